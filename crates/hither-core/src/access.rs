@@ -1,0 +1,55 @@
+//! One reference to one block, as policies see it.
+
+use crate::ids::{Block, NEVER, Object, Process, Site, Thread, Tick};
+
+/// What an access does to its block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// The block is read.
+    #[default]
+    Read,
+    /// The block is written.
+    Write,
+}
+
+/// One reference to one block. A request that spans several blocks is several accesses in ascending order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    /// When: the number of references before this one.
+    pub tick: Tick,
+    /// When the block is referenced next, or [`NEVER`]. Filled in only for policies that need the future;
+    /// [`NEVER`] everywhere otherwise.
+    pub next: Tick,
+    /// Which block.
+    pub block: Block,
+    /// The file that the block belongs to. A trace without files has the one object 0.
+    pub object: Object,
+    /// The block's position within its object, in blocks.
+    pub index: u32,
+    /// The call site. A trace without call sites has the one site 0.
+    pub site: Site,
+    /// The thread.
+    pub thread: Thread,
+    /// The process.
+    pub process: Process,
+    /// Read or write.
+    pub op: Op,
+}
+
+impl Access {
+    /// A read of `block` at `tick` with nothing else known: what a trace of bare block numbers gives. The one
+    /// object is numbered like the blocks, so `index` is the block number.
+    pub fn bare(tick: Tick, block: Block) -> Self {
+        Access {
+            tick,
+            next: NEVER,
+            block,
+            object: Object(0),
+            index: block.0,
+            site: Site(0),
+            thread: Thread(0),
+            process: Process(0),
+            op: Op::Read,
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Dense identifiers. Each is made once, when a trace is loaded or a program first seen, so that policies index
+//! arrays and never hash; each is its own type, so that two of them cannot be mixed up in a signature.
+
+macro_rules! dense_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            /// The identifier as an array index.
+            #[inline]
+            pub fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    };
+}
+
+dense_id!(
+    /// A block of a file (or a page of a region), numbered in order of first appearance over all objects.
+    Block
+);
+dense_id!(
+    /// A file or memory region.
+    Object
+);
+dense_id!(
+    /// A call site: the signature of the call stack that made an access. Site 0 is "unknown" in every trace.
+    Site
+);
+dense_id!(
+    /// A thread, unique over all processes of a trace.
+    Thread
+);
+dense_id!(
+    /// A process: one program image, so that an exec starts a new one.
+    Process
+);
+dense_id!(
+    /// A place in a cache, from 0 to its capacity less one.
+    Slot
+);
+
+/// Virtual time: the number of block references since the start. The first reference has tick 0.
+pub type Tick = u64;
+
+/// The tick of a next reference that never comes.
+pub const NEVER: Tick = Tick::MAX;

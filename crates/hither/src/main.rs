@@ -1,0 +1,3 @@
+//! hither.
+
+fn main() {}
