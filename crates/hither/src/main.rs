@@ -1,3 +1,74 @@
-//! hither.
+//! The `hither` command: glue between the command line and the libraries.
+//!
+//! Data goes to stdout, everything else to stderr. Exit codes: 0 fine, 1 failed, 2 bad usage; `record` and
+//! `advise -- CMD` pass on the code of the program that they ran where it failed.
+#![forbid(unsafe_code)]
 
-fn main() {}
+mod command;
+mod exit;
+mod format;
+mod preload;
+mod ui;
+
+use std::process::ExitCode;
+
+use clap::Command;
+
+fn main() -> ExitCode {
+    let matches = match parser().try_get_matches() {
+        Ok(matches) => matches,
+        Err(error) => error.exit(),
+    };
+    let ui = ui::Ui::new(matches.get_flag("quiet"));
+    match command::run(&matches, &ui) {
+        Ok(code) => code,
+        Err(error) => exit::report(&error),
+    }
+}
+
+fn parser() -> Command {
+    let quiet = clap::Arg::new("quiet")
+        .long("quiet")
+        .short('q')
+        .global(true)
+        .action(clap::ArgAction::SetTrue)
+        .help("Print no progress and no notes, only results and errors");
+    command::define(
+        Command::new("hither")
+            .version(env!("CARGO_PKG_VERSION"))
+            .about("Keep data near the code that uses it: record file accesses by call site, simulate caches, advise")
+            .after_help(
+                "Examples:\n  \
+                 hither advise -- grep -r needle /usr/include     record a program and say what would help\n  \
+                 hither record -o trace.hither -- make            record only\n  \
+                 hither sim trace.hither --policy lru,pcc,opt --size 64MiB,10%",
+            )
+            .subcommand_required(true)
+            .arg_required_else_help(true)
+            .arg(quiet),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parser_is_sound() {
+        parser().debug_assert();
+    }
+
+    #[test]
+    fn the_commands_are_sorted_and_each_has_its_file() {
+        let names: Vec<&str> = command::COMMANDS.iter().map(|entry| entry.name).collect();
+        assert!(names.is_sorted(), "{names:?}");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/command");
+        let mut files: Vec<String> = std::fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
+            .filter(|name| !["mod", "options"].contains(&name.as_str()))
+            .collect();
+        files.sort();
+        assert_eq!(files, names);
+    }
+}

@@ -1,0 +1,63 @@
+//! Builds the preload library and hands its path to the command, which embeds it.
+//!
+//! Cargo cannot yet depend on another package's `cdylib` (artifact dependencies are unstable), and linking the
+//! library's `rlib` would make the command hook itself. So this script runs cargo once more for that one package, in
+//! a target folder of its own (a shared one would deadlock on cargo's lock), and always optimised: the hooks run
+//! inside other people's programs, also when the command is a debug build.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn main() {
+    let manifest =
+        PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR"));
+    let crates = manifest.parent().expect("the command lies in crates/");
+    for sources in [
+        "hither-preload/src",
+        "hither-preload/Cargo.toml",
+        "hither-sys/src",
+        "hither-sys/Cargo.toml",
+    ] {
+        println!("cargo:rerun-if-changed={}", crates.join(sources).display());
+    }
+
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let target_dir = shared_target(&out).join("preload");
+    let cargo = env::var_os("CARGO").expect("cargo sets CARGO");
+    let status = Command::new(cargo)
+        .args([
+            "build",
+            "--release",
+            "--locked",
+            "--features",
+            "interpose",
+            "--package",
+            "hither-preload",
+        ])
+        .arg("--manifest-path")
+        .arg(crates.join("hither-preload/Cargo.toml"))
+        .arg("--target-dir")
+        .arg(&target_dir)
+        // What the outer cargo passes on to build scripts would otherwise apply to the inner build: clippy's wrapper,
+        // sanitizer flags, another target.
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env_remove("RUSTC_WORKSPACE_WRAPPER")
+        .env_remove("CLIPPY_ARGS")
+        .env_remove("CARGO_BUILD_TARGET")
+        .status()
+        .expect("cargo can be run");
+    assert!(status.success(), "building hither-preload failed");
+
+    let library = target_dir.join("release/libhither_preload.so");
+    assert!(library.is_file(), "{} was not built", library.display());
+    println!(
+        "cargo:rustc-env=HITHER_PRELOAD_LIBRARY={}",
+        library.display()
+    );
+}
+
+/// The workspace's target folder: `OUT_DIR` is `TARGET/PROFILE/build/PACKAGE-HASH/out`, so all profiles share it.
+fn shared_target(out: &Path) -> PathBuf {
+    out.ancestors().nth(4).unwrap_or(out).to_path_buf()
+}

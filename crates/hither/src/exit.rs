@@ -1,0 +1,70 @@
+//! How the command ends: error messages, exit codes, and passing on another program's end.
+
+use std::fmt;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitCode, ExitStatus};
+
+/// A mistake on the command line that only shows once the command runs (an unknown policy, a size of 0): exit code 2.
+#[derive(Debug)]
+pub(crate) struct Usage(pub(crate) String);
+
+impl fmt::Display for Usage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Usage {}
+
+/// Prints `error` with its causes and gives the exit code. A reader that went away (`hither sim ... | head`) is no
+/// error.
+pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
+    let broken_pipe = error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<io::Error>())
+        .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe);
+    if broken_pipe {
+        return ExitCode::SUCCESS;
+    }
+    eprintln!("hither: {}", message(error));
+    if error.downcast_ref::<Usage>().is_some() { ExitCode::from(2) } else { ExitCode::FAILURE }
+}
+
+/// The causes in one line, without those that the cause before already spells out.
+fn message(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+/// The exit code that passes on `status`, as a shell gives it: the program's own, or 128 + the signal that ended it.
+pub(crate) fn pass_on(status: ExitStatus) -> ExitCode {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+    ExitCode::from(u8::try_from(code).unwrap_or(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_that_is_already_said_is_not_said_again() {
+        let error = anyhow::anyhow!("inner").context("outer: inner");
+        assert_eq!(message(&error), "outer: inner");
+        let error = anyhow::anyhow!("inner").context("outer");
+        assert_eq!(message(&error), "outer: inner");
+    }
+
+    #[test]
+    fn exit_codes_and_signals_pass_through() {
+        assert_eq!(pass_on(ExitStatus::from_raw(3 << 8)), ExitCode::from(3));
+        assert_eq!(pass_on(ExitStatus::from_raw(9)), ExitCode::from(137));
+    }
+}

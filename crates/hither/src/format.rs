@@ -1,0 +1,111 @@
+//! Numbers and tables for people.
+
+use std::fmt::Write;
+
+/// A share as a percentage with one decimal: `12.3 %`; a share too small to show but not zero is `<0.1 %`.
+pub(crate) fn percent(share: f64) -> String {
+    if share > 0.0 && share < 0.0005 { "<0.1 %".to_owned() } else { format!("{:.1} %", share * 100.0) }
+}
+
+/// A count with thousands separated: `1,119,161`.
+pub(crate) fn count(number: u64) -> String {
+    indicatif::HumanCount(number).to_string()
+}
+
+/// A size in the largest binary unit that fits: `259.60 MiB`.
+pub(crate) fn bytes(number: u64) -> String {
+    indicatif::BinaryBytes(number).to_string()
+}
+
+/// `count` with the noun that fits: `1 file`, `2 files`.
+pub(crate) fn counted(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+/// `text` cut in its middle to `width` characters, so that both ends of a path or a symbol stay readable.
+pub(crate) fn shortened(text: &str, width: usize) -> String {
+    let characters: Vec<char> = text.chars().collect();
+    if characters.len() <= width || width < 5 {
+        return text.to_owned();
+    }
+    let head = (width - 3) / 2;
+    let tail = width - 3 - head;
+    let head: String = characters[..head].iter().collect();
+    let tail: String = characters[characters.len() - tail..].iter().collect();
+    format!("{head}...{tail}")
+}
+
+/// Which side the cells of a column lean to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lean {
+    /// Words.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// A table of plain text: columns two spaces apart, no lines, so that it greps and pastes well.
+pub(crate) struct Table {
+    columns: Vec<(String, Lean)>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these column heads.
+    pub(crate) fn new(columns: impl IntoIterator<Item = (impl Into<String>, Lean)>) -> Self {
+        Table { columns: columns.into_iter().map(|(head, lean)| (head.into(), lean)).collect(), rows: Vec::new() }
+    }
+
+    /// Adds a row, one cell a column.
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        let cells: Vec<String> = cells.into_iter().collect();
+        assert_eq!(cells.len(), self.columns.len(), "a row has one cell a column");
+        self.rows.push(cells);
+    }
+
+    /// The table as text, each line indented by two spaces.
+    pub(crate) fn render(&self) -> String {
+        let heads: Vec<String> = self.columns.iter().map(|(head, _)| head.clone()).collect();
+        let lines: Vec<&Vec<String>> = std::iter::once(&heads).chain(&self.rows).collect();
+        let widths: Vec<usize> = (0..heads.len())
+            .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
+            .collect();
+        let mut text = String::new();
+        for line in lines {
+            let mut row = String::new();
+            for ((cell, &width), (_, lean)) in line.iter().zip(&widths).zip(&self.columns) {
+                let _ = match lean {
+                    Lean::Left => write!(row, "  {cell:<width$}"),
+                    Lean::Right => write!(row, "  {cell:>width$}"),
+                };
+            }
+            text.push_str(row.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_aligns_words_left_and_numbers_right() {
+        let mut table = Table::new([("policy", Lean::Left), ("hits", Lean::Right)]);
+        table.row(["lru".to_owned(), "7".to_owned()]);
+        table.row(["pcc".to_owned(), "1,234".to_owned()]);
+        assert_eq!(table.render(), "  policy   hits\n  lru         7\n  pcc     1,234\n");
+    }
+
+    #[test]
+    fn shares_counts_and_long_names_read_well() {
+        assert_eq!(percent(0.12345), "12.3 %");
+        assert_eq!(percent(0.0001), "<0.1 %");
+        assert_eq!(percent(0.0), "0.0 %");
+        assert_eq!(counted(1, "file"), "1 file");
+        assert_eq!(counted(1500, "file"), "1,500 files");
+        assert_eq!(shortened("/usr/include/x86_64-linux-gnu/bits/stdio.h", 20), "/usr/inc...s/stdio.h");
+        assert_eq!(shortened("short", 20), "short");
+    }
+}

@@ -1,0 +1,81 @@
+//! The preload library travels inside the command and is laid down where the programs' dynamic linker can load it.
+//!
+//! One file a version and user, named by its content, under a folder that only that user can write and everyone can
+//! read: a recorded program may run as another user (a database that drops root), and ld.so complains on the
+//! program's stderr about a library that it cannot open. It stays there, so that programs that outlive the recording
+//! can still start others.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+
+const LIBRARY: &[u8] = include_bytes!(env!("HITHER_PRELOAD_LIBRARY"));
+
+/// The path of the library, written first where it is not there yet.
+pub(crate) fn library() -> anyhow::Result<PathBuf> {
+    let user = fs::metadata("/proc/self").context("/proc is needed")?.uid();
+    let folder = std::env::temp_dir().join(format!("hither-{user}"));
+    lay_down(&folder, user).with_context(|| format!("cannot put the preload library into {}", folder.display()))
+}
+
+fn lay_down(folder: &Path, user: u32) -> anyhow::Result<PathBuf> {
+    match DirBuilder::new().mode(0o755).create(folder) {
+        Ok(()) => fs::set_permissions(folder, Permissions::from_mode(0o755))?,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error.into()),
+    }
+    // Somebody else may have made a folder of that name first, to have us load a library of theirs.
+    let found = fs::symlink_metadata(folder)?;
+    if !found.is_dir() || found.uid() != user || found.mode() & 0o022 != 0 {
+        bail!("it is not a folder that only this user can write; remove it or set TMPDIR");
+    }
+    let library = folder.join(format!("libhither_preload-{:016x}.so", fingerprint(LIBRARY)));
+    if fs::read(&library).is_ok_and(|bytes| bytes == LIBRARY) {
+        return Ok(library);
+    }
+    let partial = folder.join(format!(".partial-{}", std::process::id()));
+    let written = fs::write(&partial, LIBRARY)
+        .and_then(|()| fs::set_permissions(&partial, Permissions::from_mode(0o755)))
+        .and_then(|()| fs::rename(&partial, &library));
+    if written.is_err() {
+        let _ = fs::remove_file(&partial);
+    }
+    written?;
+    Ok(library)
+}
+
+/// FNV-1a: only tells versions apart; the content itself is compared before it is used.
+fn fingerprint(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_written_once_and_mended_when_damaged() {
+        let parent = tempfile::tempdir().unwrap();
+        let user = fs::metadata(parent.path()).unwrap().uid();
+        let folder = parent.path().join("hither");
+        let library = lay_down(&folder, user).unwrap();
+        assert_eq!(fs::read(&library).unwrap(), LIBRARY);
+        fs::write(&library, b"junk").unwrap();
+        assert_eq!(lay_down(&folder, user).unwrap(), library);
+        assert_eq!(fs::read(&library).unwrap(), LIBRARY);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "no partial file stays");
+    }
+
+    #[test]
+    fn a_folder_that_others_can_write_is_refused() {
+        let parent = tempfile::tempdir().unwrap();
+        let user = fs::metadata(parent.path()).unwrap().uid();
+        let folder = parent.path().join("hither");
+        fs::create_dir(&folder).unwrap();
+        fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
+        assert!(lay_down(&folder, user).is_err());
+    }
+}

@@ -1,0 +1,152 @@
+//! Rules about the source itself that no compiler checks: which crate may use which, that each file says what it
+//! is, that links in the documents lead somewhere.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The allowed edges between our crates (docs/ARCHITECTURE.md). `hither-live` uses `hither-core` from the live
+/// policies on; an edge that is allowed need not be there.
+const EDGES: &[(&str, &str)] = &[
+    ("hither", "hither-core"),
+    ("hither", "hither-live"),
+    ("hither", "hither-sim"),
+    ("hither", "hither-trace"),
+    ("hither-live", "hither-core"),
+    ("hither-live", "hither-sys"),
+    ("hither-live", "hither-trace"),
+    ("hither-preload", "hither-sys"),
+    ("hither-sim", "hither-core"),
+    ("hither-sim", "hither-trace"),
+    ("hither-trace", "hither-core"),
+];
+
+/// The crates that may hold unsafe code.
+const UNSAFE: &[&str] = &["hither-preload", "hither-sys"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .unwrap()
+        .to_path_buf()
+}
+
+fn sources() -> Vec<(PathBuf, String)> {
+    fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                walk(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(&root().join("crates"), &mut found);
+    assert!(found.len() > 10, "the walk misses the sources");
+    found
+        .into_iter()
+        .map(|path| (path.clone(), fs::read_to_string(path).unwrap()))
+        .collect()
+}
+
+#[test]
+fn crates_use_only_the_crates_that_they_may() {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version=1", "--no-deps"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let mut seen = 0;
+    for package in metadata["packages"].as_array().unwrap() {
+        let name = package["name"].as_str().unwrap();
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let to = dependency["name"].as_str().unwrap();
+            if to.starts_with("hither") {
+                seen += 1;
+                assert!(
+                    EDGES.contains(&(name, to)),
+                    "{name} may not use {to}: see docs/ARCHITECTURE.md"
+                );
+            }
+        }
+    }
+    assert!(seen >= 8, "the edges were not found");
+}
+
+#[test]
+fn each_file_opens_by_saying_what_it_is() {
+    let silent: Vec<PathBuf> = sources()
+        .into_iter()
+        .filter(|(_, text)| !text.starts_with("//!"))
+        .map(|(path, _)| path)
+        .collect();
+    assert!(silent.is_empty(), "no `//!` at the top of {silent:?}");
+}
+
+#[test]
+fn no_file_is_longer_than_800_lines() {
+    let long: Vec<PathBuf> = sources()
+        .into_iter()
+        .filter(|(_, text)| text.lines().count() > 800)
+        .map(|(path, _)| path)
+        .collect();
+    assert!(long.is_empty(), "split {long:?}");
+}
+
+#[test]
+fn unsafe_code_stays_in_the_crates_meant_for_it() {
+    for name in fs::read_dir(root().join("crates")).unwrap() {
+        let folder = name.unwrap().path();
+        let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
+        let entry = ["lib.rs", "main.rs"]
+            .map(|file| folder.join("src").join(file))
+            .into_iter()
+            .find(|path| path.exists());
+        let text = fs::read_to_string(entry.unwrap()).unwrap();
+        assert_eq!(
+            text.contains("#![forbid(unsafe_code)]"),
+            !UNSAFE.contains(&name.as_str()),
+            "{name} either forbids unsafe code or is one of {UNSAFE:?}"
+        );
+    }
+}
+
+#[test]
+fn links_in_the_documents_lead_somewhere() {
+    let mut documents: Vec<PathBuf> = fs::read_dir(root().join("docs"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    documents.push(root().join("README.md"));
+    let mut broken = BTreeSet::new();
+    for document in documents
+        .iter()
+        .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
+    {
+        let text = fs::read_to_string(document).unwrap();
+        for link in text
+            .split("](")
+            .skip(1)
+            .filter_map(|rest| rest.split(')').next())
+        {
+            let target = link.split('#').next().unwrap();
+            if target.is_empty() || target.contains("://") {
+                continue;
+            }
+            if !document.parent().unwrap().join(target).exists() {
+                broken.insert((document.clone(), link.to_owned()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:?}");
+}

@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Does the recorder see every byte, and does it leave the programs alone?
+
+Runs each program three times: plain, under `hither record`, and under `strace -f -y`. Compares the outputs byte for
+byte, and the bytes that hither recorded as read from files with those that strace saw. Reads by the dynamic loader
+(the first 832 bytes and the program headers of each library) happen inside ld.so, where no preloaded library can see
+them; they are listed apart, and so are mapped bytes, which no system call shows being read.
+
+Needs: strace, cscope, sqlite3, git, gcc, ripgrep (Debian packages), a source tree.
+
+    python3 coverage.py --hither target/release/hither --tree /usr/src/linux-source-6.1 --work /tmp/coverage
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+# A read call of strace -f -y on a regular file: name, path, what the kernel moved.
+READ = re.compile(r"(?:^|\s)(read|pread64|readv|preadv|preadv2)\(\d+<(/[^>]*)>(?:\(deleted\))?, (.*) = (\d+)$")
+MAP = re.compile(r"(?:^|\s)mmap\([^,]+, (\d+), [^,]+, [^,]+, \d+<(/[^>]*)>")
+NO_FILE = ("/dev/", "/proc/", "/sys/", "/memfd:")
+
+
+def workloads(tree: Path, work: Path) -> dict[str, str]:
+    """Name to shell command; each prints something that depends on what it read."""
+    return {
+        "grep -r": f"grep -rc EXPORT_SYMBOL {tree}/lib",
+        "gcc -c": f"gcc -O1 -c {work}/hello.c -o {work}/hello.o && cksum < {work}/hello.o",
+        "cscope": f"cd {tree} && cscope -d -f {work}/cscope.out -L0 vfs_read",
+        "python": f"{sys.executable} -B -c 'import asyncio, ctypes, email.mime.text, http.server, json, multiprocessing, sqlite3, unittest, xml.dom.minidom; print(len(__import__(\"sys\").modules))'",
+        "sort": f"sort {work}/lines",
+        "md5sum": f"md5sum {work}/lines",
+        "git grep": f"cd {work}/repository && git --no-pager grep -c printk",
+        "sqlite3": f"sqlite3 {work}/table.db 'pragma cache_size=-2000; select count(*), sum(length(b)), max(c) from t where b like \"%77%\"'",
+        "ripgrep (threads)": f"rg --no-config -j4 --no-mmap --sort path -c EXPORT_SYMBOL {tree}/lib",
+        "tar": f"tar cf - {tree}/lib 2>/dev/null | cksum",
+        "java": "java -Xshare:off -version 2>&1",
+        "node": "node -e 'console.log(Object.keys(require(\"module\").builtinModules).length)'",
+        "perl": "perl -MCPAN -MPod::Man -e 'print join(qq(\\n), sort keys %INC)'",
+    }
+
+
+def prepare(tree: Path, work: Path) -> None:
+    work.mkdir(parents=True, exist_ok=True)
+    (work / "hello.c").write_text(
+        "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <pthread.h>\n#include <sys/socket.h>\n"
+        "int main(void) { printf(\"%zu\\n\", strlen(\"hello\")); return 0; }\n"
+    )
+    lines = work / "lines"
+    if not lines.exists():
+        with lines.open("wb") as out:
+            for path in sorted((tree / "lib").rglob("*.c")):
+                out.write(path.read_bytes())
+    if not (work / "cscope.out").exists():
+        sources = [str(path.relative_to(tree)) for folder in ("fs", "mm", "kernel") for path in sorted((tree / folder).rglob("*.[ch]"))]
+        (work / "cscope.files").write_text("\n".join(sources) + "\n")
+        subprocess.run(["cscope", "-b", "-k", "-i", work / "cscope.files", "-f", work / "cscope.out"], cwd=tree, check=True, stderr=subprocess.DEVNULL)
+    if not (work / "repository").exists():
+        shutil.copytree(tree / "lib", work / "repository", symlinks=True)
+        identity = ["-c", "user.name=nobody", "-c", "user.email=nobody@localhost"]
+        subprocess.run(["git", "init", "-q"], cwd=work / "repository", check=True)
+        subprocess.run(["git", "add", "-A"], cwd=work / "repository", check=True)
+        subprocess.run(["git", *identity, "commit", "-qm", "tree"], cwd=work / "repository", check=True)
+    if not (work / "table.db").exists():
+        subprocess.run(
+            ["sqlite3", work / "table.db",
+             "create table t(a integer primary key, b text, c real); with recursive n(i) as (select 1 union all select i+1 from n where i<400000) "
+             "insert into t select i, 'row ' || i || ' ' || hex(i*7919), i*0.5 from n; create index tb on t(b);"],
+            check=True,
+        )
+
+
+def output_of(command: list[str] | str) -> tuple[str, int]:
+    """Hash of stdout and the exit code."""
+    done = subprocess.run(command, shell=isinstance(command, str), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, executable="/bin/sh" if isinstance(command, str) else None)
+    return hashlib.sha256(done.stdout).hexdigest(), done.returncode
+
+
+def traced_bytes(command: str, log: Path) -> tuple[int, int, int]:
+    """Bytes read from files, by programs and by the loader, and bytes mapped, as strace saw them."""
+    subprocess.run(
+        ["strace", "-f", "-y", "-s", "8", "-e", "trace=read,pread64,readv,preadv,preadv2,mmap", "-o", str(log), "/bin/sh", "-c", command],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False,
+    )
+    read = loader = mapped = 0
+    pending: dict[str, str] = {}
+    loading: dict[str, str] = {}
+    for line in log.open(errors="replace"):
+        pid, _, rest = line.rstrip("\n").partition(" ")
+        rest = rest.strip()
+        if rest.endswith("<unfinished ...>"):
+            pending[pid] = rest.removesuffix("<unfinished ...>").rstrip()
+            continue
+        if resumed := re.match(r"<\.\.\. \w+ resumed>(.*)", rest):
+            rest = pending.pop(pid, "") + resumed[1]
+        rest = re.sub(r"\s+= ", " = ", rest)
+        if found := READ.search(rest):
+            name, path, arguments, count = found[1], found[2], found[3], int(found[4])
+            if path.startswith(NO_FILE):
+                continue
+            # ld.so reads the 832 first bytes of a library, then its program headers and notes with pread64.
+            elf_header = name == "read" and arguments.startswith('"\\177ELF') and arguments.endswith(", 832)")
+            if elf_header:
+                loading[pid] = path
+            if elf_header or (name == "pread64" and loading.get(pid) == path and count <= 1024):
+                loader += count
+            else:
+                read += count
+        elif found := MAP.search(rest):
+            if not found[2].startswith(NO_FILE):
+                mapped += int(found[1])
+    return read, loader, mapped
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hither", type=Path, required=True)
+    parser.add_argument("--tree", type=Path, required=True, help="a Linux source tree")
+    parser.add_argument("--work", type=Path, required=True, help="folder for inputs and logs")
+    parser.add_argument("--only", help="run only the workloads whose name contains this")
+    arguments = parser.parse_args()
+    tree, work, hither = arguments.tree.resolve(), arguments.work.resolve(), arguments.hither.resolve()
+    prepare(tree, work)
+    os.environ.setdefault("LC_ALL", "C")
+    print("| program | bytes seen by strace | recorded | difference | loader | mapped | output equal |")
+    print("|---|--:|--:|--:|--:|--:|---|")
+    failed = []
+    for name, command in workloads(tree, work).items():
+        if arguments.only and arguments.only not in name:
+            continue
+        if shutil.which(name.split()[0].replace("ripgrep", "rg").replace("python", "python3")) is None:
+            print(f"| {name} | not installed | | | | | |")
+            continue
+        plain = output_of(command)
+        trace = work / f"trace-{int(time.time() * 1000)}.hither"
+        recorded = output_of([str(hither), "--quiet", "record", "-o", str(trace), "--", "/bin/sh", "-c", command])
+        stat = json.loads(subprocess.run([hither, "stat", "--json", trace], check=True, stdout=subprocess.PIPE).stdout)
+        shutil.rmtree(trace)
+        seen, loader, mapped = traced_bytes(command, work / "strace.log")
+        ours = stat["bytes"]["read"]
+        difference = (ours - seen) / seen if seen else 0.0
+        equal = plain == recorded
+        if abs(difference) > 0.001 or not equal:
+            failed.append(name)
+        print(f"| {name} | {seen:,} | {ours:,} | {difference:+.4%} | {loader:,} | {mapped:,} | {'yes' if equal else 'NO'} |", flush=True)
+    if failed:
+        sys.exit(f"more than 0.1 % apart, or another output: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()
