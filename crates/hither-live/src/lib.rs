@@ -1,1 +1,8 @@
-//! hither-live.
+//! The agent: records unmodified programs.
+//!
+//! [`observe`] starts a program under the recorder and turns what it sends into a trace; [`symbolise`] puts names to
+//! its call sites. The agent is the parent of the program's process tree and never in its way: if the agent dies, or
+//! cannot keep up, the program goes on as if hither were not there.
+#![forbid(unsafe_code)]
+
+pub mod symbolise;

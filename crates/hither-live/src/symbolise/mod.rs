@@ -1,0 +1,194 @@
+//! From a module and a return address to a function, a file and a line.
+//!
+//! Names are looked up once, after the program has ended, and only in modules that a recorded call stack touches:
+//! nothing of it costs the program anything. Modules are independent of each other, so they are spread over the
+//! machine's cores; within one, `addr2line` reads only the compilation units that are asked for.
+//!
+//! A wrong name is worse than none: a file whose build-id is not the recorded one is not used.
+//!
+//! Where calls were inlined, the *outermost* function is named, with the line in it where the inlined chain begins.
+//! It is the function that exists in the machine code, so that a program has the same function names with and without
+//! its debug information, and a call site in one's own code is not named after a wrapper of the standard library.
+
+mod find;
+mod symbols;
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
+
+use addr2line::Loader;
+
+/// A program or library as it was recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    /// Its path.
+    pub path: PathBuf,
+    /// Its build-id, empty where it has none.
+    pub build_id: Vec<u8>,
+}
+
+/// What is known about one return address. Fields are `None` where neither debug information nor symbols say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The demangled name of the function.
+    pub function: Option<String>,
+    /// The source file as the compiler recorded it.
+    pub file: Option<String>,
+    /// The line of the call.
+    pub line: Option<u32>,
+}
+
+/// Looks names up in files of this machine.
+#[derive(Clone, Debug)]
+pub struct Symboliser {
+    /// Where separate debug information is installed.
+    debug_root: PathBuf,
+    /// A module without a build-id is believed to be the recorded one only if its file is no younger than this.
+    recorded: SystemTime,
+}
+
+impl Symboliser {
+    /// A symboliser for a program that was recorded from `recorded` on, with debug information under
+    /// `/usr/lib/debug`.
+    pub fn new(recorded: SystemTime) -> Self {
+        Symboliser {
+            debug_root: PathBuf::from("/usr/lib/debug"),
+            recorded,
+        }
+    }
+
+    /// Looks for separate debug information under `root`.
+    pub fn debug_root(mut self, root: impl Into<PathBuf>) -> Self {
+        self.debug_root = root.into();
+        self
+    }
+
+    /// Names the given return addresses of each module. An address is relative to the module's load bias, so it is an
+    /// address of the file's own numbering. The answers are in the order of the questions, whatever the threads do.
+    pub fn places(&self, questions: &[(Module, Vec<u64>)]) -> Vec<Vec<Place>> {
+        let answers: Vec<Mutex<Vec<Place>>> = questions.iter().map(|_| Mutex::default()).collect();
+        let next = AtomicUsize::new(0);
+        let work = || {
+            loop {
+                let i = next.fetch_add(1, Ordering::Relaxed);
+                let Some((module, addresses)) = questions.get(i) else {
+                    break;
+                };
+                let places = self.module_places(module, addresses);
+                *answers[i].lock().unwrap_or_else(PoisonError::into_inner) = places;
+            }
+        };
+        let threads = std::thread::available_parallelism()
+            .map_or(1, usize::from)
+            .min(questions.len());
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                scope.spawn(work);
+            }
+            work();
+        });
+        answers
+            .into_iter()
+            .map(|a| a.into_inner().unwrap_or_else(PoisonError::into_inner))
+            .collect()
+    }
+
+    fn module_places(&self, module: &Module, addresses: &[u64]) -> Vec<Place> {
+        let mut places = vec![Place::default(); addresses.len()];
+        let Some(found) = find::debug_file(module, &self.debug_root, self.recorded) else {
+            return places;
+        };
+        // A damaged supplement must not cost the names of the rest.
+        let loader = found.has_debug_info.then(|| {
+            Loader::new_with_sup(&found.path, found.supplement.as_deref())
+                .or_else(|_| Loader::new(&found.path))
+                .ok()
+        });
+        if let Some(loader) = loader.flatten() {
+            for (place, &address) in places.iter_mut().zip(addresses) {
+                *place = described(&loader, call(address));
+            }
+        }
+        if places.iter().any(|place| place.function.is_none()) {
+            let calls: Vec<u64> = addresses.iter().copied().map(call).collect();
+            for (place, name) in places.iter_mut().zip(symbols::names(&found.path, &calls)) {
+                place.function = place.function.take().or(name.map(|name| demangle(&name)));
+            }
+        }
+        places
+    }
+}
+
+/// The last byte of the call that returns to `return_address`, which may be the first byte of another function or line.
+fn call(return_address: u64) -> u64 {
+    return_address.saturating_sub(1)
+}
+
+/// What the debug information says of the code at `address`.
+fn described(loader: &Loader, address: u64) -> Place {
+    let mut place = Place::default();
+    let Ok(mut frames) = loader.find_frames(address) else {
+        return place;
+    };
+    // Frames come innermost first; the last is the function that the machine code belongs to.
+    let mut outermost = None;
+    while let Ok(Some(frame)) = frames.next() {
+        outermost = Some(frame);
+    }
+    if let Some(frame) = outermost {
+        if let Some(location) = frame.location {
+            place.file = location.file.map(str::to_owned);
+            place.line = location.line.filter(|&line| line > 0);
+        }
+        place.function = frame
+            .function
+            .and_then(|name| name.raw_name().ok().map(|raw| demangle(&raw)));
+    }
+    place
+}
+
+/// The name as its author wrote it: without the version that symbol tables append, demangled.
+fn demangle(name: &str) -> String {
+    let bare = name.split_once('@').map_or(name, |(bare, _version)| bare);
+    addr2line::demangle_auto(Cow::Borrowed(bare), None).into_owned()
+}
+
+/// Whether a module is plumbing between a program and the kernel (the C and C++ runtime, the dynamic linker, this
+/// recorder), whose functions never name a call site.
+pub fn is_runtime(path: &Path) -> bool {
+    /// Sonames up to the version: `libc.so.6`, `libc-2.31.so`.
+    const RUNTIME: &[&str] = &[
+        "ld",
+        "ld-linux",
+        "ld-musl",
+        "libc",
+        "libdl",
+        "libgcc_s",
+        "libhither_preload",
+        "libpthread",
+        "librt",
+        "libstdc++",
+    ];
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+        return false;
+    };
+    RUNTIME.iter().any(|runtime| {
+        name.strip_prefix(runtime)
+            .is_some_and(|rest| rest.starts_with(".so") || is_versioned(rest))
+    })
+}
+
+/// Whether `rest` is what follows a library's bare name in the old style: `-2.31.so`, or `-x86-64.so.2`.
+fn is_versioned(rest: &str) -> bool {
+    rest.strip_prefix('-').is_some_and(|version| {
+        version.starts_with(|c: char| c.is_ascii_digit())
+            || version.starts_with("x86")
+            || version.starts_with("aarch64")
+    })
+}
+
+#[cfg(test)]
+mod tests;
