@@ -1,1 +1,26 @@
-//! hither-trace.
+//! Traces of accesses: the folder that the recorder writes, readers of other formats, and what is in a trace.
+//!
+//! - [`Writer`] writes a trace folder ([`schema`] says what is in it), all of it or nothing.
+//! - [`Trace::load`] reads any [format](mod@format) into columns of dense block references, which [`Trace::fill`] hands to
+//!   policies.
+//!
+//! Nothing here prints, exits or reads a clock; an error names its file and its row, line or column.
+#![forbid(unsafe_code)]
+
+mod counts;
+mod error;
+pub mod format;
+mod intern;
+pub mod load;
+mod meta;
+pub mod schema;
+mod source;
+mod table;
+mod trace;
+mod writer;
+
+pub use counts::{Counts, Skipped, Tally};
+pub use error::{Error, Result};
+pub use load::{Builder, LoadOptions};
+pub use trace::{Future, NO_NEXT_USE, Trace};
+pub use writer::Writer;

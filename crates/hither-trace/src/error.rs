@@ -1,0 +1,163 @@
+//! What can go wrong with a trace. Every error names the file, and the row, line or column where there is one: a
+//! trace is often hundreds of megabytes that somebody else recorded, and "invalid data" helps nobody.
+
+use std::path::{Path, PathBuf};
+
+/// The result of everything in this crate that reads or writes.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// An error of reading or writing a trace.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The system refused: no such file, no space, no permission, a broken gzip stream.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A file that should be Parquet is not, or is truncated or corrupt.
+    #[error("{}: not a readable Parquet file: {problem}", path.display())]
+    Parquet {
+        /// The file.
+        path: PathBuf,
+        /// What the decoder said.
+        problem: String,
+    },
+    /// A Parquet file lacks a column, or the column has another type.
+    #[error("{}: column {column}: {problem}", path.display())]
+    Column {
+        /// The file.
+        path: PathBuf,
+        /// The column's name, with its parents' for nested ones.
+        column: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A row holds a value that cannot be.
+    #[error("{}: row {row}: {problem}", path.display())]
+    Row {
+        /// The file.
+        path: PathBuf,
+        /// The row, counted from 0.
+        row: u64,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A line of a text trace that the format does not allow.
+    #[error("{}:{line}: {problem}: {text:?}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: u64,
+        /// What is wrong with it.
+        problem: &'static str,
+        /// The line's text, cut where it is long.
+        text: String,
+    },
+    /// `meta.json` is not the JSON that it should be.
+    #[error("{}: {source}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with line and column.
+        source: serde_json::Error,
+    },
+    /// A trace of a later version of hither.
+    #[error("{}: trace format {found}; this version of hither reads format {supported}", path.display())]
+    Version {
+        /// The file that says so.
+        path: PathBuf,
+        /// The version in the file.
+        found: u32,
+        /// The version that this crate reads and writes.
+        supported: u32,
+    },
+    /// The trace would be written over something that exists.
+    #[error("{}: already exists", path.display())]
+    Exists {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A path that should be a trace folder is something else.
+    #[error("{}: not a trace folder: {problem}", path.display())]
+    NotATrace {
+        /// The path.
+        path: PathBuf,
+        /// Why it is not.
+        problem: String,
+    },
+    /// No format has this name.
+    #[error("unknown trace format {name:?} (known: {known})")]
+    UnknownFormat {
+        /// The name.
+        name: String,
+        /// The known names.
+        known: String,
+    },
+    /// No format recognises the file.
+    #[error("{}: not a trace in a known format ({known})", path.display())]
+    Unrecognised {
+        /// The file.
+        path: PathBuf,
+        /// The known names.
+        known: String,
+    },
+    /// More references than a trace can hold in memory (2^32 - 2), or than the memory can.
+    #[error("{}: too many references: {problem}", path.display())]
+    TooMany {
+        /// The file.
+        path: PathBuf,
+        /// The limit that was reached.
+        problem: String,
+    },
+    /// The tables given to the writer contradict each other.
+    #[error("{}: inconsistent trace: {problem}", path.display())]
+    Inconsistent {
+        /// The trace.
+        path: PathBuf,
+        /// The contradiction.
+        problem: String,
+    },
+}
+
+impl Error {
+    /// Whether the disk, or the user's quota on it, is full.
+    pub fn is_no_space(&self) -> bool {
+        use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+        matches!(self, Error::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
+    }
+
+    /// For `map_err`: an I/O error on `path`.
+    pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error + '_ {
+        move |source| Error::Io {
+            path: path.to_owned(),
+            source,
+        }
+    }
+
+    /// For `map_err`: an error of the Parquet crate on `path`; an I/O error inside it is brought to light.
+    pub(crate) fn parquet(path: &Path) -> impl FnOnce(parquet::errors::ParquetError) -> Error + '_ {
+        move |error| match error {
+            parquet::errors::ParquetError::External(inner) => {
+                match inner.downcast::<std::io::Error>() {
+                    Ok(source) => Error::Io {
+                        path: path.to_owned(),
+                        source: *source,
+                    },
+                    Err(other) => Error::Parquet {
+                        path: path.to_owned(),
+                        problem: other.to_string(),
+                    },
+                }
+            }
+            other => Error::Parquet {
+                path: path.to_owned(),
+                problem: other.to_string(),
+            },
+        }
+    }
+}

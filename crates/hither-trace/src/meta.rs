@@ -1,0 +1,156 @@
+//! `meta.json`: what a trace says about its own making. It is JSON and not Parquet because it is small, nested, and
+//! the first thing that a person opens.
+
+use serde::{Deserialize, Serialize};
+
+/// The version of the trace folder that this crate writes, and the only one that it reads.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// Everything in `meta.json`. A field that a file lacks gets its default, so that a trace made by another tool
+/// needs to say no more than `{"format": 1}`; text that is not UTF-8 was made so with U+FFFD.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Meta {
+    /// [`FORMAT_VERSION`].
+    pub format: u32,
+    /// The version of hither that wrote the trace.
+    #[serde(default)]
+    pub hither: String,
+    /// When recording started, in nanoseconds since the Unix epoch.
+    #[serde(default)]
+    pub started_unix_ns: u64,
+    /// The clock of every `time_ns` in the trace; its zero is the start of the recording.
+    #[serde(default)]
+    pub clock: String,
+    /// The command that was recorded, an element an argument.
+    #[serde(default)]
+    pub command: Vec<String>,
+    /// The folder that it was started in.
+    #[serde(default)]
+    pub cwd: String,
+    /// The machine.
+    #[serde(default)]
+    pub machine: Machine,
+    /// The machine's memory nodes, in order of their numbers.
+    #[serde(default)]
+    pub nodes: Vec<MemoryNode>,
+    /// The processes; one's position is its number in the trace.
+    #[serde(default)]
+    pub processes: Vec<ProcessRow>,
+    /// The threads; one's position is its number in the trace.
+    #[serde(default)]
+    pub threads: Vec<ThreadRow>,
+    /// What the trace lacks.
+    #[serde(default)]
+    pub losses: Losses,
+    /// Whatever else the writer wants to say.
+    #[serde(default)]
+    pub more: serde_json::Map<String, serde_json::Value>,
+}
+
+impl Default for Meta {
+    fn default() -> Self {
+        Meta {
+            format: FORMAT_VERSION,
+            hither: env!("CARGO_PKG_VERSION").to_owned(),
+            started_unix_ns: 0,
+            clock: String::new(),
+            command: Vec::new(),
+            cwd: String::new(),
+            machine: Machine::default(),
+            nodes: Vec::new(),
+            processes: Vec::new(),
+            threads: Vec::new(),
+            losses: Losses::default(),
+            more: serde_json::Map::new(),
+        }
+    }
+}
+
+/// The machine that a trace was recorded on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Machine {
+    /// Host name.
+    pub host: String,
+    /// Kernel release, as `uname -r` gives it.
+    pub kernel: String,
+    /// Number of CPUs online.
+    pub cpus: u32,
+    /// Size of a page.
+    pub page_bytes: u32,
+    /// Size of the memory.
+    pub memory_bytes: u64,
+}
+
+/// A memory node (NUMA node) of the machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemoryNode {
+    /// Its number.
+    pub node: u32,
+    /// The CPUs next to it.
+    pub cpus: Vec<u32>,
+    /// Size of its memory.
+    pub memory_bytes: u64,
+    /// Distance to each node, as the firmware gives it (10 is local).
+    pub distances: Vec<u32>,
+}
+
+/// A process: one program image, so that an exec starts another.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProcessRow {
+    /// Its number in the trace.
+    pub process: u32,
+    /// Its process id.
+    pub pid: u32,
+    /// Its parent's process id.
+    pub parent_pid: u32,
+    /// Path of the program.
+    pub exe: String,
+    /// Its arguments, the program's name included.
+    pub command: Vec<String>,
+}
+
+/// A thread. It belongs to one process: a thread that goes on after an exec is another thread of the trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ThreadRow {
+    /// Its number in the trace.
+    pub thread: u32,
+    /// The number of its process.
+    pub process: u32,
+    /// Its thread id.
+    pub tid: u32,
+}
+
+/// What happened and is not in the trace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Losses {
+    /// Accesses that found a full ring.
+    pub dropped_events: u64,
+    /// The bytes that they moved.
+    pub dropped_bytes: u64,
+    /// Programs that could not be recorded.
+    pub not_recorded: Vec<NotRecorded>,
+}
+
+impl Losses {
+    /// Whether nothing is known to be missing.
+    pub fn is_empty(&self) -> bool {
+        *self == Losses::default()
+    }
+}
+
+/// A program that ran and could not be recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NotRecorded {
+    /// Path of the program.
+    pub path: String,
+    /// Why: statically linked, setuid, ...
+    pub reason: String,
+    /// How often it ran.
+    pub count: u64,
+}

@@ -1,0 +1,297 @@
+//! The trace folder: its files, their columns, and a Rust type for a row of each.
+//!
+//! | file | a row is |
+//! |---|---|
+//! | `accesses.parquet` | a call that moved or mapped bytes, in order of time |
+//! | `objects.parquet` | a file or a region of memory |
+//! | `sites.parquet` | a call site: the signature of a call stack, and its frames |
+//! | `meta.json` | (one document) machine, command, processes, threads, losses |
+//!
+//! Objects, sites, processes and threads are numbered from 0 without gaps, and a row's number is its position, so
+//! that a reader indexes instead of joining; the number is stored all the same, for SQL. Site 0 is "unknown".
+//!
+//! Parquet strings are UTF-8 and paths are bytes. `path` holds the path with U+FFFD for what is not UTF-8, which is
+//! what people read, and `path_bytes` holds the exact bytes where the two differ, and is null elsewhere.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Fields, Schema};
+
+pub use crate::meta::{
+    FORMAT_VERSION, Losses, Machine, MemoryNode, Meta, NotRecorded, ProcessRow, ThreadRow,
+};
+
+/// File of the accesses.
+pub const ACCESSES: &str = "accesses.parquet";
+/// File of the objects.
+pub const OBJECTS: &str = "objects.parquet";
+/// File of the call sites.
+pub const SITES: &str = "sites.parquet";
+/// File of everything else.
+pub const META: &str = "meta.json";
+/// The files of a trace folder, sorted by name.
+pub const FILES: [&str; 4] = [ACCESSES, META, OBJECTS, SITES];
+
+/// What a row of `accesses.parquet` did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RowOp {
+    /// Bytes read.
+    Read,
+    /// Bytes written.
+    Write,
+    /// A range mapped into memory; the touches are not seen.
+    Map,
+    /// A mapping removed.
+    Unmap,
+    /// A file cut or extended: `offset` is its new length.
+    Truncate,
+}
+
+impl RowOp {
+    /// Every op.
+    pub const ALL: [RowOp; 5] = [
+        RowOp::Read,
+        RowOp::Write,
+        RowOp::Map,
+        RowOp::Unmap,
+        RowOp::Truncate,
+    ];
+
+    /// Its name in the column `op`.
+    pub fn name(self) -> &'static str {
+        match self {
+            RowOp::Read => "read",
+            RowOp::Write => "write",
+            RowOp::Map => "map",
+            RowOp::Unmap => "unmap",
+            RowOp::Truncate => "truncate",
+        }
+    }
+
+    /// The op of that name.
+    pub fn from_name(name: &str) -> Option<RowOp> {
+        RowOp::ALL.into_iter().find(|op| op.name() == name)
+    }
+}
+
+/// A row of `accesses.parquet`, but for its column `tick`: the number of accesses before it (the sum of their
+/// `count`), which the writer fills in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AccessRow {
+    /// When the call returned, in nanoseconds since the start of the recording. Rows are in this order.
+    pub time_ns: u64,
+    /// The process, an index into [`Meta::processes`].
+    pub process: u32,
+    /// The thread, an index into [`Meta::threads`].
+    pub thread: u32,
+    /// The memory node of the CPU that it ran on.
+    pub node: u32,
+    /// The call site, an index into `sites.parquet`.
+    pub site: u32,
+    /// The object, an index into `objects.parquet`.
+    pub object: u32,
+    /// What was done.
+    pub op: RowOp,
+    /// The kernel moved the bytes from file to file or socket, the program did not see them.
+    pub in_kernel: bool,
+    /// Where in the object, in bytes.
+    pub offset: u64,
+    /// How many bytes.
+    pub length: u64,
+    /// How many identical calls in direct succession the row stands for: 1 for a call recorded by itself.
+    pub count: u32,
+}
+
+impl Default for AccessRow {
+    /// A read of nothing, once, by the first thread.
+    fn default() -> Self {
+        AccessRow {
+            time_ns: 0,
+            process: 0,
+            thread: 0,
+            node: 0,
+            site: 0,
+            object: 0,
+            op: RowOp::Read,
+            in_kernel: false,
+            offset: 0,
+            length: 0,
+            count: 1,
+        }
+    }
+}
+
+/// What an object is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ObjectKind {
+    /// A regular file.
+    #[default]
+    File,
+    /// A region of memory.
+    Memory,
+}
+
+impl ObjectKind {
+    /// Its name in the column `kind`.
+    pub fn name(self) -> &'static str {
+        match self {
+            ObjectKind::File => "file",
+            ObjectKind::Memory => "memory",
+        }
+    }
+
+    /// The kind of that name.
+    pub fn from_name(name: &str) -> Option<ObjectKind> {
+        [ObjectKind::File, ObjectKind::Memory]
+            .into_iter()
+            .find(|kind| kind.name() == name)
+    }
+}
+
+/// A row of `objects.parquet`; its position is its number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectRow {
+    /// What it is.
+    pub kind: ObjectKind,
+    /// Its path as the program saw it; empty where the definition was lost.
+    pub path: Vec<u8>,
+    /// Device number.
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+    /// Size when first opened, in bytes.
+    pub size: u64,
+    /// Time of its first access, in nanoseconds since the start of the recording.
+    pub first_seen_ns: u64,
+    /// Time of its last access, in nanoseconds since the start of the recording.
+    pub last_seen_ns: u64,
+}
+
+impl ObjectRow {
+    /// The path for people: what is not UTF-8 is replaced.
+    pub fn path_lossy(&self) -> Cow<'_, str> {
+        String::from_utf8_lossy(&self.path)
+    }
+}
+
+/// A frame of a call site's stack.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Frame {
+    /// Path of the program or library.
+    pub module: String,
+    /// Its build-id in hexadecimal; empty where it has none.
+    pub build_id: String,
+    /// The return address, as an offset into the module.
+    pub offset: u64,
+    /// The function, demangled, where known.
+    pub function: Option<String>,
+    /// The source file, where known.
+    pub file: Option<String>,
+    /// The line, where known.
+    pub line: Option<u32>,
+}
+
+/// A row of `sites.parquet`; its position is its number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SiteRow {
+    /// The signature: the same in every run of the same program. 0 for the unknown site alone.
+    pub signature: u64,
+    /// The walk up the stack ended early.
+    pub truncated: bool,
+    /// Function of the frame that names the site, where known.
+    pub function: Option<String>,
+    /// Source file of that frame, where known.
+    pub file: Option<String>,
+    /// Line of that frame, where known.
+    pub line: Option<u32>,
+    /// Path of that frame's program or library, where known.
+    pub module: Option<String>,
+    /// The stack, innermost frame first.
+    pub frames: Vec<Frame>,
+}
+
+impl SiteRow {
+    /// Site 0 of every trace: accesses whose call stack is not known.
+    pub fn unknown() -> SiteRow {
+        SiteRow::default()
+    }
+}
+
+fn field(name: &str, data_type: DataType) -> Field {
+    Field::new(name, data_type, false)
+}
+
+fn nullable(name: &str, data_type: DataType) -> Field {
+    Field::new(name, data_type, true)
+}
+
+/// The type of the column `op`: a dictionary, since it has five values.
+pub(crate) fn op_type() -> DataType {
+    DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))
+}
+
+/// Columns of `accesses.parquet`.
+pub(crate) fn accesses_schema() -> Arc<Schema> {
+    Arc::new(Schema::new(vec![
+        field("tick", DataType::UInt64),
+        field("time_ns", DataType::UInt64),
+        field("process", DataType::UInt32),
+        field("thread", DataType::UInt32),
+        field("node", DataType::UInt32),
+        field("site", DataType::UInt32),
+        field("object", DataType::UInt32),
+        field("op", op_type()),
+        field("in_kernel", DataType::Boolean),
+        field("offset", DataType::UInt64),
+        field("length", DataType::UInt64),
+        field("count", DataType::UInt32),
+    ]))
+}
+
+/// Columns of `objects.parquet`.
+pub(crate) fn objects_schema() -> Arc<Schema> {
+    Arc::new(Schema::new(vec![
+        field("object", DataType::UInt32),
+        field("kind", DataType::Utf8),
+        field("path", DataType::Utf8),
+        nullable("path_bytes", DataType::Binary),
+        field("device", DataType::UInt64),
+        field("inode", DataType::UInt64),
+        field("size", DataType::UInt64),
+        field("first_seen_ns", DataType::UInt64),
+        field("last_seen_ns", DataType::UInt64),
+    ]))
+}
+
+/// Fields of a frame in `sites.parquet`.
+pub(crate) fn frame_fields() -> Fields {
+    Fields::from(vec![
+        field("module", DataType::Utf8),
+        field("build_id", DataType::Utf8),
+        field("offset", DataType::UInt64),
+        nullable("function", DataType::Utf8),
+        nullable("file", DataType::Utf8),
+        nullable("line", DataType::UInt32),
+    ])
+}
+
+/// The element of the column `frames`. `element` is the name that the Parquet specification wants.
+pub(crate) fn frame_field() -> Arc<Field> {
+    Arc::new(field("element", DataType::Struct(frame_fields())))
+}
+
+/// Columns of `sites.parquet`.
+pub(crate) fn sites_schema() -> Arc<Schema> {
+    Arc::new(Schema::new(vec![
+        field("site", DataType::UInt32),
+        field("signature", DataType::UInt64),
+        field("truncated", DataType::Boolean),
+        nullable("function", DataType::Utf8),
+        nullable("file", DataType::Utf8),
+        nullable("line", DataType::UInt32),
+        nullable("module", DataType::Utf8),
+        field("frames", DataType::List(frame_field())),
+    ]))
+}

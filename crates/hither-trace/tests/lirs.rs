@@ -1,0 +1,173 @@
+//! LIRS text traces: every reference as it stands, junk by file and line, and no bytes that break the reader.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+
+use hither_trace::{Future, LoadOptions, Result, Trace};
+use proptest::prelude::*;
+
+fn load(path: &Path, format: Option<&str>) -> Result<Trace> {
+    Trace::load(path, format, &LoadOptions::default())
+}
+
+fn load_bytes(bytes: &[u8], format: Option<&str>) -> Result<Trace> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(file.path(), bytes).unwrap();
+    load(file.path(), format)
+}
+
+fn gzipped(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn lines_become_references_in_order() {
+    let text = b"7\r\n*\r\n\r\n8\n  7  \n7\n0\n9";
+    for bytes in [text.to_vec(), gzipped(text)] {
+        let trace = load_bytes(&bytes, None).unwrap();
+        assert_eq!(trace.format(), "lirs");
+        assert_eq!(trace.block_stream(), [0, 1, 0, 0, 2, 3]);
+        assert_eq!(trace.counts().skipped.separators, 2);
+        // Of the steps 7 8 7 7 0 9, one goes to the next block.
+        assert_eq!(trace.counts().total.sequential, 1);
+        let mut accesses = Vec::new();
+        trace.fill(0, 10, Future::Known, &mut accesses);
+        assert_eq!(
+            accesses
+                .iter()
+                .map(|access| access.index)
+                .collect::<Vec<_>>(),
+            [7, 8, 7, 7, 0, 9]
+        );
+        assert_eq!(accesses[0].next, 2);
+        assert!(!trace.has_objects());
+        assert!(!trace.has_sites());
+        assert!(!trace.has_writes());
+    }
+}
+
+#[test]
+fn numbers_that_are_no_positions_are_numbered_by_appearance() {
+    let trace = load_bytes(b"18446744073709551615\n5\n18446744073709551615\n", None).unwrap();
+    let mut accesses = Vec::new();
+    trace.fill(0, 10, Future::Hidden, &mut accesses);
+    let seen: Vec<_> = accesses
+        .iter()
+        .map(|access| (access.block.0, access.object.0, access.index))
+        .collect();
+    assert_eq!(seen, [(0, 0, 0), (1, 0, 1), (0, 0, 0)]);
+}
+
+#[test]
+fn the_hash_is_that_of_the_file() {
+    let sha256 = "4355a46b19d348dc2f57c046f8ef63d4538ebb936000f3c9ee954a27460dd865";
+    assert_eq!(load_bytes(b"1\n", None).unwrap().sha256(), sha256);
+}
+
+#[test]
+fn junk_is_named_by_file_and_line() {
+    let cases: [(&[u8], &str); 6] = [
+        (b"1\n2\nabc def\n", ":3: not a block number: \"abc def\""),
+        (b"1\n-2\n", ":2: not a block number: \"-2\""),
+        (b"1\n*\n* 2\n", ":3: not a block number: \"* 2\""),
+        (b"1\n2 3\n", ":2: not a block number: \"2 3\""),
+        (
+            b"1\n18446744073709551616\n",
+            ":2: block number above 2^64 - 1: \"18446744073709551616\"",
+        ),
+        (
+            b"\n\xff\xfe\x1b\n",
+            ":2: not a block number: \"\u{fffd}\u{fffd}\\u{1b}\"",
+        ),
+    ];
+    for (bytes, problem) in cases {
+        let error = load_bytes(bytes, Some("lirs")).unwrap_err().to_string();
+        assert!(error.ends_with(problem), "{error}");
+        assert!(error.starts_with('/'), "{error}");
+    }
+    let long = [b"1\n".as_slice(), &[b'x'; 1000]].concat();
+    assert!(load_bytes(&long, None).unwrap_err().to_string().len() < 200);
+}
+
+#[test]
+fn what_is_no_trace_is_refused() {
+    for bytes in [b"".as_slice(), b"*\n", b"hello\n1\n", b"\x7fELF\x02", b"{}"] {
+        let error = load_bytes(bytes, None).unwrap_err().to_string();
+        assert!(error.contains("not a trace in a known format"), "{error}");
+    }
+    assert_eq!(load_bytes(b"", Some("lirs")).unwrap().references(), 0);
+    let error = load(Path::new("/no/such/file"), None)
+        .unwrap_err()
+        .to_string();
+    assert!(error.starts_with("/no/such/file: No such file"), "{error}");
+    let error = load_bytes(b"1\n", Some("hither")).unwrap_err().to_string();
+    assert!(error.contains("not a trace folder"), "{error}");
+}
+
+#[test]
+fn a_cut_gzip_is_an_error() {
+    let text: String = (0..2000)
+        .map(|id| format!("{}\n", id * 7919 % 1000))
+        .collect();
+    let bytes = gzipped(text.as_bytes());
+    for cut in (3..bytes.len()).step_by(97) {
+        assert!(load_bytes(&bytes[..cut], Some("lirs")).is_err(), "{cut}");
+    }
+}
+
+#[test]
+fn the_shared_traces_have_their_known_counts() {
+    let Some(folder) = std::env::var_os("HITHER_TRACES") else {
+        println!("skipped: HITHER_TRACES is not set");
+        return;
+    };
+    let known = [
+        ("2_pools", 100_000, 9_939),
+        ("cpp", 9_047, 1_223),
+        ("cs", 6_781, 1_409),
+        ("loop", 505_500, 1_011),
+        ("multi1", 15_858, 2_606),
+        ("ps", 10_448, 3_083),
+        ("scan", 50_025, 2_001),
+    ];
+    for (name, references, blocks) in known {
+        let trace = load(
+            &Path::new(&folder).join(format!("lirs/{name}.trace.gz")),
+            None,
+        )
+        .unwrap();
+        assert_eq!(
+            (trace.references(), trace.blocks()),
+            (references, blocks),
+            "{name}"
+        );
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_a_trace_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
+        let _ = load_bytes(&bytes, None);
+        let _ = load_bytes(&[&[0x1f, 0x8b, 8, 0], bytes.as_slice()].concat(), None);
+        if let Ok(trace) = load_bytes(&bytes, Some("lirs")) {
+            prop_assert!(bytes.iter().all(|byte| b"0123456789* \t\n\r\x0c".contains(byte)));
+            prop_assert!(trace.blocks() <= trace.references());
+        }
+    }
+
+    #[test]
+    fn any_numbers_keep_their_order(ids in prop::collection::vec(
+        prop_oneof![0u64..50, any::<u64>()], 1..200), stars in prop::collection::vec(any::<bool>(), 200))
+    {
+        let lines = ids.iter().zip(&stars).map(|(id, star)| format!("{id}\n{}", if *star { "*\n" } else { "" }));
+        let trace = load_bytes(lines.collect::<String>().as_bytes(), Some("lirs")).unwrap();
+        prop_assert_eq!(trace.references(), ids.len());
+        let stream = trace.block_stream();
+        for (a, b) in (0..ids.len()).flat_map(|a| (0..a).map(move |b| (a, b))) {
+            prop_assert_eq!(ids[a] == ids[b], stream[a] == stream[b]);
+        }
+    }
+}
