@@ -1,7 +1,15 @@
 //! The one place for system calls and shared memory.
 //!
 //! [`record`] is the wire format between a recorded program and the agent, [`ring`] the single-producer,
-//! single-consumer queue that carries it, [`session`] the shared segment that holds one ring a thread.
+//! single-consumer queue that carries it, [`session`] the shared segment that holds one ring a thread: its agent's
+//! side, and [`attach`] the recorded program's. [`raw`] makes system calls past libc's symbols, which the preload
+//! library interposes, and past its `errno`; [`process`] is what the agent needs of processes and signals.
 #![allow(unsafe_code)]
 
+pub mod attach;
+pub mod process;
+pub mod raw;
 pub mod record;
+pub mod ring;
+mod segment;
+pub mod session;

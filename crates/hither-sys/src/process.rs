@@ -1,0 +1,127 @@
+//! What the agent needs of processes, signals and the clock, and std does not have: one call, one wrapper.
+
+use std::io;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// CLOCK_MONOTONIC in nanoseconds: the clock of every record.
+#[inline]
+pub fn monotonic_ns() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the timespec is ours to write, and this clock always exists.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Sends a signal to a process (a negative `pid`: to a group).
+pub fn kill(pid: i32, signal: i32) -> io::Result<()> {
+    // SAFETY: kill takes no memory.
+    let result = unsafe { libc::kill(pid, signal) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Makes this process the parent of its descendants' orphans, so that it can tell which are left.
+pub fn become_subreaper() -> io::Result<()> {
+    // SAFETY: this option takes one integer.
+    let result = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Collects a child that has ended, if there is one: its pid and wait status. `pid` as in waitpid(2), -1 for any.
+pub fn try_wait(pid: i32) -> io::Result<Option<(i32, i32)>> {
+    let mut status = 0;
+    // SAFETY: the status is ours to write.
+    match unsafe { libc::waitpid(pid, &mut status, libc::WNOHANG) } {
+        -1 => Err(io::Error::last_os_error()),
+        0 => Ok(None),
+        child => Ok(Some((child, status))),
+    }
+}
+
+/// A changed reaction to a signal; dropping it restores the old one.
+#[derive(Debug)]
+pub struct Reaction {
+    signal: i32,
+    old: libc::sighandler_t,
+}
+
+impl Reaction {
+    fn set(signal: i32, handler: libc::sighandler_t) -> io::Result<Self> {
+        // SAFETY: the handler is SIG_IGN or `forward`, which only makes async-signal-safe calls.
+        let old = unsafe { libc::signal(signal, handler) };
+        if old == libc::SIG_ERR {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(Reaction { signal, old })
+        }
+    }
+
+    /// Ignores the signal. A program that is started afterwards inherits that: start it first.
+    pub fn ignore(signal: i32) -> io::Result<Self> {
+        Self::set(signal, libc::SIG_IGN)
+    }
+
+    /// Passes the signal on to process `pid`. There is one such process at a time.
+    pub fn forward(signal: i32, pid: i32) -> io::Result<Self> {
+        FORWARD_TO.store(pid, Ordering::Relaxed);
+        Self::set(signal, forward as extern "C" fn(i32) as libc::sighandler_t)
+    }
+}
+
+impl Drop for Reaction {
+    fn drop(&mut self) {
+        // SAFETY: `old` is what the kernel had for this signal before.
+        unsafe { libc::signal(self.signal, self.old) };
+    }
+}
+
+static FORWARD_TO: AtomicI32 = AtomicI32::new(0);
+
+extern "C" fn forward(signal: i32) {
+    let pid = FORWARD_TO.load(Ordering::Relaxed);
+    if pid > 0 {
+        // A signal handler must leave errno as it was, and there is nobody to tell of a failure: the raw call.
+        // SAFETY: kill takes no memory.
+        unsafe { crate::raw::syscall(libc::SYS_kill, [pid as usize, signal as usize, 0, 0, 0, 0]) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn a_forwarded_signal_reaches_the_child() {
+        let mut child = Command::new("sleep").arg("100").spawn().expect("sleep");
+        let reaction = Reaction::forward(libc::SIGUSR1, child.id() as i32).expect("set");
+        kill(std::process::id() as i32, libc::SIGUSR1).expect("sent");
+        assert_eq!(child.wait().expect("waited").signal(), Some(libc::SIGUSR1));
+        drop(reaction);
+    }
+
+    #[test]
+    fn an_ignored_signal_is_ignored() {
+        let _reaction = Reaction::ignore(libc::SIGUSR2).expect("set");
+        kill(std::process::id() as i32, libc::SIGUSR2).expect("sent");
+        assert!(kill(i32::MAX, libc::SIGUSR2).is_err(), "no such process");
+    }
+
+    #[test]
+    fn the_clock_does_not_run_backwards() {
+        let first = monotonic_ns();
+        assert!(monotonic_ns() >= first);
+    }
+}

@@ -1,0 +1,211 @@
+//! System calls that bypass libc.
+//!
+//! Inside a recorded program libc's `open` or `mmap` is the preload library's own hook, and a failing call would
+//! change the program's `errno`. These go straight to the kernel and return the negated error number.
+
+/// Makes system call `number`. The result is what the kernel returns: `-errno` on failure.
+///
+/// # Safety
+/// The arguments must satisfy what that system call demands of the memory and descriptors that they name.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+pub unsafe fn syscall(number: libc::c_long, arguments: [usize; 6]) -> isize {
+    let [a, b, c, d, e, f] = arguments;
+    let result: isize;
+    // SAFETY: the kernel clobbers rax, rcx and r11 only, which are declared; the caller vouches for the arguments.
+    unsafe {
+        std::arch::asm!("syscall", inlateout("rax") number as isize => result, in("rdi") a, in("rsi") b, in("rdx") c,
+            in("r10") d, in("r8") e, in("r9") f, lateout("rcx") _, lateout("r11") _, options(nostack));
+    }
+    result
+}
+
+/// Makes system call `number`. The result is what the kernel returns: `-errno` on failure.
+///
+/// # Safety
+/// The arguments must satisfy what that system call demands of the memory and descriptors that they name.
+#[cfg(not(target_arch = "x86_64"))]
+pub unsafe fn syscall(number: libc::c_long, arguments: [usize; 6]) -> isize {
+    let [a, b, c, d, e, f] = arguments;
+    // SAFETY: the caller vouches for the arguments.
+    let result = unsafe { libc::syscall(number, a, b, c, d, e, f) };
+    if result == -1 {
+        -(std::io::Error::last_os_error()
+            .raw_os_error()
+            .unwrap_or(libc::EIO) as isize)
+    } else {
+        result as isize
+    }
+}
+
+fn checked(result: isize) -> Result<usize, i32> {
+    usize::try_from(result).map_err(|_| -result as i32)
+}
+
+/// `mmap` of `length` bytes, of `fd` if there is one and anonymous otherwise; readable and writable.
+pub fn map(length: usize, fd: Option<i32>) -> Result<*mut u8, i32> {
+    let flags = match fd {
+        Some(_) => libc::MAP_SHARED | libc::MAP_NORESERVE,
+        None => libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+    };
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let fd = fd.unwrap_or(-1) as isize as usize;
+    // SAFETY: without MAP_FIXED a mapping is placed where nothing else is, so no memory in use changes.
+    let result = unsafe {
+        syscall(
+            libc::SYS_mmap,
+            [0, length, protection as usize, flags as usize, fd, 0],
+        )
+    };
+    checked(result).map(|address| address as *mut u8)
+}
+
+/// `munmap`.
+///
+/// # Safety
+/// The range must be a mapping of the caller's that nothing refers to any more.
+pub unsafe fn unmap(address: *mut u8, length: usize) {
+    // SAFETY: the caller vouches that the range is its own and unused.
+    unsafe { syscall(libc::SYS_munmap, [address as usize, length, 0, 0, 0, 0]) };
+}
+
+/// `madvise` of one's own memory.
+///
+/// # Safety
+/// `advice` may discard the range's contents; the caller must own it and not depend on them.
+pub unsafe fn advise(address: *mut u8, length: usize, advice: i32) -> Result<(), i32> {
+    // SAFETY: the caller owns the range and accepts what the advice does to it.
+    let result = unsafe {
+        syscall(
+            libc::SYS_madvise,
+            [address as usize, length, advice as usize, 0, 0, 0],
+        )
+    };
+    checked(result).map(drop)
+}
+
+/// `openat` relative to the working folder, close-on-exec.
+pub fn open(path: &std::ffi::CStr, flags: i32) -> Result<i32, i32> {
+    let at = libc::AT_FDCWD as isize as usize;
+    let flags = (flags | libc::O_CLOEXEC) as usize;
+    // SAFETY: the path is NUL-terminated and outlives the call.
+    let result = unsafe {
+        syscall(
+            libc::SYS_openat,
+            [at, path.as_ptr() as usize, flags, 0, 0, 0],
+        )
+    };
+    checked(result).map(|fd| fd as i32)
+}
+
+/// `close`, of a descriptor that this code opened itself.
+pub fn close(fd: i32) {
+    // SAFETY: close takes no memory; the caller owns the descriptor.
+    unsafe { syscall(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) };
+}
+
+/// `readlink`: how many bytes of the target went into `buffer`.
+pub fn read_link(path: &std::ffi::CStr, buffer: &mut [u8]) -> Result<usize, i32> {
+    let arguments = [
+        path.as_ptr() as usize,
+        buffer.as_mut_ptr() as usize,
+        buffer.len(),
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: the path is NUL-terminated, and the kernel writes at most buffer.len() bytes into the buffer.
+    checked(unsafe { syscall(libc::SYS_readlink, arguments) })
+}
+
+/// `read`.
+pub fn read(fd: i32, buffer: &mut [u8]) -> Result<usize, i32> {
+    // SAFETY: the kernel writes at most buffer.len() bytes into the buffer.
+    checked(unsafe {
+        syscall(
+            libc::SYS_read,
+            [
+                fd as usize,
+                buffer.as_mut_ptr() as usize,
+                buffer.len(),
+                0,
+                0,
+                0,
+            ],
+        )
+    })
+}
+
+/// `lseek`.
+pub fn seek(fd: i32, offset: i64, whence: i32) -> Result<u64, i32> {
+    // SAFETY: lseek takes no memory.
+    checked(unsafe {
+        syscall(
+            libc::SYS_lseek,
+            [fd as usize, offset as usize, whence as usize, 0, 0, 0],
+        )
+    })
+    .map(|position| position as u64)
+}
+
+/// `getpid`, not libc's, so that a child made by a bare `clone` or `vfork` is seen.
+pub fn pid() -> u32 {
+    // SAFETY: getpid takes nothing and cannot fail.
+    unsafe { syscall(libc::SYS_getpid, [0; 6]) as u32 }
+}
+
+/// `getppid`.
+pub fn parent_pid() -> u32 {
+    // SAFETY: getppid takes nothing and cannot fail.
+    unsafe { syscall(libc::SYS_getppid, [0; 6]) as u32 }
+}
+
+/// `gettid`.
+pub fn tid() -> u32 {
+    // SAFETY: gettid takes nothing and cannot fail.
+    unsafe { syscall(libc::SYS_gettid, [0; 6]) as u32 }
+}
+
+/// What `statx` says of an open file, as far as the recorder needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileStatus {
+    /// Device number, major and minor.
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+    /// Birth time in nanoseconds since the epoch, 0 where the file system has none.
+    pub birth_ns: u64,
+    /// Size in bytes.
+    pub size: u64,
+    /// Type and permissions (`st_mode`).
+    pub mode: u32,
+}
+
+/// `statx` of an open descriptor.
+pub fn status(fd: i32) -> Result<FileStatus, i32> {
+    let mut buffer = std::mem::MaybeUninit::<libc::statx>::zeroed();
+    let flags = (libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC) as usize;
+    let mask = (libc::STATX_BASIC_STATS | libc::STATX_BTIME) as usize;
+    let arguments = [
+        fd as usize,
+        c"".as_ptr() as usize,
+        flags,
+        mask,
+        buffer.as_mut_ptr() as usize,
+        0,
+    ];
+    // SAFETY: the empty path is NUL-terminated and the buffer is one statx long.
+    checked(unsafe { syscall(libc::SYS_statx, arguments) })?;
+    // SAFETY: zeroed memory is a valid statx, and the kernel filled it.
+    let status = unsafe { buffer.assume_init() };
+    let birth = status.stx_btime;
+    Ok(FileStatus {
+        device: u64::from(status.stx_dev_major) << 32 | u64::from(status.stx_dev_minor),
+        inode: status.stx_ino,
+        birth_ns: (birth.tv_sec as u64)
+            .wrapping_mul(1_000_000_000)
+            .wrapping_add(u64::from(birth.tv_nsec)),
+        size: status.stx_size,
+        mode: u32::from(status.stx_mode),
+    })
+}

@@ -1,0 +1,155 @@
+//! The shared segment: its layout in memory, and the mapping of it.
+//!
+//! One page of session header, then the rings' control parts, then their slots. The file is sparse: a ring that is
+//! never claimed takes no memory, and [`crate::session`] gives back what a dead thread's ring had taken.
+
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+use crate::raw;
+use crate::ring::{Control, Ring};
+
+const PAGE: usize = 4096;
+
+/// "hither" and the layout's version; a preload library of another version stays out.
+pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"hither\0\x01");
+
+/// The session recorder takes events.
+pub(crate) const RECORDING: u32 = 1;
+/// The session is over: programs that still run go on unrecorded.
+pub(crate) const CLOSED: u32 = 2;
+
+/// The first bytes of the segment.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub(crate) struct Header {
+    /// Written last by the agent, so that a half-made segment is refused.
+    pub(crate) magic: AtomicU64,
+    pub(crate) rings: AtomicU32,
+    pub(crate) ring_words: AtomicU32,
+    pub(crate) frames_max: AtomicU32,
+    pub(crate) state: AtomicU32,
+    /// One past the highest ring that was ever claimed: what the agent has to look at.
+    pub(crate) rings_used: AtomicU32,
+    /// Counts claims.
+    pub(crate) claims: AtomicU64,
+    /// Accesses by threads that found no free ring.
+    pub(crate) no_ring: AtomicU64,
+    /// Inode of the agent's pid namespace: elsewhere the ids mean nothing to it.
+    pub(crate) pid_namespace: AtomicU64,
+}
+
+/// How many rings of what size a segment has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    rings: usize,
+    ring_words: usize,
+}
+
+impl Layout {
+    pub(crate) fn new(rings: usize, ring_words: usize) -> Option<Self> {
+        let sane = (1..=1 << 16).contains(&rings)
+            && ring_words.is_power_of_two()
+            && ring_words * 8 >= PAGE;
+        (sane && ring_words <= 1 << 27).then_some(Layout { rings, ring_words })
+    }
+
+    /// Bytes before the first slot.
+    pub(crate) fn control_bytes(self) -> usize {
+        PAGE + (self.rings * size_of::<Control>()).next_multiple_of(PAGE)
+    }
+
+    pub(crate) fn ring_bytes(self) -> usize {
+        8 * self.ring_words
+    }
+
+    /// Where in the segment the slots of ring `index` begin.
+    pub(crate) fn slots_at(self, index: usize) -> usize {
+        self.control_bytes() + index * self.ring_bytes()
+    }
+
+    pub(crate) fn bytes(self) -> usize {
+        self.slots_at(self.rings)
+    }
+}
+
+/// A mapped segment.
+#[derive(Debug)]
+pub(crate) struct Segment {
+    base: *mut u8,
+    layout: Layout,
+}
+
+// SAFETY: the mapping is not tied to a thread, and everything in it is reached through atomics.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+impl Segment {
+    /// Maps the segment in `fd`, whose layout is known. The descriptor may be closed afterwards.
+    pub(crate) fn map(fd: i32, layout: Layout) -> Result<Self, i32> {
+        let base = raw::map(layout.bytes(), Some(fd))?;
+        // A crash of the program should not write a gigabyte of rings into its core file. Failure is harmless.
+        // SAFETY: the mapping was just made, and the advice keeps its contents.
+        let _ = unsafe { raw::advise(base, layout.bytes(), libc::MADV_DONTDUMP) };
+        Ok(Segment { base, layout })
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        // SAFETY: the mapping starts with a page that holds a Header, made of atomics for which any bytes are valid,
+        // and it lives as long as `self`.
+        unsafe { &*self.base.cast::<Header>() }
+    }
+
+    fn at(&self, offset: usize) -> *mut u8 {
+        debug_assert!(offset < self.layout.bytes());
+        // SAFETY: callers pass offsets of the layout, which lie inside the mapping.
+        unsafe { self.base.add(offset) }
+    }
+
+    /// Address of the slots of ring `index`, which is below the number of rings.
+    pub(crate) fn slots(&self, index: usize) -> *mut u8 {
+        self.at(self.layout.slots_at(index))
+    }
+
+    /// Ring `index`, if there is one.
+    pub(crate) fn ring(&self, index: usize) -> Option<Ring<'_>> {
+        if index >= self.layout.rings {
+            return None;
+        }
+        let control = self
+            .at(PAGE + index * size_of::<Control>())
+            .cast::<Control>();
+        // SAFETY: `index` is in range, so this is one of the Controls that the layout places there, aligned because
+        // the page is; its fields are atomics, and it lives as long as `self`.
+        let control = unsafe { &*control };
+        let slots = self.slots(index).cast::<AtomicU64>();
+        // SAFETY: the layout places `ring_words` words there, page-aligned, in a mapping that lives as long as `self`.
+        let slots = unsafe { std::slice::from_raw_parts(slots, self.layout.ring_words) };
+        Ring::new(control, slots)
+    }
+
+    pub(crate) fn rings(&self) -> usize {
+        self.layout.rings
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: `self` made the mapping, and every reference into it borrows from `self`.
+        unsafe { raw::unmap(self.base, self.layout.bytes()) };
+    }
+}
+
+/// Inode number of this process's pid namespace, 0 if /proc does not say.
+pub(crate) fn pid_namespace() -> u64 {
+    let Ok(fd) = raw::open(c"/proc/self/ns/pid", libc::O_RDONLY) else {
+        return 0;
+    };
+    let inode = raw::status(fd).map_or(0, |status| status.inode);
+    raw::close(fd);
+    inode
+}

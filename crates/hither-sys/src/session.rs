@@ -1,0 +1,510 @@
+//! The agent's side of a session: makes the shared segment, empties the rings, hands dead threads' rings on.
+//!
+//! The segment lies in /dev/shm (or the folder for temporary files) under a random name that only its owner may open.
+//! If the agent dies, nothing empties the rings: the programs fill them, drop what no longer fits, and run on.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::hash::{BuildHasher, Hasher};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use crate::attach::{FOREIGN, unpack_owner};
+use crate::record::{FRAMES_MAX, Record, WORDS_MAX, Words};
+use crate::ring::{Popped, Ring};
+use crate::segment::{self, Header, Layout, Segment};
+
+/// A ring that took more than this gets its memory taken back between owners.
+const KEPT_BYTES: u64 = 256 << 10;
+
+/// The shape of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionOptions {
+    /// How many threads can record at once, 1 to 65536.
+    pub rings: usize,
+    /// Size of a ring, a power of two from 4 KiB to 1 GiB. Only rings that are used take memory.
+    pub ring_bytes: usize,
+    /// How many frames of a call stack make its signature, 1 to [`FRAMES_MAX`].
+    pub frames_max: usize,
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        SessionOptions {
+            rings: 1024,
+            ring_bytes: 1 << 20,
+            frames_max: 32,
+        }
+    }
+}
+
+/// Whose ring a record came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RingInfo {
+    /// Which ring.
+    pub index: usize,
+    /// The process that claimed it. After an exec the process claims another ring.
+    pub pid: u32,
+    /// The thread that claimed it.
+    pub tid: u32,
+    /// Counts the owners that this ring has had: index and generation name one owner.
+    pub generation: u64,
+}
+
+/// What was not recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lost {
+    /// Accesses that found their ring full.
+    pub events: u64,
+    /// The bytes that those accesses moved.
+    pub bytes: u64,
+    /// Accesses of threads that found no ring free.
+    pub no_ring: u64,
+    /// Calls made by signal handlers that had interrupted the recorder itself.
+    pub nested: u64,
+    /// Times that a ring held what no producer writes, and was emptied unread.
+    pub damaged: u64,
+}
+
+/// A recording session, seen by the agent. Dropping it closes it and removes its file.
+#[derive(Debug)]
+pub struct Session {
+    segment: Segment,
+    file: File,
+    path: PathBuf,
+    /// Losses of owners that are gone.
+    past: Lost,
+    buffer: Box<Words>,
+}
+
+impl Session {
+    /// Makes the segment. Fails if there is no folder for it, no room, or the options are out of range.
+    pub fn create(options: SessionOptions) -> io::Result<Self> {
+        let layout = Layout::new(options.rings, options.ring_bytes / 8)
+            .filter(|_| (1..=FRAMES_MAX).contains(&options.frames_max))
+            .ok_or_else(|| {
+                io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    format!("session out of range: {options:?}"),
+                )
+            })?;
+        let (path, file) = create_file()?;
+        let segment = fill(&file, layout, &options).inspect_err(|_| {
+            // The first error is the one to report.
+            let _ = std::fs::remove_file(&path);
+        })?;
+        Ok(Session {
+            segment,
+            file,
+            path,
+            past: Lost::default(),
+            buffer: Box::new([0; WORDS_MAX]),
+        })
+    }
+
+    /// The segment's file: what programs get as `HITHER_SESSION`.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Passes every queued record to `sink`, oldest first within a ring, and frees the rings of threads that said they
+    /// are done. Returns the number of records.
+    pub fn drain(&mut self, mut sink: impl FnMut(&RingInfo, Record<'_>)) -> usize {
+        let mut records = 0;
+        for index in 0..self.rings_used() {
+            // Read before the ring is emptied: a released ring gets no more records.
+            let released = self
+                .ring(index)
+                .is_some_and(|ring| ring.control.released.load(Ordering::Acquire) != 0);
+            records += self.drain_ring(index, &mut sink);
+            if released {
+                self.recycle(index);
+            }
+        }
+        records
+    }
+
+    /// Frees the rings whose thread is gone: it does not exist any more, or has claimed a newer ring since (exec).
+    /// What they still hold goes to `sink`. Costs a look into /proc a ring; a few times a second is enough.
+    pub fn reap(&mut self, mut sink: impl FnMut(&RingInfo, Record<'_>)) -> usize {
+        let mut newest: HashMap<u64, u64> = HashMap::new();
+        let claims: Vec<(usize, u64, u64)> = (0..self.rings_used())
+            .filter_map(|index| {
+                let control = self.ring(index)?.control;
+                let owner = control.owner.load(Ordering::Acquire);
+                let sequence = control.sequence.load(Ordering::Relaxed);
+                // Foreign owners cannot be looked up here; a sequence of 0 is a claim in the making.
+                (owner != 0 && owner & FOREIGN == 0 && sequence != 0)
+                    .then_some((index, owner, sequence))
+            })
+            .collect();
+        for &(_, owner, sequence) in &claims {
+            let entry = newest.entry(owner).or_default();
+            *entry = sequence.max(*entry);
+        }
+        let mut records = 0;
+        for (index, owner, sequence) in claims {
+            let (pid, tid) = unpack_owner(owner);
+            let superseded = newest.get(&owner).is_some_and(|&newest| newest > sequence);
+            if superseded || !Path::new(&format!("/proc/{pid}/task/{tid}")).exists() {
+                records += self.drain_ring(index, &mut sink);
+                self.recycle(index);
+            }
+        }
+        records
+    }
+
+    /// Ends the recording: programs that still run go on unrecorded. What they have queued can still be drained.
+    pub fn close(&mut self) {
+        self.segment
+            .header()
+            .state
+            .store(segment::CLOSED, Ordering::Release);
+    }
+
+    /// What was not recorded so far.
+    pub fn lost(&self) -> Lost {
+        let mut lost = self.past;
+        lost.no_ring = self.segment.header().no_ring.load(Ordering::Relaxed);
+        for index in 0..self.rings_used() {
+            if let Some(ring) = self.ring(index) {
+                add_losses(&mut lost, ring);
+            }
+        }
+        lost
+    }
+
+    fn rings_used(&self) -> usize {
+        let used = self.segment.header().rings_used.load(Ordering::Relaxed) as usize;
+        used.min(self.segment.rings())
+    }
+
+    fn ring(&self, index: usize) -> Option<Ring<'_>> {
+        self.segment.ring(index)
+    }
+
+    fn drain_ring(&mut self, index: usize, sink: &mut impl FnMut(&RingInfo, Record<'_>)) -> usize {
+        let Some(ring) = self.segment.ring(index) else {
+            return 0;
+        };
+        let owner = ring.control.owner.load(Ordering::Acquire);
+        if owner == 0 {
+            return 0;
+        }
+        let (pid, tid) = unpack_owner(owner);
+        let info = RingInfo {
+            index,
+            pid,
+            tid,
+            generation: ring.control.generation.load(Ordering::Relaxed),
+        };
+        let mut records = 0;
+        while let Some(popped) = ring.pop(&mut self.buffer) {
+            let record = match popped {
+                Popped::Record(words) => Record::decode(&self.buffer[..words]),
+                Popped::Damaged => None,
+            };
+            match record {
+                Some(record) => sink(&info, record),
+                None => self.past.damaged += 1,
+            }
+            records += 1;
+        }
+        records
+    }
+
+    fn recycle(&mut self, index: usize) {
+        let Some(ring) = self.segment.ring(index) else {
+            return;
+        };
+        add_losses(&mut self.past, ring);
+        if 8 * ring.head() > KEPT_BYTES {
+            let layout = self.segment.layout();
+            // A refusal (no support for holes) only means that the memory stays.
+            let _ = fallocate(
+                &self.file,
+                libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE,
+                layout.slots_at(index),
+                layout.ring_bytes(),
+            );
+        }
+        ring.recycle();
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.close();
+        // Somebody may have removed it already; there is nobody to tell.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+fn add_losses(lost: &mut Lost, ring: Ring<'_>) {
+    lost.events += ring.control.lost_events.load(Ordering::Relaxed);
+    lost.bytes += ring.control.lost_bytes.load(Ordering::Relaxed);
+    lost.nested += ring.control.nested.load(Ordering::Relaxed);
+}
+
+/// A new file that only we can open, in memory if possible.
+fn create_file() -> io::Result<(PathBuf, File)> {
+    let shm = Path::new("/dev/shm");
+    let folder = if shm.is_dir() {
+        shm.to_owned()
+    } else {
+        std::env::temp_dir()
+    };
+    // SAFETY: getuid takes nothing and cannot fail.
+    let uid = unsafe { libc::getuid() };
+    loop {
+        // std seeds these keys from the kernel's random numbers.
+        let random = std::hash::RandomState::new().build_hasher().finish();
+        let path = folder.join(format!("hither-{uid}-{random:016x}"));
+        match OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+        {
+            Ok(file) => return Ok((path, file)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => {
+                return Err(io::Error::new(
+                    error.kind(),
+                    format!("{}: {error}", path.display()),
+                ));
+            }
+        }
+    }
+}
+
+/// Sizes the file, maps it and writes the header, its magic number last.
+fn fill(file: &File, layout: Layout, options: &SessionOptions) -> io::Result<Segment> {
+    file.set_len(layout.bytes() as u64)?;
+    // The control parts are written without asking first, so their memory is reserved here.
+    match fallocate(file, 0, 0, layout.control_bytes()) {
+        Err(error) if error.raw_os_error() != Some(libc::EOPNOTSUPP) => return Err(error),
+        _ => {}
+    }
+    let segment = Segment::map(file.as_raw_fd(), layout).map_err(io::Error::from_raw_os_error)?;
+    let header: &Header = segment.header();
+    header.rings.store(options.rings as u32, Ordering::Relaxed);
+    header
+        .ring_words
+        .store((options.ring_bytes / 8) as u32, Ordering::Relaxed);
+    header
+        .frames_max
+        .store(options.frames_max as u32, Ordering::Relaxed);
+    header
+        .pid_namespace
+        .store(segment::pid_namespace(), Ordering::Relaxed);
+    header.state.store(segment::RECORDING, Ordering::Relaxed);
+    header.magic.store(segment::MAGIC, Ordering::Release);
+    Ok(segment)
+}
+
+fn fallocate(file: &File, mode: i32, offset: usize, length: usize) -> io::Result<()> {
+    // SAFETY: fallocate takes no memory; the descriptor is open as long as `file`.
+    let result = unsafe { libc::fallocate(file.as_raw_fd(), mode, offset as i64, length as i64) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+    use std::os::unix::ffi::OsStrExt;
+
+    use super::*;
+    use crate::attach::{Attached, Pushed};
+
+    fn session(rings: usize, ring_bytes: usize) -> Session {
+        Session::create(SessionOptions {
+            rings,
+            ring_bytes,
+            frames_max: 16,
+        })
+        .expect("a session")
+    }
+
+    fn attach(session: &Session) -> Option<Attached> {
+        Attached::open(&CString::new(session.path().as_os_str().as_bytes()).expect("no NUL"))
+    }
+
+    fn exec(pid: u32) -> Record<'static> {
+        Record::Exec {
+            pid,
+            time_ns: 1,
+            path: b"/bin/true",
+        }
+    }
+
+    fn drained(session: &mut Session) -> Vec<(RingInfo, u32)> {
+        let mut seen = Vec::new();
+        session.drain(|info, record| match record {
+            Record::Exec { pid, .. } => seen.push((*info, pid)),
+            other => panic!("unexpected {other:?}"),
+        });
+        seen
+    }
+
+    #[test]
+    fn records_arrive_with_their_owner() {
+        let mut session = session(4, 4096);
+        let attached = attach(&session).expect("attached");
+        assert_eq!(attached.frames_max(), 16);
+        let mut one = attached.claim(10, 11).expect("a ring");
+        let mut two = attached.claim(10, 12).expect("a ring");
+        assert_eq!(attached.push_record(&mut one, &exec(1)), Pushed::Taken);
+        assert_eq!(attached.push_record(&mut two, &exec(2)), Pushed::Taken);
+        let seen = drained(&mut session);
+        assert_eq!(
+            seen.iter()
+                .map(|(info, pid)| (info.pid, info.tid, *pid))
+                .collect::<Vec<_>>(),
+            [(10, 11, 1), (10, 12, 2)]
+        );
+        assert!(drained(&mut session).is_empty());
+    }
+
+    #[test]
+    fn released_rings_are_emptied_and_used_again() {
+        let mut session = session(1, 4096);
+        let attached = attach(&session).expect("attached");
+        for round in 0..5 {
+            let mut producer = attached.claim(1, round + 1).expect("the only ring");
+            assert!(attached.claim(1, 99).is_none(), "no second ring");
+            attached.push_record(&mut producer, &exec(round));
+            attached.release(producer);
+            let seen = drained(&mut session);
+            assert_eq!(seen.len(), 1);
+            assert_eq!(
+                (seen[0].0.generation, seen[0].0.tid, seen[0].1),
+                (u64::from(round), round + 1, round)
+            );
+        }
+    }
+
+    #[test]
+    fn a_full_ring_counts_what_it_drops() {
+        let mut session = session(1, 4096);
+        let attached = attach(&session).expect("attached");
+        let mut producer = attached.claim(1, 1).expect("a ring");
+        let access = Record::Access {
+            op: crate::record::Op::Read,
+            flags: 0,
+            cpu: 0,
+            time_ns: 0,
+            signature: 0,
+            object: 0,
+            offset: 0,
+            length: 10,
+        };
+        let taken = (0..100)
+            .filter(|_| attached.push_record(&mut producer, &access) == Pushed::Taken)
+            .count();
+        assert_eq!(taken, 512 / 6);
+        let lost = session.lost();
+        assert_eq!(
+            (lost.events, lost.bytes),
+            (100 - taken as u64, 10 * (100 - taken as u64))
+        );
+        attached.count_no_ring();
+        attached.count_nested(&producer);
+        attached.release(producer);
+        assert_eq!(session.drain(|_, _| ()), taken);
+        let after = Lost {
+            no_ring: 1,
+            nested: 1,
+            ..lost
+        };
+        assert_eq!(session.lost(), after, "losses outlive the owner");
+    }
+
+    #[test]
+    fn rings_of_the_dead_are_reaped_and_theirs_alone() {
+        let mut session = session(8, 1 << 20);
+        let attached = attach(&session).expect("attached");
+        let (pid, tid) = (raw_pid(), crate::raw::tid());
+        let mut old_image = attached.claim(pid, tid).expect("a ring");
+        let mut alive = attached.claim(pid, tid).expect("a ring");
+        let mut dead = attached.claim(pid, 0x3fff_ffff).expect("a ring");
+        for value in 0..10_000 {
+            attached.push_record(&mut dead, &exec(value));
+        }
+        attached.push_record(&mut old_image, &exec(7));
+        attached.push_record(&mut alive, &exec(8));
+        assert_eq!(session.reap(|_, _| ()), 10_001);
+        assert_eq!(
+            attached.push_record(&mut dead, &exec(1)),
+            Pushed::NoRing,
+            "it was given away"
+        );
+        assert_eq!(
+            attached.push_record(&mut old_image, &exec(1)),
+            Pushed::NoRing
+        );
+        assert_eq!(attached.push_record(&mut alive, &exec(9)), Pushed::Taken);
+        assert_eq!(
+            drained(&mut session)
+                .iter()
+                .map(|(_, pid)| *pid)
+                .collect::<Vec<_>>(),
+            [8, 9]
+        );
+    }
+
+    fn raw_pid() -> u32 {
+        std::process::id()
+    }
+
+    #[test]
+    fn closed_or_missing_sessions_are_refused() {
+        let mut session = session(1, 4096);
+        let attached = attach(&session).expect("attached");
+        assert!(attached.recording());
+        session.close();
+        assert!(!attached.recording());
+        assert!(attach(&session).is_none(), "closed");
+        let path = session.path().to_owned();
+        drop(session);
+        assert!(!path.exists());
+        assert!(
+            Attached::open(&CString::new(path.as_os_str().as_bytes()).expect("no NUL")).is_none()
+        );
+        let junk = tempfile::NamedTempFile::new().expect("a file");
+        std::fs::write(junk.path(), vec![0xff; 1 << 16]).expect("written");
+        assert!(
+            Attached::open(&CString::new(junk.path().as_os_str().as_bytes()).expect("no NUL"))
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn options_out_of_range_are_refused() {
+        let good = SessionOptions::default();
+        for bad in [
+            SessionOptions { rings: 0, ..good },
+            SessionOptions {
+                ring_bytes: 5000,
+                ..good
+            },
+            SessionOptions {
+                frames_max: 65,
+                ..good
+            },
+        ] {
+            assert_eq!(
+                Session::create(bad).expect_err("refused").kind(),
+                io::ErrorKind::InvalidInput
+            );
+        }
+    }
+}
