@@ -3,6 +3,7 @@
 //! - [`Writer`] writes a trace folder ([`schema`] says what is in it), all of it or nothing.
 //! - [`Trace::load`] reads any [format](mod@format) into columns of dense block references, which [`Trace::fill`] hands to
 //!   policies.
+//! - [`Stats`] says what is in a trace.
 //!
 //! Nothing here prints, exits or reads a clock; an error names its file and its row, line or column.
 #![forbid(unsafe_code)]
@@ -13,8 +14,10 @@ pub mod format;
 mod intern;
 pub mod load;
 mod meta;
+mod reuse;
 pub mod schema;
 mod source;
+mod stats;
 mod table;
 mod trace;
 mod writer;
@@ -22,5 +25,7 @@ mod writer;
 pub use counts::{Counts, Skipped, Tally};
 pub use error::{Error, Result};
 pub use load::{Builder, LoadOptions};
+pub use reuse::{ReuseHistogram, stack_distances};
+pub use stats::{Concentration, Ranked, Sharing, Stats};
 pub use trace::{Future, NO_NEXT_USE, Trace};
 pub use writer::Writer;

@@ -217,6 +217,23 @@ impl SiteRow {
     pub fn unknown() -> SiteRow {
         SiteRow::default()
     }
+
+    /// The site for people, as precisely as is known: `function (file:line)`, else module and offset, else the
+    /// signature.
+    pub fn label(&self) -> String {
+        let line = self.line.map(|line| format!(":{line}")).unwrap_or_default();
+        match (&self.function, &self.file, self.frames.first()) {
+            (Some(function), Some(file), _) => format!("{function} ({file}{line})"),
+            (Some(function), None, _) => match &self.module {
+                Some(module) => format!("{function} in {module}"),
+                None => function.clone(),
+            },
+            (None, Some(file), _) => format!("{file}{line}"),
+            (None, None, Some(frame)) => format!("{}+{:#x}", frame.module, frame.offset),
+            (None, None, None) if self.signature == 0 => "unknown".to_owned(),
+            (None, None, None) => format!("{:016x}", self.signature),
+        }
+    }
 }
 
 fn field(name: &str, data_type: DataType) -> Field {

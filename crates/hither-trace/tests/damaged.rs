@@ -1,0 +1,163 @@
+//! A damaged trace is an error that names its file, or (since Parquet pages carry no checksum) a trace with other
+//! values in it; it is never a panic.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::Sample;
+use hither_trace::schema::{ACCESSES, FILES, META, OBJECTS, SITES};
+use hither_trace::{Error, LoadOptions, Stats, Trace};
+
+/// A trace whose files can be spoilt and mended.
+struct Victim {
+    folder: tempfile::TempDir,
+}
+
+impl Victim {
+    fn new(rows: usize) -> Victim {
+        let folder = tempfile::tempdir().unwrap();
+        fs::remove_dir(folder.path()).unwrap();
+        Sample::new(rows).write(folder.path(), false).unwrap();
+        Victim { folder }
+    }
+
+    /// Loads the trace with other bytes in one of its files.
+    fn load_with(&self, name: &str, bytes: &[u8]) -> Result<Trace, Error> {
+        let path = self.folder.path().join(name);
+        let sound = fs::read(&path).unwrap();
+        fs::write(&path, bytes).unwrap();
+        let result = load(self.folder.path());
+        fs::write(&path, sound).unwrap();
+        result
+    }
+
+    fn bytes(&self, name: &str) -> Vec<u8> {
+        fs::read(self.folder.path().join(name)).unwrap()
+    }
+}
+
+fn load(path: &Path) -> Result<Trace, Error> {
+    Trace::load(path, None, &LoadOptions::default())
+}
+
+#[test]
+fn a_cut_file_is_an_error_that_names_it() {
+    let victim = Victim::new(300);
+    for name in FILES {
+        let bytes = victim.bytes(name);
+        // The final newline of the JSON may go.
+        for cut in (0..bytes.len() - 1).step_by(if name == META { 1 } else { 13 }) {
+            let error = victim
+                .load_with(name, &bytes[..cut])
+                .unwrap_err()
+                .to_string();
+            assert!(error.contains(name), "{cut}: {error}");
+        }
+    }
+    assert!(load(victim.folder.path()).is_ok());
+}
+
+#[test]
+fn flipped_bytes_are_an_error_that_names_the_file_or_a_trace() {
+    let victim = Victim::new(300);
+    let mut random = 0x9e37_79b9_7f4a_7c15u64;
+    let mut errors = 0;
+    for name in FILES {
+        let sound = victim.bytes(name);
+        for round in 0..1500 {
+            let mut bytes = sound.clone();
+            for _ in 0..1 + round % 3 {
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
+                let place = (random >> 33) as usize % bytes.len();
+                bytes[place] ^= 1 << (random >> 29 & 7);
+            }
+            match victim.load_with(name, &bytes) {
+                Ok(trace) => assert!(Stats::of(&trace).references >= Stats::of(&trace).blocks),
+                Err(error) => {
+                    errors += 1;
+                    let error = error.to_string();
+                    assert!(error.starts_with('/'), "{error}");
+                }
+            }
+        }
+    }
+    assert!(errors > 1000, "the damage was not seen: {errors}");
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    for name in FILES {
+        let victim = Victim::new(10);
+        fs::remove_file(victim.folder.path().join(name)).unwrap();
+        let error = load(victim.folder.path()).unwrap_err().to_string();
+        assert!(error.contains(name), "{error}");
+    }
+}
+
+#[test]
+fn a_missing_column_and_one_of_another_type_are_named() {
+    let victim = Victim::new(10);
+    let (objects, sites) = (victim.bytes(OBJECTS), victim.bytes(SITES));
+    let cases = [
+        (
+            ACCESSES,
+            &objects,
+            "accesses.parquet: column time_ns: is missing",
+        ),
+        (
+            OBJECTS,
+            &sites,
+            "objects.parquet: column object: is missing",
+        ),
+        (SITES, &objects, "sites.parquet: column site: is missing"),
+    ];
+    for (name, bytes, problem) in cases {
+        let error = victim.load_with(name, bytes).unwrap_err().to_string();
+        assert!(error.ends_with(problem), "{error}");
+    }
+    let bytes = one_column("time_ns");
+    let error = victim.load_with(ACCESSES, &bytes).unwrap_err().to_string();
+    assert!(
+        error.ends_with("accesses.parquet: column time_ns: is Int64, not UInt64"),
+        "{error}"
+    );
+}
+
+/// A Parquet file with one column of signed numbers.
+fn one_column(name: &str) -> Vec<u8> {
+    let column: arrow::array::ArrayRef =
+        std::sync::Arc::new(arrow::array::Int64Array::from(vec![1]));
+    let batch = arrow::array::RecordBatch::try_from_iter([(name, column)]).unwrap();
+    let mut bytes = Vec::new();
+    let mut writer =
+        parquet::arrow::ArrowWriter::try_new(&mut bytes, batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    bytes
+}
+
+#[test]
+fn another_version_of_the_format_is_refused() {
+    let victim = Victim::new(10);
+    let error = victim.load_with(META, br#"{"format": 2}"#).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::Version {
+                found: 2,
+                supported: 1,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    let error = victim.load_with(META, b"{}").unwrap_err().to_string();
+    assert!(
+        error.contains("meta.json: missing field `format`"),
+        "{error}"
+    );
+}
