@@ -2,10 +2,22 @@
 //!
 //! Nothing here does I/O, reads a clock or asks the OS for randomness: accesses come in, decisions go out, and the
 //! same input always gives the same output. The simulator and the live runtime drive this same code.
+//!
+//! [`registry`] names the policies, [`Spec`] parses what a user writes, [`Residency`] says what is in the cache and
+//! asks a [`Replacement`] what to give up.
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod cache;
+mod heap;
 pub mod ids;
+mod list;
+pub mod registry;
+pub mod replacement;
+pub mod spec;
 
 pub use access::{Access, Op};
+pub use cache::{Residency, Served};
 pub use ids::{Block, NEVER, Object, Process, Site, Slot, Thread, Tick};
+pub use replacement::{Policy, Replacement};
+pub use spec::{Spec, SpecError};

@@ -1,1 +1,12 @@
-//! hither-sim.
+//! Engines that replay a trace through policies.
+//!
+//! [`run`] drives any number of caches (policy and size) over one pass of a trace, in parallel, and always gives the
+//! same result for the same input, whatever the number of threads.
+
+pub mod one_cache;
+pub mod references;
+pub mod size;
+
+pub use one_cache::{Configuration, Error, Options, Outcome, run};
+pub use references::References;
+pub use size::{Size, SizeError};

@@ -1,0 +1,162 @@
+//! What is in a cache: which block is in which slot, which slots are free, and the counts of hits and misses.
+//!
+//! Residency is kept apart from the policy so that a policy only ranks slots, and so that the simulator and the live
+//! agent account for blocks with the same code.
+
+use crate::access::Access;
+use crate::ids::{Block, Slot};
+use crate::list::NIL;
+use crate::replacement::Replacement;
+
+/// How an access was served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Served {
+    /// The block was in the cache.
+    Hit,
+    /// The block was not, and went into a slot; the block that made room for it, if one had to.
+    Miss {
+        /// The block that was given up.
+        evicted: Option<Block>,
+    },
+}
+
+/// The content of a cache of fixed capacity.
+#[derive(Clone, Debug)]
+pub struct Residency {
+    capacity: u32,
+    /// By block; grows as blocks appear, so that the live agent need not know them beforehand.
+    slot_of: Vec<u32>,
+    /// By slot; as long as the highest slot ever filled, so that a cache larger than its trace costs nothing.
+    block_of: Vec<u32>,
+    free: Vec<u32>,
+    hits: u64,
+    misses: u64,
+}
+
+impl Residency {
+    /// An empty cache of `capacity` blocks, at least one. `blocks` is the expected number of distinct blocks: a hint.
+    pub fn new(capacity: u32, blocks: usize) -> Self {
+        assert!(capacity > 0, "a cache holds at least one block");
+        Residency {
+            capacity,
+            slot_of: vec![NIL; blocks],
+            block_of: Vec::new(),
+            free: Vec::new(),
+            hits: 0,
+            misses: 0,
+        }
+    }
+
+    /// Serves one access: on a miss the block is always brought in, and where no slot is free `policy` names the one
+    /// to give up.
+    #[inline]
+    pub fn access<P: Replacement + ?Sized>(&mut self, policy: &mut P, access: &Access) -> Served {
+        let block = access.block.index();
+        if block >= self.slot_of.len() {
+            self.slot_of.resize(block + 1, NIL);
+        }
+        let slot = self.slot_of[block];
+        if slot != NIL {
+            self.hits += 1;
+            policy.hit(Slot(slot), access);
+            return Served::Hit;
+        }
+        self.misses += 1;
+        let (slot, evicted) = if let Some(slot) = self.free.pop() {
+            self.block_of[slot as usize] = access.block.0;
+            (slot, None)
+        } else if self.block_of.len() < self.capacity as usize {
+            self.block_of.push(access.block.0);
+            (self.block_of.len() as u32 - 1, None)
+        } else {
+            let slot = policy.victim(access).0;
+            let evicted = std::mem::replace(&mut self.block_of[slot as usize], access.block.0);
+            assert_ne!(evicted, NIL, "the victim's slot {slot} is empty");
+            self.slot_of[evicted as usize] = NIL;
+            (slot, Some(Block(evicted)))
+        };
+        self.slot_of[block] = slot;
+        policy.inserted(Slot(slot), access);
+        Served::Miss { evicted }
+    }
+
+    /// Takes out a block that left outside our control (invalidated, truncated). False if it was not in.
+    pub fn remove<P: Replacement + ?Sized>(&mut self, policy: &mut P, block: Block) -> bool {
+        let Some(slot) = self.slot(block) else {
+            return false;
+        };
+        policy.removed(slot);
+        self.slot_of[block.index()] = NIL;
+        self.block_of[slot.index()] = NIL;
+        self.free.push(slot.0);
+        true
+    }
+
+    /// The slot that holds `block`.
+    pub fn slot(&self, block: Block) -> Option<Slot> {
+        match self.slot_of.get(block.index()) {
+            Some(&slot) if slot != NIL => Some(Slot(slot)),
+            _ => None,
+        }
+    }
+
+    /// The block in `slot`.
+    pub fn block(&self, slot: Slot) -> Option<Block> {
+        match self.block_of.get(slot.index()) {
+            Some(&block) if block != NIL => Some(Block(block)),
+            _ => None,
+        }
+    }
+
+    /// The resident blocks, by slot.
+    pub fn resident(&self) -> impl Iterator<Item = Block> + '_ {
+        self.block_of
+            .iter()
+            .filter(|&&block| block != NIL)
+            .map(|&block| Block(block))
+    }
+
+    /// How many blocks are in.
+    pub fn len(&self) -> usize {
+        self.block_of.len() - self.free.len()
+    }
+
+    /// Whether nothing is in.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many blocks fit.
+    pub fn capacity(&self) -> u32 {
+        self.capacity
+    }
+
+    /// Accesses that found their block.
+    pub fn hits(&self) -> u64 {
+        self.hits
+    }
+
+    /// Accesses that did not.
+    pub fn misses(&self) -> u64 {
+        self.misses
+    }
+
+    /// Panics unless both maps agree and every slot is either filled or free, once.
+    pub fn check(&self) {
+        for (slot, &block) in self.block_of.iter().enumerate() {
+            let free = self.free.contains(&(slot as u32));
+            assert_eq!(block == NIL, free, "slot {slot} is neither filled nor free");
+            assert!(
+                free || self.slot_of[block as usize] as usize == slot,
+                "block {block} is not where slot {slot} says"
+            );
+        }
+        let placed = self.slot_of.iter().filter(|&&slot| slot != NIL).count();
+        assert_eq!(
+            placed,
+            self.len(),
+            "a block has a slot that does not hold it"
+        );
+        assert!(self.block_of.len() <= self.capacity as usize);
+    }
+}

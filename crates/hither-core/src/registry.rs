@@ -1,0 +1,195 @@
+//! The list of all replacement policies. Help, documentation tables, completions and validation come from it; there is
+//! no second list. A new policy is one file in `replacement/` and one entry here.
+
+use crate::replacement::{Policy, SiteRecord, arc, fifo, lru, mru, opt};
+use crate::spec::Values;
+
+/// One policy.
+#[derive(Debug)]
+pub struct Entry {
+    /// What a user writes; also the name of its file, with `_` for `-`.
+    pub name: &'static str,
+    /// One line on what it keeps.
+    pub summary: &'static str,
+    /// Where it comes from.
+    pub source: &'static str,
+    /// Its parameters, in the order in which they are written out.
+    pub params: &'static [Param],
+    /// What it must know of an access. A trace that lacks it is refused.
+    pub needs: Needs,
+    /// Makes one.
+    pub build: fn(&Settings<'_>, &Values) -> Box<dyn Policy>,
+}
+
+/// A parameter of a policy.
+#[derive(Debug)]
+pub struct Param {
+    /// What a user writes.
+    pub name: &'static str,
+    /// One line on what it does.
+    pub doc: &'static str,
+    /// Its type, default and range.
+    pub kind: Kind,
+}
+
+/// The type of a parameter, with its default and inclusive range.
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// A whole number.
+    Count {
+        /// Where the user says nothing.
+        default: u64,
+        /// The smallest allowed.
+        min: u64,
+        /// The largest allowed.
+        max: u64,
+    },
+    /// A real number.
+    Real {
+        /// Where the user says nothing.
+        default: f64,
+        /// The smallest allowed.
+        min: f64,
+        /// The largest allowed.
+        max: f64,
+    },
+    /// The name of another policy, one that needs nothing special ([`Needs::nothing`]).
+    Policy {
+        /// Where the user says nothing.
+        default: &'static str,
+    },
+}
+
+/// What a policy must know of an access beyond its block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// When the block is referenced next.
+    pub future: bool,
+    /// The call site.
+    pub sites: bool,
+    /// The file or region, and the position in it.
+    pub objects: bool,
+    /// The process.
+    pub processes: bool,
+}
+
+impl Needs {
+    /// True where the block alone is enough.
+    pub fn nothing(self) -> bool {
+        self == Needs::default()
+    }
+}
+
+/// What a policy is built for.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings<'a> {
+    /// How many blocks the cache holds, at least one.
+    pub capacity: u32,
+    /// What is already known of the call sites, for policies that learn about them.
+    pub sites: &'a [SiteRecord],
+}
+
+impl Settings<'_> {
+    /// A cache of `capacity` blocks and no prior knowledge.
+    pub fn new(capacity: u32) -> Self {
+        Settings {
+            capacity,
+            sites: &[],
+        }
+    }
+}
+
+/// All policies, by name.
+pub fn policies() -> &'static [Entry] {
+    POLICIES
+}
+
+/// The policy called `name`.
+pub fn find(name: &str) -> Option<&'static Entry> {
+    POLICIES
+        .binary_search_by(|entry| entry.name.cmp(name))
+        .ok()
+        .map(|at| &POLICIES[at])
+}
+
+const NOTHING: Needs = Needs {
+    future: false,
+    sites: false,
+    objects: false,
+    processes: false,
+};
+
+static POLICIES: &[Entry] = &[
+    Entry {
+        name: "arc",
+        summary: "balances recency and frequency, adapting by what its ghosts would have hit",
+        source: "Megiddo and Modha, FAST 2003",
+        params: &[],
+        needs: NOTHING,
+        build: |settings, _| Box::new(arc::Arc::new(settings.capacity)),
+    },
+    Entry {
+        name: "fifo",
+        summary: "gives up the block that came in first",
+        source: "common use",
+        params: &[],
+        needs: NOTHING,
+        build: |settings, _| Box::new(fifo::Fifo::new(settings.capacity)),
+    },
+    Entry {
+        name: "lru",
+        summary: "gives up the least recently used block",
+        source: "Denning, CACM 11(5), 1968",
+        params: &[],
+        needs: NOTHING,
+        build: |settings, _| Box::new(lru::Lru::new(settings.capacity)),
+    },
+    Entry {
+        name: "mru",
+        summary: "gives up the most recently used block",
+        source: "Chou and DeWitt, VLDB 1985",
+        params: &[],
+        needs: NOTHING,
+        build: |settings, _| Box::new(mru::Mru::new(settings.capacity)),
+    },
+    Entry {
+        name: "opt",
+        summary: "knows the future: gives up the block that is needed last, the bound for all others",
+        source: "Belady, IBM Systems Journal 5(2), 1966",
+        params: &[],
+        needs: Needs {
+            future: true,
+            ..NOTHING
+        },
+        build: |_, _| Box::new(opt::Opt::new()),
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::Spec;
+
+    #[test]
+    fn sorted_unique_documented_and_parseable() {
+        assert!(POLICIES.windows(2).all(|pair| pair[0].name < pair[1].name));
+        for entry in POLICIES {
+            for text in [entry.name, entry.summary, entry.source] {
+                assert!(!text.trim().is_empty(), "{} lacks a text", entry.name);
+            }
+            let mut names: Vec<_> = entry.params.iter().map(|param| param.name).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), entry.params.len(), "{}", entry.name);
+            assert!(entry.params.iter().all(|param| !param.doc.is_empty()));
+
+            let spec: Spec = entry.name.parse().expect("defaults are valid");
+            let written = spec.to_string();
+            assert_eq!(
+                written.parse::<Spec>().expect("what it writes it reads"),
+                spec
+            );
+            spec.build(&Settings::new(1)).check(0);
+        }
+    }
+}

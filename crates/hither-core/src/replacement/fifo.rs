@@ -1,0 +1,53 @@
+//! First in, first out: the block that has been in the cache longest goes, however often it was used meanwhile.
+//!
+//! Source: common use. The baseline without any bookkeeping on a hit.
+
+use super::Replacement;
+use crate::access::Access;
+use crate::ids::Slot;
+use crate::list::{Links, List};
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Fifo {
+    links: Links,
+    age: List,
+}
+
+impl Fifo {
+    /// For a cache of `capacity` blocks.
+    pub fn new(capacity: u32) -> Self {
+        Fifo {
+            links: Links::new(capacity as usize),
+            age: List::default(),
+        }
+    }
+}
+
+impl Replacement for Fifo {
+    #[inline]
+    fn hit(&mut self, _slot: Slot, _access: &Access) {}
+
+    #[inline]
+    fn victim(&mut self, _incoming: &Access) -> Slot {
+        Slot(
+            self.age
+                .pop_back(&mut self.links)
+                .expect("a full cache has a oldest block"),
+        )
+    }
+
+    #[inline]
+    fn inserted(&mut self, slot: Slot, _access: &Access) {
+        self.age.push_front(&mut self.links, slot.0);
+    }
+
+    fn removed(&mut self, slot: Slot) {
+        self.age.remove(&mut self.links, slot.0);
+    }
+
+    fn check(&self, resident: usize) {
+        self.age.check(&self.links);
+        assert_eq!(self.age.len(), resident);
+    }
+}

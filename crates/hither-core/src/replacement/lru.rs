@@ -1,0 +1,56 @@
+//! Least recently used: the block whose last reference is longest ago goes.
+//!
+//! Source: Denning, "The working set model for program behavior", CACM 11(5), 1968, and common use since. What every
+//! other policy is measured against, and what the Linux page cache approximates.
+
+use super::Replacement;
+use crate::access::Access;
+use crate::ids::Slot;
+use crate::list::{Links, List};
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Lru {
+    links: Links,
+    recency: List,
+}
+
+impl Lru {
+    /// For a cache of `capacity` blocks.
+    pub fn new(capacity: u32) -> Self {
+        Lru {
+            links: Links::new(capacity as usize),
+            recency: List::default(),
+        }
+    }
+}
+
+impl Replacement for Lru {
+    #[inline]
+    fn hit(&mut self, slot: Slot, _access: &Access) {
+        self.recency.touch(&mut self.links, slot.0);
+    }
+
+    #[inline]
+    fn victim(&mut self, _incoming: &Access) -> Slot {
+        Slot(
+            self.recency
+                .pop_back(&mut self.links)
+                .expect("a full cache has a least recent block"),
+        )
+    }
+
+    #[inline]
+    fn inserted(&mut self, slot: Slot, _access: &Access) {
+        self.recency.push_front(&mut self.links, slot.0);
+    }
+
+    fn removed(&mut self, slot: Slot) {
+        self.recency.remove(&mut self.links, slot.0);
+    }
+
+    fn check(&self, resident: usize) {
+        self.recency.check(&self.links);
+        assert_eq!(self.recency.len(), resident);
+    }
+}

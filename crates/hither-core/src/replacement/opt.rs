@@ -1,0 +1,60 @@
+//! Belady's optimum: the block whose next reference is furthest in the future goes. No policy that must bring in
+//! every missing block has fewer misses, so this is the bound that others are held against.
+//!
+//! Source: Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems Journal 5(2),
+//! 1966; proof in Mattson et al., IBM Systems Journal 9(2), 1970.
+//!
+//! Ties arise only among blocks that are never referenced again (no two blocks share a next reference): the one in
+//! the highest slot goes. No count depends on it. A missing block is always brought in, also one that is never used
+//! again: with bypassing the bound would be another one, for other machines.
+
+use super::Replacement;
+use crate::access::Access;
+use crate::heap::IndexedHeap;
+use crate::ids::{Slot, Tick};
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Opt {
+    next: IndexedHeap<Tick>,
+}
+
+impl Opt {
+    /// For a cache of any capacity; accesses must carry their next reference.
+    pub fn new() -> Self {
+        Opt {
+            next: IndexedHeap::new(),
+        }
+    }
+}
+
+impl Default for Opt {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Replacement for Opt {
+    fn hit(&mut self, slot: Slot, access: &Access) {
+        self.next.set(slot.0, access.next);
+    }
+
+    fn victim(&mut self, _incoming: &Access) -> Slot {
+        let (_, slot) = self.next.top().expect("a full cache has a furthest block");
+        self.next.remove(slot);
+        Slot(slot)
+    }
+
+    fn inserted(&mut self, slot: Slot, access: &Access) {
+        self.next.set(slot.0, access.next);
+    }
+
+    fn removed(&mut self, slot: Slot) {
+        self.next.remove(slot.0);
+    }
+
+    fn check(&self, resident: usize) {
+        self.next.check();
+        assert_eq!(self.next.len(), resident);
+    }
+}

@@ -1,0 +1,227 @@
+//! Caches of one level, any number of them over one pass of a trace.
+//!
+//! The trace is decoded once, a batch at a time; each batch is then run through all caches in parallel while the next
+//! one is being decoded. Every cache sees every access in order and shares nothing, so that the number of threads
+//! cannot change a result. A batch of 8192 accesses (0.5 MiB) stays in a core's second-level cache, and at some 10 ns
+//! an access a cache's share of it is two orders above the cost of handing it out.
+
+use crate::references::References;
+use hither_core::registry::{Needs, Settings};
+use hither_core::replacement::SiteRecord;
+use hither_core::spec::Value;
+use hither_core::{Access, Policy, Residency, Spec};
+use rayon::prelude::*;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const BATCH: usize = 8192;
+
+/// One cache to simulate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Configuration {
+    /// The policy with its parameters.
+    pub spec: Spec,
+    /// How many blocks it holds, at least one.
+    pub cache_blocks: u32,
+}
+
+/// What goes with a run besides the trace and the caches.
+#[derive(Clone, Copy, Default)]
+pub struct Options<'a> {
+    /// What is known of the call sites beforehand, for policies that learn about them.
+    pub sites: &'a [SiteRecord],
+    /// Called now and then with the number of references done.
+    pub progress: Option<&'a (dyn Fn(u64) + Sync)>,
+    /// Ends the run with [`Error::Cancelled`] soon after it becomes true.
+    pub cancel: Option<&'a AtomicBool>,
+}
+
+/// What became of one cache.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outcome {
+    /// The policy's name.
+    pub policy: &'static str,
+    /// Its parameters, all written out.
+    pub params: BTreeMap<&'static str, serde_json::Value>,
+    /// How many blocks the cache holds.
+    pub cache_blocks: u32,
+    /// References made.
+    pub accesses: u64,
+    /// References that found their block.
+    pub hits: u64,
+    /// References that did not; cold misses are among them.
+    pub misses: u64,
+    /// Hits by accesses; 0 for an empty trace.
+    pub hit_ratio: f64,
+    /// How many accesses were classified as `sequential`, `looping` and `other`; empty where the policy does not
+    /// classify.
+    pub classes: BTreeMap<&'static str, u64>,
+    /// What the policy learnt about the call sites, if it learns about them.
+    #[serde(skip)]
+    pub sites: Option<Vec<SiteRecord>>,
+}
+
+/// Why a run did not take place or did not end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A policy needs what the trace does not have.
+    #[error("policy `{policy}` needs {what}, which this trace does not have{advice}")]
+    Lacks {
+        /// The policy.
+        policy: &'static str,
+        /// What is missing.
+        what: &'static str,
+        /// How to get it.
+        advice: &'static str,
+    },
+    /// A cache without room.
+    #[error("a cache of 0 blocks for policy `{policy}`; the smallest cache is one block")]
+    NoRoom {
+        /// The policy.
+        policy: &'static str,
+    },
+    /// The caller wanted it to end.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+/// Replays `references` through every cache and gives what became of each, in the order of `configurations`.
+pub fn run(
+    references: &impl References,
+    configurations: &[Configuration],
+    options: &Options<'_>,
+) -> Result<Vec<Outcome>, Error> {
+    for configuration in configurations {
+        check(references, configuration)?;
+    }
+    let mut caches: Vec<Cache> = configurations
+        .iter()
+        .map(|configuration| Cache::new(configuration, references.blocks(), options.sites))
+        .collect();
+    let (mut batch, mut ahead) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
+    let future = configurations
+        .iter()
+        .any(|configuration| configuration.spec.entry().needs.future);
+    let read = |start: u64, out: &mut Vec<Access>| references.fill(start, BATCH, future, out);
+
+    read(0, &mut batch);
+    let mut done = 0;
+    while !batch.is_empty() {
+        if options
+            .cancel
+            .is_some_and(|cancel| cancel.load(Ordering::Relaxed))
+        {
+            return Err(Error::Cancelled);
+        }
+        let start = done + batch.len() as u64;
+        rayon::join(
+            || caches.par_iter_mut().for_each(|cache| cache.drive(&batch)),
+            || read(start, &mut ahead),
+        );
+        std::mem::swap(&mut batch, &mut ahead);
+        done = start;
+        if let Some(progress) = options.progress {
+            progress(done);
+        }
+    }
+    debug_assert_eq!(
+        done,
+        references.references(),
+        "a trace of another length than it says"
+    );
+    Ok(caches
+        .iter()
+        .zip(configurations)
+        .map(|(cache, configuration)| cache.outcome(configuration))
+        .collect())
+}
+
+/// Refuses what cannot be simulated.
+fn check(references: &impl References, configuration: &Configuration) -> Result<(), Error> {
+    let Configuration { spec, cache_blocks } = configuration;
+    let policy = spec.entry().name;
+    let needs = spec.entry().needs;
+    if *cache_blocks == 0 {
+        return Err(Error::NoRoom { policy });
+    }
+    missing(needs, references.knows()).map_or(Ok(()), |(what, advice)| {
+        Err(Error::Lacks {
+            policy,
+            what,
+            advice,
+        })
+    })
+}
+
+fn missing(needs: Needs, known: Needs) -> Option<(&'static str, &'static str)> {
+    if needs.sites && !known.sites {
+        let advice = "; `hither record` makes traces that have them, and `ubm` does without";
+        Some(("call sites", advice))
+    } else if needs.objects && !known.objects {
+        Some(("files and positions in them", ""))
+    } else if needs.processes && !known.processes {
+        Some(("processes", "; `ubm` does without"))
+    } else {
+        None
+    }
+}
+
+struct Cache {
+    residency: Residency,
+    policy: Box<dyn Policy>,
+}
+
+impl Cache {
+    fn new(configuration: &Configuration, blocks: u32, sites: &[SiteRecord]) -> Self {
+        // A cache larger than the trace's footprint never evicts: what it does not need it does not get, so that
+        // `--size 1TiB` costs no memory.
+        let capacity = configuration.cache_blocks.min(blocks.max(1));
+        Cache {
+            residency: Residency::new(capacity, blocks as usize),
+            policy: configuration.spec.build(&Settings { capacity, sites }),
+        }
+    }
+
+    fn drive(&mut self, batch: &[Access]) {
+        self.policy.drive(&mut self.residency, batch);
+    }
+
+    fn outcome(&self, configuration: &Configuration) -> Outcome {
+        let (hits, misses) = (self.residency.hits(), self.residency.misses());
+        let accesses = hits + misses;
+        Outcome {
+            policy: configuration.spec.entry().name,
+            params: configuration
+                .spec
+                .params()
+                .map(|(param, value)| (param.name, to_json(value)))
+                .collect(),
+            cache_blocks: configuration.cache_blocks,
+            accesses,
+            hits,
+            misses,
+            hit_ratio: if accesses == 0 {
+                0.0
+            } else {
+                hits as f64 / accesses as f64
+            },
+            classes: self.policy.classes().map_or_else(BTreeMap::new, |classes| {
+                BTreeMap::from([
+                    ("sequential", classes.sequential),
+                    ("looping", classes.looping),
+                    ("other", classes.other),
+                ])
+            }),
+            sites: self.policy.sites(),
+        }
+    }
+}
+
+fn to_json(value: Value) -> serde_json::Value {
+    match value {
+        Value::Count(value) => value.into(),
+        Value::Real(value) => value.into(),
+        Value::Policy(value) => value.into(),
+    }
+}

@@ -1,0 +1,76 @@
+//! Where the engine gets its accesses from.
+
+use hither_core::registry::Needs;
+use hither_core::{Access, NEVER};
+
+/// A sequence of block references that can be read in pieces, in any order of pieces.
+pub trait References: Sync {
+    /// How many there are.
+    fn references(&self) -> u64;
+
+    /// How many distinct blocks they touch; their identifiers are below this number.
+    fn blocks(&self) -> u32;
+
+    /// What is known of each access beyond its block. `future` is not asked for: it always can be known.
+    fn knows(&self) -> Needs;
+
+    /// Replaces `out` by the accesses from `start` on, `count` of them or as many as are left. The ticks are the
+    /// positions; `next` is right if `future` is asked for, and [`NEVER`](hither_core::NEVER) otherwise.
+    fn fill(&self, start: u64, count: usize, future: bool, out: &mut Vec<Access>);
+}
+
+/// Accesses in memory: what tests and benches use.
+#[derive(Clone, Debug)]
+pub struct InMemory {
+    accesses: Vec<Access>,
+    blocks: u32,
+    knows: Needs,
+}
+
+impl InMemory {
+    /// Takes the accesses over and fills in their ticks and next references. Block identifiers must be dense.
+    pub fn new(mut accesses: Vec<Access>, knows: Needs) -> Self {
+        let blocks = accesses
+            .iter()
+            .map(|access| access.block.0 + 1)
+            .max()
+            .unwrap_or(0);
+        let mut upcoming = vec![NEVER; blocks as usize];
+        for (tick, access) in accesses.iter_mut().enumerate().rev() {
+            access.tick = tick as u64;
+            access.next = std::mem::replace(&mut upcoming[access.block.index()], access.tick);
+        }
+        InMemory {
+            accesses,
+            blocks,
+            knows,
+        }
+    }
+
+    /// All accesses.
+    pub fn accesses(&self) -> &[Access] {
+        &self.accesses
+    }
+}
+
+impl References for InMemory {
+    fn references(&self) -> u64 {
+        self.accesses.len() as u64
+    }
+
+    fn blocks(&self) -> u32 {
+        self.blocks
+    }
+
+    fn knows(&self) -> Needs {
+        self.knows
+    }
+
+    fn fill(&self, start: u64, count: usize, future: bool, out: &mut Vec<Access>) {
+        out.clear();
+        out.extend(self.accesses.iter().skip(start as usize).take(count));
+        if !future {
+            out.iter_mut().for_each(|access| access.next = NEVER);
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The engine from outside: counts, determinism over threads, refusals, progress and cancelling.
+
+use hither_core::registry::Needs;
+use hither_core::{Access, Block, Spec};
+use hither_sim::references::InMemory;
+use hither_sim::{Configuration, Error, Options, run};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+fn looping(blocks: u32, references: u64) -> InMemory {
+    let accesses = (0..references)
+        .map(|tick| Access::bare(tick, Block((tick % u64::from(blocks)) as u32)))
+        .collect();
+    InMemory::new(accesses, Needs::default())
+}
+
+fn configurations(specs: &str, sizes: &[u32]) -> Vec<Configuration> {
+    let specs = Spec::parse_list(specs).expect("valid policies");
+    specs
+        .iter()
+        .flat_map(|&spec| {
+            sizes
+                .iter()
+                .map(move |&cache_blocks| Configuration { spec, cache_blocks })
+        })
+        .collect()
+}
+
+#[test]
+fn a_loop_larger_than_the_cache() {
+    let trace = looping(100, 100_000);
+    let outcomes = run(
+        &trace,
+        &configurations("lru,mru,opt", &[50, 100]),
+        &Options::default(),
+    )
+    .expect("nothing is lacking");
+    let hits: Vec<u64> = outcomes.iter().map(|outcome| outcome.hits).collect();
+    // LRU has none; the optimum keeps 49 of 99 others over each round.
+    assert_eq!(hits[0], 0);
+    assert_eq!(hits[1], 99_900);
+    assert_eq!(hits[3], 99_900);
+    assert_eq!(hits[5], 99_900);
+    assert_eq!(hits[4], hits[2], "MRU is the optimum for a loop");
+    assert!((0.48..0.51).contains(&outcomes[4].hit_ratio));
+    for outcome in &outcomes {
+        assert_eq!(outcome.hits + outcome.misses, outcome.accesses);
+        assert_eq!(outcome.accesses, 100_000);
+    }
+}
+
+#[test]
+fn the_json_of_a_result() {
+    let outcomes = run(
+        &looping(3, 6),
+        &configurations("lru", &[3]),
+        &Options::default(),
+    );
+    let json = serde_json::to_string(&outcomes.expect("lru needs nothing")[0]).expect("plain data");
+    assert_eq!(
+        json,
+        r#"{"policy":"lru","params":{},"cache_blocks":3,"accesses":6,"hits":3,"misses":3,"hit_ratio":0.5,"classes":{}}"#
+    );
+}
+
+#[test]
+fn the_number_of_threads_changes_nothing() {
+    let trace = looping(977, 60_000);
+    let configurations = configurations("lru,fifo,mru,arc,opt", &[1, 10, 500]);
+    let on = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .build()
+            .expect("threads");
+        pool.install(|| run(&trace, &configurations, &Options::default()))
+    };
+    let alone = on(1);
+    assert_eq!(alone, on(2));
+    assert_eq!(alone, on(7));
+}
+
+#[test]
+fn empty_traces_are_fine_and_empty_caches_are_not() {
+    let empty = InMemory::new(Vec::new(), Needs::default());
+    let outcomes = run(
+        &empty,
+        &configurations("lru,opt,arc", &[5]),
+        &Options::default(),
+    );
+    assert!(
+        outcomes
+            .expect("an empty trace")
+            .iter()
+            .all(|outcome| outcome.accesses == 0)
+    );
+    let refused = run(&empty, &configurations("lru", &[0]), &Options::default());
+    assert_eq!(refused, Err(Error::NoRoom { policy: "lru" }));
+}
+
+#[test]
+fn progress_and_cancelling() {
+    let trace = looping(10, 50_000);
+    let seen = AtomicU64::new(0);
+    let cancel = AtomicBool::new(false);
+    let options = Options {
+        progress: Some(&|done| {
+            seen.store(done, Ordering::Relaxed);
+            cancel.store(done > 20_000, Ordering::Relaxed);
+        }),
+        cancel: Some(&cancel),
+        ..Options::default()
+    };
+    assert_eq!(
+        run(&trace, &configurations("lru", &[5]), &options),
+        Err(Error::Cancelled)
+    );
+    assert!((20_000..50_000).contains(&seen.load(Ordering::Relaxed)));
+}
