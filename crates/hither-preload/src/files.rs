@@ -1,0 +1,162 @@
+//! Which file each descriptor stands for.
+//!
+//! Files are looked up at their first use, not when they are opened, so descriptors that were inherited, received over
+//! a socket or opened inside libc need nothing special. Hooks on whatever opens, closes or copies descriptors only
+//! make the table forget. The table is one atomic word a descriptor, shared by all threads.
+
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use hither_sys::raw;
+use hither_sys::record::Record;
+
+use crate::signature::mix;
+
+/// Descriptors beyond this are looked up at every use.
+const DESCRIPTORS: usize = 1 << 16;
+
+const UNKNOWN: u64 = 0;
+/// Not a file whose accesses are recorded: a pipe, a socket, a terminal, something under /proc.
+const IGNORED: u64 = 1;
+/// The low bits of a known file's entry; the others are its key.
+const FILE: u64 = 2;
+/// The agent was told its path.
+const DEFINED: u64 = 1;
+const KEY: u64 = !3;
+
+static TABLE: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Makes the table. To be called once, before any other function here does anything.
+pub(crate) fn prepare() {
+    if let Ok(table) = raw::map(DESCRIPTORS * size_of::<AtomicU64>(), None) {
+        TABLE.store(table.cast(), Ordering::Release);
+    }
+}
+
+fn entry(fd: i32) -> Option<&'static AtomicU64> {
+    let table = TABLE.load(Ordering::Acquire);
+    let index = usize::try_from(fd).ok().filter(|&index| index < DESCRIPTORS && !table.is_null())?;
+    // SAFETY: the table is a mapping of DESCRIPTORS words, zeroed and never unmapped, and the index is in range.
+    Some(unsafe { &*table.add(index) })
+}
+
+/// Forgets what `fd` stood for.
+pub(crate) fn forget(fd: i32) {
+    if let Some(entry) = entry(fd) {
+        entry.store(UNKNOWN, Ordering::Relaxed);
+    }
+}
+
+/// Forgets every descriptor from `first` to `last`.
+pub(crate) fn forget_range(first: u32, last: u32) {
+    for fd in first..=last.min(DESCRIPTORS as u32 - 1) {
+        let Some(entry) = entry(fd as i32) else { return };
+        // A load first: most of the table was never touched and has no memory behind it yet.
+        if entry.load(Ordering::Relaxed) != UNKNOWN {
+            entry.store(UNKNOWN, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The key of the file behind `fd`, or `None` if its accesses are not recorded. A file that is new is defined first;
+/// if `define` has no room, the next access tries again.
+#[inline]
+pub(crate) fn key(fd: i32, define: &mut dyn FnMut(&Record<'_>) -> bool) -> Option<u64> {
+    let known = entry(fd).map_or(UNKNOWN, |entry| entry.load(Ordering::Relaxed));
+    match known {
+        IGNORED => None,
+        _ if known & (FILE | DEFINED) == FILE | DEFINED => Some(known & KEY),
+        _ => look_up(fd, define),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn look_up(fd: i32, define: &mut dyn FnMut(&Record<'_>) -> bool) -> Option<u64> {
+    let found = describe(fd, define);
+    if let Some(entry) = entry(fd) {
+        entry.store(found, Ordering::Relaxed);
+    }
+    (found != IGNORED).then_some(found & KEY)
+}
+
+/// The entry for `fd`.
+fn describe(fd: i32, define: &mut dyn FnMut(&Record<'_>) -> bool) -> u64 {
+    let Ok(status) = raw::status(fd) else { return IGNORED };
+    let kind = status.mode & libc::S_IFMT;
+    if kind != libc::S_IFREG && kind != libc::S_IFBLK {
+        return IGNORED;
+    }
+    let mut link = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";
+    write_decimal(fd as u32, &mut link[14..24]);
+    let mut path = [0; 4096];
+    let length = std::ffi::CStr::from_bytes_until_nul(&link)
+        .ok()
+        .and_then(|link| raw::read_link(link, &mut path).ok())
+        .unwrap_or(0);
+    let path = path.get(..length).unwrap_or(&[]);
+    // Files made up by the kernel and memory files have no page cache to steer.
+    let made_up: [&[u8]; 3] = [b"/proc/", b"/sys/", b"/memfd:"];
+    if made_up.iter().any(|prefix| path.starts_with(prefix)) {
+        return IGNORED;
+    }
+    let key = mix(status.device ^ mix(status.inode ^ mix(status.birth_ns))) & KEY;
+    let key = key.max(4);
+    let record = Record::Object {
+        object: key,
+        device: status.device,
+        inode: status.inode,
+        birth_ns: status.birth_ns,
+        size: status.size,
+        path,
+    };
+    key | FILE | if define(&record) { DEFINED } else { 0 }
+}
+
+/// Writes `number` in decimal to the front of `to`, which has room for ten digits.
+fn write_decimal(number: u32, to: &mut [u8]) {
+    let digits = number.checked_ilog10().unwrap_or(0);
+    for (place, byte) in (0..=digits).rev().zip(to) {
+        *byte = b'0' + (number / 10_u32.pow(place) % 10) as u8;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_whole() {
+        for (number, text) in [(0, "0"), (7, "7"), (10, "10"), (65_535, "65535"), (u32::MAX, "4294967295")] {
+            let mut bytes = [0; 10];
+            write_decimal(number, &mut bytes);
+            assert_eq!(std::str::from_utf8(&bytes).unwrap().trim_end_matches('\0'), text);
+        }
+    }
+
+    #[test]
+    fn a_file_is_defined_once_and_pipes_and_proc_are_ignored() {
+        prepare();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"x").unwrap();
+        let fd = file.as_raw_fd();
+        let mut defined = 0;
+        let first = key(fd, &mut |_| false);
+        assert!(first.is_some());
+        for _ in 0..3 {
+            assert_eq!(key(fd, &mut |_| { defined += 1; true }), first);
+        }
+        assert_eq!(defined, 1, "offered again after a refusal, then never");
+        forget(fd);
+        assert_eq!(key(fd, &mut |_| { defined += 1; true }), first);
+        assert_eq!(defined, 2, "a forgotten descriptor is looked up anew");
+
+        let proc = File::open("/proc/self/status").unwrap();
+        assert_eq!(key(proc.as_raw_fd(), &mut |_| panic!("nothing to define")), None);
+        let (pipe, _other) = std::io::pipe().unwrap();
+        assert_eq!(key(pipe.as_raw_fd(), &mut |_| panic!("nothing to define")), None);
+    }
+}

@@ -1,0 +1,45 @@
+//! Whatever closes descriptors: the table forgets them before the number can be used again.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use crate::recorder::owns_descriptors;
+use crate::{files, real, signature};
+
+/// Stands in for libc's function.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
+    if owns_descriptors() {
+        files::forget(fd);
+    }
+    // SAFETY: the program's own call, passed on.
+    unsafe { real::close(fd) }
+}
+
+/// Stands in for libc's function.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    if owns_descriptors() {
+        files::forget_range(first, last);
+    }
+    // SAFETY: the program's own call, passed on.
+    unsafe { real::close_range(first, last, flags) }
+}
+
+/// Stands in for libc's function.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn closefrom(first: c_int) {
+    if owns_descriptors() {
+        files::forget_range(first.max(0) as c_uint, c_uint::MAX);
+    }
+    // SAFETY: the program's own call, passed on.
+    unsafe { real::closefrom(first) };
+}
+
+/// Stands in for libc's function. Another library may be loaded where this one was.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn dlclose(library: *mut c_void) -> c_int {
+    // SAFETY: the program's own call, passed on.
+    let result = unsafe { real::dlclose(library) };
+    signature::modules_changed();
+    result
+}

@@ -1,0 +1,101 @@
+//! Calls that move bytes inside the kernel: the program never sees them, the page cache does.
+
+use std::ffi::{c_int, c_uint};
+
+use hither_sys::record::{IN_KERNEL, Op};
+use libc::{off_t, size_t, ssize_t};
+
+use super::trampoline;
+use crate::real;
+use crate::recorder::{self, Position};
+use crate::signature::Caller;
+
+trampoline! {
+    sendfile => sendfile_hook, 4;
+    sendfile64 => sendfile_hook, 4;
+}
+trampoline! {
+    copy_file_range => copy_file_range_hook, 6;
+    splice => splice_hook, 6;
+}
+
+/// Where one side of the call worked: at the offset that the program gave, which the call has since moved on, or
+/// else at the descriptor's own.
+///
+/// # Safety
+/// `offset` is null or points at an offset.
+unsafe fn position(offset: *const off_t, result: ssize_t) -> Position {
+    // SAFETY: as the caller says.
+    match unsafe { offset.as_ref() } {
+        Some(&after) => Position::At(after.saturating_sub(result as off_t).max(0) as u64),
+        None => Position::BeforeCurrent,
+    }
+}
+
+fn in_kernel(op: Op, fd: c_int, position: Position, result: ssize_t, caller: Caller) {
+    recorder::access(op, IN_KERNEL as u16, fd, position, result as u64, caller);
+}
+
+unsafe extern "C-unwind" fn sendfile_hook(
+    to: c_int,
+    from: c_int,
+    offset: *mut off_t,
+    count: size_t,
+    sp: *const u64,
+    rbp: u64,
+) -> ssize_t {
+    // SAFETY: the program's own call, passed on.
+    let result = unsafe { real::sendfile64(to, from, offset, count) };
+    if result > 0 {
+        let caller = Caller { sp, rbp };
+        // SAFETY: the call took it, so it is null or valid.
+        in_kernel(Op::Read, from, unsafe { position(offset, result) }, result, caller);
+        in_kernel(Op::Write, to, Position::BeforeCurrent, result, caller);
+    }
+    result
+}
+
+unsafe extern "C-unwind" fn copy_file_range_hook(
+    from: c_int,
+    from_at: *mut off_t,
+    to: c_int,
+    to_at: *mut off_t,
+    count: size_t,
+    flags: c_uint,
+    sp: *const u64,
+    rbp: u64,
+) -> ssize_t {
+    // SAFETY: the program's own call, passed on.
+    let result = unsafe { real::copy_file_range(from, from_at, to, to_at, count, flags) };
+    if result > 0 {
+        let caller = Caller { sp, rbp };
+        // SAFETY: the call took it, so it is null or valid.
+        in_kernel(Op::Read, from, unsafe { position(from_at, result) }, result, caller);
+        // SAFETY: the call took it, so it is null or valid.
+        in_kernel(Op::Write, to, unsafe { position(to_at, result) }, result, caller);
+    }
+    result
+}
+
+unsafe extern "C-unwind" fn splice_hook(
+    from: c_int,
+    from_at: *mut off_t,
+    to: c_int,
+    to_at: *mut off_t,
+    count: size_t,
+    flags: c_uint,
+    sp: *const u64,
+    rbp: u64,
+) -> ssize_t {
+    // SAFETY: the program's own call, passed on.
+    let result = unsafe { real::splice(from, from_at, to, to_at, count, flags) };
+    if result > 0 {
+        let caller = Caller { sp, rbp };
+        // One side is a pipe, which the table ignores.
+        // SAFETY: the call took it, so it is null or valid.
+        in_kernel(Op::Read, from, unsafe { position(from_at, result) }, result, caller);
+        // SAFETY: the call took it, so it is null or valid.
+        in_kernel(Op::Write, to, unsafe { position(to_at, result) }, result, caller);
+    }
+    result
+}

@@ -1,0 +1,109 @@
+//! The write family and truncation.
+
+use std::ffi::{c_int, c_void};
+
+use hither_sys::record::Op;
+use libc::{iovec, off_t, size_t, ssize_t};
+
+use super::{explicit, moved, trampoline};
+use crate::real;
+use crate::recorder::Position::{At, BeforeCurrent};
+use crate::recorder::{self};
+use crate::signature::Caller;
+
+trampoline! {
+    ftruncate => ftruncate_hook, 2;
+    ftruncate64 => ftruncate_hook, 2;
+}
+trampoline! {
+    write => write_hook, 3;
+    writev => writev_hook, 3;
+}
+trampoline! {
+    pwrite => pwrite_hook, 4;
+    pwrite64 => pwrite_hook, 4;
+    pwritev => pwritev_hook, 4;
+    pwritev64 => pwritev_hook, 4;
+}
+trampoline! {
+    pwritev2 => pwritev2_hook, 5;
+    pwritev64v2 => pwritev2_hook, 5;
+}
+
+unsafe extern "C-unwind" fn write_hook(
+    fd: c_int,
+    buffer: *const c_void,
+    count: size_t,
+    sp: *const u64,
+    rbp: u64,
+) -> ssize_t {
+    // SAFETY: the program's own call, passed on.
+    let result = unsafe { real::write(fd, buffer, count) };
+    moved(Op::Write, fd, BeforeCurrent, result, sp, rbp);
+    result
+}
+
+unsafe extern "C-unwind" fn writev_hook(
+    fd: c_int,
+    vector: *const iovec,
+    count: c_int,
+    sp: *const u64,
+    rbp: u64,
+) -> ssize_t {
+    // SAFETY: the program's own call, passed on.
+    let result = unsafe { real::writev(fd, vector, count) };
+    moved(Op::Write, fd, BeforeCurrent, result, sp, rbp);
+    result
+}
+
+unsafe extern "C-unwind" fn pwrite_hook(
+    fd: c_int,
+    buffer: *const c_void,
+    count: size_t,
+    offset: off_t,
+    sp: *const u64,
+    rbp: u64,
+) -> ssize_t {
+    // SAFETY: the program's own call, passed on.
+    let result = unsafe { real::pwrite64(fd, buffer, count, offset) };
+    moved(Op::Write, fd, explicit(offset), result, sp, rbp);
+    result
+}
+
+unsafe extern "C-unwind" fn pwritev_hook(
+    fd: c_int,
+    vector: *const iovec,
+    count: c_int,
+    offset: off_t,
+    sp: *const u64,
+    rbp: u64,
+) -> ssize_t {
+    // SAFETY: the program's own call, passed on.
+    let result = unsafe { real::pwritev64(fd, vector, count, offset) };
+    moved(Op::Write, fd, explicit(offset), result, sp, rbp);
+    result
+}
+
+unsafe extern "C-unwind" fn pwritev2_hook(
+    fd: c_int,
+    vector: *const iovec,
+    count: c_int,
+    offset: off_t,
+    flags: c_int,
+    sp: *const u64,
+    rbp: u64,
+) -> ssize_t {
+    // SAFETY: the program's own call, passed on.
+    let result = unsafe { real::pwritev64v2(fd, vector, count, offset, flags) };
+    moved(Op::Write, fd, explicit(offset), result, sp, rbp);
+    result
+}
+
+unsafe extern "C-unwind" fn ftruncate_hook(fd: c_int, length: off_t, sp: *const u64, rbp: u64) -> c_int {
+    // SAFETY: the program's own call, passed on.
+    let result = unsafe { real::ftruncate64(fd, length) };
+    if result == 0 {
+        recorder::access(Op::Truncate, 0, fd, At(length as u64), 0, Caller { sp, rbp });
+    }
+    result
+}

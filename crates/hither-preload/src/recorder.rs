@@ -1,0 +1,310 @@
+//! The recorder inside a program: its session, and what each thread needs to record into it.
+//!
+//! The order of things in a hook: the real call, then [`access`]. Nothing here touches `errno`, takes a lock, allocates
+//! from the program's heap or waits.
+//!
+//! Forks are found out, not followed: a page that the kernel wipes in forked children (`MADV_WIPEONFORK`) tells a child
+//! at its first event, however it was made, that the ring it remembers is its parent's. A `vfork` child shares all
+//! memory with its parent instead, and is told apart by its process id.
+
+use std::cell::{Cell, UnsafeCell};
+use std::ffi::{CStr, c_void};
+use std::mem::MaybeUninit;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering, compiler_fence};
+
+use hither_sys::attach::{Attached, Producer, Pushed};
+use hither_sys::record::{Op, Record};
+use hither_sys::{own, raw};
+
+use crate::signature::{self, Caller, Walker};
+use crate::{arena, files, real};
+
+/// Names the session's segment in the environment.
+const SESSION_VARIABLE: &CStr = c"HITHER_SESSION";
+
+/// Unless the library was loaded early enough to get one of the first 32 thread-specific keys, setting one may
+/// allocate.
+const KEYS_WITHOUT_ALLOCATION: u32 = 32;
+
+const UNTRIED: u8 = 0;
+const TRYING: u8 = 1;
+const ON: u8 = 2;
+const OFF: u8 = 3;
+
+static STATE: AtomicU8 = AtomicU8::new(UNTRIED);
+static SESSION: Session = Session(UnsafeCell::new(MaybeUninit::uninit()));
+/// Holds [`NOT_FORKED`] until a fork wipes it.
+static FORK_PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
+static PID: AtomicU32 = AtomicU32::new(0);
+static THREAD_KEY: AtomicU32 = AtomicU32::new(u32::MAX);
+
+const NOT_FORKED: u32 = 1;
+
+struct Session(UnsafeCell<MaybeUninit<Attached>>);
+
+// SAFETY: it is written once, before STATE becomes ON, and only read after.
+unsafe impl Sync for Session {}
+
+thread_local! {
+    static THREAD: Cell<*mut Thread> = const { Cell::new(null_mut()) };
+    /// This thread is inside the recorder: a hook that finds it set runs in a signal handler that interrupted it.
+    static BUSY: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What a thread needs to record.
+struct Thread {
+    producer: Option<Producer>,
+    /// Events to skip before asking for a ring again, after there was none.
+    patience: u32,
+    walker: Walker,
+    region: *mut u8,
+}
+
+/// The session, if this process records.
+#[inline]
+pub(crate) fn session() -> Option<&'static Attached> {
+    if STATE.load(Ordering::Acquire) != ON && !start() {
+        return None;
+    }
+    // SAFETY: STATE was ON, so the cell was written, and it is never written again.
+    let session = unsafe { (*SESSION.0.get()).assume_init_ref() };
+    session.recording().then_some(session)
+}
+
+/// Attaches to the session that the environment names; once, whatever comes of it.
+#[cold]
+pub(crate) fn start() -> bool {
+    if STATE.compare_exchange(UNTRIED, TRYING, Ordering::Acquire, Ordering::Relaxed).is_err() {
+        return STATE.load(Ordering::Acquire) == ON;
+    }
+    let on = attach();
+    STATE.store(if on { ON } else { OFF }, Ordering::Release);
+    on
+}
+
+fn attach() -> bool {
+    // SAFETY: the name is a C string. No other thread can be changing the environment when the first hook of the
+    // process runs; it is read in the library's constructor unless another constructor makes a call before.
+    let path = unsafe { libc::getenv(SESSION_VARIABLE.as_ptr()) };
+    if path.is_null() {
+        return false;
+    }
+    // SAFETY: getenv returned a C string.
+    let Some(attached) = Attached::open(unsafe { CStr::from_ptr(path) }) else { return false };
+    // SAFETY: STATE is TRYING, which only one thread ever sets, so nobody else is here or reads the cell.
+    unsafe { (*SESSION.0.get()).write(attached) };
+    real::find_all();
+    signature::prepare();
+    files::prepare();
+    PID.store(raw::pid(), Ordering::Relaxed);
+    prepare_fork_page();
+    let mut key = 0;
+    // SAFETY: the key is a local, and the destructor has the type that is asked for.
+    let made = unsafe { libc::pthread_key_create(&raw mut key, Some(end_of_thread)) };
+    if made == 0 && key < KEYS_WITHOUT_ALLOCATION {
+        THREAD_KEY.store(key, Ordering::Relaxed);
+    }
+    // Should the unwinder panic, it is caught, but must not write to the program's stderr.
+    std::panic::set_hook(Box::new(|_| {}));
+    true
+}
+
+fn prepare_fork_page() {
+    let Ok(page) = raw::map(4096, None) else { return };
+    // SAFETY: the page was just mapped and belongs to nobody else.
+    if unsafe { raw::advise(page, 4096, libc::MADV_WIPEONFORK) }.is_err() {
+        return;
+    }
+    let page = page.cast::<AtomicU32>();
+    // SAFETY: a page is larger than the word, aligned for it, and zeroed, which is a value.
+    unsafe { &*page }.store(NOT_FORKED, Ordering::Relaxed);
+    FORK_PAGE.store(page, Ordering::Release);
+}
+
+/// Notices that this process is a fork of the one that attached.
+#[inline]
+fn notice_fork() {
+    let page = FORK_PAGE.load(Ordering::Acquire);
+    // SAFETY: it is null or the page made above, which is never unmapped.
+    let Some(page) = (unsafe { page.as_ref() }) else { return };
+    if page.load(Ordering::Relaxed) != NOT_FORKED {
+        after_fork(page);
+    }
+}
+
+#[cold]
+fn after_fork(page: &AtomicU32) {
+    page.store(NOT_FORKED, Ordering::Relaxed);
+    PID.store(raw::pid(), Ordering::Relaxed);
+    // SAFETY: the pointer is null or this thread's own, and no reference to it is held while BUSY guards this.
+    if let Some(thread) = unsafe { THREAD.get().as_mut() } {
+        // Not released: it is the parent's.
+        std::mem::forget(thread.producer.take());
+        thread.patience = 0;
+    }
+}
+
+/// Whether this is the process whose descriptors the table describes. False in the child of a `vfork`, whose
+/// descriptors are its own while its memory is its parent's.
+pub(crate) fn owns_descriptors() -> bool {
+    notice_fork();
+    PID.load(Ordering::Relaxed) == raw::pid()
+}
+
+/// Runs `work` with this thread's state, unless the thread is inside already.
+#[inline]
+fn with_thread(session: &'static Attached, work: impl FnOnce(&mut Thread)) {
+    if BUSY.replace(true) {
+        // SAFETY: the pointer is this thread's own; only the ring's number is read, which the interrupted code
+        // changes when it claims a ring, and a torn read of it counts in another ring at worst.
+        if let Some(Thread { producer: Some(producer), .. }) = unsafe { THREAD.get().as_ref() } {
+            session.count_nested(producer);
+        }
+        return;
+    }
+    compiler_fence(Ordering::SeqCst);
+    notice_fork();
+    let thread = THREAD.get();
+    let thread = if thread.is_null() { new_thread() } else { thread };
+    // SAFETY: it is null or this thread's own, and BUSY keeps any other reference away.
+    if let Some(thread) = unsafe { thread.as_mut() } {
+        work(thread);
+    }
+    compiler_fence(Ordering::SeqCst);
+    BUSY.set(false);
+}
+
+#[cold]
+fn new_thread() -> *mut Thread {
+    let region = arena::open();
+    if region.is_null() {
+        return null_mut();
+    }
+    let thread = Box::into_raw(Box::new(Thread { producer: None, patience: 0, walker: Walker::new(), region }));
+    THREAD.set(thread);
+    let key = THREAD_KEY.load(Ordering::Relaxed);
+    if key != u32::MAX {
+        // SAFETY: the key was made by `attach`; its value is only ever given to `end_of_thread`.
+        unsafe { libc::pthread_setspecific(key, thread.cast()) };
+    }
+    thread
+}
+
+unsafe extern "C" fn end_of_thread(thread: *mut c_void) {
+    BUSY.set(true);
+    notice_fork();
+    THREAD.set(null_mut());
+    let thread = thread.cast::<Thread>();
+    // SAFETY: it is the pointer that `new_thread` made for this thread, which has just lost it.
+    let region = unsafe { (*thread).region };
+    // SAFETY: as above.
+    let producer = unsafe { (*thread).producer.take() };
+    if let (Some(session), Some(producer)) = (session(), producer) {
+        session.release(producer);
+    }
+    // SAFETY: everything that the thread's state refers to lies in its region, and nothing refers to the state any more.
+    unsafe { arena::close(region) };
+    BUSY.set(false);
+}
+
+impl Thread {
+    /// Pushes a record into this thread's ring, claiming one first where it has none.
+    fn push(producer: &mut Option<Producer>, patience: &mut u32, session: &Attached, record: &Record<'_>) -> bool {
+        for _ in 0..2 {
+            if producer.is_none() {
+                *producer = claim(session, patience);
+            }
+            let Some(claimed) = producer else {
+                session.count_no_ring();
+                return false;
+            };
+            match session.push_record(claimed, record) {
+                Pushed::Taken => return true,
+                Pushed::Full => return false,
+                Pushed::NoRing => *producer = None,
+            }
+        }
+        false
+    }
+}
+
+#[cold]
+fn claim(session: &Attached, patience: &mut u32) -> Option<Producer> {
+    if *patience > 0 {
+        *patience -= 1;
+        return None;
+    }
+    let (pid, tid) = (raw::pid(), raw::tid());
+    let Some(mut producer) = session.claim(pid, tid) else {
+        *patience = 1000;
+        return None;
+    };
+    let mut arguments = [0; 1024];
+    let length = raw::open(c"/proc/self/cmdline", libc::O_RDONLY).map_or(0, |file| {
+        let length = raw::read(file, &mut arguments).unwrap_or(0);
+        raw::close(file);
+        length
+    });
+    let args = arguments.get(..length).unwrap_or(&[]);
+    let record = Record::Process { pid, parent: raw::parent_pid(), time_ns: now_ns(), exe: own::exe(), args };
+    session.push_record(&mut producer, &record);
+    Some(producer)
+}
+
+fn now_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the buffer is a timespec. It is answered without the kernel and cannot fail for this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Where in its file an access took place.
+#[derive(Clone, Copy)]
+pub(crate) enum Position {
+    /// At this offset.
+    At(u64),
+    /// Up to the descriptor's current offset, which the call has moved.
+    BeforeCurrent,
+}
+
+/// Records that a call moved `length` bytes, more than none, of the file behind `fd`.
+#[inline]
+pub(crate) fn access(op: Op, flags: u16, fd: i32, position: Position, length: u64, caller: Caller) {
+    let Some(session) = session() else { return };
+    with_thread(session, |thread| {
+        let Thread { producer, patience, walker, .. } = thread;
+        let mut define = |record: &Record<'_>| Thread::push(producer, patience, session, record);
+        let Some(object) = files::key(fd, &mut define) else { return };
+        let offset = match position {
+            Position::At(offset) => offset,
+            Position::BeforeCurrent => match raw::seek(fd, 0, libc::SEEK_CUR) {
+                Ok(current) => current.saturating_sub(length),
+                // The descriptor means something else by now: closed and reused where no hook sees it.
+                Err(_) => return files::forget(fd),
+            },
+        };
+        // SAFETY: the trampoline of the running hook made `caller` from its own frame, which is still live.
+        let signature = unsafe { walker.signature(caller, session.frames_max(), &mut define) };
+        // SAFETY: no arguments; it reads a word that the kernel keeps for the thread.
+        let cpu = unsafe { libc::sched_getcpu() } as u16;
+        define(&Record::Access { op, flags, cpu, time_ns: now_ns(), signature, object, offset, length });
+    });
+}
+
+/// Records that process `pid` is about to run the program at `path`.
+pub(crate) fn exec(pid: u32, path: &[u8]) {
+    push_bare(&Record::Exec { pid, time_ns: now_ns(), path });
+}
+
+/// Records that the last [`exec`] of `pid` failed.
+pub(crate) fn exec_failed(pid: u32) {
+    push_bare(&Record::ExecFailed { pid });
+}
+
+fn push_bare(record: &Record<'_>) {
+    let Some(session) = session() else { return };
+    with_thread(session, |thread| {
+        Thread::push(&mut thread.producer, &mut thread.patience, session, record);
+    });
+}

@@ -1,0 +1,283 @@
+//! Call-site signatures: which line of the program, through which wrappers, makes an access.
+//!
+//! A signature is the wrapping sum, over the distinct return addresses of the call stack, of a mix of the module's key
+//! and the offset in the module. The paper sums the program counters up to `main` (PCC, section 4.3); here
+//! - modules are named by build-id and addresses made relative, so that a signature is the same in every run, and
+//! - an address that occurs again counts once, so that the depth of a recursion (a tree walk, a descent parser) does
+//!   not split one call site into hundreds.
+//!
+//! Distribution binaries have no frame pointers, so frames are found by their unwind information (`framehop`), which
+//! costs about half a microsecond a frame. It is paid once: [`memo`] remembers, for a return address and stack pointer,
+//! where on the stack each return address was saved, and re-verifying those slots takes a nanosecond each.
+//!
+//! Everything here belongs to one thread and takes no lock, so a fork, a signal or a dying thread cannot leave it
+//! half-changed for another one.
+
+mod memo;
+mod module;
+mod stack;
+
+use std::num::NonZeroU64;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
+use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder};
+use hither_sys::record::{FRAMES_MAX, Record};
+
+pub use memo::Memo;
+pub use module::{modules_changed, prepare};
+
+use memo::Check;
+use module::{Module, Modules};
+use stack::{Stack, Window};
+
+/// A hook's caller, as the hook's trampoline finds it.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    /// The stack pointer on entry: the address at which the return address lies.
+    pub sp: *const u64,
+    /// The frame pointer register on entry.
+    pub rbp: u64,
+}
+
+/// Stack that an unwind may need, with a wide margin: the unwinder's first use builds its tables on the stack.
+const STACK_NEEDED: u64 = 96 << 10;
+
+/// How many call sites a thread remembers to have defined; beyond it, definitions are sent again.
+const DEFINED: usize = 4096;
+
+/// Finds signatures for one thread.
+pub struct Walker {
+    memo: Box<Memo>,
+    stack: Option<Stack>,
+    unwinder: UnwinderX86_64<&'static [u8], MustNotAllocateDuringUnwind>,
+    cache: Option<CacheX86_64<MustNotAllocateDuringUnwind>>,
+    modules: Modules,
+    window: Window,
+    defined: Box<[u64]>,
+}
+
+impl Default for Walker {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Walker {
+    /// A walker for the calling thread.
+    pub fn new() -> Self {
+        Walker {
+            memo: Memo::boxed(),
+            stack: None,
+            unwinder: UnwinderX86_64::new(),
+            cache: None,
+            modules: Modules::default(),
+            window: Window::default(),
+            defined: vec![0; DEFINED].into_boxed_slice(),
+        }
+    }
+
+    /// The signature of `caller`'s call stack, followed over at most `depth` frames; never 0.
+    ///
+    /// When a call site is new to this thread, its definition and those of its modules go to `define`, which says
+    /// whether it could take them: what it could not is offered again on the next unwind.
+    ///
+    /// # Safety
+    /// `caller` describes a live frame of the calling thread, below which nothing returns during this call.
+    #[inline]
+    pub unsafe fn signature(
+        &mut self,
+        caller: Caller,
+        depth: usize,
+        define: &mut dyn FnMut(&Record<'_>) -> bool,
+    ) -> u64 {
+        // SAFETY: the memo only holds stacks of this thread that were walked inside its known stack range, upwards from
+        // the same stack pointer, so each slot lies between a live frame and the end of that mapping.
+        if let Some(signature) = unsafe { self.memo.find(caller, module::epoch()) } {
+            return signature;
+        }
+        self.walk(caller, depth, define)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn walk(&mut self, caller: Caller, depth: usize, define: &mut dyn FnMut(&Record<'_>) -> bool) -> u64 {
+        let depth = depth.clamp(1, FRAMES_MAX);
+        // A panic in the unwinder (a malformed table) must not reach the program; the panic hook is silent.
+        let walked = catch_unwind(AssertUnwindSafe(|| {
+            if module::epoch() != self.modules.epoch() {
+                self.forget_modules();
+            }
+            self.follow(caller, depth)
+        }));
+        let Ok(mut frames) = walked else { return 1 };
+        let signature = frames.signature();
+        if frames.memoisable {
+            self.memo.insert(caller, signature, module::epoch(), &frames.checks[..frames.checked]);
+        }
+        self.define(signature, &mut frames, define);
+        signature
+    }
+
+    /// After a library was unloaded, another one may lie where it was.
+    fn forget_modules(&mut self) {
+        self.modules = Modules::default();
+        self.unwinder = UnwinderX86_64::new();
+        self.cache = None;
+        self.memo.clear();
+    }
+
+    /// Walks the stack.
+    fn follow(&mut self, caller: Caller, depth: usize) -> Frames {
+        let mut frames = Frames::default();
+        let sp = caller.sp as u64;
+        self.window.forget();
+        let Some(mut address) = self.window.read(sp).and_then(NonZeroU64::new) else { return frames };
+        let stack = *self.stack.get_or_insert_with(|| Stack::of_this_thread(sp));
+        // On a stack of its own (a coroutine, a signal handler) there may be little room, and another stack may lie at
+        // the same place next time: take the innermost frame alone.
+        let walkable = stack.contains(sp) && stack.left_below(sp) >= STACK_NEEDED;
+        frames.memoisable = walkable;
+        frames.check(0, address.get());
+        let mut slot = sp;
+        let mut regs = UnwindRegsX86_64::new(address.get(), sp + 8, caller.rbp);
+        loop {
+            let Some(module) = self.modules.find(address.get(), &mut self.unwinder) else {
+                frames.truncated = true;
+                return frames;
+            };
+            if module.is_signal_return(address.get()) {
+                return frames;
+            }
+            frames.push(module, address.get());
+            if frames.count >= depth || !walkable {
+                frames.truncated = true;
+                return frames;
+            }
+            let before = regs;
+            let Self { window, cache, unwinder, .. } = self;
+            let cache = cache.get_or_insert_with(CacheX86_64::new_in);
+            let mut read = |at: u64| if stack.contains(at) { window.read(at).ok_or(()) } else { Err(()) };
+            match unwinder.unwind_frame(FrameAddress::ReturnAddress(address), &mut regs, cache, &mut read) {
+                Ok(Some(next)) => {
+                    let (Some(next), true) = (NonZeroU64::new(next), regs.sp() > before.sp()) else {
+                        frames.truncated = true;
+                        return frames;
+                    };
+                    let saved_at = regs.sp() - 8;
+                    let in_place = stack.contains(saved_at) && self.window.read(saved_at) == Some(next.get());
+                    frames.memoisable &= in_place;
+                    frames.check(saved_at - sp, next.get());
+                    if regs.bp() != before.bp() {
+                        self.check_saved_rbp(&mut frames, sp, slot + 8, saved_at, regs.bp());
+                    }
+                    address = next;
+                    slot = saved_at;
+                }
+                Ok(None) => return frames,
+                Err(_) => {
+                    frames.truncated = true;
+                    return frames;
+                }
+            }
+        }
+    }
+
+    /// A frame restored `rbp` from somewhere between `from` and `to`. Frames further out may find their place by it, so
+    /// the memo must see the same value there; where it cannot be found, the stack is not remembered.
+    fn check_saved_rbp(&mut self, frames: &mut Frames, sp: u64, from: u64, to: u64, value: u64) {
+        // It is pushed first in nearly every prologue: look from the return address down.
+        let mut at = to;
+        while at > from {
+            at -= 8;
+            if self.window.read(at) == Some(value) {
+                frames.check(at - sp, value);
+                return;
+            }
+        }
+        frames.memoisable = false;
+    }
+
+    fn define(&mut self, signature: u64, frames: &mut Frames, define: &mut dyn FnMut(&Record<'_>) -> bool) {
+        let mut slot = signature as usize % DEFINED;
+        // A few steps of probing; a full neighbourhood only means that the definition is sent again.
+        for _ in 0..8 {
+            match self.defined.get(slot) {
+                Some(&known) if known == signature => return,
+                Some(0) => break,
+                _ => slot = (slot + 1) % DEFINED,
+            }
+        }
+        let mut sent = true;
+        for pair in frames.words[..2 * frames.count].chunks_exact(2) {
+            sent &= self.modules.define(pair[0], define);
+        }
+        let words = &frames.words[..2 * frames.count];
+        sent &= define(&Record::Site { signature, truncated: frames.truncated, frames: words });
+        if sent && let Some(known) = self.defined.get_mut(slot) {
+            *known = signature;
+        }
+    }
+}
+
+/// What a walk found.
+struct Frames {
+    /// Module key and offset of each distinct return address, innermost first.
+    words: [u64; 2 * FRAMES_MAX],
+    count: usize,
+    truncated: bool,
+    memoisable: bool,
+    checks: [Check; memo::CHECKS_MAX],
+    checked: usize,
+}
+
+impl Default for Frames {
+    fn default() -> Self {
+        Frames {
+            words: [0; 2 * FRAMES_MAX],
+            count: 0,
+            truncated: false,
+            memoisable: false,
+            checks: [Check::default(); memo::CHECKS_MAX],
+            checked: 0,
+        }
+    }
+}
+
+impl Frames {
+    fn push(&mut self, module: &Module, address: u64) {
+        let (key, offset) = (module.key, address.wrapping_sub(module.bias));
+        let known = self.words[..2 * self.count].chunks_exact(2).any(|pair| pair == [key, offset]);
+        if !known && self.count < FRAMES_MAX {
+            self.words[2 * self.count] = key;
+            self.words[2 * self.count + 1] = offset;
+            self.count += 1;
+        }
+    }
+
+    /// The memo has to find `value` at `distance` bytes above the stack pointer.
+    fn check(&mut self, distance: u64, value: u64) {
+        match (self.checks.get_mut(self.checked), u32::try_from(distance)) {
+            (Some(check), Ok(distance)) => {
+                *check = Check { distance, value };
+                self.checked += 1;
+            }
+            _ => self.memoisable = false,
+        }
+    }
+
+    fn signature(&self) -> u64 {
+        let sum = self.words[..2 * self.count]
+            .chunks_exact(2)
+            .fold(0_u64, |sum, pair| sum.wrapping_add(mix(pair[0] ^ mix(pair[1]))));
+        sum.max(1)
+    }
+}
+
+/// The finalizer of splitmix64: spreads every bit of its input over all of its output.
+pub(crate) fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ value >> 31
+}

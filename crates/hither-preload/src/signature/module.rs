@@ -1,0 +1,323 @@
+//! The loaded programs and libraries: where they lie, what they are called, where their unwind information is.
+//!
+//! Each thread finds the modules that its own stacks touch, one at a time. `_dl_find_object` (glibc 2.35) tells which
+//! module holds an address, without locks; on an older glibc the list that `dl_iterate_phdr` walks does, behind the
+//! dynamic linker's lock.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use framehop::x86_64::UnwinderX86_64;
+use framehop::{ExplicitModuleSectionInfo, MustNotAllocateDuringUnwind, Unwinder};
+use hither_sys::own;
+use hither_sys::record::Record;
+
+/// Counts unloaded libraries: addresses seen before may belong to another module since.
+static EPOCH: AtomicU64 = AtomicU64::new(1);
+
+/// `_dl_find_object`, null where glibc has none.
+static FIND_OBJECT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// The current epoch.
+#[inline]
+pub(super) fn epoch() -> u64 {
+    EPOCH.load(Ordering::Relaxed)
+}
+
+/// To be called after a library was unloaded: what threads know of modules is void.
+pub fn modules_changed() {
+    EPOCH.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Looks up what the dynamic linker offers. To be called once, early: symbol lookup may allocate.
+pub fn prepare() {
+    // SAFETY: the name is a C string; RTLD_DEFAULT asks the global scope.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
+    FIND_OBJECT.store(found, Ordering::Relaxed);
+}
+
+/// A loaded program or library.
+pub(super) struct Module {
+    start: u64,
+    end: u64,
+    /// What was added to its addresses when it was loaded.
+    pub(super) bias: u64,
+    /// A hash of its build-id, or of its path: the same in every process.
+    pub(super) key: u64,
+    build_id: &'static [u8],
+    path: &'static [u8],
+    defined: bool,
+}
+
+impl Module {
+    /// Whether `address` is where a signal handler returns to: `mov $15, %rax; syscall`. The frames beyond are where
+    /// the signal happened to strike, not a call site.
+    pub(super) fn is_signal_return(&self, address: u64) -> bool {
+        const RETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+        if address < self.start || address + RETURN.len() as u64 > self.end {
+            return false;
+        }
+        // SAFETY: the module is mapped from start to end, its code readable, and a frame on this stack keeps it loaded.
+        let code = unsafe { std::slice::from_raw_parts(address as *const u8, RETURN.len()) };
+        code == RETURN
+    }
+}
+
+/// The modules that one thread knows.
+pub(super) struct Modules {
+    epoch: u64,
+    known: Vec<Module>,
+}
+
+impl Default for Modules {
+    fn default() -> Self {
+        Modules { epoch: epoch(), known: Vec::new() }
+    }
+}
+
+impl Modules {
+    /// The epoch in which they were found.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The module that a return address lies in; a new one is made known to the unwinder. `None` for code that no
+    /// loaded file holds (made at run time).
+    pub(super) fn find(
+        &mut self,
+        address: u64,
+        unwinder: &mut UnwinderX86_64<&'static [u8], MustNotAllocateDuringUnwind>,
+    ) -> Option<&Module> {
+        // The call is before the return address, which may be the first byte after the module's code.
+        let address = address - 1;
+        let at = match self.known.iter().position(|module| (module.start..module.end).contains(&address)) {
+            Some(at) => at,
+            None => {
+                let image = image_at(address)?;
+                let (module, sections) = image.describe();
+                unwinder.add_module(framehop::Module::new(
+                    String::new(),
+                    module.start..module.end,
+                    module.bias,
+                    sections,
+                ));
+                self.known.push(module);
+                self.known.len() - 1
+            }
+        };
+        self.known.get(at)
+    }
+
+    /// Sends the module's definition unless this thread has. False if it could not be sent.
+    pub(super) fn define(&mut self, key: u64, define: &mut dyn FnMut(&Record<'_>) -> bool) -> bool {
+        match self.known.iter_mut().find(|module| module.key == key) {
+            Some(module) if !module.defined => {
+                module.defined =
+                    define(&Record::Module { module: key, build_id: module.build_id, path: module.path });
+                module.defined
+            }
+            _ => true,
+        }
+    }
+}
+
+/// What the dynamic linker says of a module.
+struct Image {
+    start: u64,
+    end: u64,
+    bias: u64,
+    path: &'static [u8],
+    headers: &'static [libc::Elf64_Phdr],
+}
+
+impl Image {
+    fn describe(&self) -> (Module, ExplicitModuleSectionInfo<&'static [u8]>) {
+        let build_id = self.build_id().unwrap_or_default();
+        let path = if self.path.is_empty() { own::exe() } else { self.path };
+        let key = hash(if build_id.is_empty() { path } else { build_id });
+        let module =
+            Module { start: self.start, end: self.end, bias: self.bias, key, build_id, path, defined: false };
+        let mut sections = ExplicitModuleSectionInfo::default();
+        if let Some((address, header)) = self.segment(libc::PT_GNU_EH_FRAME) {
+            let start = address - self.bias;
+            sections.eh_frame_hdr_svma = Some(start..start + header.len() as u64);
+            sections.eh_frame_hdr = Some(header);
+            // The header points at the table itself, as a 32-bit offset from its fourth byte in all that linkers emit;
+            // how long it is stands nowhere, so it is taken to reach to the end of its segment.
+            if let (Some([_, 0x1b, ..]), Some(offset)) = (header.get(..4), header.get(4..8)) {
+                let offset = i32::from_le_bytes(offset.try_into().unwrap_or_default());
+                let table = (address + 4).wrapping_add_signed(i64::from(offset));
+                if let Some(bytes) = self.to_end_of_segment(table) {
+                    let start = table - self.bias;
+                    sections.eh_frame_svma = Some(start..start + bytes.len() as u64);
+                    sections.eh_frame = Some(bytes);
+                }
+            }
+        }
+        (module, sections)
+    }
+
+    fn segment(&self, kind: u32) -> Option<(u64, &'static [u8])> {
+        let header = self.headers.iter().find(|header| header.p_type == kind)?;
+        let address = self.bias.wrapping_add(header.p_vaddr);
+        Some((address, self.bytes(address, header.p_memsz)?))
+    }
+
+    fn to_end_of_segment(&self, address: u64) -> Option<&'static [u8]> {
+        let segment = self.headers.iter().find(|header| {
+            let start = self.bias.wrapping_add(header.p_vaddr);
+            header.p_type == libc::PT_LOAD && (start..start + header.p_filesz).contains(&address)
+        })?;
+        self.bytes(address, self.bias + segment.p_vaddr + segment.p_filesz - address)
+    }
+
+    /// Bytes of the module, if they lie within a loaded segment that can be read.
+    fn bytes(&self, address: u64, length: u64) -> Option<&'static [u8]> {
+        let loaded = self.headers.iter().any(|header| {
+            let start = self.bias.wrapping_add(header.p_vaddr);
+            header.p_type == libc::PT_LOAD
+                && header.p_flags & libc::PF_R != 0
+                && start <= address
+                && address.checked_add(length).is_some_and(|end| end <= start + header.p_memsz)
+        });
+        if !loaded || address == 0 {
+            return None;
+        }
+        // SAFETY: a readable loaded segment holds the range, and its module stays loaded while a frame of this thread's
+        // stack is in it; it is looked up anew after any library was unloaded.
+        Some(unsafe { std::slice::from_raw_parts(address as *const u8, length as usize) })
+    }
+
+    /// The note "GNU" of type 3, in any of the note segments.
+    fn build_id(&self) -> Option<&'static [u8]> {
+        let notes = self.headers.iter().filter(|header| header.p_type == libc::PT_NOTE);
+        for header in notes {
+            let mut rest = self.bytes(self.bias.wrapping_add(header.p_vaddr), header.p_memsz)?;
+            while let Some((head, after)) = rest.split_at_checked(12) {
+                let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().unwrap_or_default()) as usize;
+                let (name_len, value_len, kind) = (word(0), word(4), word(8));
+                let padded = |length: usize| length.saturating_add(3) & !3;
+                let Some((name, after)) = after.split_at_checked(padded(name_len)) else { break };
+                if kind == 3 && name.starts_with(b"GNU\0") {
+                    return after.get(..value_len);
+                }
+                let Some((_, after)) = after.split_at_checked(padded(value_len)) else { break };
+                rest = after;
+            }
+        }
+        None
+    }
+}
+
+/// FNV-1a.
+fn hash(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// glibc's `struct dl_find_object`, as it is on x86-64.
+#[repr(C)]
+struct FoundObject {
+    flags: u64,
+    map_start: *const c_void,
+    map_end: *const c_void,
+    link_map: *const LinkMap,
+    eh_frame: *const c_void,
+    reserved: [u64; 7],
+}
+
+/// The public head of glibc's `struct link_map`.
+#[repr(C)]
+struct LinkMap {
+    bias: u64,
+    name: *const libc::c_char,
+}
+
+fn image_at(address: u64) -> Option<Image> {
+    let find = FIND_OBJECT.load(Ordering::Relaxed);
+    if find.is_null() { image_by_iteration(address) } else { image_by_lookup(find, address) }
+}
+
+fn image_by_lookup(find: *mut c_void, address: u64) -> Option<Image> {
+    // SAFETY: it is glibc's _dl_find_object, which has this type.
+    let find = unsafe { std::mem::transmute::<*mut c_void, extern "C" fn(u64, *mut FoundObject) -> c_int>(find) };
+    let mut found = FoundObject {
+        flags: 0,
+        map_start: std::ptr::null(),
+        map_end: std::ptr::null(),
+        link_map: std::ptr::null(),
+        eh_frame: std::ptr::null(),
+        reserved: [0; 7],
+    };
+    if find(address, &raw mut found) != 0 || found.link_map.is_null() {
+        return None;
+    }
+    // SAFETY: the linker keeps the map of a loaded module, and a frame of this stack keeps the module loaded.
+    let map = unsafe { &*found.link_map };
+    let headers = headers_of(found.map_start as u64)?;
+    Some(Image {
+        start: found.map_start as u64,
+        end: found.map_end as u64,
+        bias: map.bias,
+        // SAFETY: the name is null or a C string that lives as long as the module.
+        path: unsafe { bytes_of(map.name) },
+        headers,
+    })
+}
+
+/// The program headers of the ELF file mapped at `start`.
+fn headers_of(start: u64) -> Option<&'static [libc::Elf64_Phdr]> {
+    // SAFETY: the linker says that a module is mapped from here on; its first page holds at least an ELF header.
+    let header = unsafe { &*(start as *const libc::Elf64_Ehdr) };
+    let table_end = header.e_phoff + u64::from(header.e_phnum) * size_of::<libc::Elf64_Phdr>() as u64;
+    if !header.e_ident.starts_with(b"\x7fELF") || table_end > 4096 || header.e_phoff % 8 != 0 {
+        return None;
+    }
+    let table = (start + header.e_phoff) as *const libc::Elf64_Phdr;
+    // SAFETY: the table lies within the first page, which is mapped, and is aligned.
+    Some(unsafe { std::slice::from_raw_parts(table, usize::from(header.e_phnum)) })
+}
+
+fn image_by_iteration(address: u64) -> Option<Image> {
+    let mut search = Search { address, found: None };
+    // SAFETY: the callback gets the pointer passed here and the linker's description of a module.
+    unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
+    search.found
+}
+
+struct Search {
+    address: u64,
+    found: Option<Image>,
+}
+
+unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
+    // SAFETY: the linker passes a valid description.
+    let info = unsafe { &*info };
+    // SAFETY: this is the pointer that `image_by_iteration` passed, borrowed by nobody else meanwhile.
+    let search = unsafe { &mut *search.cast::<Search>() };
+    // SAFETY: the linker's program headers live as long as the module.
+    let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+    let loaded = headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
+    let range = |header: &libc::Elf64_Phdr| {
+        let start = info.dlpi_addr.wrapping_add(header.p_vaddr);
+        (start, start + header.p_memsz)
+    };
+    let start = loaded.clone().map(|header| range(header).0).min().unwrap_or(0);
+    let end = loaded.map(|header| range(header).1).max().unwrap_or(0);
+    if !(start..end).contains(&search.address) {
+        return 0;
+    }
+    // SAFETY: the name is null or a C string that lives as long as the module.
+    let path = unsafe { bytes_of(info.dlpi_name) };
+    search.found = Some(Image { start, end, bias: info.dlpi_addr, path, headers });
+    1
+}
+
+/// # Safety
+/// `name` is null or a C string that is never freed while it is used.
+unsafe fn bytes_of(name: *const libc::c_char) -> &'static [u8] {
+    if name.is_null() {
+        return &[];
+    }
+    // SAFETY: as the caller says.
+    unsafe { CStr::from_ptr(name) }.to_bytes()
+}
