@@ -192,7 +192,10 @@ fn within(error: Error, parent: &str) -> Error {
     }
 }
 
-/// Runs the decoder, and makes an error of a panic in it: see `tests/damaged.rs` for how the decoder takes damage.
+/// Runs the decoder, and makes an error of a panic in it. It does panic: in 6000 loads with one to three bits
+/// flipped (`tests/damaged.rs`, parquet 60.1, 2026-11), 13 times, in five places (a negative column start, a
+/// division by zero, an index out of bounds). What it leaves behind is dropped with the table. The panic hook still
+/// prints its line on stderr; the hook is the program's, and a library has no business replacing it.
 fn guarded<T>(path: &Path, decode: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
         let said = panic.downcast_ref::<String>().map(String::as_str);

@@ -147,7 +147,38 @@ fn the_shared_traces_have_their_known_counts() {
     }
 }
 
+/// The miss counts of libCacheSim's LRU, at every cache size of the reference table.
+#[test]
+fn stack_distances_give_the_reference_miss_counts_of_lru() {
+    let Some(folder) = std::env::var_os("HITHER_TRACES") else {
+        println!("skipped: HITHER_TRACES is not set");
+        return;
+    };
+    let folder = Path::new(&folder);
+    let table = fs::read_to_string(folder.join("ref_missratios.csv")).unwrap();
+    let mut checked = 0;
+    for line in table.lines().filter(|line| line.starts_with("lirs_")) {
+        let fields: Vec<&str> = line.split(',').collect();
+        let path = folder.join(format!("lirs/{}.trace.gz", &fields[0]["lirs_".len()..]));
+        if fields[5] != "lru" {
+            continue;
+        }
+        let (cache_blocks, misses): (u32, u64) =
+            (fields[4].parse().unwrap(), fields[6].parse().unwrap());
+        let trace = load(&path, None).unwrap();
+        let mut found = 0;
+        hither_trace::stack_distances(trace.block_stream(), trace.blocks(), |distance| {
+            found += u64::from(distance.is_none_or(|distance| distance >= cache_blocks));
+        });
+        assert_eq!(found, misses, "{line}");
+        checked += 1;
+    }
+    assert_eq!(checked, 35);
+}
+
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn any_bytes_are_a_trace_or_an_error(bytes in prop::collection::vec(any::<u8>(), 0..600)) {
         let _ = load_bytes(&bytes, None);
