@@ -26,8 +26,13 @@ struct Region {
 
 /// Gives the calling thread a region, and returns where it starts; null if there is no memory.
 pub(crate) fn open() -> *mut u8 {
-    let Ok(start) = raw::map(REGION_BYTES, None) else { return null_mut() };
-    REGION.set(Region { at: start as usize, end: start as usize + REGION_BYTES });
+    let Ok(start) = raw::map(REGION_BYTES, None) else {
+        return null_mut();
+    };
+    REGION.set(Region {
+        at: start as usize,
+        end: start as usize + REGION_BYTES,
+    });
     start
 }
 
@@ -50,12 +55,22 @@ unsafe impl GlobalAlloc for Arena {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let region = REGION.get();
         let start = region.at.next_multiple_of(layout.align());
-        if let Some(end) = start.checked_add(layout.size()).filter(|&end| end <= region.end) {
-            REGION.set(Region { at: end, end: region.end });
+        if let Some(end) = start
+            .checked_add(layout.size())
+            .filter(|&end| end <= region.end)
+        {
+            REGION.set(Region {
+                at: end,
+                end: region.end,
+            });
             return start as *mut u8;
         }
         // Larger than what is left, or a thread without a region: a mapping of its own, which is aligned to a page.
-        if layout.align() > 4096 { null_mut() } else { raw::map(layout.size().max(1), None).unwrap_or(null_mut()) }
+        if layout.align() > 4096 {
+            null_mut()
+        } else {
+            raw::map(layout.size().max(1), None).unwrap_or(null_mut())
+        }
     }
 
     unsafe fn dealloc(&self, _block: *mut u8, _layout: Layout) {}

@@ -34,7 +34,9 @@ pub(crate) fn prepare() {
 
 fn entry(fd: i32) -> Option<&'static AtomicU64> {
     let table = TABLE.load(Ordering::Acquire);
-    let index = usize::try_from(fd).ok().filter(|&index| index < DESCRIPTORS && !table.is_null())?;
+    let index = usize::try_from(fd)
+        .ok()
+        .filter(|&index| index < DESCRIPTORS && !table.is_null())?;
     // SAFETY: the table is a mapping of DESCRIPTORS words, zeroed and never unmapped, and the index is in range.
     Some(unsafe { &*table.add(index) })
 }
@@ -49,7 +51,9 @@ pub(crate) fn forget(fd: i32) {
 /// Forgets every descriptor from `first` to `last`.
 pub(crate) fn forget_range(first: u32, last: u32) {
     for fd in first..=last.min(DESCRIPTORS as u32 - 1) {
-        let Some(entry) = entry(fd as i32) else { return };
+        let Some(entry) = entry(fd as i32) else {
+            return;
+        };
         // A load first: most of the table was never touched and has no memory behind it yet.
         if entry.load(Ordering::Relaxed) != UNKNOWN {
             entry.store(UNKNOWN, Ordering::Relaxed);
@@ -81,7 +85,9 @@ fn look_up(fd: i32, define: &mut dyn FnMut(&Record<'_>) -> bool) -> Option<u64> 
 
 /// The entry for `fd`.
 fn describe(fd: i32, define: &mut dyn FnMut(&Record<'_>) -> bool) -> u64 {
-    let Ok(status) = raw::status(fd) else { return IGNORED };
+    let Ok(status) = raw::status(fd) else {
+        return IGNORED;
+    };
     let kind = status.mode & libc::S_IFMT;
     if kind != libc::S_IFREG && kind != libc::S_IFBLK {
         return IGNORED;
@@ -130,10 +136,19 @@ mod tests {
 
     #[test]
     fn numbers_are_written_whole() {
-        for (number, text) in [(0, "0"), (7, "7"), (10, "10"), (65_535, "65535"), (u32::MAX, "4294967295")] {
+        for (number, text) in [
+            (0, "0"),
+            (7, "7"),
+            (10, "10"),
+            (65_535, "65535"),
+            (u32::MAX, "4294967295"),
+        ] {
             let mut bytes = [0; 10];
             write_decimal(number, &mut bytes);
-            assert_eq!(std::str::from_utf8(&bytes).unwrap().trim_end_matches('\0'), text);
+            assert_eq!(
+                std::str::from_utf8(&bytes).unwrap().trim_end_matches('\0'),
+                text
+            );
         }
     }
 
@@ -147,16 +162,34 @@ mod tests {
         let first = key(fd, &mut |_| false);
         assert!(first.is_some());
         for _ in 0..3 {
-            assert_eq!(key(fd, &mut |_| { defined += 1; true }), first);
+            assert_eq!(
+                key(fd, &mut |_| {
+                    defined += 1;
+                    true
+                }),
+                first
+            );
         }
         assert_eq!(defined, 1, "offered again after a refusal, then never");
         forget(fd);
-        assert_eq!(key(fd, &mut |_| { defined += 1; true }), first);
+        assert_eq!(
+            key(fd, &mut |_| {
+                defined += 1;
+                true
+            }),
+            first
+        );
         assert_eq!(defined, 2, "a forgotten descriptor is looked up anew");
 
         let proc = File::open("/proc/self/status").unwrap();
-        assert_eq!(key(proc.as_raw_fd(), &mut |_| panic!("nothing to define")), None);
+        assert_eq!(
+            key(proc.as_raw_fd(), &mut |_| panic!("nothing to define")),
+            None
+        );
         let (pipe, _other) = std::io::pipe().unwrap();
-        assert_eq!(key(pipe.as_raw_fd(), &mut |_| panic!("nothing to define")), None);
+        assert_eq!(
+            key(pipe.as_raw_fd(), &mut |_| panic!("nothing to define")),
+            None
+        );
     }
 }

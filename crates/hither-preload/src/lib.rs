@@ -1,1 +1,44 @@
-//! hither-preload.
+//! The library that is preloaded into recorded programs.
+//!
+//! It stands in front of libc's file calls ([`hooks`]), makes the real call, and tells the agent through shared memory what
+//! it did and from which call site ([`signature`]). Without the environment variable `HITHER_SESSION` every hook is a
+//! plain pass-through.
+//!
+//! It lives inside programs that know nothing of it, so: no panic, no lock, no allocation from the program's heap, no
+//! descriptor left open, `errno` as the real call left it.
+//!
+//! The exported symbols exist only with the feature `interpose`, with which the command's build script builds the
+//! `cdylib`: a test or bench that links this crate must not interpose itself. Recording works on x86-64 with glibc;
+//! elsewhere this library is empty.
+#![allow(unsafe_code)]
+#![cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
+
+pub mod signature;
+
+#[cfg(feature = "interpose")]
+mod arena;
+#[cfg(any(feature = "interpose", test))]
+mod files;
+#[cfg(feature = "interpose")]
+mod hooks;
+#[cfg(feature = "interpose")]
+mod real;
+#[cfg(feature = "interpose")]
+mod recorder;
+
+#[cfg(feature = "interpose")]
+#[global_allocator]
+static ALLOCATOR: arena::Arena = arena::Arena;
+
+/// Runs when the library is loaded, before the program's own code.
+#[cfg(feature = "interpose")]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static ON_LOAD: extern "C" fn() = {
+    extern "C" fn on_load() {
+        if recorder::start() {
+            hooks::stdio::patch();
+        }
+    }
+    on_load
+};

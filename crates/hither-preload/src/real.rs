@@ -16,7 +16,10 @@ struct Real {
 
 impl Real {
     const fn new(name: &'static CStr) -> Self {
-        Real { name, at: AtomicPtr::new(std::ptr::null_mut()) }
+        Real {
+            name,
+            at: AtomicPtr::new(std::ptr::null_mut()),
+        }
     }
 
     #[inline]

@@ -75,7 +75,10 @@ pub(crate) fn session() -> Option<&'static Attached> {
 /// Attaches to the session that the environment names; once, whatever comes of it.
 #[cold]
 pub(crate) fn start() -> bool {
-    if STATE.compare_exchange(UNTRIED, TRYING, Ordering::Acquire, Ordering::Relaxed).is_err() {
+    if STATE
+        .compare_exchange(UNTRIED, TRYING, Ordering::Acquire, Ordering::Relaxed)
+        .is_err()
+    {
         return STATE.load(Ordering::Acquire) == ON;
     }
     let on = attach();
@@ -91,7 +94,9 @@ fn attach() -> bool {
         return false;
     }
     // SAFETY: getenv returned a C string.
-    let Some(attached) = Attached::open(unsafe { CStr::from_ptr(path) }) else { return false };
+    let Some(attached) = Attached::open(unsafe { CStr::from_ptr(path) }) else {
+        return false;
+    };
     // SAFETY: STATE is TRYING, which only one thread ever sets, so nobody else is here or reads the cell.
     unsafe { (*SESSION.0.get()).write(attached) };
     real::find_all();
@@ -111,7 +116,9 @@ fn attach() -> bool {
 }
 
 fn prepare_fork_page() {
-    let Ok(page) = raw::map(4096, None) else { return };
+    let Ok(page) = raw::map(4096, None) else {
+        return;
+    };
     // SAFETY: the page was just mapped and belongs to nobody else.
     if unsafe { raw::advise(page, 4096, libc::MADV_WIPEONFORK) }.is_err() {
         return;
@@ -127,7 +134,9 @@ fn prepare_fork_page() {
 fn notice_fork() {
     let page = FORK_PAGE.load(Ordering::Acquire);
     // SAFETY: it is null or the page made above, which is never unmapped.
-    let Some(page) = (unsafe { page.as_ref() }) else { return };
+    let Some(page) = (unsafe { page.as_ref() }) else {
+        return;
+    };
     if page.load(Ordering::Relaxed) != NOT_FORKED {
         after_fork(page);
     }
@@ -158,7 +167,11 @@ fn with_thread(session: &'static Attached, work: impl FnOnce(&mut Thread)) {
     if BUSY.replace(true) {
         // SAFETY: the pointer is this thread's own; only the ring's number is read, which the interrupted code
         // changes when it claims a ring, and a torn read of it counts in another ring at worst.
-        if let Some(Thread { producer: Some(producer), .. }) = unsafe { THREAD.get().as_ref() } {
+        if let Some(Thread {
+            producer: Some(producer),
+            ..
+        }) = unsafe { THREAD.get().as_ref() }
+        {
             session.count_nested(producer);
         }
         return;
@@ -166,7 +179,11 @@ fn with_thread(session: &'static Attached, work: impl FnOnce(&mut Thread)) {
     compiler_fence(Ordering::SeqCst);
     notice_fork();
     let thread = THREAD.get();
-    let thread = if thread.is_null() { new_thread() } else { thread };
+    let thread = if thread.is_null() {
+        new_thread()
+    } else {
+        thread
+    };
     // SAFETY: it is null or this thread's own, and BUSY keeps any other reference away.
     if let Some(thread) = unsafe { thread.as_mut() } {
         work(thread);
@@ -181,7 +198,12 @@ fn new_thread() -> *mut Thread {
     if region.is_null() {
         return null_mut();
     }
-    let thread = Box::into_raw(Box::new(Thread { producer: None, patience: 0, walker: Walker::new(), region }));
+    let thread = Box::into_raw(Box::new(Thread {
+        producer: None,
+        patience: 0,
+        walker: Walker::new(),
+        region,
+    }));
     THREAD.set(thread);
     let key = THREAD_KEY.load(Ordering::Relaxed);
     if key != u32::MAX {
@@ -210,7 +232,12 @@ unsafe extern "C" fn end_of_thread(thread: *mut c_void) {
 
 impl Thread {
     /// Pushes a record into this thread's ring, claiming one first where it has none.
-    fn push(producer: &mut Option<Producer>, patience: &mut u32, session: &Attached, record: &Record<'_>) -> bool {
+    fn push(
+        producer: &mut Option<Producer>,
+        patience: &mut u32,
+        session: &Attached,
+        record: &Record<'_>,
+    ) -> bool {
         for _ in 0..2 {
             if producer.is_none() {
                 *producer = claim(session, patience);
@@ -247,13 +274,22 @@ fn claim(session: &Attached, patience: &mut u32) -> Option<Producer> {
         length
     });
     let args = arguments.get(..length).unwrap_or(&[]);
-    let record = Record::Process { pid, parent: raw::parent_pid(), time_ns: now_ns(), exe: own::exe(), args };
+    let record = Record::Process {
+        pid,
+        parent: raw::parent_pid(),
+        time_ns: now_ns(),
+        exe: own::exe(),
+        args,
+    };
     session.push_record(&mut producer, &record);
     Some(producer)
 }
 
-fn now_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+pub(crate) fn now_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: the buffer is a timespec. It is answered without the kernel and cannot fail for this clock.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
@@ -273,9 +309,16 @@ pub(crate) enum Position {
 pub(crate) fn access(op: Op, flags: u16, fd: i32, position: Position, length: u64, caller: Caller) {
     let Some(session) = session() else { return };
     with_thread(session, |thread| {
-        let Thread { producer, patience, walker, .. } = thread;
+        let Thread {
+            producer,
+            patience,
+            walker,
+            ..
+        } = thread;
         let mut define = |record: &Record<'_>| Thread::push(producer, patience, session, record);
-        let Some(object) = files::key(fd, &mut define) else { return };
+        let Some(object) = files::key(fd, &mut define) else {
+            return;
+        };
         let offset = match position {
             Position::At(offset) => offset,
             Position::BeforeCurrent => match raw::seek(fd, 0, libc::SEEK_CUR) {
@@ -288,13 +331,27 @@ pub(crate) fn access(op: Op, flags: u16, fd: i32, position: Position, length: u6
         let signature = unsafe { walker.signature(caller, session.frames_max(), &mut define) };
         // SAFETY: no arguments; it reads a word that the kernel keeps for the thread.
         let cpu = unsafe { libc::sched_getcpu() } as u16;
-        define(&Record::Access { op, flags, cpu, time_ns: now_ns(), signature, object, offset, length });
+        define(&Record::Access {
+            op,
+            flags,
+            cpu,
+            time_ns: now_ns(),
+            signature,
+            object,
+            offset,
+            length,
+        });
     });
 }
 
 /// Records that process `pid` is about to run the program at `path`.
 pub(crate) fn exec(pid: u32, path: &[u8]) {
-    push_bare(&Record::Exec { pid, time_ns: now_ns(), path });
+    exec_at(now_ns(), pid, path);
+}
+
+/// Records that process `pid` was to run the program at `path` from `time_ns` on.
+pub(crate) fn exec_at(time_ns: u64, pid: u32, path: &[u8]) {
+    push_bare(&Record::Exec { pid, time_ns, path });
 }
 
 /// Records that the last [`exec`] of `pid` failed.

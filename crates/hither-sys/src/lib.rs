@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 pub mod attach;
+pub mod own;
 pub mod process;
 pub mod raw;
 pub mod record;

@@ -12,9 +12,22 @@ use crate::raw;
 /// is not all mapped and readable: a load would have faulted.
 pub fn copy_memory(address: u64, words: &mut [u64]) -> bool {
     let length = size_of_val(words);
-    let local = libc::iovec { iov_base: words.as_mut_ptr().cast(), iov_len: length };
-    let remote = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: length };
-    let arguments = [raw::pid() as usize, (&raw const local) as usize, 1, (&raw const remote) as usize, 1, 0];
+    let local = libc::iovec {
+        iov_base: words.as_mut_ptr().cast(),
+        iov_len: length,
+    };
+    let remote = libc::iovec {
+        iov_base: address as *mut libc::c_void,
+        iov_len: length,
+    };
+    let arguments = [
+        raw::pid() as usize,
+        (&raw const local) as usize,
+        1,
+        (&raw const remote) as usize,
+        1,
+        0,
+    ];
     // SAFETY: the kernel writes at most `length` bytes into `words` and checks the source itself.
     let copied = unsafe { raw::syscall(libc::SYS_process_vm_readv, arguments) };
     usize::try_from(copied) == Ok(length)
@@ -29,7 +42,14 @@ pub fn is_main_thread() -> bool {
 pub fn stack_limit_bytes() -> u64 {
     const UNLIMITED: u64 = 64 << 20;
     let mut limit = MaybeUninit::<libc::rlimit64>::zeroed();
-    let arguments = [0, libc::RLIMIT_STACK as usize, 0, limit.as_mut_ptr() as usize, 0, 0];
+    let arguments = [
+        0,
+        libc::RLIMIT_STACK as usize,
+        0,
+        limit.as_mut_ptr() as usize,
+        0,
+        0,
+    ];
     // SAFETY: prlimit64 of this process (0) sets nothing (null) and fills in one rlimit64.
     let result = unsafe { raw::syscall(libc::SYS_prlimit64, arguments) };
     // SAFETY: it was zeroed, which is a value, and perhaps filled in.
@@ -40,11 +60,20 @@ pub fn stack_limit_bytes() -> u64 {
 /// The mapping of this process that holds `address`.
 pub fn mapping_of(address: u64) -> Option<Range<u64>> {
     let file = raw::open(c"/proc/self/maps", libc::O_RDONLY).ok()?;
-    let mut search = MapsSearch { address, start: 0, end: 0, field: Field::Start, found: None };
+    let mut search = MapsSearch {
+        address,
+        start: 0,
+        end: 0,
+        field: Field::Start,
+        found: None,
+    };
     let mut buffer = [0; 1024];
     while search.found.is_none() {
         match raw::read(file, &mut buffer) {
-            Ok(count) if count > 0 => buffer.iter().take(count).for_each(|&byte| search.feed(byte)),
+            Ok(count) if count > 0 => buffer
+                .iter()
+                .take(count)
+                .for_each(|&byte| search.feed(byte)),
             _ => break,
         }
     }
@@ -93,7 +122,8 @@ impl MapsSearch {
 pub fn exe() -> &'static [u8] {
     const UNREAD: usize = usize::MAX;
     static LENGTH: AtomicUsize = AtomicUsize::new(UNREAD);
-    static PATH: [std::sync::atomic::AtomicU8; 4096] = [const { std::sync::atomic::AtomicU8::new(0) }; 4096];
+    static PATH: [std::sync::atomic::AtomicU8; 4096] =
+        [const { std::sync::atomic::AtomicU8::new(0) }; 4096];
     if LENGTH.load(Ordering::Acquire) == UNREAD {
         let mut path = [0; 4096];
         let length = raw::read_link(EXE, &mut path).unwrap_or(0);
@@ -140,7 +170,13 @@ mod tests {
 
     #[test]
     fn the_program_knows_its_own_path() {
-        assert_eq!(exe(), std::env::current_exe().unwrap().as_os_str().as_encoded_bytes());
+        assert_eq!(
+            exe(),
+            std::env::current_exe()
+                .unwrap()
+                .as_os_str()
+                .as_encoded_bytes()
+        );
         assert_eq!(exe(), exe());
         assert!(!std::thread::spawn(is_main_thread).join().unwrap());
         assert!(stack_limit_bytes() > 64 << 10);

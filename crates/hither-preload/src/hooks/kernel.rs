@@ -49,7 +49,13 @@ unsafe extern "C-unwind" fn sendfile_hook(
     if result > 0 {
         let caller = Caller { sp, rbp };
         // SAFETY: the call took it, so it is null or valid.
-        in_kernel(Op::Read, from, unsafe { position(offset, result) }, result, caller);
+        in_kernel(
+            Op::Read,
+            from,
+            unsafe { position(offset, result) },
+            result,
+            caller,
+        );
         in_kernel(Op::Write, to, Position::BeforeCurrent, result, caller);
     }
     result
@@ -70,9 +76,21 @@ unsafe extern "C-unwind" fn copy_file_range_hook(
     if result > 0 {
         let caller = Caller { sp, rbp };
         // SAFETY: the call took it, so it is null or valid.
-        in_kernel(Op::Read, from, unsafe { position(from_at, result) }, result, caller);
+        in_kernel(
+            Op::Read,
+            from,
+            unsafe { position(from_at, result) },
+            result,
+            caller,
+        );
         // SAFETY: the call took it, so it is null or valid.
-        in_kernel(Op::Write, to, unsafe { position(to_at, result) }, result, caller);
+        in_kernel(
+            Op::Write,
+            to,
+            unsafe { position(to_at, result) },
+            result,
+            caller,
+        );
     }
     result
 }
@@ -93,9 +111,21 @@ unsafe extern "C-unwind" fn splice_hook(
         let caller = Caller { sp, rbp };
         // One side is a pipe, which the table ignores.
         // SAFETY: the call took it, so it is null or valid.
-        in_kernel(Op::Read, from, unsafe { position(from_at, result) }, result, caller);
+        in_kernel(
+            Op::Read,
+            from,
+            unsafe { position(from_at, result) },
+            result,
+            caller,
+        );
         // SAFETY: the call took it, so it is null or valid.
-        in_kernel(Op::Write, to, unsafe { position(to_at, result) }, result, caller);
+        in_kernel(
+            Op::Write,
+            to,
+            unsafe { position(to_at, result) },
+            result,
+            caller,
+        );
     }
     result
 }

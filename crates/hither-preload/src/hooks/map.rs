@@ -31,7 +31,14 @@ unsafe extern "C-unwind" fn mmap_hook(
     // SAFETY: the program's own call, passed on.
     let result = unsafe { real::mmap64(address, length, protection, flags, fd, offset) };
     if result != libc::MAP_FAILED && flags & libc::MAP_ANONYMOUS == 0 && fd >= 0 {
-        recorder::access(Op::Map, 0, fd, explicit(offset), length as u64, Caller { sp, rbp });
+        recorder::access(
+            Op::Map,
+            0,
+            fd,
+            explicit(offset),
+            length as u64,
+            Caller { sp, rbp },
+        );
     }
     result
 }

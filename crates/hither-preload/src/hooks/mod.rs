@@ -31,6 +31,7 @@ macro_rules! trampoline {
             #[unsafe(naked)]
             unsafe extern "C-unwind" fn $symbol() {
                 std::arch::naked_asm!(
+                    ".cfi_startproc",
                     "mov r9, rsp",
                     "push rbp",
                     ".cfi_adjust_cfa_offset 8",
@@ -38,6 +39,7 @@ macro_rules! trampoline {
                     "add rsp, 8",
                     ".cfi_adjust_cfa_offset -8",
                     "ret",
+                    ".cfi_endproc",
                     hook = sym $hook,
                 )
             }
@@ -50,6 +52,7 @@ macro_rules! trampoline {
             #[unsafe(naked)]
             unsafe extern "C-unwind" fn $symbol() {
                 std::arch::naked_asm!(
+                    ".cfi_startproc",
                     "mov rax, rsp",
                     "sub rsp, 8",
                     ".cfi_adjust_cfa_offset 8",
@@ -61,6 +64,7 @@ macro_rules! trampoline {
                     "add rsp, 24",
                     ".cfi_adjust_cfa_offset -24",
                     "ret",
+                    ".cfi_endproc",
                     hook = sym $hook,
                 )
             }

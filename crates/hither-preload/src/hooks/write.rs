@@ -99,11 +99,23 @@ unsafe extern "C-unwind" fn pwritev2_hook(
     result
 }
 
-unsafe extern "C-unwind" fn ftruncate_hook(fd: c_int, length: off_t, sp: *const u64, rbp: u64) -> c_int {
+unsafe extern "C-unwind" fn ftruncate_hook(
+    fd: c_int,
+    length: off_t,
+    sp: *const u64,
+    rbp: u64,
+) -> c_int {
     // SAFETY: the program's own call, passed on.
     let result = unsafe { real::ftruncate64(fd, length) };
     if result == 0 {
-        recorder::access(Op::Truncate, 0, fd, At(length as u64), 0, Caller { sp, rbp });
+        recorder::access(
+            Op::Truncate,
+            0,
+            fd,
+            At(length as u64),
+            0,
+            Caller { sp, rbp },
+        );
     }
     result
 }

@@ -35,7 +35,16 @@ struct Entry {
     checks: [Check; CHECKS_MAX],
 }
 
-const EMPTY: Entry = Entry { sp: 0, rbp: 0, signature: 0, checked: 0, checks: [Check { distance: 0, value: 0 }; CHECKS_MAX] };
+const EMPTY: Entry = Entry {
+    sp: 0,
+    rbp: 0,
+    signature: 0,
+    checked: 0,
+    checks: [Check {
+        distance: 0,
+        value: 0,
+    }; CHECKS_MAX],
+};
 
 /// The remembered stacks of one thread.
 pub struct Memo {
@@ -99,7 +108,13 @@ impl Memo {
         let way = usize::from(self.next_way[set]) % WAYS;
         self.next_way[set] = (way as u8 + 1) % WAYS as u8;
         let entry = &mut self.sets[set][way];
-        *entry = Entry { sp, rbp: caller.rbp, signature, checked: checks.len(), ..EMPTY };
+        *entry = Entry {
+            sp,
+            rbp: caller.rbp,
+            signature,
+            checked: checks.len(),
+            ..EMPTY
+        };
         for (to, from) in entry.checks.iter_mut().zip(checks) {
             *to = *from;
         }

@@ -101,7 +101,12 @@ impl Walker {
 
     #[cold]
     #[inline(never)]
-    fn walk(&mut self, caller: Caller, depth: usize, define: &mut dyn FnMut(&Record<'_>) -> bool) -> u64 {
+    fn walk(
+        &mut self,
+        caller: Caller,
+        depth: usize,
+        define: &mut dyn FnMut(&Record<'_>) -> bool,
+    ) -> u64 {
         let depth = depth.clamp(1, FRAMES_MAX);
         // A panic in the unwinder (a malformed table) must not reach the program; the panic hook is silent.
         let walked = catch_unwind(AssertUnwindSafe(|| {
@@ -113,7 +118,12 @@ impl Walker {
         let Ok(mut frames) = walked else { return 1 };
         let signature = frames.signature();
         if frames.memoisable {
-            self.memo.insert(caller, signature, module::epoch(), &frames.checks[..frames.checked]);
+            self.memo.insert(
+                caller,
+                signature,
+                module::epoch(),
+                &frames.checks[..frames.checked],
+            );
         }
         self.define(signature, &mut frames, define);
         signature
@@ -132,7 +142,9 @@ impl Walker {
         let mut frames = Frames::default();
         let sp = caller.sp as u64;
         self.window.forget();
-        let Some(mut address) = self.window.read(sp).and_then(NonZeroU64::new) else { return frames };
+        let Some(mut address) = self.window.read(sp).and_then(NonZeroU64::new) else {
+            return frames;
+        };
         let stack = *self.stack.get_or_insert_with(|| Stack::of_this_thread(sp));
         // On a stack of its own (a coroutine, a signal handler) there may be little room, and another stack may lie at
         // the same place next time: take the innermost frame alone.
@@ -155,17 +167,35 @@ impl Walker {
                 return frames;
             }
             let before = regs;
-            let Self { window, cache, unwinder, .. } = self;
+            let Self {
+                window,
+                cache,
+                unwinder,
+                ..
+            } = self;
             let cache = cache.get_or_insert_with(CacheX86_64::new_in);
-            let mut read = |at: u64| if stack.contains(at) { window.read(at).ok_or(()) } else { Err(()) };
-            match unwinder.unwind_frame(FrameAddress::ReturnAddress(address), &mut regs, cache, &mut read) {
+            let mut read = |at: u64| {
+                if stack.contains(at) {
+                    window.read(at).ok_or(())
+                } else {
+                    Err(())
+                }
+            };
+            match unwinder.unwind_frame(
+                FrameAddress::ReturnAddress(address),
+                &mut regs,
+                cache,
+                &mut read,
+            ) {
                 Ok(Some(next)) => {
-                    let (Some(next), true) = (NonZeroU64::new(next), regs.sp() > before.sp()) else {
+                    let (Some(next), true) = (NonZeroU64::new(next), regs.sp() > before.sp())
+                    else {
                         frames.truncated = true;
                         return frames;
                     };
                     let saved_at = regs.sp() - 8;
-                    let in_place = stack.contains(saved_at) && self.window.read(saved_at) == Some(next.get());
+                    let in_place =
+                        stack.contains(saved_at) && self.window.read(saved_at) == Some(next.get());
                     frames.memoisable &= in_place;
                     frames.check(saved_at - sp, next.get());
                     if regs.bp() != before.bp() {
@@ -198,7 +228,12 @@ impl Walker {
         frames.memoisable = false;
     }
 
-    fn define(&mut self, signature: u64, frames: &mut Frames, define: &mut dyn FnMut(&Record<'_>) -> bool) {
+    fn define(
+        &mut self,
+        signature: u64,
+        frames: &mut Frames,
+        define: &mut dyn FnMut(&Record<'_>) -> bool,
+    ) {
         let mut slot = signature as usize % DEFINED;
         // A few steps of probing; a full neighbourhood only means that the definition is sent again.
         for _ in 0..8 {
@@ -213,7 +248,11 @@ impl Walker {
             sent &= self.modules.define(pair[0], define);
         }
         let words = &frames.words[..2 * frames.count];
-        sent &= define(&Record::Site { signature, truncated: frames.truncated, frames: words });
+        sent &= define(&Record::Site {
+            signature,
+            truncated: frames.truncated,
+            frames: words,
+        });
         if sent && let Some(known) = self.defined.get_mut(slot) {
             *known = signature;
         }
@@ -247,7 +286,9 @@ impl Default for Frames {
 impl Frames {
     fn push(&mut self, module: &Module, address: u64) {
         let (key, offset) = (module.key, address.wrapping_sub(module.bias));
-        let known = self.words[..2 * self.count].chunks_exact(2).any(|pair| pair == [key, offset]);
+        let known = self.words[..2 * self.count]
+            .chunks_exact(2)
+            .any(|pair| pair == [key, offset]);
         if !known && self.count < FRAMES_MAX {
             self.words[2 * self.count] = key;
             self.words[2 * self.count + 1] = offset;
@@ -269,7 +310,9 @@ impl Frames {
     fn signature(&self) -> u64 {
         let sum = self.words[..2 * self.count]
             .chunks_exact(2)
-            .fold(0_u64, |sum, pair| sum.wrapping_add(mix(pair[0] ^ mix(pair[1]))));
+            .fold(0_u64, |sum, pair| {
+                sum.wrapping_add(mix(pair[0] ^ mix(pair[1])))
+            });
         sum.max(1)
     }
 }

@@ -71,7 +71,10 @@ pub(super) struct Modules {
 
 impl Default for Modules {
     fn default() -> Self {
-        Modules { epoch: epoch(), known: Vec::new() }
+        Modules {
+            epoch: epoch(),
+            known: Vec::new(),
+        }
     }
 }
 
@@ -90,7 +93,11 @@ impl Modules {
     ) -> Option<&Module> {
         // The call is before the return address, which may be the first byte after the module's code.
         let address = address - 1;
-        let at = match self.known.iter().position(|module| (module.start..module.end).contains(&address)) {
+        let at = match self
+            .known
+            .iter()
+            .position(|module| (module.start..module.end).contains(&address))
+        {
             Some(at) => at,
             None => {
                 let image = image_at(address)?;
@@ -112,8 +119,11 @@ impl Modules {
     pub(super) fn define(&mut self, key: u64, define: &mut dyn FnMut(&Record<'_>) -> bool) -> bool {
         match self.known.iter_mut().find(|module| module.key == key) {
             Some(module) if !module.defined => {
-                module.defined =
-                    define(&Record::Module { module: key, build_id: module.build_id, path: module.path });
+                module.defined = define(&Record::Module {
+                    module: key,
+                    build_id: module.build_id,
+                    path: module.path,
+                });
                 module.defined
             }
             _ => true,
@@ -133,10 +143,21 @@ struct Image {
 impl Image {
     fn describe(&self) -> (Module, ExplicitModuleSectionInfo<&'static [u8]>) {
         let build_id = self.build_id().unwrap_or_default();
-        let path = if self.path.is_empty() { own::exe() } else { self.path };
+        let path = if self.path.is_empty() {
+            own::exe()
+        } else {
+            self.path
+        };
         let key = hash(if build_id.is_empty() { path } else { build_id });
-        let module =
-            Module { start: self.start, end: self.end, bias: self.bias, key, build_id, path, defined: false };
+        let module = Module {
+            start: self.start,
+            end: self.end,
+            bias: self.bias,
+            key,
+            build_id,
+            path,
+            defined: false,
+        };
         let mut sections = ExplicitModuleSectionInfo::default();
         if let Some((address, header)) = self.segment(libc::PT_GNU_EH_FRAME) {
             let start = address - self.bias;
@@ -168,7 +189,10 @@ impl Image {
             let start = self.bias.wrapping_add(header.p_vaddr);
             header.p_type == libc::PT_LOAD && (start..start + header.p_filesz).contains(&address)
         })?;
-        self.bytes(address, self.bias + segment.p_vaddr + segment.p_filesz - address)
+        self.bytes(
+            address,
+            self.bias + segment.p_vaddr + segment.p_filesz - address,
+        )
     }
 
     /// Bytes of the module, if they lie within a loaded segment that can be read.
@@ -178,7 +202,9 @@ impl Image {
             header.p_type == libc::PT_LOAD
                 && header.p_flags & libc::PF_R != 0
                 && start <= address
-                && address.checked_add(length).is_some_and(|end| end <= start + header.p_memsz)
+                && address
+                    .checked_add(length)
+                    .is_some_and(|end| end <= start + header.p_memsz)
         });
         if !loaded || address == 0 {
             return None;
@@ -190,18 +216,27 @@ impl Image {
 
     /// The note "GNU" of type 3, in any of the note segments.
     fn build_id(&self) -> Option<&'static [u8]> {
-        let notes = self.headers.iter().filter(|header| header.p_type == libc::PT_NOTE);
+        let notes = self
+            .headers
+            .iter()
+            .filter(|header| header.p_type == libc::PT_NOTE);
         for header in notes {
             let mut rest = self.bytes(self.bias.wrapping_add(header.p_vaddr), header.p_memsz)?;
             while let Some((head, after)) = rest.split_at_checked(12) {
-                let word = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().unwrap_or_default()) as usize;
+                let word = |at: usize| {
+                    u32::from_le_bytes(head[at..at + 4].try_into().unwrap_or_default()) as usize
+                };
                 let (name_len, value_len, kind) = (word(0), word(4), word(8));
                 let padded = |length: usize| length.saturating_add(3) & !3;
-                let Some((name, after)) = after.split_at_checked(padded(name_len)) else { break };
+                let Some((name, after)) = after.split_at_checked(padded(name_len)) else {
+                    break;
+                };
                 if kind == 3 && name.starts_with(b"GNU\0") {
                     return after.get(..value_len);
                 }
-                let Some((_, after)) = after.split_at_checked(padded(value_len)) else { break };
+                let Some((_, after)) = after.split_at_checked(padded(value_len)) else {
+                    break;
+                };
                 rest = after;
             }
         }
@@ -211,7 +246,9 @@ impl Image {
 
 /// FNV-1a.
 fn hash(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 /// glibc's `struct dl_find_object`, as it is on x86-64.
@@ -234,12 +271,18 @@ struct LinkMap {
 
 fn image_at(address: u64) -> Option<Image> {
     let find = FIND_OBJECT.load(Ordering::Relaxed);
-    if find.is_null() { image_by_iteration(address) } else { image_by_lookup(find, address) }
+    if find.is_null() {
+        image_by_iteration(address)
+    } else {
+        image_by_lookup(find, address)
+    }
 }
 
 fn image_by_lookup(find: *mut c_void, address: u64) -> Option<Image> {
     // SAFETY: it is glibc's _dl_find_object, which has this type.
-    let find = unsafe { std::mem::transmute::<*mut c_void, extern "C" fn(u64, *mut FoundObject) -> c_int>(find) };
+    let find = unsafe {
+        std::mem::transmute::<*mut c_void, extern "C" fn(u64, *mut FoundObject) -> c_int>(find)
+    };
     let mut found = FoundObject {
         flags: 0,
         map_start: std::ptr::null(),
@@ -268,7 +311,8 @@ fn image_by_lookup(find: *mut c_void, address: u64) -> Option<Image> {
 fn headers_of(start: u64) -> Option<&'static [libc::Elf64_Phdr]> {
     // SAFETY: the linker says that a module is mapped from here on; its first page holds at least an ELF header.
     let header = unsafe { &*(start as *const libc::Elf64_Ehdr) };
-    let table_end = header.e_phoff + u64::from(header.e_phnum) * size_of::<libc::Elf64_Phdr>() as u64;
+    let table_end =
+        header.e_phoff + u64::from(header.e_phnum) * size_of::<libc::Elf64_Phdr>() as u64;
     if !header.e_ident.starts_with(b"\x7fELF") || table_end > 4096 || header.e_phoff % 8 != 0 {
         return None;
     }
@@ -278,7 +322,10 @@ fn headers_of(start: u64) -> Option<&'static [libc::Elf64_Phdr]> {
 }
 
 fn image_by_iteration(address: u64) -> Option<Image> {
-    let mut search = Search { address, found: None };
+    let mut search = Search {
+        address,
+        found: None,
+    };
     // SAFETY: the callback gets the pointer passed here and the linker's description of a module.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
     search.found
@@ -289,26 +336,43 @@ struct Search {
     found: Option<Image>,
 }
 
-unsafe extern "C" fn visit(info: *mut libc::dl_phdr_info, _size: usize, search: *mut c_void) -> c_int {
+unsafe extern "C" fn visit(
+    info: *mut libc::dl_phdr_info,
+    _size: usize,
+    search: *mut c_void,
+) -> c_int {
     // SAFETY: the linker passes a valid description.
     let info = unsafe { &*info };
     // SAFETY: this is the pointer that `image_by_iteration` passed, borrowed by nobody else meanwhile.
     let search = unsafe { &mut *search.cast::<Search>() };
     // SAFETY: the linker's program headers live as long as the module.
-    let headers = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
-    let loaded = headers.iter().filter(|header| header.p_type == libc::PT_LOAD);
+    let headers =
+        unsafe { std::slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+    let loaded = headers
+        .iter()
+        .filter(|header| header.p_type == libc::PT_LOAD);
     let range = |header: &libc::Elf64_Phdr| {
         let start = info.dlpi_addr.wrapping_add(header.p_vaddr);
         (start, start + header.p_memsz)
     };
-    let start = loaded.clone().map(|header| range(header).0).min().unwrap_or(0);
+    let start = loaded
+        .clone()
+        .map(|header| range(header).0)
+        .min()
+        .unwrap_or(0);
     let end = loaded.map(|header| range(header).1).max().unwrap_or(0);
     if !(start..end).contains(&search.address) {
         return 0;
     }
     // SAFETY: the name is null or a C string that lives as long as the module.
     let path = unsafe { bytes_of(info.dlpi_name) };
-    search.found = Some(Image { start, end, bias: info.dlpi_addr, path, headers });
+    search.found = Some(Image {
+        start,
+        end,
+        bias: info.dlpi_addr,
+        path,
+        headers,
+    });
     1
 }
 

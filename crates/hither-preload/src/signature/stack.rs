@@ -19,7 +19,10 @@ impl Stack {
             // The kernel grows it downwards on demand, to the limit.
             start = start.min(end.saturating_sub(own::stack_limit_bytes()));
         }
-        Stack { bottom: start, top: end }
+        Stack {
+            bottom: start,
+            top: end,
+        }
     }
 
     /// Whether the word at `address` lies in it.
@@ -45,7 +48,10 @@ pub(super) struct Window {
 
 impl Default for Window {
     fn default() -> Self {
-        Window { base: 0, words: Box::new([0; WORDS]) }
+        Window {
+            base: 0,
+            words: Box::new([0; WORDS]),
+        }
     }
 }
 

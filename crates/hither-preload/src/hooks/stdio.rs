@@ -1,0 +1,167 @@
+//! stdio: libc's streams read and write without calling any symbol that could be interposed, through a table of
+//! functions. Three entries of that table are replaced, after checking that they hold what is expected: the layout
+//! has not changed since glibc 2.1, but nothing promises that it will not. Where they hold anything else, stdio is left
+//! alone and goes unrecorded.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use hither_sys::raw;
+use hither_sys::record::Op;
+use libc::FILE;
+
+use super::moved;
+use crate::files;
+use crate::recorder::Position::BeforeCurrent;
+use crate::recorder::owns_descriptors;
+
+/// Entries of `struct _IO_jump_t`.
+const READ: usize = 14;
+const WRITE: usize = 15;
+const CLOSE: usize = 17;
+
+static REAL_READ: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static REAL_WRITE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+static REAL_CLOSE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Replaces the entries in the tables of narrow and wide streams.
+pub(crate) fn patch() {
+    let find = |name: &std::ffi::CStr| {
+        // SAFETY: the name is a C string.
+        unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+    };
+    let hooks = [
+        (
+            READ,
+            find(c"_IO_file_read"),
+            &REAL_READ,
+            read_entry as *const (),
+        ),
+        (
+            WRITE,
+            find(c"_IO_file_write"),
+            &REAL_WRITE,
+            write_entry as *const (),
+        ),
+        (
+            CLOSE,
+            find(c"_IO_file_close"),
+            &REAL_CLOSE,
+            close_entry as *const (),
+        ),
+    ];
+    for table in [find(c"_IO_file_jumps"), find(c"_IO_wfile_jumps")] {
+        let table = table.cast::<AtomicPtr<c_void>>();
+        if table.is_null() || hooks.iter().any(|(_, real, ..)| real.is_null()) {
+            return;
+        }
+        // SAFETY: libc exports the tables as objects of 21 pointers, of which 17 is the highest used here.
+        let entries = unsafe { std::slice::from_raw_parts(table, CLOSE + 1) };
+        let expected = hooks
+            .iter()
+            .all(|(at, real, ..)| entries[*at].load(Ordering::Relaxed) == *real);
+        if !expected || !writable(entries, true) {
+            continue;
+        }
+        for (at, real, saved, hook) in &hooks {
+            saved.store(*real, Ordering::Release);
+            entries[*at].store(hook.cast_mut().cast(), Ordering::Release);
+        }
+        writable(entries, false);
+    }
+}
+
+/// The tables lie in memory that the dynamic linker has made read-only.
+fn writable(entries: &[AtomicPtr<c_void>], yes: bool) -> bool {
+    let start = entries.as_ptr() as usize & !4095;
+    let end = (entries.as_ptr() as usize + size_of_val(entries)).next_multiple_of(4096);
+    let protection = if yes {
+        libc::PROT_READ | libc::PROT_WRITE
+    } else {
+        libc::PROT_READ
+    };
+    // SAFETY: the pages hold libc's tables; they stay readable throughout, and nobody relies on a store to them failing.
+    let result = unsafe {
+        raw::syscall(
+            libc::SYS_mprotect,
+            [start, end - start, protection as usize, 0, 0, 0],
+        )
+    };
+    result == 0
+}
+
+/// Jumps to a hook with the caller's stack pointer and frame pointer added, as [`super::trampoline`] does for symbols.
+#[unsafe(naked)]
+unsafe extern "C-unwind" fn read_entry() {
+    std::arch::naked_asm!("mov rcx, rsp", "mov r8, rbp", "jmp {hook}", hook = sym read_hook)
+}
+
+#[unsafe(naked)]
+unsafe extern "C-unwind" fn write_entry() {
+    std::arch::naked_asm!("mov rcx, rsp", "mov r8, rbp", "jmp {hook}", hook = sym write_hook)
+}
+
+type Move = unsafe extern "C-unwind" fn(*mut FILE, *mut c_void, isize) -> isize;
+
+/// # Safety
+/// `stream` is a stream, and the other arguments are what its table's function takes.
+unsafe fn call(
+    real: &AtomicPtr<c_void>,
+    stream: *mut FILE,
+    buffer: *mut c_void,
+    count: isize,
+) -> isize {
+    // SAFETY: `patch` stored the function that the entry held, which has this type, before it replaced the entry.
+    let function =
+        unsafe { std::mem::transmute::<*mut c_void, Move>(real.load(Ordering::Acquire)) };
+    // SAFETY: libc's own arguments, passed on.
+    unsafe { function(stream, buffer, count) }
+}
+
+unsafe extern "C-unwind" fn read_hook(
+    stream: *mut FILE,
+    buffer: *mut c_void,
+    count: isize,
+    sp: *const u64,
+    rbp: u64,
+) -> isize {
+    // SAFETY: libc's own call, passed on.
+    let result = unsafe { call(&REAL_READ, stream, buffer, count) };
+    if result > 0 {
+        // SAFETY: libc called with a stream.
+        let fd = unsafe { libc::fileno(stream) };
+        moved(Op::Read, fd, BeforeCurrent, result, sp, rbp);
+    }
+    result
+}
+
+unsafe extern "C-unwind" fn write_hook(
+    stream: *mut FILE,
+    buffer: *mut c_void,
+    count: isize,
+    sp: *const u64,
+    rbp: u64,
+) -> isize {
+    // SAFETY: libc's own call, passed on.
+    let result = unsafe { call(&REAL_WRITE, stream, buffer, count) };
+    if result > 0 {
+        // SAFETY: libc called with a stream.
+        let fd = unsafe { libc::fileno(stream) };
+        moved(Op::Write, fd, BeforeCurrent, result, sp, rbp);
+    }
+    result
+}
+
+unsafe extern "C-unwind" fn close_entry(stream: *mut FILE) -> c_int {
+    if owns_descriptors() {
+        // SAFETY: libc called with a stream that is still open.
+        files::forget(unsafe { libc::fileno(stream) });
+    }
+    let real = REAL_CLOSE.load(Ordering::Acquire);
+    // SAFETY: `patch` stored the function that the entry held, which has this type.
+    let function = unsafe {
+        std::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn(*mut FILE) -> c_int>(real)
+    };
+    // SAFETY: libc's own call, passed on.
+    unsafe { function(stream) }
+}
