@@ -9,6 +9,7 @@
 
 pub mod access;
 pub mod cache;
+pub mod classify;
 mod heap;
 pub mod ids;
 mod list;

@@ -98,6 +98,21 @@ impl List {
         self.len += 1;
     }
 
+    /// Adds `node`, which is in no list of `links`, at the back.
+    #[inline]
+    pub(crate) fn push_back(&mut self, links: &mut Links, node: u32) {
+        links.0[node as usize] = Link {
+            prev: self.tail,
+            next: NIL,
+        };
+        match self.tail {
+            NIL => self.head = node,
+            tail => links.0[tail as usize].next = node,
+        }
+        self.tail = node;
+        self.len += 1;
+    }
+
     /// Takes `node` out of this list, which must hold it.
     #[inline]
     pub(crate) fn remove(&mut self, links: &mut Links, node: u32) {
@@ -182,6 +197,11 @@ mod tests {
                     links.cover(node);
                     list.push_front(&mut links, node);
                     model.push_front(node);
+                }
+                (1, false) => {
+                    links.cover(node);
+                    list.push_back(&mut links, node);
+                    model.push_back(node);
                 }
                 (2, true) => {
                     list.touch(&mut links, node);

@@ -1,7 +1,7 @@
 //! The list of all replacement policies. Help, documentation tables, completions and validation come from it; there is
 //! no second list. A new policy is one file in `replacement/` and one entry here.
 
-use crate::replacement::{Policy, SiteRecord, arc, fifo, lru, mru, opt};
+use crate::replacement::{Policy, SiteRecord, arc, dear, fifo, lru, mru, opt, pcc, ubm};
 use crate::spec::Values;
 
 /// One policy.
@@ -119,6 +119,24 @@ const NOTHING: Needs = Needs {
     processes: false,
 };
 
+/// The parameter `expire` of the partitioned policies.
+pub(crate) const EXPIRE: Param = Param {
+    name: "expire",
+    doc: "a loop that has not come back for so many of its periods is over; 0: never (as in the papers)",
+    kind: Kind::Real {
+        default: 2.0,
+        min: 0.0,
+        max: 1e6,
+    },
+};
+
+/// The parameter `other` of the partitioned policies.
+pub(crate) const OTHER: Param = Param {
+    name: "other",
+    doc: "the policy for blocks that are neither sequential nor looping",
+    kind: Kind::Policy { default: "lru" },
+};
+
 static POLICIES: &[Entry] = &[
     Entry {
         name: "arc",
@@ -127,6 +145,17 @@ static POLICIES: &[Entry] = &[
         params: &[],
         needs: NOTHING,
         build: |settings, _| Box::new(arc::Arc::new(settings.capacity)),
+    },
+    Entry {
+        name: "dear",
+        summary: "parts the cache by access pattern, told apart by process",
+        source: "Choi et al., USENIX ATC 1999",
+        params: dear::PARAMS,
+        needs: Needs {
+            processes: true,
+            ..NOTHING
+        },
+        build: dear::build,
     },
     Entry {
         name: "fifo",
@@ -162,6 +191,28 @@ static POLICIES: &[Entry] = &[
             ..NOTHING
         },
         build: |_, _| Box::new(opt::Opt::new()),
+    },
+    Entry {
+        name: "pcc",
+        summary: "parts the cache by access pattern, told apart by call site",
+        source: "Gniady, Butt and Hu, OSDI 2004",
+        params: pcc::PARAMS,
+        needs: Needs {
+            sites: true,
+            ..NOTHING
+        },
+        build: pcc::build,
+    },
+    Entry {
+        name: "ubm",
+        summary: "parts the cache by access pattern, told apart by file",
+        source: "Kim et al., OSDI 2000",
+        params: ubm::PARAMS,
+        needs: Needs {
+            objects: true,
+            ..NOTHING
+        },
+        build: ubm::build,
     },
 ];
 

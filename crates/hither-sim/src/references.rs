@@ -2,6 +2,7 @@
 
 use hither_core::registry::Needs;
 use hither_core::{Access, NEVER};
+use hither_trace::Trace;
 
 /// A sequence of block references that can be read in pieces, in any order of pieces.
 pub trait References: Sync {
@@ -72,5 +73,35 @@ impl References for InMemory {
         if !future {
             out.iter_mut().for_each(|access| access.next = NEVER);
         }
+    }
+}
+
+impl References for Trace {
+    fn references(&self) -> u64 {
+        Trace::references(self) as u64
+    }
+
+    fn blocks(&self) -> u32 {
+        u32::try_from(Trace::blocks(self)).expect("a trace numbers its blocks with 32 bits")
+    }
+
+    /// Objects and processes are always known: a trace of bare block numbers is one object, the device, used by one
+    /// process. Call sites cannot be made up like that.
+    fn knows(&self) -> Needs {
+        Needs {
+            future: true,
+            sites: self.has_sites(),
+            objects: true,
+            processes: true,
+        }
+    }
+
+    fn fill(&self, start: u64, count: usize, future: bool, out: &mut Vec<Access>) {
+        let future = if future {
+            hither_trace::Future::Known
+        } else {
+            hither_trace::Future::Hidden
+        };
+        Trace::fill(self, start as usize, count, future, out);
     }
 }

@@ -5,10 +5,14 @@
 //! source.
 
 pub mod arc;
+pub mod dear;
 pub mod fifo;
 pub mod lru;
 pub mod mru;
 pub mod opt;
+pub mod partition;
+pub mod pcc;
+pub mod ubm;
 
 use crate::access::Access;
 use crate::cache::Residency;

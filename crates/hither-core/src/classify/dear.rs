@@ -1,0 +1,132 @@
+//! Classification by process: how the age of blocks relates to how soon they are used next.
+//!
+//! Source: Choi et al., "An implementation study of a detection-based adaptive block replacement scheme", USENIX ATC
+//! 1999, section 2. After every `window` references of a process the blocks of that window are looked at from its
+//! beginning: the *backward distance* is the time since the last reference before the window, the *forward distance* the
+//! time until the first one in it. Ordered by backward distance and cut into sublists, the average forward distances
+//!
+//! - fall strictly in a loop (what was used longest ago is used next): *looping*;
+//! - rise or have no order in the patterns that the paper calls temporally clustered and probabilistic, which differ in
+//!   that LRU suits the one and LFU the other. Both are *other* here: this project's sub-cache for other references has
+//!   its policy by parameter, so the second ordered list, by frequency, would change nothing and is not built;
+//! - cannot be had where most blocks of the window are new: *sequential*. (The paper asks that all be; a program that
+//!   also rereads its configuration would never be sequential then.)
+//!
+//! The period of a loop is the average of backward plus forward distance. Departure: a block's last reference is kept
+//! once, whoever made it, not once a process: a file that each process of a build reads has an age then.
+
+use super::{Class, Classifier, Stream, Verdict, at};
+use crate::access::Access;
+use crate::ids::Tick;
+
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    backward: u64,
+    forward: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct ProcessState {
+    /// References in the current window, which started at tick `start`.
+    references: u64,
+    start: Tick,
+    /// Blocks of the window that had not been referenced before it.
+    fresh: u64,
+    /// The others.
+    samples: Vec<Sample>,
+    class: Option<Class>,
+    period: u64,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Dear {
+    window: u64,
+    sublists: usize,
+    processes: Vec<ProcessState>,
+    /// By block, one more than the tick of its last reference; 0 before the first.
+    last: Vec<Tick>,
+}
+
+impl Dear {
+    /// A process is judged every `window` of its references, by `sublists` sublists.
+    pub fn new(window: u64, sublists: usize) -> Self {
+        Dear {
+            window,
+            sublists,
+            processes: Vec::new(),
+            last: Vec::new(),
+        }
+    }
+}
+
+impl ProcessState {
+    /// Judges the window that just ended. A window in which other processes had touched every block before says
+    /// nothing and leaves the judgement.
+    fn judge(&mut self, sublists: usize) {
+        let known = self.samples.len();
+        if self.fresh > known as u64 {
+            self.class = Some(Class::Sequential);
+        } else if known >= sublists {
+            self.samples
+                .sort_by_key(|sample| (sample.backward, sample.forward));
+            let falls = (1..sublists)
+                .map(|at| self.mean_forward(at - 1, sublists) > self.mean_forward(at, sublists))
+                .all(|falls| falls);
+            let total: u64 = self
+                .samples
+                .iter()
+                .map(|sample| sample.backward + sample.forward)
+                .sum();
+            self.period = total / known as u64;
+            self.class = Some(if falls { Class::Looping } else { Class::Other });
+        } else if known > 0 {
+            self.class = Some(Class::Other);
+        }
+        self.fresh = 0;
+        self.samples.clear();
+    }
+
+    fn mean_forward(&self, at: usize, sublists: usize) -> f64 {
+        let known = self.samples.len();
+        let part = &self.samples[at * known / sublists..(at + 1) * known / sublists];
+        part.iter().map(|sample| sample.forward as f64).sum::<f64>() / part.len() as f64
+    }
+}
+
+impl Classifier for Dear {
+    fn classify(&mut self, access: &Access) -> Verdict {
+        let process = at(&mut self.processes, access.process.0);
+        if process.references == 0 {
+            process.start = access.tick;
+        }
+        match std::mem::replace(at(&mut self.last, access.block.0), access.tick + 1) {
+            0 => process.fresh += 1,
+            last if last <= process.start => process.samples.push(Sample {
+                backward: process.start - (last - 1),
+                forward: access.tick - process.start,
+            }),
+            _ => {}
+        }
+        process.references += 1;
+        if process.references == self.window {
+            process.judge(self.sublists);
+            process.references = 0;
+        }
+        Verdict {
+            class: process.class.unwrap_or(Class::Other),
+            stream: Stream {
+                id: access.process.0,
+                period: process.period,
+            },
+            revised: None,
+        }
+    }
+
+    fn check(&self) {
+        for process in &self.processes {
+            assert!(process.references < self.window);
+            assert!(process.fresh + process.samples.len() as u64 <= process.references);
+        }
+    }
+}

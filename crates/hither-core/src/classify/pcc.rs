@@ -1,0 +1,269 @@
+//! Classification by call site: two counters a site say whether the blocks it touches are touched again.
+//!
+//! Source: Gniady, Butt and Hu, "Program-counter-based pattern classification in buffer caching", OSDI 2004, sections
+//! 4.1 and 4.2. Without sampling (`sample=1`) this is figure 4 of the paper, step for step; a test holds it to a literal
+//! transcript. What the paper leaves open, and how it is read here:
+//! - *Counters under sampling.* A site's `Seq` counts each of its accesses. Every T-th access of a site, its first among
+//!   them so that short-lived sites are sampled at all, enters its block in the block table. When a tabled block is
+//!   accessed again, it stands for T blocks: the tabling site's `Seq` falls by T (not below 0), its `Loop` rises by T,
+//!   and the entry goes. So both counters keep the meaning that they have without sampling, and so does the threshold.
+//! - *The average.* Exponential with weight 1/2; the first sample sets it.
+//! - *The class* is that of the site that makes the access, after the counters are updated: looping if `Loop` exceeds
+//!   `Seq`, else sequential if `Seq` has reached the threshold, else other. A new site's first access is other.
+//! - *Bounds.* The paper bounds the block table by N entries a site and evicts the least recently used site when the
+//!   table is full; here N bounds the table as a whole, which is what costs memory, and a second bound holds for the
+//!   sites. If the current site is alone, its own oldest entry makes room.
+
+use super::{Class, Classifier, Stream, Verdict, at};
+use crate::access::Access;
+use crate::ids::{Site, Tick};
+use crate::list::{Links, List, NIL};
+use crate::replacement::SiteRecord;
+
+/// The parameters of the classification.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// From this many blocks that did not come back a site is sequential (100 in the paper).
+    pub threshold: u64,
+    /// T: every T-th access of a site is sampled (20 in the paper).
+    pub sample: u64,
+    /// N: the most blocks in the block table.
+    pub entries_max: usize,
+    /// The most sites in the site table.
+    pub sites_max: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct SiteState {
+    known: bool,
+    sequential: u64,
+    looping: u64,
+    period: u64,
+    /// Accesses until the next one is sampled.
+    until_sample: u64,
+    /// Its entries of the block table, the latest in front.
+    tabled: List,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    block: u32,
+    site: u32,
+    time: Tick,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Pcc {
+    config: Config,
+    /// The site table, by site.
+    sites: Vec<SiteState>,
+    site_links: Links,
+    /// The known sites, the most recently used in front.
+    recency: List,
+    /// The block table: by block, the entry.
+    entry_of: Vec<u32>,
+    entries: Vec<Entry>,
+    entry_links: Links,
+    /// Entries that hold nothing.
+    free: Vec<u32>,
+}
+
+impl Pcc {
+    /// A classifier that already knows `sites`, as far as its table holds them.
+    pub fn new(config: Config, sites: &[SiteRecord]) -> Self {
+        let mut pcc = Pcc {
+            config,
+            sites: Vec::new(),
+            site_links: Links::default(),
+            recency: List::default(),
+            entry_of: Vec::new(),
+            entries: Vec::new(),
+            entry_links: Links::default(),
+            free: Vec::new(),
+        };
+        for record in sites.iter().take(config.sites_max) {
+            let state = pcc.enter_site(record.site.0);
+            state.sequential = record.sequential;
+            state.looping = record.looping;
+            state.period = record.period;
+        }
+        pcc
+    }
+
+    /// Adds `site` to the site table, which has room.
+    fn enter_site(&mut self, site: u32) -> &mut SiteState {
+        self.site_links.cover(site);
+        let state = at(&mut self.sites, site);
+        *state = SiteState {
+            known: true,
+            ..SiteState::default()
+        };
+        self.recency.push_front(&mut self.site_links, site);
+        state
+    }
+
+    /// Forgets the least recently used site and its blocks.
+    fn evict_site(&mut self) {
+        let Some(site) = self.recency.pop_back(&mut self.site_links) else {
+            return;
+        };
+        while let Some(entry) = self.sites[site as usize].tabled.back() {
+            self.forget_entry(entry);
+        }
+        self.sites[site as usize].known = false;
+    }
+
+    fn forget_entry(&mut self, entry: u32) {
+        let Entry { block, site, .. } = self.entries[entry as usize];
+        self.sites[site as usize]
+            .tabled
+            .remove(&mut self.entry_links, entry);
+        self.entry_of[block as usize] = NIL;
+        self.free.push(entry);
+    }
+
+    /// Enters a block in the block table. The site is the most recently used one.
+    fn table(&mut self, block: u32, site: u32, time: Tick) {
+        while self.entries.len() - self.free.len() >= self.config.entries_max {
+            if self.recency.back() == Some(site) {
+                let oldest = self.sites[site as usize].tabled.back();
+                self.forget_entry(oldest.expect("a full table whose only site is this one"));
+            } else {
+                self.evict_site();
+            }
+        }
+        let new = Entry { block, site, time };
+        let entry = match self.free.pop() {
+            Some(entry) => {
+                self.entries[entry as usize] = new;
+                entry
+            }
+            None => {
+                self.entries.push(new);
+                self.entry_links.cover(self.entries.len() as u32 - 1);
+                self.entries.len() as u32 - 1
+            }
+        };
+        self.entry_of[block as usize] = entry;
+        self.sites[site as usize]
+            .tabled
+            .push_front(&mut self.entry_links, entry);
+    }
+
+    /// A tabled block is accessed again: its site learns, and the entry goes.
+    fn recur(&mut self, entry: u32, now: Tick) -> Stream {
+        let Entry { site, time, .. } = self.entries[entry as usize];
+        self.forget_entry(entry);
+        let state = &mut self.sites[site as usize];
+        state.sequential = state.sequential.saturating_sub(self.config.sample);
+        state.looping += self.config.sample;
+        state.period = match state.period {
+            0 => now - time,
+            period => (period + (now - time)) / 2,
+        };
+        Stream {
+            id: site,
+            period: state.period,
+        }
+    }
+}
+
+impl Classifier for Pcc {
+    fn classify(&mut self, access: &Access) -> Verdict {
+        let (site, block) = (access.site.0, access.block.0);
+        let revised = match *at_or_nil(&mut self.entry_of, block) {
+            NIL => None,
+            entry => Some(self.recur(entry, access.tick)),
+        };
+        let class = if at(&mut self.sites, site).known {
+            self.recency.touch(&mut self.site_links, site);
+            let state = &mut self.sites[site as usize];
+            state.sequential += 1;
+            if state.looping > state.sequential {
+                Class::Looping
+            } else if state.sequential >= self.config.threshold {
+                Class::Sequential
+            } else {
+                Class::Other
+            }
+        } else {
+            if self.recency.len() >= self.config.sites_max {
+                self.evict_site();
+            }
+            self.enter_site(site).sequential = 1;
+            Class::Other
+        };
+        if self.sites[site as usize].until_sample == 0 {
+            self.table(block, site, access.tick);
+            self.sites[site as usize].until_sample = self.config.sample;
+        }
+        let state = &mut self.sites[site as usize];
+        state.until_sample -= 1;
+        Verdict {
+            class,
+            stream: Stream {
+                id: site,
+                period: state.period,
+            },
+            revised: revised.filter(|stream| stream.id != site),
+        }
+    }
+
+    fn sites(&self) -> Option<Vec<SiteRecord>> {
+        let known = self
+            .sites
+            .iter()
+            .enumerate()
+            .filter(|(_, state)| state.known);
+        Some(
+            known
+                .map(|(site, state)| SiteRecord {
+                    site: Site(site as u32),
+                    sequential: state.sequential,
+                    looping: state.looping,
+                    period: state.period,
+                })
+                .collect(),
+        )
+    }
+
+    fn check(&self) {
+        self.recency.check(&self.site_links);
+        assert!(self.recency.len() <= self.config.sites_max);
+        let known = self.sites.iter().filter(|state| state.known).count();
+        assert_eq!(known, self.recency.len());
+        let mut tabled = 0;
+        for (site, state) in self.sites.iter().enumerate() {
+            state.tabled.check(&self.entry_links);
+            assert!(
+                state.known || state.tabled.is_empty(),
+                "site {site} is forgotten, its blocks are not"
+            );
+            tabled += state.tabled.len();
+            for entry in state.tabled.iter(&self.entry_links) {
+                let Entry {
+                    block, site: of, ..
+                } = self.entries[entry as usize];
+                assert_eq!(of as usize, site);
+                assert_eq!(self.entry_of[block as usize], entry);
+            }
+        }
+        assert!(tabled <= self.config.entries_max);
+        assert_eq!(tabled, self.entries.len() - self.free.len());
+        assert_eq!(
+            tabled,
+            self.entry_of.iter().filter(|&&entry| entry != NIL).count()
+        );
+    }
+}
+
+/// As [`at`], for a table whose empty element is [`NIL`].
+#[inline]
+fn at_or_nil(table: &mut Vec<u32>, index: u32) -> &mut u32 {
+    let index = index as usize;
+    if index >= table.len() {
+        table.resize(index + 1, NIL);
+    }
+    &mut table[index]
+}

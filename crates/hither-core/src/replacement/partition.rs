@@ -1,0 +1,185 @@
+//! A cache in three parts, for sequential, looping and other blocks, whose sizes follow from what a block is worth in
+//! each: what `pcc`, `ubm` and `dear` have in common. They differ in their classifier alone, as in the PCC paper, whose
+//! authors put PCC's classification into the unmodified cache of UBM.
+//!
+//! Source: Gniady, Butt and Hu, OSDI 2004, section 5.1; Kim et al., OSDI 2000, sections 3.2 and 3.3. On a miss with a
+//! full cache the victim comes from the part that loses least (its *marginal gain* is smallest): a sequential block is
+//! worth nothing; a looping block is worth 1/period, one hit a round; another block what the [`margin`] measures. Where
+//! looping and other are worth the same, the other block goes. The access itself is classified first, so a period
+//! that it changes already counts. On a hit the block is classified anew and moves to the part of its new class.
+//!
+//! The parts have no sizes of their own to be kept: a part grows by an insertion and shrinks by giving a victim.
+
+mod looping;
+mod margin;
+mod sequential;
+
+use super::{ClassCounts, Policy, Replacement, SiteRecord};
+use crate::access::Access;
+use crate::classify::{Class, Classifier, Verdict};
+use crate::ids::Slot;
+use looping::Looping;
+use margin::Margin;
+use sequential::Sequential;
+
+/// See the module.
+pub struct Partitioned<C> {
+    capacity: u32,
+    classifier: C,
+    /// What `victim` found out about the access whose block is inserted next.
+    verdict: Option<Verdict>,
+    /// By slot, the part that it belongs to.
+    part: Vec<Class>,
+    sequential: Sequential,
+    looping: Looping,
+    other: Box<dyn Policy>,
+    other_len: usize,
+    /// The size that `other` and `margin` were last told.
+    other_told: usize,
+    margin: Margin,
+    counts: ClassCounts,
+}
+
+impl<C: Classifier> Partitioned<C> {
+    /// A cache of `capacity` blocks; `other` keeps the blocks that are neither sequential nor looping, and has been
+    /// built for the same capacity. A loop that has not come back for `expire` periods is over; 0: never.
+    pub fn new(capacity: u32, classifier: C, expire: f64, other: Box<dyn Policy>) -> Self {
+        Partitioned {
+            capacity,
+            classifier,
+            verdict: None,
+            part: vec![Class::Other; capacity as usize],
+            sequential: Sequential::new(capacity),
+            looping: Looping::new(capacity, expire),
+            other,
+            other_len: 0,
+            other_told: 0,
+            margin: Margin::new(capacity),
+            counts: ClassCounts::default(),
+        }
+    }
+
+    fn classify(&mut self, access: &Access) -> Verdict {
+        let verdict = self.classifier.classify(access);
+        match verdict.class {
+            Class::Sequential => self.counts.sequential += 1,
+            Class::Looping => self.counts.looping += 1,
+            Class::Other => self.counts.other += 1,
+        }
+        self.looping.revise(verdict.stream);
+        if let Some(stream) = verdict.revised {
+            self.looping.revise(stream);
+        }
+        self.margin
+            .access(access.block.0, verdict.class == Class::Other);
+        verdict
+    }
+
+    fn enter(&mut self, slot: Slot, access: &Access, verdict: Verdict) {
+        self.part[slot.index()] = verdict.class;
+        match verdict.class {
+            Class::Sequential => self.sequential.insert(slot, access.thread.0, access.tick),
+            Class::Looping => self.looping.insert(slot, verdict.stream, access.tick),
+            Class::Other => {
+                self.other.inserted(slot, access);
+                self.other_len += 1;
+            }
+        }
+        self.tell_size();
+    }
+
+    fn leave(&mut self, slot: Slot) {
+        match self.part[slot.index()] {
+            Class::Sequential => self.sequential.remove(slot),
+            Class::Looping => self.looping.remove(slot),
+            Class::Other => {
+                self.other.removed(slot);
+                self.other_len -= 1;
+            }
+        }
+    }
+
+    /// Tells the size of the part for other blocks to those who size ghosts by it, if it changed: once an access, so
+    /// that a victim and an insertion that cancel out cost no ghost.
+    fn tell_size(&mut self) {
+        if self.other_len != self.other_told {
+            self.other_told = self.other_len;
+            self.margin.resize(self.other_len);
+            self.other.resized(self.other_len.max(1) as u32);
+        }
+    }
+}
+
+impl<C: Classifier> Replacement for Partitioned<C> {
+    fn hit(&mut self, slot: Slot, access: &Access) {
+        let verdict = self.classify(access);
+        if (self.part[slot.index()], verdict.class) == (Class::Other, Class::Other) {
+            self.other.hit(slot, access);
+        } else {
+            self.leave(slot);
+            self.enter(slot, access, verdict);
+        }
+    }
+
+    fn victim(&mut self, incoming: &Access) -> Slot {
+        self.verdict = Some(self.classify(incoming));
+        let now = incoming.tick;
+        let worthless = self
+            .sequential
+            .victim(incoming.thread.0, now, self.capacity);
+        let slot = match (worthless, self.looping.offer(now)) {
+            (Some(slot), _) => slot,
+            (None, Some(offer)) if self.other_len == 0 || offer.gain < self.margin.gain() => {
+                offer.slot
+            }
+            (None, None) if self.other_len == 0 => self
+                .sequential
+                .oldest()
+                .expect("a full cache has a block in one of its parts"),
+            _ => {
+                self.other_len -= 1;
+                return self.other.victim(incoming);
+            }
+        };
+        self.leave(slot);
+        slot
+    }
+
+    fn inserted(&mut self, slot: Slot, access: &Access) {
+        let verdict = match self.verdict.take() {
+            Some(verdict) => verdict,
+            None => self.classify(access),
+        };
+        self.enter(slot, access, verdict);
+    }
+
+    fn removed(&mut self, slot: Slot) {
+        self.leave(slot);
+        self.tell_size();
+    }
+
+    fn classes(&self) -> Option<ClassCounts> {
+        Some(self.counts)
+    }
+
+    fn sites(&self) -> Option<Vec<SiteRecord>> {
+        self.classifier.sites()
+    }
+
+    fn check(&self, resident: usize) {
+        self.classifier.check();
+        self.sequential.check();
+        self.looping.check();
+        self.margin.check();
+        self.other.check(self.other_len);
+        assert_eq!(self.other_told, self.other_len);
+        assert_eq!(
+            self.sequential.len() + self.looping.len() + self.other_len,
+            resident
+        );
+        assert!(
+            self.verdict.is_none(),
+            "a verdict is left over from an access that was not inserted"
+        );
+    }
+}

@@ -1,0 +1,152 @@
+//! The sub-cache of looping blocks: the longest period goes first, the most recently used block of it.
+//!
+//! Source: PCC paper, section 5.1, after UBM, section 3.2. The paper compares the periods of blocks and breaks ties by
+//! MRU. A period is that of a stream (a site, a file, a process), and an average, so that the ties of the paper are
+//! blocks of one stream; they are grouped by stream here, and a block's period is its stream's current one rather than
+//! that of the time when the block was last referenced.
+//!
+//! Departure: loops end, and the paper never notices. The blocks of a finished short loop would keep their high gain,
+//! and their place, for ever. A stream whose least recent block is overdue, older than `expire` periods, is no longer
+//! looping as predicted: what is known of it is only that it has not come back for that long, so its gain is one by that
+//! age, and its least recent block goes first. `expire=0` is the paper's behaviour.
+
+use crate::classify::{Stream, at};
+use crate::heap::IndexedHeap;
+use crate::ids::{Slot, Tick};
+use crate::list::{Links, List};
+use std::cmp::Reverse;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Blocks {
+    /// The latest reference in front.
+    recency: List,
+    period: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Looping {
+    expire: f64,
+    slots: Links,
+    streams: Vec<Blocks>,
+    /// Streams with blocks, by period.
+    longest: IndexedHeap<u64>,
+    /// The same, by the tick at which the least recent block is overdue.
+    due: IndexedHeap<Reverse<Tick>>,
+    len: usize,
+    stream: Vec<u32>,
+    tick: Vec<Tick>,
+}
+
+/// The block that this sub-cache would give up, and what that costs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Offer {
+    pub(super) slot: Slot,
+    /// Expected hits a reference.
+    pub(super) gain: f64,
+}
+
+impl Looping {
+    pub(super) fn new(capacity: u32, expire: f64) -> Self {
+        Looping {
+            expire,
+            slots: Links::new(capacity as usize),
+            streams: Vec::new(),
+            longest: IndexedHeap::new(),
+            due: IndexedHeap::new(),
+            len: 0,
+            stream: vec![0; capacity as usize],
+            tick: vec![0; capacity as usize],
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn insert(&mut self, slot: Slot, stream: Stream, tick: Tick) {
+        let blocks = at(&mut self.streams, stream.id);
+        blocks.period = stream.period;
+        blocks.recency.push_front(&mut self.slots, slot.0);
+        self.stream[slot.index()] = stream.id;
+        self.tick[slot.index()] = tick;
+        self.len += 1;
+        self.rank(stream.id);
+    }
+
+    pub(super) fn remove(&mut self, slot: Slot) {
+        let stream = self.stream[slot.index()];
+        self.streams[stream as usize]
+            .recency
+            .remove(&mut self.slots, slot.0);
+        self.len -= 1;
+        self.rank(stream);
+    }
+
+    /// The stream's period changed.
+    pub(super) fn revise(&mut self, stream: Stream) {
+        if let Some(blocks) = self.streams.get_mut(stream.id as usize) {
+            if blocks.period != stream.period {
+                blocks.period = stream.period;
+                self.rank(stream.id);
+            }
+        }
+    }
+
+    /// Puts a stream where it belongs in both orders.
+    fn rank(&mut self, stream: u32) {
+        let Blocks { recency, period } = self.streams[stream as usize];
+        let Some(oldest) = recency.back() else {
+            self.longest.remove(stream);
+            self.due.remove(stream);
+            return;
+        };
+        self.longest.set(stream, period);
+        if self.expire > 0.0 {
+            let lease = (self.expire * period.max(1) as f64) as u64;
+            self.due.set(
+                stream,
+                Reverse(self.tick[oldest as usize].saturating_add(lease)),
+            );
+        }
+    }
+
+    /// The block to give up next; none if there is no block.
+    pub(super) fn offer(&self, now: Tick) -> Option<Offer> {
+        if let Some((Reverse(due), stream)) = self.due.top() {
+            if due < now {
+                let oldest = self.streams[stream as usize].recency.back()?;
+                return Some(Offer {
+                    slot: Slot(oldest),
+                    gain: 1.0 / (now - self.tick[oldest as usize]) as f64,
+                });
+            }
+        }
+        let (period, stream) = self.longest.top()?;
+        let latest = self.streams[stream as usize].recency.front()?;
+        Some(Offer {
+            slot: Slot(latest),
+            gain: 1.0 / period.max(1) as f64,
+        })
+    }
+
+    pub(super) fn check(&self) {
+        self.longest.check();
+        self.due.check();
+        let mut len = 0;
+        for (stream, blocks) in self.streams.iter().enumerate() {
+            blocks.recency.check(&self.slots);
+            len += blocks.recency.len();
+            for slot in blocks.recency.iter(&self.slots) {
+                assert_eq!(self.stream[slot as usize] as usize, stream);
+            }
+        }
+        assert_eq!(len, self.len);
+        let filled = self
+            .streams
+            .iter()
+            .filter(|blocks| !blocks.recency.is_empty())
+            .count();
+        assert_eq!(self.longest.len(), filled);
+        assert_eq!(self.due.len(), if self.expire > 0.0 { filled } else { 0 });
+    }
+}

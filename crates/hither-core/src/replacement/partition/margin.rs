@@ -1,0 +1,157 @@
+//! What one more block, or one less, is worth to the sub-cache of other references: measured, in hits a reference.
+//!
+//! UBM (section 3.3) measures the hits of ghost buffers beyond the sub-cache and fits Belady's lifetime function through
+//! them to get the gain of the n-th block. The fit is left out here: it smooths what a window of a few thousand
+//! references measures well enough, and it is wrong for every workload whose curve is not of that form.
+//!
+//! Instead an LRU stack of the other references, as deep as the whole cache, is kept in four segments around the
+//! present size n of the sub-cache: the *top*; the *tail*, the n/8 blocks just inside; the *near* ghosts, just beyond; the
+//! *far* ghosts, down to the size of the cache. Hits by the length of a segment are hits a reference and block. The gain
+//! is the largest of: the tail (what is lost by shrinking), the near ghosts (what a little growth brings), and all ghosts
+//! (what growing to the full cache would bring a block: without it a sub-cache that was squeezed out could not show
+//! that it has a working set further down). Counts are halved every window, so old ones fade.
+
+use crate::classify::at;
+use crate::list::{Links, List};
+
+const TAIL: usize = 1;
+const NEAR: usize = 2;
+const FAR: usize = 3;
+const SEGMENTS: usize = 4;
+/// Not in the stack.
+const NOWHERE: u8 = 0;
+
+#[derive(Clone, Debug)]
+pub(super) struct Margin {
+    capacity: usize,
+    window: f64,
+    blocks: Links,
+    segments: [List; SEGMENTS],
+    limits: [usize; SEGMENTS],
+    /// By block, one more than its segment, or [`NOWHERE`].
+    segment: Vec<u8>,
+    hits: [f64; SEGMENTS],
+    references: f64,
+}
+
+impl Margin {
+    pub(super) fn new(capacity: u32) -> Self {
+        let mut margin = Margin {
+            capacity: capacity as usize,
+            window: f64::from(capacity.max(512)) * 2.0,
+            blocks: Links::default(),
+            segments: [List::default(); SEGMENTS],
+            limits: [0; SEGMENTS],
+            segment: Vec::new(),
+            hits: [0.0; SEGMENTS],
+            references: 0.0,
+        };
+        margin.resize(0);
+        margin
+    }
+
+    /// An access of any class; `other` if it is one that the sub-cache is for.
+    pub(super) fn access(&mut self, block: u32, other: bool) {
+        self.references += 1.0;
+        if self.references > self.window {
+            self.references /= 2.0;
+            self.hits = self.hits.map(|hits| hits / 2.0);
+        }
+        let segment = std::mem::replace(at(&mut self.segment, block), NOWHERE);
+        if segment != NOWHERE {
+            let segment = usize::from(segment - 1);
+            self.segments[segment].remove(&mut self.blocks, block);
+            if other {
+                self.hits[segment] += 1.0;
+            }
+        }
+        if other {
+            self.blocks.cover(block);
+            self.segments[0].push_front(&mut self.blocks, block);
+            self.segment[block as usize] = 1;
+        }
+        if other || segment != NOWHERE {
+            self.balance();
+        }
+    }
+
+    /// The sub-cache now has `size` blocks.
+    pub(super) fn resize(&mut self, size: usize) {
+        let tail = (size / 8).max(8).min(size);
+        let ghosts = self.capacity - size;
+        let near = (size / 8).max(self.capacity / 16).max(8).min(ghosts);
+        self.limits = [size - tail, tail, near, ghosts - near];
+        self.balance();
+    }
+
+    /// Moves blocks over the segments' borders until each segment is full or all behind it are empty.
+    fn balance(&mut self) {
+        for at in 0..SEGMENTS {
+            while self.segments[at].len() > self.limits[at] {
+                let block = self.segments[at]
+                    .pop_back(&mut self.blocks)
+                    .expect("it is overfull");
+                if at == FAR {
+                    self.segment[block as usize] = NOWHERE;
+                } else {
+                    self.segments[at + 1].push_front(&mut self.blocks, block);
+                    self.segment[block as usize] += 1;
+                }
+            }
+        }
+        for at in 0..FAR {
+            while self.segments[at].len() < self.limits[at] {
+                let Some(from) = (at + 1..SEGMENTS).find(|&from| !self.segments[from].is_empty())
+                else {
+                    return;
+                };
+                let block = self.segments[from]
+                    .pop_front(&mut self.blocks)
+                    .expect("it is not empty");
+                self.segments[at].push_back(&mut self.blocks, block);
+                self.segment[block as usize] = at as u8 + 1;
+            }
+        }
+    }
+
+    /// Hits a reference that the sub-cache would lose with a block, or win with one more.
+    pub(super) fn gain(&self) -> f64 {
+        let density = |hits: f64, length: usize| {
+            if length == 0 {
+                0.0
+            } else {
+                hits / length as f64
+            }
+        };
+        let tail = density(self.hits[TAIL], self.limits[TAIL]);
+        let near = density(self.hits[NEAR], self.limits[NEAR]);
+        let ghosts = density(
+            self.hits[NEAR] + self.hits[FAR],
+            self.limits[NEAR] + self.limits[FAR],
+        );
+        tail.max(near).max(ghosts) / self.references.max(1.0)
+    }
+
+    pub(super) fn check(&self) {
+        let mut behind_is_empty = false;
+        for (at, segment) in self.segments.iter().enumerate() {
+            segment.check(&self.blocks);
+            assert!(segment.len() <= self.limits[at]);
+            assert!(
+                !behind_is_empty || segment.is_empty(),
+                "segment {at} lies behind a gap"
+            );
+            behind_is_empty = segment.len() < self.limits[at];
+            for block in segment.iter(&self.blocks) {
+                assert_eq!(usize::from(self.segment[block as usize]), at + 1);
+            }
+        }
+        let inside = self
+            .segment
+            .iter()
+            .filter(|&&segment| segment != NOWHERE)
+            .count();
+        assert_eq!(inside, self.segments.iter().map(List::len).sum::<usize>());
+        assert_eq!(self.limits.iter().sum::<usize>(), self.capacity);
+    }
+}

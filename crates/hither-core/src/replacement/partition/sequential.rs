@@ -1,0 +1,91 @@
+//! The sub-cache of sequential blocks: never worth keeping, so they go before anything else, all but one a thread.
+//!
+//! Source: PCC paper, section 5.1 ("the subcache for sequential references consists of only one block per application
+//! thread"). While the cache has free slots, sequential blocks stay where they are: room that nobody asks for costs
+//! nothing. Which of them goes first matters only where the classification is wrong, and the paper names the case: the
+//! first round of every loop. So the *latest* one goes, which is what a loop wants, and what a true sequence is
+//! indifferent to. A thread that ended leaves a block behind; it goes once it is older than `capacity` references.
+
+use crate::classify::at;
+use crate::ids::{Slot, Tick};
+use crate::list::{Links, List};
+
+#[derive(Clone, Debug)]
+pub(super) struct Sequential {
+    slots: Links,
+    /// The latest reference in front.
+    recency: List,
+    thread_links: Links,
+    /// The same slots once more, by thread.
+    by_thread: Vec<List>,
+    /// Threads that own at least one slot.
+    owners: usize,
+    thread: Vec<u32>,
+    tick: Vec<Tick>,
+}
+
+impl Sequential {
+    pub(super) fn new(capacity: u32) -> Self {
+        Sequential {
+            slots: Links::new(capacity as usize),
+            recency: List::default(),
+            thread_links: Links::new(capacity as usize),
+            by_thread: Vec::new(),
+            owners: 0,
+            thread: vec![0; capacity as usize],
+            tick: vec![0; capacity as usize],
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.recency.len()
+    }
+
+    pub(super) fn insert(&mut self, slot: Slot, thread: u32, tick: Tick) {
+        self.recency.push_front(&mut self.slots, slot.0);
+        let owned = at(&mut self.by_thread, thread);
+        self.owners += usize::from(owned.is_empty());
+        owned.push_front(&mut self.thread_links, slot.0);
+        self.thread[slot.index()] = thread;
+        self.tick[slot.index()] = tick;
+    }
+
+    pub(super) fn remove(&mut self, slot: Slot) {
+        self.recency.remove(&mut self.slots, slot.0);
+        let owned = &mut self.by_thread[self.thread[slot.index()] as usize];
+        owned.remove(&mut self.thread_links, slot.0);
+        self.owners -= usize::from(owned.is_empty());
+    }
+
+    /// The block that goes for an access by `thread`, if any has to go before those of the other sub-caches.
+    pub(super) fn victim(&mut self, thread: u32, now: Tick, capacity: u32) -> Option<Slot> {
+        if let Some(own) = at(&mut self.by_thread, thread).front() {
+            return Some(Slot(own));
+        }
+        if self.recency.len() > self.owners {
+            return self.recency.front().map(Slot);
+        }
+        self.oldest()
+            .filter(|slot| now - self.tick[slot.index()] > u64::from(capacity))
+    }
+
+    pub(super) fn oldest(&self) -> Option<Slot> {
+        self.recency.back().map(Slot)
+    }
+
+    pub(super) fn check(&self) {
+        self.recency.check(&self.slots);
+        for owned in &self.by_thread {
+            owned.check(&self.thread_links);
+        }
+        let owned: usize = self.by_thread.iter().map(List::len).sum();
+        assert_eq!(owned, self.recency.len());
+        assert_eq!(
+            self.by_thread
+                .iter()
+                .filter(|owned| !owned.is_empty())
+                .count(),
+            self.owners
+        );
+    }
+}

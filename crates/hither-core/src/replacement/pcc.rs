@@ -1,0 +1,68 @@
+//! PCC: the partitioned cache with classification by call site. See [`partition`](super::partition) for what it keeps and
+//! [`classify::pcc`](crate::classify::pcc) for how it classifies; both say where they depart from the paper.
+//!
+//! Source: Gniady, Butt and Hu, "Program-counter-based pattern classification in buffer caching", OSDI 2004.
+
+use super::Policy;
+use super::partition::Partitioned;
+use crate::classify::pcc::{Config, Pcc};
+use crate::registry::{EXPIRE, Kind, OTHER, Param, Settings};
+use crate::spec::Values;
+
+/// Threshold and sampling period as in section 5.3.1 of the paper.
+pub static PARAMS: &[Param] = &[
+    Param {
+        name: "threshold",
+        doc: "accesses to new blocks from which a call site is sequential",
+        kind: Kind::Count {
+            default: 100,
+            min: 1,
+            max: u64::MAX,
+        },
+    },
+    Param {
+        name: "sample",
+        doc: "every so many accesses of a call site, the block is watched for coming back",
+        kind: Kind::Count {
+            default: 20,
+            min: 1,
+            max: 1 << 20,
+        },
+    },
+    Param {
+        name: "entries",
+        doc: "the most blocks watched at a time",
+        kind: Kind::Count {
+            default: 65536,
+            min: 1,
+            max: 1 << 30,
+        },
+    },
+    Param {
+        name: "sites",
+        doc: "the most call sites known at a time",
+        kind: Kind::Count {
+            default: 4096,
+            min: 1,
+            max: 1 << 30,
+        },
+    },
+    EXPIRE,
+    OTHER,
+];
+
+/// Makes one.
+pub fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Policy> {
+    let config = Config {
+        threshold: values.count(0),
+        sample: values.count(1),
+        entries_max: values.count(2) as usize,
+        sites_max: values.count(3) as usize,
+    };
+    Box::new(Partitioned::new(
+        settings.capacity,
+        Pcc::new(config, settings.sites),
+        values.real(4),
+        values.policy(5).build(settings),
+    ))
+}

@@ -1,0 +1,36 @@
+//! UBM: the partitioned cache with classification by file. See [`partition`](super::partition) for what it keeps and
+//! [`classify::ubm`](crate::classify::ubm) for how it classifies; both say where they depart from the paper.
+//!
+//! Source: Kim et al., "A low-overhead high-performance unified buffer management scheme that exploits sequential and
+//! looping references", OSDI 2000.
+
+use super::Policy;
+use super::partition::Partitioned;
+use crate::classify::ubm::Ubm;
+use crate::registry::{EXPIRE, Kind, OTHER, Param, Settings};
+use crate::spec::Values;
+
+/// The threshold as in the evaluation of PCC, section 5.3.3.
+pub static PARAMS: &[Param] = &[
+    Param {
+        name: "threshold",
+        doc: "consecutive blocks of a file from which it is sequential",
+        kind: Kind::Count {
+            default: 3,
+            min: 1,
+            max: 1 << 30,
+        },
+    },
+    EXPIRE,
+    OTHER,
+];
+
+/// Makes one.
+pub fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Policy> {
+    Box::new(Partitioned::new(
+        settings.capacity,
+        Ubm::new(values.count(0) as u32),
+        values.real(1),
+        values.policy(2).build(settings),
+    ))
+}
