@@ -40,10 +40,22 @@ fn lru_arc_and_opt_miss_exactly_as_often_as_elsewhere() {
                 }
             })
             .collect();
-        let outcomes = run(&trace, &configurations, &Options::default()).expect("blocks are enough");
+        let outcomes =
+            run(&trace, &configurations, &Options::default()).expect("blocks are enough");
         for (row, outcome) in rows.iter().zip(outcomes) {
-            assert_eq!(outcome.cache_blocks.to_string(), row[4], "{name} {}", row[3]);
-            assert_eq!(outcome.misses.to_string(), row[6], "{name} {} {}", row[3], row[5]);
+            assert_eq!(
+                outcome.cache_blocks.to_string(),
+                row[4],
+                "{name} {}",
+                row[3]
+            );
+            assert_eq!(
+                outcome.misses.to_string(),
+                row[6],
+                "{name} {} {}",
+                row[3],
+                row[5]
+            );
             checked += 1;
         }
     }

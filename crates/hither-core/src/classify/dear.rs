@@ -71,8 +71,7 @@ impl ProcessState {
             self.samples
                 .sort_by_key(|sample| (sample.backward, sample.forward));
             let falls = (1..sublists)
-                .map(|at| self.mean_forward(at - 1, sublists) > self.mean_forward(at, sublists))
-                .all(|falls| falls);
+                .all(|at| self.mean_forward(at - 1, sublists) > self.mean_forward(at, sublists));
             let total: u64 = self
                 .samples
                 .iter()
