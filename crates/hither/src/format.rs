@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use hither_core::Spec;
+
 /// A share as a percentage with one decimal: `12.3 %`; a share too small to show but not zero is `<0.1 %`.
 pub(crate) fn percent(share: f64) -> String {
     if share > 0.0 && share < 0.0005 { "<0.1 %".to_owned() } else { format!("{:.1} %", share * 100.0) }
@@ -17,9 +19,27 @@ pub(crate) fn bytes(number: u64) -> String {
     indicatif::BinaryBytes(number).to_string()
 }
 
-/// `count` with the noun that fits: `1 file`, `2 files`.
+/// `count` with the noun that fits: `1 file`, `2 files`, `3 processes`.
 pub(crate) fn counted(number: u64, noun: &str) -> String {
-    format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
+    let ending = match number {
+        1 => "",
+        _ if noun.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{} {noun}{ending}", count(number))
+}
+
+/// A policy by its name and those parameters that are not the defaults.
+pub(crate) fn policy(spec: &Spec) -> String {
+    let defaults = Spec::defaults(spec.entry());
+    let changed: Vec<String> = spec
+        .params()
+        .zip(defaults.params())
+        .filter(|((_, value), (_, default))| value != default)
+        .map(|((param, value), _)| format!("{}={value}", param.name))
+        .collect();
+    let name = spec.entry().name;
+    if changed.is_empty() { name.to_owned() } else { format!("{name}{{{}}}", changed.join(",")) }
 }
 
 /// `text` cut in its middle to `width` characters, so that both ends of a path or a symbol stay readable.

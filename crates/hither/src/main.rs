@@ -7,7 +7,9 @@
 mod command;
 mod exit;
 mod format;
+mod knowledge;
 mod preload;
+mod simulate;
 mod ui;
 
 use std::process::ExitCode;

@@ -1,0 +1,125 @@
+//! Arguments that several commands take, and what they turn into.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use hither_core::Spec;
+use hither_sim::Size;
+use hither_trace::{LoadOptions, Trace};
+
+use crate::exit::Usage;
+use crate::ui::Ui;
+
+/// How a trace is read.
+#[derive(Args, Debug)]
+pub(super) struct Loading {
+    /// Format of the trace (default: told from its content)
+    #[arg(long, value_name = "NAME", value_parser = format_name)]
+    pub(super) format: Option<String>,
+
+    /// Size of a block, such as 4096 or 64KiB
+    #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = block_bytes)]
+    block: u32,
+
+    /// Count a block again when a request goes on in the block where the thread's last one ended
+    #[arg(long)]
+    keep_repeats: bool,
+
+    /// Leave out what the kernel moved by itself (sendfile, copy_file_range, splice)
+    #[arg(long)]
+    no_in_kernel: bool,
+
+    /// Count the mapping of a file range as one read of it; what is touched later is not seen either way
+    #[arg(long)]
+    maps: bool,
+}
+
+fn format_name(text: &str) -> Result<String, String> {
+    hither_trace::format::find(text).map(|format| format.name.to_owned()).map_err(|error| error.to_string())
+}
+
+fn block_bytes(text: &str) -> Result<u32, String> {
+    let bytes = match text.parse::<Size>().map_err(|error| error.to_string())? {
+        Size::Bytes(bytes) | Size::Blocks(bytes) => bytes,
+        Size::Percent(_) => return Err("a block has a size in bytes".to_owned()),
+    };
+    match u32::try_from(bytes) {
+        Ok(bytes) if bytes > 0 => Ok(bytes),
+        _ => Err("a block is 1 byte to 4 GiB large".to_owned()),
+    }
+}
+
+impl Loading {
+    /// Loads the trace at `path`.
+    pub(super) fn load(&self, path: &Path, ui: &Ui) -> anyhow::Result<Trace> {
+        let spinner = ui.spinner("reading the trace");
+        let options = LoadOptions {
+            block_bytes: self.block,
+            keep_repeats: self.keep_repeats,
+            include_in_kernel: !self.no_in_kernel,
+            include_maps: self.maps,
+        };
+        let trace = Trace::load(path, self.format.as_deref(), &options)?;
+        spinner.finish_and_clear();
+        Ok(trace)
+    }
+}
+
+/// A list of policies, separated by commas outside of braces.
+#[derive(Clone, Debug)]
+pub(super) struct Specs(pub(super) Vec<Spec>);
+
+impl std::str::FromStr for Specs {
+    type Err = hither_core::spec::SpecError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Spec::parse_list(text).map(Specs)
+    }
+}
+
+/// Which caches are simulated.
+#[derive(Args, Debug)]
+pub(super) struct Caches {
+    /// Policies, such as lru or 'pcc{threshold=50,sample=5}'; `hither policies` lists them
+    #[arg(long = "policy", short = 'p', value_name = "P[,P]")]
+    policies: Vec<Specs>,
+
+    /// Cache sizes: bytes (64MiB), blocks (512) or a part of the distinct blocks (10%)
+    #[arg(long = "size", short = 's', value_name = "S[,S]", value_delimiter = ',')]
+    sizes: Vec<Size>,
+
+    /// What was learnt about call sites: read if the file exists, and written back with what this run adds
+    #[arg(long, value_name = "FILE")]
+    pub(super) sites: Option<PathBuf>,
+}
+
+impl Caches {
+    /// The policies, or those of `otherwise` if none were named.
+    pub(super) fn policies(&self, otherwise: &str) -> Vec<Spec> {
+        let named: Vec<Spec> = self.policies.iter().flat_map(|list| list.0.iter().copied()).collect();
+        if named.is_empty() { Spec::parse_list(otherwise).expect("our own list is right") } else { named }
+    }
+
+    /// Whether policies were named.
+    pub(super) fn names_policies(&self) -> bool {
+        !self.policies.is_empty()
+    }
+
+    /// The sizes in blocks with what was written for each, or five parts of the distinct blocks if none were named.
+    pub(super) fn sizes(&self, trace: &Trace) -> anyhow::Result<Vec<(Size, u32)>> {
+        let defaults = [5.0, 10.0, 25.0, 50.0, 75.0].map(Size::Percent);
+        let named = !self.sizes.is_empty();
+        let sizes = if named { &self.sizes[..] } else { &defaults };
+        let (block_bytes, distinct) = (u64::from(trace.options().block_bytes), trace.blocks() as u64);
+        let mut found = Vec::new();
+        for &size in sizes {
+            match size.blocks(block_bytes, distinct) {
+                Ok(blocks) => found.push((size, blocks)),
+                // A trace may be too small for a part of it that nobody asked for.
+                Err(_) if !named => {}
+                Err(error) => return Err(Usage(error.to_string()).into()),
+            }
+        }
+        Ok(found)
+    }
+}

@@ -1,0 +1,106 @@
+//! `hither policies`: what can be simulated, from the registry.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use hither_core::Spec;
+use hither_core::registry::{self, Entry, Kind, Needs};
+use serde_json::json;
+
+use super::Subcommand;
+use crate::exit::Usage;
+use crate::ui::{self, Ui};
+
+/// List the replacement policies, their parameters and their sources
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    hither policies            all of them\n  \
+    hither policies pcc ubm    these two\n  \
+    hither policies --json     for programs")]
+pub(super) struct Policies {
+    /// Only these
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+impl Subcommand for Policies {
+    const NAME: &'static str = "policies";
+
+    fn run(self, _ui: &Ui) -> anyhow::Result<ExitCode> {
+        let entries: Vec<&Entry> = if self.names.is_empty() {
+            registry::policies().iter().collect()
+        } else {
+            let parsed = self.names.iter().map(|name| name.parse::<Spec>());
+            parsed.map(|spec| spec.map(|spec| spec.entry())).collect::<Result<_, _>>().map_err(|e| Usage(e.to_string()))?
+        };
+        if self.json {
+            ui::print_json(&json!({ "policies": entries.iter().map(|entry| document(entry)).collect::<Vec<_>>() }))?;
+        } else {
+            let texts: Vec<String> = entries.iter().map(|entry| text(entry)).collect();
+            ui::print(&texts.join("\n"))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn needs(needs: Needs) -> Vec<&'static str> {
+    let named = [
+        (needs.future, "the future"),
+        (needs.sites, "call sites"),
+        (needs.objects, "files"),
+        (needs.processes, "processes"),
+    ];
+    named.into_iter().filter_map(|(needed, name)| needed.then_some(name)).collect()
+}
+
+fn default(kind: Kind) -> String {
+    match kind {
+        Kind::Count { default, .. } => default.to_string(),
+        Kind::Real { default, .. } => default.to_string(),
+        Kind::Policy { default } => default.to_owned(),
+    }
+}
+
+fn text(entry: &Entry) -> String {
+    let mut text = format!("{}: {}\n    source: {}\n", entry.name, entry.summary, entry.source);
+    let needs = needs(entry.needs);
+    if !needs.is_empty() {
+        text += &format!("    needs: {}\n", needs.join(", "));
+    }
+    for param in entry.params {
+        text += &format!(
+            "    {}={}  {} ({})\n",
+            param.name,
+            default(param.kind),
+            param.doc,
+            param.kind.allowed()
+        );
+    }
+    text
+}
+
+fn document(entry: &Entry) -> serde_json::Value {
+    let params: Vec<_> = entry
+        .params
+        .iter()
+        .map(|param| {
+            json!({
+                "name": param.name,
+                "doc": param.doc,
+                "default": default(param.kind),
+                "allowed": param.kind.allowed(),
+            })
+        })
+        .collect();
+    json!({
+        "name": entry.name,
+        "summary": entry.summary,
+        "source": entry.source,
+        "needs": needs(entry.needs),
+        "params": params,
+    })
+}

@@ -1,0 +1,69 @@
+//! `hither sim`: what caches of given policies and sizes would make of a trace.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::json;
+
+use super::Subcommand;
+use super::options::{Caches, Loading};
+use crate::format::{Lean, Table, bytes, counted, percent, policy};
+use crate::simulate::{self, about};
+use crate::ui::{self, Ui};
+
+/// Simulate caches of given policies and sizes on a trace
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    hither sim trace.hither                                        lru, arc and opt at five sizes\n  \
+    hither sim trace.hither --policy lru,pcc,opt --size 64MiB,10%  these caches\n  \
+    hither sim trace.hither -p 'pcc{other=arc,sample=5}' --json    with parameters, for programs\n  \
+    hither sim --format lirs cs.trace.gz --size 100,200,400        a trace of bare block numbers\n  \
+    hither sim second.hither -p pcc --sites program.sites.json     with what an earlier run has learnt")]
+pub(super) struct Sim {
+    /// The trace: a folder that `hither record` wrote, or a file in another format
+    trace: PathBuf,
+
+    #[command(flatten)]
+    caches: Caches,
+
+    #[command(flatten)]
+    loading: Loading,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+impl Subcommand for Sim {
+    const NAME: &'static str = "sim";
+
+    fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
+        let policies = self.caches.policies("lru,arc,opt");
+        let trace = self.loading.load(&self.trace, ui)?;
+        let sizes = self.caches.sizes(&trace)?;
+        let outcomes = simulate::run(&trace, &policies, &sizes, self.caches.sites.as_deref(), ui)?;
+        if self.json {
+            ui::print_json(&json!({ "trace": about(&trace), "results": outcomes }))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let block_bytes = u64::from(trace.options().block_bytes);
+        let heads = sizes.iter().map(|(size, blocks)| {
+            (format!("{size} ({})", bytes(u64::from(*blocks) * block_bytes)), Lean::Right)
+        });
+        let mut table = Table::new([("hit ratio".to_owned(), Lean::Left)].into_iter().chain(heads));
+        for (spec, row) in policies.iter().zip(outcomes.chunks(sizes.len().max(1))) {
+            let ratios = row.iter().map(|outcome| percent(outcome.hit_ratio));
+            table.row([policy(spec)].into_iter().chain(ratios));
+        }
+        let text = format!(
+            "{} to {} of {}\n{}",
+            counted(trace.references() as u64, "reference"),
+            counted(trace.blocks() as u64, "distinct block"),
+            bytes(block_bytes),
+            table.render()
+        );
+        ui::print(&text)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}

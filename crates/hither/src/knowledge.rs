@@ -1,0 +1,91 @@
+//! What was learnt about a program's call sites, kept in a file from run to run.
+//!
+//! Call sites go by their signatures, which are the same in every run of the same binaries; a site that this trace
+//! does not have stays in the file as it is.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use anyhow::Context;
+use hither_core::Site;
+use hither_core::replacement::SiteRecord;
+use hither_trace::Trace;
+use serde::{Deserialize, Serialize};
+
+/// The file: JSON, so that it can be read, compared and thinned out by hand.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Knowledge {
+    format: u32,
+    /// By signature in hexadecimal: JSON numbers do not hold 64 bits.
+    sites: BTreeMap<String, Known>,
+}
+
+const FORMAT: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Known {
+    sequential: u64,
+    looping: u64,
+    period: u64,
+}
+
+fn read(path: &Path) -> anyhow::Result<Knowledge> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Ok(Knowledge { format: FORMAT, sites: BTreeMap::new() });
+        }
+        Err(error) => return Err(error).with_context(|| path.display().to_string()),
+    };
+    let knowledge: Knowledge = serde_json::from_str(&text)
+        .with_context(|| format!("{}: not a file of call sites that hither wrote", path.display()))?;
+    anyhow::ensure!(
+        knowledge.format == FORMAT,
+        "{}: format {}; this version of hither reads format {FORMAT}",
+        path.display(),
+        knowledge.format
+    );
+    Ok(knowledge)
+}
+
+/// What the file at `path` knows of the trace's call sites; nothing, if there is no such file yet.
+pub(crate) fn load(path: &Path, trace: &Trace) -> anyhow::Result<Vec<SiteRecord>> {
+    let knowledge = read(path)?;
+    Ok((0..)
+        .zip(trace.sites())
+        .filter_map(|(site, row)| {
+            let known = knowledge.sites.get(&key(row.signature))?;
+            let Known { sequential, looping, period } = *known;
+            Some(SiteRecord { site: Site(site), sequential, looping, period })
+        })
+        .collect())
+}
+
+/// Adds to the file at `path` what was learnt, replacing what it knew of the same call sites.
+pub(crate) fn save(path: &Path, trace: &Trace, learnt: &[SiteRecord]) -> anyhow::Result<()> {
+    let mut knowledge = read(path)?;
+    for record in learnt {
+        // Site 0 is every access whose call site is unknown.
+        if record.site != Site(0) && let Some(row) = trace.sites().get(record.site.index()) {
+            let known = Known { sequential: record.sequential, looping: record.looping, period: record.period };
+            knowledge.sites.insert(key(row.signature), known);
+        }
+    }
+    let mut text = serde_json::to_string_pretty(&knowledge)?;
+    text.push('\n');
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(format!(".partial-{}", std::process::id()));
+    let written = fs::write(&partial, text).and_then(|()| fs::rename(&partial, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&partial);
+    }
+    written.with_context(|| path.display().to_string())
+}
+
+fn key(signature: u64) -> String {
+    format!("{signature:016x}")
+}

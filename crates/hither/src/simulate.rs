@@ -1,0 +1,57 @@
+//! Running the simulator for a command: progress, what is known of call sites, and what a result says of its trace.
+
+use std::path::Path;
+
+use hither_core::Spec;
+use hither_sim::{Configuration, Options, Outcome, Size};
+use hither_trace::Trace;
+use serde_json::json;
+
+use crate::knowledge;
+use crate::exit::Usage;
+use crate::ui::Ui;
+
+/// Simulates every policy at every size; the results go by policy, then by size.
+pub(crate) fn run(
+    trace: &Trace,
+    policies: &[Spec],
+    sizes: &[(Size, u32)],
+    sites: Option<&Path>,
+    ui: &Ui,
+) -> anyhow::Result<Vec<Outcome>> {
+    let known = sites.map(|path| knowledge::load(path, trace)).transpose()?.unwrap_or_default();
+    let configurations: Vec<Configuration> = policies
+        .iter()
+        .flat_map(|&spec| sizes.iter().map(move |&(_, cache_blocks)| Configuration { spec, cache_blocks }))
+        .collect();
+    let bar = ui.bar("simulating", trace.references() as u64);
+    let progress = |done| bar.set_position(done);
+    let options = Options { sites: &known, progress: Some(&progress), cancel: None };
+    let outcomes = hither_sim::run(trace, &configurations, &options).map_err(|error| Usage(error.to_string()))?;
+    bar.finish_and_clear();
+    if let Some(path) = sites {
+        match outcomes.iter().find_map(|outcome| outcome.sites.as_deref()) {
+            Some(learnt) => knowledge::save(path, trace, learnt)?,
+            None => ui.note("none of these policies learns about call sites: --sites is left as it was"),
+        }
+    }
+    Ok(outcomes)
+}
+
+/// What a result says of the trace that it comes from.
+pub(crate) fn about(trace: &Trace) -> serde_json::Value {
+    let meta = trace.meta();
+    json!({
+        "path": trace.path(),
+        "format": trace.format(),
+        "sha256": trace.sha256(),
+        "hither": env!("CARGO_PKG_VERSION"),
+        "command": meta.command,
+        "references": trace.references(),
+        "distinct_blocks": trace.blocks(),
+        "block_bytes": trace.options().block_bytes,
+        "loaded_with": trace.options(),
+        "skipped": trace.counts().skipped,
+        "losses": meta.losses,
+    })
+}
