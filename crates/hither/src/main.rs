@@ -4,6 +4,7 @@
 //! `advise -- CMD` pass on the code of the program that they ran where it failed.
 #![forbid(unsafe_code)]
 
+mod advice;
 mod command;
 mod exit;
 mod format;

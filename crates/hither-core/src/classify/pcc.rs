@@ -169,6 +169,17 @@ impl Pcc {
     }
 }
 
+/// The class of a call site with these counts (the paper's figure 4, lines 19 to 24).
+pub fn class(sequential: u64, looping: u64, threshold: u64) -> Class {
+    if looping > sequential {
+        Class::Looping
+    } else if sequential >= threshold {
+        Class::Sequential
+    } else {
+        Class::Other
+    }
+}
+
 impl Classifier for Pcc {
     fn classify(&mut self, access: &Access) -> Verdict {
         let (site, block) = (access.site.0, access.block.0);
@@ -180,13 +191,7 @@ impl Classifier for Pcc {
             self.recency.touch(&mut self.site_links, site);
             let state = &mut self.sites[site as usize];
             state.sequential += 1;
-            if state.looping > state.sequential {
-                Class::Looping
-            } else if state.sequential >= self.config.threshold {
-                Class::Sequential
-            } else {
-                Class::Other
-            }
+            class(state.sequential, state.looping, self.config.threshold)
         } else {
             if self.recency.len() >= self.config.sites_max {
                 self.evict_site();

@@ -1,0 +1,160 @@
+//! `hither record`: records a program and everything that it starts.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, ExitStatus};
+
+use anyhow::bail;
+use clap::Args;
+use hither_live::observe::{RecordOptions, Recorded, Recorder};
+use hither_live::{Error, SessionOptions};
+use hither_sim::Size;
+
+use super::Subcommand;
+use crate::exit::{self, Usage};
+use crate::format::{bytes, counted};
+use crate::preload;
+use crate::ui::Ui;
+
+/// Where the trace goes unless `--output` says.
+const OUTPUT: &str = "trace.hither";
+
+/// Record an unmodified program's file accesses, and those of all that it starts
+#[derive(Args, Debug)]
+#[command(after_help = "The program's output, signals and exit code pass through unchanged.\n\n\
+    Examples:\n  \
+    hither record -- make -j8                      into the folder trace.hither\n  \
+    hither record -o grep.hither --force -- grep -r needle /usr/include\n  \
+    hither record --frames 4 -- python3 train.py   tell call sites apart by the 4 innermost frames\n  \
+    hither record --format lirs -o cs.hither cs.trace.gz   take what another tool recorded")]
+pub(super) struct Record {
+    #[command(flatten)]
+    recording: Recording,
+
+    /// Take a recording that another tool made, in this format, instead of running a program
+    #[arg(long, value_name = "NAME", requires = "trace")]
+    format: Option<String>,
+
+    /// The other tool's recording
+    #[arg(requires = "format", conflicts_with = "command")]
+    trace: Option<PathBuf>,
+
+    /// The program to record, with its arguments
+    #[arg(last = true, value_name = "CMD", required_unless_present = "trace")]
+    command: Vec<OsString>,
+}
+
+/// How a program is recorded.
+#[derive(Args, Debug)]
+pub(super) struct Recording {
+    /// The trace folder to write
+    #[arg(long, short, value_name = "DIR")]
+    pub(super) output: Option<PathBuf>,
+
+    /// Replace a trace folder that is there already
+    #[arg(long)]
+    force: bool,
+
+    /// Tell call sites apart by at most N frames of the call stack, innermost first (1 to 64)
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u8).range(1..=64))]
+    frames: u8,
+
+    /// Memory for events on their way, for each thread that runs at the same time
+    #[arg(long, value_name = "BYTES", default_value = "1MiB", value_parser = ring_bytes)]
+    ring_bytes: usize,
+}
+
+fn ring_bytes(text: &str) -> Result<usize, String> {
+    let bytes = match text.parse::<Size>().map_err(|error| error.to_string())? {
+        Size::Bytes(bytes) | Size::Blocks(bytes) => bytes,
+        Size::Percent(_) => return Err("a ring has a size in bytes".to_owned()),
+    };
+    let sane = (64 << 10..=1 << 30).contains(&bytes) && bytes.is_power_of_two();
+    if sane { Ok(bytes as usize) } else { Err("a ring is a power of two from 64KiB to 1GiB large".to_owned()) }
+}
+
+impl Subcommand for Record {
+    const NAME: &'static str = "record";
+
+    fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
+        let output = self.recording.output.clone().unwrap_or_else(|| PathBuf::from(OUTPUT));
+        if let (Some(format), Some(trace)) = (&self.format, &self.trace) {
+            let references = hither_trace::import(trace, format, &output, self.recording.force)?;
+            ui.note(format_args!("{} in {}", counted(references, "reference"), output.display()));
+            return Ok(ExitCode::SUCCESS);
+        }
+        let ended = run(&self.command, &output, &self.recording, ui)?;
+        Ok(exit::pass_on(ended))
+    }
+}
+
+/// Records `command` into the trace folder `output` and says what came of it.
+pub(super) fn run(
+    command: &[OsString],
+    output: &Path,
+    recording: &Recording,
+    ui: &Ui,
+) -> anyhow::Result<ExitStatus> {
+    let session = SessionOptions {
+        frames_max: usize::from(recording.frames),
+        ring_bytes: recording.ring_bytes,
+        ..SessionOptions::default()
+    };
+    let options = RecordOptions {
+        command: command.to_vec(),
+        output: output.to_owned(),
+        force: recording.force,
+        preload: preload::library()?,
+        session,
+    };
+    let recorded = match Recorder::new(options).run() {
+        Ok(recorded) => recorded,
+        Err(error) if error.start_status().is_some() => return Err(Usage(error.to_string()).into()),
+        Err(Error::Output(error)) => bail!("{error}{}", hint(&error)),
+        Err(error) => return Err(error.into()),
+    };
+    report(&recorded, ui);
+    Ok(recorded.exit)
+}
+
+fn hint(error: &hither_trace::Error) -> &'static str {
+    match error {
+        hither_trace::Error::Exists { .. } => " (--force replaces it, -o names another)",
+        _ => "",
+    }
+}
+
+fn report(recorded: &Recorded, ui: &Ui) {
+    let Recorded { summary, losses, trace, .. } = recorded;
+    ui.note(format_args!(
+        "{} by {} of {}: {} read, {} written, {}; in {}",
+        counted(summary.accesses, "access"),
+        counted(summary.sites as u64, "call site"),
+        counted(summary.processes as u64, "process"),
+        bytes(summary.bytes_read),
+        bytes(summary.bytes_written),
+        counted(summary.objects as u64, "file"),
+        trace.display()
+    ));
+    if losses.dropped_events > 0 {
+        ui.note(format_args!(
+            "{} lost, which moved {}: the rings were full; try a larger --ring-bytes",
+            counted(losses.dropped_events, "access"),
+            bytes(losses.dropped_bytes)
+        ));
+    }
+    for program in &losses.not_recorded {
+        ui.note(format_args!(
+            "not recorded: {} ({}), {}",
+            program.path,
+            program.reason,
+            counted(program.count, "time")
+        ));
+    }
+    if summary.left_running > 0 {
+        ui.note(format_args!(
+            "{} still ran when the program had ended, and went on unrecorded",
+            counted(summary.left_running as u64, "process")
+        ));
+    }
+}
