@@ -5,4 +5,9 @@
 //! cannot keep up, the program goes on as if hither were not there.
 #![forbid(unsafe_code)]
 
+mod error;
+pub mod observe;
 pub mod symbolise;
+
+pub use error::{Error, Result};
+pub use hither_sys::session::SessionOptions;

@@ -22,7 +22,7 @@ use std::time::SystemTime;
 use addr2line::Loader;
 
 /// A program or library as it was recorded.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Module {
     /// Its path.
     pub path: PathBuf,

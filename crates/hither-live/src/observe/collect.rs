@@ -1,0 +1,431 @@
+//! The thread that empties the rings while the program runs, and writes what it finds.
+//!
+//! How often it looks follows how much it finds: at 3 million events a second, about the most that a hooked call allows,
+//! a ring of 1 MiB fills in 6 ms, so it never sleeps longer than [`PAUSE_MAX`]; when little comes that is 200 wake-ups a
+//! second. If writing fails the session is closed, which turns every hook into a plain call, and the thread ends.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use hither_sys::process::monotonic_ns;
+use hither_sys::record::{IN_KERNEL, Op, Record};
+use hither_sys::session::{Lost, RingInfo, Session};
+use hither_trace::schema::{
+    AccessRow, Losses, MemoryNode, Meta, ObjectRow, ProcessRow, RowOp, ThreadRow,
+};
+use hither_trace::{Error, Result, Writer};
+
+use super::intern::{Definitions, Numbers, ObjectDefinition, Stream, Streams};
+use super::not_recorded::Execs;
+use super::order::{HOLD_NS, Timed, Window};
+use super::record::Summary;
+use super::{launch, machine, sites};
+use crate::symbolise::Symboliser;
+
+const PAUSE_MIN: Duration = Duration::from_micros(200);
+const PAUSE_MAX: Duration = Duration::from_millis(5);
+
+/// Records a sweep that the pause is steered towards: a tenth of one ring.
+const SWEEP_RECORDS: usize = 2048;
+
+/// How often the rings of threads that died without a word are looked for.
+const REAP_NS: u64 = 100_000_000;
+
+/// An access on its way to the trace.
+#[derive(Debug)]
+struct Event {
+    time_ns: u64,
+    signature: u64,
+    object: u64,
+    offset: u64,
+    length: u64,
+    stream: u32,
+    node: u32,
+    op: RowOp,
+    in_kernel: bool,
+}
+
+impl Timed for Event {
+    fn key(&self) -> (u64, u32) {
+        (self.time_ns, self.stream)
+    }
+}
+
+/// What is known about a recording before it starts.
+#[derive(Debug)]
+pub(crate) struct Start {
+    pub(crate) command: Vec<String>,
+    pub(crate) wall: SystemTime,
+    pub(crate) time_ns: u64,
+    nodes: Vec<MemoryNode>,
+}
+
+impl Start {
+    pub(crate) fn now(command: Vec<String>) -> Self {
+        Start {
+            command,
+            wall: SystemTime::now(),
+            time_ns: monotonic_ns(),
+            nodes: machine::nodes(),
+        }
+    }
+}
+
+/// Turns records into a trace.
+#[derive(Debug)]
+pub(crate) struct Collector {
+    writer: Writer,
+    start: Start,
+    node_of_cpu: Vec<u32>,
+    window: Window<Event>,
+    streams: Streams,
+    definitions: Definitions,
+    execs: Execs,
+    tables: Tables,
+    summary: Summary,
+    /// The first failure to write; nothing is written after it.
+    failure: Option<Error>,
+}
+
+/// The numbers that rows use, in order of the rows.
+#[derive(Debug, Default)]
+struct Tables {
+    sites: Numbers<u64>,
+    objects: Numbers<u64>,
+    /// Time of the first and last access to each object.
+    seen_ns: Vec<(u64, u64)>,
+    /// Indices of program images.
+    processes: Numbers<u32>,
+    threads: Numbers<Stream>,
+}
+
+/// What a finished recording comes to.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) summary: Summary,
+    pub(crate) losses: Losses,
+}
+
+impl Collector {
+    pub(crate) fn new(writer: Writer, start: Start) -> Self {
+        let mut tables = Tables::default();
+        // Site 0 is the unknown one, whose signature is 0.
+        tables.sites.number(0);
+        Collector {
+            writer,
+            node_of_cpu: machine::node_of_cpu(&start.nodes),
+            start,
+            window: Window::new(),
+            streams: Streams::default(),
+            definitions: Definitions::default(),
+            execs: Execs::default(),
+            tables,
+            summary: Summary::default(),
+            failure: None,
+        }
+    }
+
+    /// The command itself is started, as process `pid`.
+    pub(crate) fn command_started(&mut self, pid: u32, program: &[u8]) {
+        self.execs.announced(pid, self.start.time_ns, program);
+    }
+
+    /// Empties the rings until `ended` is set, and then once more.
+    pub(crate) fn collect(&mut self, session: &mut Session, ended: &AtomicBool) -> Result<()> {
+        let mut pause = PAUSE_MIN;
+        let mut reaped_ns = monotonic_ns();
+        loop {
+            // Read first: what the program pushed before it ended is seen by the sweep after.
+            let last = ended.load(Ordering::Acquire);
+            let swept_ns = monotonic_ns();
+            let mut records = session.drain(|ring, record| self.record(ring, record));
+            if swept_ns - reaped_ns >= REAP_NS {
+                records += session.reap(|ring, record| self.record(ring, record));
+                reaped_ns = swept_ns;
+            }
+            if last {
+                session.close();
+                self.release(u64::MAX);
+            } else if records > 0 {
+                self.release(swept_ns.saturating_sub(HOLD_NS));
+            }
+            if let Some(failure) = self.failure.take() {
+                session.close();
+                return Err(failure);
+            }
+            if last {
+                return Ok(());
+            }
+            if records > SWEEP_RECORDS {
+                pause = (pause / 2).max(PAUSE_MIN);
+            } else if records < SWEEP_RECORDS / 4 {
+                pause = (pause * 2).min(PAUSE_MAX);
+            }
+            thread::park_timeout(pause);
+        }
+    }
+
+    fn record(&mut self, ring: &RingInfo, record: Record<'_>) {
+        match record {
+            Record::Access {
+                op,
+                flags,
+                cpu,
+                time_ns,
+                signature,
+                object,
+                offset,
+                length,
+            } => {
+                self.window.push(Event {
+                    time_ns,
+                    signature,
+                    object,
+                    offset,
+                    length,
+                    stream: self.streams.of(ring),
+                    node: self.node_of_cpu.get(usize::from(cpu)).copied().unwrap_or(0),
+                    op: row_op(op),
+                    in_kernel: flags & IN_KERNEL != 0,
+                });
+                if self.window.is_full() {
+                    self.release(0);
+                }
+            }
+            Record::Object {
+                object,
+                device,
+                inode,
+                size,
+                path,
+                ..
+            } => {
+                let definition = || ObjectDefinition {
+                    device,
+                    inode,
+                    size,
+                    path: path.to_owned(),
+                };
+                self.definitions
+                    .objects
+                    .entry(object)
+                    .or_insert_with(definition);
+            }
+            Record::Site {
+                signature,
+                truncated,
+                frames,
+            } => self.definitions.site(signature, truncated, frames),
+            Record::Module {
+                module,
+                build_id,
+                path,
+            } => {
+                use std::os::unix::ffi::OsStrExt;
+                let path = PathBuf::from(std::ffi::OsStr::from_bytes(path));
+                self.definitions.module(module, build_id, path);
+            }
+            Record::Process {
+                pid,
+                parent,
+                time_ns,
+                exe,
+                args,
+            } => {
+                if self.streams.announced(ring, parent, exe, args) {
+                    self.execs.started(pid, time_ns);
+                }
+            }
+            Record::Exec { pid, time_ns, path } => self.execs.announced(pid, time_ns, path),
+            Record::ExecFailed { pid } => self.execs.failed(pid),
+        }
+    }
+
+    /// Writes the events up to `until_ns`, unless writing has failed.
+    fn release(&mut self, until_ns: u64) {
+        let Collector {
+            window,
+            writer,
+            tables,
+            streams,
+            summary,
+            start,
+            failure,
+            ..
+        } = self;
+        for event in window.release(until_ns) {
+            if failure.is_none() {
+                let row = tables.row(&event, streams, start.time_ns);
+                summary.add(&row);
+                *failure = writer.push(&row).err();
+            }
+        }
+    }
+
+    /// Names the call sites and completes the trace.
+    pub(crate) fn finish(mut self, lost: Lost) -> Result<Finished> {
+        // Programs that made no access are processes of the trace too.
+        for image in 0..self.streams.images().len() as u32 {
+            self.tables.processes.number(image);
+        }
+        let pids: std::collections::BTreeSet<u32> = self
+            .streams
+            .images()
+            .iter()
+            .map(|image| image.pid)
+            .collect();
+        let losses = Losses {
+            dropped_events: lost.events + lost.no_ring + lost.nested,
+            dropped_bytes: lost.bytes,
+            not_recorded: self.execs.finish(),
+        };
+        let sites = sites::rows(
+            self.tables.sites.keys(),
+            &self.definitions,
+            &Symboliser::new(self.start.wall),
+        );
+        let objects = self.tables.object_rows(&mut self.definitions);
+        let summary = Summary {
+            objects: objects.len(),
+            sites: sites.len() - 1,
+            processes: self.streams.images().len(),
+            threads: self.tables.threads.keys().len(),
+            left_running: pids
+                .into_iter()
+                .filter(|&pid| launch::is_running(pid))
+                .count(),
+            out_of_order: self.window.late(),
+            ..self.summary
+        };
+        let mut meta = Meta {
+            started_unix_ns: self
+                .start
+                .wall
+                .duration_since(SystemTime::UNIX_EPOCH)
+                .map_or(0, |d| d.as_nanos() as u64),
+            clock: "CLOCK_MONOTONIC".to_owned(),
+            command: self.start.command,
+            cwd: std::env::current_dir()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+            machine: machine::machine(),
+            nodes: self.start.nodes,
+            processes: self.tables.process_rows(&self.streams),
+            threads: self.tables.thread_rows(),
+            losses: losses.clone(),
+            ..Meta::default()
+        };
+        for (name, count) in [
+            ("dropped_ring_full", lost.events),
+            ("dropped_no_ring", lost.no_ring),
+            ("dropped_nested", lost.nested),
+            ("damaged_records", lost.damaged),
+            ("out_of_order", summary.out_of_order),
+            ("left_running", summary.left_running as u64),
+        ] {
+            meta.more.insert(name.to_owned(), count.into());
+        }
+        self.writer.finish(&objects, &sites, &meta)?;
+        Ok(Finished { summary, losses })
+    }
+}
+
+impl Tables {
+    fn row(&mut self, event: &Event, streams: &Streams, start_ns: u64) -> AccessRow {
+        let time_ns = event.time_ns.saturating_sub(start_ns);
+        let stream = streams.stream(event.stream);
+        let object = self.objects.number(event.object);
+        match self.seen_ns.get_mut(object as usize) {
+            Some((first_ns, last_ns)) => {
+                *first_ns = time_ns.min(*first_ns);
+                *last_ns = time_ns.max(*last_ns);
+            }
+            None => self.seen_ns.push((time_ns, time_ns)),
+        }
+        AccessRow {
+            time_ns,
+            process: self.processes.number(stream.image),
+            thread: self.threads.number(stream),
+            node: event.node,
+            site: self.sites.number(event.signature),
+            object,
+            op: event.op,
+            in_kernel: event.in_kernel,
+            offset: event.offset,
+            length: event.length,
+            count: 1,
+        }
+    }
+
+    fn object_rows(&self, definitions: &mut Definitions) -> Vec<ObjectRow> {
+        let row = |(key, &(first_seen_ns, last_seen_ns)): (&u64, &(u64, u64))| {
+            let ObjectDefinition {
+                device,
+                inode,
+                size,
+                path,
+            } = definitions.objects.remove(key).unwrap_or_default();
+            ObjectRow {
+                path,
+                device,
+                inode,
+                size,
+                first_seen_ns,
+                last_seen_ns,
+                ..ObjectRow::default()
+            }
+        };
+        self.objects
+            .keys()
+            .iter()
+            .zip(&self.seen_ns)
+            .map(row)
+            .collect()
+    }
+
+    fn process_rows(&self, streams: &Streams) -> Vec<ProcessRow> {
+        let row = |(process, &image): (u32, &u32)| {
+            let image = &streams.images()[image as usize];
+            let args = image.args.strip_suffix(b"\0").unwrap_or(&image.args);
+            let args = args
+                .split(|&byte| byte == 0)
+                .map(|arg| String::from_utf8_lossy(arg).into_owned());
+            ProcessRow {
+                process,
+                pid: image.pid,
+                parent_pid: image.parent,
+                exe: String::from_utf8_lossy(&image.exe).into_owned(),
+                command: args.collect(),
+            }
+        };
+        (0..).zip(self.processes.keys()).map(row).collect()
+    }
+
+    fn thread_rows(&mut self) -> Vec<ThreadRow> {
+        let Tables {
+            threads, processes, ..
+        } = self;
+        let row = |(thread, stream): (u32, &Stream)| ThreadRow {
+            thread,
+            process: processes.number(stream.image),
+            tid: stream.tid,
+        };
+        (0..).zip(threads.keys()).map(row).collect()
+    }
+}
+
+fn row_op(op: Op) -> RowOp {
+    match op {
+        Op::Read => RowOp::Read,
+        Op::Write => RowOp::Write,
+        Op::Map => RowOp::Map,
+        Op::Unmap => RowOp::Unmap,
+        Op::Truncate => RowOp::Truncate,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,300 @@
+//! A producer in this process writes what a recorded program would, and the trace is read back.
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::Command;
+
+use hither_sys::attach::{Attached, Producer, Pushed};
+use hither_sys::session::SessionOptions;
+use hither_trace::{LoadOptions, Trace};
+
+use super::*;
+
+struct Fixture {
+    folder: tempfile::TempDir,
+    session: Session,
+    attached: Attached,
+    collector: Collector,
+}
+
+fn fixture() -> Fixture {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let session = Session::create(SessionOptions {
+        rings: 8,
+        ..SessionOptions::default()
+    })
+    .expect("a session");
+    let path = CString::new(session.path().as_os_str().as_bytes()).expect("no NUL");
+    let attached = Attached::open(&path).expect("attached");
+    let writer = Writer::create(folder.path().join("t.hither"), false).expect("a writer");
+    let mut start = Start::now(vec!["tool".to_owned()]);
+    start.time_ns = 1000;
+    start.nodes = vec![
+        MemoryNode {
+            node: 0,
+            cpus: vec![0],
+            ..MemoryNode::default()
+        },
+        MemoryNode {
+            node: 1,
+            cpus: vec![1],
+            ..MemoryNode::default()
+        },
+    ];
+    Fixture {
+        collector: Collector::new(writer, start),
+        folder,
+        session,
+        attached,
+    }
+}
+
+impl Fixture {
+    /// The ring of a thread that has announced its process.
+    fn thread(&self, pid: u32, tid: u32, time_ns: u64, exe: &str) -> Producer {
+        let mut producer = self.attached.claim(pid, tid).expect("a ring");
+        let args = format!("{exe}\0-x\0");
+        let announcement = Record::Process {
+            pid,
+            parent: 1,
+            time_ns,
+            exe: exe.as_bytes(),
+            args: args.as_bytes(),
+        };
+        self.push(&mut producer, &announcement);
+        producer
+    }
+
+    fn push(&self, producer: &mut Producer, record: &Record<'_>) {
+        assert_eq!(self.attached.push_record(producer, record), Pushed::Taken);
+    }
+
+    fn read(&self, producer: &mut Producer, time_ns: u64, signature: u64, object: u64) {
+        let access = Record::Access {
+            op: Op::Read,
+            flags: 0,
+            cpu: 1,
+            time_ns,
+            signature,
+            object,
+            offset: time_ns << 12,
+            length: 10,
+        };
+        self.push(producer, &access);
+    }
+
+    fn finish(mut self) -> (Trace, Finished, tempfile::TempDir) {
+        self.collector
+            .collect(&mut self.session, &AtomicBool::new(true))
+            .expect("collected");
+        let finished = self
+            .collector
+            .finish(self.session.lost())
+            .expect("finished");
+        let path = self.folder.path().join("t.hither");
+        let trace = Trace::load(&path, None, &LoadOptions::default()).expect("a trace");
+        (trace, finished, self.folder)
+    }
+}
+
+#[test]
+fn events_of_threads_are_written_in_order_of_time() {
+    let fixture = fixture();
+    let mut one = fixture.thread(10, 10, 1000, "/bin/tool");
+    let mut two = fixture.thread(10, 11, 1001, "/bin/tool");
+    for time in [1010, 1030, 1050] {
+        fixture.read(&mut one, time, 7, 1);
+    }
+    for time in [1005, 1020, 1040, 1060] {
+        fixture.read(&mut two, time, 8, 2);
+    }
+    let (trace, finished, _folder) = fixture.finish();
+    let mut accesses = Vec::new();
+    trace.fill(
+        0,
+        trace.references(),
+        hither_trace::Future::Hidden,
+        &mut accesses,
+    );
+    let tids: Vec<u32> = accesses
+        .iter()
+        .map(|access| trace.meta().threads[access.thread.index()].tid)
+        .collect();
+    assert_eq!(tids, [11, 10, 11, 10, 11, 10, 11]);
+    // Numbers follow the order of the rows.
+    assert_eq!(
+        trace
+            .sites()
+            .iter()
+            .map(|site| site.signature)
+            .collect::<Vec<_>>(),
+        [0, 8, 7]
+    );
+    assert_eq!(trace.objects()[0].first_seen_ns, 5);
+    assert_eq!(trace.objects()[0].last_seen_ns, 60);
+    assert_eq!(finished.summary.accesses, 7);
+    assert_eq!(finished.summary.bytes_read, 70);
+    assert_eq!(
+        (finished.summary.processes, finished.summary.threads),
+        (1, 2)
+    );
+    assert!(finished.losses.is_empty(), "{:?}", finished.losses);
+    let process = &trace.meta().processes[0];
+    assert_eq!(
+        (
+            process.pid,
+            process.exe.as_str(),
+            process.command.as_slice()
+        ),
+        (
+            10,
+            "/bin/tool",
+            &["/bin/tool".to_owned(), "-x".to_owned()][..]
+        )
+    );
+}
+
+#[test]
+fn definitions_may_come_late_or_never() {
+    let fixture = fixture();
+    let mut one = fixture.thread(10, 10, 1000, "/bin/tool");
+    fixture.read(&mut one, 1001, 7, 1);
+    fixture.read(&mut one, 1002, 0, 2);
+    let path = b"/data/\xff";
+    fixture.push(
+        &mut one,
+        &Record::Object {
+            object: 1,
+            device: 3,
+            inode: 4,
+            birth_ns: 0,
+            size: 5,
+            path,
+        },
+    );
+    fixture.push(
+        &mut one,
+        &Record::Object {
+            object: 9,
+            device: 3,
+            inode: 9,
+            birth_ns: 0,
+            size: 5,
+            path: b"/unread",
+        },
+    );
+    fixture.push(
+        &mut one,
+        &Record::Site {
+            signature: 7,
+            truncated: true,
+            frames: &[5, 100, 6, 200],
+        },
+    );
+    fixture.push(
+        &mut one,
+        &Record::Module {
+            module: 6,
+            build_id: &[1, 2],
+            path: b"/opt/none",
+        },
+    );
+    let (trace, finished, _folder) = fixture.finish();
+    assert_eq!(trace.objects().len(), 2);
+    assert_eq!(
+        (trace.objects()[0].path.as_slice(), trace.objects()[0].inode),
+        (&path[..], 4)
+    );
+    assert!(trace.objects()[1].path.is_empty());
+    let site = &trace.sites()[1];
+    assert!(site.truncated);
+    assert_eq!(site.module.as_deref(), Some("/opt/none"));
+    assert_eq!(
+        site.frames
+            .iter()
+            .map(|frame| (frame.module.as_str(), frame.offset))
+            .collect::<Vec<_>>(),
+        [("", 100), ("/opt/none", 200)]
+    );
+    assert_eq!(finished.summary.sites, 1);
+}
+
+#[test]
+fn a_program_that_never_attached_is_reported() {
+    let mut fixture = fixture();
+    let source = fixture.folder.path().join("a.c");
+    let program = fixture.folder.path().join("static");
+    std::fs::write(&source, "int main(void) { return 0; }\n").expect("written");
+    let gcc = Command::new("gcc")
+        .arg("-static")
+        .arg("-o")
+        .arg(&program)
+        .arg(&source)
+        .status();
+    assert!(gcc.expect("gcc starts").success());
+    fixture
+        .collector
+        .command_started(20, program.as_os_str().as_bytes());
+    let mut shell = fixture.thread(10, 10, 1000, "/bin/sh");
+    fixture.push(
+        &mut shell,
+        &Record::Exec {
+            pid: 11,
+            time_ns: 1001,
+            path: program.as_os_str().as_bytes(),
+        },
+    );
+    fixture.push(
+        &mut shell,
+        &Record::Exec {
+            pid: 12,
+            time_ns: 1002,
+            path: b"/bin/ls",
+        },
+    );
+    fixture.thread(12, 12, 1003, "/bin/ls");
+    fixture.push(
+        &mut shell,
+        &Record::Exec {
+            pid: 10,
+            time_ns: 1004,
+            path: b"/bin/missing",
+        },
+    );
+    fixture.push(&mut shell, &Record::ExecFailed { pid: 10 });
+    let (trace, finished, _folder) = fixture.finish();
+    let [row] = finished.losses.not_recorded.as_slice() else {
+        panic!("{:?}", finished.losses)
+    };
+    assert_eq!(
+        (Path::new(&row.path), row.reason.as_str(), row.count),
+        (program.as_path(), "statically linked", 2)
+    );
+    assert_eq!(trace.meta().losses, finished.losses);
+    assert_eq!(trace.meta().processes.len(), 2);
+}
+
+#[test]
+fn marks_and_nodes_are_kept() {
+    let fixture = fixture();
+    let mut one = fixture.thread(10, 10, 1000, "/bin/tool");
+    let access = |op, flags, cpu| Record::Access {
+        op,
+        flags,
+        cpu,
+        time_ns: 1001,
+        signature: 1,
+        object: 1,
+        offset: 0,
+        length: 8,
+    };
+    fixture.push(&mut one, &access(Op::Write, IN_KERNEL, 0));
+    fixture.push(&mut one, &access(Op::Map, 0, 1));
+    fixture.push(&mut one, &access(Op::Truncate, 0, 900));
+    let (trace, finished, _folder) = fixture.finish();
+    assert_eq!(finished.summary.bytes_written, 8);
+    assert_eq!(finished.summary.accesses, 3);
+    assert_eq!(trace.references(), 1);
+    assert_eq!(trace.meta().nodes.len(), 2);
+}

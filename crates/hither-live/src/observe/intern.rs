@@ -1,0 +1,261 @@
+//! Dense numbers for what records name by keys.
+//!
+//! Keys are numbered when an access that names them is written, so that numbers follow the order of the trace.
+//! Definitions are kept by key as they come: before their use, after it, or never.
+
+use std::hash::Hash;
+use std::path::PathBuf;
+
+use hither_sys::session::RingInfo;
+use rustc_hash::FxHashMap;
+
+use crate::symbolise::Module;
+
+/// Numbers keys from 0 in order of first appearance.
+#[derive(Debug)]
+pub(crate) struct Numbers<K> {
+    numbers: FxHashMap<K, u32>,
+    keys: Vec<K>,
+}
+
+impl<K> Default for Numbers<K> {
+    fn default() -> Self {
+        Numbers {
+            numbers: FxHashMap::default(),
+            keys: Vec::new(),
+        }
+    }
+}
+
+impl<K: Copy + Eq + Hash> Numbers<K> {
+    pub(crate) fn number(&mut self, key: K) -> u32 {
+        *self.numbers.entry(key).or_insert_with(|| {
+            self.keys.push(key);
+            self.keys.len() as u32 - 1
+        })
+    }
+
+    /// The keys; one's position is its number.
+    pub(crate) fn keys(&self) -> &[K] {
+        &self.keys
+    }
+}
+
+/// A call site as the program sent it.
+#[derive(Debug)]
+pub(crate) struct SiteDefinition {
+    pub(crate) truncated: bool,
+    /// Module key and return address of each frame, innermost first.
+    pub(crate) frames: Box<[(u64, u64)]>,
+}
+
+/// A file as the program sent it.
+#[derive(Debug, Default)]
+pub(crate) struct ObjectDefinition {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+    pub(crate) size: u64,
+    pub(crate) path: Vec<u8>,
+}
+
+/// Everything defined so far. Of several definitions of one key the first stands.
+#[derive(Debug, Default)]
+pub(crate) struct Definitions {
+    pub(crate) sites: FxHashMap<u64, SiteDefinition>,
+    pub(crate) objects: FxHashMap<u64, ObjectDefinition>,
+    pub(crate) modules: FxHashMap<u64, Module>,
+}
+
+impl Definitions {
+    pub(crate) fn site(&mut self, signature: u64, truncated: bool, frames: &[u64]) {
+        self.sites.entry(signature).or_insert_with(|| {
+            let (pairs, _) = frames.as_chunks::<2>();
+            SiteDefinition {
+                truncated,
+                frames: pairs
+                    .iter()
+                    .map(|&[module, offset]| (module, offset))
+                    .collect(),
+            }
+        });
+    }
+
+    pub(crate) fn module(&mut self, key: u64, build_id: &[u8], path: PathBuf) {
+        self.modules.entry(key).or_insert_with(|| Module {
+            path,
+            build_id: build_id.to_owned(),
+        });
+    }
+}
+
+/// A program image: what a process runs from its start, or from an exec, to the next exec or its end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Image {
+    pub(crate) pid: u32,
+    pub(crate) parent: u32,
+    pub(crate) exe: Vec<u8>,
+    /// The arguments, each ended by a NUL byte.
+    pub(crate) args: Vec<u8>,
+    /// Whether its main thread has announced itself.
+    led: bool,
+}
+
+/// A thread of a program image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Stream {
+    pub(crate) tid: u32,
+    pub(crate) image: u32,
+}
+
+/// Which thread of which program image each ring belongs to.
+///
+/// Every ring begins with its process's announcement. A process has one main thread, so a second announcement by the
+/// main thread is that of the next program after an exec; other threads belong to the program announced last.
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    images: Vec<Image>,
+    /// The youngest image of each process.
+    youngest: FxHashMap<u32, u32>,
+    streams: Vec<Stream>,
+    /// Generation and stream of each ring's owner.
+    owners: Vec<Option<(u64, u32)>>,
+}
+
+impl Streams {
+    /// The stream that writes to a ring.
+    pub(crate) fn of(&mut self, ring: &RingInfo) -> u32 {
+        match self.owners.get(ring.index) {
+            Some(&Some((generation, stream))) if generation == ring.generation => stream,
+            // Its announcement was lost: what is known of the process has to do.
+            _ => {
+                let image = self.youngest(ring.pid).unwrap_or_else(|| {
+                    self.add(Image {
+                        pid: ring.pid,
+                        ..Image::default()
+                    })
+                });
+                self.claim(ring, image)
+            }
+        }
+    }
+
+    /// A process announces itself on a ring. Returns whether it is a program image not heard of before.
+    pub(crate) fn announced(
+        &mut self,
+        ring: &RingInfo,
+        parent: u32,
+        exe: &[u8],
+        args: &[u8],
+    ) -> bool {
+        let main = ring.tid == ring.pid;
+        let known = self
+            .youngest(ring.pid)
+            .filter(|&image| !(main && self.images[image as usize].led));
+        let image = known.unwrap_or_else(|| {
+            self.add(Image {
+                pid: ring.pid,
+                parent,
+                exe: exe.to_owned(),
+                args: args.to_owned(),
+                led: false,
+            })
+        });
+        self.images[image as usize].led |= main;
+        self.claim(ring, image);
+        known.is_none()
+    }
+
+    fn youngest(&self, pid: u32) -> Option<u32> {
+        self.youngest.get(&pid).copied()
+    }
+
+    fn add(&mut self, image: Image) -> u32 {
+        let number = self.images.len() as u32;
+        self.youngest.insert(image.pid, number);
+        self.images.push(image);
+        number
+    }
+
+    fn claim(&mut self, ring: &RingInfo, image: u32) -> u32 {
+        let stream = self.streams.len() as u32;
+        self.streams.push(Stream {
+            tid: ring.tid,
+            image,
+        });
+        if self.owners.len() <= ring.index {
+            self.owners.resize(ring.index + 1, None);
+        }
+        self.owners[ring.index] = Some((ring.generation, stream));
+        stream
+    }
+
+    pub(crate) fn stream(&self, stream: u32) -> Stream {
+        self.streams[stream as usize]
+    }
+
+    pub(crate) fn images(&self) -> &[Image] {
+        &self.images
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ring(index: usize, pid: u32, tid: u32, generation: u64) -> RingInfo {
+        RingInfo {
+            index,
+            pid,
+            tid,
+            generation,
+        }
+    }
+
+    #[test]
+    fn numbers_follow_first_appearance() {
+        let mut numbers = Numbers::default();
+        assert_eq!(
+            [7, 3, 7, 9, 3].map(|key| numbers.number(key)),
+            [0, 1, 0, 2, 1]
+        );
+        assert_eq!(numbers.keys(), [7, 3, 9]);
+    }
+
+    #[test]
+    fn an_exec_starts_a_new_image_and_a_thread_does_not() {
+        let mut streams = Streams::default();
+        assert!(streams.announced(&ring(0, 5, 5, 0), 1, b"/bin/sh", b""));
+        assert!(!streams.announced(&ring(1, 5, 6, 0), 1, b"/bin/sh", b""));
+        let (shell, thread) = (streams.of(&ring(0, 5, 5, 0)), streams.of(&ring(1, 5, 6, 0)));
+        assert!(streams.announced(&ring(2, 5, 5, 0), 1, b"/bin/ls", b""));
+        // The old ring may still hold the shell's events.
+        assert_eq!(streams.of(&ring(0, 5, 5, 0)), shell);
+        let list = streams.of(&ring(2, 5, 5, 0));
+        let images = [shell, thread, list].map(|stream| streams.stream(stream).image);
+        assert_eq!(images, [0, 0, 1]);
+        assert_eq!(streams.images()[1].exe, b"/bin/ls");
+    }
+
+    #[test]
+    fn a_thread_read_before_its_main_thread_is_of_the_same_image() {
+        let mut streams = Streams::default();
+        assert!(streams.announced(&ring(0, 5, 6, 0), 1, b"/bin/sort", b""));
+        assert!(!streams.announced(&ring(1, 5, 5, 0), 1, b"/bin/sort", b""));
+        assert_eq!(streams.images().len(), 1);
+    }
+
+    #[test]
+    fn a_ring_with_another_owner_is_another_stream() {
+        let mut streams = Streams::default();
+        streams.announced(&ring(0, 5, 5, 0), 1, b"/bin/a", b"");
+        let first = streams.of(&ring(0, 5, 5, 0));
+        // The announcement of the next owner was lost.
+        let second = streams.of(&ring(0, 8, 8, 1));
+        assert_ne!(first, second);
+        assert_eq!(
+            streams.images()[streams.stream(second).image as usize].pid,
+            8
+        );
+        assert_eq!(streams.of(&ring(0, 8, 8, 1)), second);
+    }
+}

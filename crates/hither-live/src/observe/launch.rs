@@ -1,0 +1,125 @@
+//! Starting the program under the recorder, and being its parent without being in its way.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+
+use hither_sys::process::Reaction;
+
+use crate::error::{Error, Result};
+
+/// Signals that a terminal sends to the program and to us alike: ours to ignore.
+const FROM_TERMINAL: [i32; 2] = [libc::SIGINT, libc::SIGQUIT];
+
+/// Signals that whoever manages us sends to us alone: the program's to hear of.
+const FROM_MANAGER: [i32; 2] = [libc::SIGTERM, libc::SIGHUP];
+
+/// Whether the dynamic linker can be told of the library at `path`.
+pub(crate) fn check_preload(path: &Path) -> Result<()> {
+    let problem = |problem: &str| {
+        Err(Error::Preload {
+            path: path.to_owned(),
+            problem: problem.to_owned(),
+        })
+    };
+    if !path.is_absolute() {
+        return problem("its path is not absolute");
+    }
+    // LD_PRELOAD is split at these, and $ORIGIN and the like are replaced, without a way to quote them.
+    if path
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .any(|byte| matches!(byte, b':' | b'$') || byte.is_ascii_whitespace())
+    {
+        return problem("its path holds a space, a colon or a dollar sign");
+    }
+    match path.metadata() {
+        Ok(metadata) if metadata.is_file() => Ok(()),
+        Ok(_) => problem("it is not a file"),
+        Err(error) => problem(&error.to_string()),
+    }
+}
+
+/// Starts the program in our process group, with our standard streams.
+pub(crate) fn start(command: &[OsString], preload: &Path, session: &Path) -> Result<Child> {
+    let (program, arguments) = command.split_first().ok_or(Error::NoCommand)?;
+    let mut libraries = preload.as_os_str().to_owned();
+    // Ours comes first, so that a library that the user preloads sits between us and libc, as without us.
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        libraries.push(OsStr::new(":"));
+        libraries.push(others);
+    }
+    Command::new(program)
+        .args(arguments)
+        .env("LD_PRELOAD", libraries)
+        .env("HITHER_SESSION", session)
+        .spawn()
+        .map_err(|source| Error::Start {
+            program: program.into(),
+            source,
+        })
+}
+
+/// Waits for the program to end. Signals meant for it go to it. (They are taken care of after it has started: a program
+/// inherits what its parent ignores.)
+pub(crate) fn wait(child: &mut Child) -> Result<ExitStatus> {
+    let pid = child.id() as i32;
+    let ignored = FROM_TERMINAL.iter().map(|&signal| Reaction::ignore(signal));
+    let forwarded = FROM_MANAGER
+        .iter()
+        .map(|&signal| Reaction::forward(signal, pid));
+    let reactions = ignored.chain(forwarded).collect::<Result<Vec<_>, _>>();
+    let exit = child.wait().map_err(Error::Wait)?;
+    reactions.map_err(Error::Wait)?;
+    Ok(exit)
+}
+
+/// Whether a process is there and has not ended.
+pub(crate) fn is_running(pid: u32) -> bool {
+    // The state follows the name, which is in parentheses and may hold anything.
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_library_that_the_linker_will_find_is_accepted() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let good = folder.path().join("a.so");
+        let spaced = folder.path().join("a b.so");
+        std::fs::write(&good, "").expect("written");
+        std::fs::write(&spaced, "").expect("written");
+        assert!(check_preload(&good).is_ok());
+        for bad in [
+            &spaced,
+            folder.path(),
+            &folder.path().join("missing.so"),
+            Path::new("a.so"),
+        ] {
+            assert!(
+                matches!(check_preload(bad), Err(Error::Preload { .. })),
+                "{}",
+                bad.display()
+            );
+        }
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_not_running() {
+        assert!(is_running(std::process::id()));
+        let mut child = Command::new("true").spawn().expect("started");
+        let pid = child.id();
+        // Until it is waited for it is a zombie.
+        while is_running(pid) {
+            std::thread::yield_now();
+        }
+        child.wait().expect("waited for");
+        assert!(!is_running(pid));
+    }
+}

@@ -1,0 +1,336 @@
+//! Programs that ran and were not recorded, and why.
+//!
+//! Each exec is announced before it happens. If the program that it starts does not announce itself, it cannot be
+//! recorded: it is static, or setuid, or not for this machine. The file is looked at when the exec is announced,
+//! since builds remove the programs that they make.
+//!
+//! One case is missed: a program that is not recorded and then itself execs one that is, in the same process. The second
+//! one's announcement is taken for the first's.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use hither_trace::schema::NotRecorded;
+use object::elf::{FileHeader64, PT_INTERP};
+use object::read::ReadCache;
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Endianness, FileKind};
+use rustc_hash::FxHashMap;
+
+/// The machine that the recorder's library is built for.
+const MACHINE: object::elf::Machine = if cfg!(target_arch = "aarch64") {
+    object::elf::EM_AARCH64
+} else {
+    object::elf::EM_X86_64
+};
+
+/// Scripts that name scripts as their interpreter: the kernel follows this many.
+const SCRIPTS_MAX: usize = 4;
+
+/// An exec whose program has not yet announced itself.
+#[derive(Debug)]
+struct Pending {
+    time_ns: u64,
+    path: PathBuf,
+}
+
+/// Matches execs with the programs that they start.
+#[derive(Debug, Default)]
+pub(crate) struct Execs {
+    pending: FxHashMap<u32, Vec<Pending>>,
+    /// The youngest program of each process that no exec is known for: its exec may be in a ring read later.
+    unclaimed: FxHashMap<u32, u64>,
+    reasons: FxHashMap<PathBuf, String>,
+}
+
+impl Execs {
+    /// Process `pid` is about to become `path`.
+    pub(crate) fn announced(&mut self, pid: u32, time_ns: u64, path: &[u8]) {
+        if self
+            .unclaimed
+            .get(&pid)
+            .is_some_and(|&started_ns| started_ns >= time_ns)
+        {
+            self.unclaimed.remove(&pid);
+            return;
+        }
+        let path = absolute(pid, Path::new(std::ffi::OsStr::from_bytes(path)));
+        if !self.reasons.contains_key(&path) {
+            self.reasons.insert(path.clone(), reason(&path));
+        }
+        self.pending
+            .entry(pid)
+            .or_default()
+            .push(Pending { time_ns, path });
+    }
+
+    /// The last exec announced for `pid` failed.
+    pub(crate) fn failed(&mut self, pid: u32) {
+        self.take(pid, u64::MAX);
+    }
+
+    /// A program announces itself.
+    pub(crate) fn started(&mut self, pid: u32, time_ns: u64) {
+        if !self.take(pid, time_ns) {
+            let youngest = self.unclaimed.entry(pid).or_default();
+            *youngest = time_ns.max(*youngest);
+        }
+    }
+
+    /// Takes the last exec of `pid` up to `time_ns` off the list, if there is one.
+    fn take(&mut self, pid: u32, time_ns: u64) -> bool {
+        let Some(list) = self.pending.get_mut(&pid) else {
+            return false;
+        };
+        let Some(last) = list.iter().rposition(|exec| exec.time_ns <= time_ns) else {
+            return false;
+        };
+        list.remove(last);
+        if list.is_empty() {
+            self.pending.remove(&pid);
+        }
+        true
+    }
+
+    /// What was never heard of, by path.
+    pub(crate) fn finish(self) -> Vec<NotRecorded> {
+        let mut counts: BTreeMap<&Path, u64> = BTreeMap::new();
+        for exec in self.pending.values().flatten() {
+            *counts.entry(&exec.path).or_default() += 1;
+        }
+        let row = |(path, count): (&Path, u64)| NotRecorded {
+            path: path.to_string_lossy().into_owned(),
+            reason: self.reasons.get(path).cloned().unwrap_or_default(),
+            count,
+        };
+        counts.into_iter().map(row).collect()
+    }
+}
+
+/// The path as seen from here. A relative one is relative to the folder of the process, as long as it is there.
+fn absolute(pid: u32, path: &Path) -> PathBuf {
+    if path.is_absolute() {
+        return path.to_owned();
+    }
+    fs::read_link(format!("/proc/{pid}/cwd"))
+        .map_or_else(|_| path.to_owned(), |folder| folder.join(path))
+}
+
+/// Why the program at `path` would not announce itself, in words.
+pub(crate) fn reason(path: &Path) -> String {
+    let mut file = path.to_owned();
+    for _ in 0..=SCRIPTS_MAX {
+        match look(&file) {
+            Look::Script(interpreter) => file = interpreter,
+            Look::Reason(reason) if file == path => return reason.to_owned(),
+            Look::Reason(reason) => return format!("interpreter {}: {reason}", file.display()),
+        }
+    }
+    "script of a script of a script".to_owned()
+}
+
+enum Look {
+    Reason(&'static str),
+    Script(PathBuf),
+}
+
+fn look(path: &Path) -> Look {
+    Look::Reason(match try_look(path) {
+        Ok(Look::Script(interpreter)) => return Look::Script(interpreter),
+        Ok(Look::Reason(reason)) => reason,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => "not found",
+        Err(_) => "cannot be read",
+    })
+}
+
+fn try_look(path: &Path) -> std::io::Result<Look> {
+    let metadata = path.metadata()?;
+    if !metadata.is_file() {
+        return Ok(Look::Reason("not a regular file"));
+    }
+    if changes_identity(&metadata) {
+        return Ok(Look::Reason("setuid or setgid"));
+    }
+    let mut start = Vec::new();
+    File::open(path)?.take(256).read_to_end(&mut start)?;
+    if let Some(line) = start.strip_prefix(b"#!") {
+        let line = line
+            .split(|&byte| byte == b'\n')
+            .next()
+            .unwrap_or_default()
+            .trim_ascii_start();
+        let interpreter = line
+            .split(u8::is_ascii_whitespace)
+            .next()
+            .unwrap_or_default();
+        return Ok(Look::Script(PathBuf::from(std::ffi::OsStr::from_bytes(
+            interpreter,
+        ))));
+    }
+    let cache = ReadCache::new(File::open(path)?);
+    Ok(Look::Reason(match FileKind::parse(&cache) {
+        Ok(FileKind::Elf64) => elf(&cache).unwrap_or("damaged ELF file"),
+        Ok(FileKind::Elf32) => "32-bit program",
+        _ => "not an ELF program",
+    }))
+}
+
+/// Whether running the file changes the user or group, which makes the dynamic linker ignore `LD_PRELOAD`.
+fn changes_identity(metadata: &fs::Metadata) -> bool {
+    const SETUID: u32 = 0o4000;
+    const SETGID: u32 = 0o2000;
+    let mode = metadata.mode();
+    // The files in /proc/self belong to the effective user and group.
+    fs::metadata("/proc/self").is_ok_and(|own| {
+        (mode & SETUID != 0 && metadata.uid() != own.uid())
+            || (mode & SETGID != 0 && metadata.gid() != own.gid())
+    })
+}
+
+fn elf(cache: &ReadCache<File>) -> object::Result<&'static str> {
+    let header = FileHeader64::<Endianness>::parse(cache)?;
+    let endian = header.endian()?;
+    if header.e_machine(endian) != MACHINE {
+        return Ok("for another machine");
+    }
+    let segments = header.program_headers(endian, cache)?;
+    let Some(segment) = segments
+        .iter()
+        .find(|segment| segment.p_type(endian) == PT_INTERP)
+    else {
+        return Ok("statically linked");
+    };
+    match segment.interpreter(endian, cache)? {
+        Some(linker) if linker.windows(7).any(|part| part == b"ld-musl") => {
+            Ok("linked with musl, not glibc")
+        }
+        _ => Ok(
+            "did not load the recorder: killed early, or run without its environment or with other privileges",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::Command;
+
+    use super::*;
+
+    fn rows(execs: Execs) -> Vec<(String, u64)> {
+        execs
+            .finish()
+            .into_iter()
+            .map(|row| (row.path, row.count))
+            .collect()
+    }
+
+    #[test]
+    fn execs_are_matched_in_whatever_order_the_rings_are_read() {
+        let mut execs = Execs::default();
+        execs.announced(1, 10, b"/matched");
+        execs.started(1, 11);
+        execs.started(2, 21);
+        execs.announced(2, 20, b"/matched/though/read/later");
+        execs.announced(3, 30, b"/failed");
+        execs.failed(3);
+        // A fork announced itself before the exec; it is not the program that the exec starts.
+        execs.started(4, 39);
+        execs.announced(4, 40, b"/static");
+        execs.announced(5, 50, b"/static");
+        assert_eq!(rows(execs), [("/static".to_owned(), 2)]);
+    }
+
+    #[test]
+    fn a_process_number_used_again_does_not_hide_the_first_program() {
+        let mut execs = Execs::default();
+        execs.announced(1, 10, b"/static");
+        execs.announced(1, 20, b"/dynamic");
+        execs.started(1, 21);
+        assert_eq!(rows(execs), [("/static".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn a_failed_exec_does_not_take_another_with_it() {
+        let mut execs = Execs::default();
+        execs.announced(1, 10, b"/a/tool");
+        execs.failed(1);
+        execs.failed(1);
+        execs.announced(1, 11, b"/b/tool");
+        assert_eq!(rows(execs), [("/b/tool".to_owned(), 1)]);
+    }
+
+    #[test]
+    fn relative_paths_are_relative_to_the_process() {
+        let here = std::env::current_dir().expect("a working folder");
+        assert_eq!(
+            absolute(std::process::id(), Path::new("tool")),
+            here.join("tool")
+        );
+        assert_eq!(absolute(u32::MAX, Path::new("tool")), Path::new("tool"));
+    }
+
+    #[test]
+    fn files_say_why() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let at = |name: &str| folder.path().join(name);
+        let compile = |name: &str, flags: &[&str]| {
+            fs::write(at("a.c"), "int main(void) { return 0; }\n").expect("written");
+            let compiler = Command::new("gcc")
+                .args(flags)
+                .arg("-o")
+                .arg(at(name))
+                .arg(at("a.c"))
+                .output();
+            assert!(
+                compiler.expect("gcc starts").status.success(),
+                "gcc {flags:?}"
+            );
+            at(name)
+        };
+        let fixed = compile("static", &["-static"]);
+        assert_eq!(reason(&fixed), "statically linked");
+        assert_eq!(
+            reason(&compile("pie", &["-static-pie"])),
+            "statically linked"
+        );
+        assert!(reason(&compile("dynamic", &[])).starts_with("did not load the recorder"));
+        assert_eq!(
+            reason(&compile(
+                "musl",
+                &["-Wl,--dynamic-linker=/lib/ld-musl-x86_64.so.1"]
+            )),
+            "linked with musl, not glibc"
+        );
+
+        let mut image = fs::read(&fixed).expect("read");
+        image[18] = 243;
+        fs::write(at("riscv"), &image).expect("written");
+        assert_eq!(reason(&at("riscv")), "for another machine");
+        image[4] = 1;
+        fs::write(at("small"), &image).expect("written");
+        assert_eq!(reason(&at("small")), "32-bit program");
+        fs::write(at("cut"), &fs::read(at("dynamic")).expect("read")[..70]).expect("written");
+        assert_eq!(reason(&at("cut")), "damaged ELF file");
+
+        fs::write(at("script"), format!("#! {} -x\nhello\n", fixed.display())).expect("written");
+        assert_eq!(
+            reason(&at("script")),
+            format!("interpreter {}: statically linked", fixed.display())
+        );
+        fs::write(at("loop"), format!("#!{}\n", at("loop").display())).expect("written");
+        assert_eq!(reason(&at("loop")), "script of a script of a script");
+        assert_eq!(reason(&at("missing")), "not found");
+        assert_eq!(reason(&at("a.c")), "not an ELF program");
+        assert_eq!(reason(folder.path()), "not a regular file");
+
+        let own = fs::metadata("/proc/self").expect("read");
+        fs::set_permissions(&fixed, fs::Permissions::from_mode(0o4755)).expect("changed");
+        let metadata = fixed.metadata().expect("read");
+        assert_eq!(changes_identity(&metadata), metadata.uid() != own.uid());
+    }
+}

@@ -1,0 +1,168 @@
+//! Records one run of a program.
+//!
+//! The order of things is what keeps the promises: the output is checked before the program starts, the trace gets its
+//! name after it is whole, and nothing that fails in between reaches the program.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use hither_sys::session::{Session, SessionOptions};
+use hither_trace::Writer;
+use hither_trace::schema::{AccessRow, Losses, RowOp};
+
+use super::collect::{Collector, Finished, Start};
+use super::launch;
+use crate::error::{Error, Result};
+
+/// What to record, and how.
+#[derive(Clone, Debug)]
+pub struct RecordOptions {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// The trace folder to write.
+    pub output: PathBuf,
+    /// Replace a trace folder that is there already.
+    pub force: bool,
+    /// Path of the recorder's library, which the program loads.
+    pub preload: PathBuf,
+    /// Rings, their size, and how far call stacks are followed.
+    pub session: SessionOptions,
+}
+
+/// A run that was recorded.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// How the program ended.
+    pub exit: ExitStatus,
+    /// The trace.
+    pub trace: PathBuf,
+    /// What is in it.
+    pub summary: Summary,
+    /// What is not: dropped events, and programs that could not be recorded.
+    pub losses: Losses,
+}
+
+/// What a recording holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Calls that read, wrote, mapped or cut a file.
+    pub accesses: u64,
+    /// Bytes that were read, those moved inside the kernel included.
+    pub bytes_read: u64,
+    /// Bytes that were written, those moved inside the kernel included.
+    pub bytes_written: u64,
+    /// Files touched.
+    pub objects: usize,
+    /// Call sites, the unknown one not counted.
+    pub sites: usize,
+    /// Program images.
+    pub processes: usize,
+    /// Threads that made an access.
+    pub threads: usize,
+    /// Recorded processes that still ran when the command had ended, unrecorded from then on.
+    pub left_running: usize,
+    /// Accesses that arrived too late to be put in order of time.
+    pub out_of_order: u64,
+}
+
+impl Summary {
+    pub(crate) fn add(&mut self, row: &AccessRow) {
+        self.accesses += u64::from(row.count);
+        match row.op {
+            RowOp::Read => self.bytes_read += row.length,
+            RowOp::Write => self.bytes_written += row.length,
+            RowOp::Map | RowOp::Unmap | RowOp::Truncate => {}
+        }
+    }
+}
+
+/// Records a program.
+#[derive(Clone, Debug)]
+pub struct Recorder {
+    options: RecordOptions,
+}
+
+impl Recorder {
+    /// A recorder for one run.
+    pub fn new(options: RecordOptions) -> Self {
+        Recorder { options }
+    }
+
+    /// Runs the program to its end and writes the trace. The program has this process's standard streams and process
+    /// group. While it runs, SIGINT and SIGQUIT are left to it, and SIGTERM and SIGHUP are passed on to it.
+    pub fn run(&self) -> Result<Recorded> {
+        let RecordOptions {
+            command,
+            output,
+            force,
+            preload,
+            session,
+        } = &self.options;
+        let program = command.first().ok_or(Error::NoCommand)?;
+        launch::check_preload(preload)?;
+        let writer = Writer::create(output, *force).map_err(Error::Output)?;
+        let mut session = Session::create(*session).map_err(Error::Session)?;
+
+        let start = Start::now(
+            command
+                .iter()
+                .map(|word| word.to_string_lossy().into_owned())
+                .collect(),
+        );
+        let mut collector = Collector::new(writer, start);
+        let mut child = launch::start(command, preload, session.path())?;
+        collector.command_started(child.id(), found_on_path(program).as_os_str().as_bytes());
+
+        let ended = Arc::new(AtomicBool::new(false));
+        let collecting = {
+            let ended = Arc::clone(&ended);
+            thread::Builder::new()
+                .name("collect".to_owned())
+                .spawn(move || {
+                    let result = collector.collect(&mut session, &ended);
+                    let lost = session.lost();
+                    // The session goes with this thread; the program's rings are unlinked when nobody reads them.
+                    result.map(|()| (collector, lost))
+                })
+        };
+        let exit = launch::wait(&mut child)?;
+        let collecting = collecting.map_err(Error::Session)?;
+        ended.store(true, Ordering::Release);
+        collecting.thread().unpark();
+        let collected = match collecting.join() {
+            Ok(collected) => collected,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        let Finished { summary, losses } = collected
+            .and_then(|(collector, lost)| collector.finish(lost))
+            .map_err(|source| Error::Trace { source, exit })?;
+        Ok(Recorded {
+            exit,
+            trace: output.clone(),
+            summary,
+            losses,
+        })
+    }
+}
+
+/// Where `execvp` finds a program, for messages: the first executable file of that name along PATH.
+fn found_on_path(program: &std::ffi::OsStr) -> PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    if program.as_bytes().contains(&b'/') {
+        return PathBuf::from(program);
+    }
+    let folders = std::env::var_os("PATH").unwrap_or_default();
+    let executable = |path: &Path| {
+        path.metadata()
+            .is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    };
+    std::env::split_paths(&folders)
+        .map(|folder| folder.join(program))
+        .find(|path| executable(path))
+        .unwrap_or_else(|| PathBuf::from(program))
+}

@@ -1,0 +1,143 @@
+//! Rows for the call sites: their frames with names, and the frame that names the site.
+//!
+//! A site is named after its innermost frame outside the C and C++ runtime: a program's call of `fread`, not what
+//! `fread` does inside. A stack that is all runtime is named after its innermost frame.
+
+use hither_trace::schema::{Frame, SiteRow};
+
+use super::intern::{Definitions, Numbers};
+use crate::symbolise::{self, Place, Symboliser};
+
+/// The row of each signature; the first, 0, is the unknown site.
+pub(crate) fn rows(
+    signatures: &[u64],
+    definitions: &Definitions,
+    symboliser: &Symboliser,
+) -> Vec<SiteRow> {
+    let frames_of = |signature| {
+        definitions
+            .sites
+            .get(signature)
+            .map_or(&[][..], |site| &site.frames)
+    };
+    let mut modules: Numbers<u64> = Numbers::default();
+    let mut addresses: Vec<Numbers<u64>> = Vec::new();
+    for &(module, offset) in signatures.iter().flat_map(frames_of) {
+        let module = modules.number(module) as usize;
+        addresses.resize_with(addresses.len().max(module + 1), Numbers::default);
+        addresses[module].number(offset);
+    }
+    let questions: Vec<_> = modules
+        .keys()
+        .iter()
+        .zip(&addresses)
+        .map(|(key, addresses)| {
+            (
+                definitions.modules.get(key).cloned().unwrap_or_default(),
+                addresses.keys().to_vec(),
+            )
+        })
+        .collect();
+    let places = symboliser.places(&questions);
+
+    let mut frame = |&(key, offset): &(u64, u64)| {
+        let module = modules.number(key) as usize;
+        let Place {
+            function,
+            file,
+            line,
+        } = places[module][addresses[module].number(offset) as usize].clone();
+        let (module, _) = &questions[module];
+        let build_id = module
+            .build_id
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        Frame {
+            module: module.path.to_string_lossy().into_owned(),
+            build_id,
+            offset,
+            function,
+            file,
+            line,
+        }
+    };
+    signatures
+        .iter()
+        .map(|signature| {
+            let frames = frames_of(signature).iter().map(&mut frame).collect();
+            let truncated = definitions
+                .sites
+                .get(signature)
+                .is_some_and(|site| site.truncated);
+            named(SiteRow {
+                signature: *signature,
+                truncated,
+                frames,
+                ..SiteRow::unknown()
+            })
+        })
+        .collect()
+}
+
+/// Names a site after one of its frames.
+fn named(mut row: SiteRow) -> SiteRow {
+    let outside =
+        |frame: &&Frame| !frame.module.is_empty() && !symbolise::is_runtime(frame.module.as_ref());
+    if let Some(frame) = row.frames.iter().find(outside).or(row.frames.first()) {
+        row.function = frame.function.clone();
+        row.file = frame.file.clone();
+        row.line = frame.line;
+        row.module = (!frame.module.is_empty()).then(|| frame.module.clone());
+    }
+    row
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    #[test]
+    fn sites_are_named_after_the_innermost_frame_outside_the_runtime() {
+        let mut definitions = Definitions::default();
+        definitions.module(1, &[0xab, 0x01], "/lib/libc.so.6".into());
+        definitions.module(2, &[], "/opt/none/tool".into());
+        definitions.site(10, false, &[1, 100, 2, 200, 2, 300]);
+        definitions.site(11, true, &[1, 100]);
+        definitions.site(12, false, &[9, 400]);
+        let rows = rows(
+            &[0, 10, 11, 12, 13],
+            &definitions,
+            &Symboliser::new(SystemTime::now()),
+        );
+        assert_eq!(rows[0], SiteRow::unknown());
+        let modules: Vec<_> = rows.iter().map(|row| row.module.as_deref()).collect();
+        // Nothing is known of the module of 12 but its key, and nothing at all of 13.
+        assert_eq!(
+            modules,
+            [
+                None,
+                Some("/opt/none/tool"),
+                Some("/lib/libc.so.6"),
+                None,
+                None
+            ]
+        );
+        assert_eq!(
+            rows[1]
+                .frames
+                .iter()
+                .map(|frame| frame.offset)
+                .collect::<Vec<_>>(),
+            [100, 200, 300]
+        );
+        assert_eq!(rows[1].frames[0].build_id, "ab01");
+        assert_eq!(
+            rows.iter().map(|row| row.truncated).collect::<Vec<_>>(),
+            [false, false, true, false, false]
+        );
+        assert_eq!(rows[4].signature, 13);
+    }
+}
