@@ -12,6 +12,7 @@ pub mod cache;
 pub mod classify;
 mod heap;
 pub mod ids;
+pub mod knowledge;
 mod list;
 pub mod registry;
 pub mod replacement;

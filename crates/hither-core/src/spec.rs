@@ -203,7 +203,7 @@ impl FromStr for Spec {
             None => (text, ""),
             Some((name, rest)) => (name.trim_end(), rest.strip_suffix('}').ok_or_else(syntax)?),
         };
-        if name.is_empty() || list.contains(['{', '}']) {
+        if name.is_empty() || name.contains('}') || list.contains(['{', '}']) {
             return Err(syntax());
         }
         let entry = registry::find(name).ok_or_else(|| {

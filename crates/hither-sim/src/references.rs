@@ -16,7 +16,7 @@ pub trait References: Sync {
     fn knows(&self) -> Needs;
 
     /// Replaces `out` by the accesses from `start` on, `count` of them or as many as are left. The ticks are the
-    /// positions; `next` is right if `future` is asked for, and [`NEVER`](hither_core::NEVER) otherwise.
+    /// positions; `next` is right if `future` is asked for, and [`NEVER`] otherwise.
     fn fill(&self, start: u64, count: usize, future: bool, out: &mut Vec<Access>);
 }
 

@@ -115,3 +115,45 @@ fn progress_and_cancelling() {
     );
     assert!((20_000..50_000).contains(&seen.load(Ordering::Relaxed)));
 }
+
+#[test]
+fn a_policy_whose_needs_the_trace_lacks_is_refused() {
+    let trace = looping(10, 100);
+    let refused = |policy: &str| {
+        run(&trace, &configurations(policy, &[5]), &Options::default())
+            .expect_err("a trace of bare blocks lacks it")
+            .to_string()
+    };
+    assert_eq!(
+        refused("lru,pcc"),
+        "policy `pcc` needs call sites, which this trace does not have; `hither record` makes traces that have them, \
+         and `ubm` does without"
+    );
+    assert!(refused("ubm").contains("needs files and positions in them"));
+    assert!(refused("dear").contains("needs processes"));
+}
+
+#[test]
+fn classes_are_counted_and_parameters_written_out() {
+    let accesses = (0..3000)
+        .map(|tick| Access::bare(tick, Block((tick % 100) as u32)))
+        .collect();
+    let knows = Needs {
+        objects: true,
+        ..Needs::default()
+    };
+    let trace = InMemory::new(accesses, knows);
+    let outcomes = run(&trace, &configurations("ubm", &[50]), &Options::default());
+    let outcome = &outcomes.expect("ubm needs objects only")[0];
+    let json = serde_json::to_value(outcome).expect("plain data");
+    assert_eq!(
+        json["params"],
+        serde_json::json!({"threshold": 3, "expire": 2.0, "other": "lru"})
+    );
+    assert_eq!(
+        json["classes"],
+        serde_json::json!({"sequential": 98, "looping": 2900, "other": 2})
+    );
+    // Each round but the first keeps all but one of its 50 blocks.
+    assert!(outcome.hits >= 29 * 49, "{}", outcome.hits);
+}

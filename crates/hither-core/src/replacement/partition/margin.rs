@@ -84,8 +84,22 @@ impl Margin {
         self.balance();
     }
 
-    /// Moves blocks over the segments' borders until each segment is full or all behind it are empty.
+    /// Moves blocks over the segments' borders until each segment is full or all behind it are empty. What is short
+    /// is filled from behind first: the other way round, a block that still has a place would fall off the end.
     fn balance(&mut self) {
+        'fill: for at in 0..FAR {
+            while self.segments[at].len() < self.limits[at] {
+                let Some(from) = (at + 1..SEGMENTS).find(|&from| !self.segments[from].is_empty())
+                else {
+                    break 'fill;
+                };
+                let block = self.segments[from]
+                    .pop_front(&mut self.blocks)
+                    .expect("it is not empty");
+                self.segments[at].push_back(&mut self.blocks, block);
+                self.segment[block as usize] = at as u8 + 1;
+            }
+        }
         for at in 0..SEGMENTS {
             while self.segments[at].len() > self.limits[at] {
                 let block = self.segments[at]
@@ -97,19 +111,6 @@ impl Margin {
                     self.segments[at + 1].push_front(&mut self.blocks, block);
                     self.segment[block as usize] += 1;
                 }
-            }
-        }
-        for at in 0..FAR {
-            while self.segments[at].len() < self.limits[at] {
-                let Some(from) = (at + 1..SEGMENTS).find(|&from| !self.segments[from].is_empty())
-                else {
-                    return;
-                };
-                let block = self.segments[from]
-                    .pop_front(&mut self.blocks)
-                    .expect("it is not empty");
-                self.segments[at].push_back(&mut self.blocks, block);
-                self.segment[block as usize] = at as u8 + 1;
             }
         }
     }
@@ -153,5 +154,65 @@ impl Margin {
             .count();
         assert_eq!(inside, self.segments.iter().map(List::len).sum::<usize>());
         assert_eq!(self.limits.iter().sum::<usize>(), self.capacity);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Worked by hand: a stack of 32, of which the sub-cache has 16: 8 on top, 8 in the tail, 8 near, 8 far.
+    #[test]
+    fn hits_by_segment() {
+        let mut margin = Margin::new(32);
+        margin.resize(16);
+        assert_eq!(margin.limits, [8, 8, 8, 8]);
+        (0..32).for_each(|block| margin.access(block, true));
+        margin.check();
+        assert_eq!(margin.gain(), 0.0);
+        // From the top of the stack: 31..=24 lie on top, 23..=16 in the tail, 15..=8 near, 7..=0 far.
+        margin.access(31, true);
+        assert_eq!(margin.gain(), 0.0, "a hit on top is not at the margin");
+        margin.access(16, true);
+        assert_eq!(
+            margin.gain(),
+            1.0 / 8.0 / 34.0,
+            "one hit in a tail of eight, 34 references"
+        );
+        margin.access(8, true);
+        margin.access(9, true);
+        assert_eq!(margin.gain(), 2.0 / 8.0 / 36.0, "two near");
+        (0..5).for_each(|block| margin.access(block, true));
+        assert_eq!(
+            margin.gain(),
+            7.0 / 16.0 / 41.0,
+            "five more far away: all ghosts together"
+        );
+        margin.access(10, false);
+        assert_eq!(
+            margin.gain(),
+            7.0 / 16.0 / 42.0,
+            "an access of another class is no hit here"
+        );
+        margin.check();
+        margin.resize(32);
+        assert_eq!(
+            margin.limits,
+            [24, 8, 0, 0],
+            "nothing beyond the cache can be gained"
+        );
+        margin.check();
+    }
+
+    #[test]
+    fn old_hits_fade() {
+        let mut margin = Margin::new(8);
+        margin.resize(8);
+        (0..8)
+            .chain(0..8)
+            .for_each(|block| margin.access(block, true));
+        let fresh = margin.gain() * margin.references;
+        (100..100 + 2 * 512).for_each(|block| margin.access(block, false));
+        assert!(margin.gain() * margin.references <= fresh / 2.0);
     }
 }

@@ -1,0 +1,75 @@
+//! What users write for a policy, and what they are told when it is wrong.
+
+use hither_core::Spec;
+
+fn error(text: &str) -> String {
+    text.parse::<Spec>().expect_err("it is wrong").to_string()
+}
+
+#[test]
+fn parameters_default_and_are_written_out() {
+    let written = |text: &str| text.parse::<Spec>().expect(text).to_string();
+    assert_eq!(written("lru"), "lru");
+    assert_eq!(written(" lru{} "), "lru");
+    assert_eq!(
+        written("pcc"),
+        "pcc{threshold=100,sample=20,entries=65536,sites=4096,expire=2,other=lru}"
+    );
+    assert_eq!(
+        written("pcc{ other = arc, sample=1,expire=0.5}"),
+        "pcc{threshold=100,sample=1,entries=65536,sites=4096,expire=0.5,other=arc}"
+    );
+    let list = Spec::parse_list("lru,ubm{threshold=5,other=arc},opt").expect("three policies");
+    assert_eq!(list.len(), 3);
+    assert_eq!(list[1].to_string(), "ubm{threshold=5,expire=2,other=arc}");
+}
+
+#[test]
+fn wrong_ones_say_what_is_allowed() {
+    assert_eq!(
+        error("pcx"),
+        "unknown policy `pcx` (did you mean `pcc`?); the policies are arc, dear, fifo, lru, mru, opt, pcc, ubm"
+    );
+    assert!(error("belady").starts_with("unknown policy `belady`; the policies are"));
+    assert_eq!(
+        error("ubm{treshold=2}"),
+        "`ubm` has no parameter `treshold` (did you mean `threshold`?); it has threshold, expire, other"
+    );
+    assert_eq!(error("lru{k=2}"), "`lru` has no parameter `k`; it has none");
+    assert_eq!(
+        error("pcc{sample=0}"),
+        "`pcc`: `sample=0` is not allowed: sample is a whole number from 1 to 1048576"
+    );
+    assert_eq!(
+        error("pcc{threshold=-1}"),
+        "`pcc`: `threshold=-1` is not allowed: threshold is a whole number of at least 1"
+    );
+    assert_eq!(
+        error("pcc{other=opt}"),
+        "`pcc`: `other=opt` is not allowed: other is one of arc, fifo, lru, mru"
+    );
+    assert_eq!(
+        error("dear{expire=NaN}"),
+        "`dear`: `expire=NaN` is not allowed: expire is a number from 0 to 1000000"
+    );
+    assert_eq!(
+        error("pcc{sample=1,sample=2}"),
+        "`pcc`: `sample` is given twice"
+    );
+    for text in [
+        "",
+        "{}",
+        "pcc{",
+        "pcc}",
+        "pcc{sample}",
+        "pcc{sample=1,}",
+        "pcc{a={b}}",
+        "pcc{}x",
+    ] {
+        assert!(
+            error(text).contains("write NAME"),
+            "{text}: {}",
+            error(text)
+        );
+    }
+}

@@ -1,0 +1,465 @@
+//! Twins of the classifiers, and worked examples.
+
+use crate::traces::{Random, mixture};
+use hither_core::classify::{Class, Classifier, Stream, Verdict, dear::Dear, pcc, ubm::Ubm};
+use hither_core::spec::Value;
+use hither_core::{Access, Block, Object, Site, Spec, Tick};
+use std::collections::BTreeMap;
+
+/// The twin of the classifier that `spec` uses.
+pub(crate) fn naive(spec: &Spec) -> Box<dyn Classifier> {
+    let count = |name: &str| match spec.params().find(|(param, _)| param.name == name) {
+        Some((_, Value::Count(value))) => value,
+        other => panic!("{name} is {other:?}"),
+    };
+    match spec.entry().name {
+        "pcc" => Box::new(NaivePcc {
+            threshold: count("threshold"),
+            sample: count("sample"),
+            entries_max: count("entries") as usize,
+            sites_max: count("sites") as usize,
+            sites: Vec::new(),
+            table: Vec::new(),
+            accesses: BTreeMap::new(),
+        }),
+        "ubm" => Box::new(NaiveUbm {
+            threshold: count("threshold") as usize,
+            files: BTreeMap::new(),
+        }),
+        "dear" => Box::new(NaiveDear {
+            window: count("window") as usize,
+            sublists: count("sublists") as usize,
+            history: Vec::new(),
+            windows: BTreeMap::new(),
+        }),
+        other => panic!("{other} has no classifier"),
+    }
+}
+
+struct NaiveSite {
+    site: u32,
+    seq: u64,
+    looping: u64,
+    period: u64,
+}
+
+/// PCC with sampling and bounds. The most recently used site and the latest entry come last.
+struct NaivePcc {
+    threshold: u64,
+    sample: u64,
+    entries_max: usize,
+    sites_max: usize,
+    sites: Vec<NaiveSite>,
+    table: Vec<(Block, u32, Tick)>,
+    /// Accesses of each site since it was entered.
+    accesses: BTreeMap<u32, u64>,
+}
+
+impl NaivePcc {
+    fn evict_site(&mut self) {
+        let site = self.sites.remove(0).site;
+        self.table.retain(|&(_, of, _)| of != site);
+        self.accesses.remove(&site);
+    }
+}
+
+impl Classifier for NaivePcc {
+    fn classify(&mut self, access: &Access) -> Verdict {
+        let (now, id) = (access.tick, access.site.0);
+        let mut revised = None;
+        if let Some(at) = self
+            .table
+            .iter()
+            .position(|&(block, ..)| block == access.block)
+        {
+            let (_, of, time) = self.table.remove(at);
+            let owner = self
+                .sites
+                .iter_mut()
+                .find(|site| site.site == of)
+                .expect("its site is known");
+            owner.seq = owner.seq.saturating_sub(self.sample);
+            owner.looping += self.sample;
+            owner.period = if owner.period == 0 {
+                now - time
+            } else {
+                (owner.period + now - time) / 2
+            };
+            revised = (of != id).then_some(Stream {
+                id: of,
+                period: owner.period,
+            });
+        }
+        let mut class = Class::Other;
+        if let Some(at) = self.sites.iter().position(|site| site.site == id) {
+            let mut site = self.sites.remove(at);
+            site.seq += 1;
+            if site.looping > site.seq {
+                class = Class::Looping;
+            } else if site.seq >= self.threshold {
+                class = Class::Sequential;
+            }
+            self.sites.push(site);
+        } else {
+            if self.sites.len() == self.sites_max {
+                self.evict_site();
+            }
+            self.sites.push(NaiveSite {
+                site: id,
+                seq: 1,
+                looping: 0,
+                period: 0,
+            });
+        }
+        let accesses = self.accesses.entry(id).or_insert(0);
+        *accesses += 1;
+        if (*accesses - 1) % self.sample == 0 {
+            while self.table.len() == self.entries_max {
+                if self.sites.len() == 1 {
+                    self.table.remove(0);
+                } else {
+                    self.evict_site();
+                }
+            }
+            self.table.push((access.block, id, now));
+        }
+        Verdict {
+            class,
+            stream: Stream {
+                id,
+                period: self.sites.last().expect("the current site").period,
+            },
+            revised,
+        }
+    }
+
+    fn check(&self) {}
+}
+
+#[derive(Default)]
+struct NaiveFile {
+    /// References of the current run, each with its time, the same block again left out.
+    run: Vec<(u32, Tick)>,
+    /// The longest run from this start.
+    known: Vec<u32>,
+    looping: bool,
+    period: u64,
+}
+
+struct NaiveUbm {
+    threshold: usize,
+    files: BTreeMap<u32, NaiveFile>,
+}
+
+impl Classifier for NaiveUbm {
+    fn classify(&mut self, access: &Access) -> Verdict {
+        let file = self.files.entry(access.object.0).or_default();
+        let index = access.index;
+        let start = file.run.first().copied();
+        let last = file.run.last().map(|&(last, _)| last);
+        if last == Some(index) {
+        } else if last.is_some_and(|last| last + 1 == index) {
+            file.run.push((index, access.tick));
+            if !file.known.contains(&index) {
+                file.known.push(index);
+                file.looping = false;
+            }
+        } else if file.known.len() >= self.threshold && file.known[0] == index {
+            file.looping = true;
+            file.period = access.tick - start.expect("a known run has started").1;
+            file.run = vec![(index, access.tick)];
+        } else {
+            *file = NaiveFile {
+                run: vec![(index, access.tick)],
+                known: vec![index],
+                ..NaiveFile::default()
+            };
+        }
+        Verdict {
+            class: match (file.looping, file.run.len() >= self.threshold) {
+                (true, _) => Class::Looping,
+                (false, true) => Class::Sequential,
+                (false, false) => Class::Other,
+            },
+            stream: Stream {
+                id: access.object.0,
+                period: file.period,
+            },
+            revised: None,
+        }
+    }
+
+    fn check(&self) {}
+}
+
+struct NaiveDear {
+    window: usize,
+    sublists: usize,
+    /// All references so far.
+    history: Vec<(Tick, Block)>,
+    /// Of each process: the current window, the class, the period.
+    windows: BTreeMap<u32, (Vec<Tick>, Class, u64)>,
+}
+
+impl Classifier for NaiveDear {
+    fn classify(&mut self, access: &Access) -> Verdict {
+        self.history.push((access.tick, access.block));
+        let (window, class, period) =
+            self.windows
+                .entry(access.process.0)
+                .or_insert((Vec::new(), Class::Other, 0));
+        window.push(access.tick);
+        if window.len() == self.window {
+            let start = window[0];
+            let (mut fresh, mut pairs) = (0, Vec::new());
+            for &tick in window.iter() {
+                let at = self
+                    .history
+                    .iter()
+                    .position(|&(time, _)| time == tick)
+                    .expect("it was made");
+                let block = self.history[at].1;
+                match self.history[..at]
+                    .iter()
+                    .rev()
+                    .find(|&&(_, other)| other == block)
+                {
+                    None => fresh += 1,
+                    Some(&(last, _)) if last < start => pairs.push((start - last, tick - start)),
+                    Some(_) => {}
+                }
+            }
+            pairs.sort();
+            let n = pairs.len();
+            if fresh > n {
+                *class = Class::Sequential;
+            } else if n >= self.sublists {
+                let means: Vec<f64> = (0..self.sublists)
+                    .map(|k| {
+                        let part = &pairs[k * n / self.sublists..(k + 1) * n / self.sublists];
+                        part.iter().map(|pair| pair.1).sum::<u64>() as f64 / part.len() as f64
+                    })
+                    .collect();
+                let falls = means.windows(2).all(|pair| pair[0] > pair[1]);
+                *class = if falls { Class::Looping } else { Class::Other };
+                *period = pairs.iter().map(|pair| pair.0 + pair.1).sum::<u64>() / n as u64;
+            } else if n > 0 {
+                *class = Class::Other;
+            }
+            window.clear();
+        }
+        Verdict {
+            class: *class,
+            stream: Stream {
+                id: access.process.0,
+                period: *period,
+            },
+            revised: None,
+        }
+    }
+
+    fn check(&self) {}
+}
+
+#[test]
+fn classifiers_equal_their_twins() {
+    for seed in 1..=1000 {
+        println!("seed {seed}");
+        let mut random = Random::new(seed);
+        let trace = mixture(&mut random);
+        let mut below = |bound| 1 + random.below(bound);
+        let config = pcc::Config {
+            threshold: below(12),
+            sample: below(4),
+            entries_max: below(40) as usize,
+            sites_max: below(6) as usize,
+        };
+        let (run, window, sublists) = (below(6), 1 + below(30), 1 + below(4));
+        let pairs: [(Box<dyn Classifier>, String); 3] = [
+            (
+                Box::new(pcc::Pcc::new(config, &[])),
+                format!(
+                    "pcc{{threshold={},sample={},entries={},sites={}}}",
+                    config.threshold, config.sample, config.entries_max, config.sites_max
+                ),
+            ),
+            (
+                Box::new(Ubm::new(run as u32)),
+                format!("ubm{{threshold={run}}}"),
+            ),
+            (
+                Box::new(Dear::new(window, sublists as usize)),
+                format!("dear{{window={window},sublists={sublists}}}"),
+            ),
+        ];
+        for (mut ours, text) in pairs {
+            println!("  {text}");
+            let mut twin = naive(&text.parse().expect("a valid policy"));
+            for access in &trace {
+                assert_eq!(
+                    ours.classify(access),
+                    twin.classify(access),
+                    "tick {}",
+                    access.tick
+                );
+                ours.check();
+            }
+        }
+    }
+}
+
+/// Figure 4 of the PCC paper, line by line, without sampling and without bounds.
+#[derive(Default)]
+struct Figure4 {
+    threshold: u64,
+    /// Block: last PC, time.
+    blocks: BTreeMap<Block, (Site, Tick)>,
+    /// PC: Seq, Loop, Period.
+    pcs: BTreeMap<Site, (u64, u64, u64)>,
+}
+
+impl Figure4 {
+    fn pcc(&mut self, pc: Site, block: Block, time: Tick) -> (Class, u64) {
+        if let Some(&(last_pc, last_time)) = self.blocks.get(&block) {
+            let (seq, looping, period) = self.pcs.get_mut(&last_pc).expect("line 3: it must exist");
+            *seq -= 1;
+            *looping += 1;
+            let sample = time - last_time;
+            *period = if *period == 0 {
+                sample
+            } else {
+                (*period + sample) / 2
+            };
+        }
+        let result = match self.pcs.get_mut(&pc) {
+            None => {
+                self.pcs.insert(pc, (1, 0, 0));
+                (Class::Other, 0)
+            }
+            Some((seq, looping, period)) => {
+                *seq += 1;
+                let class = if *looping > *seq {
+                    Class::Looping
+                } else if *seq >= self.threshold {
+                    Class::Sequential
+                } else {
+                    Class::Other
+                };
+                (class, *period)
+            }
+        };
+        self.blocks.insert(block, (pc, time));
+        result
+    }
+}
+
+#[test]
+fn pcc_without_sampling_is_figure_4() {
+    for seed in 1..=1000 {
+        println!("seed {seed}");
+        let mut random = Random::new(seed);
+        let trace = mixture(&mut random);
+        let mut figure = Figure4 {
+            threshold: 1 + random.below(20),
+            ..Figure4::default()
+        };
+        let mut ours = unsampled(figure.threshold);
+        for access in &trace {
+            let verdict = ours.classify(access);
+            let expected = figure.pcc(access.site, access.block, access.tick);
+            assert_eq!(
+                (verdict.class, verdict.stream.period),
+                expected,
+                "tick {}",
+                access.tick
+            );
+        }
+    }
+}
+
+fn unsampled(threshold: u64) -> pcc::Pcc {
+    let config = pcc::Config {
+        threshold,
+        sample: 1,
+        entries_max: 1 << 20,
+        sites_max: 1 << 20,
+    };
+    pcc::Pcc::new(config, &[])
+}
+
+/// A letter an access: s, l or o.
+fn letters(classifier: &mut dyn Classifier, accesses: impl IntoIterator<Item = Access>) -> String {
+    accesses
+        .into_iter()
+        .map(|access| match classifier.classify(&access).class {
+            Class::Sequential => 's',
+            Class::Looping => 'l',
+            Class::Other => 'o',
+        })
+        .collect()
+}
+
+/// Figure 5 of the PCC paper: threshold 3; PC1 reads a file twice, PC2 another one once in between, PC3 then reads the
+/// first file.
+#[test]
+fn pcc_figure_5() {
+    let mut tick = 0;
+    let mut read = |site: u32, blocks: std::ops::Range<u32>| -> Vec<Access> {
+        blocks
+            .map(|block| {
+                tick += 1;
+                Access {
+                    site: Site(site),
+                    ..Access::bare(tick - 1, Block(block))
+                }
+            })
+            .collect()
+    };
+    let mut pcc = unsampled(3);
+    // The first two are other, as the third reaches the threshold.
+    assert_eq!(letters(&mut pcc, read(1, 0..8)), "oossssss");
+    assert_eq!(letters(&mut pcc, read(2, 100..106)), "oossss");
+    // Each return moves one block from Seq to Loop and adds the access itself to Seq, which so stays at 8: the ninth
+    // return, in the round after, is the first to tip it. From there PC1 loops for good, also over new files.
+    assert_eq!(letters(&mut pcc, read(1, 0..8)), "ssssssss");
+    assert_eq!(letters(&mut pcc, read(1, 0..8)), "llllllll");
+    assert_eq!(letters(&mut pcc, read(1, 200..203)), "lll");
+    // PC3 is new; the blocks that it takes over were PC1's, whose class remains.
+    assert_eq!(letters(&mut pcc, read(3, 0..8)), "oossssss");
+    assert_eq!(letters(&mut pcc, read(1, 300..302)), "ll");
+    let period = pcc.sites().expect("pcc knows sites")[0].period;
+    assert!((8..=14).contains(&period), "{period}");
+}
+
+/// Hand-worked: UBM on one file with threshold 3.
+#[test]
+fn ubm_by_hand() {
+    let mut ubm = Ubm::new(3);
+    let mut tick = 0;
+    let mut read = |indices: &[u32]| {
+        let accesses: Vec<Access> = indices
+            .iter()
+            .map(|&index| {
+                tick += 1;
+                Access {
+                    object: Object(4),
+                    index,
+                    ..Access::bare(tick - 1, Block(index))
+                }
+            })
+            .collect();
+        letters(&mut ubm, accesses)
+    };
+    assert_eq!(read(&[0, 1, 2, 3]), "ooss");
+    assert_eq!(
+        read(&[0, 1, 1, 2, 3]),
+        "lllll",
+        "the second round; the same block again changes nothing"
+    );
+    assert_eq!(read(&[0, 1]), "ll");
+    assert_eq!(read(&[0, 1, 2, 3]), "llll", "a round cut short is a round");
+    assert_eq!(read(&[4, 5]), "ss", "beyond what was seen");
+    assert_eq!(read(&[0, 1, 2, 3, 4, 5]), "llllll");
+    assert_eq!(read(&[9, 10, 11]), "oos", "a break");
+    assert_eq!(read(&[0, 1]), "oo", "and the old loop is forgotten");
+}

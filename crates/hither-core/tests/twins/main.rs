@@ -1,0 +1,145 @@
+//! Every policy and classifier against a naive twin: the same rules in the fewest words, without any clever structure,
+//! over a thousand random traces. Twins agree on every hit and on every evicted block; invariants are walked after every
+//! access; no policy beats the optimum.
+//!
+//! A failure shows the seed of its trace in the captured output.
+
+mod classifiers;
+mod partition;
+mod plain;
+mod traces;
+
+use hither_core::registry::{self, Settings};
+use hither_core::{Access, Block, Residency, Served, Spec};
+use partition::NaivePartition;
+use plain::{NaiveArc, NaiveList, NaiveOpt};
+use traces::Random;
+
+const TRACES: u64 = 1000;
+
+/// A cache in the fewest words.
+pub(crate) trait Twin {
+    /// Whether the block was in, and the block that had to go.
+    fn access(&mut self, access: &Access) -> (bool, Option<Block>);
+    fn remove(&mut self, block: Block);
+}
+
+/// The policies that a trace is run through, each with its twin if there is one for these parameters.
+fn contestants(capacity: u32, random: &mut Random) -> Vec<(Spec, Option<Box<dyn Twin>>)> {
+    let size = capacity as usize;
+    let mut list: Vec<(Spec, Option<Box<dyn Twin>>)> = vec![
+        (
+            spec("lru"),
+            Some(Box::new(NaiveList::new(size, true, true))),
+        ),
+        (
+            spec("fifo"),
+            Some(Box::new(NaiveList::new(size, false, true))),
+        ),
+        (
+            spec("mru"),
+            Some(Box::new(NaiveList::new(size, true, false))),
+        ),
+        (spec("arc"), Some(Box::new(NaiveArc::new(size)))),
+        (spec("opt"), Some(Box::new(NaiveOpt::new(size)))),
+    ];
+    let sample = 1 + random.below(4);
+    let threshold = 1 + random.below(12);
+    let entries = 1 + random.below(40);
+    let sites = 1 + random.below(6);
+    let window = 2 + random.below(30);
+    let sublists = 2 + random.below(4);
+    let expire = [0.0, 0.5, 2.0][random.below(3) as usize];
+    for text in [
+        format!(
+            "pcc{{sample={sample},threshold={threshold},entries={entries},sites={sites},expire={expire}}}"
+        ),
+        format!("pcc{{sample=1,threshold={threshold},expire={expire}}}"),
+        format!("ubm{{threshold={threshold},expire={expire}}}"),
+        format!("dear{{window={window},sublists={sublists},expire={expire}}}"),
+    ] {
+        let spec = spec(&text);
+        let twin = NaivePartition::new(size, classifiers::naive(&spec), expire);
+        list.push((spec, Some(Box::new(twin))));
+    }
+    let other = ["arc", "fifo", "mru"][random.below(3) as usize];
+    list.push((
+        spec(&format!(
+            "pcc{{sample={sample},threshold={threshold},other={other}}}"
+        )),
+        None,
+    ));
+    list.push((spec(&format!("ubm{{other={other}}}")), None));
+    list
+}
+
+fn spec(text: &str) -> Spec {
+    text.parse().expect("a valid policy")
+}
+
+#[test]
+fn a_thousand_random_traces() {
+    for seed in 1..=TRACES {
+        println!("seed {seed}");
+        let mut random = Random::new(seed);
+        let trace = traces::mixture(&mut random);
+        let capacity = 1 + random.below(if seed % 3 == 0 { 4 } else { 60 }) as u32;
+        // With removals the optimum is none: it does not know of them.
+        let removals = seed % 2 == 0;
+        let mut hits = Vec::new();
+        for (spec, mut twin) in contestants(capacity, &mut random) {
+            println!("  {spec}, {capacity} blocks");
+            let mut policy = spec.build(&Settings::new(capacity));
+            let mut cache = Residency::new(capacity, 0);
+            let mut removing = Random::new(seed);
+            let exact = spec.entry().name != "opt";
+            for access in &trace {
+                if removals && removing.below(20) == 0 {
+                    let block = Block(removing.below(80) as u32);
+                    cache.remove(policy.as_mut(), block);
+                    policy.check(cache.len());
+                    twin.iter_mut().for_each(|twin| twin.remove(block));
+                }
+                let served = cache.access(policy.as_mut(), access);
+                policy.check(cache.len());
+                cache.check();
+                if let Some(twin) = &mut twin {
+                    let (hit, evicted) = twin.access(access);
+                    assert_eq!(served == Served::Hit, hit, "tick {}", access.tick);
+                    if let Served::Miss { evicted: ours } = served {
+                        assert!(
+                            !exact || ours == evicted,
+                            "tick {}: {ours:?}, {evicted:?}",
+                            access.tick
+                        );
+                    }
+                }
+            }
+            assert_eq!(cache.hits() + cache.misses(), trace.len() as u64);
+            hits.push((cache.hits(), spec));
+        }
+        let bound = hits
+            .iter()
+            .find(|(_, spec)| spec.entry().name == "opt")
+            .expect("opt runs")
+            .0;
+        for (hits, spec) in hits {
+            assert!(
+                removals || hits <= bound,
+                "{spec} has {hits} hits, the optimum {bound}"
+            );
+        }
+    }
+}
+
+#[test]
+fn every_policy_has_a_twin() {
+    let with: Vec<&str> = contestants(1, &mut Random::new(1))
+        .iter()
+        .filter(|(_, twin)| twin.is_some())
+        .map(|(spec, _)| spec.entry().name)
+        .collect();
+    for entry in registry::policies() {
+        assert!(with.contains(&entry.name), "{} has none", entry.name);
+    }
+}
