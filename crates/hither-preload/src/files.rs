@@ -38,7 +38,7 @@ fn entry(fd: i32) -> Option<&'static AtomicU64> {
         .ok()
         .filter(|&index| index < DESCRIPTORS && !table.is_null())?;
     // SAFETY: the table is a mapping of DESCRIPTORS words, zeroed and never unmapped, and the index is in range.
-    Some(unsafe { &*table.add(index) })
+    Some(unsafe { &*table.wrapping_add(index) })
 }
 
 /// Forgets what `fd` stood for.
@@ -92,14 +92,8 @@ fn describe(fd: i32, define: &mut dyn FnMut(&Record<'_>) -> bool) -> u64 {
     if kind != libc::S_IFREG && kind != libc::S_IFBLK {
         return IGNORED;
     }
-    let mut link = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";
-    write_decimal(fd as u32, &mut link[14..24]);
     let mut path = [0; 4096];
-    let length = std::ffi::CStr::from_bytes_until_nul(&link)
-        .ok()
-        .and_then(|link| raw::read_link(link, &mut path).ok())
-        .unwrap_or(0);
-    let path = path.get(..length).unwrap_or(&[]);
+    let path = path_of(fd, &mut path);
     // Files made up by the kernel and memory files have no page cache to steer.
     let made_up: [&[u8]; 3] = [b"/proc/", b"/sys/", b"/memfd:"];
     if made_up.iter().any(|prefix| path.starts_with(prefix)) {
@@ -116,6 +110,19 @@ fn describe(fd: i32, define: &mut dyn FnMut(&Record<'_>) -> bool) -> u64 {
         path,
     };
     key | FILE | if define(&record) { DEFINED } else { 0 }
+}
+
+/// The path of the file behind `fd`, as /proc has it; empty if it does not say.
+pub(crate) fn path_of(fd: i32, buffer: &mut [u8; 4096]) -> &[u8] {
+    let mut link = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";
+    if let (Ok(fd), Some(digits)) = (u32::try_from(fd), link.get_mut(14..24)) {
+        write_decimal(fd, digits);
+    }
+    let length = std::ffi::CStr::from_bytes_until_nul(&link)
+        .ok()
+        .and_then(|link| raw::read_link(link, buffer).ok())
+        .unwrap_or(0);
+    buffer.get(..length).unwrap_or(&[])
 }
 
 /// Writes `number` in decimal to the front of `to`, which has room for ten digits.
@@ -152,9 +159,34 @@ mod tests {
         }
     }
 
+    /// One test, since there is one table and descriptors are the process's.
     #[test]
-    fn a_file_is_defined_once_and_pipes_and_proc_are_ignored() {
+    fn the_table() {
         prepare();
+        a_file_is_defined_once_and_pipes_and_proc_are_ignored();
+        a_range_of_descriptors_is_forgotten_and_no_other();
+    }
+
+    fn a_range_of_descriptors_is_forgotten_and_no_other() {
+        let files: Vec<_> = (0..4).map(|_| tempfile::tempfile().unwrap()).collect();
+        let fds: Vec<i32> = files.iter().map(|file| file.as_raw_fd()).collect();
+        for &fd in &fds {
+            // Numbers that stood for something else before; no hook saw them closed.
+            forget(fd);
+            assert!(key(fd, &mut |_| true).is_some());
+        }
+        let (first, last) = (*fds.iter().min().unwrap(), *fds.iter().max().unwrap());
+        forget_range(first as u32 + 1, u32::MAX);
+        assert!(key(first, &mut |_| panic!("it was to be kept")).is_some());
+        let mut defined = 0;
+        key(last, &mut |_| {
+            defined += 1;
+            true
+        });
+        assert_eq!(defined, 1);
+    }
+
+    fn a_file_is_defined_once_and_pipes_and_proc_are_ignored() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"x").unwrap();
         let fd = file.as_raw_fd();

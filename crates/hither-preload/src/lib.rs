@@ -1,6 +1,6 @@
 //! The library that is preloaded into recorded programs.
 //!
-//! It stands in front of libc's file calls ([`hooks`]), makes the real call, and tells the agent through shared memory what
+//! It stands in front of libc's file calls (`hooks`), makes the real call, and tells the agent through shared memory what
 //! it did and from which call site ([`signature`]). Without the environment variable `HITHER_SESSION` every hook is a
 //! plain pass-through.
 //!

@@ -75,8 +75,15 @@ impl Failure for *mut libc::FILE {
 /// Fails as the kernel does for a call that it does not have.
 #[cold]
 fn missing() -> c_int {
+    fail(libc::ENOSYS)
+}
+
+/// Fails as a function of libc does.
+pub(crate) fn fail(error: c_int) -> c_int {
+    // SAFETY: it takes nothing and always returns an address.
+    let errno = unsafe { libc::__errno_location() };
     // SAFETY: errno is the calling thread's own.
-    unsafe { *libc::__errno_location() = libc::ENOSYS };
+    unsafe { *errno = error };
     -1
 }
 

@@ -18,7 +18,7 @@ use hither_sys::record::{Op, Record};
 use hither_sys::{own, raw};
 
 use crate::signature::{self, Caller, Walker};
-use crate::{arena, files, real};
+use crate::{arena, files, hooks, real};
 
 /// Names the session's segment in the environment.
 const SESSION_VARIABLE: &CStr = c"HITHER_SESSION";
@@ -41,6 +41,12 @@ static THREAD_KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 
 const NOT_FORKED: u32 = 1;
 
+const OUTSIDE: usize = 0;
+
+/// Two addresses no further apart than this are taken to be on one stack: a handler's alternative stack hardly ever
+/// lies that closely above the stack that it interrupts.
+const SAME_STACK_BYTES: usize = 256 << 10;
+
 struct Session(UnsafeCell<MaybeUninit<Attached>>);
 
 // SAFETY: it is written once, before STATE becomes ON, and only read after.
@@ -48,8 +54,9 @@ unsafe impl Sync for Session {}
 
 thread_local! {
     static THREAD: Cell<*mut Thread> = const { Cell::new(null_mut()) };
-    /// This thread is inside the recorder: a hook that finds it set runs in a signal handler that interrupted it.
-    static BUSY: Cell<bool> = const { Cell::new(false) };
+    /// Where on the stack this thread entered the recorder: a hook that finds it set runs in a signal handler that
+    /// interrupted it.
+    static INSIDE: Cell<usize> = const { Cell::new(OUTSIDE) };
 }
 
 /// What a thread needs to record.
@@ -57,6 +64,8 @@ struct Thread {
     producer: Option<Producer>,
     /// Events to skip before asking for a ring again, after there was none.
     patience: u32,
+    /// The process that the ring was claimed in.
+    pid: u32,
     walker: Walker,
     region: *mut u8,
 }
@@ -68,7 +77,9 @@ pub(crate) fn session() -> Option<&'static Attached> {
         return None;
     }
     // SAFETY: STATE was ON, so the cell was written, and it is never written again.
-    let session = unsafe { (*SESSION.0.get()).assume_init_ref() };
+    let cell = unsafe { &*SESSION.0.get() };
+    // SAFETY: as above.
+    let session = unsafe { cell.assume_init_ref() };
     session.recording().then_some(session)
 }
 
@@ -94,7 +105,8 @@ fn attach() -> bool {
         return false;
     }
     // SAFETY: getenv returned a C string.
-    let Some(attached) = Attached::open(unsafe { CStr::from_ptr(path) }) else {
+    let path = unsafe { CStr::from_ptr(path) };
+    let Some(attached) = Attached::open(path) else {
         return false;
     };
     // SAFETY: STATE is TRYING, which only one thread ever sets, so nobody else is here or reads the cell.
@@ -102,6 +114,7 @@ fn attach() -> bool {
     real::find_all();
     signature::prepare();
     files::prepare();
+    hooks::exec::remember();
     PID.store(raw::pid(), Ordering::Relaxed);
     prepare_fork_page();
     let mut key = 0;
@@ -145,13 +158,8 @@ fn notice_fork() {
 #[cold]
 fn after_fork(page: &AtomicU32) {
     page.store(NOT_FORKED, Ordering::Relaxed);
+    // Threads compare this with the process that they claimed their ring in.
     PID.store(raw::pid(), Ordering::Relaxed);
-    // SAFETY: the pointer is null or this thread's own, and no reference to it is held while BUSY guards this.
-    if let Some(thread) = unsafe { THREAD.get().as_mut() } {
-        // Not released: it is the parent's.
-        std::mem::forget(thread.producer.take());
-        thread.patience = 0;
-    }
 }
 
 /// Whether this is the process whose descriptors the table describes. False in the child of a `vfork`, whose
@@ -164,18 +172,21 @@ pub(crate) fn owns_descriptors() -> bool {
 /// Runs `work` with this thread's state, unless the thread is inside already.
 #[inline]
 fn with_thread(session: &'static Attached, work: impl FnOnce(&mut Thread)) {
-    if BUSY.replace(true) {
-        // SAFETY: the pointer is this thread's own; only the ring's number is read, which the interrupted code
-        // changes when it claims a ring, and a torn read of it counts in another ring at worst.
+    let here = (&raw const work).addr();
+    let outer = INSIDE.get();
+    if outer != OUTSIDE && !abandoned(here, outer) {
+        // SAFETY: the pointer is this thread's own, whose state is not changed here.
+        let thread = unsafe { THREAD.get().as_ref() };
         if let Some(Thread {
             producer: Some(producer),
             ..
-        }) = unsafe { THREAD.get().as_ref() }
+        }) = thread
         {
             session.count_nested(producer);
         }
         return;
     }
+    INSIDE.set(here);
     compiler_fence(Ordering::SeqCst);
     notice_fork();
     let thread = THREAD.get();
@@ -184,12 +195,29 @@ fn with_thread(session: &'static Attached, work: impl FnOnce(&mut Thread)) {
     } else {
         thread
     };
-    // SAFETY: it is null or this thread's own, and BUSY keeps any other reference away.
+    // SAFETY: it is null or this thread's own, and INSIDE keeps any other reference away.
     if let Some(thread) = unsafe { thread.as_mut() } {
+        let pid = PID.load(Ordering::Relaxed);
+        if thread.pid != pid {
+            // The ring is the parent's, and stays it.
+            (thread.pid, thread.producer, thread.patience) = (pid, None, 0);
+        }
         work(thread);
     }
     compiler_fence(Ordering::SeqCst);
-    BUSY.set(false);
+    INSIDE.set(OUTSIDE);
+}
+
+/// Whether the call that entered the recorder at stack address `outer` will never return, since this one stands there or
+/// further up the same stack: a signal handler that interrupted it has left by `siglongjmp`. Its half-changed state is left
+/// behind; the agent takes its ring back when this thread claims another.
+#[inline]
+fn abandoned(here: usize, outer: usize) -> bool {
+    let gone = here >= outer && here - outer < SAME_STACK_BYTES;
+    if gone {
+        THREAD.set(null_mut());
+    }
+    gone
 }
 
 #[cold]
@@ -201,6 +229,7 @@ fn new_thread() -> *mut Thread {
     let thread = Box::into_raw(Box::new(Thread {
         producer: None,
         patience: 0,
+        pid: PID.load(Ordering::Relaxed),
         walker: Walker::new(),
         region,
     }));
@@ -214,7 +243,8 @@ fn new_thread() -> *mut Thread {
 }
 
 unsafe extern "C" fn end_of_thread(thread: *mut c_void) {
-    BUSY.set(true);
+    // Above every stack, so that nothing takes it for abandoned.
+    INSIDE.set(usize::MAX);
     notice_fork();
     THREAD.set(null_mut());
     let thread = thread.cast::<Thread>();
@@ -227,7 +257,7 @@ unsafe extern "C" fn end_of_thread(thread: *mut c_void) {
     }
     // SAFETY: everything that the thread's state refers to lies in its region, and nothing refers to the state any more.
     unsafe { arena::close(region) };
-    BUSY.set(false);
+    INSIDE.set(OUTSIDE);
 }
 
 impl Thread {

@@ -8,7 +8,7 @@ use std::ffi::CStr;
 use std::sync::atomic::Ordering;
 
 use crate::raw;
-use crate::record::{FRAMES_MAX, Record, WORDS_MAX, Words};
+use crate::record::{ACCESS_WORDS, FRAMES_MAX, Record, WORDS_MAX, Words};
 use crate::ring::Ring;
 use crate::segment::{self, Layout, Segment};
 
@@ -141,15 +141,23 @@ impl Attached {
     }
 
     /// Encodes and appends a record; [`Attached::push`] for those who have a buffer of their own.
+    #[inline]
     pub fn push_record(&self, producer: &mut Producer, record: &Record<'_>) -> Pushed {
+        let Record::Access { length, .. } = record else {
+            return self.push_definition(producer, record);
+        };
+        let mut buffer = [0; ACCESS_WORDS];
+        record.encode(&mut buffer);
+        self.push(producer, &buffer, Some(*length))
+    }
+
+    /// Apart, because its buffer is larger than what the stack of a signal handler may have to spare for every access.
+    #[cold]
+    #[inline(never)]
+    fn push_definition(&self, producer: &mut Producer, record: &Record<'_>) -> Pushed {
         let mut buffer: Words = [0; WORDS_MAX];
         let words = record.encode(&mut buffer);
-        let moved = if let Record::Access { length, .. } = record {
-            Some(*length)
-        } else {
-            None
-        };
-        self.push(producer, buffer.get(..words).unwrap_or(&[]), moved)
+        self.push(producer, buffer.get(..words).unwrap_or(&[]), None)
     }
 
     /// Backs the slots below position `end` with memory. False when there is none: the access is dropped.

@@ -122,6 +122,9 @@ pub enum Record<'a> {
 /// A buffer that any record fits into.
 pub type Words = [u64; WORDS_MAX];
 
+/// The length of an encoded [`Record::Access`].
+pub const ACCESS_WORDS: usize = 6;
+
 /// The longest byte string that is sent; a longer one is cut.
 const BYTES_MAX: usize = 4096;
 
@@ -157,8 +160,9 @@ pub fn words_of(head: u64) -> usize {
 impl<'a> Record<'a> {
     /// Writes the record to the front of `buffer` and returns its length in words. Byte strings that are too long
     /// are cut, frames beyond [`FRAMES_MAX`] are left out. It neither allocates nor panics: it runs inside other
-    /// people's programs.
-    pub fn encode(&self, buffer: &mut Words) -> usize {
+    /// people's programs. A buffer shorter than the record needs ([`ACCESS_WORDS`], or [`WORDS_MAX`] for definitions)
+    /// gives a record that does not decode.
+    pub fn encode(&self, buffer: &mut [u64]) -> usize {
         let mut writer = Writer { buffer, at: 1 };
         let (kind, a, b) = match *self {
             Record::Access {
@@ -233,7 +237,10 @@ impl<'a> Record<'a> {
             Record::ExecFailed { pid } => (EXEC_FAILED, 0, pid),
         };
         let words = writer.at;
-        buffer[0] = u64::from(kind) | (words as u64) << 8 | u64::from(a) << 24 | u64::from(b) << 32;
+        let head = u64::from(kind) | (words as u64) << 8 | u64::from(a) << 24 | u64::from(b) << 32;
+        if let Some(first) = buffer.first_mut() {
+            *first = head;
+        }
         words
     }
 
@@ -301,7 +308,7 @@ impl<'a> Record<'a> {
 }
 
 struct Writer<'b> {
-    buffer: &'b mut Words,
+    buffer: &'b mut [u64],
     at: usize,
 }
 

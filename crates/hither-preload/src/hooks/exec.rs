@@ -2,15 +2,15 @@
 //!
 //! Two things happen here. The agent is told what is about to run, so that it can say which programs it then heard
 //! nothing of. And a program that is given an environment of its own (`env -i`) still gets ours, for as long as the
-//! session lasts. `execl` and its kin take the caller's environment or pass through libc unseen; what they start records
-//! all the same, only a static program started so is not reported.
+//! session lasts.
 
 use std::ffi::{CStr, c_char, c_int};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use hither_sys::raw;
 use libc::{pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
-use crate::{real, recorder};
+use crate::{files, real, recorder};
 
 /// The variables that make a program record.
 const OURS: [&CStr; 2] = [c"LD_PRELOAD", c"HITHER_SESSION"];
@@ -36,7 +36,7 @@ unsafe fn with_ours<R>(environment: Strings, run: impl FnOnce(Strings) -> R) -> 
             std::ptr::null()
         } else {
             // SAFETY: the array's end has not been reached.
-            unsafe { *environment.add(count) }
+            unsafe { environment.wrapping_add(count).read() }
         };
         if variable.is_null() {
             break;
@@ -58,22 +58,44 @@ unsafe fn with_ours<R>(environment: Strings, run: impl FnOnce(Strings) -> R) -> 
         count += 1;
     }
     // A program that sets LD_PRELOAD for its child has reasons, and its choice stands.
-    for name in missing.into_iter().flatten() {
-        extended[count] = variable_of_ours(name);
+    for (_, kept) in missing
+        .iter()
+        .zip(&REMEMBERED)
+        .filter(|(name, _)| name.is_some())
+    {
+        extended[count] = kept.load(Ordering::Acquire);
         count += usize::from(!extended[count].is_null());
     }
     run(extended.as_ptr())
 }
 
-/// `NAME=VALUE` as it stands in this process's environment, null if it does not.
-fn variable_of_ours(name: &CStr) -> *const c_char {
-    // SAFETY: the name is a C string.
-    let value = unsafe { libc::getenv(name.as_ptr()) };
-    if value.is_null() {
-        return std::ptr::null();
+/// `NAME=VALUE` for each of [`OURS`], as it stood when the recording began: programs clear their environment before they
+/// start others, and overwrite the memory of the one that they were given (`setproctitle`).
+static REMEMBERED: [AtomicPtr<c_char>; OURS.len()] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; OURS.len()];
+
+/// Copies our variables. To be called once, when the recording begins.
+pub(crate) fn remember() {
+    for (name, kept) in OURS.iter().zip(&REMEMBERED) {
+        // SAFETY: the name is a C string.
+        let value = unsafe { libc::getenv(name.as_ptr()) };
+        if value.is_null() {
+            continue;
+        }
+        // SAFETY: getenv returned a C string.
+        let value = unsafe { CStr::from_ptr(value) };
+        let parts = [name.to_bytes(), b"=", value.to_bytes_with_nul()];
+        let Ok(copy) = raw::map(parts.iter().map(|part| part.len()).sum(), None) else {
+            continue;
+        };
+        let mut at = copy;
+        for part in parts {
+            // SAFETY: the mapping is new and as long as all parts, of which those before this one are behind `at`.
+            unsafe { at.copy_from_nonoverlapping(part.as_ptr(), part.len()) };
+            at = at.wrapping_add(part.len());
+        }
+        kept.store(copy.cast(), Ordering::Release);
     }
-    // A value that getenv finds lies behind its name and an equals sign, in one string.
-    value.wrapping_sub(name.count_bytes() + 1)
 }
 
 /// Tells the agent that `pid` is to run `path`.
@@ -85,6 +107,12 @@ unsafe fn announce(pid: u32, path: *const c_char) {
         // SAFETY: as the caller says.
         recorder::exec(pid, unsafe { CStr::from_ptr(path) }.to_bytes());
     }
+}
+
+/// Tells the agent that this process is to run the file behind `fd`.
+#[inline(never)]
+fn announce_file(fd: c_int) {
+    recorder::exec(raw::pid(), files::path_of(fd, &mut [0; 4096]));
 }
 
 /// Announces, runs an exec that only returns if it failed, and says so then.
@@ -117,11 +145,9 @@ unsafe extern "C-unwind" fn execve(
     environment: Strings,
 ) -> c_int {
     // SAFETY: the program's own call, passed on.
-    unsafe {
-        become_program(path, environment, |environment| {
-            real::execve(path, arguments, environment)
-        })
-    }
+    let exec = |environment| unsafe { real::execve(path, arguments, environment) };
+    // SAFETY: the program's own arguments.
+    unsafe { become_program(path, environment, exec) }
 }
 
 /// Stands in for libc's function.
@@ -141,11 +167,9 @@ unsafe extern "C-unwind" fn execvpe(
     environment: Strings,
 ) -> c_int {
     // SAFETY: the program's own call, passed on.
-    unsafe {
-        become_program(file, environment, |environment| {
-            real::execvpe(file, arguments, environment)
-        })
-    }
+    let exec = |environment| unsafe { real::execvpe(file, arguments, environment) };
+    // SAFETY: the program's own arguments.
+    unsafe { become_program(file, environment, exec) }
 }
 
 /// Stands in for libc's function.
@@ -167,22 +191,24 @@ unsafe extern "C-unwind" fn execveat(
     flags: c_int,
 ) -> c_int {
     // SAFETY: the program's own call, passed on.
-    unsafe {
-        become_program(path, environment, |environment| {
-            real::execveat(at, path, arguments, environment, flags)
-        })
+    let exec = |environment| unsafe { real::execveat(at, path, arguments, environment, flags) };
+    if flags & libc::AT_EMPTY_PATH != 0 {
+        announce_file(at);
+        // SAFETY: the program's own arguments.
+        return unsafe { become_program(std::ptr::null(), environment, exec) };
     }
+    // SAFETY: the program's own arguments.
+    unsafe { become_program(path, environment, exec) }
 }
 
 /// Stands in for libc's function.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn fexecve(fd: c_int, arguments: Strings, environment: Strings) -> c_int {
-    // SAFETY: the program's own call, passed on. An unnamed program is not announced.
-    unsafe {
-        become_program(std::ptr::null(), environment, |environment| {
-            real::fexecve(fd, arguments, environment)
-        })
-    }
+    // SAFETY: the program's own call, passed on.
+    let exec = |environment| unsafe { real::fexecve(fd, arguments, environment) };
+    announce_file(fd);
+    // SAFETY: the program's own arguments.
+    unsafe { become_program(std::ptr::null(), environment, exec) }
 }
 
 /// Stands in for libc's function.
@@ -255,4 +281,134 @@ unsafe fn start_program(
         }
     }
     result
+}
+
+/// Defines `execl` or one of its kin, whose arguments are an open list: the five that came in registers are pushed, so
+/// that they lie in one array, and the hook gets that array and the address of those that came on the stack.
+macro_rules! listed {
+    ($($symbol:ident => $hook:ident;)*) => {
+        $(
+            /// Stands in for libc's function.
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            unsafe extern "C-unwind" fn $symbol() {
+                std::arch::naked_asm!(
+                    ".cfi_startproc",
+                    "push r9",
+                    "push r8",
+                    "push rcx",
+                    "push rdx",
+                    "push rsi",
+                    ".cfi_adjust_cfa_offset 40",
+                    "mov rsi, rsp",
+                    // Above the five pushed words and the return address.
+                    "lea rdx, [rsp + 48]",
+                    "call {hook}",
+                    "add rsp, 40",
+                    ".cfi_adjust_cfa_offset -40",
+                    "ret",
+                    ".cfi_endproc",
+                    hook = sym $hook,
+                )
+            }
+        )*
+    };
+}
+
+listed! {
+    execl => execl_hook;
+    execlp => execlp_hook;
+    execle => execle_hook;
+}
+
+/// The arguments of an `execl`: a null-terminated list, of which the first five lie in one place and the rest in another.
+#[derive(Clone, Copy)]
+struct List {
+    registers: Strings,
+    stack: Strings,
+}
+
+impl List {
+    const REGISTERS: usize = 5;
+
+    /// # Safety
+    /// No word of the list before number `index` is its end.
+    unsafe fn word(self, index: usize) -> *const c_char {
+        let at = match index.checked_sub(Self::REGISTERS) {
+            None => self.registers.wrapping_add(index),
+            Some(index) => self.stack.wrapping_add(index),
+        };
+        // SAFETY: as the caller says, so the program passed this word.
+        unsafe { at.read() }
+    }
+
+    /// Copies the list into an array, its end included, and passes it on with the word that follows.
+    ///
+    /// # Safety
+    /// The list has an end; and if `and_next`, a word after it.
+    unsafe fn collect(self, and_next: bool, run: impl FnOnce(Strings, Strings) -> c_int) -> c_int {
+        let mut count = 0;
+        // SAFETY: every word before this one was not the end.
+        while !unsafe { self.word(count) }.is_null() {
+            count += 1;
+        }
+        // Of any length, while the stack may be small.
+        let bytes = (count + 1) * size_of::<*const c_char>();
+        let Ok(array) = raw::map(bytes, None) else {
+            return real::fail(libc::E2BIG);
+        };
+        let strings = array.cast::<*const c_char>();
+        for index in 0..count {
+            // SAFETY: the list's end is at `count`.
+            let word = unsafe { self.word(index) };
+            // SAFETY: the array has count + 1 entries.
+            unsafe { strings.wrapping_add(index).write(word) };
+        }
+        let next = if and_next {
+            // SAFETY: the caller says that a word follows the end, which is at `count`.
+            unsafe { self.word(count + 1) }
+        } else {
+            std::ptr::null()
+        };
+        let result = run(strings.cast_const(), next.cast());
+        // SAFETY: the array was mapped here, and the exec that used it has returned.
+        unsafe { raw::unmap(array, bytes) };
+        result
+    }
+}
+
+unsafe extern "C-unwind" fn execl_hook(
+    path: *const c_char,
+    registers: Strings,
+    stack: Strings,
+) -> c_int {
+    let list = List { registers, stack };
+    // SAFETY: the program's own call, passed on as the form with an array.
+    let exec = |arguments, _| unsafe { execv(path, arguments) };
+    // SAFETY: the arguments of execl end with a null pointer.
+    unsafe { list.collect(false, exec) }
+}
+
+unsafe extern "C-unwind" fn execlp_hook(
+    file: *const c_char,
+    registers: Strings,
+    stack: Strings,
+) -> c_int {
+    let list = List { registers, stack };
+    // SAFETY: the program's own call, passed on as the form with an array.
+    let exec = |arguments, _| unsafe { execvp(file, arguments) };
+    // SAFETY: the arguments of execlp end with a null pointer.
+    unsafe { list.collect(false, exec) }
+}
+
+unsafe extern "C-unwind" fn execle_hook(
+    path: *const c_char,
+    registers: Strings,
+    stack: Strings,
+) -> c_int {
+    let list = List { registers, stack };
+    // SAFETY: the program's own call, passed on as the form with an array.
+    let exec = |arguments, environment| unsafe { execve(path, arguments, environment) };
+    // SAFETY: the arguments of execle end with a null pointer, after which comes the environment.
+    unsafe { list.collect(true, exec) }
 }

@@ -33,7 +33,7 @@ unsafe fn position(offset: *const off_t, result: ssize_t) -> Position {
 }
 
 fn in_kernel(op: Op, fd: c_int, position: Position, result: ssize_t, caller: Caller) {
-    recorder::access(op, IN_KERNEL as u16, fd, position, result as u64, caller);
+    recorder::access(op, IN_KERNEL, fd, position, result as u64, caller);
 }
 
 unsafe extern "C-unwind" fn sendfile_hook(

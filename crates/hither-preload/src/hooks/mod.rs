@@ -9,7 +9,7 @@
 //! and no hook holds anything with a destructor, or the recorder's busy flag, across a real call.
 
 mod close;
-mod exec;
+pub(crate) mod exec;
 mod kernel;
 mod map;
 mod open;

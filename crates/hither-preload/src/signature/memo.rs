@@ -86,7 +86,7 @@ impl Memo {
             for check in entry.checks.iter().take(entry.checked) {
                 // SAFETY: the slot was read when the entry was made, between this same stack pointer, which is live, and
                 // the end of the stack's mapping; a thread's own stack is not unmapped above a live frame.
-                let found = unsafe { caller.sp.byte_add(check.distance as usize).read() };
+                let found = unsafe { caller.sp.wrapping_byte_add(check.distance as usize).read() };
                 if found != check.value {
                     continue 'entries;
                 }

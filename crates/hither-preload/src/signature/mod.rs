@@ -7,7 +7,7 @@
 //!   not split one call site into hundreds.
 //!
 //! Distribution binaries have no frame pointers, so frames are found by their unwind information (`framehop`), which
-//! costs about half a microsecond a frame. It is paid once: [`memo`] remembers, for a return address and stack pointer,
+//! costs about half a microsecond a frame. It is paid once: `memo` remembers, for a return address and stack pointer,
 //! where on the stack each return address was saved, and re-verifying those slots takes a nanosecond each.
 //!
 //! Everything here belongs to one thread and takes no lock, so a fork, a signal or a dying thread cannot leave it

@@ -63,7 +63,7 @@ impl Window {
 
     /// The word at `address`, which must be a multiple of 8; `None` where nothing is mapped.
     pub(super) fn read(&mut self, address: u64) -> Option<u64> {
-        if address % 8 != 0 {
+        if !address.is_multiple_of(8) {
             return None;
         }
         let base = address & !(BYTES - 1);

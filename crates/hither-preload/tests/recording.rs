@@ -1,0 +1,417 @@
+//! The preload library inside real processes: C programs that do what programs do, with an agent that checks what was
+//! recorded, and that nothing else about them changed.
+#![cfg(all(target_arch = "x86_64", target_env = "gnu"))]
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use hither_sys::record::{IN_KERNEL, Op};
+use support::{
+    Recording, Run, compile, data, finish, record, record_alone, scratch, session, under,
+};
+
+/// The signatures of reads at `offset`.
+fn signatures(recording: &Recording, path: &Path) -> BTreeMap<u64, BTreeSet<u64>> {
+    let mut found: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
+    for access in recording.of(Op::Read, path) {
+        found
+            .entry(access.offset)
+            .or_default()
+            .insert(access.signature);
+    }
+    found
+}
+
+#[test]
+fn every_form_of_read_is_seen_once_at_its_place() {
+    let file = data(10_000);
+    for flags in [
+        &["-O0"][..],
+        &["-O2"],
+        &["-O2", "-D_FORTIFY_SOURCE=2"],
+        &[
+            "-O2",
+            "-D_FILE_OFFSET_BITS=64",
+            "-D_FORTIFY_SOURCE=3",
+            "-fno-omit-frame-pointer",
+        ],
+    ] {
+        let run = record(&compile("reads.c", flags), &[file.path()]);
+        let expected = [
+            (0, 100),
+            (100, 101),
+            (1000, 102),
+            (2000, 103),
+            (3000, 104),
+            (4000, 104),
+            (5000, 50),
+            (6000, 104),
+            (7000, 104),
+            (8000, 50),
+        ];
+        assert_eq!(run.recording.reads(file.path()), expected, "{flags:?}");
+        let sites: BTreeSet<u64> = run
+            .recording
+            .of(Op::Read, file.path())
+            .iter()
+            .map(|read| read.signature)
+            .collect();
+        assert_eq!(
+            sites.len(),
+            expected.len(),
+            "each call is a site of its own"
+        );
+        assert!(
+            sites
+                .iter()
+                .all(|site| run.recording.sites.contains_key(site)),
+            "all sites are defined"
+        );
+    }
+}
+
+#[test]
+fn stdio_reads_are_seen_whole() {
+    let (file, other) = (data(300_000), data(100_000));
+    let program = compile("stdio.c", &["-O1"]);
+    let stdio =
+        |mode: &str| record(&program, &[Path::new(mode), file.path(), other.path()]).recording;
+    for mode in ["getc", "fread", "fdopen", "wide"] {
+        let recording = stdio(mode);
+        assert_eq!(
+            recording.covered(file.path()),
+            if mode == "wide" { 4096 } else { 300_000 },
+            "{mode}"
+        );
+        if matches!(mode, "getc" | "fdopen") {
+            assert_eq!(
+                recording.covered(other.path()),
+                100_000,
+                "{mode}: the next file on the same descriptor"
+            );
+            let total: u64 = recording.accesses.iter().map(|access| access.length).sum();
+            assert_eq!(total, 400_000, "{mode}: nothing twice");
+        }
+    }
+    let offsets: BTreeSet<u64> = stdio("seek")
+        .reads(file.path())
+        .iter()
+        .map(|(offset, _)| *offset)
+        .collect();
+    assert_eq!(offsets, (0..64).map(|block| block * 4096).collect());
+}
+
+#[test]
+fn writes_and_truncations_are_seen() {
+    let file = data(0);
+    let recording = record(&compile("writes.c", &["-O1"]), &[file.path()]).recording;
+    let expected = [
+        (0, 100),
+        (100, 100),
+        (1000, 50),
+        (2000, 100),
+        (3000, 60),
+        (3060, 40),
+    ];
+    assert_eq!(recording.writes(file.path()), expected);
+    let cuts: Vec<u64> = recording
+        .of(Op::Truncate, file.path())
+        .iter()
+        .map(|cut| cut.offset)
+        .collect();
+    assert_eq!(cuts, [512]);
+
+    let recording = record(
+        &compile("stdio.c", &["-O1"]),
+        &[Path::new("write"), file.path(), file.path()],
+    )
+    .recording;
+    let written: u64 = recording
+        .writes(file.path())
+        .iter()
+        .map(|(_, length)| length)
+        .sum();
+    assert_eq!(
+        written,
+        std::fs::metadata(file.path()).expect("written").len()
+    );
+}
+
+#[test]
+fn two_hundred_threads_each_have_a_ring() {
+    let file = data(1 << 20);
+    let recording = record(
+        &compile("threads.c", &["-O1"]),
+        &[Path::new("200"), file.path()],
+    )
+    .recording;
+    let mut expected: Vec<(u64, u64)> =
+        (0..200 * 20).flat_map(|read| [(read * 64, 8); 2]).collect();
+    expected.sort_unstable();
+    assert_eq!(recording.reads(file.path()), expected);
+    let threads: BTreeSet<u32> = recording.accesses.iter().map(|access| access.tid).collect();
+    assert_eq!(threads.len(), 400);
+    assert_eq!(recording.lost, Default::default());
+}
+
+#[test]
+fn children_record_for_themselves() {
+    let file = data(10_000);
+    let program = compile("processes.c", &["-O1"]);
+    for (mode, expected, processes) in [
+        ("fork", &[(0, 1), (1000, 2), (2000, 3), (3000, 4)][..], 3),
+        ("clone", &[(0, 1), (1000, 2)], 2),
+        ("vfork", &[(0, 1), (4000, 6), (5000, 10)], 2),
+        ("spawn", &[(0, 1), (5000, 10)], 2),
+        ("spawn-empty", &[(0, 1), (5000, 10)], 2),
+        ("exec-empty", &[(0, 1), (5000, 10)], 1),
+        ("execl", &[(0, 1), (5000, 10)], 1),
+        ("execle", &[(0, 1), (5000, 10)], 1),
+        ("fexecve", &[(0, 1), (5000, 10)], 1),
+        ("exec-fails", &[(0, 1), (6000, 7)], 1),
+        ("_exit", &[(0, 1), (7000, 8)], 1),
+    ] {
+        let recording = record(&program, &[Path::new(mode), file.path()]).recording;
+        assert_eq!(recording.reads(file.path()), expected, "{mode}");
+        let pids: BTreeSet<u32> = recording.accesses.iter().map(|access| access.pid).collect();
+        assert_eq!(pids.len(), processes, "{mode}");
+        assert_eq!(recording.processes, pids, "{mode}: each said what it is");
+        assert_eq!(recording.lost, Default::default(), "{mode}");
+        let executes = !matches!(mode, "fork" | "clone" | "_exit");
+        assert_eq!(
+            recording.execs.is_empty(),
+            !executes,
+            "{mode}: {:?}",
+            recording.execs
+        );
+    }
+}
+
+#[test]
+fn descriptors_that_change_hands_stay_attributed() {
+    let (file, other) = (data(10_000), data(5_000));
+    let program = compile("descriptors.c", &["-O1"]);
+    let descriptors =
+        |mode: &str| record(&program, &[Path::new(mode), file.path(), other.path()]).recording;
+    let recording = descriptors("dup");
+    assert_eq!(
+        recording.reads(file.path()),
+        [(0, 10), (100, 11), (200, 12), (300, 13), (400, 14)]
+    );
+    assert_eq!(recording.reads(other.path()), [(0, 20), (100, 21)]);
+    let recording = descriptors("close-all");
+    assert_eq!(recording.reads(file.path()), [(0, 31)]);
+    assert_eq!(recording.reads(other.path()), [(0, 30), (0, 32)]);
+    let recording = descriptors("pipe");
+    assert_eq!(
+        recording.accesses.len(),
+        0,
+        "pipes and /proc are no files: {:?}",
+        recording.accesses
+    );
+}
+
+#[test]
+fn maps_and_copies_in_the_kernel_are_marked() {
+    let (file, copy) = (data(20_000), data(0));
+    let recording = record(&compile("kernel.c", &["-O1"]), &[file.path(), copy.path()]).recording;
+    assert_eq!(
+        recording.reads(file.path()),
+        [(1000, 500), (2000, 600), (3000, 700)]
+    );
+    assert_eq!(recording.writes(copy.path()), [(0, 500), (500, 600)]);
+    assert!(
+        recording
+            .of(Op::Read, file.path())
+            .iter()
+            .all(|read| read.flags & IN_KERNEL != 0)
+    );
+    let maps: Vec<_> = recording
+        .of(Op::Map, file.path())
+        .iter()
+        .map(|map| (map.offset, map.length))
+        .collect();
+    assert_eq!(maps, [(4096, 8192)]);
+}
+
+#[test]
+fn a_signal_handler_may_read_whenever_it_likes() {
+    let file = data(8_000);
+    let program = compile("signals.c", &["-O1"]);
+    let Run { output, recording } = record_alone(&program, &[file.path()]);
+    let said = String::from_utf8(output.stdout).expect("text");
+    let numbers: Vec<u64> = said
+        .split_whitespace()
+        .map(|word| word.parse().expect("a number"))
+        .collect();
+    assert_eq!(numbers[1], 0, "wrong data");
+    let lost = recording.lost;
+    assert_eq!(
+        recording.accesses.len() as u64 + lost.nested + lost.events,
+        numbers[0],
+        "{lost:?}"
+    );
+    assert_eq!(lost.damaged, 0);
+}
+
+#[test]
+fn a_handler_that_jumps_out_of_the_recorder_does_not_silence_its_thread() {
+    let file = data(8_000);
+    let program = compile("signals.c", &["-O1"]);
+    let Run { output, recording } = record_alone(&program, &[file.path(), Path::new("jump")]);
+    let said = String::from_utf8(output.stdout).expect("text");
+    assert!(said.ends_with(" 0\n"), "wrong data: {said}");
+    let after = recording
+        .reads(file.path())
+        .into_iter()
+        .filter(|read| *read == (0, 8))
+        .count();
+    assert_eq!(after, 100, "{:?}", recording.lost);
+}
+
+#[test]
+fn cancellation_and_exceptions_unwind_through_a_hook() {
+    let file = data(8_000);
+    let recording = record(
+        &compile("unwinds.cc", &["-O2", "-fnon-call-exceptions"]),
+        &[file.path()],
+    )
+    .recording;
+    let expected: Vec<(u64, u64)> = (0..10).map(|byte| (byte, 1)).chain([(100, 1)]).collect();
+    assert_eq!(recording.reads(file.path()), expected, "{recording:?}");
+    assert_eq!(
+        recording.lost.nested, 0,
+        "no thread was left inside the recorder"
+    );
+}
+
+#[test]
+fn signatures_tell_call_sites_apart_and_nothing_else() {
+    let file = data(4_096);
+    let mut seen = Vec::new();
+    for flags in [
+        &["-O0"][..],
+        &["-O2", "-fomit-frame-pointer"],
+        &["-O2", "-fno-omit-frame-pointer"],
+    ] {
+        let program = compile("stacks.c", flags);
+        let first = signatures(&record(&program, &[file.path()]).recording, file.path());
+        for site in [1, 2, 3, 4] {
+            assert_eq!(
+                first[&(64 * site)].len(),
+                1,
+                "{flags:?}: site {site} is one"
+            );
+        }
+        let distinct: BTreeSet<&u64> = first.values().flatten().collect();
+        assert_eq!(
+            distinct.len(),
+            first.values().map(BTreeSet::len).sum::<usize>(),
+            "{flags:?}: none is shared"
+        );
+        // At -O2 the compiler unrolls the recursion, so that depths may differ in the frames that they have at all.
+        if flags == ["-O0"] {
+            assert_eq!(
+                first[&(64 * 5)].len(),
+                1,
+                "the depth of a recursion does not matter"
+            );
+        }
+        let again = signatures(&record(&program, &[file.path()]).recording, file.path());
+        assert_eq!(first, again, "{flags:?}: the same in every run");
+        seen.push(first);
+    }
+    assert_ne!(seen[0], seen[1], "another build is another program");
+}
+
+#[test]
+fn unloaded_libraries_are_not_mistaken_for_their_successors() {
+    let file = data(4_096);
+    let one = compile("plugin.c", &["-shared", "-fPIC", "-O1", "-DSITE=1"]);
+    let two = compile("plugin.c", &["-shared", "-fPIC", "-O1", "-DSITE=2"]);
+    let program = compile("plugins.c", &["-O1"]);
+    let recording = record(&program, &[file.path(), &one, &two]).recording;
+    let sites = signatures(&recording, file.path());
+    for (offset, library) in [(64, &one), (128, &two)] {
+        assert_eq!(sites[&offset].len(), 1);
+        let signature = sites[&offset].first().expect("one");
+        let innermost = recording.sites[signature][0];
+        assert_eq!(recording.modules[&innermost], **library);
+    }
+}
+
+#[test]
+fn a_full_ring_drops_and_the_program_goes_on() {
+    let file = data(8_000);
+    let program = compile("many.c", &["-O1"]);
+    let session = session(4096);
+    let output = under(&session, &program)
+        .args([file.path(), Path::new("5000")])
+        .output()
+        .expect("runs");
+    assert!(output.status.success());
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "17487500 77\n",
+        "results and errno"
+    );
+    let Run { recording, .. } = finish(session, Recording::default(), output);
+    assert!(recording.lost.events > 4000, "{:?}", recording.lost);
+    assert_eq!(
+        recording.accesses.len() as u64 + recording.lost.events,
+        5000
+    );
+    assert_eq!(recording.lost.bytes, 8 * recording.lost.events);
+}
+
+#[test]
+fn programs_outlive_their_agent() {
+    let file = data(8_000);
+    let program = compile("many.c", &["-O1"]);
+    // Dropped, as when the agent ends before its programs do, and leaked, as when it is killed.
+    for kill in [false, true] {
+        let session = session(1 << 16);
+        let path = session.path().to_owned();
+        let mut child = under(&session, &program)
+            .args([file.path(), Path::new("3000000")])
+            .spawn()
+            .expect("spawned");
+        let mut session = session;
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while session.drain(|_, _| ()) == 0 {
+            assert!(Instant::now() < deadline, "it never recorded anything");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if kill {
+            std::mem::forget(session)
+        } else {
+            drop(session)
+        }
+        let status = child.wait().expect("waited");
+        assert!(status.success(), "{status:?}, signal {:?}", status.signal());
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+#[test]
+fn without_a_session_nothing_happens() {
+    let file = data(10_000);
+    let program = compile("reads.c", &["-O2"]);
+    for session in [None, Some(""), Some("/nonexistent"), Some("/etc/passwd")] {
+        let mut command = std::process::Command::new(&program);
+        command
+            .arg(file.path())
+            .env("LD_PRELOAD", support::library())
+            .env_remove("HITHER_SESSION");
+        session.map(|session| command.env("HITHER_SESSION", session));
+        let output = command.output().expect("runs");
+        assert!(output.status.success());
+        assert_eq!(output.stdout, b"done\n");
+        assert_eq!(output.stderr, b"");
+    }
+    assert!(scratch().is_dir());
+}

@@ -1,0 +1,289 @@
+//! A small agent and compiler driver: builds the preload library and C programs, runs one under the other, and hands back
+//! everything that was recorded.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use hither_sys::record::{Op, Record};
+use hither_sys::session::{Lost, Session, SessionOptions};
+
+/// One recorded access.
+#[derive(Clone, Debug)]
+pub(crate) struct Access {
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+    pub(crate) op: Op,
+    pub(crate) flags: u16,
+    pub(crate) signature: u64,
+    pub(crate) object: u64,
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+}
+
+/// Everything that a run recorded.
+#[derive(Debug, Default)]
+pub(crate) struct Recording {
+    pub(crate) accesses: Vec<Access>,
+    pub(crate) objects: BTreeMap<u64, PathBuf>,
+    pub(crate) sites: BTreeMap<u64, Vec<u64>>,
+    pub(crate) modules: BTreeMap<u64, PathBuf>,
+    pub(crate) processes: BTreeSet<u32>,
+    pub(crate) execs: Vec<PathBuf>,
+    pub(crate) lost: Lost,
+}
+
+impl Recording {
+    fn take(&mut self, pid: u32, tid: u32, record: Record<'_>) {
+        let path = |bytes: &[u8]| PathBuf::from(String::from_utf8_lossy(bytes).into_owned());
+        match record {
+            Record::Access {
+                op,
+                flags,
+                signature,
+                object,
+                offset,
+                length,
+                ..
+            } => {
+                self.accesses.push(Access {
+                    pid,
+                    tid,
+                    op,
+                    flags,
+                    signature,
+                    object,
+                    offset,
+                    length,
+                });
+            }
+            Record::Object {
+                object, path: name, ..
+            } => drop(self.objects.insert(object, path(name))),
+            Record::Site {
+                signature, frames, ..
+            } => drop(self.sites.insert(signature, frames.to_vec())),
+            Record::Module {
+                module, path: name, ..
+            } => drop(self.modules.insert(module, path(name))),
+            Record::Process { pid, .. } => drop(self.processes.insert(pid)),
+            Record::Exec { path: name, .. } => self.execs.push(path(name)),
+            Record::ExecFailed { .. } => {}
+        }
+    }
+
+    /// Accesses of one kind to the file at `path`, in the order of the rings.
+    pub(crate) fn of(&self, op: Op, path: &Path) -> Vec<&Access> {
+        let is_it = |access: &&Access| {
+            self.objects
+                .get(&access.object)
+                .is_some_and(|name| name == path)
+        };
+        self.accesses
+            .iter()
+            .filter(|access| access.op == op)
+            .filter(is_it)
+            .collect()
+    }
+
+    /// (offset, length) of all reads of the file at `path`, sorted.
+    pub(crate) fn reads(&self, path: &Path) -> Vec<(u64, u64)> {
+        let mut reads: Vec<_> = self
+            .of(Op::Read, path)
+            .iter()
+            .map(|access| (access.offset, access.length))
+            .collect();
+        reads.sort_unstable();
+        reads
+    }
+
+    /// (offset, length) of all writes to the file at `path`, in the order of the rings.
+    pub(crate) fn writes(&self, path: &Path) -> Vec<(u64, u64)> {
+        self.of(Op::Write, path)
+            .iter()
+            .map(|access| (access.offset, access.length))
+            .collect()
+    }
+
+    /// How many bytes from the start of the file at `path` were read without a gap.
+    pub(crate) fn covered(&self, path: &Path) -> u64 {
+        self.reads(path)
+            .into_iter()
+            .fold(0, |end, (offset, length)| {
+                if offset <= end {
+                    end.max(offset + length)
+                } else {
+                    end
+                }
+            })
+    }
+}
+
+/// What a program did under the recorder.
+pub(crate) struct Run {
+    pub(crate) output: Output,
+    pub(crate) recording: Recording,
+}
+
+/// The folder that tests may write to.
+pub(crate) fn scratch() -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// The preload library, built once a test run, by the command that the product's build uses too.
+pub(crate) fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let target = scratch()
+            .parent()
+            .expect("target/tmp has a parent")
+            .to_owned();
+        let status = Command::new(env!("CARGO"))
+            .args([
+                "build",
+                "--quiet",
+                "-p",
+                "hither-preload",
+                "--release",
+                "--features",
+                "interpose",
+                "--target-dir",
+            ])
+            .arg(&target)
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status()
+            .expect("cargo runs");
+        assert!(status.success(), "the preload library builds");
+        target.join("release/libhither_preload.so")
+    })
+}
+
+/// Compiles `tests/programs/NAME` with these flags. Different flags give different files.
+pub(crate) fn compile(name: &str, flags: &[&str]) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/programs")
+        .join(name);
+    let suffix: String = flags
+        .concat()
+        .chars()
+        .filter(|letter| letter.is_ascii_alphanumeric())
+        .collect();
+    // Tests run at once and may want the same program: each compiles its own copy, and the rename is atomic.
+    let program = scratch().join(format!("{name}-{suffix}"));
+    let fresh = tempfile::Builder::new()
+        .prefix(name)
+        .tempfile_in(scratch())
+        .expect("a file")
+        .into_temp_path();
+    let compiler = if name.ends_with(".cc") { "g++" } else { "gcc" };
+    let output = Command::new(compiler)
+        .args([
+            "-Wall",
+            "-Wno-unused-result",
+            "-pthread",
+            "-D_GNU_SOURCE",
+            "-o",
+        ])
+        .arg(&fresh)
+        .arg(source)
+        .args(flags)
+        .output()
+        .expect("a C compiler");
+    assert!(
+        output.status.success(),
+        "{name}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    fresh.persist(&program).expect("renamed");
+    program
+}
+
+/// A file of `bytes` bytes of which no two aligned words are equal, removed with the value.
+pub(crate) fn data(bytes: usize) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new_in(scratch()).expect("a file");
+    let content: Vec<u8> = (0..bytes.div_ceil(8) as u64)
+        .flat_map(|word| (word * 7 + 1).to_le_bytes())
+        .collect();
+    std::fs::write(file.path(), &content[..bytes]).expect("written");
+    file
+}
+
+/// A session of the usual shape, or with rings of another size.
+pub(crate) fn session(ring_bytes: usize) -> Session {
+    Session::create(SessionOptions {
+        ring_bytes,
+        ..SessionOptions::default()
+    })
+    .expect("a session")
+}
+
+/// A command that records into `session`.
+pub(crate) fn under(session: &Session, program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command
+        .env("LD_PRELOAD", library())
+        .env("HITHER_SESSION", session.path());
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+/// Runs `program` under a recorder that keeps up, and checks that it says and returns the same without one.
+pub(crate) fn record(program: &Path, arguments: &[&Path]) -> Run {
+    let run = record_alone(program, arguments);
+    let plain = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .expect("runs");
+    let text = |output: &Output| {
+        let (out, err) = (
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr),
+        );
+        format!("{}\n{out}{err}", output.status)
+    };
+    assert_eq!(
+        text(&run.output),
+        text(&plain),
+        "{} {arguments:?}: recorded, and plain",
+        program.display()
+    );
+    assert!(
+        plain.status.success(),
+        "{} {arguments:?}: {}",
+        program.display(),
+        text(&plain)
+    );
+    run
+}
+
+/// As [`record`], for programs whose output is never the same.
+pub(crate) fn record_alone(program: &Path, arguments: &[&Path]) -> Run {
+    let mut session = session(1 << 20);
+    let child = under(&session, program)
+        .args(arguments)
+        .spawn()
+        .expect("spawned");
+    let waiter = std::thread::spawn(move || child.wait_with_output().expect("waited"));
+    let mut recording = Recording::default();
+    while !waiter.is_finished() {
+        session.drain(|ring, record| recording.take(ring.pid, ring.tid, record));
+        session.reap(|ring, record| recording.take(ring.pid, ring.tid, record));
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let output = waiter.join().expect("no panic");
+    finish(session, recording, output)
+}
+
+/// Empties the session and puts the run together.
+pub(crate) fn finish(mut session: Session, mut recording: Recording, output: Output) -> Run {
+    session.drain(|ring, record| recording.take(ring.pid, ring.tid, record));
+    session.reap(|ring, record| recording.take(ring.pid, ring.tid, record));
+    recording.lost = session.lost();
+    Run { output, recording }
+}
