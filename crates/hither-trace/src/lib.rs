@@ -11,6 +11,7 @@
 mod counts;
 mod error;
 pub mod format;
+mod import;
 mod intern;
 pub mod load;
 mod meta;
@@ -24,6 +25,7 @@ mod writer;
 
 pub use counts::{Counts, Skipped, Tally};
 pub use error::{Error, Result};
+pub use import::import;
 pub use load::{Builder, LoadOptions};
 pub use reuse::{ReuseHistogram, stack_distances};
 pub use stats::{Concentration, Ranked, Sharing, Stats};
