@@ -2,8 +2,9 @@
 //!
 //! The trace is decoded once, a batch at a time; each batch is then run through all caches in parallel while the next
 //! one is being decoded. Every cache sees every access in order and shares nothing, so that the number of threads
-//! cannot change a result. A batch of 8192 accesses (0.5 MiB) stays in a core's second-level cache, and at some 10 ns
-//! an access a cache's share of it is two orders above the cost of handing it out.
+//! cannot change a result. A batch of 8192 accesses (0.5 MiB) stays in a core's second-level cache, and at 4 ns an
+//! access (lru) to 60 ns (dear; all measured 2026-11 by `benches/one_cache.rs`) a cache's share of a batch is well above
+//! the microsecond or two that handing it to a thread costs.
 
 use crate::references::References;
 use hither_core::registry::{Needs, Settings};

@@ -113,7 +113,7 @@ impl Classifier for NaivePcc {
         }
         let accesses = self.accesses.entry(id).or_insert(0);
         *accesses += 1;
-        if (*accesses - 1) % self.sample == 0 {
+        if (*accesses - 1).is_multiple_of(self.sample) {
             while self.table.len() == self.entries_max {
                 if self.sites.len() == 1 {
                     self.table.remove(0);

@@ -133,10 +133,10 @@ impl NaivePartition {
         if sequential.len() > owners.len() {
             return sequential.last().expect("more than none").block;
         }
-        if let Some(oldest) = sequential.first() {
-            if now - oldest.tick > self.capacity as u64 {
-                return oldest.block;
-            }
+        if let Some(oldest) = sequential.first()
+            && now - oldest.tick > self.capacity as u64
+        {
+            return oldest.block;
         }
 
         let other = self.of(Class::Other);
