@@ -2,6 +2,7 @@
 //!
 //! [`run`] drives any number of caches (policy and size) over one pass of a trace, in parallel, and always gives the
 //! same result for the same input, whatever the number of threads.
+#![forbid(unsafe_code)]
 
 pub mod one_cache;
 pub mod references;

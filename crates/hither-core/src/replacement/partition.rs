@@ -129,11 +129,11 @@ impl<C: Classifier> Replacement for Partitioned<C> {
     fn victim(&mut self, incoming: &Access) -> Slot {
         self.verdict = Some(self.classify(incoming));
         let now = incoming.tick;
-        let worthless = self
-            .sequential
-            .victim(incoming.thread.0, now, self.capacity);
-        let slot = match (worthless, self.looping.offer(now)) {
-            (_, Some(offer)) if offer.overdue => offer.slot,
+        let worthless = self.looping.overdue(now).or_else(|| {
+            self.sequential
+                .victim(incoming.thread.0, now, self.capacity)
+        });
+        let slot = match (worthless, self.looping.offer()) {
             (Some(slot), _) => slot,
             (None, Some(offer)) if self.other_len == 0 || offer.gain < self.margin.gain() => {
                 offer.slot
