@@ -33,6 +33,8 @@ fn every_form_of_read_is_seen_once_at_its_place() {
         &["-O0"][..],
         &["-O2"],
         &["-O2", "-D_FORTIFY_SOURCE=2"],
+        // Segments that lie apart, as in Debian's node: the dynamic linker's own lookup then misleads.
+        &["-O2", "-no-pie", "-Wl,--section-start=.fini=0x9000000"],
         &[
             "-O2",
             "-D_FILE_OFFSET_BITS=64",

@@ -79,19 +79,27 @@ impl Memo {
         let sp = caller.sp as u64;
         // SAFETY: the caller vouches for its own frame's return address.
         let return_address = unsafe { caller.sp.read() };
-        'entries: for entry in &self.sets[Self::set_of(return_address, sp)] {
+        for entry in &self.sets[Self::set_of(return_address, sp)] {
             if entry.sp != sp || entry.rbp != caller.rbp || entry.checked == 0 {
                 continue;
             }
-            for check in entry.checks.iter().take(entry.checked) {
-                // SAFETY: the slot was read when the entry was made, between this same stack pointer, which is live, and
-                // the end of the stack's mapping; a thread's own stack is not unmapped above a live frame.
-                let found = unsafe { caller.sp.wrapping_byte_add(check.distance as usize).read() };
-                if found != check.value {
-                    continue 'entries;
-                }
+            // All slots are compared before anything is decided: that they hold what they held is the rule, and without a
+            // branch for each the loads overlap.
+            let differences =
+                entry
+                    .checks
+                    .iter()
+                    .take(entry.checked)
+                    .fold(0, |differences, check| {
+                        // SAFETY: the slot was read when the entry was made, between this same stack pointer, which is live, and
+                        // the end of the stack's mapping; a thread's own stack is not unmapped above a live frame.
+                        let found =
+                            unsafe { caller.sp.wrapping_byte_add(check.distance as usize).read() };
+                        differences | (found ^ check.value)
+                    });
+            if differences == 0 {
+                return Some(entry.signature);
             }
-            return Some(entry.signature);
         }
         None
     }

@@ -271,11 +271,14 @@ struct LinkMap {
 
 fn image_at(address: u64) -> Option<Image> {
     let find = FIND_OBJECT.load(Ordering::Relaxed);
-    if find.is_null() {
-        image_by_iteration(address)
+    // The lookup takes no lock, but for a program whose segments lie apart (Debian's node) it names only the one with the
+    // code, where there are no headers to read.
+    let found = if find.is_null() {
+        None
     } else {
         image_by_lookup(find, address)
-    }
+    };
+    found.or_else(|| image_by_iteration(address))
 }
 
 fn image_by_lookup(find: *mut c_void, address: u64) -> Option<Image> {
@@ -309,11 +312,15 @@ fn image_by_lookup(find: *mut c_void, address: u64) -> Option<Image> {
 
 /// The program headers of the ELF file mapped at `start`.
 fn headers_of(start: u64) -> Option<&'static [libc::Elf64_Phdr]> {
-    // SAFETY: the linker says that a module is mapped from here on; its first page holds at least an ELF header.
+    // SAFETY: the linker says that a module is mapped from here on; its first page can be read; what
+    // is there is an ELF header only if it says so.
     let header = unsafe { &*(start as *const libc::Elf64_Ehdr) };
-    let table_end =
-        header.e_phoff + u64::from(header.e_phnum) * size_of::<libc::Elf64_Phdr>() as u64;
-    if !header.e_ident.starts_with(b"\x7fELF") || table_end > 4096 || header.e_phoff % 8 != 0 {
+    let table_bytes = u64::from(header.e_phnum) * size_of::<libc::Elf64_Phdr>() as u64;
+    let table_end = header.e_phoff.checked_add(table_bytes)?;
+    if !header.e_ident.starts_with(b"\x7fELF")
+        || table_end > 4096
+        || !header.e_phoff.is_multiple_of(8)
+    {
         return None;
     }
     let table = (start + header.e_phoff) as *const libc::Elf64_Phdr;

@@ -1,0 +1,124 @@
+//! What an access costs the program: its signature, remembered and unwound, at several depths, and its way into the ring.
+//! Run by `cargo test --benches` once each, so that it cannot rot.
+#![allow(unsafe_code, missing_docs)]
+
+use std::ffi::CString;
+use std::hint::black_box;
+use std::os::unix::ffi::OsStrExt;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use hither_preload::signature::{Caller, Walker, modules_changed, prepare};
+use hither_sys::attach::Attached;
+use hither_sys::process::monotonic_ns;
+use hither_sys::record::{Op, Record};
+use hither_sys::session::{Session, SessionOptions};
+
+type Work<'a> = &'a mut dyn FnMut(Caller);
+
+/// Calls `work` as a hook's trampoline would, with its own caller's stack pointer and frame pointer.
+#[unsafe(naked)]
+unsafe extern "C" fn enter(_work: *mut Work<'_>) {
+    std::arch::naked_asm!("mov rsi, rsp", "mov rdx, rbp", "jmp {hook}", hook = sym hook)
+}
+
+unsafe extern "C" fn hook(work: *mut Work<'_>, sp: *const u64, rbp: u64) {
+    // SAFETY: `descend` passes a pointer to its own argument.
+    let work = unsafe { &mut *work };
+    work(Caller { sp, rbp });
+}
+
+/// Puts `frames` frames on the stack, then enters.
+#[inline(never)]
+fn descend(frames: usize, mut work: Work<'_>) {
+    if frames == 0 {
+        // SAFETY: `enter` takes a valid pointer, and this frame outlives the call.
+        unsafe { enter(&raw mut work) };
+    } else {
+        descend(black_box(frames - 1), work);
+    }
+    black_box(frames);
+}
+
+fn signatures(criterion: &mut Criterion) {
+    prepare();
+    for frames in [4, 16, 32] {
+        let mut walker = Walker::new();
+        criterion.bench_function(
+            &format!("signature, remembered, {frames} frames"),
+            |bencher| {
+                descend(frames, &mut |caller| {
+                    // SAFETY: the caller's frame is live for as long as this closure runs.
+                    bencher.iter(|| unsafe {
+                        walker.signature(black_box(caller), frames, &mut |_| true)
+                    });
+                });
+            },
+        );
+        criterion.bench_function(&format!("signature, unwound, {frames} frames"), |bencher| {
+            descend(frames, &mut |mut caller| {
+                let rbp = caller.rbp;
+                bencher.iter(|| {
+                    // Another rbp is another entry: it misses the memo, as a new stack would. Code with frame pointers
+                    // unwinds by it and is not measured here.
+                    caller.rbp = caller.rbp.wrapping_add(1 << 50);
+                    // SAFETY: the caller's frame is live for as long as this closure runs.
+                    unsafe { walker.signature(black_box(caller), frames, &mut |_| true) }
+                });
+                caller.rbp = rbp;
+            });
+        });
+    }
+    let mut walker = Walker::new();
+    criterion.bench_function(
+        "signature, first after a library was unloaded, 16 frames",
+        |bencher| {
+            descend(16, &mut |caller| {
+                bencher.iter(|| {
+                    modules_changed();
+                    // SAFETY: the caller's frame is live for as long as this closure runs.
+                    unsafe { walker.signature(black_box(caller), 16, &mut |_| true) }
+                });
+            });
+        },
+    );
+}
+
+fn pushing(criterion: &mut Criterion) {
+    let mut session = Session::create(SessionOptions::default()).expect("a session");
+    let path = CString::new(session.path().as_os_str().as_bytes()).expect("no NUL");
+    let attached = Attached::open(&path).expect("attached");
+    let mut producer = attached.claim(1, 1).expect("a ring");
+    let mut since = 0;
+    criterion.bench_function("record and push", |bencher| {
+        bencher.iter(|| {
+            since += 1;
+            if since == 20_000 {
+                // A share of the agent's work, so that the ring never fills.
+                session.drain(|_, _| ());
+                since = 0;
+            }
+            attached.push_record(
+                &mut producer,
+                &Record::Access {
+                    op: Op::Read,
+                    flags: 0,
+                    cpu: 0,
+                    time_ns: black_box(1),
+                    signature: 2,
+                    object: 3,
+                    offset: 4,
+                    length: 5,
+                },
+            )
+        });
+    });
+    criterion.bench_function("clock", |bencher| bencher.iter(monotonic_ns));
+    criterion.bench_function("position (lseek)", |bencher| {
+        let file = hither_sys::raw::open(c"/proc/self/exe", 0).expect("open");
+        bencher.iter(|| hither_sys::raw::seek(file, 0, libc::SEEK_CUR));
+        hither_sys::raw::close(file);
+    });
+}
+
+criterion_group!(benches, signatures, pushing);
+criterion_main!(benches);
