@@ -162,7 +162,7 @@ impl Walker {
                 return frames;
             }
             frames.push(module, address.get());
-            if frames.count >= depth || !walkable {
+            if frames.count >= depth || frames.is_full() || !walkable {
                 frames.truncated = true;
                 return frames;
             }
@@ -305,6 +305,12 @@ impl Frames {
             }
             _ => self.memoisable = false,
         }
+    }
+
+    /// Whether the next frame might not fit into the memo. Only a deep recursion, whose frames count once, gets this far;
+    /// following it to its end would cost as much at every access.
+    fn is_full(&self) -> bool {
+        self.checked + 2 > memo::CHECKS_MAX
     }
 
     fn signature(&self) -> u64 {

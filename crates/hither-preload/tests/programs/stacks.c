@@ -40,6 +40,7 @@ int main(int argc, char **argv) {
         left(16 + i % 10 * 48);
         right(16 + (i + 3) % 10 * 48);
         recursive(5, 2 + i % 12);
+        recursive(6, 500 + i % 12);
     }
     puts("done");
     return 0;
