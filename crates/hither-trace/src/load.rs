@@ -234,7 +234,9 @@ impl Builder {
         }
         let first = row.offset / u64::from(self.trace.options.block_bytes);
         let merge = !self.trace.options.keep_repeats
-            && last.is_some_and(|last| last.op == row.op && self.block_before(last.end) == first);
+            && last.is_some_and(|last| {
+                last.op == row.op && last.end <= row.offset && self.block_before(last.end) == first
+            });
         self.reference(row, end, merge)
     }
 
@@ -243,12 +245,8 @@ impl Builder {
     fn reference(&mut self, row: &AccessRow, end: u64, merge: bool) -> Result<()> {
         let first = row.offset / u64::from(self.trace.options.block_bytes);
         let last = self.block_before(end);
-        let again = u64::from(row.count) - 1;
-        // A repetition begins where the last one ended only if all of it lies in one block.
-        let merge_again = first == last && !self.trace.options.keep_repeats;
-        let skip = u64::from(merge);
-        self.trace.counts.skipped.merged += skip + if merge_again { again } else { 0 };
-        let times = if merge_again { 1 } else { u64::from(row.count) };
+        let (skip, times) = (u64::from(merge), u64::from(row.count));
+        self.trace.counts.skipped.merged += skip;
         let references = (last - first + 1).saturating_mul(times) - skip;
         if references == 0 {
             return Ok(());

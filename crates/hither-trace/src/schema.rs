@@ -17,6 +17,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Fields, Schema};
+use rustc_hash::FxHashMap;
 
 pub use crate::meta::{
     FORMAT_VERSION, Losses, Machine, MemoryNode, Meta, NotRecorded, ProcessRow, ThreadRow,
@@ -218,22 +219,65 @@ impl SiteRow {
         SiteRow::default()
     }
 
+    /// The frame that names the site.
+    fn naming(&self) -> Option<usize> {
+        self.frames.iter().position(|frame| {
+            Some(&frame.module) == self.module.as_ref() && frame.function == self.function
+        })
+    }
+
     /// The site for people, as precisely as is known: `function (file:line)`, else module and offset, else the
     /// signature.
     pub fn label(&self) -> String {
-        let line = self.line.map(|line| format!(":{line}")).unwrap_or_default();
-        match (&self.function, &self.file, self.frames.first()) {
-            (Some(function), Some(file), _) => format!("{function} ({file}{line})"),
-            (Some(function), None, _) => match &self.module {
-                Some(module) => format!("{function} in {module}"),
-                None => function.clone(),
+        let named = self.naming().map(|at| self.frames[at].label());
+        match (named, &self.function, &self.file) {
+            (Some(label), _, _) => label,
+            (None, Some(function), Some(file)) => match self.line {
+                Some(line) => format!("{function} ({file}:{line})"),
+                None => format!("{function} ({file})"),
             },
-            (None, Some(file), _) => format!("{file}{line}"),
-            (None, None, Some(frame)) => format!("{}+{:#x}", frame.module, frame.offset),
-            (None, None, None) if self.signature == 0 => "unknown".to_owned(),
-            (None, None, None) => format!("{:016x}", self.signature),
+            (None, Some(function), None) => function.clone(),
+            (None, None, _) if self.signature == 0 => "unknown".to_owned(),
+            (None, None, _) => format!("{:016x}", self.signature),
         }
     }
+
+    /// [`SiteRow::label`] and who called it: two sites in one function differ there.
+    fn label_with_caller(&self) -> String {
+        let caller = self.naming().and_then(|at| self.frames.get(at + 1));
+        match caller {
+            Some(caller) => format!("{} < {}", self.label(), caller.label()),
+            None => self.label(),
+        }
+    }
+}
+
+impl Frame {
+    /// The frame for people: `function (file:line)`, else the module's name and the offset in it.
+    pub fn label(&self) -> String {
+        let name = self.module.rsplit('/').next().unwrap_or_default();
+        match (&self.function, &self.file, self.line) {
+            (Some(function), Some(file), Some(line)) => format!("{function} ({file}:{line})"),
+            (Some(function), ..) => format!("{function} in {name}"),
+            (None, ..) => format!("{name}+{:#x}", self.offset),
+        }
+    }
+}
+
+/// A label for each site that tells it from the others: with its caller, and where that is not enough, with the start of
+/// its signature.
+pub fn labels(sites: &[SiteRow]) -> Vec<String> {
+    let mut labels: Vec<String> = sites.iter().map(SiteRow::label_with_caller).collect();
+    let mut seen: FxHashMap<String, u32> = FxHashMap::default();
+    for label in &labels {
+        *seen.entry(label.clone()).or_default() += 1;
+    }
+    for (label, site) in labels.iter_mut().zip(sites) {
+        if seen[label.as_str()] > 1 {
+            *label += &format!(" #{:08x}", site.signature >> 32);
+        }
+    }
+    labels
 }
 
 fn field(name: &str, data_type: DataType) -> Field {

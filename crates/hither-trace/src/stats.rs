@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::counts::{Counts, Tally};
 use crate::reuse::ReuseHistogram;
-use crate::schema::Losses;
+use crate::schema::{Losses, labels};
 use crate::trace::Trace;
 
 /// Statistics of a trace. Tables are sorted by references, most first, then by number, and leave out what has
@@ -90,8 +90,9 @@ impl Stats {
     /// Works out the statistics of a trace: a few passes, of which the reuse distances take by far the longest.
     pub fn of(trace: &Trace) -> Stats {
         let counts = *trace.counts();
+        let labels = labels(trace.sites());
         let by_site = ranked(trace, sites(trace), trace.site_tallies(), |site| {
-            trace.sites()[site].label()
+            labels[site].clone()
         });
         let objects = objects(trace);
         let by_object = ranked(trace, objects, trace.object_tallies(), |object| {

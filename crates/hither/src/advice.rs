@@ -50,7 +50,10 @@ pub(crate) struct Evidence<'a> {
 
 impl Evidence<'_> {
     fn ratios_of(&self, policy: &str) -> &[f64] {
-        self.ratios.iter().find(|(name, _)| name == policy).map_or(&[], |(_, ratios)| ratios)
+        self.ratios
+            .iter()
+            .find(|(name, _)| name == policy)
+            .map_or(&[], |(_, ratios)| ratios)
     }
 
     fn size(&self, blocks: u64) -> String {
@@ -59,7 +62,11 @@ impl Evidence<'_> {
 
     /// The best that any cache of any size could do: everything but first uses.
     fn ceiling(&self) -> f64 {
-        if self.references == 0 { 0.0 } else { 1.0 - self.blocks as f64 / self.references as f64 }
+        if self.references == 0 {
+            0.0
+        } else {
+            1.0 - self.blocks as f64 / self.references as f64
+        }
     }
 
     /// The size index and policy that gain most over LRU.
@@ -69,7 +76,11 @@ impl Evidence<'_> {
             .iter()
             .filter(|(name, _)| name != "opt")
             .flat_map(|(name, ratios)| {
-                ratios.iter().zip(lru).enumerate().map(move |(at, (ratio, lru))| (at, name.as_str(), ratio - lru))
+                ratios
+                    .iter()
+                    .zip(lru)
+                    .enumerate()
+                    .map(move |(at, (ratio, lru))| (at, name.as_str(), ratio - lru))
             })
             .max_by(|a, b| a.2.total_cmp(&b.2))
     }
@@ -78,10 +89,19 @@ impl Evidence<'_> {
     pub(crate) fn advice(&self) -> Advice {
         let ceiling = self.ceiling();
         if self.references == 0 {
-            return nothing("The program referenced no block of any file: there is nothing to cache.".to_owned());
+            return nothing(
+                "The program referenced no block of any file: there is nothing to cache."
+                    .to_owned(),
+            );
         }
-        if self.sizes.is_empty() || self.ratios_of("lru").is_empty() || self.ratios_of("opt").is_empty() {
-            return nothing("Too little was simulated for advice: it takes lru and opt at one size or more.".to_owned());
+        if self.sizes.is_empty()
+            || self.ratios_of("lru").is_empty()
+            || self.ratios_of("opt").is_empty()
+        {
+            return nothing(
+                "Too little was simulated for advice: it takes lru and opt at one size or more."
+                    .to_owned(),
+            );
         }
         if ceiling < WORTH {
             return nothing(format!(
@@ -114,15 +134,20 @@ impl Evidence<'_> {
                 bytes(saved * self.block_bytes)
             ),
         ];
-        sentences.push(match (at + 1..self.sizes.len()).find(|&larger| lru[larger] >= ratio) {
-            Some(larger) => {
-                format!("LRU does as well only in a cache of {} or so.", self.size(self.sizes[larger]))
-            }
-            None => format!(
-                "LRU does as well only where nearly all {} of the data fit.",
-                self.size(self.blocks)
-            ),
-        });
+        sentences.push(
+            match (at + 1..self.sizes.len()).find(|&larger| lru[larger] >= ratio) {
+                Some(larger) => {
+                    format!(
+                        "LRU does as well only in a cache of {} or so.",
+                        self.size(self.sizes[larger])
+                    )
+                }
+                None => format!(
+                    "LRU does as well only where nearly all {} of the data fit.",
+                    self.size(self.blocks)
+                ),
+            },
+        );
         Advice {
             change: Kind::Policy,
             policy: Some(policy.to_owned()),
@@ -135,13 +160,20 @@ impl Evidence<'_> {
     fn same_policy(&self, ceiling: f64) -> Advice {
         let (lru, opt) = (self.ratios_of("lru"), self.ratios_of("opt"));
         let enough = (0..self.sizes.len()).find(|&at| lru[at] >= ceiling - WORTH);
-        let left = lru.iter().zip(opt).map(|(lru, opt)| opt - lru).fold(0.0, f64::max);
+        let left = lru
+            .iter()
+            .zip(opt)
+            .map(|(lru, opt)| opt - lru)
+            .fold(0.0, f64::max);
         let policies = format!(
             "No policy that was simulated beats LRU by {} points or more at any size",
             (WORTH * 100.0).round()
         );
         let policies = if left >= WORTH {
-            format!("{policies}, although the optimum would by up to {:.1}.", left * 100.0)
+            format!(
+                "{policies}, although the optimum would by up to {:.1}.",
+                left * 100.0
+            )
         } else {
             format!("{policies}, and not even the optimum would.")
         };
@@ -188,7 +220,13 @@ impl Evidence<'_> {
 }
 
 fn nothing(sentence: String) -> Advice {
-    Advice { change: Kind::Nothing, policy: None, cache_blocks: None, gain: 0.0, sentences: vec![sentence] }
+    Advice {
+        change: Kind::Nothing,
+        policy: None,
+        cache_blocks: None,
+        gain: 0.0,
+        sentences: vec![sentence],
+    }
 }
 
 #[cfg(test)]
@@ -196,8 +234,18 @@ mod tests {
     use super::*;
 
     fn advice(references: u64, blocks: u64, ratios: &[(&str, [f64; 3])]) -> Advice {
-        let ratios: Vec<_> = ratios.iter().map(|(name, ratios)| ((*name).to_owned(), ratios.to_vec())).collect();
-        Evidence { references, blocks, block_bytes: 4096, sizes: &[100, 250, 500], ratios: &ratios }.advice()
+        let ratios: Vec<_> = ratios
+            .iter()
+            .map(|(name, ratios)| ((*name).to_owned(), ratios.to_vec()))
+            .collect();
+        Evidence {
+            references,
+            blocks,
+            block_bytes: 4096,
+            sizes: &[100, 250, 500],
+            ratios: &ratios,
+        }
+        .advice()
     }
 
     #[test]
@@ -205,12 +253,27 @@ mod tests {
         let advice = advice(
             10_000,
             1000,
-            &[("lru", [0.0, 0.0, 0.0]), ("pcc", [0.08, 0.2, 0.44]), ("opt", [0.09, 0.225, 0.45])],
+            &[
+                ("lru", [0.0, 0.0, 0.0]),
+                ("pcc", [0.08, 0.2, 0.44]),
+                ("opt", [0.09, 0.225, 0.45]),
+            ],
         );
         assert_eq!(advice.change, Kind::Policy);
-        assert_eq!((advice.policy.as_deref(), advice.cache_blocks), (Some("pcc"), Some(500)));
-        assert!(advice.sentences[1].starts_with("That is 4,400 fewer blocks"), "{:?}", advice.sentences);
-        assert!(advice.sentences[2].contains("nearly all"), "{:?}", advice.sentences);
+        assert_eq!(
+            (advice.policy.as_deref(), advice.cache_blocks),
+            (Some("pcc"), Some(500))
+        );
+        assert!(
+            advice.sentences[1].starts_with("That is 4,400 fewer blocks"),
+            "{:?}",
+            advice.sentences
+        );
+        assert!(
+            advice.sentences[2].contains("nearly all"),
+            "{:?}",
+            advice.sentences
+        );
     }
 
     #[test]
@@ -222,15 +285,30 @@ mod tests {
 
     #[test]
     fn a_working_set_that_fits_needs_nothing() {
-        let advice = advice(10_000, 1000, &[("lru", [0.895; 3]), ("arc", [0.896; 3]), ("opt", [0.9; 3])]);
+        let advice = advice(
+            10_000,
+            1000,
+            &[("lru", [0.895; 3]), ("arc", [0.896; 3]), ("opt", [0.9; 3])],
+        );
         assert_eq!(advice.change, Kind::Nothing);
     }
 
     #[test]
     fn where_policies_are_alike_room_helps() {
-        let advice = advice(10_000, 1000, &[("lru", [0.3, 0.6, 0.89]), ("opt", [0.31, 0.61, 0.9])]);
-        assert_eq!((advice.change, advice.cache_blocks), (Kind::Size, Some(500)));
-        assert!(advice.sentences[0].ends_with("not even the optimum would."), "{:?}", advice.sentences);
+        let advice = advice(
+            10_000,
+            1000,
+            &[("lru", [0.3, 0.6, 0.89]), ("opt", [0.31, 0.61, 0.9])],
+        );
+        assert_eq!(
+            (advice.change, advice.cache_blocks),
+            (Kind::Size, Some(500))
+        );
+        assert!(
+            advice.sentences[0].ends_with("not even the optimum would."),
+            "{:?}",
+            advice.sentences
+        );
     }
 
     #[test]

@@ -28,7 +28,11 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     eprintln!("hither: {}", message(error));
-    if error.downcast_ref::<Usage>().is_some() { ExitCode::from(2) } else { ExitCode::FAILURE }
+    if error.downcast_ref::<Usage>().is_some() {
+        ExitCode::from(2)
+    } else {
+        ExitCode::FAILURE
+    }
 }
 
 /// The causes in one line, without those that the cause before already spells out.
@@ -46,7 +50,10 @@ fn message(error: &anyhow::Error) -> String {
 
 /// The exit code that passes on `status`, as a shell gives it: the program's own, or 128 + the signal that ended it.
 pub(crate) fn pass_on(status: ExitStatus) -> ExitCode {
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+    let code = status
+        .code()
+        .or_else(|| status.signal().map(|signal| 128 + signal))
+        .unwrap_or(1);
     ExitCode::from(u8::try_from(code).unwrap_or(1))
 }
 

@@ -6,7 +6,11 @@ use hither_core::Spec;
 
 /// A share as a percentage with one decimal: `12.3 %`; a share too small to show but not zero is `<0.1 %`.
 pub(crate) fn percent(share: f64) -> String {
-    if share > 0.0 && share < 0.0005 { "<0.1 %".to_owned() } else { format!("{:.1} %", share * 100.0) }
+    if share > 0.0 && share < 0.0005 {
+        "<0.1 %".to_owned()
+    } else {
+        format!("{:.1} %", share * 100.0)
+    }
 }
 
 /// A count with thousands separated: `1,119,161`.
@@ -39,7 +43,11 @@ pub(crate) fn policy(spec: &Spec) -> String {
         .map(|((param, value), _)| format!("{}={value}", param.name))
         .collect();
     let name = spec.entry().name;
-    if changed.is_empty() { name.to_owned() } else { format!("{name}{{{}}}", changed.join(",")) }
+    if changed.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{name}{{{}}}", changed.join(","))
+    }
 }
 
 /// `text` cut in its middle to `width` characters, so that both ends of a path or a symbol stay readable.
@@ -73,13 +81,23 @@ pub(crate) struct Table {
 impl Table {
     /// A table with these column heads.
     pub(crate) fn new(columns: impl IntoIterator<Item = (impl Into<String>, Lean)>) -> Self {
-        Table { columns: columns.into_iter().map(|(head, lean)| (head.into(), lean)).collect(), rows: Vec::new() }
+        Table {
+            columns: columns
+                .into_iter()
+                .map(|(head, lean)| (head.into(), lean))
+                .collect(),
+            rows: Vec::new(),
+        }
     }
 
     /// Adds a row, one cell a column.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let cells: Vec<String> = cells.into_iter().collect();
-        assert_eq!(cells.len(), self.columns.len(), "a row has one cell a column");
+        assert_eq!(
+            cells.len(),
+            self.columns.len(),
+            "a row has one cell a column"
+        );
         self.rows.push(cells);
     }
 
@@ -88,7 +106,13 @@ impl Table {
         let heads: Vec<String> = self.columns.iter().map(|(head, _)| head.clone()).collect();
         let lines: Vec<&Vec<String>> = std::iter::once(&heads).chain(&self.rows).collect();
         let widths: Vec<usize> = (0..heads.len())
-            .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
+            .map(|column| {
+                lines
+                    .iter()
+                    .map(|line| line[column].chars().count())
+                    .max()
+                    .unwrap_or(0)
+            })
             .collect();
         let mut text = String::new();
         for line in lines {
@@ -115,7 +139,10 @@ mod tests {
         let mut table = Table::new([("policy", Lean::Left), ("hits", Lean::Right)]);
         table.row(["lru".to_owned(), "7".to_owned()]);
         table.row(["pcc".to_owned(), "1,234".to_owned()]);
-        assert_eq!(table.render(), "  policy   hits\n  lru         7\n  pcc     1,234\n");
+        assert_eq!(
+            table.render(),
+            "  policy   hits\n  lru         7\n  pcc     1,234\n"
+        );
     }
 
     #[test]
@@ -125,7 +152,10 @@ mod tests {
         assert_eq!(percent(0.0), "0.0 %");
         assert_eq!(counted(1, "file"), "1 file");
         assert_eq!(counted(1500, "file"), "1,500 files");
-        assert_eq!(shortened("/usr/include/x86_64-linux-gnu/bits/stdio.h", 20), "/usr/inc...s/stdio.h");
+        assert_eq!(
+            shortened("/usr/include/x86_64-linux-gnu/bits/stdio.h", 20),
+            "/usr/inc...s/stdio.h"
+        );
         assert_eq!(shortened("short", 20), "short");
     }
 }

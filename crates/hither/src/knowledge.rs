@@ -37,12 +37,19 @@ fn read(path: &Path) -> anyhow::Result<Knowledge> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Ok(Knowledge { format: FORMAT, sites: BTreeMap::new() });
+            return Ok(Knowledge {
+                format: FORMAT,
+                sites: BTreeMap::new(),
+            });
         }
         Err(error) => return Err(error).with_context(|| path.display().to_string()),
     };
-    let knowledge: Knowledge = serde_json::from_str(&text)
-        .with_context(|| format!("{}: not a file of call sites that hither wrote", path.display()))?;
+    let knowledge: Knowledge = serde_json::from_str(&text).with_context(|| {
+        format!(
+            "{}: not a file of call sites that hither wrote",
+            path.display()
+        )
+    })?;
     anyhow::ensure!(
         knowledge.format == FORMAT,
         "{}: format {}; this version of hither reads format {FORMAT}",
@@ -59,8 +66,17 @@ pub(crate) fn load(path: &Path, trace: &Trace) -> anyhow::Result<Vec<SiteRecord>
         .zip(trace.sites())
         .filter_map(|(site, row)| {
             let known = knowledge.sites.get(&key(row.signature))?;
-            let Known { sequential, looping, period } = *known;
-            Some(SiteRecord { site: Site(site), sequential, looping, period })
+            let Known {
+                sequential,
+                looping,
+                period,
+            } = *known;
+            Some(SiteRecord {
+                site: Site(site),
+                sequential,
+                looping,
+                period,
+            })
         })
         .collect())
 }
@@ -70,8 +86,14 @@ pub(crate) fn save(path: &Path, trace: &Trace, learnt: &[SiteRecord]) -> anyhow:
     let mut knowledge = read(path)?;
     for record in learnt {
         // Site 0 is every access whose call site is unknown.
-        if record.site != Site(0) && let Some(row) = trace.sites().get(record.site.index()) {
-            let known = Known { sequential: record.sequential, looping: record.looping, period: record.period };
+        if record.site != Site(0)
+            && let Some(row) = trace.sites().get(record.site.index())
+        {
+            let known = Known {
+                sequential: record.sequential,
+                looping: record.looping,
+                period: record.period,
+            };
             knowledge.sites.insert(key(row.signature), known);
         }
     }

@@ -68,7 +68,16 @@ mod tests {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/command");
         let mut files: Vec<String> = std::fs::read_dir(folder)
             .unwrap()
-            .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
+            .map(|entry| {
+                entry
+                    .unwrap()
+                    .path()
+                    .file_stem()
+                    .unwrap()
+                    .to_str()
+                    .unwrap()
+                    .to_owned()
+            })
             .filter(|name| !["mod", "options"].contains(&name.as_str()))
             .collect();
         files.sort();

@@ -18,7 +18,8 @@ const LIBRARY: &[u8] = include_bytes!(env!("HITHER_PRELOAD_LIBRARY"));
 pub(crate) fn library() -> anyhow::Result<PathBuf> {
     let user = fs::metadata("/proc/self").context("/proc is needed")?.uid();
     let folder = std::env::temp_dir().join(format!("hither-{user}"));
-    lay_down(&folder, user).with_context(|| format!("cannot put the preload library into {}", folder.display()))
+    lay_down(&folder, user)
+        .with_context(|| format!("cannot put the preload library into {}", folder.display()))
 }
 
 fn lay_down(folder: &Path, user: u32) -> anyhow::Result<PathBuf> {
@@ -32,7 +33,10 @@ fn lay_down(folder: &Path, user: u32) -> anyhow::Result<PathBuf> {
     if !found.is_dir() || found.uid() != user || found.mode() & 0o022 != 0 {
         bail!("it is not a folder that only this user can write; remove it or set TMPDIR");
     }
-    let library = folder.join(format!("libhither_preload-{:016x}.so", fingerprint(LIBRARY)));
+    let library = folder.join(format!(
+        "libhither_preload-{:016x}.so",
+        fingerprint(LIBRARY)
+    ));
     if fs::read(&library).is_ok_and(|bytes| bytes == LIBRARY) {
         return Ok(library);
     }
@@ -49,7 +53,9 @@ fn lay_down(folder: &Path, user: u32) -> anyhow::Result<PathBuf> {
 
 /// FNV-1a: only tells versions apart; the content itself is compared before it is used.
 fn fingerprint(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 #[cfg(test)]
@@ -66,7 +72,11 @@ mod tests {
         fs::write(&library, b"junk").unwrap();
         assert_eq!(lay_down(&folder, user).unwrap(), library);
         assert_eq!(fs::read(&library).unwrap(), LIBRARY);
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "no partial file stays");
+        assert_eq!(
+            fs::read_dir(&folder).unwrap().count(),
+            1,
+            "no partial file stays"
+        );
     }
 
     #[test]

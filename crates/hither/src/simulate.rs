@@ -7,8 +7,8 @@ use hither_sim::{Configuration, Options, Outcome, Size};
 use hither_trace::Trace;
 use serde_json::json;
 
-use crate::knowledge;
 use crate::exit::Usage;
+use crate::knowledge;
 use crate::ui::Ui;
 
 /// Simulates every policy at every size; the results go by policy, then by size.
@@ -19,20 +19,34 @@ pub(crate) fn run(
     sites: Option<&Path>,
     ui: &Ui,
 ) -> anyhow::Result<Vec<Outcome>> {
-    let known = sites.map(|path| knowledge::load(path, trace)).transpose()?.unwrap_or_default();
+    let known = sites
+        .map(|path| knowledge::load(path, trace))
+        .transpose()?
+        .unwrap_or_default();
     let configurations: Vec<Configuration> = policies
         .iter()
-        .flat_map(|&spec| sizes.iter().map(move |&(_, cache_blocks)| Configuration { spec, cache_blocks }))
+        .flat_map(|&spec| {
+            sizes
+                .iter()
+                .map(move |&(_, cache_blocks)| Configuration { spec, cache_blocks })
+        })
         .collect();
     let bar = ui.bar("simulating", trace.references() as u64);
     let progress = |done| bar.set_position(done);
-    let options = Options { sites: &known, progress: Some(&progress), cancel: None };
-    let outcomes = hither_sim::run(trace, &configurations, &options).map_err(|error| Usage(error.to_string()))?;
+    let options = Options {
+        sites: &known,
+        progress: Some(&progress),
+        cancel: None,
+    };
+    let outcomes = hither_sim::run(trace, &configurations, &options)
+        .map_err(|error| Usage(error.to_string()))?;
     bar.finish_and_clear();
     if let Some(path) = sites {
         match outcomes.iter().find_map(|outcome| outcome.sites.as_deref()) {
             Some(learnt) => knowledge::save(path, trace, learnt)?,
-            None => ui.note("none of these policies learns about call sites: --sites is left as it was"),
+            None => {
+                ui.note("none of these policies learns about call sites: --sites is left as it was")
+            }
         }
     }
     Ok(outcomes)

@@ -28,7 +28,8 @@ impl Ui {
     pub(crate) fn bar(&self, what: &'static str, length: u64) -> ProgressBar {
         let bar = self.hidden_unless_seen(ProgressBar::new(length));
         bar.set_style(
-            ProgressStyle::with_template("{msg} {wide_bar} {percent:>3}% {eta}").expect("the template is well formed"),
+            ProgressStyle::with_template("{msg} {wide_bar} {percent:>3}% {eta}")
+                .expect("the template is well formed"),
         );
         bar.set_message(what);
         bar

@@ -86,7 +86,10 @@ impl Advise {
             policies.retain(|spec| {
                 let possible = knows_enough(spec.entry().needs, known);
                 if !possible {
-                    ui.note(format_args!("{} is left out: this trace has no call sites", spec.entry().name));
+                    ui.note(format_args!(
+                        "{} is left out: this trace has no call sites",
+                        spec.entry().name
+                    ));
                 }
                 possible
             });
@@ -101,7 +104,12 @@ impl Advise {
         let ratios: Vec<(String, Vec<f64>)> = policies
             .iter()
             .zip(&rows)
-            .map(|(spec, row)| (policy(spec), row.iter().map(|outcome| outcome.hit_ratio).collect()))
+            .map(|(spec, row)| {
+                (
+                    policy(spec),
+                    row.iter().map(|outcome| outcome.hit_ratio).collect(),
+                )
+            })
             .collect();
         let blocks: Vec<u64> = sizes.iter().map(|(_, blocks)| u64::from(*blocks)).collect();
         let block_bytes = u64::from(trace.options().block_bytes);
@@ -127,15 +135,31 @@ impl Advise {
             bytes(stats.footprint_bytes),
             counted(stats.objects.max(1), "file"),
         );
-        for sentence in advice.sentences.iter().chain(&cautions(&trace)).chain(&loops(&sites, block_bytes)) {
+        for sentence in advice
+            .sentences
+            .iter()
+            .chain(&cautions(&trace))
+            .chain(&loops(&sites, block_bytes))
+        {
             text += &format!("{sentence}\n");
         }
         let heads = sizes.iter().map(|(size, blocks)| {
-            (format!("{size} ({})", bytes(u64::from(*blocks) * block_bytes)), Lean::Right)
+            (
+                format!("{size} ({})", bytes(u64::from(*blocks) * block_bytes)),
+                Lean::Right,
+            )
         });
-        let mut table = Table::new([("hit ratio".to_owned(), Lean::Left)].into_iter().chain(heads));
+        let mut table = Table::new(
+            [("hit ratio".to_owned(), Lean::Left)]
+                .into_iter()
+                .chain(heads),
+        );
         for (name, ratios) in &ratios {
-            table.row([name.clone()].into_iter().chain(ratios.iter().map(|&ratio| percent(ratio))));
+            table.row(
+                [name.clone()]
+                    .into_iter()
+                    .chain(ratios.iter().map(|&ratio| percent(ratio))),
+            );
         }
         text += &format!("\n{}", table.render());
         text += &site_table(&sites, self.top);
@@ -144,7 +168,9 @@ impl Advise {
 }
 
 fn knows_enough(needs: Needs, known: Needs) -> bool {
-    (!needs.sites || known.sites) && (!needs.objects || known.objects) && (!needs.processes || known.processes)
+    (!needs.sites || known.sites)
+        && (!needs.objects || known.objects)
+        && (!needs.processes || known.processes)
 }
 
 /// A call site as the advice shows it.
@@ -165,16 +191,26 @@ struct CallSite {
     label: String,
 }
 
-fn call_sites(trace: &Trace, stats: &Stats, policies: &[Spec], outcomes: &[Outcome]) -> Vec<CallSite> {
+fn call_sites(
+    trace: &Trace,
+    stats: &Stats,
+    policies: &[Spec],
+    outcomes: &[Outcome],
+) -> Vec<CallSite> {
     if !trace.has_sites() {
         return Vec::new();
     }
-    let learnt = outcomes.iter().find_map(|outcome| outcome.sites.as_deref()).unwrap_or_default();
+    let learnt = outcomes
+        .iter()
+        .find_map(|outcome| outcome.sites.as_deref())
+        .unwrap_or_default();
     let threshold = policies
         .iter()
         .filter(|spec| spec.entry().name == "pcc")
         .flat_map(Spec::params)
-        .find_map(|(param, value)| (param.name == "threshold").then(|| value.to_string().parse().unwrap_or(0)))
+        .find_map(|(param, value)| {
+            (param.name == "threshold").then(|| value.to_string().parse().unwrap_or(0))
+        })
         .unwrap_or(0);
     let rows = stats.by_site.iter().filter(|row| row.references > 0);
     rows.map(|row| {
@@ -186,12 +222,16 @@ fn call_sites(trace: &Trace, stats: &Stats, policies: &[Spec], outcomes: &[Outco
             share: row.share,
             references: row.references,
             distinct_blocks: row.blocks,
-            class: record.map(|record| match pcc::class(record.sequential, record.looping, threshold) {
-                Class::Sequential => "sequential",
-                Class::Looping => "looping",
-                Class::Other => "other",
+            class: record.map(|record| {
+                match pcc::class(record.sequential, record.looping, threshold) {
+                    Class::Sequential => "sequential",
+                    Class::Looping => "looping",
+                    Class::Other => "other",
+                }
             }),
-            period: record.map(|record| record.period).filter(|&period| period > 0),
+            period: record
+                .map(|record| record.period)
+                .filter(|&period| period > 0),
             function: site.function.clone(),
             file: site.file.clone(),
             line: site.line,
@@ -212,16 +252,28 @@ fn cautions(trace: &Trace) -> Vec<String> {
             counted(losses.dropped_events, "access")
         ));
     }
-    let unseen: u64 = losses.not_recorded.iter().map(|program| program.count).sum();
+    let unseen: u64 = losses
+        .not_recorded
+        .iter()
+        .map(|program| program.count)
+        .sum();
     if unseen > 0 {
-        let names: Vec<&str> = losses.not_recorded.iter().take(3).map(|program| program.path.as_str()).collect();
+        let names: Vec<&str> = losses
+            .not_recorded
+            .iter()
+            .take(3)
+            .map(|program| program.path.as_str())
+            .collect();
         cautions.push(format!(
             "Take this with care: {} of the program could not be recorded ({}).",
             counted(unseen, "process"),
             names.join(", ")
         ));
     }
-    let (mapped, read) = (trace.counts().total.mapped_bytes, trace.counts().total.read_bytes);
+    let (mapped, read) = (
+        trace.counts().total.mapped_bytes,
+        trace.counts().total.read_bytes,
+    );
     if mapped > read {
         cautions.push(format!(
             "Mapped files ({}) outweigh read ones ({}); what is touched in a mapping is not seen.",
@@ -270,6 +322,10 @@ fn site_table(sites: &[CallSite], top: usize) -> String {
         ]);
     }
     let more = sites.len().saturating_sub(top);
-    let more = if more > 0 { format!("  ... {} more (--top)\n", count(more as u64)) } else { String::new() };
+    let more = if more > 0 {
+        format!("  ... {} more (--top)\n", count(more as u64))
+    } else {
+        String::new()
+    };
     format!("\n{}{more}", table.render())
 }

@@ -48,12 +48,17 @@ pub(crate) const COMMANDS: &[Entry] = &[
 
 /// Adds every command to the parser.
 pub(crate) fn define(parser: Command) -> Command {
-    COMMANDS.iter().fold(parser, |parser, entry| parser.subcommand((entry.define)(Command::new(entry.name))))
+    COMMANDS.iter().fold(parser, |parser, entry| {
+        parser.subcommand((entry.define)(Command::new(entry.name)))
+    })
 }
 
 /// Runs the command that was parsed.
 pub(crate) fn run(matches: &ArgMatches, ui: &Ui) -> anyhow::Result<ExitCode> {
     let (name, matches) = matches.subcommand().expect("the parser requires a command");
-    let entry = COMMANDS.iter().find(|entry| entry.name == name).expect("the parser knows no other command");
+    let entry = COMMANDS
+        .iter()
+        .find(|entry| entry.name == name)
+        .expect("the parser knows no other command");
     (entry.run)(matches, ui)
 }

@@ -35,7 +35,9 @@ pub(super) struct Loading {
 }
 
 fn format_name(text: &str) -> Result<String, String> {
-    hither_trace::format::find(text).map(|format| format.name.to_owned()).map_err(|error| error.to_string())
+    hither_trace::format::find(text)
+        .map(|format| format.name.to_owned())
+        .map_err(|error| error.to_string())
 }
 
 fn block_bytes(text: &str) -> Result<u32, String> {
@@ -85,7 +87,12 @@ pub(super) struct Caches {
     policies: Vec<Specs>,
 
     /// Cache sizes: bytes (64MiB), blocks (512) or a part of the distinct blocks (10%)
-    #[arg(long = "size", short = 's', value_name = "S[,S]", value_delimiter = ',')]
+    #[arg(
+        long = "size",
+        short = 's',
+        value_name = "S[,S]",
+        value_delimiter = ','
+    )]
     sizes: Vec<Size>,
 
     /// What was learnt about call sites: read if the file exists, and written back with what this run adds
@@ -96,8 +103,16 @@ pub(super) struct Caches {
 impl Caches {
     /// The policies, or those of `otherwise` if none were named.
     pub(super) fn policies(&self, otherwise: &str) -> Vec<Spec> {
-        let named: Vec<Spec> = self.policies.iter().flat_map(|list| list.0.iter().copied()).collect();
-        if named.is_empty() { Spec::parse_list(otherwise).expect("our own list is right") } else { named }
+        let named: Vec<Spec> = self
+            .policies
+            .iter()
+            .flat_map(|list| list.0.iter().copied())
+            .collect();
+        if named.is_empty() {
+            Spec::parse_list(otherwise).expect("our own list is right")
+        } else {
+            named
+        }
     }
 
     /// Whether policies were named.
@@ -110,7 +125,10 @@ impl Caches {
         let defaults = [5.0, 10.0, 25.0, 50.0, 75.0].map(Size::Percent);
         let named = !self.sizes.is_empty();
         let sizes = if named { &self.sizes[..] } else { &defaults };
-        let (block_bytes, distinct) = (u64::from(trace.options().block_bytes), trace.blocks() as u64);
+        let (block_bytes, distinct) = (
+            u64::from(trace.options().block_bytes),
+            trace.blocks() as u64,
+        );
         let mut found = Vec::new();
         for &size in sizes {
             match size.blocks(block_bytes, distinct) {

@@ -35,10 +35,15 @@ impl Subcommand for Policies {
             registry::policies().iter().collect()
         } else {
             let parsed = self.names.iter().map(|name| name.parse::<Spec>());
-            parsed.map(|spec| spec.map(|spec| spec.entry())).collect::<Result<_, _>>().map_err(|e| Usage(e.to_string()))?
+            parsed
+                .map(|spec| spec.map(|spec| spec.entry()))
+                .collect::<Result<_, _>>()
+                .map_err(|e| Usage(e.to_string()))?
         };
         if self.json {
-            ui::print_json(&json!({ "policies": entries.iter().map(|entry| document(entry)).collect::<Vec<_>>() }))?;
+            ui::print_json(
+                &json!({ "policies": entries.iter().map(|entry| document(entry)).collect::<Vec<_>>() }),
+            )?;
         } else {
             let texts: Vec<String> = entries.iter().map(|entry| text(entry)).collect();
             ui::print(&texts.join("\n"))?;
@@ -54,7 +59,10 @@ fn needs(needs: Needs) -> Vec<&'static str> {
         (needs.objects, "files"),
         (needs.processes, "processes"),
     ];
-    named.into_iter().filter_map(|(needed, name)| needed.then_some(name)).collect()
+    named
+        .into_iter()
+        .filter_map(|(needed, name)| needed.then_some(name))
+        .collect()
 }
 
 fn default(kind: Kind) -> String {
@@ -66,7 +74,10 @@ fn default(kind: Kind) -> String {
 }
 
 fn text(entry: &Entry) -> String {
-    let mut text = format!("{}: {}\n    source: {}\n", entry.name, entry.summary, entry.source);
+    let mut text = format!(
+        "{}: {}\n    source: {}\n",
+        entry.name, entry.summary, entry.source
+    );
     let needs = needs(entry.needs);
     if !needs.is_empty() {
         text += &format!("    needs: {}\n", needs.join(", "));

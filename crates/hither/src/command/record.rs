@@ -21,12 +21,14 @@ const OUTPUT: &str = "trace.hither";
 
 /// Record an unmodified program's file accesses, and those of all that it starts
 #[derive(Args, Debug)]
-#[command(after_help = "The program's output, signals and exit code pass through unchanged.\n\n\
+#[command(
+    after_help = "The program's output, signals and exit code pass through unchanged.\n\n\
     Examples:\n  \
     hither record -- make -j8                      into the folder trace.hither\n  \
     hither record -o grep.hither --force -- grep -r needle /usr/include\n  \
     hither record --frames 4 -- python3 train.py   tell call sites apart by the 4 innermost frames\n  \
-    hither record --format lirs -o cs.hither cs.trace.gz   take what another tool recorded")]
+    hither record --format lirs -o cs.hither cs.trace.gz   take what another tool recorded"
+)]
 pub(super) struct Record {
     #[command(flatten)]
     recording: Recording,
@@ -70,17 +72,29 @@ fn ring_bytes(text: &str) -> Result<usize, String> {
         Size::Percent(_) => return Err("a ring has a size in bytes".to_owned()),
     };
     let sane = (64 << 10..=1 << 30).contains(&bytes) && bytes.is_power_of_two();
-    if sane { Ok(bytes as usize) } else { Err("a ring is a power of two from 64KiB to 1GiB large".to_owned()) }
+    if sane {
+        Ok(bytes as usize)
+    } else {
+        Err("a ring is a power of two from 64KiB to 1GiB large".to_owned())
+    }
 }
 
 impl Subcommand for Record {
     const NAME: &'static str = "record";
 
     fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
-        let output = self.recording.output.clone().unwrap_or_else(|| PathBuf::from(OUTPUT));
+        let output = self
+            .recording
+            .output
+            .clone()
+            .unwrap_or_else(|| PathBuf::from(OUTPUT));
         if let (Some(format), Some(trace)) = (&self.format, &self.trace) {
             let references = hither_trace::import(trace, format, &output, self.recording.force)?;
-            ui.note(format_args!("{} in {}", counted(references, "reference"), output.display()));
+            ui.note(format_args!(
+                "{} in {}",
+                counted(references, "reference"),
+                output.display()
+            ));
             return Ok(ExitCode::SUCCESS);
         }
         let ended = run(&self.command, &output, &self.recording, ui)?;
@@ -125,7 +139,12 @@ fn hint(error: &hither_trace::Error) -> &'static str {
 }
 
 fn report(recorded: &Recorded, ui: &Ui) {
-    let Recorded { summary, losses, trace, .. } = recorded;
+    let Recorded {
+        summary,
+        losses,
+        trace,
+        ..
+    } = recorded;
     ui.note(format_args!(
         "{} by {} of {}: {} read, {} written, {}; in {}",
         counted(summary.accesses, "access"),

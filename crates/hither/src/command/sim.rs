@@ -49,9 +49,16 @@ impl Subcommand for Sim {
         }
         let block_bytes = u64::from(trace.options().block_bytes);
         let heads = sizes.iter().map(|(size, blocks)| {
-            (format!("{size} ({})", bytes(u64::from(*blocks) * block_bytes)), Lean::Right)
+            (
+                format!("{size} ({})", bytes(u64::from(*blocks) * block_bytes)),
+                Lean::Right,
+            )
         });
-        let mut table = Table::new([("hit ratio".to_owned(), Lean::Left)].into_iter().chain(heads));
+        let mut table = Table::new(
+            [("hit ratio".to_owned(), Lean::Left)]
+                .into_iter()
+                .chain(heads),
+        );
         for (spec, row) in policies.iter().zip(outcomes.chunks(sizes.len().max(1))) {
             let ratios = row.iter().map(|outcome| percent(outcome.hit_ratio));
             table.row([policy(spec)].into_iter().chain(ratios));

@@ -136,7 +136,13 @@ fn losses(out: &mut String, trace: &Trace, stats: &Stats) -> std::fmt::Result {
         )?;
     }
     for program in &trace.meta().losses.not_recorded {
-        writeln!(out, "NOT RECORDED  {} ({}), {}", program.path, program.reason, counted(program.count, "time"))?;
+        writeln!(
+            out,
+            "NOT RECORDED  {} ({}), {}",
+            program.path,
+            program.reason,
+            counted(program.count, "time")
+        )?;
     }
     Ok(())
 }
@@ -147,8 +153,16 @@ fn reuse(out: &mut String, stats: &Stats) -> std::fmt::Result {
         return Ok(());
     }
     const WIDTH: f64 = 40.0;
-    writeln!(out, "\nLRU stack distances, in blocks: what a cache of that size would add to the hits")?;
-    let mut table = Table::new([("below", Lean::Right), ("share", Lean::Right), ("sum", Lean::Right), ("", Lean::Left)]);
+    writeln!(
+        out,
+        "\nLRU stack distances, in blocks: what a cache of that size would add to the hits"
+    )?;
+    let mut table = Table::new([
+        ("below", Lean::Right),
+        ("share", Lean::Right),
+        ("sum", Lean::Right),
+        ("", Lean::Left),
+    ]);
     let (total, mut sum) = (stats.references as f64, 0.0);
     for (exponent, &hits) in stats.reuse.buckets.iter().enumerate() {
         let share = hits as f64 / total;
@@ -158,11 +172,22 @@ fn reuse(out: &mut String, stats: &Stats) -> std::fmt::Result {
     }
     let cold = stats.reuse.cold as f64 / total;
     let bar = "#".repeat((cold * WIDTH).round() as usize);
-    table.row(["first use".to_owned(), percent(cold), percent(sum + cold), bar]);
+    table.row([
+        "first use".to_owned(),
+        percent(cold),
+        percent(sum + cold),
+        bar,
+    ]);
     out.write_str(&table.render())
 }
 
-fn table(out: &mut String, what: &str, rows: &[Ranked], top: usize, known: bool) -> std::fmt::Result {
+fn table(
+    out: &mut String,
+    what: &str,
+    rows: &[Ranked],
+    top: usize,
+    known: bool,
+) -> std::fmt::Result {
     if !known || rows.is_empty() || top == 0 {
         return Ok(());
     }
@@ -187,7 +212,11 @@ fn table(out: &mut String, what: &str, rows: &[Ranked], top: usize, known: bool)
     writeln!(out)?;
     out.write_str(&table.render())?;
     if rows.len() > top {
-        writeln!(out, "  ... {} more (--top)", count((rows.len() - top) as u64))?;
+        writeln!(
+            out,
+            "  ... {} more (--top)",
+            count((rows.len() - top) as u64)
+        )?;
     }
     Ok(())
 }
