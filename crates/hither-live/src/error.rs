@@ -33,7 +33,7 @@ pub enum Error {
     /// The shared memory or the thread that takes the events could not be set up.
     #[error("cannot set up the recording: {0}")]
     Session(#[source] io::Error),
-    /// The program could not be waited for.
+    /// The program could not be waited for, or its signals not be passed on.
     #[error("cannot wait for the program: {0}")]
     Wait(#[source] io::Error),
     /// The output cannot be written to: it exists, or its folder does not. The program was not started.

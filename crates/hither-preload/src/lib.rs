@@ -38,6 +38,7 @@ static ON_LOAD: extern "C" fn() = {
     extern "C" fn on_load() {
         if recorder::start() {
             hooks::stdio::patch();
+            recorder::announce();
         }
     }
     on_load

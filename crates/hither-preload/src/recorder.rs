@@ -389,6 +389,17 @@ pub(crate) fn exec_failed(pid: u32) {
     push_bare(&Record::ExecFailed { pid });
 }
 
+/// Announces this process, by claiming its main thread's ring: a program that touches no file is recorded all the
+/// same, and the agent must be able to tell it from one that cannot be.
+pub(crate) fn announce() {
+    let Some(session) = session() else { return };
+    with_thread(session, |thread| {
+        if thread.producer.is_none() {
+            thread.producer = claim(session, &mut thread.patience);
+        }
+    });
+}
+
 fn push_bare(record: &Record<'_>) {
     let Some(session) = session() else { return };
     with_thread(session, |thread| {

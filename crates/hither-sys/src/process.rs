@@ -1,7 +1,7 @@
 //! What the agent needs of processes, signals and the clock, and std does not have: one call, one wrapper.
 
 use std::io;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 /// CLOCK_MONOTONIC in nanoseconds: the clock of every record.
 #[inline]
@@ -71,10 +71,13 @@ impl Reaction {
         Self::set(signal, libc::SIG_IGN)
     }
 
-    /// Passes the signal on to process `pid`. There is one such process at a time.
+    /// Passes the signal on to process `pid`, or keeps it until there is one where `pid` is 0: a parent must be ready
+    /// before its child is. There is one such process at a time.
     pub fn forward(signal: i32, pid: i32) -> io::Result<Self> {
-        FORWARD_TO.store(pid, Ordering::Relaxed);
-        Self::set(signal, forward as extern "C" fn(i32) as libc::sighandler_t)
+        FORWARD_TO.store(pid, Ordering::SeqCst);
+        let reaction = Self::set(signal, forward as extern "C" fn(i32) as libc::sighandler_t)?;
+        deliver(signal);
+        Ok(reaction)
     }
 }
 
@@ -87,9 +90,20 @@ impl Drop for Reaction {
 
 static FORWARD_TO: AtomicI32 = AtomicI32::new(0);
 
+/// Signals that have come and are not yet passed on, a bit each.
+static PENDING: AtomicU64 = AtomicU64::new(0);
+
 extern "C" fn forward(signal: i32) {
-    let pid = FORWARD_TO.load(Ordering::Relaxed);
-    if pid > 0 {
+    PENDING.fetch_or(1 << (signal & 63), Ordering::SeqCst);
+    deliver(signal);
+}
+
+/// Passes a pending signal on if there is a process to pass it to. The handler marks the signal before it looks for the
+/// process, and whoever names the process does so before looking for marks: one of the two sees both.
+fn deliver(signal: i32) {
+    let bit = 1 << (signal & 63);
+    let pid = FORWARD_TO.load(Ordering::SeqCst);
+    if pid > 0 && PENDING.fetch_and(!bit, Ordering::SeqCst) & bit != 0 {
         // A signal handler must leave errno as it was, and there is nobody to tell of a failure: the raw call.
         // SAFETY: kill takes no memory.
         unsafe { crate::raw::syscall(libc::SYS_kill, [pid as usize, signal as usize, 0, 0, 0, 0]) };
@@ -106,10 +120,16 @@ mod tests {
     #[test]
     fn a_forwarded_signal_reaches_the_child() {
         let mut child = Command::new("sleep").arg("100").spawn().expect("sleep");
-        let reaction = Reaction::forward(libc::SIGUSR1, child.id() as i32).expect("set");
+        let early = Reaction::forward(libc::SIGUSR1, 0).expect("set");
+        // It comes before the child is named, and is kept for it.
         kill(std::process::id() as i32, libc::SIGUSR1).expect("sent");
+        while PENDING.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        let reaction = Reaction::forward(libc::SIGUSR1, child.id() as i32).expect("set");
         assert_eq!(child.wait().expect("waited").signal(), Some(libc::SIGUSR1));
         drop(reaction);
+        drop(early);
     }
 
     #[test]

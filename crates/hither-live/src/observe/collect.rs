@@ -129,7 +129,7 @@ impl Collector {
 
     /// The command itself is started, as process `pid`.
     pub(crate) fn command_started(&mut self, pid: u32, program: &[u8]) {
-        self.execs.announced(pid, self.start.time_ns, program);
+        self.execs.announced(None, pid, self.start.time_ns, program);
     }
 
     /// Empties the rings until `ended` is set, and then once more.
@@ -234,11 +234,15 @@ impl Collector {
                 exe,
                 args,
             } => {
-                if self.streams.announced(ring, parent, exe, args) {
-                    self.execs.started(pid, time_ns);
+                if let Some(image) = self.streams.announced(ring, parent, exe, args) {
+                    self.execs.started(pid, time_ns, image);
                 }
             }
-            Record::Exec { pid, time_ns, path } => self.execs.announced(pid, time_ns, path),
+            Record::Exec { pid, time_ns, path } => {
+                let by = self.streams.of(ring);
+                self.execs
+                    .announced(Some(self.streams.stream(by).image), pid, time_ns, path);
+            }
             Record::ExecFailed { pid } => self.execs.failed(pid),
         }
     }

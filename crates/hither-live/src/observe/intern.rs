@@ -139,14 +139,14 @@ impl Streams {
         }
     }
 
-    /// A process announces itself on a ring. Returns whether it is a program image not heard of before.
+    /// A process announces itself on a ring. Returns its image if that was not heard of before.
     pub(crate) fn announced(
         &mut self,
         ring: &RingInfo,
         parent: u32,
         exe: &[u8],
         args: &[u8],
-    ) -> bool {
+    ) -> Option<u32> {
         let main = ring.tid == ring.pid;
         let known = self
             .youngest(ring.pid)
@@ -162,7 +162,7 @@ impl Streams {
         });
         self.images[image as usize].led |= main;
         self.claim(ring, image);
-        known.is_none()
+        known.is_none().then_some(image)
     }
 
     fn youngest(&self, pid: u32) -> Option<u32> {
@@ -224,10 +224,19 @@ mod tests {
     #[test]
     fn an_exec_starts_a_new_image_and_a_thread_does_not() {
         let mut streams = Streams::default();
-        assert!(streams.announced(&ring(0, 5, 5, 0), 1, b"/bin/sh", b""));
-        assert!(!streams.announced(&ring(1, 5, 6, 0), 1, b"/bin/sh", b""));
+        assert_eq!(
+            streams.announced(&ring(0, 5, 5, 0), 1, b"/bin/sh", b""),
+            Some(0)
+        );
+        assert_eq!(
+            streams.announced(&ring(1, 5, 6, 0), 1, b"/bin/sh", b""),
+            None
+        );
         let (shell, thread) = (streams.of(&ring(0, 5, 5, 0)), streams.of(&ring(1, 5, 6, 0)));
-        assert!(streams.announced(&ring(2, 5, 5, 0), 1, b"/bin/ls", b""));
+        assert_eq!(
+            streams.announced(&ring(2, 5, 5, 0), 1, b"/bin/ls", b""),
+            Some(1)
+        );
         // The old ring may still hold the shell's events.
         assert_eq!(streams.of(&ring(0, 5, 5, 0)), shell);
         let list = streams.of(&ring(2, 5, 5, 0));
@@ -239,8 +248,14 @@ mod tests {
     #[test]
     fn a_thread_read_before_its_main_thread_is_of_the_same_image() {
         let mut streams = Streams::default();
-        assert!(streams.announced(&ring(0, 5, 6, 0), 1, b"/bin/sort", b""));
-        assert!(!streams.announced(&ring(1, 5, 5, 0), 1, b"/bin/sort", b""));
+        assert_eq!(
+            streams.announced(&ring(0, 5, 6, 0), 1, b"/bin/sort", b""),
+            Some(0)
+        );
+        assert_eq!(
+            streams.announced(&ring(1, 5, 5, 0), 1, b"/bin/sort", b""),
+            None
+        );
         assert_eq!(streams.images().len(), 1);
     }
 

@@ -1,6 +1,7 @@
 //! Starting the program under the recorder, and being its parent without being in its way.
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
@@ -42,38 +43,87 @@ pub(crate) fn check_preload(path: &Path) -> Result<()> {
     }
 }
 
-/// Starts the program in our process group, with our standard streams.
-pub(crate) fn start(command: &[OsString], preload: &Path, session: &Path) -> Result<Child> {
-    let (program, arguments) = command.split_first().ok_or(Error::NoCommand)?;
-    let mut libraries = preload.as_os_str().to_owned();
-    // Ours comes first, so that a library that the user preloads sits between us and libc, as without us.
-    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
-        libraries.push(OsStr::new(":"));
-        libraries.push(others);
-    }
-    Command::new(program)
-        .args(arguments)
-        .env("LD_PRELOAD", libraries)
-        .env("HITHER_SESSION", session)
-        .spawn()
-        .map_err(|source| Error::Start {
-            program: program.into(),
-            source,
-        })
+/// The program, running.
+#[derive(Debug)]
+pub(crate) struct Program {
+    child: Child,
+    signals: Vec<i32>,
+    caught: Vec<Reaction>,
 }
 
-/// Waits for the program to end. Signals meant for it go to it. (They are taken care of after it has started: a program
-/// inherits what its parent ignores.)
-pub(crate) fn wait(child: &mut Child) -> Result<ExitStatus> {
-    let pid = child.id() as i32;
-    let ignored = FROM_TERMINAL.iter().map(|&signal| Reaction::ignore(signal));
-    let forwarded = FROM_MANAGER
+impl Program {
+    /// Starts the program in our process group, with our standard streams.
+    ///
+    /// Signals are caught from before the start, since the program may be ready for them before we are, and kept for it.
+    /// They cannot be ignored as early, because a program inherits what its parent ignores; for the same reason a
+    /// signal that our own parent had us ignore (nohup) is left alone.
+    pub(crate) fn start(command: &[OsString], preload: &Path, session: &Path) -> Result<Self> {
+        let (program, arguments) = command.split_first().ok_or(Error::NoCommand)?;
+        let mut libraries = preload.as_os_str().to_owned();
+        // Ours comes first, so that a library that the user preloads sits between us and libc, as without us.
+        if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+            libraries.push(OsStr::new(":"));
+            libraries.push(others);
+        }
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let signals = not_ignored(&status, FROM_TERMINAL.into_iter().chain(FROM_MANAGER));
+        let caught = react(&signals, |signal| Reaction::forward(signal, 0))?;
+        let child = Command::new(program)
+            .args(arguments)
+            .env("LD_PRELOAD", libraries)
+            .env("HITHER_SESSION", session)
+            .spawn()
+            .map_err(|source| Error::Start {
+                program: program.into(),
+                source,
+            })?;
+        Ok(Program {
+            child,
+            signals,
+            caught,
+        })
+    }
+
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for the program to end. Signals meant for it go to it.
+    pub(crate) fn wait(mut self) -> Result<ExitStatus> {
+        let pid = self.child.id() as i32;
+        let reactions = react(&self.signals, |signal| {
+            if FROM_TERMINAL.contains(&signal) {
+                Reaction::ignore(signal)
+            } else {
+                Reaction::forward(signal, pid)
+            }
+        });
+        let exit = self.child.wait().map_err(Error::Wait);
+        // Each restores what it found, so the last goes first.
+        drop(reactions?);
+        drop(self.caught);
+        exit
+    }
+}
+
+fn react(signals: &[i32], reaction: impl Fn(i32) -> io::Result<Reaction>) -> Result<Vec<Reaction>> {
+    signals
         .iter()
-        .map(|&signal| Reaction::forward(signal, pid));
-    let reactions = ignored.chain(forwarded).collect::<Result<Vec<_>, _>>();
-    let exit = child.wait().map_err(Error::Wait)?;
-    reactions.map_err(Error::Wait)?;
-    Ok(exit)
+        .map(|&signal| reaction(signal))
+        .collect::<io::Result<_>>()
+        .map_err(Error::Wait)
+}
+
+/// The signals that this process does not ignore, by its status in /proc.
+fn not_ignored(status: &str, signals: impl Iterator<Item = i32>) -> Vec<i32> {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0);
+    signals
+        .filter(|signal| mask >> (signal - 1) & 1 == 0)
+        .collect()
 }
 
 /// Whether a process is there and has not ended.
@@ -108,6 +158,13 @@ mod tests {
                 bad.display()
             );
         }
+    }
+
+    #[test]
+    fn signals_that_are_ignored_are_left_alone() {
+        let status = "Name:\tsh\nSigIgn:\t0000000000000005\nSigCgt:\t0000000000000002\n";
+        assert_eq!(not_ignored(status, 1..=4), [2, 4]);
+        assert_eq!(not_ignored("", 1..=2), [1, 2]);
     }
 
     #[test]

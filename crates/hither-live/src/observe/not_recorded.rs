@@ -42,19 +42,18 @@ struct Pending {
 #[derive(Debug, Default)]
 pub(crate) struct Execs {
     pending: FxHashMap<u32, Vec<Pending>>,
-    /// The youngest program of each process that no exec is known for: its exec may be in a ring read later.
-    unclaimed: FxHashMap<u32, u64>,
+    /// Start and image of the youngest program of each process that no exec is known for: its exec may be in a ring
+    /// read later.
+    unclaimed: FxHashMap<u32, (u64, u32)>,
     reasons: FxHashMap<PathBuf, String>,
 }
 
 impl Execs {
-    /// Process `pid` is about to become `path`.
-    pub(crate) fn announced(&mut self, pid: u32, time_ns: u64, path: &[u8]) {
-        if self
-            .unclaimed
-            .get(&pid)
-            .is_some_and(|&started_ns| started_ns >= time_ns)
-        {
+    /// Process `pid` is about to become `path`; so says program image `by`, if it is not the agent itself. (A forked
+    /// child may announce itself and its exec at once, in either order of time: it is not what the exec starts.)
+    pub(crate) fn announced(&mut self, by: Option<u32>, pid: u32, time_ns: u64, path: &[u8]) {
+        let started = self.unclaimed.get(&pid);
+        if started.is_some_and(|&(started_ns, image)| started_ns >= time_ns && by != Some(image)) {
             self.unclaimed.remove(&pid);
             return;
         }
@@ -73,11 +72,11 @@ impl Execs {
         self.take(pid, u64::MAX);
     }
 
-    /// A program announces itself.
-    pub(crate) fn started(&mut self, pid: u32, time_ns: u64) {
+    /// Program image `image` announces itself.
+    pub(crate) fn started(&mut self, pid: u32, time_ns: u64, image: u32) {
         if !self.take(pid, time_ns) {
             let youngest = self.unclaimed.entry(pid).or_default();
-            *youngest = time_ns.max(*youngest);
+            *youngest = (time_ns, image).max(*youngest);
         }
     }
 
@@ -232,35 +231,38 @@ mod tests {
     #[test]
     fn execs_are_matched_in_whatever_order_the_rings_are_read() {
         let mut execs = Execs::default();
-        execs.announced(1, 10, b"/matched");
-        execs.started(1, 11);
-        execs.started(2, 21);
-        execs.announced(2, 20, b"/matched/though/read/later");
-        execs.announced(3, 30, b"/failed");
+        execs.announced(None, 1, 10, b"/matched");
+        execs.started(1, 11, 101);
+        execs.started(2, 21, 102);
+        execs.announced(None, 2, 20, b"/matched/though/read/later");
+        execs.announced(None, 3, 30, b"/failed");
         execs.failed(3);
         // A fork announced itself before the exec; it is not the program that the exec starts.
-        execs.started(4, 39);
-        execs.announced(4, 40, b"/static");
-        execs.announced(5, 50, b"/static");
-        assert_eq!(rows(execs), [("/static".to_owned(), 2)]);
+        execs.started(4, 39, 103);
+        execs.announced(None, 4, 40, b"/static");
+        execs.announced(None, 5, 50, b"/static");
+        // So may a child that announces itself because of the exec.
+        execs.started(6, 61, 9);
+        execs.announced(Some(9), 6, 60, b"/static");
+        assert_eq!(rows(execs), [("/static".to_owned(), 3)]);
     }
 
     #[test]
     fn a_process_number_used_again_does_not_hide_the_first_program() {
         let mut execs = Execs::default();
-        execs.announced(1, 10, b"/static");
-        execs.announced(1, 20, b"/dynamic");
-        execs.started(1, 21);
+        execs.announced(None, 1, 10, b"/static");
+        execs.announced(None, 1, 20, b"/dynamic");
+        execs.started(1, 21, 104);
         assert_eq!(rows(execs), [("/static".to_owned(), 1)]);
     }
 
     #[test]
     fn a_failed_exec_does_not_take_another_with_it() {
         let mut execs = Execs::default();
-        execs.announced(1, 10, b"/a/tool");
+        execs.announced(None, 1, 10, b"/a/tool");
         execs.failed(1);
         execs.failed(1);
-        execs.announced(1, 11, b"/b/tool");
+        execs.announced(None, 1, 11, b"/b/tool");
         assert_eq!(rows(execs), [("/b/tool".to_owned(), 1)]);
     }
 

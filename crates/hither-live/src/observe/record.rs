@@ -115,8 +115,8 @@ impl Recorder {
                 .collect(),
         );
         let mut collector = Collector::new(writer, start);
-        let mut child = launch::start(command, preload, session.path())?;
-        collector.command_started(child.id(), found_on_path(program).as_os_str().as_bytes());
+        let running = launch::Program::start(command, preload, session.path())?;
+        collector.command_started(running.id(), found_on_path(program).as_os_str().as_bytes());
 
         let ended = Arc::new(AtomicBool::new(false));
         let collecting = {
@@ -130,7 +130,7 @@ impl Recorder {
                     result.map(|()| (collector, lost))
                 })
         };
-        let exit = launch::wait(&mut child)?;
+        let exit = running.wait()?;
         let collecting = collecting.map_err(Error::Session)?;
         ended.store(true, Ordering::Release);
         collecting.thread().unpark();
