@@ -46,7 +46,7 @@ def main() -> None:
         whole = timed([str(hither), "--quiet", "record", "-o", str(trace), "--", *arguments.command])
         plain = plain or timed(arguments.command)
         meta = json.loads((trace / "meta.json").read_text())
-        ran = meta["ran_ns"] / 1e9
+        ran = meta["more"]["ran_ns"] / 1e9
         ratios.append(ran / plain[0])
         plain_runs.append(plain[0])
         recorded_runs.append(ran)

@@ -24,6 +24,13 @@ impl Ui {
         }
     }
 
+    /// An empty line between a program's output and ours, on stderr, for people only.
+    pub(crate) fn gap(&self) {
+        if !self.quiet && io::stderr().is_terminal() {
+            eprintln!();
+        }
+    }
+
     /// A bar that fills up to `length` units of work; hidden where stderr is no terminal.
     pub(crate) fn bar(&self, what: &'static str, length: u64) -> ProgressBar {
         let bar = self.hidden_unless_seen(ProgressBar::new(length));

@@ -269,7 +269,7 @@ impl Collector {
     }
 
     /// Names the call sites and completes the trace.
-    pub(crate) fn finish(mut self, lost: Lost) -> Result<Finished> {
+    pub(crate) fn finish(mut self, lost: Lost, ran: Duration) -> Result<Finished> {
         // Programs that made no access are processes of the trace too.
         for image in 0..self.streams.images().len() as u32 {
             self.tables.processes.number(image);
@@ -329,6 +329,7 @@ impl Collector {
             ("damaged_records", lost.damaged),
             ("out_of_order", summary.out_of_order),
             ("left_running", summary.left_running as u64),
+            ("ran_ns", ran.as_nanos() as u64),
         ] {
             meta.more.insert(name.to_owned(), count.into());
         }

@@ -10,6 +10,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use hither_sys::session::{Session, SessionOptions};
 use hither_trace::Writer;
@@ -115,6 +116,7 @@ impl Recorder {
                 .collect(),
         );
         let mut collector = Collector::new(writer, start);
+        let started = Instant::now();
         let running = launch::Program::start(command, preload, session.path())?;
         collector.command_started(running.id(), found_on_path(program).as_os_str().as_bytes());
 
@@ -131,6 +133,7 @@ impl Recorder {
                 })
         };
         let exit = running.wait()?;
+        let ran = started.elapsed();
         let collecting = collecting.map_err(Error::Session)?;
         ended.store(true, Ordering::Release);
         collecting.thread().unpark();
@@ -139,7 +142,7 @@ impl Recorder {
             Err(panic) => std::panic::resume_unwind(panic),
         };
         let Finished { summary, losses } = collected
-            .and_then(|(collector, lost)| collector.finish(lost))
+            .and_then(|(collector, lost)| collector.finish(lost, ran))
             .map_err(|source| Error::Trace { source, exit })?;
         Ok(Recorded {
             exit,

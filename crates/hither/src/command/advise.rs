@@ -69,6 +69,8 @@ impl Subcommand for Advise {
             let kept = self.recording.output.clone();
             let folder = kept.unwrap_or_else(|| temporary.path().join("trace.hither"));
             let ended = record::run(&self.command, &folder, &self.recording, ui)?;
+            // What the program printed is over; the advice stands apart from it.
+            ui.gap();
             self.advise(&folder, ui)?;
             return Ok(exit::pass_on(ended));
         };

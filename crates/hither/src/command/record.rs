@@ -98,6 +98,7 @@ impl Subcommand for Record {
             return Ok(ExitCode::SUCCESS);
         }
         let ended = run(&self.command, &output, &self.recording, ui)?;
+        ui.note(format_args!("the trace is {}", output.display()));
         Ok(exit::pass_on(ended))
     }
 }
@@ -140,20 +141,16 @@ fn hint(error: &hither_trace::Error) -> &'static str {
 
 fn report(recorded: &Recorded, ui: &Ui) {
     let Recorded {
-        summary,
-        losses,
-        trace,
-        ..
+        summary, losses, ..
     } = recorded;
     ui.note(format_args!(
-        "{} by {} of {}: {} read, {} written, {}; in {}",
+        "{} by {} of {}: {} read, {} written, {}",
         counted(summary.accesses, "access"),
         counted(summary.sites as u64, "call site"),
         counted(summary.processes as u64, "process"),
         bytes(summary.bytes_read),
         bytes(summary.bytes_written),
-        counted(summary.objects as u64, "file"),
-        trace.display()
+        counted(summary.objects as u64, "file")
     ));
     if losses.dropped_events > 0 {
         ui.note(format_args!(

@@ -90,7 +90,7 @@ impl Fixture {
             .expect("collected");
         let finished = self
             .collector
-            .finish(self.session.lost())
+            .finish(self.session.lost(), Duration::ZERO)
             .expect("finished");
         let path = self.folder.path().join("t.hither");
         let trace = Trace::load(&path, None, &LoadOptions::default()).expect("a trace");
