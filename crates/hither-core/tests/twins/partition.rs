@@ -142,7 +142,7 @@ impl NaivePartition {
         let other = self.of(Class::Other);
         let longest = looping
             .iter()
-            .max_by_key(|block| (period(block.stream), block.stream, block.tick));
+            .max_by_key(|block| (period(block.stream).max(1).ilog2(), block.tick));
         match (longest, other.first()) {
             (None, None) => sequential.first().expect("the cache is full").block,
             (Some(latest), None) => latest.block,

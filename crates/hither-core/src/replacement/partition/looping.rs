@@ -5,6 +5,13 @@
 //! blocks of one stream; they are grouped by stream here, and a block's period is its stream's current one rather than
 //! that of the time when the block was last referenced.
 //!
+//! Departure: periods of the same power of two count as equal, and MRU decides among their streams. The streams of one loop
+//! (the call sites that take turns in it) have periods that differ by a percent and change places from round to round;
+//! with exact periods each change throws out what the last one kept. On cscope recorded here (2026-11) at 5 / 10 / 25 /
+//! 50 / 75 % of its blocks, pcc's hit ratio is .038 / .083 / .217 / .438 / .658 so and .026 / .059 / .177 / .394 / .601
+//! with exact periods; opt's is .046 / .090 / .221 / .441 / .661. Finer steps (a quarter or an eighth of a power of two) give
+//! the same to a point.
+//!
 //! Departure: loops end, and the paper never notices. The blocks of a finished short loop would keep their high gain,
 //! and their place, for ever. A stream whose least recent block is overdue, older than `expire` periods, does not loop as
 //! predicted, and its blocks are worth nothing, the least recent one first. `expire=0` is the paper's behaviour. With the
@@ -30,8 +37,8 @@ pub(super) struct Looping {
     expire: f64,
     slots: Links,
     streams: Vec<Blocks>,
-    /// Streams with blocks, by period.
-    longest: IndexedHeap<u64>,
+    /// Streams with blocks, by the magnitude of the period, then by the latest reference.
+    longest: IndexedHeap<(u32, Tick)>,
     /// The same, by the tick at which the least recent block is overdue.
     due: IndexedHeap<Reverse<Tick>>,
     len: usize,
@@ -97,12 +104,13 @@ impl Looping {
     /// Puts a stream where it belongs in both orders.
     fn rank(&mut self, stream: u32) {
         let Blocks { recency, period } = self.streams[stream as usize];
-        let Some(oldest) = recency.back() else {
+        let (Some(oldest), Some(latest)) = (recency.back(), recency.front()) else {
             self.longest.remove(stream);
             self.due.remove(stream);
             return;
         };
-        self.longest.set(stream, period);
+        self.longest
+            .set(stream, (magnitude(period), self.tick[latest as usize]));
         if self.expire > 0.0 {
             let lease = (self.expire * period.max(1) as f64) as u64;
             self.due.set(
@@ -121,8 +129,9 @@ impl Looping {
 
     /// The block to give up next, of those whose loop goes on; none if there is no block.
     pub(super) fn offer(&self) -> Option<Offer> {
-        let (period, stream) = self.longest.top()?;
-        let latest = self.streams[stream as usize].recency.front()?;
+        let (_, stream) = self.longest.top()?;
+        let Blocks { recency, period } = self.streams[stream as usize];
+        let latest = recency.front()?;
         Some(Offer {
             slot: Slot(latest),
             gain: 1.0 / period.max(1) as f64,
@@ -149,4 +158,9 @@ impl Looping {
         assert_eq!(self.longest.len(), filled);
         assert_eq!(self.due.len(), if self.expire > 0.0 { filled } else { 0 });
     }
+}
+
+/// Periods of one power of two count as equal.
+fn magnitude(period: u64) -> u32 {
+    period.max(1).ilog2()
 }
