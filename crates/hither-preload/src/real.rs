@@ -153,6 +153,8 @@ declare! {
     fn copy_file_range(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, count: size_t, flags: c_uint) -> ssize_t;
     fn splice(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, count: size_t, flags: c_uint) -> ssize_t;
     fn mmap64(address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void;
+    fn munmap(address: *mut c_void, length: size_t) -> c_int;
+    fn truncate64(path: *const c_char, length: off_t) -> c_int;
     fn open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
     fn __open64_2(path: *const c_char, flags: c_int) -> c_int;
     fn openat64(at: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int;

@@ -261,6 +261,42 @@ unsafe extern "C" fn end_of_thread(thread: *mut c_void) {
 }
 
 impl Thread {
+    /// Finds the call site and pushes the access.
+    #[inline]
+    #[allow(clippy::too_many_arguments)] // The fields of one record, which has no other home before it is pushed.
+    fn access(
+        &mut self,
+        session: &Attached,
+        op: Op,
+        flags: u16,
+        object: u64,
+        offset: u64,
+        length: u64,
+        caller: Caller,
+    ) {
+        let Thread {
+            producer,
+            patience,
+            walker,
+            ..
+        } = self;
+        let mut push = |record: &Record<'_>| Thread::push(producer, patience, session, record);
+        // SAFETY: the trampoline of the running hook made `caller` from its own frame, which is still live.
+        let signature = unsafe { walker.signature(caller, session.frames_max(), &mut push) };
+        // SAFETY: no arguments; it reads a word that the kernel keeps for the thread.
+        let cpu = unsafe { libc::sched_getcpu() } as u16;
+        push(&Record::Access {
+            op,
+            flags,
+            cpu,
+            time_ns: now_ns(),
+            signature,
+            object,
+            offset,
+            length,
+        });
+    }
+
     /// Pushes a record into this thread's ring, claiming one first where it has none.
     fn push(
         producer: &mut Option<Producer>,
@@ -334,16 +370,22 @@ pub(crate) enum Position {
     BeforeCurrent,
 }
 
-/// Records that a call moved `length` bytes, more than none, of the file behind `fd`.
+/// Records that a call moved `length` bytes of the file behind `fd`, and returns the file's key; `None` if its accesses are
+/// not recorded.
 #[inline]
-pub(crate) fn access(op: Op, flags: u16, fd: i32, position: Position, length: u64, caller: Caller) {
-    let Some(session) = session() else { return };
+pub(crate) fn access(
+    op: Op,
+    flags: u16,
+    fd: i32,
+    position: Position,
+    length: u64,
+    caller: Caller,
+) -> Option<u64> {
+    let session = session()?;
+    let mut key = None;
     with_thread(session, |thread| {
         let Thread {
-            producer,
-            patience,
-            walker,
-            ..
+            producer, patience, ..
         } = thread;
         let mut define = |record: &Record<'_>| Thread::push(producer, patience, session, record);
         let Some(object) = files::key(fd, &mut define) else {
@@ -357,20 +399,17 @@ pub(crate) fn access(op: Op, flags: u16, fd: i32, position: Position, length: u6
                 Err(_) => return files::forget(fd),
             },
         };
-        // SAFETY: the trampoline of the running hook made `caller` from its own frame, which is still live.
-        let signature = unsafe { walker.signature(caller, session.frames_max(), &mut define) };
-        // SAFETY: no arguments; it reads a word that the kernel keeps for the thread.
-        let cpu = unsafe { libc::sched_getcpu() } as u16;
-        define(&Record::Access {
-            op,
-            flags,
-            cpu,
-            time_ns: now_ns(),
-            signature,
-            object,
-            offset,
-            length,
-        });
+        key = Some(object);
+        thread.access(session, op, flags, object, offset, length, caller);
+    });
+    key
+}
+
+/// Records something done to `length` bytes of the file of this key, which [`access`] has returned before.
+pub(crate) fn access_by_key(op: Op, object: u64, offset: u64, length: u64, caller: Caller) {
+    let Some(session) = session() else { return };
+    with_thread(session, |thread| {
+        thread.access(session, op, 0, object, offset, length, caller)
     });
 }
 

@@ -125,7 +125,7 @@ fn writes_and_truncations_are_seen() {
         .iter()
         .map(|cut| cut.offset)
         .collect();
-    assert_eq!(cuts, [512]);
+    assert_eq!(cuts, [512, 300]);
 
     let recording = record(
         &compile("stdio.c", &["-O1"]),
@@ -232,12 +232,14 @@ fn maps_and_copies_in_the_kernel_are_marked() {
             .iter()
             .all(|read| read.flags & IN_KERNEL != 0)
     );
-    let maps: Vec<_> = recording
-        .of(Op::Map, file.path())
-        .iter()
-        .map(|map| (map.offset, map.length))
-        .collect();
-    assert_eq!(maps, [(4096, 8192)]);
+    for op in [Op::Map, Op::Unmap] {
+        let ranges: Vec<_> = recording
+            .of(op, file.path())
+            .iter()
+            .map(|map| (map.offset, map.length))
+            .collect();
+        assert_eq!(ranges, [(4096, 8192)], "{op:?}");
+    }
 }
 
 #[test]

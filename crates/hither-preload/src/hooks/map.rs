@@ -1,9 +1,11 @@
-//! Mapped files: the mapping is recorded, its touches cannot be seen here.
+//! Mapped files: mappings and their removal are recorded; the touches in between cannot be seen here.
 //!
-//! `munmap` is left alone: which file a range belonged to would take an address map behind a lock, and what is known
-//! would hardly grow, since the touches in between stay unseen.
+//! `munmap` is given addresses, so what was mapped where is kept in a small table of atomics without a lock. A mapping
+//! that finds the table full, or is removed in pieces that do not start where it did, is never reported as removed:
+//! nothing but that one line of the trace is lost.
 
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use hither_sys::record::Op;
 use libc::{off_t, size_t};
@@ -14,8 +16,73 @@ use crate::recorder;
 use crate::signature::Caller;
 
 trampoline! {
+    munmap => munmap_hook, 2;
+}
+trampoline! {
     mmap => mmap_hook, 6;
     mmap64 => mmap_hook, 6;
+}
+
+/// Mappings of files that are remembered at a time. Programs that map more (a mail store, a database) map for good.
+const REMEMBERED: usize = 1024;
+
+static MAPPED: [Mapped; REMEMBERED] = [const { Mapped::EMPTY }; REMEMBERED];
+/// No entry from here on was ever used.
+static USED: AtomicUsize = AtomicUsize::new(0);
+
+/// A mapping of a file.
+struct Mapped {
+    /// Where it starts; 0 in a free entry, [`TAKEN`] in one that is being filled.
+    start: AtomicU64,
+    object: AtomicU64,
+    offset: AtomicU64,
+}
+
+const TAKEN: u64 = 1;
+
+impl Mapped {
+    const EMPTY: Mapped = Mapped {
+        start: AtomicU64::new(0),
+        object: AtomicU64::new(0),
+        offset: AtomicU64::new(0),
+    };
+}
+
+fn remember(start: u64, object: u64, offset: u64) {
+    for (at, entry) in MAPPED.iter().enumerate() {
+        if entry.start.load(Ordering::Relaxed) == 0
+            && entry
+                .start
+                .compare_exchange(0, TAKEN, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+        {
+            entry.object.store(object, Ordering::Relaxed);
+            entry.offset.store(offset, Ordering::Relaxed);
+            entry.start.store(start, Ordering::Release);
+            USED.fetch_max(at + 1, Ordering::Relaxed);
+            return;
+        }
+    }
+}
+
+/// The file and the offset that were mapped at `start`; forgotten by this.
+fn recall(start: u64) -> Option<(u64, u64)> {
+    let entry = MAPPED
+        .iter()
+        .take(USED.load(Ordering::Relaxed))
+        .find(|entry| {
+            entry.start.load(Ordering::Relaxed) == start
+                && entry
+                    .start
+                    .compare_exchange(start, TAKEN, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
+        })?;
+    let found = (
+        entry.object.load(Ordering::Relaxed),
+        entry.offset.load(Ordering::Relaxed),
+    );
+    entry.start.store(0, Ordering::Release);
+    Some(found)
 }
 
 unsafe extern "C-unwind" fn mmap_hook(
@@ -31,14 +98,28 @@ unsafe extern "C-unwind" fn mmap_hook(
     // SAFETY: the program's own call, passed on.
     let result = unsafe { real::mmap64(address, length, protection, flags, fd, offset) };
     if result != libc::MAP_FAILED && flags & libc::MAP_ANONYMOUS == 0 && fd >= 0 {
-        recorder::access(
-            Op::Map,
-            0,
-            fd,
-            explicit(offset),
-            length as u64,
-            Caller { sp, rbp },
-        );
+        let caller = Caller { sp, rbp };
+        if let Some(object) =
+            recorder::access(Op::Map, 0, fd, explicit(offset), length as u64, caller)
+        {
+            remember(result as u64, object, offset as u64);
+        }
+    }
+    result
+}
+
+unsafe extern "C-unwind" fn munmap_hook(
+    address: *mut c_void,
+    length: size_t,
+    sp: *const u64,
+    rbp: u64,
+) -> c_int {
+    // Before the call: once the range is free, another thread's mapping may get the same address.
+    let mapped = recall(address as u64);
+    // SAFETY: the program's own call, passed on.
+    let result = unsafe { real::munmap(address, length) };
+    if let (0, Some((object, offset))) = (result, mapped) {
+        recorder::access_by_key(Op::Unmap, object, offset, length as u64, Caller { sp, rbp });
     }
     result
 }

@@ -1,11 +1,13 @@
 //! The write family and truncation.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
+use hither_sys::raw;
 use hither_sys::record::Op;
 use libc::{iovec, off_t, size_t, ssize_t};
 
 use super::{explicit, moved, trampoline};
+use crate::files;
 use crate::real;
 use crate::recorder::Position::{At, BeforeCurrent};
 use crate::recorder::{self};
@@ -14,6 +16,8 @@ use crate::signature::Caller;
 trampoline! {
     ftruncate => ftruncate_hook, 2;
     ftruncate64 => ftruncate_hook, 2;
+    truncate => truncate_hook, 2;
+    truncate64 => truncate_hook, 2;
 }
 trampoline! {
     write => write_hook, 3;
@@ -116,6 +120,34 @@ unsafe extern "C-unwind" fn ftruncate_hook(
             0,
             Caller { sp, rbp },
         );
+    }
+    result
+}
+
+unsafe extern "C-unwind" fn truncate_hook(
+    path: *const c_char,
+    length: off_t,
+    sp: *const u64,
+    rbp: u64,
+) -> c_int {
+    // SAFETY: the program's own call, passed on.
+    let result = unsafe { real::truncate64(path, length) };
+    if result == 0 && recorder::session().is_some() {
+        // SAFETY: the call took it, so it is a C string.
+        let path = unsafe { CStr::from_ptr(path) };
+        if let Ok(fd) = raw::open(path, libc::O_PATH) {
+            files::forget(fd);
+            recorder::access(
+                Op::Truncate,
+                0,
+                fd,
+                At(length as u64),
+                0,
+                Caller { sp, rbp },
+            );
+            files::forget(fd);
+            raw::close(fd);
+        }
     }
     result
 }

@@ -1,4 +1,4 @@
-/* Every form of write, then a truncation. The offsets are in the comments. */
+/* Every form of write, then truncations. The offsets are in the comments. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/uio.h>
@@ -18,6 +18,7 @@ int main(int argc, char **argv) {
     write(fd, buffer, 40);                    /* 3060 + 40 */
     ftruncate(fd, 512);                       /* to 512 */
     close(fd);
+    truncate(argv[1], 300);                   /* to 300 */
     puts("written");
     return 0;
 }
