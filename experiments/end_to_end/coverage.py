@@ -96,7 +96,7 @@ def traced_bytes(command: str, log: Path) -> tuple[int, int, int]:
         pid, _, rest = line.rstrip("\n").partition(" ")
         rest = rest.strip()
         if rest.endswith("<unfinished ...>"):
-            pending[pid] = rest.removesuffix("<unfinished ...>").rstrip()
+            pending[pid] = rest.removesuffix("<unfinished ...>")
             continue
         if resumed := re.match(r"<\.\.\. \w+ resumed>(.*)", rest):
             rest = pending.pop(pid, "") + resumed[1]
