@@ -262,7 +262,9 @@ struct Partial {
 
 impl Partial {
     fn create(path: PathBuf) -> Result<Partial> {
-        fs::create_dir(&path).map_err(Error::io(&path))?;
+        // What refuses (it is missing, read-only, full) is the folder that it goes into, and the one that the user knows.
+        let parent = path.parent().unwrap_or(&path);
+        fs::create_dir(&path).map_err(Error::io(parent))?;
         Ok(Partial { path, remove: true })
     }
 

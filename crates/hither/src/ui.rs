@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
+use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Where notes and progress go.
@@ -59,15 +60,17 @@ impl Ui {
 }
 
 /// Writes a result to stdout at once; a reader that went away comes back as an error that ends the command quietly.
-pub(crate) fn print(text: &str) -> io::Result<()> {
+pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
-    stdout.flush()
+    let written = stdout.write_all(text.as_bytes());
+    written
+        .and_then(|()| stdout.flush())
+        .context("standard output")
 }
 
 /// Prints one JSON document, indented, with a newline at its end.
 pub(crate) fn print_json(document: &impl serde::Serialize) -> anyhow::Result<()> {
     let mut text = serde_json::to_string_pretty(document)?;
     text.push('\n');
-    Ok(print(&text)?)
+    print(&text)
 }

@@ -165,7 +165,7 @@ impl Advise {
         }
         text += &format!("\n{}", table.render());
         text += &site_table(&sites, self.top);
-        Ok(ui::print(&text)?)
+        ui::print(&text)
     }
 }
 

@@ -34,7 +34,8 @@ pub(super) struct Loading {
     maps: bool,
 }
 
-fn format_name(text: &str) -> Result<String, String> {
+/// The name of a format of traces.
+pub(super) fn format_name(text: &str) -> Result<String, String> {
     hither_trace::format::find(text)
         .map(|format| format.name.to_owned())
         .map_err(|error| error.to_string())

@@ -11,6 +11,7 @@ use hither_live::{Error, SessionOptions};
 use hither_sim::Size;
 
 use super::Subcommand;
+use super::options::format_name;
 use crate::exit::{self, Usage};
 use crate::format::{bytes, counted};
 use crate::preload;
@@ -34,7 +35,7 @@ pub(super) struct Record {
     recording: Recording,
 
     /// Take a recording that another tool made, in this format, instead of running a program
-    #[arg(long, value_name = "NAME", requires = "trace")]
+    #[arg(long, value_name = "NAME", requires = "trace", value_parser = format_name)]
     format: Option<String>,
 
     /// The other tool's recording

@@ -79,17 +79,21 @@ fn describe(out: &mut String, trace: &Trace, stats: &Stats, top: usize) -> std::
     }
     writeln!(
         out,
-        "references    {} to {} ({} of {})",
+        "references    {} to {} of {} ({})",
         count(stats.references),
         counted(stats.blocks, "distinct block"),
-        bytes(stats.footprint_bytes),
-        bytes(stats.block_bytes.into())
+        bytes(stats.block_bytes.into()),
+        bytes(stats.footprint_bytes)
     )?;
     if total.requests > 0 {
-        let seconds = counts.last_ns.saturating_sub(counts.first_ns) as f64 / 1e9;
+        // A trace of bare block numbers has no clock.
+        let took = match counts.last_ns.saturating_sub(counts.first_ns) {
+            0 => String::new(),
+            ns => format!(" in {:.2} s", ns as f64 / 1e9),
+        };
         writeln!(
             out,
-            "requests      {} in {seconds:.2} s, {} sequential",
+            "requests      {}{took}, {} sequential",
             count(total.requests),
             percent(stats.sequential_share)
         )?;
