@@ -59,14 +59,18 @@ fn a_cut_file_is_an_error_that_names_it() {
     assert!(load(victim.folder.path()).is_ok());
 }
 
+/// Loads of each damaged file. Two of the 800 end in a panic of the decoder, so that path is walked too; 300 rows and
+/// 6000 loads met 13 of them, and took 18 to 60 s where this takes 2 (dev build, 2026-11).
+const FLIPS: usize = 200;
+
 #[test]
 fn flipped_bytes_are_an_error_that_names_the_file_or_a_trace() {
-    let victim = Victim::new(300);
+    let victim = Victim::new(40);
     let mut random = 0x9e37_79b9_7f4a_7c15u64;
-    let mut errors = 0;
     for name in FILES {
         let sound = victim.bytes(name);
-        for round in 0..1500 {
+        let mut errors = 0;
+        for round in 0..FLIPS {
             let mut bytes = sound.clone();
             for _ in 0..1 + round % 3 {
                 random = random
@@ -76,7 +80,10 @@ fn flipped_bytes_are_an_error_that_names_the_file_or_a_trace() {
                 bytes[place] ^= 1 << (random >> 29 & 7);
             }
             match victim.load_with(name, &bytes) {
-                Ok(trace) => assert!(Stats::of(&trace).references >= Stats::of(&trace).blocks),
+                Ok(trace) => {
+                    let stats = Stats::of(&trace);
+                    assert!(stats.references >= stats.blocks);
+                }
                 Err(error) => {
                     errors += 1;
                     let error = error.to_string();
@@ -84,8 +91,11 @@ fn flipped_bytes_are_an_error_that_names_the_file_or_a_trace() {
                 }
             }
         }
+        assert!(
+            errors > FLIPS / 3,
+            "the damage to {name} was not seen: {errors}"
+        );
     }
-    assert!(errors > 1000, "the damage was not seen: {errors}");
 }
 
 #[test]
