@@ -1,0 +1,123 @@
+//! `hither advise`.
+
+use insta::assert_snapshot;
+
+use crate::{Lab, keys, rounds};
+
+#[test]
+fn a_loop_calls_for_another_policy() {
+    let lab = Lab::new();
+    lab.write("loop.trace", rounds(100, 5));
+    assert_snapshot!(lab.run("hither advise loop.trace"), @"
+    exit code: 0
+    ----- stdout -----
+    500 references to 100 distinct blocks (400.00 KiB) of 1 file.
+    Another replacement policy would help: in a cache of 300.00 KiB, ubm serves 59.8 % of the references where LRU, much like the kernel, serves 0.0 %; the optimum is 60.0 %.
+    That is 299 fewer blocks (1.17 MiB) from storage.
+    LRU does as well only where nearly all 400.00 KiB of the data fit.
+
+      hit ratio  5% (20.00 KiB)  10% (40.00 KiB)  25% (100.00 KiB)  50% (200.00 KiB)  75% (300.00 KiB)
+      lru                 0.0 %            0.0 %             0.0 %             0.0 %             0.0 %
+      arc                 0.0 %            0.0 %             0.0 %             0.0 %             0.0 %
+      dear                0.0 %            0.0 %             0.0 %             0.0 %             0.0 %
+      ubm                 3.8 %            7.8 %            19.8 %            39.8 %            59.8 %
+      opt                 4.0 %            8.0 %            20.0 %            40.0 %            60.0 %
+
+    ----- stderr -----
+    hither: pcc is left out: this trace has no call sites
+    ");
+}
+
+#[test]
+fn blocks_used_once_call_for_nothing() {
+    let lab = Lab::new();
+    lab.write("scan.trace", rounds(100, 1));
+    assert_snapshot!(lab.run("hither advise -q scan.trace -s 10"), @"
+    exit code: 0
+    ----- stdout -----
+    100 references to 100 distinct blocks (400.00 KiB) of 1 file.
+    100.0 % of the references are first uses: no cache, of whatever policy or size, serves those.
+
+      hit ratio  10 (40.00 KiB)
+      lru                 0.0 %
+      arc                 0.0 %
+      dear                0.0 %
+      ubm                 0.0 %
+      opt                 0.0 %
+
+    ----- stderr -----
+    ");
+}
+
+#[test]
+fn a_trace_of_nothing_gets_an_answer_too() {
+    let lab = Lab::new();
+    lab.write("empty.trace", "\n");
+    assert_snapshot!(lab.run("hither advise -q --format lirs empty.trace"), @"
+    exit code: 0
+    ----- stdout -----
+    0 references to 0 distinct blocks (0 B) of 1 file.
+    The program referenced no block of any file: there is nothing to cache.
+
+      hit ratio
+
+    ----- stderr -----
+    ");
+}
+
+#[test]
+fn one_document_for_programs() {
+    let lab = Lab::with_recording();
+    let document = lab.json("hither advise cat.hither --json -s 50%");
+    assert_eq!(keys(&document), ["advice", "results", "sites", "trace"]);
+    assert_eq!(
+        keys(&document["advice"]),
+        ["cache_blocks", "change", "gain", "policy", "sentences"]
+    );
+    assert_eq!(document["advice"]["change"], "policy");
+    let policies: Vec<_> = document["results"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|result| result["policy"].as_str().unwrap())
+        .collect();
+    assert_eq!(policies, ["lru", "arc", "dear", "ubm", "pcc", "opt"]);
+    let site = &document["sites"][0];
+    assert_eq!(site["class"], "looping");
+    assert_eq!(site["distinct_blocks"], 400);
+    assert!(site["module"].as_str().unwrap().contains("cat"), "{site}");
+}
+
+#[test]
+fn a_program_is_recorded_and_advised_on_in_one_go() {
+    let lab = Lab::new();
+    lab.write("data", crate::text(crate::DATA_LINES));
+    let ran = lab.run("hither advise -- sh -c 'cat data data data >/dev/null; exit 4'");
+    assert_eq!(ran.code, 4, "{ran}");
+    let text = ran.stdout();
+    assert!(
+        text.contains("Another replacement policy would help"),
+        "{text}"
+    );
+    assert!(text.contains("Loops make "), "{text}");
+    for row in ["hit ratio", "lru", "pcc", "opt", "share"] {
+        assert!(
+            text.lines().any(|line| line.trim_start().starts_with(row)),
+            "no {row} in {text}"
+        );
+    }
+    assert!(ran.stderr.starts_with("hither: "), "{}", ran.stderr);
+    assert_eq!(
+        lab.names(),
+        ["data"],
+        "the trace is not kept unless asked for"
+    );
+
+    let kept = lab.run("hither advise -q -o kept.hither --json -- cat data >/dev/null");
+    assert_eq!(kept.code, 0, "{kept}");
+    assert_eq!(lab.names(), ["data", "kept.hither"]);
+    assert_eq!(
+        lab.json("hither stat kept.hither --json")["bytes"]["in_kernel"],
+        0
+    );
+}

@@ -1,0 +1,187 @@
+//! The command as a user meets it: whole command lines, and what they print, where, and with which exit code.
+//!
+//! A test gives a line to a shell in a folder of its own, with `hither` first on its PATH, so that a snapshot reads
+//! like a terminal and the lines can be pasted into one. Inputs are made by the tests: text traces of a few lines, and
+//! recordings of small programs that every machine has.
+
+mod advise;
+mod documents;
+mod errors;
+mod policies;
+mod record;
+mod sim;
+mod stat;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// A folder in which command lines run.
+struct Lab {
+    folder: tempfile::TempDir,
+}
+
+impl Lab {
+    fn new() -> Lab {
+        Lab {
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    /// One with a text trace, `loop.trace`: ten blocks, three times over.
+    fn with_loop() -> Lab {
+        let lab = Lab::new();
+        lab.write("loop.trace", rounds(10, 3));
+        lab
+    }
+
+    /// One with a file of text, `data`, and its recording, `cat.hither`: four passes over the file, by one call site.
+    fn with_recording() -> Lab {
+        let lab = Lab::new();
+        lab.write("data", text(DATA_LINES));
+        let ran = lab.run("hither record -q -o cat.hither -- cat data data data data >/dev/null");
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+        lab
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        fs::write(self.path(name), bytes).unwrap();
+    }
+
+    /// Everything in the folder, hidden or not, in order.
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(self.folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// A program that runs in the folder and finds `hither`.
+    fn command(&self, program: &str) -> Command {
+        let hither = Path::new(env!("CARGO_BIN_EXE_hither"));
+        let mut path = OsString::from(hither.parent().unwrap());
+        path.push(":");
+        path.push(std::env::var_os("PATH").unwrap());
+        let mut command = Command::new(program);
+        command
+            .current_dir(self.folder.path())
+            .env("PATH", path)
+            .env("LC_ALL", "C")
+            .env_remove("COLUMNS")
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs a command line.
+    fn run(&self, line: &str) -> Ran {
+        let output = self.command("sh").args(["-c", line]).output().unwrap();
+        Ran::new(output, self.folder.path())
+    }
+
+    /// Runs a command line that is to succeed, say nothing on stderr and print one JSON document.
+    fn json(&self, line: &str) -> Value {
+        let ran = self.run(line);
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{line}");
+        serde_json::from_slice(&ran.stdout).unwrap_or_else(|error| panic!("{line}: {error}"))
+    }
+}
+
+/// What a command line did.
+struct Ran {
+    stdout: Vec<u8>,
+    stderr: String,
+    /// As a shell gives it: 128 + the signal where there was one.
+    code: i32,
+    folder: PathBuf,
+}
+
+impl Ran {
+    fn new(output: Output, folder: &Path) -> Ran {
+        use std::os::unix::process::ExitStatusExt;
+        let signal = || 128 + output.status.signal().unwrap();
+        Ran {
+            code: output.status.code().unwrap_or_else(signal),
+            stdout: output.stdout,
+            stderr: String::from_utf8(output.stderr).unwrap(),
+            folder: folder.to_owned(),
+        }
+    }
+
+    fn stdout(&self) -> &str {
+        str::from_utf8(&self.stdout).unwrap()
+    }
+
+    /// Leaves out what differs from run to run and from machine to machine.
+    fn redacted(&self, text: &str) -> String {
+        let version = format!("\"hither\": \"{}\"", env!("CARGO_PKG_VERSION"));
+        let text = text
+            .replace(self.folder.to_str().unwrap(), "[DIR]")
+            .replace(&version, "\"hither\": \"[VERSION]\"");
+        text.lines()
+            .map(|line| redacted_line(line) + "\n")
+            .collect()
+    }
+}
+
+fn redacted_line(line: &str) -> String {
+    // How many calls a program makes is its own affair; what matters is that the line is there.
+    if line.starts_with("hither: ") && line.contains(" read, ") {
+        return "hither: [COUNTS]".to_owned();
+    }
+    if let Some((before, _)) = line.split_once("\"sha256\": ") {
+        return format!("{before}\"sha256\": \"[SHA256]\",");
+    }
+    match line.split_once(".partial-") {
+        Some((before, after)) => {
+            let after = after.trim_start_matches(|c: char| c.is_ascii_digit());
+            format!("{before}.partial-[PID]{after}")
+        }
+        None => line.to_owned(),
+    }
+}
+
+impl fmt::Display for Ran {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "exit code: {}", self.code)?;
+        writeln!(f, "----- stdout -----\n{}", self.redacted(self.stdout()))?;
+        write!(f, "----- stderr -----\n{}", self.redacted(&self.stderr))
+    }
+}
+
+/// A text trace: blocks 1 to `blocks`, `rounds` times over.
+fn rounds(blocks: u32, rounds: u32) -> String {
+    (0..rounds)
+        .flat_map(|_| 1..=blocks)
+        .map(|block| format!("{block}\n"))
+        .collect()
+}
+
+/// Lines in the file of a recording: 400 blocks, more than the 100 from which PCC calls a call site sequential.
+const DATA_LINES: u32 = 102_400;
+
+/// So many lines of 16 bytes, not in order.
+fn text(lines: u32) -> String {
+    (0..lines)
+        .map(|line| format!("{:015}\n", u64::from(line) * 7_919 % 1_000_003))
+        .collect()
+}
+
+/// The keys of a JSON object, in order.
+fn keys(value: &Value) -> Vec<&str> {
+    value
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect()
+}

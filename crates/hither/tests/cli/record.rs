@@ -1,0 +1,157 @@
+//! `hither record`: what the program sees of it (nothing), and what it leaves.
+
+use insta::assert_snapshot;
+
+use crate::{Lab, text};
+
+#[test]
+fn exit_code_and_output_pass_through() {
+    let lab = Lab::new();
+    assert_snapshot!(
+        lab.run("hither record -o t.hither -- sh -c 'echo out; echo err >&2; exit 3'"),
+        @"
+    exit code: 3
+    ----- stdout -----
+    out
+
+    ----- stderr -----
+    err
+    hither: [COUNTS]
+    hither: the trace is t.hither
+    "
+    );
+    assert_eq!(lab.names(), ["t.hither"]);
+}
+
+#[test]
+fn a_signal_that_ends_the_program_is_told_as_a_shell_tells_it() {
+    let lab = Lab::new();
+    for (signal, code) in [("KILL", 137), ("TERM", 143), ("SEGV", 139), ("PIPE", 141)] {
+        let ran = lab.run(&format!(
+            "hither record -q --force -- sh -c 'ulimit -c 0; kill -{signal} $$'"
+        ));
+        assert_eq!(ran.code, code, "{signal}: {ran}");
+        // What was recorded until then is a whole trace.
+        lab.json("hither stat trace.hither --json");
+    }
+    assert_eq!(lab.names(), ["trace.hither"]);
+}
+
+#[test]
+fn programs_print_the_same_bytes_under_the_recorder() {
+    let lab = Lab::new();
+    lab.write("data", text(20_000));
+    let noise: Vec<u8> = text(4_000)
+        .bytes()
+        .map(|byte| byte.wrapping_mul(37))
+        .collect();
+    lab.write("noise", noise);
+    for line in [
+        "cat noise data",
+        "grep -n 0042 data",
+        "sort -r data",
+        "sh -c 'cat data | sort | head -100; wc -c <noise'",
+    ] {
+        let plain = lab.run(line);
+        let recorded = lab.run(&format!("hither record -q --force -o t.hither -- {line}"));
+        assert!(!plain.stdout.is_empty(), "{line}");
+        assert!(plain.stdout == recorded.stdout, "{line}: other output");
+        assert_eq!(
+            (plain.code, plain.stderr),
+            (recorded.code, recorded.stderr),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn standard_input_is_the_programs() {
+    let lab = Lab::new();
+    assert_snapshot!(lab.run("echo hello | hither record -q -- tr a-z A-Z"), @"
+    exit code: 0
+    ----- stdout -----
+    HELLO
+
+    ----- stderr -----
+    ");
+}
+
+#[test]
+fn every_byte_that_was_read_is_in_the_trace() {
+    let lab = Lab::new();
+    lab.write("a", text(5_000));
+    lab.write("b", text(300));
+    // Children of children, by read and by stdio.
+    lab.run("hither record -q -- sh -c 'cat a >/dev/null; sh -c \"sort b\"; grep -c . a b'");
+    let document = lab.json("hither stat trace.hither --json");
+    let read = |name: &str| {
+        let rows = document["stats"]["by_object"].as_array().unwrap();
+        let path = format!("/{name}");
+        let mut named = rows
+            .iter()
+            .filter(|row| row["name"].as_str().unwrap().ends_with(&path));
+        let (row, other) = (named.next().unwrap(), named.next());
+        assert!(other.is_none(), "{name} is there twice");
+        row["read_bytes"].as_u64().unwrap()
+    };
+    assert_eq!(read("a"), 2 * 5_000 * 16);
+    assert_eq!(read("b"), 2 * 300 * 16);
+    assert_eq!(document["trace"]["losses"]["dropped_events"], 0);
+}
+
+#[test]
+fn a_trace_is_replaced_on_request_only() {
+    let lab = Lab::new();
+    lab.write("data", "one\n");
+    lab.run("hither record -q -o t.hither -- true");
+    assert_snapshot!(lab.run("hither record -o t.hither -- cat data"), @"
+    exit code: 1
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: t.hither: already exists (--force replaces it, -o names another)
+    ");
+    assert_eq!(lab.json("hither stat t.hither --json")["bytes"]["read"], 0);
+    assert_snapshot!(lab.run("hither record -o t.hither --force -- cat data"), @"
+    exit code: 0
+    ----- stdout -----
+    one
+
+    ----- stderr -----
+    hither: [COUNTS]
+    hither: the trace is t.hither
+    ");
+    assert_eq!(lab.json("hither stat t.hither --json")["bytes"]["read"], 4);
+}
+
+#[test]
+fn what_another_tool_recorded_is_taken_over() {
+    let lab = Lab::with_loop();
+    assert_snapshot!(lab.run("hither record --format lirs -o loop.hither loop.trace"), @"
+    exit code: 0
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: 30 references in loop.hither
+    ");
+    let results = |trace: &str| lab.json(&format!("hither sim {trace} --json"))["results"].take();
+    assert_eq!(results("loop.hither"), results("loop.trace"));
+}
+
+#[test]
+fn a_call_site_has_one_signature_for_a_number_of_frames() {
+    let lab = Lab::new();
+    lab.write("data", text(300));
+    let signature = |frames: u32| {
+        lab.run(&format!(
+            "hither record -q --force --frames {frames} -- cat data"
+        ));
+        let document = lab.json("hither advise trace.hither -p lru,opt -s 1 --json");
+        document["sites"][0]["signature"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!(signature(32), signature(32));
+    assert_ne!(signature(32), signature(1));
+}

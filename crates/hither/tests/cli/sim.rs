@@ -1,0 +1,213 @@
+//! `hither sim`.
+
+use insta::assert_snapshot;
+use serde_json::Value;
+
+use crate::{Lab, keys, rounds};
+
+#[test]
+fn a_table_of_hit_ratios() {
+    let lab = Lab::with_loop();
+    assert_snapshot!(lab.run("hither sim loop.trace -p lru,mru,opt -s 1,50%,32KiB,10"), @"
+    exit code: 0
+    ----- stdout -----
+    30 references to 10 distinct blocks of 4.00 KiB
+      hit ratio  1 (4.00 KiB)  50% (20.00 KiB)  32KiB (32.00 KiB)  10 (40.00 KiB)
+      lru               0.0 %            0.0 %              0.0 %          66.7 %
+      mru               0.0 %           33.3 %             53.3 %          66.7 %
+      opt               0.0 %           33.3 %             53.3 %          66.7 %
+
+    ----- stderr -----
+    ");
+}
+
+#[test]
+fn five_parts_of_the_data_unless_sizes_are_named() {
+    let lab = Lab::new();
+    lab.write("loop.trace", rounds(100, 5));
+    assert_snapshot!(lab.run("hither sim loop.trace"), @"
+    exit code: 0
+    ----- stdout -----
+    500 references to 100 distinct blocks of 4.00 KiB
+      hit ratio  5% (20.00 KiB)  10% (40.00 KiB)  25% (100.00 KiB)  50% (200.00 KiB)  75% (300.00 KiB)
+      lru                 0.0 %            0.0 %             0.0 %             0.0 %             0.0 %
+      arc                 0.0 %            0.0 %             0.0 %             0.0 %             0.0 %
+      opt                 4.0 %            8.0 %            20.0 %            40.0 %            60.0 %
+
+    ----- stderr -----
+    ");
+}
+
+#[test]
+fn one_document_with_the_trace_and_a_result_for_each_cache() {
+    let lab = Lab::with_loop();
+    assert_snapshot!(
+        lab.run("hither sim loop.trace -p 'lru,ubm{threshold=4}' -s 5 --json"),
+        @r#"
+    exit code: 0
+    ----- stdout -----
+    {
+      "results": [
+        {
+          "accesses": 30,
+          "cache_blocks": 5,
+          "classes": {},
+          "hit_ratio": 0.0,
+          "hits": 0,
+          "misses": 30,
+          "params": {},
+          "policy": "lru"
+        },
+        {
+          "accesses": 30,
+          "cache_blocks": 5,
+          "classes": {
+            "looping": 20,
+            "other": 3,
+            "sequential": 7
+          },
+          "hit_ratio": 0.3,
+          "hits": 9,
+          "misses": 21,
+          "params": {
+            "expire": 2.0,
+            "other": "lru",
+            "threshold": 4
+          },
+          "policy": "ubm"
+        }
+      ],
+      "trace": {
+        "block_bytes": 4096,
+        "command": [],
+        "distinct_blocks": 10,
+        "format": "lirs",
+        "hither": "[VERSION]",
+        "loaded_with": {
+          "block_bytes": 4096,
+          "include_in_kernel": true,
+          "include_maps": false,
+          "keep_repeats": false
+        },
+        "losses": {
+          "dropped_bytes": 0,
+          "dropped_events": 0,
+          "not_recorded": []
+        },
+        "path": "loop.trace",
+        "references": 30,
+        "sha256": "[SHA256]",
+        "skipped": {
+          "empty": 0,
+          "in_kernel": 0,
+          "maps": 0,
+          "merged": 0,
+          "separators": 0
+        }
+      }
+    }
+
+    ----- stderr -----
+    "#
+    );
+}
+
+#[test]
+fn results_go_by_policy_then_by_size_and_are_the_same_in_every_run() {
+    let lab = Lab::with_recording();
+    let line = "hither sim cat.hither -p lru,pcc,opt -s 10%,50% --json";
+    let first = lab.run(line);
+    assert_eq!(first.stdout, lab.run(line).stdout);
+    let document: Value = serde_json::from_slice(&first.stdout).unwrap();
+    let results = document["results"].as_array().unwrap();
+    let order: Vec<(&str, u64)> = results
+        .iter()
+        .map(|result| {
+            (
+                result["policy"].as_str().unwrap(),
+                result["cache_blocks"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    let [small, large] = [order[0].1, order[1].1];
+    assert!(small < large, "{order:?}");
+    assert_eq!(
+        order,
+        ["lru", "pcc", "opt"]
+            .map(|policy| [(policy, small), (policy, large)])
+            .concat()
+    );
+    for result in results {
+        assert_eq!(
+            keys(result),
+            [
+                "accesses",
+                "cache_blocks",
+                "classes",
+                "hit_ratio",
+                "hits",
+                "misses",
+                "params",
+                "policy"
+            ]
+        );
+        let count = |name: &str| result[name].as_u64().unwrap();
+        assert_eq!(count("hits") + count("misses"), count("accesses"));
+        assert_eq!(result["accesses"], document["trace"]["references"]);
+        if result["policy"] == "pcc" {
+            assert_eq!(keys(&result["classes"]), ["looping", "other", "sequential"]);
+            let classes = result["classes"].as_object().unwrap();
+            let sum: u64 = classes.values().map(|class| class.as_u64().unwrap()).sum();
+            assert_eq!(sum, count("accesses"));
+        }
+    }
+}
+
+#[test]
+fn what_one_run_learnt_helps_the_next() {
+    let lab = Lab::with_recording();
+    // Another run of the same program: the same call sites, by their signatures.
+    lab.run("hither record -q -o again.hither -- cat data data data data >/dev/null");
+    let misses = |options: &str| {
+        let line = format!("hither sim again.hither -p pcc -s 50% --json {options}");
+        lab.json(&line)["results"][0]["misses"].as_u64().unwrap()
+    };
+    let untrained = misses("");
+    lab.json("hither sim cat.hither -p pcc -s 50% --json --sites known.json");
+    let known: Value =
+        serde_json::from_slice(&std::fs::read(lab.path("known.json")).unwrap()).unwrap();
+    assert_eq!(keys(&known), ["format", "sites"]);
+    let sites = known["sites"].as_object().unwrap();
+    assert!(
+        sites
+            .values()
+            .any(|site| site["looping"].as_u64().unwrap() > 0),
+        "{known}"
+    );
+
+    let trained = misses("--sites known.json");
+    assert!(
+        trained < untrained,
+        "{trained} against {untrained} untrained"
+    );
+    assert_eq!(
+        lab.names(),
+        ["again.hither", "cat.hither", "data", "known.json"]
+    );
+}
+
+#[test]
+fn policies_that_learn_nothing_leave_the_sites_alone() {
+    let lab = Lab::with_loop();
+    assert_snapshot!(lab.run("hither sim loop.trace -p lru -s 5 --sites known.json"), @"
+    exit code: 0
+    ----- stdout -----
+    30 references to 10 distinct blocks of 4.00 KiB
+      hit ratio  5 (20.00 KiB)
+      lru                0.0 %
+
+    ----- stderr -----
+    hither: none of these policies learns about call sites: --sites is left as it was
+    ");
+    assert_eq!(lab.names(), ["loop.trace"]);
+}

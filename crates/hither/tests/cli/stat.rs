@@ -1,0 +1,239 @@
+//! `hither stat`.
+
+use insta::assert_snapshot;
+
+use crate::{DATA_LINES, Lab, keys};
+
+#[test]
+fn a_text_trace_in_words() {
+    assert_snapshot!(Lab::with_loop().run("hither stat loop.trace"), @"
+    exit code: 0
+    ----- stdout -----
+    references    30 to 10 distinct blocks of 4.00 KiB (40.00 KiB)
+    requests      30, 90.0 % sequential
+    bytes         120.00 KiB read, 0 B written, 0 B of these inside the kernel; 0 B mapped
+    made by       1 call site in 1 thread of 1 process
+
+    LRU stack distances, in blocks: what a cache of that size would add to the hits
+          below   share      sum
+              1   0.0 %    0.0 %
+              2   0.0 %    0.0 %
+              4   0.0 %    0.0 %
+              8   0.0 %    0.0 %
+             16  66.7 %   66.7 %  ###########################
+      first use  33.3 %  100.0 %  #############
+
+    ----- stderr -----
+    ");
+}
+
+#[test]
+fn a_text_trace_in_one_document() {
+    assert_snapshot!(Lab::with_loop().run("hither stat loop.trace --json"), @r#"
+    exit code: 0
+    ----- stdout -----
+    {
+      "bytes": {
+        "in_kernel": 0,
+        "mapped": 0,
+        "read": 122880,
+        "written": 0
+      },
+      "stats": {
+        "block_bytes": 4096,
+        "blocks": 10,
+        "by_object": [],
+        "by_site": [
+          {
+            "blocks": 10,
+            "in_kernel_bytes": 0,
+            "mapped_bytes": 0,
+            "name": "unknown",
+            "number": 0,
+            "read_bytes": 122880,
+            "references": 30,
+            "requests": 30,
+            "sequential": 27,
+            "share": 1.0,
+            "written_bytes": 0
+          }
+        ],
+        "counts": {
+          "first_ns": 0,
+          "last_ns": 0,
+          "maps": 0,
+          "skipped": {
+            "empty": 0,
+            "in_kernel": 0,
+            "maps": 0,
+            "merged": 0,
+            "separators": 0
+          },
+          "total": {
+            "in_kernel_bytes": 0,
+            "mapped_bytes": 0,
+            "read_bytes": 122880,
+            "requests": 30,
+            "sequential": 27,
+            "written_bytes": 0
+          },
+          "truncates": 0,
+          "unmaps": 0
+        },
+        "footprint_bytes": 40960,
+        "losses": {
+          "dropped_bytes": 0,
+          "dropped_events": 0,
+          "not_recorded": []
+        },
+        "object_concentration": {
+          "for_50_percent": 0,
+          "for_90_percent": 0,
+          "for_99_percent": 0
+        },
+        "objects": 0,
+        "processes": 1,
+        "references": 30,
+        "reuse": {
+          "buckets": [
+            0,
+            0,
+            0,
+            0,
+            20
+          ],
+          "cold": 10
+        },
+        "sequential_share": 0.9,
+        "sharing": {
+          "processes": [
+            10,
+            0,
+            0
+          ],
+          "threads": [
+            10,
+            0,
+            0
+          ]
+        },
+        "site_concentration": {
+          "for_50_percent": 1,
+          "for_90_percent": 1,
+          "for_99_percent": 1
+        },
+        "sites": 1,
+        "threads": 1
+      },
+      "trace": {
+        "block_bytes": 4096,
+        "command": [],
+        "distinct_blocks": 10,
+        "format": "lirs",
+        "hither": "[VERSION]",
+        "loaded_with": {
+          "block_bytes": 4096,
+          "include_in_kernel": true,
+          "include_maps": false,
+          "keep_repeats": false
+        },
+        "losses": {
+          "dropped_bytes": 0,
+          "dropped_events": 0,
+          "not_recorded": []
+        },
+        "path": "loop.trace",
+        "references": 30,
+        "sha256": "[SHA256]",
+        "skipped": {
+          "empty": 0,
+          "in_kernel": 0,
+          "maps": 0,
+          "merged": 0,
+          "separators": 0
+        }
+      }
+    }
+
+    ----- stderr -----
+    "#);
+}
+
+#[test]
+fn lines_that_only_separate_are_counted() {
+    let lab = Lab::new();
+    lab.write("s.trace", "1\n*\n\n2\r\n1\n");
+    let document = lab.json("hither stat --format lirs s.trace --json");
+    assert_eq!(document["stats"]["references"], 3);
+    assert_eq!(document["trace"]["skipped"]["separators"], 2);
+}
+
+#[test]
+fn a_trace_of_nothing() {
+    let lab = Lab::new();
+    lab.write("empty.trace", "\n");
+    assert_snapshot!(lab.run("hither stat --format lirs empty.trace"), @"
+    exit code: 0
+    ----- stdout -----
+    references    0 to 0 distinct blocks of 4.00 KiB (0 B)
+
+    ----- stderr -----
+    ");
+}
+
+#[test]
+fn a_recording_names_files_call_sites_and_bytes() {
+    let lab = Lab::with_recording();
+    let document = lab.json("hither stat cat.hither --json");
+    assert_eq!(keys(&document), ["bytes", "stats", "trace"]);
+    assert_eq!(document["trace"]["format"], "hither");
+    assert_eq!(
+        document["trace"]["command"],
+        serde_json::json!(["cat", "data", "data", "data", "data"])
+    );
+    let stats = &document["stats"];
+    let data = &stats["by_object"][0];
+    assert!(data["name"].as_str().unwrap().ends_with("/data"), "{data}");
+    let bytes = u64::from(DATA_LINES) * 16;
+    assert_eq!(data["read_bytes"], 4 * bytes);
+    assert_eq!(data["blocks"], bytes / 4096);
+    assert_eq!(data["references"], 4 * bytes / 4096);
+    // One loop of one program reads the file: one call site.
+    assert_eq!(stats["by_site"][0]["read_bytes"], 4 * bytes);
+
+    let text = lab.run("hither stat cat.hither --top 1");
+    assert_eq!((text.code, text.stderr.as_str()), (0, ""));
+    let begins: Vec<&str> = text
+        .stdout()
+        .lines()
+        .filter_map(|line| line.split("  ").next())
+        .filter(|word| !word.is_empty())
+        .collect();
+    assert_eq!(
+        begins,
+        [
+            "command",
+            "references",
+            "requests",
+            "bytes",
+            "made by",
+            "LRU stack distances, in blocks: what a cache of that size would add to the hits"
+        ]
+    );
+    assert!(
+        text.stdout()
+            .contains("command       cat data data data data\n")
+    );
+}
+
+#[test]
+fn the_size_of_a_block_and_what_counts_are_options() {
+    let lab = Lab::with_recording();
+    let references = |options: &str| {
+        let document = lab.json(&format!("hither stat cat.hither --json {options}"));
+        let data = &document["stats"]["by_object"][0];
+        (data["references"].as_u64(), data["blocks"].as_u64())
+    };
+    assert_eq!(references("--block 64KiB"), (Some(100), Some(25)));
+    assert_eq!(references("--block 4096"), (Some(1600), Some(400)));
+}
