@@ -36,7 +36,8 @@ struct Known {
 fn read(path: &Path) -> anyhow::Result<Knowledge> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+        // Where its folder is missing as well, it is better said before a long simulation than after.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && folder_of(path).is_dir() => {
             return Ok(Knowledge {
                 format: FORMAT,
                 sites: BTreeMap::new(),
@@ -57,6 +58,13 @@ fn read(path: &Path) -> anyhow::Result<Knowledge> {
         knowledge.format
     );
     Ok(knowledge)
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
 }
 
 /// What the file at `path` knows of the trace's call sites; nothing, if there is no such file yet.

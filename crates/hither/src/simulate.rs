@@ -8,6 +8,7 @@ use hither_trace::Trace;
 use serde_json::json;
 
 use crate::exit::Usage;
+use crate::format::{Lean, Table, bytes, percent, policy};
 use crate::knowledge;
 use crate::ui::Ui;
 
@@ -50,6 +51,26 @@ pub(crate) fn run(
         }
     }
     Ok(outcomes)
+}
+
+/// A table of the hit ratio of each policy, a row, at each size, a column.
+pub(crate) fn hit_ratios(
+    policies: &[Spec],
+    sizes: &[(Size, u32)],
+    outcomes: &[Outcome],
+    block_bytes: u64,
+) -> String {
+    let head = ("hit ratio".to_owned(), Lean::Left);
+    let heads = sizes.iter().map(|(size, blocks)| {
+        let size = format!("{size} ({})", bytes(u64::from(*blocks) * block_bytes));
+        (size, Lean::Right)
+    });
+    let mut table = Table::new([head].into_iter().chain(heads));
+    for (spec, row) in policies.iter().zip(outcomes.chunks(sizes.len().max(1))) {
+        let ratios = row.iter().map(|outcome| percent(outcome.hit_ratio));
+        table.row([policy(spec)].into_iter().chain(ratios));
+    }
+    table.render()
 }
 
 /// What a result says of the trace that it comes from.

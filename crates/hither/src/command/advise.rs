@@ -19,7 +19,7 @@ use super::record::{self, Recording};
 use crate::advice::Evidence;
 use crate::exit;
 use crate::format::{Lean, Table, bytes, count, counted, percent, policy, shortened};
-use crate::simulate::{self, about};
+use crate::simulate::{self, about, hit_ratios};
 use crate::ui::{self, Ui};
 
 /// What is simulated unless policies are named.
@@ -145,25 +145,12 @@ impl Advise {
         {
             text += &format!("{sentence}\n");
         }
-        let heads = sizes.iter().map(|(size, blocks)| {
-            (
-                format!("{size} ({})", bytes(u64::from(*blocks) * block_bytes)),
-                Lean::Right,
-            )
-        });
-        let mut table = Table::new(
-            [("hit ratio".to_owned(), Lean::Left)]
-                .into_iter()
-                .chain(heads),
-        );
-        for (name, ratios) in &ratios {
-            table.row(
-                [name.clone()]
-                    .into_iter()
-                    .chain(ratios.iter().map(|&ratio| percent(ratio))),
+        if !sizes.is_empty() {
+            text += &format!(
+                "\n{}",
+                hit_ratios(&policies, &sizes, &outcomes, block_bytes)
             );
         }
-        text += &format!("\n{}", table.render());
         text += &site_table(&sites, self.top);
         ui::print(&text)
     }

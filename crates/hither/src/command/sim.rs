@@ -8,8 +8,8 @@ use serde_json::json;
 
 use super::Subcommand;
 use super::options::{Caches, Loading};
-use crate::format::{Lean, Table, bytes, counted, percent, policy};
-use crate::simulate::{self, about};
+use crate::format::{bytes, counted};
+use crate::simulate::{self, about, hit_ratios};
 use crate::ui::{self, Ui};
 
 /// Simulate caches of given policies and sizes on a trace
@@ -48,27 +48,12 @@ impl Subcommand for Sim {
             return Ok(ExitCode::SUCCESS);
         }
         let block_bytes = u64::from(trace.options().block_bytes);
-        let heads = sizes.iter().map(|(size, blocks)| {
-            (
-                format!("{size} ({})", bytes(u64::from(*blocks) * block_bytes)),
-                Lean::Right,
-            )
-        });
-        let mut table = Table::new(
-            [("hit ratio".to_owned(), Lean::Left)]
-                .into_iter()
-                .chain(heads),
-        );
-        for (spec, row) in policies.iter().zip(outcomes.chunks(sizes.len().max(1))) {
-            let ratios = row.iter().map(|outcome| percent(outcome.hit_ratio));
-            table.row([policy(spec)].into_iter().chain(ratios));
-        }
         let text = format!(
             "{} to {} of {}\n{}",
             counted(trace.references() as u64, "reference"),
             counted(trace.blocks() as u64, "distinct block"),
             bytes(block_bytes),
-            table.render()
+            hit_ratios(&policies, &sizes, &outcomes, block_bytes)
         );
         ui::print(&text)?;
         Ok(ExitCode::SUCCESS)

@@ -59,8 +59,6 @@ fn a_trace_of_nothing_gets_an_answer_too() {
     0 references to 0 distinct blocks (0 B) of 1 file.
     The program referenced no block of any file: there is nothing to cache.
 
-      hit ratio
-
     ----- stderr -----
     ");
 }

@@ -282,6 +282,13 @@ fn a_file_of_call_sites_that_is_none() {
         fs::read(lab.path("known.json")).unwrap(),
         b"{\"format\": 9, \"sites\": {}}"
     );
+    assert_snapshot!(lab.run("hither sim cat.hither -p pcc --sites missing/known.json"), @"
+    exit code: 1
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: missing/known.json: No such file or directory (os error 2)
+    ");
     assert_eq!(lab.names(), ["cat.hither", "data", "known.json"]);
 }
 
@@ -295,7 +302,7 @@ fn a_program_that_does_not_exist() {
     ----- stderr -----
     hither: ./no-such-program: program not found
     ");
-    assert_snapshot!(lab.run("hither advise -- no-such-program -x"), @"
+    assert_snapshot!(lab.run("PATH=${PATH%%:*} hither advise -- no-such-program -x"), @"
     exit code: 2
     ----- stdout -----
 
