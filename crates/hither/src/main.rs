@@ -18,6 +18,7 @@ use std::process::ExitCode;
 use clap::Command;
 
 fn main() -> ExitCode {
+    keep_decoder_panics_quiet();
     let matches = match parser().try_get_matches() {
         Ok(matches) => matches,
         Err(error) => error.exit(),
@@ -27,6 +28,18 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => exit::report(&error),
     }
+}
+
+/// The Parquet decoder panics on some damaged files. `hither-trace` turns that into an error that names the file; the
+/// panic's own message would only frighten.
+fn keep_decoder_panics_quiet() {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let decoder = |file: &str| file.contains("/parquet-") || file.contains("/arrow-");
+        if !panic.location().is_some_and(|location| decoder(location.file())) {
+            print(panic);
+        }
+    }));
 }
 
 fn parser() -> Command {
