@@ -36,7 +36,10 @@ fn keep_decoder_panics_quiet() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let decoder = |file: &str| file.contains("/parquet-") || file.contains("/arrow-");
-        if !panic.location().is_some_and(|location| decoder(location.file())) {
+        if !panic
+            .location()
+            .is_some_and(|location| decoder(location.file()))
+        {
             print(panic);
         }
     }));
