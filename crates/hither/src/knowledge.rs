@@ -10,6 +10,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use hither_core::Site;
+use hither_core::knowledge::{self, SiteKnowledge};
 use hither_core::replacement::SiteRecord;
 use hither_trace::Trace;
 use serde::{Deserialize, Serialize};
@@ -69,43 +70,51 @@ fn folder_of(path: &Path) -> &Path {
 
 /// What the file at `path` knows of the trace's call sites; nothing, if there is no such file yet.
 pub(crate) fn load(path: &Path, trace: &Trace) -> anyhow::Result<Vec<SiteRecord>> {
-    let knowledge = read(path)?;
-    Ok((0..)
-        .zip(trace.sites())
-        .filter_map(|(site, row)| {
-            let known = knowledge.sites.get(&key(row.signature))?;
+    let known: Vec<SiteKnowledge> = read(path)?
+        .sites
+        .into_iter()
+        .map(|(signature, known)| {
+            let signature = u64::from_str_radix(&signature, 16)
+                .with_context(|| format!("{}: {signature:?} is no signature", path.display()))?;
             let Known {
                 sequential,
                 looping,
                 period,
-            } = *known;
-            Some(SiteRecord {
-                site: Site(site),
+            } = known;
+            Ok(SiteKnowledge {
+                signature,
                 sequential,
                 looping,
                 period,
             })
         })
-        .collect())
+        .collect::<anyhow::Result<_>>()?;
+    let sites = (0..)
+        .map(Site)
+        .zip(trace.sites().iter().map(|row| row.signature));
+    Ok(knowledge::import(&known, sites))
 }
 
 /// Adds to the file at `path` what was learnt, replacing what it knew of the same call sites.
 pub(crate) fn save(path: &Path, trace: &Trace, learnt: &[SiteRecord]) -> anyhow::Result<()> {
-    let mut knowledge = read(path)?;
-    for record in learnt {
-        // Site 0 is every access whose call site is unknown.
-        if record.site != Site(0)
-            && let Some(row) = trace.sites().get(record.site.index())
-        {
-            let known = Known {
-                sequential: record.sequential,
-                looping: record.looping,
-                period: record.period,
-            };
-            knowledge.sites.insert(key(row.signature), known);
-        }
+    let mut file = read(path)?;
+    for site in knowledge::export(learnt, |site| trace.sites()[site.index()].signature) {
+        let SiteKnowledge {
+            signature,
+            sequential,
+            looping,
+            period,
+        } = site;
+        file.sites.insert(
+            format!("{signature:016x}"),
+            Known {
+                sequential,
+                looping,
+                period,
+            },
+        );
     }
-    let mut text = serde_json::to_string_pretty(&knowledge)?;
+    let mut text = serde_json::to_string_pretty(&file)?;
     text.push('\n');
     let mut partial = path.as_os_str().to_owned();
     partial.push(format!(".partial-{}", std::process::id()));
@@ -114,8 +123,4 @@ pub(crate) fn save(path: &Path, trace: &Trace, learnt: &[SiteRecord]) -> anyhow:
         let _ = fs::remove_file(&partial);
     }
     written.with_context(|| path.display().to_string())
-}
-
-fn key(signature: u64) -> String {
-    format!("{signature:016x}")
 }

@@ -81,6 +81,27 @@ macro_rules! trampoline {
 }
 pub(crate) use trampoline;
 
+/// Defines hooks behind [`trampoline`]s, each of which makes the real call on a descriptor and records the bytes that it
+/// moved at the position given.
+macro_rules! moving {
+    ($op:expr; $($hook:ident => $real:ident($($argument:ident: $kind:ty),*) at $position:expr;)*) => {
+        $(
+            unsafe extern "C-unwind" fn $hook(
+                fd: std::ffi::c_int,
+                $($argument: $kind,)*
+                sp: *const u64,
+                rbp: u64,
+            ) -> libc::ssize_t {
+                // SAFETY: the program's own call, passed on.
+                let result = unsafe { crate::real::$real(fd, $($argument),*) };
+                super::moved($op, fd, $position, result, sp, rbp);
+                result
+            }
+        )*
+    };
+}
+pub(crate) use moving;
+
 use crate::recorder::{self, Position};
 use crate::signature::Caller;
 use hither_sys::record::Op;

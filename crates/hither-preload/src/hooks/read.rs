@@ -3,10 +3,9 @@
 use std::ffi::{c_int, c_void};
 
 use hither_sys::record::Op;
-use libc::{iovec, off_t, size_t, ssize_t};
+use libc::{iovec, off_t, size_t};
 
-use super::{explicit, moved, trampoline};
-use crate::real;
+use super::{explicit, moving, trampoline};
 use crate::recorder::Position::BeforeCurrent;
 
 trampoline! {
@@ -27,100 +26,13 @@ trampoline! {
     preadv64v2 => preadv2_hook, 5;
 }
 
-unsafe extern "C-unwind" fn read_hook(
-    fd: c_int,
-    buffer: *mut c_void,
-    count: size_t,
-    sp: *const u64,
-    rbp: u64,
-) -> ssize_t {
-    // SAFETY: the program's own call, passed on.
-    let result = unsafe { real::read(fd, buffer, count) };
-    moved(Op::Read, fd, BeforeCurrent, result, sp, rbp);
-    result
-}
-
-unsafe extern "C-unwind" fn read_chk_hook(
-    fd: c_int,
-    buffer: *mut c_void,
-    count: size_t,
-    size: size_t,
-    sp: *const u64,
-    rbp: u64,
-) -> ssize_t {
-    // SAFETY: the program's own call, passed on.
-    let result = unsafe { real::__read_chk(fd, buffer, count, size) };
-    moved(Op::Read, fd, BeforeCurrent, result, sp, rbp);
-    result
-}
-
-unsafe extern "C-unwind" fn readv_hook(
-    fd: c_int,
-    vector: *const iovec,
-    count: c_int,
-    sp: *const u64,
-    rbp: u64,
-) -> ssize_t {
-    // SAFETY: the program's own call, passed on.
-    let result = unsafe { real::readv(fd, vector, count) };
-    moved(Op::Read, fd, BeforeCurrent, result, sp, rbp);
-    result
-}
-
-unsafe extern "C-unwind" fn pread_hook(
-    fd: c_int,
-    buffer: *mut c_void,
-    count: size_t,
-    offset: off_t,
-    sp: *const u64,
-    rbp: u64,
-) -> ssize_t {
-    // SAFETY: the program's own call, passed on.
-    let result = unsafe { real::pread64(fd, buffer, count, offset) };
-    moved(Op::Read, fd, explicit(offset), result, sp, rbp);
-    result
-}
-
-unsafe extern "C-unwind" fn pread_chk_hook(
-    fd: c_int,
-    buffer: *mut c_void,
-    count: size_t,
-    offset: off_t,
-    size: size_t,
-    sp: *const u64,
-    rbp: u64,
-) -> ssize_t {
-    // SAFETY: the program's own call, passed on.
-    let result = unsafe { real::__pread64_chk(fd, buffer, count, offset, size) };
-    moved(Op::Read, fd, explicit(offset), result, sp, rbp);
-    result
-}
-
-unsafe extern "C-unwind" fn preadv_hook(
-    fd: c_int,
-    vector: *const iovec,
-    count: c_int,
-    offset: off_t,
-    sp: *const u64,
-    rbp: u64,
-) -> ssize_t {
-    // SAFETY: the program's own call, passed on.
-    let result = unsafe { real::preadv64(fd, vector, count, offset) };
-    moved(Op::Read, fd, explicit(offset), result, sp, rbp);
-    result
-}
-
-unsafe extern "C-unwind" fn preadv2_hook(
-    fd: c_int,
-    vector: *const iovec,
-    count: c_int,
-    offset: off_t,
-    flags: c_int,
-    sp: *const u64,
-    rbp: u64,
-) -> ssize_t {
-    // SAFETY: the program's own call, passed on.
-    let result = unsafe { real::preadv64v2(fd, vector, count, offset, flags) };
-    moved(Op::Read, fd, explicit(offset), result, sp, rbp);
-    result
+moving! {
+    Op::Read;
+    read_hook => read(buffer: *mut c_void, count: size_t) at BeforeCurrent;
+    read_chk_hook => __read_chk(buffer: *mut c_void, count: size_t, size: size_t) at BeforeCurrent;
+    readv_hook => readv(vector: *const iovec, count: c_int) at BeforeCurrent;
+    pread_hook => pread64(buffer: *mut c_void, count: size_t, offset: off_t) at explicit(offset);
+    pread_chk_hook => __pread64_chk(buffer: *mut c_void, count: size_t, offset: off_t, size: size_t) at explicit(offset);
+    preadv_hook => preadv64(vector: *const iovec, count: c_int, offset: off_t) at explicit(offset);
+    preadv2_hook => preadv64v2(vector: *const iovec, count: c_int, offset: off_t, flags: c_int) at explicit(offset);
 }

@@ -4,9 +4,9 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 
 use hither_sys::raw;
 use hither_sys::record::Op;
-use libc::{iovec, off_t, size_t, ssize_t};
+use libc::{iovec, off_t, size_t};
 
-use super::{explicit, moved, trampoline};
+use super::{explicit, moving, trampoline};
 use crate::files;
 use crate::real;
 use crate::recorder::Position::{At, BeforeCurrent};
@@ -34,73 +34,13 @@ trampoline! {
     pwritev64v2 => pwritev2_hook, 5;
 }
 
-unsafe extern "C-unwind" fn write_hook(
-    fd: c_int,
-    buffer: *const c_void,
-    count: size_t,
-    sp: *const u64,
-    rbp: u64,
-) -> ssize_t {
-    // SAFETY: the program's own call, passed on.
-    let result = unsafe { real::write(fd, buffer, count) };
-    moved(Op::Write, fd, BeforeCurrent, result, sp, rbp);
-    result
-}
-
-unsafe extern "C-unwind" fn writev_hook(
-    fd: c_int,
-    vector: *const iovec,
-    count: c_int,
-    sp: *const u64,
-    rbp: u64,
-) -> ssize_t {
-    // SAFETY: the program's own call, passed on.
-    let result = unsafe { real::writev(fd, vector, count) };
-    moved(Op::Write, fd, BeforeCurrent, result, sp, rbp);
-    result
-}
-
-unsafe extern "C-unwind" fn pwrite_hook(
-    fd: c_int,
-    buffer: *const c_void,
-    count: size_t,
-    offset: off_t,
-    sp: *const u64,
-    rbp: u64,
-) -> ssize_t {
-    // SAFETY: the program's own call, passed on.
-    let result = unsafe { real::pwrite64(fd, buffer, count, offset) };
-    moved(Op::Write, fd, explicit(offset), result, sp, rbp);
-    result
-}
-
-unsafe extern "C-unwind" fn pwritev_hook(
-    fd: c_int,
-    vector: *const iovec,
-    count: c_int,
-    offset: off_t,
-    sp: *const u64,
-    rbp: u64,
-) -> ssize_t {
-    // SAFETY: the program's own call, passed on.
-    let result = unsafe { real::pwritev64(fd, vector, count, offset) };
-    moved(Op::Write, fd, explicit(offset), result, sp, rbp);
-    result
-}
-
-unsafe extern "C-unwind" fn pwritev2_hook(
-    fd: c_int,
-    vector: *const iovec,
-    count: c_int,
-    offset: off_t,
-    flags: c_int,
-    sp: *const u64,
-    rbp: u64,
-) -> ssize_t {
-    // SAFETY: the program's own call, passed on.
-    let result = unsafe { real::pwritev64v2(fd, vector, count, offset, flags) };
-    moved(Op::Write, fd, explicit(offset), result, sp, rbp);
-    result
+moving! {
+    Op::Write;
+    write_hook => write(buffer: *const c_void, count: size_t) at BeforeCurrent;
+    writev_hook => writev(vector: *const iovec, count: c_int) at BeforeCurrent;
+    pwrite_hook => pwrite64(buffer: *const c_void, count: size_t, offset: off_t) at explicit(offset);
+    pwritev_hook => pwritev64(vector: *const iovec, count: c_int, offset: off_t) at explicit(offset);
+    pwritev2_hook => pwritev64v2(vector: *const iovec, count: c_int, offset: off_t, flags: c_int) at explicit(offset);
 }
 
 unsafe extern "C-unwind" fn ftruncate_hook(
