@@ -61,23 +61,31 @@ pub(crate) fn forget_range(first: u32, last: u32) {
     }
 }
 
-/// The key of the file behind `fd`, or `None` if its accesses are not recorded. A file that is new is defined first;
-/// if `define` has no room, the next access tries again.
+/// What is known of `fd`: the key of its file, or that its accesses are not recorded; `None` if nothing is known yet, or
+/// the agent has not been told its path.
 #[inline]
-pub(crate) fn key(fd: i32, define: &mut dyn FnMut(&Record<'_>) -> bool) -> Option<u64> {
+pub(crate) fn known(fd: i32) -> Option<Option<u64>> {
     let known = entry(fd).map_or(UNKNOWN, |entry| entry.load(Ordering::Relaxed));
     match known {
-        IGNORED => None,
-        _ if known & (FILE | DEFINED) == FILE | DEFINED => Some(known & KEY),
-        _ => look_up(fd, define),
+        IGNORED => Some(None),
+        _ if known & (FILE | DEFINED) == FILE | DEFINED => Some(Some(known & KEY)),
+        _ => None,
     }
 }
 
-#[cold]
-#[inline(never)]
-fn look_up(fd: i32, define: &mut dyn FnMut(&Record<'_>) -> bool) -> Option<u64> {
+/// The key of the file behind `fd`, or `None` if its accesses are not recorded. The file is defined first; if `define` has
+/// no room, the next access tries again. `ours` says whether the table describes the calling process's descriptors:
+/// what the child of a `vfork` finds is not entered in its parent's.
+pub(crate) fn look_up(
+    fd: i32,
+    ours: bool,
+    define: &mut dyn FnMut(&Record<'_>) -> bool,
+) -> Option<u64> {
+    if let (true, Some(known)) = (ours, known(fd)) {
+        return known;
+    }
     let found = describe(fd, define);
-    if let Some(entry) = entry(fd) {
+    if let (true, Some(entry)) = (ours, entry(fd)) {
         entry.store(found, Ordering::Relaxed);
     }
     (found != IGNORED).then_some(found & KEY)
@@ -173,13 +181,13 @@ mod tests {
         for &fd in &fds {
             // Numbers that stood for something else before; no hook saw them closed.
             forget(fd);
-            assert!(key(fd, &mut |_| true).is_some());
+            assert!(look_up(fd, true, &mut |_| true).is_some());
         }
         let (first, last) = (*fds.iter().min().unwrap(), *fds.iter().max().unwrap());
         forget_range(first as u32 + 1, u32::MAX);
-        assert!(key(first, &mut |_| panic!("it was to be kept")).is_some());
+        assert!(look_up(first, true, &mut |_| panic!("it was to be kept")).is_some());
         let mut defined = 0;
-        key(last, &mut |_| {
+        look_up(last, true, &mut |_| {
             defined += 1;
             true
         });
@@ -191,11 +199,11 @@ mod tests {
         file.write_all(b"x").unwrap();
         let fd = file.as_raw_fd();
         let mut defined = 0;
-        let first = key(fd, &mut |_| false);
+        let first = look_up(fd, true, &mut |_| false);
         assert!(first.is_some());
         for _ in 0..3 {
             assert_eq!(
-                key(fd, &mut |_| {
+                look_up(fd, true, &mut |_| {
                     defined += 1;
                     true
                 }),
@@ -205,7 +213,7 @@ mod tests {
         assert_eq!(defined, 1, "offered again after a refusal, then never");
         forget(fd);
         assert_eq!(
-            key(fd, &mut |_| {
+            look_up(fd, true, &mut |_| {
                 defined += 1;
                 true
             }),
@@ -215,12 +223,12 @@ mod tests {
 
         let proc = File::open("/proc/self/status").unwrap();
         assert_eq!(
-            key(proc.as_raw_fd(), &mut |_| panic!("nothing to define")),
+            look_up(proc.as_raw_fd(), true, &mut |_| panic!("nothing to define")),
             None
         );
         let (pipe, _other) = std::io::pipe().unwrap();
         assert_eq!(
-            key(pipe.as_raw_fd(), &mut |_| panic!("nothing to define")),
+            look_up(pipe.as_raw_fd(), true, &mut |_| panic!("nothing to define")),
             None
         );
     }

@@ -11,7 +11,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering, compiler_fence};
 
 use hither_sys::attach::{Attached, Producer, Pushed};
 use hither_sys::record::{Op, Record};
@@ -38,6 +38,10 @@ static SESSION: Session = Session(UnsafeCell::new(MaybeUninit::uninit()));
 static FORK_PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
 static PID: AtomicU32 = AtomicU32::new(0);
 static THREAD_KEY: AtomicU32 = AtomicU32::new(u32::MAX);
+
+/// The program's arguments, read once: opening a file later could take a descriptor that another thread counts on.
+static ARGUMENTS: [AtomicU8; 1024] = [const { AtomicU8::new(0) }; 1024];
+static ARGUMENTS_BYTES: AtomicUsize = AtomicUsize::new(0);
 
 const NOT_FORKED: u32 = 1;
 
@@ -67,7 +71,6 @@ struct Thread {
     /// The process that the ring was claimed in.
     pid: u32,
     walker: Walker,
-    region: *mut u8,
 }
 
 /// The session, if this process records.
@@ -116,7 +119,11 @@ fn attach() -> bool {
     files::prepare();
     hooks::exec::remember();
     PID.store(raw::pid(), Ordering::Relaxed);
+    read_arguments();
     prepare_fork_page();
+    // The page tells every kind of fork, but only when somebody looks; a child of `vfork` must not be the first to look.
+    // SAFETY: the handler only does what every hook does.
+    unsafe { libc::pthread_atfork(None, None, Some(in_forked_child)) };
     let mut key = 0;
     // SAFETY: the key is a local, and the destructor has the type that is asked for.
     let made = unsafe { libc::pthread_key_create(&raw mut key, Some(end_of_thread)) };
@@ -126,6 +133,24 @@ fn attach() -> bool {
     // Should the unwinder panic, it is caught, but must not write to the program's stderr.
     std::panic::set_hook(Box::new(|_| {}));
     true
+}
+
+extern "C" fn in_forked_child() {
+    notice_fork();
+}
+
+fn read_arguments() {
+    let Ok(file) = raw::open(c"/proc/self/cmdline", libc::O_RDONLY) else {
+        return;
+    };
+    let mut buffer = [0; 1024];
+    let length = raw::read(file, &mut buffer).unwrap_or(0);
+    raw::close(file);
+    for (to, from) in ARGUMENTS.iter().zip(buffer.iter().take(length)) {
+        to.store(*from, Ordering::Relaxed);
+    }
+    ARGUMENTS_BYTES.store(length, Ordering::Release);
+    own::exe();
 }
 
 fn prepare_fork_page() {
@@ -169,10 +194,16 @@ pub(crate) fn owns_descriptors() -> bool {
     PID.load(Ordering::Relaxed) == raw::pid()
 }
 
-/// Runs `work` with this thread's state, unless the thread is inside already.
+/// Runs `hot` with this thread's state, and `cold` if that says that it could not do it all; neither, if the thread is
+/// inside already. `hot` makes do with the little stack that the program may have left; `cold` has one of its own,
+/// where no signal interrupts it.
 #[inline]
-fn with_thread(session: &'static Attached, work: impl FnOnce(&mut Thread)) {
-    let here = (&raw const work).addr();
+fn with_thread(
+    session: &'static Attached,
+    hot: impl FnOnce(&mut Thread) -> bool,
+    mut cold: impl FnMut(&mut Thread),
+) {
+    let here = (&raw const hot).addr();
     let outer = INSIDE.get();
     if outer != OUTSIDE && !abandoned(here, outer) {
         // SAFETY: the pointer is this thread's own, whose state is not changed here.
@@ -189,49 +220,44 @@ fn with_thread(session: &'static Attached, work: impl FnOnce(&mut Thread)) {
     INSIDE.set(here);
     compiler_fence(Ordering::SeqCst);
     notice_fork();
-    let thread = THREAD.get();
-    let thread = if thread.is_null() {
-        new_thread()
-    } else {
-        thread
-    };
     // SAFETY: it is null or this thread's own, and INSIDE keeps any other reference away.
-    if let Some(thread) = unsafe { thread.as_mut() } {
-        let pid = PID.load(Ordering::Relaxed);
-        if thread.pid != pid {
-            // The ring is the parent's, and stays it.
-            (thread.pid, thread.producer, thread.patience) = (pid, None, 0);
-        }
-        work(thread);
+    let thread = unsafe { THREAD.get().as_mut() };
+    let done =
+        thread.is_some_and(|thread| thread.pid == PID.load(Ordering::Relaxed) && hot(thread));
+    if !done && arena::open() {
+        arena::apart(&mut || {
+            // SAFETY: as above.
+            let Some(thread) = (unsafe { this_thread().as_mut() }) else {
+                return;
+            };
+            thread.settle();
+            cold(thread);
+            thread.leave_if_not_ours(session);
+        });
     }
     compiler_fence(Ordering::SeqCst);
     INSIDE.set(OUTSIDE);
 }
 
 /// Whether the call that entered the recorder at stack address `outer` will never return, since this one stands there or
-/// further up the same stack: a signal handler that interrupted it has left by `siglongjmp`. Its half-changed state is left
-/// behind; the agent takes its ring back when this thread claims another.
+/// further up the same stack: a signal handler that interrupted it has left by `siglongjmp`. That can only have been in
+/// the hot part, which reads, and writes a record that nobody sees before it is whole: the thread's state is good.
 #[inline]
 fn abandoned(here: usize, outer: usize) -> bool {
-    let gone = here >= outer && here - outer < SAME_STACK_BYTES;
-    if gone {
-        THREAD.set(null_mut());
-    }
-    gone
+    here >= outer && here - outer < SAME_STACK_BYTES
 }
 
-#[cold]
-fn new_thread() -> *mut Thread {
-    let region = arena::open();
-    if region.is_null() {
-        return null_mut();
+/// This thread's state, made where there is none yet; the region is open.
+fn this_thread() -> *mut Thread {
+    let known = THREAD.get();
+    if !known.is_null() {
+        return known;
     }
     let thread = Box::into_raw(Box::new(Thread {
         producer: None,
         patience: 0,
         pid: PID.load(Ordering::Relaxed),
         walker: Walker::new(),
-        region,
     }));
     THREAD.set(thread);
     let key = THREAD_KEY.load(Ordering::Relaxed);
@@ -248,32 +274,56 @@ unsafe extern "C" fn end_of_thread(thread: *mut c_void) {
     notice_fork();
     THREAD.set(null_mut());
     let thread = thread.cast::<Thread>();
-    // SAFETY: it is the pointer that `new_thread` made for this thread, which has just lost it.
-    let region = unsafe { (*thread).region };
-    // SAFETY: as above.
+    // SAFETY: it is the pointer that `this_thread` made for this thread, which has just lost it.
     let producer = unsafe { (*thread).producer.take() };
     if let (Some(session), Some(producer)) = (session(), producer) {
         session.release(producer);
     }
     // SAFETY: everything that the thread's state refers to lies in its region, and nothing refers to the state any more.
-    unsafe { arena::close(region) };
+    unsafe { arena::close() };
     INSIDE.set(OUTSIDE);
 }
 
 impl Thread {
-    /// Finds the call site and pushes the access.
+    /// Lets go of what a fork has left behind.
+    fn settle(&mut self) {
+        let pid = PID.load(Ordering::Relaxed);
+        if self.pid != pid {
+            // The ring is the parent's, and stays it.
+            (self.pid, self.producer, self.patience) = (pid, None, 0);
+        }
+    }
+
+    /// The child of a `vfork` runs with its parent's memory: a ring that it claimed carries its process id and must not be
+    /// the parent's afterwards.
+    fn leave_if_not_ours(&mut self, session: &Attached) {
+        let ours = |producer: &mut Producer| producer.pid() == PID.load(Ordering::Relaxed);
+        if let Some(producer) = self.producer.take_if(|producer| !ours(producer)) {
+            session.release(producer);
+        }
+    }
+
+    /// Pushes the access if its call site is remembered and the thread has a ring.
     #[inline]
-    #[allow(clippy::too_many_arguments)] // The fields of one record, which has no other home before it is pushed.
-    fn access(
+    fn access_remembered(
         &mut self,
         session: &Attached,
-        op: Op,
-        flags: u16,
-        object: u64,
-        offset: u64,
-        length: u64,
+        mut access: Record<'_>,
         caller: Caller,
-    ) {
+    ) -> bool {
+        // SAFETY: the trampoline of the running hook made `caller` from its own frame, which is still live.
+        let remembered = unsafe { self.walker.remembered(caller) };
+        let (Some(found), Some(producer)) = (remembered, &mut self.producer) else {
+            return false;
+        };
+        if let Record::Access { signature, .. } = &mut access {
+            *signature = found;
+        }
+        session.push_record(producer, &access) != Pushed::NoRing
+    }
+
+    /// Finds the call site and pushes the access.
+    fn access(&mut self, session: &Attached, mut access: Record<'_>, caller: Caller) {
         let Thread {
             producer,
             patience,
@@ -282,19 +332,11 @@ impl Thread {
         } = self;
         let mut push = |record: &Record<'_>| Thread::push(producer, patience, session, record);
         // SAFETY: the trampoline of the running hook made `caller` from its own frame, which is still live.
-        let signature = unsafe { walker.signature(caller, session.frames_max(), &mut push) };
-        // SAFETY: no arguments; it reads a word that the kernel keeps for the thread.
-        let cpu = unsafe { libc::sched_getcpu() } as u16;
-        push(&Record::Access {
-            op,
-            flags,
-            cpu,
-            time_ns: now_ns(),
-            signature,
-            object,
-            offset,
-            length,
-        });
+        let found = unsafe { walker.signature(caller, session.frames_max(), &mut push) };
+        if let Record::Access { signature, .. } = &mut access {
+            *signature = found;
+        }
+        push(&access);
     }
 
     /// Pushes a record into this thread's ring, claiming one first where it has none.
@@ -333,12 +375,10 @@ fn claim(session: &Attached, patience: &mut u32) -> Option<Producer> {
         *patience = 1000;
         return None;
     };
-    let mut arguments = [0; 1024];
-    let length = raw::open(c"/proc/self/cmdline", libc::O_RDONLY).map_or(0, |file| {
-        let length = raw::read(file, &mut arguments).unwrap_or(0);
-        raw::close(file);
-        length
-    });
+    let length = ARGUMENTS_BYTES.load(Ordering::Acquire);
+    // SAFETY: the bytes are initialised, AtomicU8 has the layout of u8, and they are stored before the length, once.
+    let arguments =
+        unsafe { std::slice::from_raw_parts(ARGUMENTS.as_ptr().cast::<u8>(), ARGUMENTS.len()) };
     let args = arguments.get(..length).unwrap_or(&[]);
     let record = Record::Process {
         pid,
@@ -383,34 +423,87 @@ pub(crate) fn access(
 ) -> Option<u64> {
     let session = session()?;
     let mut key = None;
-    with_thread(session, |thread| {
-        let Thread {
-            producer, patience, ..
-        } = thread;
-        let mut define = |record: &Record<'_>| Thread::push(producer, patience, session, record);
-        let Some(object) = files::key(fd, &mut define) else {
-            return;
-        };
-        let offset = match position {
-            Position::At(offset) => offset,
-            Position::BeforeCurrent => match raw::seek(fd, 0, libc::SEEK_CUR) {
-                Ok(current) => current.saturating_sub(length),
-                // The descriptor means something else by now: closed and reused where no hook sees it.
-                Err(_) => return files::forget(fd),
-            },
-        };
-        key = Some(object);
-        thread.access(session, op, flags, object, offset, length, caller);
-    });
-    key
+    let cold_key = Cell::new(None);
+    with_thread(
+        session,
+        |thread| {
+            let Some(known) = files::known(fd) else {
+                return false;
+            };
+            // A file that is not recorded is done with here; so is one whose descriptor has come to mean something else.
+            let Some(access) =
+                known.and_then(|object| describe(op, flags, fd, object, position, length))
+            else {
+                return true;
+            };
+            key = known;
+            thread.access_remembered(session, access, caller)
+        },
+        |thread| {
+            let Thread {
+                producer, patience, ..
+            } = thread;
+            let mut define =
+                |record: &Record<'_>| Thread::push(producer, patience, session, record);
+            let found = files::look_up(fd, owns_descriptors(), &mut define);
+            if let Some(access) =
+                found.and_then(|object| describe(op, flags, fd, object, position, length))
+            {
+                cold_key.set(found);
+                thread.access(session, access, caller);
+            }
+        },
+    );
+    key.or(cold_key.get())
+}
+
+/// The record of an access, but for its call site. `None` if the descriptor means something else by now: closed and
+/// reused where no hook sees it.
+fn describe(
+    op: Op,
+    flags: u16,
+    fd: i32,
+    object: u64,
+    position: Position,
+    length: u64,
+) -> Option<Record<'static>> {
+    let offset = match position {
+        Position::At(offset) => offset,
+        Position::BeforeCurrent => match raw::seek(fd, 0, libc::SEEK_CUR) {
+            Ok(current) => current.saturating_sub(length),
+            Err(_) => {
+                files::forget(fd);
+                return None;
+            }
+        },
+    };
+    Some(access_at(op, flags, object, offset, length))
+}
+
+fn access_at(op: Op, flags: u16, object: u64, offset: u64, length: u64) -> Record<'static> {
+    // SAFETY: no arguments; it reads a word that the kernel keeps for the thread.
+    let cpu = unsafe { libc::sched_getcpu() } as u16;
+    Record::Access {
+        op,
+        flags,
+        cpu,
+        time_ns: now_ns(),
+        signature: 0,
+        object,
+        offset,
+        length,
+    }
 }
 
 /// Records something done to `length` bytes of the file of this key, which [`access`] has returned before.
 pub(crate) fn access_by_key(op: Op, object: u64, offset: u64, length: u64, caller: Caller) {
     let Some(session) = session() else { return };
-    with_thread(session, |thread| {
-        thread.access(session, op, 0, object, offset, length, caller)
-    });
+    let access = access_at(op, 0, object, offset, length);
+    with_thread(
+        session,
+        |thread| thread.access_remembered(session, access, caller),
+        |thread| thread.access(session, access, caller),
+    );
 }
 
 /// Records that process `pid` is about to run the program at `path`.
@@ -432,16 +525,24 @@ pub(crate) fn exec_failed(pid: u32) {
 /// same, and the agent must be able to tell it from one that cannot be.
 pub(crate) fn announce() {
     let Some(session) = session() else { return };
-    with_thread(session, |thread| {
-        if thread.producer.is_none() {
-            thread.producer = claim(session, &mut thread.patience);
-        }
-    });
+    with_thread(
+        session,
+        |thread| thread.producer.is_some(),
+        |thread| {
+            if thread.producer.is_none() {
+                thread.producer = claim(session, &mut thread.patience);
+            }
+        },
+    );
 }
 
 fn push_bare(record: &Record<'_>) {
     let Some(session) = session() else { return };
-    with_thread(session, |thread| {
-        Thread::push(&mut thread.producer, &mut thread.patience, session, record);
-    });
+    with_thread(
+        session,
+        |_| false,
+        |thread| {
+            Thread::push(&mut thread.producer, &mut thread.patience, session, record);
+        },
+    );
 }

@@ -101,6 +101,7 @@ impl Attached {
             let generation = control.generation.load(Ordering::Relaxed);
             return Some(Producer {
                 index,
+                pid,
                 generation,
                 backed_words: 0,
             });
@@ -204,9 +205,17 @@ impl Attached {
 #[derive(Debug)]
 pub struct Producer {
     index: usize,
+    pid: u32,
     generation: u64,
     /// Slots below this position have memory behind them.
     backed_words: u64,
+}
+
+impl Producer {
+    /// The process that claimed it.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
 }
 
 /// What became of a record.

@@ -166,6 +166,22 @@ pub fn tid() -> u32 {
     unsafe { syscall(libc::SYS_gettid, [0; 6]) as u32 }
 }
 
+/// `rt_sigprocmask`: blocks the signals of `mask` and no others, and returns which were blocked before.
+pub fn block_signals(mask: u64) -> u64 {
+    let mut before = 0_u64;
+    let arguments = [
+        libc::SIG_SETMASK as usize,
+        (&raw const mask) as usize,
+        (&raw mut before) as usize,
+        size_of::<u64>(),
+        0,
+        0,
+    ];
+    // SAFETY: both masks are 8 bytes, as the call is told.
+    unsafe { syscall(libc::SYS_rt_sigprocmask, arguments) };
+    before
+}
+
 /// What `statx` says of an open file, as far as the recorder needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStatus {

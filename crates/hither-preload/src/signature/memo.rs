@@ -107,7 +107,10 @@ impl Memo {
     /// Remembers a stack in place of the one longest in its set.
     pub(super) fn insert(&mut self, caller: Caller, signature: u64, epoch: u64, checks: &[Check]) {
         if epoch != self.epoch {
-            self.clear();
+            // A new memo has nothing to clear, and clearing would touch all its memory.
+            if self.epoch != 0 {
+                self.clear();
+            }
             self.epoch = epoch;
         }
         let Some(first) = checks.first() else { return };

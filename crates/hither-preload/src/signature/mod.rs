@@ -25,7 +25,7 @@ use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder};
 use hither_sys::record::{FRAMES_MAX, Record};
 
 pub use memo::Memo;
-pub use module::{modules_changed, prepare};
+pub use module::modules_changed;
 
 use memo::Check;
 use module::{Module, Modules};
@@ -40,8 +40,11 @@ pub struct Caller {
     pub rbp: u64,
 }
 
-/// Stack that an unwind may need, with a wide margin: the unwinder's first use builds its tables on the stack.
-const STACK_NEEDED: u64 = 96 << 10;
+/// Looks up what the dynamic linker and libc offer. To be called once, early: symbol lookup may allocate.
+pub fn prepare() {
+    module::prepare();
+    stack::prepare();
+}
 
 /// How many call sites a thread remembers to have defined; beyond it, definitions are sent again.
 const DEFINED: usize = 4096;
@@ -49,7 +52,7 @@ const DEFINED: usize = 4096;
 /// Finds signatures for one thread.
 pub struct Walker {
     memo: Box<Memo>,
-    stack: Option<Stack>,
+    stack: Stack,
     unwinder: UnwinderX86_64<&'static [u8], MustNotAllocateDuringUnwind>,
     cache: Option<CacheX86_64<MustNotAllocateDuringUnwind>>,
     modules: Modules,
@@ -68,7 +71,7 @@ impl Walker {
     pub fn new() -> Self {
         Walker {
             memo: Memo::boxed(),
-            stack: None,
+            stack: Stack::default(),
             unwinder: UnwinderX86_64::new(),
             cache: None,
             modules: Modules::default(),
@@ -77,23 +80,33 @@ impl Walker {
         }
     }
 
-    /// The signature of `caller`'s call stack, followed over at most `depth` frames; never 0.
+    /// The signature of `caller`'s call stack, if it was found before and the stack is still the same.
+    ///
+    /// # Safety
+    /// `caller` describes a live frame of the calling thread, below which nothing returns during this call.
+    #[inline]
+    pub unsafe fn remembered(&self, caller: Caller) -> Option<u64> {
+        // SAFETY: the memo only holds stacks of this thread that were walked inside its own stack, upwards from the same
+        // stack pointer, so each slot lies between a live frame and the end of that stack.
+        unsafe { self.memo.find(caller, module::epoch()) }
+    }
+
+    /// The signature of `caller`'s call stack, followed over at most `depth` frames; never 0. It takes some 25 KiB of
+    /// stack.
     ///
     /// When a call site is new to this thread, its definition and those of its modules go to `define`, which says
     /// whether it could take them: what it could not is offered again on the next unwind.
     ///
     /// # Safety
-    /// `caller` describes a live frame of the calling thread, below which nothing returns during this call.
-    #[inline]
+    /// As for [`Walker::remembered`].
     pub unsafe fn signature(
         &mut self,
         caller: Caller,
         depth: usize,
         define: &mut dyn FnMut(&Record<'_>) -> bool,
     ) -> u64 {
-        // SAFETY: the memo only holds stacks of this thread that were walked inside its known stack range, upwards from
-        // the same stack pointer, so each slot lies between a live frame and the end of that mapping.
-        if let Some(signature) = unsafe { self.memo.find(caller, module::epoch()) } {
+        // SAFETY: as the caller says.
+        if let Some(signature) = unsafe { self.remembered(caller) } {
             return signature;
         }
         self.walk(caller, depth, define)
@@ -145,10 +158,10 @@ impl Walker {
         let Some(mut address) = self.window.read(sp).and_then(NonZeroU64::new) else {
             return frames;
         };
-        let stack = *self.stack.get_or_insert_with(|| Stack::of_this_thread(sp));
-        // On a stack of its own (a coroutine, a signal handler) there may be little room, and another stack may lie at
-        // the same place next time: take the innermost frame alone.
-        let walkable = stack.contains(sp) && stack.left_below(sp) >= STACK_NEEDED;
+        // Off its own stack (a coroutine, a signal handler) another stack may lie at the same place next time, and its end
+        // is not known: take the innermost frame alone.
+        let walkable = self.stack.holds(sp);
+        let stack = self.stack;
         frames.memoisable = walkable;
         frames.check(0, address.get());
         let mut slot = sp;

@@ -29,8 +29,8 @@ pub fn modules_changed() {
     EPOCH.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Looks up what the dynamic linker offers. To be called once, early: symbol lookup may allocate.
-pub fn prepare() {
+/// See [`super::prepare`].
+pub(super) fn prepare() {
     // SAFETY: the name is a C string; RTLD_DEFAULT asks the global scope.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_dl_find_object".as_ptr()) };
     FIND_OBJECT.store(found, Ordering::Relaxed);
@@ -271,17 +271,17 @@ struct LinkMap {
 
 fn image_at(address: u64) -> Option<Image> {
     let find = FIND_OBJECT.load(Ordering::Relaxed);
-    // The lookup takes no lock, but for a program whose segments lie apart (Debian's node) it names only the one with the
-    // code, where there are no headers to read.
-    let found = if find.is_null() {
-        None
-    } else {
-        image_by_lookup(find, address)
-    };
-    found.or_else(|| image_by_iteration(address))
+    if find.is_null() {
+        return image_by_iteration(address);
+    }
+    // The lookup takes no lock, and where it finds nothing there is no module: the iteration, which takes the linker's
+    // lock, is only for a program whose segments lie apart (Debian's node), of which the lookup names the one with the code,
+    // where there are no headers to read.
+    let found = find_object(find, address)?;
+    image_by_lookup(&found).or_else(|| image_by_iteration(address))
 }
 
-fn image_by_lookup(find: *mut c_void, address: u64) -> Option<Image> {
+fn find_object(find: *mut c_void, address: u64) -> Option<FoundObject> {
     // SAFETY: it is glibc's _dl_find_object, which has this type.
     let find = unsafe {
         std::mem::transmute::<*mut c_void, extern "C" fn(u64, *mut FoundObject) -> c_int>(find)
@@ -294,9 +294,10 @@ fn image_by_lookup(find: *mut c_void, address: u64) -> Option<Image> {
         eh_frame: std::ptr::null(),
         reserved: [0; 7],
     };
-    if find(address, &raw mut found) != 0 || found.link_map.is_null() {
-        return None;
-    }
+    (find(address, &raw mut found) == 0 && !found.link_map.is_null()).then_some(found)
+}
+
+fn image_by_lookup(found: &FoundObject) -> Option<Image> {
     // SAFETY: the linker keeps the map of a loaded module, and a frame of this stack keeps the module loaded.
     let map = unsafe { &*found.link_map };
     let headers = headers_of(found.map_start as u64)?;

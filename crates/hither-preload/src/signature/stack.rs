@@ -1,38 +1,65 @@
 //! Where the thread's stack lies, and reading it without any risk of a fault.
 
-use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hither_sys::own;
 
-/// The mapping that holds a thread's stack.
-#[derive(Clone, Copy)]
+/// The main thread's stack ends here; 0 where libc does not say.
+static MAIN_TOP: AtomicU64 = AtomicU64::new(0);
+
+/// A stack further up than this is another one.
+const STACK_BYTES_MAX: u64 = 64 << 20;
+
+/// Finds out where the main thread's stack ends. To be called once, early: symbol lookup may allocate.
+pub(super) fn prepare() {
+    // SAFETY: the name is a C string; RTLD_DEFAULT asks the global scope.
+    let end = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_stack_end".as_ptr()) };
+    // SAFETY: it is null or libc's variable, a pointer that is set before any program code runs.
+    if let Some(&end) = unsafe { end.cast::<u64>().as_ref() } {
+        MAIN_TOP.store(end, Ordering::Relaxed);
+    }
+}
+
+/// The used part of the calling thread's own stack, as far down as it has been seen. Other stacks that it may run on (a
+/// handler's, a coroutine's) are not: what lies above their frames may be unmapped by the next time.
+#[derive(Clone, Copy, Default)]
 pub(super) struct Stack {
-    bottom: u64,
+    /// From here to the top everything is mapped, and stays so while a frame of this thread lies below.
+    seen: u64,
     top: u64,
 }
 
 impl Stack {
-    /// The stack of the calling thread, whose stack pointer is `sp`; an empty one if `sp` is on no mapping.
-    pub(super) fn of_this_thread(sp: u64) -> Self {
-        let Range { mut start, end } = own::mapping_of(sp).unwrap_or(0..0);
-        if own::is_main_thread() {
-            // The kernel grows it downwards on demand, to the limit.
-            start = start.min(end.saturating_sub(own::stack_limit_bytes()));
+    /// Whether `sp` is on the thread's own stack.
+    pub(super) fn holds(&mut self, sp: u64) -> bool {
+        if self.top == 0 {
+            // libc keeps a thread's descriptor at the top of its stack; the main thread's lies elsewhere.
+            // SAFETY: it takes nothing and cannot fail.
+            let descriptor = unsafe { libc::pthread_self() };
+            let nearest = [MAIN_TOP.load(Ordering::Relaxed), descriptor]
+                .into_iter()
+                .filter(|&top| top > sp)
+                .min();
+            let Some(top) = nearest.filter(|&top| top - sp <= STACK_BYTES_MAX) else {
+                return false;
+            };
+            if !own::readable(sp, top) {
+                return false;
+            }
+            *self = Stack { seen: sp, top };
+        } else if sp < self.seen {
+            // Guard pages and the kernel's gap keep this from running into another mapping.
+            if self.seen - sp > STACK_BYTES_MAX || !own::readable(sp, self.seen) {
+                return false;
+            }
+            self.seen = sp;
         }
-        Stack {
-            bottom: start,
-            top: end,
-        }
+        self.contains(sp)
     }
 
-    /// Whether the word at `address` lies in it.
+    /// Whether the word at `address` lies in the seen part.
     pub(super) fn contains(self, address: u64) -> bool {
-        self.bottom <= address && address.saturating_add(8) <= self.top
-    }
-
-    /// Room between `sp` and the end towards which the stack grows, in bytes.
-    pub(super) fn left_below(self, sp: u64) -> u64 {
-        sp.saturating_sub(self.bottom)
+        self.seen <= address && address.saturating_add(8) <= self.top
     }
 }
 
