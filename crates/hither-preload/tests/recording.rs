@@ -278,6 +278,18 @@ fn a_handler_that_jumps_out_of_the_recorder_does_not_silence_its_thread() {
 }
 
 #[test]
+fn stacks_without_room_to_spare_are_enough() {
+    let file = data(100);
+    let run = record(&compile("tight.c", &["-O1", "-pthread"]), &[file.path()]);
+    assert_eq!(
+        String::from_utf8_lossy(&run.output.stdout),
+        "handler: 0\ncoroutine: 0\ncancelled\n"
+    );
+    let reads = run.recording.reads(file.path()).len();
+    assert!(reads >= 12, "{reads}");
+}
+
+#[test]
 fn cancellation_and_exceptions_unwind_through_a_hook() {
     let file = data(8_000);
     let recording = record(
