@@ -136,6 +136,7 @@ fn attach() -> bool {
 }
 
 extern "C" fn in_forked_child() {
+    PID.store(raw::pid(), Ordering::Relaxed);
     notice_fork();
 }
 

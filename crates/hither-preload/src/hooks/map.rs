@@ -26,7 +26,7 @@ trampoline! {
 /// Mappings of files that are remembered at a time. Programs that map more (a mail store, a database) map for good.
 const REMEMBERED: usize = 1024;
 
-static MAPPED: [Mapped; REMEMBERED] = [const { Mapped::EMPTY }; REMEMBERED];
+static MAPPED: [Mapped; REMEMBERED] = [const { Mapped::new() }; REMEMBERED];
 /// No entry from here on was ever used.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
@@ -41,11 +41,13 @@ struct Mapped {
 const TAKEN: u64 = 1;
 
 impl Mapped {
-    const EMPTY: Mapped = Mapped {
-        start: AtomicU64::new(0),
-        object: AtomicU64::new(0),
-        offset: AtomicU64::new(0),
-    };
+    const fn new() -> Self {
+        Mapped {
+            start: AtomicU64::new(0),
+            object: AtomicU64::new(0),
+            offset: AtomicU64::new(0),
+        }
+    }
 }
 
 fn remember(start: u64, object: u64, offset: u64) {
