@@ -1,5 +1,8 @@
 //! The functions that the hooks stand in for: the next definition of each name after ours.
 //!
+//! Of the very name that the program called, even where libc has two names for one function (`open`, `open64`): another
+//! preloaded library may stand behind only one of them.
+//!
 //! All are looked up when the library is loaded, since a lookup takes the dynamic linker's lock and may allocate; a hook
 //! that runs even earlier (from another library's constructor) looks its own up.
 
@@ -9,12 +12,15 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use libc::{iovec, off_t, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t, size_t, ssize_t};
 
 /// A function found by name.
-struct Real {
+pub(crate) struct Real {
     name: &'static CStr,
     at: AtomicPtr<c_void>,
 }
 
 impl Real {
+    /// Where the address of the function lies in this, for a trampoline that reads it.
+    pub(crate) const AT: usize = std::mem::offset_of!(Real, at);
+
     const fn new(name: &'static CStr) -> Self {
         Real {
             name,
@@ -23,19 +29,46 @@ impl Real {
     }
 
     #[inline]
-    fn get(&self) -> *mut c_void {
+    pub(crate) fn get(&self) -> *mut c_void {
         let known = self.at.load(Ordering::Relaxed);
         if known.is_null() { self.find() } else { known }
     }
 
     #[cold]
     fn find(&self) -> *mut c_void {
-        // SAFETY: the name is a C string; RTLD_NEXT searches the objects after this library.
-        let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        let mut found = next(self.name);
+        if found.is_null() {
+            // On x86-64 the 64-bit form of a function is the plain one, and an old libc may lack its name (`fcntl64`).
+            let mut plain = [0; 32];
+            if let Some(plain) = without_64(self.name, &mut plain) {
+                found = next(plain);
+            }
+        }
         self.at.store(found, Ordering::Relaxed);
         found
     }
 }
+
+/// The next definition of a name after ours, or null.
+fn next(name: &CStr) -> *mut c_void {
+    // SAFETY: the name is a C string; RTLD_NEXT searches the objects after this library.
+    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+}
+
+/// The name without its "64"; `None` if it has none.
+fn without_64<'a>(name: &CStr, plain: &'a mut [u8; 32]) -> Option<&'a CStr> {
+    let name = name.to_bytes();
+    let at = name.windows(2).position(|digits| digits == b"64")?;
+    let (before, after) = (name.get(..at)?, name.get(at + 2..)?);
+    plain.get_mut(..at)?.copy_from_slice(before);
+    // At least one of the zeros that the buffer was filled with stays behind the name.
+    let rest = plain.get_mut(at..at + after.len() + 1)?;
+    rest.split_last_mut()?.1.copy_from_slice(after);
+    CStr::from_bytes_until_nul(plain).ok()
+}
+
+/// `syscall`, whose hook is a trampoline that reads the address itself.
+pub(crate) static SYSCALL: Real = Real::new(c"syscall");
 
 /// What a function returns when it cannot even be called.
 trait Failure {
@@ -74,7 +107,7 @@ impl Failure for *mut libc::FILE {
 
 /// Fails as the kernel does for a call that it does not have.
 #[cold]
-fn missing() -> c_int {
+pub(crate) fn missing() -> c_int {
     fail(libc::ENOSYS)
 }
 
@@ -88,97 +121,103 @@ pub(crate) fn fail(error: c_int) -> c_int {
 }
 
 /// Declares functions of the C library, each callable as `real::name` with the signature given. The variable arguments
-/// of `open` and `fcntl` are declared as one argument: it travels in the same register, and reading one that the caller
-/// did not pass harms nobody.
+/// of `open`, `fcntl` and `prctl` are declared as arguments: they travel in the same registers, and reading one that the
+/// caller did not pass harms nobody.
 macro_rules! declare {
-    ($(fn $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
+    ($($($name:ident),+: fn $arguments:tt -> $result:ty;)*) => {
         /// Where each function was found.
         #[allow(non_upper_case_globals)]
         mod found {
             use super::Real;
-            $(
+            $($(
                 pub(super) static $name: Real = Real::new(
                     match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
                         Ok(name) => name,
                         Err(_) => panic!("a name without NUL bytes"),
                     },
                 );
-            )*
+            )+)*
         }
 
         /// Looks every function up.
         pub(crate) fn find_all() {
-            for function in [$(&found::$name),*] {
+            for function in [&SYSCALL, $($(&found::$name),+),*] {
                 function.find();
             }
+            // A name that this libc lacks leaves a message behind, which the program would take for its own.
+            // SAFETY: it takes nothing; the message, which is this thread's own, is not looked at.
+            unsafe { libc::dlerror() };
         }
 
-        $(
-            /// The real function.
-            ///
-            /// # Safety
-            /// As the C function demands.
-            #[inline]
-            pub(crate) unsafe fn $name($($argument: $kind),*) -> $result {
-                let at = found::$name.get();
-                if at.is_null() {
-                    return Failure::failure(missing());
-                }
-                // SAFETY: the symbol of this name in libc has this type.
-                let function = unsafe {
-                    std::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($kind),*) -> $result>(at)
-                };
-                // SAFETY: the caller keeps to what the function demands.
-                unsafe { function($($argument),*) }
+        $($(declare!(@call $name $arguments -> $result);)+)*
+    };
+    (@call $name:ident ($($argument:ident: $kind:ty),*) -> $result:ty) => {
+        /// The real function.
+        ///
+        /// # Safety
+        /// As the C function demands.
+        #[inline]
+        pub(crate) unsafe fn $name($($argument: $kind),*) -> $result {
+            let at = found::$name.get();
+            if at.is_null() {
+                return Failure::failure(missing());
             }
-        )*
+            // SAFETY: the symbol of this name in libc has this type.
+            let function = unsafe {
+                std::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($kind),*) -> $result>(at)
+            };
+            // SAFETY: the caller keeps to what the function demands.
+            unsafe { function($($argument),*) }
+        }
     };
 }
 
 declare! {
-    fn read(fd: c_int, buffer: *mut c_void, count: size_t) -> ssize_t;
-    fn __read_chk(fd: c_int, buffer: *mut c_void, count: size_t, size: size_t) -> ssize_t;
-    fn pread64(fd: c_int, buffer: *mut c_void, count: size_t, offset: off_t) -> ssize_t;
-    fn __pread64_chk(fd: c_int, buffer: *mut c_void, count: size_t, offset: off_t, size: size_t) -> ssize_t;
-    fn readv(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t;
-    fn preadv64(fd: c_int, vector: *const iovec, count: c_int, offset: off_t) -> ssize_t;
-    fn preadv64v2(fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
-    fn write(fd: c_int, buffer: *const c_void, count: size_t) -> ssize_t;
-    fn pwrite64(fd: c_int, buffer: *const c_void, count: size_t, offset: off_t) -> ssize_t;
-    fn writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t;
-    fn pwritev64(fd: c_int, vector: *const iovec, count: c_int, offset: off_t) -> ssize_t;
-    fn pwritev64v2(fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
-    fn ftruncate64(fd: c_int, length: off_t) -> c_int;
-    fn sendfile64(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t;
-    fn copy_file_range(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, count: size_t, flags: c_uint) -> ssize_t;
-    fn splice(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, count: size_t, flags: c_uint) -> ssize_t;
-    fn mmap64(address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void;
-    fn munmap(address: *mut c_void, length: size_t) -> c_int;
-    fn truncate64(path: *const c_char, length: off_t) -> c_int;
-    fn open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
-    fn __open64_2(path: *const c_char, flags: c_int) -> c_int;
-    fn openat64(at: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
-    fn __openat64_2(at: c_int, path: *const c_char, flags: c_int) -> c_int;
-    fn creat64(path: *const c_char, mode: c_uint) -> c_int;
-    fn mkstemp64(template: *mut c_char) -> c_int;
-    fn mkostemp64(template: *mut c_char, flags: c_int) -> c_int;
-    fn mkstemps64(template: *mut c_char, suffix: c_int) -> c_int;
-    fn mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int;
-    fn fopen64(path: *const c_char, mode: *const c_char) -> *mut libc::FILE;
-    fn freopen64(path: *const c_char, mode: *const c_char, stream: *mut libc::FILE) -> *mut libc::FILE;
-    fn tmpfile64() -> *mut libc::FILE;
-    fn close(fd: c_int) -> c_int;
-    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
-    fn closefrom(first: c_int) -> ();
-    fn dup(fd: c_int) -> c_int;
-    fn dup2(fd: c_int, to: c_int) -> c_int;
-    fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int;
-    fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int;
-    fn dlclose(library: *mut c_void) -> c_int;
-    fn execve(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
-    fn execvpe(file: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
-    fn execveat(at: c_int, path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char, flags: c_int) -> c_int;
-    fn fexecve(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
-    fn posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
-    fn posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    read: fn(fd: c_int, buffer: *mut c_void, count: size_t) -> ssize_t;
+    __read_chk: fn(fd: c_int, buffer: *mut c_void, count: size_t, size: size_t) -> ssize_t;
+    pread, pread64: fn(fd: c_int, buffer: *mut c_void, count: size_t, offset: off_t) -> ssize_t;
+    __pread_chk, __pread64_chk: fn(fd: c_int, buffer: *mut c_void, count: size_t, offset: off_t, size: size_t) -> ssize_t;
+    readv: fn(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t;
+    preadv, preadv64: fn(fd: c_int, vector: *const iovec, count: c_int, offset: off_t) -> ssize_t;
+    preadv2, preadv64v2: fn(fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
+    write: fn(fd: c_int, buffer: *const c_void, count: size_t) -> ssize_t;
+    pwrite, pwrite64: fn(fd: c_int, buffer: *const c_void, count: size_t, offset: off_t) -> ssize_t;
+    writev: fn(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t;
+    pwritev, pwritev64: fn(fd: c_int, vector: *const iovec, count: c_int, offset: off_t) -> ssize_t;
+    pwritev2, pwritev64v2: fn(fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
+    ftruncate, ftruncate64: fn(fd: c_int, length: off_t) -> c_int;
+    sendfile, sendfile64: fn(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t;
+    copy_file_range: fn(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, count: size_t, flags: c_uint) -> ssize_t;
+    splice: fn(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, count: size_t, flags: c_uint) -> ssize_t;
+    mmap, mmap64: fn(address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void;
+    munmap: fn(address: *mut c_void, length: size_t) -> c_int;
+    truncate, truncate64: fn(path: *const c_char, length: off_t) -> c_int;
+    open, open64: fn(path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
+    __open_2, __open64_2: fn(path: *const c_char, flags: c_int) -> c_int;
+    openat, openat64: fn(at: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
+    __openat_2, __openat64_2: fn(at: c_int, path: *const c_char, flags: c_int) -> c_int;
+    creat, creat64: fn(path: *const c_char, mode: c_uint) -> c_int;
+    mkstemp, mkstemp64: fn(template: *mut c_char) -> c_int;
+    mkostemp, mkostemp64: fn(template: *mut c_char, flags: c_int) -> c_int;
+    mkstemps, mkstemps64: fn(template: *mut c_char, suffix: c_int) -> c_int;
+    mkostemps, mkostemps64: fn(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int;
+    fopen, fopen64: fn(path: *const c_char, mode: *const c_char) -> *mut libc::FILE;
+    freopen, freopen64: fn(path: *const c_char, mode: *const c_char, stream: *mut libc::FILE) -> *mut libc::FILE;
+    tmpfile, tmpfile64: fn() -> *mut libc::FILE;
+    close: fn(fd: c_int) -> c_int;
+    close_range: fn(first: c_uint, last: c_uint, flags: c_int) -> c_int;
+    closefrom: fn(first: c_int) -> ();
+    dup: fn(fd: c_int) -> c_int;
+    dup2: fn(fd: c_int, to: c_int) -> c_int;
+    dup3: fn(fd: c_int, to: c_int, flags: c_int) -> c_int;
+    fcntl, fcntl64: fn(fd: c_int, command: c_int, argument: usize) -> c_int;
+    prctl: fn(option: c_int, second: usize, third: usize, fourth: usize, fifth: usize) -> c_int;
+    dlclose: fn(library: *mut c_void) -> c_int;
+    execv, execvp: fn(path: *const c_char, arguments: *const *const c_char) -> c_int;
+    execve: fn(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    execvpe: fn(file: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    execveat: fn(at: c_int, path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char, flags: c_int) -> c_int;
+    fexecve: fn(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    posix_spawn: fn(pid: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    posix_spawnp: fn(pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
 }

@@ -191,6 +191,9 @@ fn after_fork(page: &AtomicU32) {
 /// Whether this is the process whose descriptors the table describes. False in the child of a `vfork`, whose
 /// descriptors are its own while its memory is its parent's.
 pub(crate) fn owns_descriptors() -> bool {
+    if STATE.load(Ordering::Relaxed) != ON {
+        return false;
+    }
     notice_fork();
     PID.load(Ordering::Relaxed) == raw::pid()
 }
@@ -546,4 +549,9 @@ fn push_bare(record: &Record<'_>) {
             Thread::push(&mut thread.producer, &mut thread.patience, session, record);
         },
     );
+}
+
+/// Ends the recording in this process for good: from here on it makes no system call that the program did not ask for.
+pub(crate) fn stop() {
+    STATE.store(OFF, Ordering::Release);
 }

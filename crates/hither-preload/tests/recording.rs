@@ -414,6 +414,45 @@ fn programs_outlive_their_agent() {
 }
 
 #[test]
+fn other_preloaded_libraries_still_see_what_they_wrap() {
+    let file = data(10_000);
+    let other = compile("interposer.c", &["-shared", "-fPIC", "-O1"]);
+    let program = compile("interposed.c", &["-O1"]);
+    let session = session(1 << 16);
+    let mut both = support::library().as_os_str().to_owned();
+    both.push(":");
+    both.push(&other);
+    let output = under(&session, &program)
+        .arg(file.path())
+        .env("LD_PRELOAD", both)
+        .output()
+        .expect("runs");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.stdout, b"again\n");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stderr),
+        "open\npread\nmmap\nfcntl\nfopen\nexecv\n"
+    );
+    let Run { recording, .. } = finish(session, Recording::default(), output);
+    assert_eq!(recording.reads(file.path()), [(10, 1), (20, 1)]);
+}
+
+#[test]
+fn a_program_that_confines_itself_is_left_alone_from_then_on() {
+    let file = data(10_000);
+    let program = compile("seccomp.c", &["-O1"]);
+    for mode in ["strict", "prctl", "syscall"] {
+        let Run { output, recording } = record(&program, &[file.path(), Path::new(mode)]);
+        assert_eq!(output.stdout, b"read\ndone\n", "{mode}");
+        assert_eq!(
+            recording.reads(file.path()),
+            [(0, 10), (10, 20)],
+            "{mode}: up to there, and no further"
+        );
+    }
+}
+
+#[test]
 fn without_a_session_nothing_happens() {
     let file = data(10_000);
     let program = compile("reads.c", &["-O2"]);

@@ -72,6 +72,10 @@ impl Program {
             .args(arguments)
             .env("LD_PRELOAD", libraries)
             .env("HITHER_SESSION", session)
+            .env(
+                "ASAN_OPTIONS",
+                asan_options(std::env::var_os("ASAN_OPTIONS")),
+            )
             .spawn()
             .map_err(|source| Error::Start {
                 program: program.into(),
@@ -105,6 +109,17 @@ impl Program {
         drop(self.caught);
         exit
     }
+}
+
+/// The address sanitizer's options, for a program that is built with it to start behind a preloaded library: its runtime
+/// insists on being the first library, since it must intercept `malloc`, which ours does not touch.
+fn asan_options(given: Option<OsString>) -> OsString {
+    let mut options = given.unwrap_or_default();
+    if !options.is_empty() {
+        options.push(":");
+    }
+    options.push("verify_asan_link_order=0");
+    options
 }
 
 fn react(signals: &[i32], reaction: impl Fn(i32) -> io::Result<Reaction>) -> Result<Vec<Reaction>> {
@@ -158,6 +173,15 @@ mod tests {
                 bad.display()
             );
         }
+    }
+
+    #[test]
+    fn the_address_sanitizer_is_told_that_it_need_not_come_first() {
+        assert_eq!(asan_options(None), "verify_asan_link_order=0");
+        assert_eq!(
+            asan_options(Some("detect_leaks=0".into())),
+            "detect_leaks=0:verify_asan_link_order=0"
+        );
     }
 
     #[test]

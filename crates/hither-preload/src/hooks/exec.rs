@@ -12,15 +12,15 @@ use libc::{pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
 use crate::{files, real, recorder};
 
-/// The variables that make a program record.
-const OURS: [&CStr; 2] = [c"LD_PRELOAD", c"HITHER_SESSION"];
+/// The variables that make a program record, and that let one built with the address sanitizer start all the same.
+const OURS: [&CStr; 3] = [c"LD_PRELOAD", c"HITHER_SESSION", c"ASAN_OPTIONS"];
 
 /// The largest environment that is copied to add ours; it goes on the stack, which may be small.
 const VARIABLES_MAX: usize = 250;
 
 type Strings = *const *const c_char;
 
-/// Calls `run` with `environment`, ours added where they are missing.
+/// Calls `run` with `environment` itself if nothing of ours is missing from it, or else with a copy that has it.
 ///
 /// # Safety
 /// `environment` is null or a null-terminated array of C strings.
@@ -57,6 +57,7 @@ unsafe fn with_ours<R>(environment: Strings, run: impl FnOnce(Strings) -> R) -> 
         extended[count] = variable;
         count += 1;
     }
+    let given = count;
     // A program that sets LD_PRELOAD for its child has reasons, and its choice stands.
     for (_, kept) in missing
         .iter()
@@ -66,7 +67,11 @@ unsafe fn with_ours<R>(environment: Strings, run: impl FnOnce(Strings) -> R) -> 
         extended[count] = kept.load(Ordering::Acquire);
         count += usize::from(!extended[count].is_null());
     }
-    run(extended.as_ptr())
+    run(if count == given {
+        environment
+    } else {
+        extended.as_ptr()
+    })
 }
 
 /// `NAME=VALUE` for each of [`OURS`], as it stood when the recording began: programs clear their environment before they
@@ -112,6 +117,9 @@ unsafe fn announce(pid: u32, path: *const c_char) {
 /// Tells the agent that this process is to run the file behind `fd`.
 #[inline(never)]
 fn announce_file(fd: c_int) {
+    if recorder::session().is_none() {
+        return;
+    }
     recorder::exec(raw::pid(), files::path_of(fd, &mut [0; 4096]));
 }
 
@@ -124,6 +132,9 @@ unsafe fn become_program(
     environment: Strings,
     exec: impl FnOnce(Strings) -> c_int,
 ) -> c_int {
+    if recorder::session().is_none() {
+        return exec(environment);
+    }
     let pid = raw::pid();
     // SAFETY: as the caller says.
     unsafe { announce(pid, path) };
@@ -154,9 +165,18 @@ unsafe extern "C-unwind" fn execve(
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn execv(path: *const c_char, arguments: Strings) -> c_int {
     // SAFETY: libc's variable; execv takes the environment as it is.
-    let environment = unsafe { environ };
-    // SAFETY: the program's own call, passed on.
-    unsafe { execve(path, arguments, environment) }
+    let current = unsafe { environ };
+    let exec = |environment| {
+        if environment == current {
+            // SAFETY: the program's own call, passed on.
+            unsafe { real::execv(path, arguments) }
+        } else {
+            // SAFETY: the program's own call, with another environment.
+            unsafe { real::execve(path, arguments, environment) }
+        }
+    };
+    // SAFETY: the program's own arguments.
+    unsafe { become_program(path, current, exec) }
 }
 
 /// Stands in for libc's function.
@@ -176,9 +196,18 @@ unsafe extern "C-unwind" fn execvpe(
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn execvp(file: *const c_char, arguments: Strings) -> c_int {
     // SAFETY: libc's variable; execvp takes the environment as it is.
-    let environment = unsafe { environ };
-    // SAFETY: the program's own call, passed on.
-    unsafe { execvpe(file, arguments, environment) }
+    let current = unsafe { environ };
+    let exec = |environment| {
+        if environment == current {
+            // SAFETY: the program's own call, passed on.
+            unsafe { real::execvp(file, arguments) }
+        } else {
+            // SAFETY: the program's own call, with another environment.
+            unsafe { real::execvpe(file, arguments, environment) }
+        }
+    };
+    // SAFETY: the program's own arguments.
+    unsafe { become_program(file, current, exec) }
 }
 
 /// Stands in for libc's function.

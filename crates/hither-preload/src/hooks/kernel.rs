@@ -12,7 +12,7 @@ use crate::signature::Caller;
 
 trampoline! {
     sendfile => sendfile_hook, 4;
-    sendfile64 => sendfile_hook, 4;
+    sendfile64 => sendfile64_hook, 4;
 }
 trampoline! {
     copy_file_range => copy_file_range_hook, 6;
@@ -36,29 +36,36 @@ fn in_kernel(op: Op, fd: c_int, position: Position, result: ssize_t, caller: Cal
     recorder::access(op, IN_KERNEL, fd, position, result as u64, caller);
 }
 
-unsafe extern "C-unwind" fn sendfile_hook(
-    to: c_int,
-    from: c_int,
-    offset: *mut off_t,
-    count: size_t,
-    sp: *const u64,
-    rbp: u64,
-) -> ssize_t {
-    // SAFETY: the program's own call, passed on.
-    let result = unsafe { real::sendfile64(to, from, offset, count) };
-    if result > 0 {
-        let caller = Caller { sp, rbp };
-        // SAFETY: the call took it, so it is null or valid.
-        in_kernel(
-            Op::Read,
-            from,
-            unsafe { position(offset, result) },
-            result,
-            caller,
-        );
-        in_kernel(Op::Write, to, Position::BeforeCurrent, result, caller);
-    }
-    result
+/// Defines the hooks of the forms of `sendfile`.
+macro_rules! sending {
+    ($($hook:ident => $real:ident;)*) => {
+        $(
+            unsafe extern "C-unwind" fn $hook(
+                to: c_int,
+                from: c_int,
+                offset: *mut off_t,
+                count: size_t,
+                sp: *const u64,
+                rbp: u64,
+            ) -> ssize_t {
+                // SAFETY: the program's own call, passed on.
+                let result = unsafe { real::$real(to, from, offset, count) };
+                if result > 0 {
+                    // SAFETY: the call took it, so it is null or valid.
+                    let position = unsafe { position(offset, result) };
+                    let caller = Caller { sp, rbp };
+                    in_kernel(Op::Read, from, position, result, caller);
+                    in_kernel(Op::Write, to, Position::BeforeCurrent, result, caller);
+                }
+                result
+            }
+        )*
+    };
+}
+
+sending! {
+    sendfile_hook => sendfile;
+    sendfile64_hook => sendfile64;
 }
 
 unsafe extern "C-unwind" fn copy_file_range_hook(

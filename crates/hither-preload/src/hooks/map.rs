@@ -20,7 +20,7 @@ trampoline! {
 }
 trampoline! {
     mmap => mmap_hook, 6;
-    mmap64 => mmap_hook, 6;
+    mmap64 => mmap64_hook, 6;
 }
 
 /// Mappings of files that are remembered at a time. Programs that map more (a mail store, a database) map for good.
@@ -87,27 +87,39 @@ fn recall(start: u64) -> Option<(u64, u64)> {
     Some(found)
 }
 
-unsafe extern "C-unwind" fn mmap_hook(
-    address: *mut c_void,
-    length: size_t,
-    protection: c_int,
-    flags: c_int,
-    fd: c_int,
-    offset: off_t,
-    sp: *const u64,
-    rbp: u64,
-) -> *mut c_void {
-    // SAFETY: the program's own call, passed on.
-    let result = unsafe { real::mmap64(address, length, protection, flags, fd, offset) };
-    if result != libc::MAP_FAILED && flags & libc::MAP_ANONYMOUS == 0 && fd >= 0 {
-        let caller = Caller { sp, rbp };
-        if let Some(object) =
-            recorder::access(Op::Map, 0, fd, explicit(offset), length as u64, caller)
-        {
-            remember(result as u64, object, offset as u64);
-        }
-    }
-    result
+/// Defines the hooks of the forms of `mmap`.
+macro_rules! mapping {
+    ($($hook:ident => $real:ident;)*) => {
+        $(
+            unsafe extern "C-unwind" fn $hook(
+                address: *mut c_void,
+                length: size_t,
+                protection: c_int,
+                flags: c_int,
+                fd: c_int,
+                offset: off_t,
+                sp: *const u64,
+                rbp: u64,
+            ) -> *mut c_void {
+                // SAFETY: the program's own call, passed on.
+                let result = unsafe { real::$real(address, length, protection, flags, fd, offset) };
+                if result != libc::MAP_FAILED && flags & libc::MAP_ANONYMOUS == 0 && fd >= 0 {
+                    let caller = Caller { sp, rbp };
+                    if let Some(object) =
+                        recorder::access(Op::Map, 0, fd, explicit(offset), length as u64, caller)
+                    {
+                        remember(result as u64, object, offset as u64);
+                    }
+                }
+                result
+            }
+        )*
+    };
+}
+
+mapping! {
+    mmap_hook => mmap;
+    mmap64_hook => mmap64;
 }
 
 unsafe extern "C-unwind" fn munmap_hook(

@@ -14,6 +14,7 @@ mod kernel;
 mod map;
 mod open;
 mod read;
+mod seccomp;
 pub(crate) mod stdio;
 mod write;
 

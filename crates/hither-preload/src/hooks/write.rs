@@ -15,9 +15,9 @@ use crate::signature::Caller;
 
 trampoline! {
     ftruncate => ftruncate_hook, 2;
-    ftruncate64 => ftruncate_hook, 2;
+    ftruncate64 => ftruncate64_hook, 2;
     truncate => truncate_hook, 2;
-    truncate64 => truncate_hook, 2;
+    truncate64 => truncate64_hook, 2;
 }
 trampoline! {
     write => write_hook, 3;
@@ -25,69 +25,75 @@ trampoline! {
 }
 trampoline! {
     pwrite => pwrite_hook, 4;
-    pwrite64 => pwrite_hook, 4;
+    pwrite64 => pwrite64_hook, 4;
     pwritev => pwritev_hook, 4;
-    pwritev64 => pwritev_hook, 4;
+    pwritev64 => pwritev64_hook, 4;
 }
 trampoline! {
     pwritev2 => pwritev2_hook, 5;
-    pwritev64v2 => pwritev2_hook, 5;
+    pwritev64v2 => pwritev64v2_hook, 5;
 }
 
 moving! {
     Op::Write;
     write_hook => write(buffer: *const c_void, count: size_t) at BeforeCurrent;
     writev_hook => writev(vector: *const iovec, count: c_int) at BeforeCurrent;
-    pwrite_hook => pwrite64(buffer: *const c_void, count: size_t, offset: off_t) at explicit(offset);
-    pwritev_hook => pwritev64(vector: *const iovec, count: c_int, offset: off_t) at explicit(offset);
-    pwritev2_hook => pwritev64v2(vector: *const iovec, count: c_int, offset: off_t, flags: c_int) at explicit(offset);
+    pwrite_hook => pwrite(buffer: *const c_void, count: size_t, offset: off_t) at explicit(offset);
+    pwrite64_hook => pwrite64(buffer: *const c_void, count: size_t, offset: off_t) at explicit(offset);
+    pwritev_hook => pwritev(vector: *const iovec, count: c_int, offset: off_t) at explicit(offset);
+    pwritev64_hook => pwritev64(vector: *const iovec, count: c_int, offset: off_t) at explicit(offset);
+    pwritev2_hook => pwritev2(vector: *const iovec, count: c_int, offset: off_t, flags: c_int) at explicit(offset);
+    pwritev64v2_hook => pwritev64v2(vector: *const iovec, count: c_int, offset: off_t, flags: c_int) at explicit(offset);
 }
 
-unsafe extern "C-unwind" fn ftruncate_hook(
-    fd: c_int,
-    length: off_t,
-    sp: *const u64,
-    rbp: u64,
-) -> c_int {
-    // SAFETY: the program's own call, passed on.
-    let result = unsafe { real::ftruncate64(fd, length) };
-    if result == 0 {
-        recorder::access(
-            Op::Truncate,
-            0,
-            fd,
-            At(length as u64),
-            0,
-            Caller { sp, rbp },
-        );
-    }
-    result
+/// Defines the hooks of functions that give a file a length, and then say of which descriptor or path.
+macro_rules! truncating {
+    ($($hook:ident => $real:ident($file:ident: $kind:ty), $record:ident;)*) => {
+        $(
+            unsafe extern "C-unwind" fn $hook(
+                $file: $kind,
+                length: off_t,
+                sp: *const u64,
+                rbp: u64,
+            ) -> c_int {
+                // SAFETY: the program's own call, passed on.
+                let result = unsafe { real::$real($file, length) };
+                if result == 0 {
+                    // SAFETY: the call took the file.
+                    unsafe { $record($file, length, Caller { sp, rbp }) };
+                }
+                result
+            }
+        )*
+    };
 }
 
-unsafe extern "C-unwind" fn truncate_hook(
-    path: *const c_char,
-    length: off_t,
-    sp: *const u64,
-    rbp: u64,
-) -> c_int {
-    // SAFETY: the program's own call, passed on.
-    let result = unsafe { real::truncate64(path, length) };
-    if result == 0 && recorder::session().is_some() {
-        // SAFETY: the call took it, so it is a C string.
-        let path = unsafe { CStr::from_ptr(path) };
-        if let Ok(fd) = raw::open(path, libc::O_PATH) {
-            files::forget(fd);
-            recorder::access(
-                Op::Truncate,
-                0,
-                fd,
-                At(length as u64),
-                0,
-                Caller { sp, rbp },
-            );
-            files::forget(fd);
-            raw::close(fd);
-        }
+truncating! {
+    ftruncate_hook => ftruncate(fd: c_int), truncated;
+    ftruncate64_hook => ftruncate64(fd: c_int), truncated;
+    truncate_hook => truncate(path: *const c_char), truncated_path;
+    truncate64_hook => truncate64(path: *const c_char), truncated_path;
+}
+
+/// Records that the file behind `fd` now has this length.
+unsafe fn truncated(fd: c_int, length: off_t, caller: Caller) {
+    recorder::access(Op::Truncate, 0, fd, At(length as u64), 0, caller);
+}
+
+/// Records that the file at `path` now has this length.
+///
+/// # Safety
+/// `path` is a C string.
+unsafe fn truncated_path(path: *const c_char, length: off_t, caller: Caller) {
+    if recorder::session().is_none() {
+        return;
     }
-    result
+    // SAFETY: as the caller says.
+    let path = unsafe { CStr::from_ptr(path) };
+    if let Ok(fd) = raw::open(path, libc::O_PATH) {
+        files::forget(fd);
+        recorder::access(Op::Truncate, 0, fd, At(length as u64), 0, caller);
+        files::forget(fd);
+        raw::close(fd);
+    }
 }

@@ -1,0 +1,96 @@
+//! A program that confines itself with seccomp allows the system calls that it makes, not ours: one of ours too many, and
+//! the kernel kills it. Recording ends in the process that does so, before it does.
+//!
+//! Calls that only ask what the kernel supports change nothing here: they fail for their null filter, or set none.
+
+use std::ffi::{c_int, c_long, c_uint, c_void};
+
+use crate::{real, recorder};
+
+/// Stands in for libc's function.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn prctl(
+    option: c_int,
+    second: usize,
+    third: usize,
+    fourth: usize,
+    fifth: usize,
+) -> c_int {
+    let mode = second as c_uint;
+    if option == libc::PR_SET_SECCOMP && (mode != libc::SECCOMP_MODE_FILTER || third != 0) {
+        recorder::stop();
+    }
+    // SAFETY: the program's own call, passed on.
+    unsafe { real::prctl(option, second, third, fourth, fifth) }
+}
+
+/// Stands in for libc's function. Whatever it is asked, the real one gets the call as it came: every argument register,
+/// the stack, and `al`, which tells a variadic function of its vector arguments. Of these it has none, so that the vector
+/// registers need not be kept.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+unsafe extern "C-unwind" fn syscall() {
+    std::arch::naked_asm!(
+        ".cfi_startproc",
+        "mov r11, qword ptr [rip + {found} + {at}]",
+        "test r11, r11",
+        "jz 2f",
+        "cmp rdi, {seccomp}",
+        "je 2f",
+        "jmp r11",
+        "2:",
+        // Seven words and the return address: the stack stays aligned for the call.
+        "push rdi",
+        "push rsi",
+        "push rdx",
+        "push rcx",
+        "push r8",
+        "push r9",
+        "push rax",
+        ".cfi_adjust_cfa_offset 56",
+        "call {prepare}",
+        "mov r11, rax",
+        "pop rax",
+        "pop r9",
+        "pop r8",
+        "pop rcx",
+        "pop rdx",
+        "pop rsi",
+        "pop rdi",
+        ".cfi_adjust_cfa_offset -56",
+        "jmp r11",
+        ".cfi_endproc",
+        found = sym real::SYSCALL,
+        at = const real::Real::AT,
+        seccomp = const libc::SYS_seccomp,
+        prepare = sym prepare,
+    )
+}
+
+/// Ends the recording if the call about to be made confines the process, and returns the function that makes it.
+extern "C" fn prepare(
+    number: c_long,
+    operation: c_uint,
+    _flags: usize,
+    filter: usize,
+) -> *const c_void {
+    let confines = match operation {
+        libc::SECCOMP_SET_MODE_STRICT => true,
+        libc::SECCOMP_SET_MODE_FILTER => filter != 0,
+        _ => false,
+    };
+    if number == libc::SYS_seccomp && confines {
+        recorder::stop();
+    }
+    let real = real::SYSCALL.get();
+    if real.is_null() {
+        missing as *const c_void
+    } else {
+        real
+    }
+}
+
+/// Stands in where there is no `syscall` to pass the call on to.
+extern "C" fn missing() -> c_long {
+    c_long::from(real::missing())
+}
