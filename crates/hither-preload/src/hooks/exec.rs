@@ -359,6 +359,7 @@ struct List {
 
 impl List {
     const REGISTERS: usize = 5;
+    const SHORT: usize = 32;
 
     /// # Safety
     /// No word of the list before number `index` is its end.
@@ -381,12 +382,19 @@ impl List {
         while !unsafe { self.word(count) }.is_null() {
             count += 1;
         }
-        // Of any length, while the stack may be small.
+        // Of any length, while the stack may be small. A child of `vfork` that succeeds leaves a mapping to its parent for
+        // good, so a list of common length goes on the stack.
         let bytes = (count + 1) * size_of::<*const c_char>();
-        let Ok(array) = raw::map(bytes, None) else {
-            return real::fail(libc::E2BIG);
+        let mut short = [std::ptr::null::<c_char>(); Self::SHORT];
+        let mapped = if count < Self::SHORT {
+            None
+        } else {
+            match raw::map(bytes, None) {
+                Ok(array) => Some(array),
+                Err(_) => return real::fail(libc::E2BIG),
+            }
         };
-        let strings = array.cast::<*const c_char>();
+        let strings = mapped.map_or(short.as_mut_ptr(), <*mut u8>::cast);
         for index in 0..count {
             // SAFETY: the list's end is at `count`.
             let word = unsafe { self.word(index) };
@@ -400,8 +408,10 @@ impl List {
             std::ptr::null()
         };
         let result = run(strings.cast_const(), next.cast());
-        // SAFETY: the array was mapped here, and the exec that used it has returned.
-        unsafe { raw::unmap(array, bytes) };
+        if let Some(array) = mapped {
+            // SAFETY: the array was mapped here, and the exec that used it has returned.
+            unsafe { raw::unmap(array, bytes) };
+        }
         result
     }
 }
