@@ -283,8 +283,12 @@ unsafe extern "C" fn end_of_thread(thread: *mut c_void) {
     if let (Some(session), Some(producer)) = (session(), producer) {
         session.release(producer);
     }
-    // SAFETY: everything that the thread's state refers to lies in its region, and nothing refers to the state any more.
-    unsafe { arena::close() };
+    // A program that has confined itself may not be allowed to unmap.
+    if STATE.load(Ordering::Acquire) == ON {
+        // SAFETY: everything that the thread's state refers to lies in its region, and nothing refers to the state any
+        // more.
+        unsafe { arena::close() };
+    }
     INSIDE.set(OUTSIDE);
 }
 
