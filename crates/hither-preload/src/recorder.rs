@@ -430,8 +430,7 @@ pub(crate) fn access(
     caller: Caller,
 ) -> Option<u64> {
     let session = session()?;
-    let mut key = None;
-    let cold_key = Cell::new(None);
+    let key = Cell::new(None);
     with_thread(
         session,
         |thread| {
@@ -444,7 +443,7 @@ pub(crate) fn access(
             else {
                 return true;
             };
-            key = known;
+            key.set(known);
             thread.access_remembered(session, access, caller)
         },
         |thread| {
@@ -457,12 +456,12 @@ pub(crate) fn access(
             if let Some(access) =
                 found.and_then(|object| describe(op, flags, fd, object, position, length))
             {
-                cold_key.set(found);
+                key.set(found);
                 thread.access(session, access, caller);
             }
         },
     );
-    key.or(cold_key.get())
+    key.get()
 }
 
 /// The record of an access, but for its call site. `None` if the descriptor means something else by now: closed and

@@ -26,28 +26,6 @@ pub fn kill(pid: i32, signal: i32) -> io::Result<()> {
     }
 }
 
-/// Makes this process the parent of its descendants' orphans, so that it can tell which are left.
-pub fn become_subreaper() -> io::Result<()> {
-    // SAFETY: this option takes one integer.
-    let result = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
-}
-
-/// Collects a child that has ended, if there is one: its pid and wait status. `pid` as in waitpid(2), -1 for any.
-pub fn try_wait(pid: i32) -> io::Result<Option<(i32, i32)>> {
-    let mut status = 0;
-    // SAFETY: the status is ours to write.
-    match unsafe { libc::waitpid(pid, &mut status, libc::WNOHANG) } {
-        -1 => Err(io::Error::last_os_error()),
-        0 => Ok(None),
-        child => Ok(Some((child, status))),
-    }
-}
-
 /// A changed reaction to a signal; dropping it restores the old one.
 #[derive(Debug)]
 pub struct Reaction {

@@ -32,8 +32,24 @@ unsafe fn position(offset: *const off_t, result: ssize_t) -> Position {
     }
 }
 
-fn in_kernel(op: Op, fd: c_int, position: Position, result: ssize_t, caller: Caller) {
-    recorder::access(op, IN_KERNEL, fd, position, result as u64, caller);
+/// Records what was read from one side and written to the other; a side that is a pipe or a socket is ignored by the
+/// table.
+///
+/// # Safety
+/// Each offset is null or valid.
+unsafe fn both_sides(
+    from: (c_int, *const off_t),
+    to: (c_int, *const off_t),
+    result: ssize_t,
+    caller: Caller,
+) {
+    for (op, (fd, offset)) in [(Op::Read, from), (Op::Write, to)] {
+        if result > 0 {
+            // SAFETY: as the caller says.
+            let position = unsafe { position(offset, result) };
+            recorder::access(op, IN_KERNEL, fd, position, result as u64, caller);
+        }
+    }
 }
 
 /// Defines the hooks of the forms of `sendfile`.
@@ -50,13 +66,9 @@ macro_rules! sending {
             ) -> ssize_t {
                 // SAFETY: the program's own call, passed on.
                 let result = unsafe { real::$real(to, from, offset, count) };
-                if result > 0 {
-                    // SAFETY: the call took it, so it is null or valid.
-                    let position = unsafe { position(offset, result) };
-                    let caller = Caller { sp, rbp };
-                    in_kernel(Op::Read, from, position, result, caller);
-                    in_kernel(Op::Write, to, Position::BeforeCurrent, result, caller);
-                }
+                let to = (to, std::ptr::null());
+                // SAFETY: the call took the offset, so it is null or valid.
+                unsafe { both_sides((from, offset), to, result, Caller { sp, rbp }) };
                 result
             }
         )*
@@ -80,25 +92,8 @@ unsafe extern "C-unwind" fn copy_file_range_hook(
 ) -> ssize_t {
     // SAFETY: the program's own call, passed on.
     let result = unsafe { real::copy_file_range(from, from_at, to, to_at, count, flags) };
-    if result > 0 {
-        let caller = Caller { sp, rbp };
-        // SAFETY: the call took it, so it is null or valid.
-        in_kernel(
-            Op::Read,
-            from,
-            unsafe { position(from_at, result) },
-            result,
-            caller,
-        );
-        // SAFETY: the call took it, so it is null or valid.
-        in_kernel(
-            Op::Write,
-            to,
-            unsafe { position(to_at, result) },
-            result,
-            caller,
-        );
-    }
+    // SAFETY: the call took the offsets, so each is null or valid.
+    unsafe { both_sides((from, from_at), (to, to_at), result, Caller { sp, rbp }) };
     result
 }
 
@@ -114,25 +109,7 @@ unsafe extern "C-unwind" fn splice_hook(
 ) -> ssize_t {
     // SAFETY: the program's own call, passed on.
     let result = unsafe { real::splice(from, from_at, to, to_at, count, flags) };
-    if result > 0 {
-        let caller = Caller { sp, rbp };
-        // One side is a pipe, which the table ignores.
-        // SAFETY: the call took it, so it is null or valid.
-        in_kernel(
-            Op::Read,
-            from,
-            unsafe { position(from_at, result) },
-            result,
-            caller,
-        );
-        // SAFETY: the call took it, so it is null or valid.
-        in_kernel(
-            Op::Write,
-            to,
-            unsafe { position(to_at, result) },
-            result,
-            caller,
-        );
-    }
+    // SAFETY: the call took the offsets, so each is null or valid.
+    unsafe { both_sides((from, from_at), (to, to_at), result, Caller { sp, rbp }) };
     result
 }
