@@ -74,9 +74,17 @@ pub struct Needs {
 }
 
 impl Needs {
+    /// The block alone.
+    pub const NOTHING: Needs = Needs {
+        future: false,
+        sites: false,
+        objects: false,
+        processes: false,
+    };
+
     /// True where the block alone is enough.
     pub fn nothing(self) -> bool {
-        self == Needs::default()
+        self == Needs::NOTHING
     }
 }
 
@@ -112,13 +120,6 @@ pub fn find(name: &str) -> Option<&'static Entry> {
         .map(|at| &POLICIES[at])
 }
 
-const NOTHING: Needs = Needs {
-    future: false,
-    sites: false,
-    objects: false,
-    processes: false,
-};
-
 /// The parameter `expire` of the partitioned policies.
 pub(crate) const EXPIRE: Param = Param {
     name: "expire",
@@ -137,83 +138,16 @@ pub(crate) const OTHER: Param = Param {
     kind: Kind::Policy { default: "lru" },
 };
 
+/// One line a policy, sorted by name; the rest of it is in its file.
 static POLICIES: &[Entry] = &[
-    Entry {
-        name: "arc",
-        summary: "balances recency and frequency, adapting by what its ghosts would have hit",
-        source: "Megiddo and Modha, FAST 2003",
-        params: &[],
-        needs: NOTHING,
-        build: |settings, _| Box::new(arc::Arc::new(settings.capacity)),
-    },
-    Entry {
-        name: "dear",
-        summary: "parts the cache by access pattern, told apart by process",
-        source: "Choi et al., USENIX ATC 1999",
-        params: dear::PARAMS,
-        needs: Needs {
-            processes: true,
-            ..NOTHING
-        },
-        build: dear::build,
-    },
-    Entry {
-        name: "fifo",
-        summary: "gives up the block that came in first",
-        source: "common use",
-        params: &[],
-        needs: NOTHING,
-        build: |settings, _| Box::new(fifo::Fifo::new(settings.capacity)),
-    },
-    Entry {
-        name: "lru",
-        summary: "gives up the least recently used block",
-        source: "Denning, CACM 11(5), 1968",
-        params: &[],
-        needs: NOTHING,
-        build: |settings, _| Box::new(lru::Lru::new(settings.capacity)),
-    },
-    Entry {
-        name: "mru",
-        summary: "gives up the most recently used block",
-        source: "Chou and DeWitt, VLDB 1985",
-        params: &[],
-        needs: NOTHING,
-        build: |settings, _| Box::new(mru::Mru::new(settings.capacity)),
-    },
-    Entry {
-        name: "opt",
-        summary: "knows the future: gives up the block that is needed last, the bound for all others",
-        source: "Belady, IBM Systems Journal 5(2), 1966",
-        params: &[],
-        needs: Needs {
-            future: true,
-            ..NOTHING
-        },
-        build: |_, _| Box::new(opt::Opt::new()),
-    },
-    Entry {
-        name: "pcc",
-        summary: "parts the cache by access pattern, told apart by call site",
-        source: "Gniady, Butt and Hu, OSDI 2004",
-        params: pcc::PARAMS,
-        needs: Needs {
-            sites: true,
-            ..NOTHING
-        },
-        build: pcc::build,
-    },
-    Entry {
-        name: "ubm",
-        summary: "parts the cache by access pattern, told apart by file",
-        source: "Kim et al., OSDI 2000",
-        params: ubm::PARAMS,
-        needs: Needs {
-            objects: true,
-            ..NOTHING
-        },
-        build: ubm::build,
-    },
+    arc::ENTRY,
+    dear::ENTRY,
+    fifo::ENTRY,
+    lru::ENTRY,
+    mru::ENTRY,
+    opt::ENTRY,
+    pcc::ENTRY,
+    ubm::ENTRY,
 ];
 
 #[cfg(test)]

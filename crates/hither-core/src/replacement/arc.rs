@@ -13,6 +13,17 @@ use super::Replacement;
 use crate::access::Access;
 use crate::ids::Slot;
 use crate::list::{Links, List};
+use crate::registry::{Entry, Needs};
+
+/// The line in the registry.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "arc",
+    summary: "balances recency and frequency, adapting by what its ghosts would have hit",
+    source: "Megiddo and Modha, FAST 2003",
+    params: &[],
+    needs: Needs::NOTHING,
+    build: |settings, _| Box::new(Arc::new(settings.capacity)),
+};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ghost {

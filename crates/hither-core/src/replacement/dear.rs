@@ -9,11 +9,24 @@
 use super::Policy;
 use super::partition::Partitioned;
 use crate::classify::dear::Dear;
-use crate::registry::{EXPIRE, Kind, OTHER, Param, Settings};
+use crate::registry::{EXPIRE, Entry, Kind, Needs, OTHER, Param, Settings};
 use crate::spec::Values;
 
+/// The line in the registry.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "dear",
+    summary: "parts the cache by access pattern, told apart by process",
+    source: "Choi et al., USENIX ATC 1999",
+    params: PARAMS,
+    needs: Needs {
+        processes: true,
+        ..Needs::NOTHING
+    },
+    build,
+};
+
 /// The window and the number of sublists are ours to choose.
-pub static PARAMS: &[Param] = &[
+const PARAMS: &[Param] = &[
     Param {
         name: "window",
         doc: "a process is judged every so many of its references",
@@ -37,7 +50,7 @@ pub static PARAMS: &[Param] = &[
 ];
 
 /// Makes one.
-pub fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Policy> {
+fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Policy> {
     Box::new(Partitioned::new(
         settings.capacity,
         Dear::new(values.count(0), values.count(1) as usize),

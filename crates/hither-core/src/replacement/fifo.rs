@@ -6,6 +6,17 @@ use super::Replacement;
 use crate::access::Access;
 use crate::ids::Slot;
 use crate::list::{Links, List};
+use crate::registry::{Entry, Needs};
+
+/// The line in the registry.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "fifo",
+    summary: "gives up the block that came in first",
+    source: "common use",
+    params: &[],
+    needs: Needs::NOTHING,
+    build: |settings, _| Box::new(Fifo::new(settings.capacity)),
+};
 
 /// See the module.
 #[derive(Clone, Debug)]

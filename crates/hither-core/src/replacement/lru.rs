@@ -7,6 +7,17 @@ use super::Replacement;
 use crate::access::Access;
 use crate::ids::Slot;
 use crate::list::{Links, List};
+use crate::registry::{Entry, Needs};
+
+/// The line in the registry.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "lru",
+    summary: "gives up the least recently used block",
+    source: "Denning, CACM 11(5), 1968",
+    params: &[],
+    needs: Needs::NOTHING,
+    build: |settings, _| Box::new(Lru::new(settings.capacity)),
+};
 
 /// See the module.
 #[derive(Clone, Debug)]

@@ -7,6 +7,17 @@ use super::Replacement;
 use crate::access::Access;
 use crate::ids::Slot;
 use crate::list::{Links, List};
+use crate::registry::{Entry, Needs};
+
+/// The line in the registry.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "mru",
+    summary: "gives up the most recently used block",
+    source: "Chou and DeWitt, VLDB 1985",
+    params: &[],
+    needs: Needs::NOTHING,
+    build: |settings, _| Box::new(Mru::new(settings.capacity)),
+};
 
 /// See the module.
 #[derive(Clone, Debug)]

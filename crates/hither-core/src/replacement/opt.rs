@@ -12,6 +12,20 @@ use super::Replacement;
 use crate::access::Access;
 use crate::heap::IndexedHeap;
 use crate::ids::{Slot, Tick};
+use crate::registry::{Entry, Needs};
+
+/// The line in the registry.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "opt",
+    summary: "knows the future: gives up the block that is needed last, the bound for all others",
+    source: "Belady, IBM Systems Journal 5(2), 1966",
+    params: &[],
+    needs: Needs {
+        future: true,
+        ..Needs::NOTHING
+    },
+    build: |_, _| Box::new(Opt::new()),
+};
 
 /// See the module.
 #[derive(Clone, Debug)]

@@ -6,11 +6,24 @@
 use super::Policy;
 use super::partition::Partitioned;
 use crate::classify::pcc::{Config, Pcc};
-use crate::registry::{EXPIRE, Kind, OTHER, Param, Settings};
+use crate::registry::{EXPIRE, Entry, Kind, Needs, OTHER, Param, Settings};
 use crate::spec::Values;
 
+/// The line in the registry.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "pcc",
+    summary: "parts the cache by access pattern, told apart by call site",
+    source: "Gniady, Butt and Hu, OSDI 2004",
+    params: PARAMS,
+    needs: Needs {
+        sites: true,
+        ..Needs::NOTHING
+    },
+    build,
+};
+
 /// Threshold and sampling period as in section 5.3.1 of the paper.
-pub static PARAMS: &[Param] = &[
+const PARAMS: &[Param] = &[
     Param {
         name: "threshold",
         doc: "accesses to new blocks from which a call site is sequential",
@@ -52,7 +65,7 @@ pub static PARAMS: &[Param] = &[
 ];
 
 /// Makes one.
-pub fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Policy> {
+fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Policy> {
     let config = Config {
         threshold: values.count(0),
         sample: values.count(1),

@@ -7,11 +7,24 @@
 use super::Policy;
 use super::partition::Partitioned;
 use crate::classify::ubm::Ubm;
-use crate::registry::{EXPIRE, Kind, OTHER, Param, Settings};
+use crate::registry::{EXPIRE, Entry, Kind, Needs, OTHER, Param, Settings};
 use crate::spec::Values;
 
+/// The line in the registry.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "ubm",
+    summary: "parts the cache by access pattern, told apart by file",
+    source: "Kim et al., OSDI 2000",
+    params: PARAMS,
+    needs: Needs {
+        objects: true,
+        ..Needs::NOTHING
+    },
+    build,
+};
+
 /// The threshold as in the evaluation of PCC, section 5.3.3.
-pub static PARAMS: &[Param] = &[
+const PARAMS: &[Param] = &[
     Param {
         name: "threshold",
         doc: "consecutive blocks of a file from which it is sequential",
@@ -26,7 +39,7 @@ pub static PARAMS: &[Param] = &[
 ];
 
 /// Makes one.
-pub fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Policy> {
+fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Policy> {
     Box::new(Partitioned::new(
         settings.capacity,
         Ubm::new(values.count(0) as u32),
