@@ -1,7 +1,7 @@
 //! The list of all replacement policies. Help, documentation tables, completions and validation come from it; there is
 //! no second list. A new policy is one file in `replacement/` and one entry here.
 
-use crate::replacement::{Policy, SiteRecord, arc, dear, fifo, lru, mru, opt, pcc, ubm};
+use crate::replacement::{Policy, SiteRecord, arc, dear, fifo, lirs, lru, mru, opt, pcc, ubm};
 use crate::spec::Values;
 
 /// One policy.
@@ -143,6 +143,7 @@ static POLICIES: &[Entry] = &[
     arc::ENTRY,
     dear::ENTRY,
     fifo::ENTRY,
+    lirs::ENTRY,
     lru::ENTRY,
     mru::ENTRY,
     opt::ENTRY,

@@ -7,6 +7,7 @@
 pub mod arc;
 pub mod dear;
 pub mod fifo;
+pub mod lirs;
 pub mod lru;
 pub mod mru;
 pub mod opt;

@@ -5,12 +5,14 @@
 //! A failure shows the seed of its trace in the captured output.
 
 mod classifiers;
+mod lirs;
 mod partition;
 mod plain;
 mod traces;
 
 use hither_core::registry::{self, Settings};
 use hither_core::{Access, Block, Residency, Served, Spec};
+use lirs::NaiveLirs;
 use partition::NaivePartition;
 use plain::{NaiveArc, NaiveList, NaiveOpt};
 use traces::Random;
@@ -42,7 +44,13 @@ fn contestants(capacity: u32, random: &mut Random) -> Vec<(Spec, Option<Box<dyn 
         ),
         (spec("arc"), Some(Box::new(NaiveArc::new(size)))),
         (spec("opt"), Some(Box::new(NaiveOpt::new(size)))),
+        (spec("lirs"), Some(Box::new(NaiveLirs::new(size, 1, 0)))),
     ];
+    let (queue, stack) = (random.below(101) as usize, random.below(4) as usize);
+    list.push((
+        spec(&format!("lirs{{queue={queue},stack={stack}}}")),
+        Some(Box::new(NaiveLirs::new(size, queue, stack))),
+    ));
     let sample = 1 + random.below(4);
     let threshold = 1 + random.below(12);
     let entries = 1 + random.below(40);
@@ -62,7 +70,7 @@ fn contestants(capacity: u32, random: &mut Random) -> Vec<(Spec, Option<Box<dyn 
         let twin = NaivePartition::new(size, classifiers::naive(&spec), expire);
         list.push((spec, Some(Box::new(twin))));
     }
-    let other = ["arc", "fifo", "mru"][random.below(3) as usize];
+    let other = ["arc", "fifo", "lirs", "mru"][random.below(4) as usize];
     list.push((
         spec(&format!(
             "pcc{{sample={sample},threshold={threshold},other={other}}}"
