@@ -1,17 +1,59 @@
 //! A policy as a user writes it, `pcc{threshold=100,sample=20,other=arc}`: parsed, checked against the registry, and
 //! written out again with every default, so that a result says exactly what produced it.
+//!
+//! Generators of traces are written in the same way, from a registry of their own: what can be named so is a
+//! [`Choice`], and a [`Spec`] is one of policies unless it says otherwise.
 
 use crate::registry::{self, Entry, Kind, Param, Settings};
 use crate::replacement::Policy;
 use std::fmt;
 use std::str::FromStr;
 
-/// A policy with a value for each of its parameters.
-#[derive(Clone, Copy, Debug)]
-pub struct Spec {
-    entry: &'static Entry,
+/// An entry of a registry that users name, with parameters.
+pub trait Choice: Sized + 'static {
+    /// What such an entry is, in an error: `policy`.
+    const ONE: &'static str;
+    /// What several are.
+    const MANY: &'static str;
+    /// The registry, sorted by name.
+    fn all() -> &'static [Self];
+    /// What a user writes.
+    fn name(&self) -> &'static str;
+    /// Its parameters, in the order in which they are written out.
+    fn params(&self) -> &'static [Param];
+}
+
+impl Choice for Entry {
+    const ONE: &'static str = "policy";
+    const MANY: &'static str = "policies";
+
+    fn all() -> &'static [Entry] {
+        registry::policies()
+    }
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn params(&self) -> &'static [Param] {
+        self.params
+    }
+}
+
+/// A policy (or another [`Choice`]) with a value for each of its parameters.
+#[derive(Debug)]
+pub struct Spec<E: 'static = Entry> {
+    entry: &'static E,
     values: Values,
 }
+
+impl<E> Clone for Spec<E> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<E> Copy for Spec<E> {}
 
 /// The most parameters that a policy has.
 const PARAMS_MAX: usize = 8;
@@ -73,14 +115,20 @@ impl Values {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// Not `name` or `name{parameter=value,...}`.
-    #[error("`{text}` is not a policy: write NAME or NAME{{PARAMETER=VALUE,...}}")]
+    #[error("`{text}` is not a {what}: write NAME or NAME{{PARAMETER=VALUE,...}}")]
     Syntax {
         /// What was written.
         text: String,
+        /// What should have been: [`Choice::ONE`].
+        what: &'static str,
     },
-    /// No policy of that name.
-    #[error("unknown policy `{name}`{hint}; the policies are {known}")]
-    UnknownPolicy {
+    /// No entry of that name.
+    #[error("unknown {what} `{name}`{hint}; the {all} are {known}")]
+    Unknown {
+        /// What was asked for: [`Choice::ONE`].
+        what: &'static str,
+        /// What there is: [`Choice::MANY`].
+        all: &'static str,
         /// What was written.
         name: String,
         /// ` (did you mean ...?)`, or nothing.
@@ -88,11 +136,11 @@ pub enum SpecError {
         /// All names.
         known: String,
     },
-    /// The policy has no parameter of that name.
-    #[error("`{policy}` has no parameter `{name}`{hint}; {known}")]
+    /// The entry has no parameter of that name.
+    #[error("`{of}` has no parameter `{name}`{hint}; {known}")]
     UnknownParameter {
-        /// The policy.
-        policy: &'static str,
+        /// The entry.
+        of: &'static str,
         /// What was written.
         name: String,
         /// ` (did you mean ...?)`, or nothing.
@@ -101,18 +149,18 @@ pub enum SpecError {
         known: String,
     },
     /// A parameter was given twice.
-    #[error("`{policy}`: `{name}` is given twice")]
+    #[error("`{of}`: `{name}` is given twice")]
     Repeated {
-        /// The policy.
-        policy: &'static str,
+        /// The entry.
+        of: &'static str,
         /// The parameter.
         name: &'static str,
     },
     /// A value of the wrong type or out of range.
-    #[error("`{policy}`: `{name}={value}` is not allowed: {name} is {allowed}")]
+    #[error("`{of}`: `{name}={value}` is not allowed: {name} is {allowed}")]
     Value {
-        /// The policy.
-        policy: &'static str,
+        /// The entry.
+        of: &'static str,
         /// The parameter.
         name: &'static str,
         /// What was written.
@@ -122,11 +170,11 @@ pub enum SpecError {
     },
 }
 
-impl Spec {
+impl<E: Choice> Spec<E> {
     /// `entry` with all defaults.
-    pub fn defaults(entry: &'static Entry) -> Self {
+    pub fn defaults(entry: &'static E) -> Self {
         let mut values = [Value::Count(0); PARAMS_MAX];
-        for (value, param) in values.iter_mut().zip(entry.params) {
+        for (value, param) in values.iter_mut().zip(entry.params()) {
             *value = match param.kind {
                 Kind::Count { default, .. } => Value::Count(default),
                 Kind::Real { default, .. } => Value::Real(default),
@@ -139,21 +187,23 @@ impl Spec {
         }
     }
 
-    /// The policy.
-    pub fn entry(&self) -> &'static Entry {
+    /// The entry.
+    pub fn entry(&self) -> &'static E {
         self.entry
     }
 
+    /// The values of its parameters, in the order of the entry.
+    pub fn values(&self) -> &Values {
+        &self.values
+    }
+
     /// Every parameter with its value, in the order of the entry.
-    pub fn params(&self) -> impl Iterator<Item = (&'static Param, Value)> + use<> {
-        self.entry.params.iter().zip(self.values.0)
+    pub fn params(&self) -> impl Iterator<Item = (&'static Param, Value)> + use<E> {
+        self.entry.params().iter().zip(self.values.0)
     }
+}
 
-    /// Makes the policy.
-    pub fn build(&self, settings: &Settings<'_>) -> Box<dyn Policy> {
-        (self.entry.build)(settings, &self.values)
-    }
-
+impl Spec {
     /// Splits a list such as `lru,pcc{sample=1,other=arc},opt` at the commas outside braces and parses each.
     pub fn parse_list(text: &str) -> Result<Vec<Spec>, SpecError> {
         let mut depth = 0;
@@ -168,22 +218,27 @@ impl Spec {
         .map(str::parse)
         .collect()
     }
-}
 
-impl PartialEq for Spec {
-    fn eq(&self, other: &Self) -> bool {
-        self.entry.name == other.entry.name && self.values == other.values
+    /// Makes the policy.
+    pub fn build(&self, settings: &Settings<'_>) -> Box<dyn Policy> {
+        (self.entry.build)(settings, &self.values)
     }
 }
 
-impl fmt::Display for Spec {
+impl<E: Choice> PartialEq for Spec<E> {
+    fn eq(&self, other: &Self) -> bool {
+        self.entry.name() == other.entry.name() && self.values == other.values
+    }
+}
+
+impl<E: Choice> fmt::Display for Spec<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.entry.name)?;
+        f.write_str(self.entry.name())?;
         for (index, (param, value)) in self.params().enumerate() {
             let before = if index == 0 { '{' } else { ',' };
             write!(f, "{before}{}={value}", param.name)?;
         }
-        if self.entry.params.is_empty() {
+        if self.entry.params().is_empty() {
             Ok(())
         } else {
             f.write_str("}")
@@ -191,13 +246,14 @@ impl fmt::Display for Spec {
     }
 }
 
-impl FromStr for Spec {
+impl<E: Choice> FromStr for Spec<E> {
     type Err = SpecError;
 
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let text = text.trim();
         let syntax = || SpecError::Syntax {
             text: text.to_owned(),
+            what: E::ONE,
         };
         let (name, list) = match text.split_once('{') {
             None => (text, ""),
@@ -206,9 +262,12 @@ impl FromStr for Spec {
         if name.is_empty() || name.contains('}') || list.contains(['{', '}']) {
             return Err(syntax());
         }
-        let entry = registry::find(name).ok_or_else(|| {
-            let names = registry::policies().iter().map(|entry| entry.name);
-            SpecError::UnknownPolicy {
+        let named = E::all().iter().find(|entry| entry.name() == name);
+        let entry = named.ok_or_else(|| {
+            let names = E::all().iter().map(E::name);
+            SpecError::Unknown {
+                what: E::ONE,
+                all: E::MANY,
                 name: name.to_owned(),
                 hint: hint(name, names.clone()),
                 known: names.collect::<Vec<_>>().join(", "),
@@ -223,19 +282,19 @@ impl FromStr for Spec {
             let (name, value) = part.split_once('=').ok_or_else(syntax)?;
             let (name, value) = (name.trim(), value.trim());
             let at = entry
-                .params
+                .params()
                 .iter()
                 .position(|param| param.name == name)
                 .ok_or_else(|| unknown_parameter(entry, name))?;
-            let param = &entry.params[at];
+            let param = &entry.params()[at];
             if std::mem::replace(&mut given[at], true) {
                 return Err(SpecError::Repeated {
-                    policy: entry.name,
+                    of: entry.name(),
                     name: param.name,
                 });
             }
             spec.values.0[at] = param.kind.parse(value).ok_or_else(|| SpecError::Value {
-                policy: entry.name,
+                of: entry.name(),
                 name: param.name,
                 value: value.to_owned(),
                 allowed: param.kind.allowed(),
@@ -249,7 +308,7 @@ impl Kind {
     fn parse(self, text: &str) -> Option<Value> {
         match self {
             Kind::Count { min, max, .. } => {
-                let value = text.parse().ok()?;
+                let value = parse_count(text)?;
                 (min..=max).contains(&value).then_some(Value::Count(value))
             }
             Kind::Real { min, max, .. } => {
@@ -283,13 +342,34 @@ impl Kind {
     }
 }
 
-fn unknown_parameter(entry: &'static Entry, name: &str) -> SpecError {
-    let names = entry.params.iter().map(|param| param.name);
+/// A whole number as people write it: `4096`, `64k`, `10M`, `2G` (powers of 1000, as numbers of blocks or references
+/// are; sizes in bytes are another matter).
+pub fn parse_count(text: &str) -> Option<u64> {
+    let units = [
+        ('k', 1_000),
+        ('K', 1_000),
+        ('M', 1_000_000),
+        ('G', 1_000_000_000),
+    ];
+    let unit = units
+        .into_iter()
+        .find(|(suffix, _)| text.ends_with(*suffix));
+    let (digits, factor) = match unit {
+        Some((suffix, factor)) => (text.strip_suffix(suffix)?, factor),
+        None => (text, 1),
+    };
+    let whole = digits.bytes().all(|byte| byte.is_ascii_digit());
+    let value: u64 = whole.then(|| digits.parse().ok()).flatten()?;
+    value.checked_mul(factor)
+}
+
+fn unknown_parameter<E: Choice>(entry: &'static E, name: &str) -> SpecError {
+    let names = entry.params().iter().map(|param| param.name);
     SpecError::UnknownParameter {
-        policy: entry.name,
+        of: entry.name(),
         name: name.to_owned(),
         hint: hint(name, names.clone()),
-        known: if entry.params.is_empty() {
+        known: if entry.params().is_empty() {
             "it has none".to_owned()
         } else {
             format!("it has {}", names.collect::<Vec<_>>().join(", "))

@@ -19,6 +19,10 @@ fn parameters_default_and_are_written_out() {
         written("pcc{ other = arc, sample=1,expire=0.5}"),
         "pcc{threshold=100,sample=1,entries=65536,sites=4096,expire=0.5,other=arc}"
     );
+    assert_eq!(
+        written("pcc{entries=64k,sites=1M}"),
+        "pcc{threshold=100,sample=20,entries=64000,sites=1000000,expire=2,other=lru}"
+    );
     let list = Spec::parse_list("lru,ubm{threshold=5,other=arc},opt").expect("three policies");
     assert_eq!(list.len(), 3);
     assert_eq!(list[1].to_string(), "ubm{threshold=5,expire=2,other=arc}");
@@ -44,6 +48,13 @@ fn wrong_ones_say_what_is_allowed() {
         error("pcc{threshold=-1}"),
         "`pcc`: `threshold=-1` is not allowed: threshold is a whole number of at least 1"
     );
+    for count in ["k", "1kk", "1.5k", "+1", "20000000000G", "1 k"] {
+        let allowed = "is not allowed: threshold is a whole number";
+        assert!(
+            error(&format!("pcc{{threshold={count}}}")).contains(allowed),
+            "{count}"
+        );
+    }
     assert_eq!(
         error("pcc{other=opt}"),
         "`pcc`: `other=opt` is not allowed: other is one of arc, fifo, lru, mru"
