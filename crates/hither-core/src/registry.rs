@@ -82,6 +82,16 @@ impl Needs {
         processes: false,
     };
 
+    /// What both need together.
+    pub fn and(self, other: Needs) -> Needs {
+        Needs {
+            future: self.future || other.future,
+            sites: self.sites || other.sites,
+            objects: self.objects || other.objects,
+            processes: self.processes || other.processes,
+        }
+    }
+
     /// True where the block alone is enough.
     pub fn nothing(self) -> bool {
         self == Needs::NOTHING

@@ -64,7 +64,7 @@ pub struct Outcome {
 }
 
 /// Why a run did not take place or did not end.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A policy needs what the trace does not have.
     #[error("policy `{policy}` needs {what}, which this trace does not have{advice}")]
@@ -85,6 +85,9 @@ pub enum Error {
     /// The caller wanted it to end.
     #[error("cancelled")]
     Cancelled,
+    /// The references could not be read.
+    #[error(transparent)]
+    Trace(#[from] hither_trace::Error),
 }
 
 /// Replays `references` through every cache and gives what became of each, in the order of `configurations`.
@@ -101,12 +104,13 @@ pub fn run(
         .map(|configuration| Cache::new(configuration, references.blocks(), options.sites))
         .collect();
     let (mut batch, mut ahead) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
-    let future = configurations
+    let needs = configurations
         .iter()
-        .any(|configuration| configuration.spec.entry().needs.future);
-    let read = |start: u64, out: &mut Vec<Access>| references.fill(start, BATCH, future, out);
+        .map(|configuration| configuration.spec.entry().needs)
+        .fold(Needs::NOTHING, Needs::and);
+    let read = |start: u64, out: &mut Vec<Access>| references.fill(start, BATCH, needs, out);
 
-    read(0, &mut batch);
+    read(0, &mut batch)?;
     let mut done = 0;
     while !batch.is_empty() {
         if options
@@ -116,10 +120,11 @@ pub fn run(
             return Err(Error::Cancelled);
         }
         let start = done + batch.len() as u64;
-        rayon::join(
+        let ((), read) = rayon::join(
             || caches.par_iter_mut().for_each(|cache| cache.drive(&batch)),
             || read(start, &mut ahead),
         );
+        read?;
         std::mem::swap(&mut batch, &mut ahead);
         done = start;
         if let Some(progress) = options.progress {

@@ -16,8 +16,15 @@ pub trait References: Sync {
     fn knows(&self) -> Needs;
 
     /// Replaces `out` by the accesses from `start` on, `count` of them or as many as are left. The ticks are the
-    /// positions; `next` is right if `future` is asked for, and [`NEVER`] otherwise.
-    fn fill(&self, start: u64, count: usize, future: bool, out: &mut Vec<Access>);
+    /// positions. What is not among `needs` may be left out: `next` is then [`NEVER`], `object` and `index` may be 0.
+    /// Fails where the references come from a file that cannot be read.
+    fn fill(
+        &self,
+        start: u64,
+        count: usize,
+        needs: Needs,
+        out: &mut Vec<Access>,
+    ) -> hither_trace::Result<()>;
 }
 
 /// Accesses in memory: what tests and benches use.
@@ -67,12 +74,19 @@ impl References for InMemory {
         self.knows
     }
 
-    fn fill(&self, start: u64, count: usize, future: bool, out: &mut Vec<Access>) {
+    fn fill(
+        &self,
+        start: u64,
+        count: usize,
+        needs: Needs,
+        out: &mut Vec<Access>,
+    ) -> hither_trace::Result<()> {
         out.clear();
         out.extend(self.accesses.iter().skip(start as usize).take(count));
-        if !future {
+        if !needs.future {
             out.iter_mut().for_each(|access| access.next = NEVER);
         }
+        Ok(())
     }
 }
 
@@ -96,12 +110,13 @@ impl References for Trace {
         }
     }
 
-    fn fill(&self, start: u64, count: usize, future: bool, out: &mut Vec<Access>) {
-        let future = if future {
-            hither_trace::Future::Known
-        } else {
-            hither_trace::Future::Hidden
-        };
-        Trace::fill(self, start as usize, count, future, out);
+    fn fill(
+        &self,
+        start: u64,
+        count: usize,
+        needs: Needs,
+        out: &mut Vec<Access>,
+    ) -> hither_trace::Result<()> {
+        Trace::fill(self, start as usize, count, needs, out)
     }
 }

@@ -23,6 +23,16 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Adds another one.
+    pub(crate) fn merge(&mut self, other: &Tally) {
+        self.requests += other.requests;
+        self.sequential += other.sequential;
+        self.read_bytes = self.read_bytes.saturating_add(other.read_bytes);
+        self.written_bytes = self.written_bytes.saturating_add(other.written_bytes);
+        self.in_kernel_bytes = self.in_kernel_bytes.saturating_add(other.in_kernel_bytes);
+        self.mapped_bytes = self.mapped_bytes.saturating_add(other.mapped_bytes);
+    }
+
     pub(crate) fn add(&mut self, row: &AccessRow, sequential: bool) {
         let count = u64::from(row.count);
         let bytes = row.length.saturating_mul(count);

@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
+use hither_core::registry::Needs;
+
 use crate::error::Result;
 use crate::load::LoadOptions;
 use crate::schema::{AccessRow, Meta, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow};
-use crate::trace::{Future, Trace};
+use crate::trace::Trace;
 use crate::writer::Writer;
 
 /// References decoded at a time.
@@ -30,8 +32,12 @@ pub fn import(
     let block_bytes = u64::from(options.block_bytes);
     let mut batch = Vec::with_capacity(BATCH);
     let (mut done, mut highest) = (0, 0);
+    let needs = Needs {
+        objects: true,
+        ..Needs::NOTHING
+    };
     loop {
-        trace.fill(done, BATCH, Future::Hidden, &mut batch);
+        trace.fill(done, BATCH, needs, &mut batch)?;
         if batch.is_empty() {
             break;
         }
@@ -104,7 +110,7 @@ mod tests {
             Trace::load(&text, None, &options).unwrap(),
             Trace::load(&imported, None, &options).unwrap(),
         );
-        assert_eq!(from.block_stream(), to.block_stream());
+        assert_eq!(from.block_stream().unwrap(), to.block_stream().unwrap());
         assert_eq!(to.objects()[0].path, text.as_os_str().as_encoded_bytes());
         assert!(
             import(&text, "lirs", &imported, false).is_err(),

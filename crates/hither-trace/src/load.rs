@@ -16,17 +16,20 @@ use crate::counts::{Counts, Tally};
 use crate::error::{Error, Result};
 use crate::format;
 use crate::intern::Interner;
+use crate::sample::{Sample, Sampler};
 use crate::schema::{AccessRow, Meta, ObjectRow, RowOp, SiteRow};
-use crate::trace::{Run, Trace};
+use crate::store::{Run, Store};
+use crate::trace::Trace;
 
-/// References are numbered with 32 bits, and the last number means "never".
-const REFERENCES_MAX: usize = u32::MAX as usize - 1;
+/// The most references that one row may stand for. A row that says more is taken for a corrupt one: it would fill the
+/// disk before anybody saw that it is.
+const ROW_REFERENCES_MAX: u64 = 1 << 28;
 
 /// More than one call can move (Linux stops at `INT_MAX` less a page): a longer request is a corrupt row.
 const REQUEST_BYTES_MAX: u64 = i32::MAX as u64;
 
 /// How requests become references.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct LoadOptions {
     /// The size of a block.
     pub block_bytes: u32,
@@ -36,16 +39,28 @@ pub struct LoadOptions {
     pub include_in_kernel: bool,
     /// Whether mapping a range counts as reading it once. What is touched later is not seen either way.
     pub include_maps: bool,
+    /// Which blocks are looked at.
+    pub sample: Sample,
+    /// How much of the references is kept in memory; what is more lies in a temporary file. No result depends on it.
+    #[serde(skip)]
+    pub memory_bytes: u64,
+}
+
+impl LoadOptions {
+    /// The default, also where a constant is needed.
+    pub const DEFAULT: LoadOptions = LoadOptions {
+        block_bytes: 4096,
+        keep_repeats: false,
+        include_in_kernel: true,
+        include_maps: false,
+        sample: Sample::All,
+        memory_bytes: 4 << 30,
+    };
 }
 
 impl Default for LoadOptions {
     fn default() -> Self {
-        LoadOptions {
-            block_bytes: 4096,
-            keep_repeats: false,
-            include_in_kernel: true,
-            include_maps: false,
-        }
+        LoadOptions::DEFAULT
     }
 }
 
@@ -63,7 +78,7 @@ impl Trace {
         };
         let mut builder = Builder::new(path, options)?;
         let sha256 = (format.read)(path, &mut builder)?;
-        let mut trace = builder.finish();
+        let mut trace = builder.finish()?;
         trace.format = format.name;
         trace.sha256 = sha256;
         Ok(trace)
@@ -84,8 +99,12 @@ pub struct Builder {
     trace: Trace,
     file: PathBuf,
     interner: Interner,
+    sampler: Option<Sampler>,
     last: FxHashMap<u64, Last>,
-    last_block: Option<u64>,
+    /// References to bare blocks, and the one after the last of them.
+    bare: u64,
+    bare_sequential: u64,
+    bare_next: Option<u64>,
     rows: u64,
 }
 
@@ -105,8 +124,8 @@ impl Builder {
             format: "none",
             sha256: String::new(),
             options: *options,
-            stream: Vec::new(),
-            runs: Vec::new(),
+            store: Store::new(options.memory_bytes),
+            sampled: None,
             keys: Vec::new(),
             processes: vec![0],
             objects: Vec::new(),
@@ -115,14 +134,17 @@ impl Builder {
             counts: Counts::default(),
             object_tallies: Vec::new(),
             site_tallies: vec![Tally::default()],
-            next_use: OnceLock::new(),
+            future: OnceLock::new(),
         };
         Ok(Builder {
             trace,
             file,
             interner: Interner::new(),
+            sampler: Sampler::new(options.sample),
             last: FxHashMap::default(),
-            last_block: None,
+            bare: 0,
+            bare_sequential: 0,
+            bare_next: None,
             rows: 0,
         })
     }
@@ -143,28 +165,17 @@ impl Builder {
     }
 
     /// Adds a reference to a block that is known by a number alone, by the one thread and the unknown site.
+    #[inline]
     pub fn block(&mut self, id: u64) -> Result<()> {
-        let tally = Tally {
-            requests: 1,
-            sequential: u64::from(
-                self.last_block
-                    .is_some_and(|last| last.checked_add(1) == Some(id)),
-            ),
-            read_bytes: u64::from(self.trace.options.block_bytes),
-            ..Tally::default()
+        self.bare += 1;
+        self.bare_sequential += u64::from(self.bare_next == Some(id));
+        self.bare_next = id.checked_add(1);
+        let run = Run {
+            site: 0,
+            thread: 0,
+            op: Op::Read,
         };
-        self.last_block = Some(id);
-        for sum in [
-            &mut self.trace.counts.total,
-            &mut self.trace.site_tallies[0],
-        ] {
-            sum.requests += tally.requests;
-            sum.sequential += tally.sequential;
-            sum.read_bytes += tally.read_bytes;
-        }
-        self.begin_run(0, 0, Op::Read, 1)?;
-        self.trace.stream.push(self.interner.number(id));
-        Ok(())
+        self.push(id, run)
     }
 
     /// Counts a line that separates and does not refer.
@@ -205,17 +216,54 @@ impl Builder {
     }
 
     /// The trace.
-    pub fn finish(self) -> Trace {
+    pub fn finish(self) -> Result<Trace> {
         let mut trace = self.trace;
+        let tally = Tally {
+            requests: self.bare,
+            sequential: self.bare_sequential,
+            read_bytes: self
+                .bare
+                .saturating_mul(u64::from(trace.options.block_bytes)),
+            ..Tally::default()
+        };
+        trace.counts.total.merge(&tally);
+        trace.site_tallies[0].merge(&tally);
         trace.keys = self.interner.into_keys();
+        if let Some(sampler) = self.sampler {
+            trace.sampled = Some(sampler.sampled());
+            if let Some(inside) = sampler.inside(trace.keys.len()) {
+                trace.keep(&inside)?;
+            }
+        }
         // Without objects a key is the block's number in its format. Where these are positions they fit the index,
         // and neighbours stay neighbours; where they are hashes, position means nothing and order has to do.
         if trace.objects.is_empty() && trace.keys.iter().any(|key| *key > u64::from(u32::MAX)) {
             trace.keys = (0..trace.keys.len() as u64).collect();
         }
-        trace.stream.shrink_to_fit();
-        trace.runs.shrink_to_fit();
-        trace
+        Ok(trace)
+    }
+
+    /// Adds a reference, if its block is in the sample.
+    #[inline]
+    fn push(&mut self, key: u64, run: Run) -> Result<()> {
+        if let Some(sampler) = &mut self.sampler
+            && !sampler.admits(key)
+        {
+            return Ok(());
+        }
+        let known = self.interner.len();
+        let Some(number) = self.interner.number(key) else {
+            return Err(Error::TooMany {
+                path: self.file.clone(),
+                problem: "distinct blocks, 2^32 - 1 at most".to_owned(),
+            });
+        };
+        if let Some(sampler) = &mut self.sampler
+            && number as usize == known
+        {
+            sampler.added(key, number);
+        }
+        self.trace.store.push(number, run)
     }
 
     /// A read or a write.
@@ -248,42 +296,28 @@ impl Builder {
         let (skip, times) = (u64::from(merge), u64::from(row.count));
         self.trace.counts.skipped.merged += skip;
         let references = (last - first + 1).saturating_mul(times) - skip;
-        if references == 0 {
-            return Ok(());
+        if references > ROW_REFERENCES_MAX {
+            return Err(Error::Row {
+                path: self.file.clone(),
+                row: self.rows - 1,
+                problem: format!("stands for {references} references, more than 2^28"),
+            });
         }
-        let op = if row.op == RowOp::Write {
-            Op::Write
-        } else {
-            Op::Read
+        let run = Run {
+            site: row.site,
+            thread: row.thread,
+            op: if row.op == RowOp::Write {
+                Op::Write
+            } else {
+                Op::Read
+            },
         };
-        self.begin_run(row.site, row.thread, op, references)?;
         let object = u64::from(row.object) << 32;
         for time in 0..times {
             let from = if time == 0 { first + skip } else { first };
             for index in from..=last {
-                self.trace.stream.push(self.interner.number(object | index));
+                self.push(object | index, run)?;
             }
-        }
-        Ok(())
-    }
-
-    /// Makes room for references and continues or begins the run that they belong to.
-    fn begin_run(&mut self, site: u32, thread: u32, op: Op, references: u64) -> Result<()> {
-        let trace = &mut self.trace;
-        let too_many = |problem: &str| Error::TooMany {
-            path: self.file.clone(),
-            problem: problem.to_owned(),
-        };
-        if references > (REFERENCES_MAX - trace.stream.len()) as u64 {
-            return Err(too_many("2^32 - 2 at most"));
-        }
-        trace
-            .stream
-            .try_reserve(references as usize)
-            .map_err(|_| too_many("out of memory"))?;
-        let run = Run::new(trace.stream.len() as u32, site, thread, op);
-        if !trace.runs.last().is_some_and(|last| last.continues(&run)) {
-            trace.runs.push(run);
         }
         Ok(())
     }

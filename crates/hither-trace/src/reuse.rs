@@ -9,16 +9,10 @@
 
 use serde::Serialize;
 
-const NONE: u32 = u32::MAX;
+use crate::error::Result;
+use crate::trace::Trace;
 
-/// Calls `each` with the stack distance of every reference in order, `None` for a block's first. Blocks are numbered
-/// below `blocks`.
-pub fn stack_distances(stream: &[u32], blocks: usize, mut each: impl FnMut(Option<u32>)) {
-    let mut line = Line::new(blocks);
-    for &block in stream {
-        each(line.touch(block));
-    }
-}
+const NONE: u32 = u32::MAX;
 
 /// A histogram of stack distances in buckets of powers of two: cheap to show, and the sum of the first k + 1 buckets
 /// is the number of hits of an LRU cache of 2^k blocks.
@@ -31,24 +25,34 @@ pub struct ReuseHistogram {
 }
 
 impl ReuseHistogram {
-    /// The histogram of a stream of references.
-    pub fn of(stream: &[u32], blocks: usize) -> ReuseHistogram {
+    /// The histogram of a trace. Fails where [`Trace::fill`] does.
+    pub fn of(trace: &Trace) -> Result<ReuseHistogram> {
         let mut histogram = ReuseHistogram::default();
-        stack_distances(stream, blocks, |distance| match distance {
-            None => histogram.cold += 1,
-            Some(distance) => {
-                let bucket = (u32::BITS - distance.leading_zeros()) as usize;
-                if histogram.buckets.len() <= bucket {
-                    histogram.buckets.resize(bucket + 1, 0);
-                }
-                histogram.buckets[bucket] += 1;
+        let mut distances = StackDistances::new(trace.blocks());
+        trace.for_each_chunk(|chunk| {
+            for &block in chunk.blocks() {
+                histogram.add(distances.touch(block));
             }
-        });
-        histogram
+        })?;
+        Ok(histogram)
+    }
+
+    fn add(&mut self, distance: Option<u32>) {
+        let Some(distance) = distance else {
+            self.cold += 1;
+            return;
+        };
+        let bucket = (u32::BITS - distance.leading_zeros()) as usize;
+        if self.buckets.len() <= bucket {
+            self.buckets.resize(bucket + 1, 0);
+        }
+        self.buckets[bucket] += 1;
     }
 }
 
-struct Line {
+/// The LRU stack of a stream of references.
+#[derive(Debug)]
+pub struct StackDistances {
     /// The block at each place, or [`NONE`] where it has moved on.
     at: Vec<u32>,
     /// The place of each block.
@@ -59,11 +63,12 @@ struct Line {
     present: u32,
 }
 
-impl Line {
-    fn new(blocks: usize) -> Line {
+impl StackDistances {
+    /// For blocks that are numbered below `blocks`.
+    pub fn new(blocks: usize) -> StackDistances {
         let places = (2 * blocks).max(64);
         let tree = Fenwick(vec![0; places + 1]);
-        Line {
+        StackDistances {
             at: vec![NONE; places],
             place: vec![NONE; blocks],
             tree,
@@ -72,8 +77,9 @@ impl Line {
         }
     }
 
-    /// Moves a block to the end, and returns how many blocks it passed.
-    fn touch(&mut self, block: u32) -> Option<u32> {
+    /// References a block, and returns its stack distance: how many blocks it passes on its way to the end of the line;
+    /// `None` the first time.
+    pub fn touch(&mut self, block: u32) -> Option<u32> {
         if self.free == self.at.len() {
             self.compact();
         }
@@ -111,6 +117,7 @@ impl Line {
 }
 
 /// A Fenwick tree of counts; node `i` covers the `i & -i` places before place `i`.
+#[derive(Debug)]
 struct Fenwick(Vec<u32>);
 
 impl Fenwick {
@@ -159,11 +166,12 @@ mod tests {
                 stack.push(block);
                 expected.push(depth.map(|depth| depth as u32));
             }
-            let mut found = Vec::new();
-            stack_distances(&stream, 90, |distance| found.push(distance));
+            let mut distances = StackDistances::new(90);
+            let found: Vec<_> = stream.iter().map(|&block| distances.touch(block)).collect();
             prop_assert_eq!(&found, &expected);
 
-            let histogram = ReuseHistogram::of(&stream, 90);
+            let mut histogram = ReuseHistogram::default();
+            found.into_iter().for_each(|distance| histogram.add(distance));
             prop_assert_eq!(histogram.cold as usize, stack.len());
             for (k, _) in histogram.buckets.iter().enumerate() {
                 let hits = expected.iter().flatten().filter(|distance| **distance < 1 << k).count() as u64;

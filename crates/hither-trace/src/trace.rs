@@ -1,75 +1,33 @@
-//! A trace in memory: the stream of block references that the simulator runs, in columns.
+//! A trace, loaded: references to dense block numbers, in chunks that lie in memory or in a temporary file.
 //!
-//! Memory: 4 bytes a reference (its block), 8 bytes a block (its object and index), and 12 bytes for every *run* of
-//! references that share call site, thread and op. A request of 128 KiB is one run of 32 references, and a trace of
-//! bare block numbers is one run altogether, so a column that does not vary costs nothing; a trace of single-block
-//! requests by ever-changing sites costs 16 bytes a reference at worst. Object and index follow from the block, the
-//! process from the thread, and the next use is worked out, at 4 bytes a reference, only for who asks for it.
+//! Memory: 8 bytes a block (its object and index), and for the references, up to a budget, 4 bytes each (its block) and
+//! 12 bytes for every *run* that shares call site, thread and op. A request of 128 KiB is one run of 32 references, and
+//! a trace of bare block numbers is a run every 8192, so a column that does not vary costs nothing; a trace of
+//! single-block requests by ever-changing sites costs 16 bytes a reference at worst. Object and index follow from the
+//! block, the process from the thread, and the next use is worked out, at 4 bytes a reference, only for who asks for it.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use hither_core::{Access, Block, NEVER, Object, Op, Process, Site, Thread};
+use hither_core::registry::Needs;
+use hither_core::{Access, Block, NEVER, Object, Process, Site, Thread};
 
 use crate::counts::{Counts, Tally};
+use crate::error::Result;
 use crate::load::LoadOptions;
+use crate::sample::Sampled;
 use crate::schema::{Meta, ObjectRow, SiteRow};
+use crate::store::{CHUNK, Chunk, Pieces, Store};
 
-/// References that have the call site, the thread and the op in common.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
-    /// The first reference of the run; it ends where the next one starts.
-    pub(crate) start: u32,
-    pub(crate) site: u32,
-    /// Twice the thread, plus one for a write.
-    thread_op: u32,
-}
-
-impl Run {
-    pub(crate) fn new(start: u32, site: u32, thread: u32, op: Op) -> Run {
-        Run {
-            start,
-            site,
-            thread_op: thread << 1 | u32::from(op == Op::Write),
-        }
-    }
-
-    pub(crate) fn thread(&self) -> u32 {
-        self.thread_op >> 1
-    }
-
-    pub(crate) fn op(&self) -> Op {
-        if self.thread_op & 1 == 1 {
-            Op::Write
-        } else {
-            Op::Read
-        }
-    }
-
-    pub(crate) fn continues(&self, other: &Run) -> bool {
-        (self.site, self.thread_op) == (other.site, other.thread_op)
-    }
-}
-
-/// Whether accesses carry the tick at which their block is referenced next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Future {
-    /// They do not: [`Access::next`] is [`NEVER`].
-    Hidden,
-    /// They do, for policies that know the future.
-    Known,
-}
-
-/// A trace in memory. Made by [`Trace::load`], or with a [`Builder`](crate::load::Builder).
+/// A trace. Made by [`Trace::load`], or with a [`Builder`](crate::load::Builder).
 #[derive(Debug)]
 pub struct Trace {
     pub(crate) path: PathBuf,
     pub(crate) format: &'static str,
     pub(crate) sha256: String,
     pub(crate) options: LoadOptions,
-    /// The block of each reference.
-    pub(crate) stream: Vec<u32>,
-    pub(crate) runs: Vec<Run>,
+    pub(crate) store: Store,
+    pub(crate) sampled: Option<Sampled>,
     /// Object and index of each block, in the upper and the lower half.
     pub(crate) keys: Vec<u64>,
     /// The process of each thread.
@@ -80,16 +38,16 @@ pub struct Trace {
     pub(crate) counts: Counts,
     pub(crate) object_tallies: Vec<Tally>,
     pub(crate) site_tallies: Vec<Tally>,
-    pub(crate) next_use: OnceLock<Vec<u32>>,
+    /// How far ahead each reference's block is referenced next, [`NO_NEXT_USE`] where it is not; the last chunk first.
+    pub(crate) future: OnceLock<Pieces>,
 }
 
-/// In [`Trace::next_use`]: the block is not referenced again.
-pub const NO_NEXT_USE: u32 = u32::MAX;
+const NO_NEXT_USE: u32 = u32::MAX;
 
 impl Trace {
     /// The number of references.
     pub fn references(&self) -> usize {
-        self.stream.len()
+        self.store.references()
     }
 
     /// The number of distinct blocks; blocks are numbered below it.
@@ -169,12 +127,17 @@ impl Trace {
 
     /// Whether any reference says which call site made it.
     pub fn has_sites(&self) -> bool {
-        self.runs.iter().any(|run| run.site != 0)
+        self.store.has_sites()
     }
 
     /// Whether any reference is a write.
     pub fn has_writes(&self) -> bool {
-        self.runs.iter().any(|run| run.op() == Op::Write)
+        self.store.has_writes()
+    }
+
+    /// What this is a sample of, where not all blocks were looked at.
+    pub fn sampled(&self) -> Option<Sampled> {
+        self.sampled
     }
 
     /// The object of a block.
@@ -192,90 +155,150 @@ impl Trace {
         Process(self.processes[thread.index()])
     }
 
-    /// The block of each reference, as a bare number: all that a policy without classification looks at.
-    pub fn block_stream(&self) -> &[u32] {
-        &self.stream
+    /// The block of each reference, all in memory: for small traces.
+    pub fn block_stream(&self) -> Result<Vec<u32>> {
+        let mut stream = Vec::with_capacity(self.references());
+        self.for_each_chunk(|chunk| stream.extend_from_slice(chunk.blocks()))?;
+        Ok(stream)
     }
 
-    /// For each reference, the tick at which its block is referenced next, or [`NO_NEXT_USE`]. Worked out in one
-    /// pass from the end the first time that it is asked for.
-    pub fn next_use(&self) -> &[u32] {
-        self.next_use.get_or_init(|| {
-            let mut upcoming = vec![NO_NEXT_USE; self.blocks()];
-            let mut next = vec![NO_NEXT_USE; self.stream.len()];
-            for (tick, &block) in self.stream.iter().enumerate().rev() {
-                next[tick] = std::mem::replace(&mut upcoming[block as usize], tick as u32);
-            }
-            next
-        })
-    }
-
-    /// Replaces what is in `out` by up to `count` accesses from tick `start` on, fewer at the end of the trace.
-    pub fn fill(&self, start: usize, count: usize, future: Future, out: &mut Vec<Access>) {
-        out.clear();
-        let start = start.min(self.stream.len());
-        let end = start.saturating_add(count).min(self.stream.len());
-        out.reserve(end - start);
-        let next_use = match future {
-            Future::Hidden => None,
-            Future::Known => Some(self.next_use()),
-        };
-        for (run, range) in self.runs_in(start, end) {
-            let (site, thread, op) = (Site(run.site), Thread(run.thread()), run.op());
-            let process = self.process_of(thread);
-            out.extend(range.map(|tick| {
-                let block = Block(self.stream[tick]);
-                let key = self.keys[block.index()];
-                let next = next_use.map_or(NO_NEXT_USE, |next_use| next_use[tick]);
-                Access {
-                    tick: tick as u64,
-                    next: if next == NO_NEXT_USE {
-                        NEVER
-                    } else {
-                        u64::from(next)
-                    },
-                    block,
-                    object: Object((key >> 32) as u32),
-                    index: key as u32,
-                    site,
-                    thread,
-                    process,
-                    op,
-                }
-            }));
+    /// Hands the chunks to `each` in order.
+    pub(crate) fn for_each_chunk(&self, mut each: impl FnMut(&Chunk<'_>)) -> Result<()> {
+        for number in 0..self.store.chunks() {
+            each(&self.store.chunk(number)?);
         }
+        Ok(())
+    }
+
+    /// Keeps only the blocks that are marked, with new numbers in the same order, and the references to them.
+    pub(crate) fn keep(&mut self, marked: &[bool]) -> Result<()> {
+        let mut numbers = vec![0; marked.len()];
+        let mut keys = Vec::new();
+        for (block, _) in marked.iter().enumerate().filter(|(_, marked)| **marked) {
+            numbers[block] = keys.len() as u32;
+            keys.push(self.keys[block]);
+        }
+        let mut store = Store::new(self.options.memory_bytes);
+        for number in 0..self.store.chunks() {
+            let chunk = self.store.chunk(number)?;
+            for (run, range) in chunk.runs() {
+                for &block in &chunk.blocks()[range] {
+                    if marked[block as usize] {
+                        store.push(numbers[block as usize], run)?;
+                    }
+                }
+            }
+        }
+        (self.store, self.keys) = (store, keys);
+        Ok(())
+    }
+
+    /// Works out the next uses in one pass from the end. A reuse further than 2^32 - 2 references ahead counts as none:
+    /// no cache that could tell them apart has been built.
+    fn future(&self) -> Result<&Pieces> {
+        if let Some(future) = self.future.get() {
+            return Ok(future);
+        }
+        let mut upcoming = vec![NEVER; self.blocks()];
+        let mut future = Pieces::new(self.store.memory_left_bytes());
+        for number in (0..self.store.chunks()).rev() {
+            let chunk = self.store.chunk(number)?;
+            let first = (number * CHUNK) as u64;
+            let mut ahead = vec![NO_NEXT_USE; chunk.blocks().len()];
+            for (at, &block) in chunk.blocks().iter().enumerate().rev() {
+                let tick = first + at as u64;
+                let next = std::mem::replace(&mut upcoming[block as usize], tick);
+                ahead[at] = u32::try_from(next.wrapping_sub(tick)).unwrap_or(NO_NEXT_USE);
+            }
+            future.push(ahead)?;
+        }
+        Ok(self.future.get_or_init(|| future))
+    }
+
+    /// Replaces what is in `out` by up to `count` accesses from tick `start` on, fewer at the end of the trace. Whole
+    /// multiples of 8192 are fastest. What an access costs to make depends on what the reader `needs`: `next` is
+    /// [`NEVER`] unless the future is needed, and `object` and `index` are 0 unless objects are.
+    ///
+    /// Fails where the references lie in a temporary file that cannot be read, or the next uses in one that cannot be
+    /// written.
+    pub fn fill(
+        &self,
+        start: usize,
+        count: usize,
+        needs: Needs,
+        out: &mut Vec<Access>,
+    ) -> Result<()> {
+        out.clear();
+        let start = start.min(self.references());
+        let end = start.saturating_add(count).min(self.references());
+        let future = match needs.future {
+            false => None,
+            true => Some(self.future()?),
+        };
+        let mut tick = start;
+        while tick < end {
+            let number = tick / CHUNK;
+            let first = number * CHUNK;
+            let chunk = self.store.chunk(number)?;
+            let part = tick - first..(end - first).min(CHUNK);
+            let from = out.len();
+            for (run, range) in chunk.runs() {
+                let (start, end) = (range.start.max(part.start), range.end.min(part.end));
+                if start >= end {
+                    continue;
+                }
+                let base = Access {
+                    site: Site(run.site),
+                    thread: Thread(run.thread),
+                    process: self.process_of(Thread(run.thread)),
+                    op: run.op,
+                    index: 0,
+                    ..Access::bare(0, Block(0))
+                };
+                let blocks = chunk.blocks()[start..end].iter().zip(first + start..);
+                out.extend(blocks.map(|(&block, tick)| Access {
+                    tick: tick as u64,
+                    block: Block(block),
+                    ..base
+                }));
+            }
+            if needs.objects {
+                for access in &mut out[from..] {
+                    let key = self.keys[access.block.index()];
+                    access.object = Object((key >> 32) as u32);
+                    access.index = key as u32;
+                }
+            }
+            if let Some(future) = future {
+                let ahead = future.get(future.len() - 1 - number)?;
+                for (access, &ahead) in out[from..].iter_mut().zip(&ahead[part.clone()]) {
+                    if ahead != NO_NEXT_USE {
+                        access.next = access.tick + u64::from(ahead);
+                    }
+                }
+            }
+            tick = first + part.end;
+        }
+        Ok(())
     }
 
     /// Hands the whole trace to `each` in order, in batches of `count` accesses (the last may be shorter) that lie
-    /// in one buffer, used again and again.
+    /// in one buffer, used again and again. Fails as [`Trace::fill`] does.
     ///
     /// # Panics
     /// If `count` is 0.
-    pub fn for_each_batch(&self, count: usize, future: Future, mut each: impl FnMut(&[Access])) {
+    pub fn for_each_batch(
+        &self,
+        count: usize,
+        needs: Needs,
+        mut each: impl FnMut(&[Access]),
+    ) -> Result<()> {
         assert!(count > 0, "a batch holds at least one access");
         let mut batch = Vec::new();
-        for start in (0..self.stream.len()).step_by(count) {
-            self.fill(start, count, future, &mut batch);
+        for start in (0..self.references()).step_by(count) {
+            self.fill(start, count, needs, &mut batch)?;
             each(&batch);
         }
-    }
-
-    /// The runs that touch the references from `start` to `end`, each with its part of that range.
-    pub(crate) fn runs_in(
-        &self,
-        start: usize,
-        end: usize,
-    ) -> impl Iterator<Item = (&Run, std::ops::Range<usize>)> {
-        let first = self
-            .runs
-            .partition_point(|run| run.start as usize <= start)
-            .saturating_sub(1);
-        let starts = self.runs[first..].iter().map(|run| run.start as usize);
-        let ends = starts.skip(1).chain(std::iter::once(self.stream.len()));
-        self.runs[first..]
-            .iter()
-            .zip(ends)
-            .take_while(move |(run, _)| (run.start as usize) < end)
-            .map(move |(run, run_end)| (run, start.max(run.start as usize)..end.min(run_end)))
+        Ok(())
     }
 }

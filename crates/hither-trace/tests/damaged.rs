@@ -81,7 +81,7 @@ fn flipped_bytes_are_an_error_that_names_the_file_or_a_trace() {
             }
             match victim.load_with(name, &bytes) {
                 Ok(trace) => {
-                    let stats = Stats::of(&trace);
+                    let stats = Stats::of(&trace).unwrap();
                     assert!(stats.references >= stats.blocks);
                 }
                 Err(error) => {

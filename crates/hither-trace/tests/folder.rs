@@ -5,8 +5,17 @@ mod common;
 use std::fs;
 
 use common::{Sample, names_in};
+use hither_core::registry::Needs;
 use hither_core::{Block, NEVER};
-use hither_trace::{Error, Future, LoadOptions, Trace, Writer};
+use hither_trace::{Error, LoadOptions, Trace, Writer};
+
+/// Everything that a reader can ask for.
+const ALL: Needs = Needs {
+    future: true,
+    sites: true,
+    objects: true,
+    processes: true,
+};
 
 fn load(path: &std::path::Path, options: &LoadOptions) -> Trace {
     Trace::load(path, None, options).unwrap()
@@ -43,9 +52,13 @@ fn what_is_written_is_read() {
     );
 
     let mut accesses = Vec::new();
-    trace.for_each_batch(1000, Future::Hidden, |batch| {
-        accesses.extend_from_slice(batch)
-    });
+    let objects = Needs {
+        objects: true,
+        ..Needs::NOTHING
+    };
+    trace
+        .for_each_batch(1000, objects, |batch| accesses.extend_from_slice(batch))
+        .unwrap();
     let mut expected = Vec::new();
     for row in &sample.accesses {
         for index in row.offset / 4096..=(row.offset + row.length - 1) / 4096 {
@@ -83,7 +96,7 @@ fn what_is_written_is_read() {
     );
 
     let named = load(&path.join("accesses.parquet"), &options);
-    assert_eq!(named.block_stream(), trace.block_stream());
+    assert_eq!(named.block_stream().unwrap(), trace.block_stream().unwrap());
     assert_eq!(named.sha256(), trace.sha256());
 }
 
@@ -94,11 +107,11 @@ fn any_part_of_the_stream_can_be_asked_for() {
     Sample::new(50).write(&path, false).unwrap();
     let trace = load(&path, &LoadOptions::default());
     let (mut whole, mut part) = (Vec::new(), Vec::new());
-    trace.fill(0, usize::MAX, Future::Known, &mut whole);
+    trace.fill(0, usize::MAX, ALL, &mut whole).unwrap();
     assert_eq!(whole.len(), trace.references());
     for start in 0..=whole.len() + 1 {
         for count in [0, 1, 7, usize::MAX] {
-            trace.fill(start, count, Future::Known, &mut part);
+            trace.fill(start, count, ALL, &mut part).unwrap();
             let from = start.min(whole.len());
             assert_eq!(
                 part,

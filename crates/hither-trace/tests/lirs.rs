@@ -4,7 +4,17 @@ use std::fs;
 use std::io::Write as _;
 use std::path::Path;
 
-use hither_trace::{Future, LoadOptions, Result, Trace};
+use hither_core::registry::Needs;
+use hither_trace::{LoadOptions, Result, StackDistances, Trace};
+
+/// Everything that a reader can ask for.
+const ALL: Needs = Needs {
+    future: true,
+    sites: true,
+    objects: true,
+    processes: true,
+};
+
 use proptest::prelude::*;
 
 fn load(path: &Path, format: Option<&str>) -> Result<Trace> {
@@ -29,12 +39,12 @@ fn lines_become_references_in_order() {
     for bytes in [text.to_vec(), gzipped(text)] {
         let trace = load_bytes(&bytes, None).unwrap();
         assert_eq!(trace.format(), "lirs");
-        assert_eq!(trace.block_stream(), [0, 1, 0, 0, 2, 3]);
+        assert_eq!(trace.block_stream().unwrap(), [0, 1, 0, 0, 2, 3]);
         assert_eq!(trace.counts().skipped.separators, 2);
         // Of the steps 7 8 7 7 0 9, one goes to the next block.
         assert_eq!(trace.counts().total.sequential, 1);
         let mut accesses = Vec::new();
-        trace.fill(0, 10, Future::Known, &mut accesses);
+        trace.fill(0, 10, ALL, &mut accesses).unwrap();
         assert_eq!(
             accesses
                 .iter()
@@ -53,7 +63,7 @@ fn lines_become_references_in_order() {
 fn numbers_that_are_no_positions_are_numbered_by_appearance() {
     let trace = load_bytes(b"18446744073709551615\n5\n18446744073709551615\n", None).unwrap();
     let mut accesses = Vec::new();
-    trace.fill(0, 10, Future::Hidden, &mut accesses);
+    trace.fill(0, 10, ALL, &mut accesses).unwrap();
     let seen: Vec<_> = accesses
         .iter()
         .map(|access| (access.block.0, access.object.0, access.index))
@@ -166,10 +176,13 @@ fn stack_distances_give_the_reference_miss_counts_of_lru() {
         let (cache_blocks, misses): (u32, u64) =
             (fields[4].parse().unwrap(), fields[6].parse().unwrap());
         let trace = load(&path, None).unwrap();
-        let mut found = 0;
-        hither_trace::stack_distances(trace.block_stream(), trace.blocks(), |distance| {
-            found += u64::from(distance.is_none_or(|distance| distance >= cache_blocks));
+        let mut distances = StackDistances::new(trace.blocks());
+        let stream = trace.block_stream().unwrap();
+        let missed = stream.iter().filter(|&&block| {
+            let distance = distances.touch(block);
+            distance.is_none_or(|distance| distance >= cache_blocks)
         });
+        let found = missed.count() as u64;
         assert_eq!(found, misses, "{line}");
         checked += 1;
     }
@@ -196,7 +209,7 @@ proptest! {
         let lines = ids.iter().zip(&stars).map(|(id, star)| format!("{id}\n{}", if *star { "*\n" } else { "" }));
         let trace = load_bytes(lines.collect::<String>().as_bytes(), Some("lirs")).unwrap();
         prop_assert_eq!(trace.references(), ids.len());
-        let stream = trace.block_stream();
+        let stream = trace.block_stream().unwrap();
         for (a, b) in (0..ids.len()).flat_map(|a| (0..a).map(move |b| (a, b))) {
             prop_assert_eq!(ids[a] == ids[b], stream[a] == stream[b]);
         }

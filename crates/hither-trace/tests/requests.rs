@@ -27,7 +27,7 @@ fn build(rows: &[AccessRow], options: &LoadOptions) -> Result<Trace> {
         meta,
     );
     rows.iter().try_for_each(|row| builder.request(row))?;
-    Ok(builder.finish())
+    builder.finish()
 }
 
 fn read(offset: u64, length: u64) -> AccessRow {
@@ -44,7 +44,7 @@ fn blocks(trace: &Trace) -> Vec<(u32, u32)> {
         let block = hither_core::Block(block);
         (trace.object_of(block).0, trace.index_of(block))
     };
-    trace.block_stream().iter().map(place).collect()
+    trace.block_stream().unwrap().iter().map(place).collect()
 }
 
 fn check(rows: &[AccessRow], options: &LoadOptions, expected: &[u32]) -> Trace {
@@ -60,10 +60,8 @@ fn check(rows: &[AccessRow], options: &LoadOptions, expected: &[u32]) -> Trace {
 }
 
 const KEEP: LoadOptions = LoadOptions {
-    block_bytes: 4096,
     keep_repeats: true,
-    include_in_kernel: true,
-    include_maps: false,
+    ..LoadOptions::DEFAULT
 };
 
 #[test]
@@ -189,7 +187,7 @@ fn a_count_stands_for_so_many_calls() {
         ..read(0, 10)
     };
     let most = [most, most];
-    assert!(matches!(build(&most, &KEEP), Err(Error::TooMany { .. })));
+    assert!(matches!(build(&most, &KEEP), Err(Error::Row { .. })));
 }
 
 #[test]
@@ -351,7 +349,7 @@ fn statistics_say_who_uses_what() {
             ..read(0, 4096)
         },
     ];
-    let stats = Stats::of(&build(&rows, &LoadOptions::default()).unwrap());
+    let stats = Stats::of(&build(&rows, &LoadOptions::default()).unwrap()).unwrap();
     assert_eq!(
         (stats.references, stats.blocks, stats.footprint_bytes),
         (7, 4, 16384)
@@ -392,7 +390,7 @@ fn statistics_say_who_uses_what() {
 
 #[test]
 fn statistics_of_nothing_are_nothing() {
-    let stats = Stats::of(&build(&[], &LoadOptions::default()).unwrap());
+    let stats = Stats::of(&build(&[], &LoadOptions::default()).unwrap()).unwrap();
     assert_eq!(
         (
             stats.references,

@@ -99,7 +99,7 @@ impl Advise {
         let sizes = self.caches.sizes(&trace)?;
         let outcomes = simulate::run(&trace, &policies, &sizes, self.caches.sites.as_deref(), ui)?;
         let spinner = ui.spinner("counting");
-        let stats = Stats::of(&trace);
+        let stats = Stats::of(&trace)?;
         spinner.finish_and_clear();
 
         let rows: Vec<&[Outcome]> = outcomes.chunks(sizes.len().max(1)).collect();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use hither_core::Spec;
 use hither_sim::Size;
-use hither_trace::{LoadOptions, Trace};
+use hither_trace::{LoadOptions, Sample, Trace};
 
 use crate::exit::Usage;
 use crate::ui::Ui;
@@ -32,6 +32,28 @@ pub(super) struct Loading {
     /// Count the mapping of a file range as one read of it; what is touched later is not seen either way
     #[arg(long)]
     maps: bool,
+
+    /// Keep at most so much of the trace in memory (default: half of what is free); the rest goes to a temporary file in
+    /// TMPDIR or /var/tmp. No result depends on it
+    #[arg(long, value_name = "BYTES", value_parser = memory_bytes)]
+    memory: Option<u64>,
+}
+
+fn memory_bytes(text: &str) -> Result<u64, String> {
+    match text.parse::<Size>().map_err(|error| error.to_string())? {
+        Size::Bytes(bytes) | Size::Blocks(bytes) => Ok(bytes),
+        Size::Percent(_) => Err("memory is given in bytes, such as 2GiB".to_owned()),
+    }
+}
+
+/// Half of the memory that is free, or a gigabyte where the system does not say.
+fn half_of_free_memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kilobytes = text.lines().find_map(|line| {
+        let rest = line.strip_prefix("MemAvailable:")?;
+        rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    });
+    kilobytes.map_or(1 << 30, |kilobytes| kilobytes * 512)
 }
 
 /// The name of a format of traces.
@@ -61,6 +83,8 @@ impl Loading {
             keep_repeats: self.keep_repeats,
             include_in_kernel: !self.no_in_kernel,
             include_maps: self.maps,
+            sample: Sample::All,
+            memory_bytes: self.memory.unwrap_or_else(half_of_free_memory),
         };
         let trace = Trace::load(path, self.format.as_deref(), &options)?;
         spinner.finish_and_clear();

@@ -43,7 +43,7 @@ impl Subcommand for Stat {
     fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
         let trace = self.loading.load(&self.trace, ui)?;
         let spinner = ui.spinner("counting");
-        let stats = Stats::of(&trace);
+        let stats = Stats::of(&trace)?;
         spinner.finish_and_clear();
         if self.json {
             let total = stats.counts.total;

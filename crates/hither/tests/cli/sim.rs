@@ -87,7 +87,8 @@ fn one_document_with_the_trace_and_a_result_for_each_cache() {
           "block_bytes": 4096,
           "include_in_kernel": true,
           "include_maps": false,
-          "keep_repeats": false
+          "keep_repeats": false,
+          "sample": "all"
         },
         "losses": {
           "dropped_bytes": 0,

@@ -135,7 +135,8 @@ fn a_text_trace_in_one_document() {
           "block_bytes": 4096,
           "include_in_kernel": true,
           "include_maps": false,
-          "keep_repeats": false
+          "keep_repeats": false,
+          "sample": "all"
         },
         "losses": {
           "dropped_bytes": 0,

@@ -1,5 +1,6 @@
 //! A producer in this process writes what a recorded program would, and the trace is read back.
 
+use hither_core::registry::Needs;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -111,12 +112,9 @@ fn events_of_threads_are_written_in_order_of_time() {
     }
     let (trace, finished, _folder) = fixture.finish();
     let mut accesses = Vec::new();
-    trace.fill(
-        0,
-        trace.references(),
-        hither_trace::Future::Hidden,
-        &mut accesses,
-    );
+    trace
+        .fill(0, trace.references(), Needs::NOTHING, &mut accesses)
+        .unwrap();
     let tids: Vec<u32> = accesses
         .iter()
         .map(|access| trace.meta().threads[access.thread.index()].tid)

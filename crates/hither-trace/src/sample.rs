@@ -1,0 +1,119 @@
+//! Sampling of blocks: all references to some of the blocks, rather than some references to all of them, so that
+//! what is left behaves like the whole in a cache that is smaller by the same factor.
+//!
+//! Source: Waldspurger, Park, Garthwaite and Ahmad, "Efficient MRC construction with SHARDS", FAST 2015, sections 3.1
+//! (fixed rate) and 3.2 (fixed size); that policies of any kind may be simulated so, in miniature, is in Waldspurger,
+//! Saemundsson, Ahmad and Park, "Cache modeling and optimization using miniature simulations", USENIX ATC 2017.
+//!
+//! A block is in the sample if the hash of its key is below a threshold. For a fixed number of blocks the threshold is
+//! lowered whenever there are more: the sample is then the blocks with the lowest hashes of the whole trace. Departure
+//! from section 3.2, which rescales what was counted before: references to blocks that fell out are taken away when
+//! the trace has been read, so that a sample of fixed size is exactly that of the fixed rate at which it ended.
+
+use std::collections::BinaryHeap;
+
+/// Which blocks of a trace are looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Sample {
+    /// All.
+    #[default]
+    All,
+    /// A part of them, above 0 and at most 1.
+    Rate(f64),
+    /// So many at most.
+    Blocks(u32),
+}
+
+/// What a sampled trace is a sample of.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Sampled {
+    /// The part of all blocks that is in the sample, as the hash's threshold gives it.
+    pub rate: f64,
+    /// The references of the whole trace.
+    pub references: u64,
+}
+
+/// Decides about blocks while a trace is loaded.
+#[derive(Debug)]
+pub(crate) struct Sampler {
+    /// Blocks whose hash is below it are in.
+    threshold: u64,
+    blocks_max: usize,
+    /// The blocks in the sample, the highest hash on top; empty where only the rate is fixed.
+    inside: BinaryHeap<(u64, u32)>,
+    /// References asked about.
+    references: u64,
+}
+
+impl Sampler {
+    /// For [`Sample::All`], none.
+    pub(crate) fn new(sample: Sample) -> Option<Sampler> {
+        let (threshold, blocks_max) = match sample {
+            Sample::All => return None,
+            Sample::Rate(rate) => ((rate * HASHES as f64) as u64, usize::MAX),
+            Sample::Blocks(blocks) => (HASHES, blocks as usize),
+        };
+        Some(Sampler {
+            threshold,
+            blocks_max,
+            inside: BinaryHeap::new(),
+            references: 0,
+        })
+    }
+
+    /// Whether the block with this key is in the sample; to be asked for each reference.
+    #[inline]
+    pub(crate) fn admits(&mut self, key: u64) -> bool {
+        self.references += 1;
+        mix(key) < self.threshold
+    }
+
+    /// A block that was admitted is new, and has this number.
+    pub(crate) fn added(&mut self, key: u64, number: u32) {
+        if self.blocks_max == usize::MAX {
+            return;
+        }
+        self.inside.push((mix(key), number));
+        while self.inside.len() > self.blocks_max {
+            self.threshold = self.inside.peek().expect("it is not empty").0;
+            while self
+                .inside
+                .peek()
+                .is_some_and(|top| top.0 >= self.threshold)
+            {
+                self.inside.pop();
+            }
+        }
+    }
+
+    /// Which of the blocks that were added are still in the sample; `None` if all are.
+    pub(crate) fn inside(&self, blocks: usize) -> Option<Vec<bool>> {
+        if self.blocks_max == usize::MAX || self.inside.len() == blocks {
+            return None;
+        }
+        let mut inside = vec![false; blocks];
+        for (_, number) in &self.inside {
+            inside[*number as usize] = true;
+        }
+        Some(inside)
+    }
+
+    pub(crate) fn sampled(&self) -> Sampled {
+        Sampled {
+            rate: self.threshold as f64 / HASHES as f64,
+            references: self.references,
+        }
+    }
+}
+
+/// Hashes are below this number: as many as there are that a rate can tell apart exactly.
+const HASHES: u64 = 1 << f64::MANTISSA_DIGITS;
+
+/// The finaliser of SplitMix64: every bit of the result depends on every bit of the key.
+fn mix(key: u64) -> u64 {
+    let mut z = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (z ^ (z >> 31)) >> (u64::BITS - f64::MANTISSA_DIGITS)
+}

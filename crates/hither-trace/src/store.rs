@@ -1,0 +1,312 @@
+//! Where the references of a trace lie: in memory up to a budget, and beyond it in a temporary file.
+//!
+//! References are kept in *chunks* of [`CHUNK`]: one vector of `u32`, the blocks first and then the chunk's runs, three
+//! numbers each. A chunk is written once, when it is full, and read as a whole, so that it does not matter where it
+//! lies; a trace larger than memory costs one write and then sequential reads of 4 bytes a reference, whatever the
+//! format that it came in. The file has no name (it is unlinked on creation): nothing is left when the process ends,
+//! however it ends.
+//!
+//! 8192 references are 32 KiB, as many as the simulator hands on at a time: one read each, and little enough that a
+//! chunk in use stays in the second-level cache.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use hither_core::Op;
+
+use crate::error::{Error, Result};
+
+/// References in a chunk; only the last one of a trace holds fewer.
+pub(crate) const CHUNK: usize = 8192;
+
+const RUN_WORDS: usize = 3;
+
+/// What references share: the call site, the thread and the op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) site: u32,
+    pub(crate) thread: u32,
+    pub(crate) op: Op,
+}
+
+impl Run {
+    /// Twice the thread, plus one for a write.
+    fn thread_op(self) -> u32 {
+        self.thread << 1 | u32::from(self.op == Op::Write)
+    }
+}
+
+/// Up to [`CHUNK`] references in a row.
+pub(crate) struct Chunk<'a> {
+    words: Cow<'a, [u32]>,
+    references: usize,
+}
+
+impl Chunk<'_> {
+    /// The block of each reference.
+    pub(crate) fn blocks(&self) -> &[u32] {
+        &self.words[..self.references]
+    }
+
+    /// The runs, each with its part of the chunk.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = (Run, Range<usize>)> + '_ {
+        let runs = &self.words[self.references..];
+        let starts = runs.chunks_exact(RUN_WORDS).map(|run| run[0] as usize);
+        let ends = starts.clone().skip(1).chain([self.references]);
+        runs.chunks_exact(RUN_WORDS)
+            .zip(starts.zip(ends))
+            .map(|(run, (start, end))| {
+                let op = if run[2] & 1 == 1 { Op::Write } else { Op::Read };
+                let (site, thread) = (run[1], run[2] >> 1);
+                (Run { site, thread, op }, start..end)
+            })
+    }
+}
+
+/// The references of a trace; appended to while it is loaded, read afterwards.
+#[derive(Debug)]
+pub(crate) struct Store {
+    full: Pieces,
+    /// The chunk that is not full yet.
+    blocks: Vec<u32>,
+    runs: Vec<u32>,
+    has_sites: bool,
+    has_writes: bool,
+}
+
+impl Store {
+    /// An empty one that keeps to about `memory_bytes`.
+    pub(crate) fn new(memory_bytes: u64) -> Store {
+        Store {
+            full: Pieces::new(memory_bytes),
+            blocks: Vec::new(),
+            runs: Vec::new(),
+            has_sites: false,
+            has_writes: false,
+        }
+    }
+
+    pub(crate) fn references(&self) -> usize {
+        self.full.len() * CHUNK + self.blocks.len()
+    }
+
+    pub(crate) fn chunks(&self) -> usize {
+        self.full.len() + usize::from(!self.blocks.is_empty())
+    }
+
+    /// Appends a reference.
+    #[inline]
+    pub(crate) fn push(&mut self, block: u32, run: Run) -> Result<()> {
+        let (count, thread_op) = (self.runs.len(), run.thread_op());
+        if count == 0 || self.runs[count - 2] != run.site || self.runs[count - 1] != thread_op {
+            self.runs
+                .extend([self.blocks.len() as u32, run.site, thread_op]);
+            self.has_sites |= run.site != 0;
+            self.has_writes |= run.op == Op::Write;
+        }
+        self.blocks.push(block);
+        if self.blocks.len() == CHUNK {
+            self.close()?;
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<()> {
+        let mut words = Vec::with_capacity(CHUNK + self.runs.len());
+        words.extend_from_slice(&self.blocks);
+        words.extend_from_slice(&self.runs);
+        self.blocks.clear();
+        self.runs.clear();
+        self.full.push(words)
+    }
+
+    /// The chunk of that number.
+    pub(crate) fn chunk(&self, number: usize) -> Result<Chunk<'_>> {
+        Ok(if number < self.full.len() {
+            Chunk {
+                words: self.full.get(number)?,
+                references: CHUNK,
+            }
+        } else {
+            Chunk {
+                words: Cow::Owned([&self.blocks[..], &self.runs].concat()),
+                references: self.blocks.len(),
+            }
+        })
+    }
+
+    pub(crate) fn has_sites(&self) -> bool {
+        self.has_sites
+    }
+
+    pub(crate) fn has_writes(&self) -> bool {
+        self.has_writes
+    }
+
+    /// Bytes of the memory budget that are left.
+    pub(crate) fn memory_left_bytes(&self) -> u64 {
+        self.full.memory_left_bytes
+    }
+
+    /// Whether some of it lies on disk.
+    #[cfg(test)]
+    pub(crate) fn spilled(&self) -> bool {
+        self.full.disk.is_some()
+    }
+}
+
+/// Vectors of numbers, in memory or on disk.
+#[derive(Debug)]
+pub(crate) struct Pieces {
+    pieces: Vec<Piece>,
+    memory_left_bytes: u64,
+    disk: Option<Disk>,
+}
+
+#[derive(Debug)]
+enum Piece {
+    Memory(Box<[u32]>),
+    Disk { offset: u64, words: u32 },
+}
+
+#[derive(Debug)]
+struct Disk {
+    file: File,
+    /// Where it was made: for errors to name.
+    folder: PathBuf,
+    bytes: u64,
+}
+
+impl Pieces {
+    pub(crate) fn new(memory_bytes: u64) -> Pieces {
+        Pieces {
+            pieces: Vec::new(),
+            memory_left_bytes: memory_bytes,
+            disk: None,
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.pieces.len()
+    }
+
+    pub(crate) fn push(&mut self, words: Vec<u32>) -> Result<()> {
+        let bytes = 4 * words.len() as u64;
+        if let Some(left) = self.memory_left_bytes.checked_sub(bytes) {
+            self.memory_left_bytes = left;
+            self.pieces.push(Piece::Memory(words.into_boxed_slice()));
+            return Ok(());
+        }
+        let disk = match &mut self.disk {
+            Some(disk) => disk,
+            none => none.insert(Disk::new()?),
+        };
+        let offset = disk.bytes;
+        disk.append(&words)?;
+        self.pieces.push(Piece::Disk {
+            offset,
+            words: words.len() as u32,
+        });
+        Ok(())
+    }
+
+    pub(crate) fn get(&self, number: usize) -> Result<Cow<'_, [u32]>> {
+        match (&self.pieces[number], &self.disk) {
+            (Piece::Memory(words), _) => Ok(Cow::Borrowed(words)),
+            (&Piece::Disk { offset, words }, Some(disk)) => {
+                disk.read(offset, words).map(Cow::Owned)
+            }
+            (Piece::Disk { .. }, None) => unreachable!("a piece on disk without a file"),
+        }
+    }
+}
+
+impl Disk {
+    /// `TMPDIR` where it is set, or else `/var/tmp`, which unlike `/tmp` is rarely in memory itself.
+    fn new() -> Result<Disk> {
+        let named = std::env::var_os("TMPDIR").map(PathBuf::from);
+        let lasting = Some(PathBuf::from("/var/tmp")).filter(|folder| folder.is_dir());
+        let folder = named.or(lasting).unwrap_or_else(std::env::temp_dir);
+        let file = tempfile::tempfile_in(&folder).map_err(Error::io(&folder))?;
+        Ok(Disk {
+            file,
+            folder,
+            bytes: 0,
+        })
+    }
+
+    fn append(&mut self, words: &[u32]) -> Result<()> {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.file
+            .write_all_at(&bytes, self.bytes)
+            .map_err(Error::io(&self.folder))?;
+        self.bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn read(&self, offset: u64, words: u32) -> Result<Vec<u32>> {
+        let mut bytes = vec![0; 4 * words as usize];
+        self.file
+            .read_exact_at(&mut bytes, offset)
+            .map_err(Error::io(&self.folder))?;
+        let words = bytes.chunks_exact(4);
+        Ok(words
+            .map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
+            .collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// References whose runs are short and long, over several chunks.
+    fn references() -> Vec<(u32, Run)> {
+        let run = |tick: u32| Run {
+            site: if tick < 9000 { tick % 3 } else { 7 },
+            thread: tick / 5000,
+            op: if tick.is_multiple_of(11) {
+                Op::Write
+            } else {
+                Op::Read
+            },
+        };
+        (0..3 * CHUNK as u32 + 17)
+            .map(|tick| (tick.wrapping_mul(2_654_435_761), run(tick)))
+            .collect()
+    }
+
+    #[test]
+    fn what_goes_in_comes_out_wherever_it_lay() {
+        let references = references();
+        for memory_bytes in [0, 100_000, u64::MAX] {
+            let mut store = Store::new(memory_bytes);
+            for (block, run) in &references {
+                store.push(*block, *run).unwrap();
+            }
+            assert_eq!(store.spilled(), memory_bytes != u64::MAX);
+            assert_eq!(store.references(), references.len());
+            let mut found = Vec::new();
+            for number in 0..store.chunks() {
+                let chunk = store.chunk(number).unwrap();
+                let mut end = 0;
+                for (run, range) in chunk.runs() {
+                    assert_eq!(range.start, end);
+                    end = range.end;
+                    found.extend(chunk.blocks()[range].iter().map(|block| (*block, run)));
+                }
+                assert_eq!(end, chunk.blocks().len());
+            }
+            assert!(found == references, "with {memory_bytes} bytes of memory");
+        }
+    }
+
+    #[test]
+    fn an_empty_store_has_no_chunk() {
+        let store = Store::new(0);
+        assert_eq!((store.references(), store.chunks()), (0, 0));
+    }
+}
