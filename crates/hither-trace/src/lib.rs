@@ -3,6 +3,7 @@
 //! - [`Writer`] writes a trace folder ([`schema`] says what is in it), all of it or nothing.
 //! - [`Trace::load`] reads any [format](mod@format) into columns of dense block references, which [`Trace::fill`] hands to
 //!   policies.
+//! - [`generate`] makes traces up.
 //! - [`Stats`] says what is in a trace.
 //!
 //! Nothing here prints, exits or reads a clock; an error names its file and its row, line or column.
@@ -11,6 +12,7 @@
 mod counts;
 mod error;
 pub mod format;
+pub mod generate;
 mod import;
 mod intern;
 pub mod load;

@@ -7,6 +7,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use crate::ui::Ui;
 
 mod advise;
+mod r#gen;
 mod options;
 mod policies;
 mod record;
@@ -40,6 +41,7 @@ const fn entry<C: Subcommand>() -> Entry {
 /// Every command, sorted by name.
 pub(crate) const COMMANDS: &[Entry] = &[
     entry::<advise::Advise>(),
+    entry::<r#gen::Gen>(),
     entry::<policies::Policies>(),
     entry::<record::Record>(),
     entry::<sim::Sim>(),

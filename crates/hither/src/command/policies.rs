@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use hither_core::Spec;
-use hither_core::registry::{self, Entry, Kind, Needs};
+use hither_core::registry::{self, Entry, Kind, Needs, Param};
 use serde_json::json;
 
 use super::Subcommand;
@@ -82,16 +82,21 @@ fn text(entry: &Entry) -> String {
     if !needs.is_empty() {
         text += &format!("    needs: {}\n", needs.join(", "));
     }
-    for param in entry.params {
-        text += &format!(
+    text + &params(entry.params)
+}
+
+/// A line a parameter: name, default, what it does, what is allowed.
+pub(super) fn params(params: &[Param]) -> String {
+    let line = |param: &Param| {
+        format!(
             "    {}={}  {} ({})\n",
             param.name,
             default(param.kind),
             param.doc,
             param.kind.allowed()
-        );
-    }
-    text
+        )
+    };
+    params.iter().map(line).collect()
 }
 
 fn document(entry: &Entry) -> serde_json::Value {

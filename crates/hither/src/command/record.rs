@@ -18,7 +18,7 @@ use crate::preload;
 use crate::ui::Ui;
 
 /// Where the trace goes unless `--output` says.
-const OUTPUT: &str = "trace.hither";
+pub(super) const OUTPUT: &str = "trace.hither";
 
 /// Record an unmodified program's file accesses, and those of all that it starts
 #[derive(Args, Debug)]
@@ -133,7 +133,8 @@ pub(super) fn run(
     Ok(recorded.exit)
 }
 
-fn hint(error: &hither_trace::Error) -> &'static str {
+/// What to do about an error of writing a trace.
+pub(super) fn hint(error: &hither_trace::Error) -> &'static str {
     match error {
         hither_trace::Error::Exists { .. } => " (--force replaces it, -o names another)",
         _ => "",

@@ -20,6 +20,7 @@ fn no_command() {
 
     Commands:
       advise    Say what would help a program's file accesses: another policy, more cache, or nothing
+      gen       Make up a trace: zipf, scans, loops, shifting working sets, alone or mixed
       policies  List the replacement policies, their parameters and their sources
       record    Record an unmodified program's file accesses, and those of all that it starts
       sim       Simulate caches of given policies and sizes on a trace

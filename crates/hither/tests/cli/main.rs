@@ -7,6 +7,7 @@
 mod advise;
 mod documents;
 mod errors;
+mod r#gen;
 mod policies;
 mod record;
 mod sim;

@@ -1,0 +1,76 @@
+//! A loop: the same blocks in the same order, again and again. LRU keeps nothing of one that is larger than the cache,
+//! MRU as much as fits.
+//!
+//! With `jitter` the order changes a little from pass to pass: each stretch of so many blocks is shuffled anew, so that
+//! every block still comes once a pass, but its period varies by less than twice the stretch.
+
+use hither_core::random::Random;
+
+use super::{BURST, Generator, Pattern, Step, WEIGHT, WRITES, blocks};
+use hither_core::registry::{Kind, Param};
+
+/// The longest stretch that is shuffled, all of which is held in memory.
+const JITTER_MAX: u64 = 1 << 20;
+
+/// The line in the registry.
+pub(super) const ENTRY: Generator = Generator {
+    name: "loop",
+    summary: "the same blocks in the same order, again and again",
+    params: &[
+        blocks("blocks", "the length of a pass", 1000),
+        Param {
+            name: "jitter",
+            doc: "shuffle each stretch of so many blocks anew in each pass; 0: the order is always the same",
+            kind: Kind::Count {
+                default: 0,
+                min: 0,
+                max: JITTER_MAX,
+            },
+        },
+        WEIGHT,
+        BURST,
+        WRITES,
+    ],
+    places: &[""],
+    build: |values, _| {
+        Box::new(Loop {
+            blocks: values.count(0) as u32,
+            stretch: values.count(1).max(1) as u32,
+            next: 0,
+            shuffled: Vec::new(),
+        })
+    },
+};
+
+struct Loop {
+    blocks: u32,
+    stretch: u32,
+    /// The first block of the next stretch.
+    next: u32,
+    /// What is left of the current one, the next reference last.
+    shuffled: Vec<u32>,
+}
+
+impl Pattern for Loop {
+    fn step(&mut self, random: &mut Random) -> Step {
+        let index = match self.shuffled.pop() {
+            Some(index) => index,
+            None => self.begin_stretch(random),
+        };
+        Step { place: 0, index }
+    }
+}
+
+impl Loop {
+    /// Shuffles the next stretch (Fisher and Yates; nothing is drawn for a stretch of one) and gives its first block.
+    fn begin_stretch(&mut self, random: &mut Random) -> u32 {
+        let end = self.blocks.min(self.next.saturating_add(self.stretch));
+        self.shuffled.extend((self.next..end).rev());
+        for last in (1..self.shuffled.len()).rev() {
+            self.shuffled
+                .swap(last, random.below(last as u64 + 1) as usize);
+        }
+        self.next = if end == self.blocks { 0 } else { end };
+        self.shuffled.pop().expect("a stretch has a block")
+    }
+}

@@ -1,0 +1,27 @@
+//! A scan: each block once, in order, and none of them ever again. What pollutes an LRU cache.
+
+use hither_core::random::Random;
+
+use super::{BURST, Generator, Pattern, Step, WEIGHT, WRITES};
+
+/// The line in the registry.
+pub(super) const ENTRY: Generator = Generator {
+    name: "scan",
+    summary: "each block once, in order",
+    params: &[WEIGHT, BURST, WRITES],
+    places: &[""],
+    build: |_, _| Box::new(Scan { next: 0 }),
+};
+
+/// Starts anew after 2^32 blocks, the most that a file has.
+struct Scan {
+    next: u32,
+}
+
+impl Pattern for Scan {
+    fn step(&mut self, _random: &mut Random) -> Step {
+        let index = self.next;
+        self.next = index.wrapping_add(1);
+        Step { place: 0, index }
+    }
+}

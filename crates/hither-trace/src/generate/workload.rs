@@ -1,0 +1,304 @@
+//! Parts that take turns, as a stream of accesses with the tables that a trace folder wants.
+
+use std::path::Path;
+
+use hither_core::random::{Random, mix};
+use hither_core::spec::Choice;
+
+use super::{Pattern, SHARED, Spec, Step};
+use crate::error::Result;
+use crate::load::LoadOptions;
+use crate::schema::{AccessRow, Meta, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow};
+use crate::writer::Writer;
+
+/// References that are made at a time.
+const BATCH: usize = 1 << 14;
+
+/// A part of a workload and where it is.
+pub struct Part {
+    /// The generator, with its parameters.
+    pub spec: Spec,
+    /// What its process, files and call sites are called: the generator's name, numbered where several parts have it.
+    pub name: String,
+    pattern: Box<dyn Pattern>,
+    /// For what and where.
+    random: Random,
+    /// For reads and writes, apart, so that a share of writes changes no block.
+    random_op: Random,
+    burst: u64,
+    writes: f64,
+    /// The number of its first object; its first site is one further, since site 0 is the unknown one.
+    first_place: u32,
+    /// What its objects have seen.
+    places: Vec<Place>,
+}
+
+/// What is known of an object of a part.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    highest: u32,
+    /// Ticks of the first and the last reference.
+    seen: Option<(u64, u64)>,
+}
+
+impl Part {
+    fn new(spec: Spec, name: String, seed: u64, first_place: u32) -> Part {
+        let entry = spec.entry();
+        let shared = entry.params.len() - SHARED.len();
+        let values = spec.values();
+        let mut random = Random::new(seed);
+        let random_op = Random::new(random.bits());
+        Part {
+            spec,
+            name,
+            pattern: (entry.build)(values, &mut random),
+            random,
+            random_op,
+            burst: values.count(shared + 1),
+            writes: values.real(shared + 2),
+            first_place,
+            places: vec![Place::default(); entry.places.len()],
+        }
+    }
+
+    fn weight(&self) -> f64 {
+        self.spec
+            .values()
+            .real(self.spec.entry().params.len() - SHARED.len())
+    }
+
+    /// What its places are called.
+    fn place_names(&self) -> impl Iterator<Item = String> {
+        let ends = self.spec.entry().places.iter();
+        ends.map(|end| format!("{}{end}", self.name))
+    }
+}
+
+impl std::fmt::Debug for Part {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.name, self.spec)
+    }
+}
+
+/// A stream of references, made up by parts that take turns.
+#[derive(Debug)]
+pub struct Workload {
+    seed: u64,
+    parts: Vec<Part>,
+    /// Whose turn it is, and how many references are left of it.
+    turn: usize,
+    left: u64,
+    /// For whose turn it is.
+    random: Random,
+    /// How likely each part's turn is: the sums up to it.
+    chances: Vec<f64>,
+    ticks: u64,
+    steps: Vec<Step>,
+}
+
+impl Workload {
+    /// The workload of these parts.
+    ///
+    /// # Panics
+    /// If there are none.
+    pub fn new(specs: &[Spec], seed: u64) -> Workload {
+        assert!(!specs.is_empty(), "a workload has a part");
+        let mut parts: Vec<Part> = Vec::with_capacity(specs.len());
+        let mut places = 0;
+        for (number, spec) in (1u64..).zip(specs) {
+            let name = spec.entry().name();
+            let alike = |other: &&Spec| other.entry().name() == name;
+            let before = specs[..parts.len()].iter().filter(alike).count();
+            let name = match specs.iter().filter(alike).count() {
+                1 => name.to_owned(),
+                _ => format!("{name}-{}", before + 1),
+            };
+            parts.push(Part::new(*spec, name, mix(seed ^ mix(number)), places));
+            places += spec.entry().places.len() as u32;
+        }
+        let mut sum = 0.0;
+        let chances = parts.iter().map(|part| {
+            sum += part.weight() / part.burst as f64;
+            sum
+        });
+        Workload {
+            seed,
+            chances: chances.collect(),
+            parts,
+            turn: 0,
+            left: 0,
+            random: Random::new(seed),
+            ticks: 0,
+            steps: Vec::new(),
+        }
+    }
+
+    /// The parts.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// The references made so far.
+    pub fn references(&self) -> u64 {
+        self.ticks
+    }
+
+    /// Replaces what is in `rows` by the next `count` references, each to one whole block of the default size.
+    pub fn fill(&mut self, count: usize, rows: &mut Vec<AccessRow>) {
+        rows.clear();
+        rows.reserve(count);
+        while rows.len() < count {
+            if self.left == 0 {
+                self.begin_turn();
+            }
+            let steps = self.left.min((count - rows.len()) as u64);
+            self.left -= steps;
+            self.go_on(steps as usize, rows);
+        }
+    }
+
+    fn begin_turn(&mut self) {
+        let last = self.parts.len() - 1;
+        if last > 0 {
+            let drawn = self.random.unit() * self.chances[last];
+            let turn = self.chances.partition_point(|&sum| sum <= drawn);
+            self.turn = turn.min(last);
+            self.left = self.parts[self.turn].burst;
+        } else {
+            self.left = u64::MAX;
+        }
+    }
+
+    /// The next `count` references of the part whose turn it is.
+    fn go_on(&mut self, count: usize, rows: &mut Vec<AccessRow>) {
+        let block_bytes = u64::from(LoadOptions::default().block_bytes);
+        let part = &mut self.parts[self.turn];
+        self.steps.resize(count, Step::default());
+        part.pattern.fill(&mut part.random, &mut self.steps);
+        for step in &self.steps {
+            let place = &mut part.places[step.place as usize];
+            place.highest = place.highest.max(step.index);
+            let first = place.seen.map_or(self.ticks, |(first, _)| first);
+            place.seen = Some((first, self.ticks));
+            let write = part.writes > 0.0 && part.random_op.unit() < part.writes;
+            rows.push(AccessRow {
+                time_ns: self.ticks,
+                process: self.turn as u32,
+                thread: self.turn as u32,
+                site: part.first_place + step.place + 1,
+                object: part.first_place + step.place,
+                op: if write { RowOp::Write } else { RowOp::Read },
+                offset: u64::from(step.index) * block_bytes,
+                length: block_bytes,
+                ..AccessRow::default()
+            });
+            self.ticks += 1;
+        }
+    }
+
+    /// The objects of the references so far: files named for their parts.
+    pub fn objects(&self) -> Vec<ObjectRow> {
+        let block_bytes = u64::from(LoadOptions::default().block_bytes);
+        let of = |part: &Part| {
+            let rows = part.place_names().zip(&part.places).map(|(name, place)| {
+                let (first_seen_ns, last_seen_ns) = place.seen.unwrap_or_default();
+                ObjectRow {
+                    path: name.into_bytes(),
+                    size: place
+                        .seen
+                        .map_or(0, |_| (u64::from(place.highest) + 1) * block_bytes),
+                    first_seen_ns,
+                    last_seen_ns,
+                    ..ObjectRow::default()
+                }
+            });
+            rows.collect::<Vec<_>>()
+        };
+        self.parts.iter().flat_map(of).collect()
+    }
+
+    /// The call sites: the unknown one, then functions named for their parts.
+    pub fn sites(&self) -> Vec<SiteRow> {
+        let known = self
+            .parts
+            .iter()
+            .flat_map(Part::place_names)
+            .map(|name| SiteRow {
+                signature: signature(&name),
+                function: Some(name),
+                ..SiteRow::default()
+            });
+        std::iter::once(SiteRow::unknown()).chain(known).collect()
+    }
+
+    /// What `meta.json` says: a process with one thread for each part, and how to make the trace again.
+    pub fn meta(&self) -> Meta {
+        let specs = || self.parts.iter().map(|part| part.spec.to_string());
+        let parts = || (0u32..).zip(&self.parts);
+        let more = [
+            ("parts", specs().collect::<Vec<_>>().into()),
+            ("references", self.ticks.into()),
+            ("seed", self.seed.into()),
+        ];
+        let generated = more.map(|(key, value): (&str, serde_json::Value)| (key.to_owned(), value));
+        let generated = serde_json::Value::Object(generated.into_iter().collect());
+        let numbers = [
+            "--references".to_owned(),
+            self.ticks.to_string(),
+            "--seed".to_owned(),
+            self.seed.to_string(),
+        ];
+        let command = ["hither", "gen"].map(str::to_owned).into_iter();
+        Meta {
+            clock: "number of the reference".to_owned(),
+            command: command.chain(specs()).chain(numbers).collect(),
+            processes: parts()
+                .map(|(process, part)| ProcessRow {
+                    process,
+                    pid: process + 1,
+                    exe: part.name.clone(),
+                    command: vec![part.spec.to_string()],
+                    ..ProcessRow::default()
+                })
+                .collect(),
+            threads: parts()
+                .map(|(thread, _)| ThreadRow {
+                    thread,
+                    process: thread,
+                    tid: thread + 1,
+                })
+                .collect(),
+            more: [("generated".to_owned(), generated)].into_iter().collect(),
+            ..Meta::default()
+        }
+    }
+
+    /// Writes the next `references` as a trace folder and calls `progress` now and then with how many are done.
+    /// `force` is as for [`Writer::create`].
+    pub fn write(
+        &mut self,
+        references: u64,
+        folder: impl AsRef<Path>,
+        force: bool,
+        mut progress: impl FnMut(u64),
+    ) -> Result<()> {
+        let mut writer = Writer::create(folder, force)?;
+        let mut rows = Vec::with_capacity(BATCH);
+        while writer.accesses() < references {
+            let left = references - writer.accesses();
+            self.fill(left.min(BATCH as u64) as usize, &mut rows);
+            for row in &rows {
+                writer.push(row)?;
+            }
+            progress(writer.accesses());
+        }
+        writer.finish(&self.objects(), &self.sites(), &self.meta())
+    }
+}
+
+/// The signature of the call site of that name: FNV-1a's rule with a better mix. It is the same in every run, as
+/// a program's is, so that what is learnt about a site can be kept.
+fn signature(name: &str) -> u64 {
+    name.bytes()
+        .fold(1, |hash, byte| mix(hash ^ u64::from(byte)).max(1))
+}
