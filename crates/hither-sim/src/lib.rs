@@ -7,7 +7,9 @@
 pub mod one_cache;
 pub mod references;
 pub mod size;
+pub mod stack;
 
 pub use one_cache::{Configuration, Error, Options, Outcome, run};
 pub use references::References;
 pub use size::{Size, SizeError};
+pub use stack::{Curve, Stack};

@@ -1,5 +1,8 @@
 //! Caches of one level, any number of them over one pass of a trace.
 //!
+//! Where many sizes of `lru` are asked for, and for `opt` always, one [stack](crate::stack) takes the place of the
+//! caches and gives the same counts.
+//!
 //! The trace is decoded once, a batch at a time; each batch is then run through all caches in parallel while the next
 //! one is being decoded. Every cache sees every access in order and shares nothing, so that the number of threads
 //! cannot change a result. A batch of 8192 accesses (0.5 MiB) stays in a core's second-level cache, and at 4 ns an
@@ -7,6 +10,7 @@
 //! the microsecond or two that handing it to a thread costs.
 
 use crate::references::References;
+use crate::stack::{Curve, Stack};
 use hither_core::registry::{Needs, Settings};
 use hither_core::replacement::SiteRecord;
 use hither_core::spec::Value;
@@ -99,14 +103,11 @@ pub fn run(
     for configuration in configurations {
         check(references, configuration)?;
     }
-    let mut caches: Vec<Cache> = configurations
-        .iter()
-        .map(|configuration| Cache::new(configuration, references.blocks(), options.sites))
-        .collect();
+    let mut lanes = lanes(configurations, references.blocks(), options.sites);
     let (mut batch, mut ahead) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
-    let needs = configurations
+    let needs = lanes
         .iter()
-        .map(|configuration| configuration.spec.entry().needs)
+        .map(Lane::needs)
         .fold(Needs::NOTHING, Needs::and);
     let read = |start: u64, out: &mut Vec<Access>| references.fill(start, BATCH, needs, out);
 
@@ -121,7 +122,7 @@ pub fn run(
         }
         let start = done + batch.len() as u64;
         let ((), read) = rayon::join(
-            || caches.par_iter_mut().for_each(|cache| cache.drive(&batch)),
+            || lanes.par_iter_mut().for_each(|lane| lane.drive(&batch)),
             || read(start, &mut ahead),
         );
         read?;
@@ -136,10 +137,13 @@ pub fn run(
         references.references(),
         "a trace of another length than it says"
     );
-    Ok(caches
-        .iter()
-        .zip(configurations)
-        .map(|(cache, configuration)| cache.outcome(configuration))
+    let mut outcomes = vec![None; configurations.len()];
+    for lane in lanes {
+        lane.settle(configurations, &mut outcomes);
+    }
+    let outcomes = outcomes.into_iter();
+    Ok(outcomes
+        .map(|outcome| outcome.expect("each configuration has its lane"))
         .collect())
 }
 
@@ -173,28 +177,122 @@ fn missing(needs: Needs, known: Needs) -> Option<(&'static str, &'static str)> {
     }
 }
 
-struct Cache {
-    residency: Residency,
-    policy: Box<dyn Policy>,
+/// What one thread at a time drives: a cache, or a stack in place of several.
+enum Lane {
+    Cache {
+        configuration: usize,
+        residency: Residency,
+        policy: Box<dyn Policy>,
+        needs: Needs,
+    },
+    Stack {
+        configurations: Vec<usize>,
+        stack: Stack,
+    },
 }
 
-impl Cache {
-    fn new(configuration: &Configuration, blocks: u32, sites: &[SiteRecord]) -> Self {
+/// A lane for each configuration, or for several of which the sizes alone differ. Stacks come first: one of them takes
+/// longer than a cache does, and what starts last should be short.
+fn lanes(configurations: &[Configuration], blocks: u32, sites: &[SiteRecord]) -> Vec<Lane> {
+    let mut by_name: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (index, configuration) in configurations.iter().enumerate() {
+        let name = configuration.spec.entry().name;
+        by_name.entry(name).or_default().push(index);
+    }
+    let (mut stacks, mut caches) = (Vec::new(), Vec::new());
+    for same in by_name.into_values() {
+        let spec = &configurations[same[0]].spec;
+        match Stack::worthwhile(spec, same.len(), blocks) {
+            Some(stack) => stacks.push(Lane::Stack {
+                configurations: same,
+                stack,
+            }),
+            None => caches.extend(
+                same.into_iter()
+                    .map(|index| Lane::cache(index, &configurations[index], blocks, sites)),
+            ),
+        }
+    }
+    stacks.extend(caches);
+    stacks
+}
+
+impl Lane {
+    fn cache(
+        index: usize,
+        configuration: &Configuration,
+        blocks: u32,
+        sites: &[SiteRecord],
+    ) -> Lane {
         // A cache larger than the trace's footprint never evicts: what it does not need it does not get, so that
         // `--size 1TiB` costs no memory.
         let capacity = configuration.cache_blocks.min(blocks.max(1));
-        Cache {
+        Lane::Cache {
+            configuration: index,
             residency: Residency::new(capacity, blocks as usize),
             policy: configuration.spec.build(&Settings { capacity, sites }),
+            needs: configuration.spec.entry().needs,
+        }
+    }
+
+    /// What it has to be told of an access beyond its block.
+    fn needs(&self) -> Needs {
+        match self {
+            Lane::Cache { needs, .. } => *needs,
+            Lane::Stack { .. } => Needs::NOTHING,
         }
     }
 
     fn drive(&mut self, batch: &[Access]) {
-        self.policy.drive(&mut self.residency, batch);
+        match self {
+            Lane::Cache {
+                residency, policy, ..
+            } => policy.drive(residency, batch),
+            Lane::Stack { stack, .. } => stack.drive(batch),
+        }
     }
 
-    fn outcome(&self, configuration: &Configuration) -> Outcome {
-        let (hits, misses) = (self.residency.hits(), self.residency.misses());
+    /// Writes what came of it to the places of its configurations.
+    fn settle(self, configurations: &[Configuration], outcomes: &mut [Option<Outcome>]) {
+        match self {
+            Lane::Cache {
+                configuration: index,
+                residency,
+                policy,
+                ..
+            } => {
+                let classes = policy.classes().map_or_else(BTreeMap::new, |classes| {
+                    BTreeMap::from([
+                        ("sequential", classes.sequential),
+                        ("looping", classes.looping),
+                        ("other", classes.other),
+                    ])
+                });
+                let (hits, misses) = (residency.hits(), residency.misses());
+                outcomes[index] = Some(Outcome {
+                    classes,
+                    sites: policy.sites(),
+                    ..Outcome::new(&configurations[index], hits, misses)
+                });
+            }
+            Lane::Stack {
+                configurations: indices,
+                stack,
+            } => {
+                let curve: Curve = stack.curve();
+                for index in indices {
+                    let hits = curve.hits(configurations[index].cache_blocks);
+                    let misses = curve.references() - hits;
+                    outcomes[index] = Some(Outcome::new(&configurations[index], hits, misses));
+                }
+            }
+        }
+    }
+}
+
+impl Outcome {
+    /// The counts of one configuration, by a policy that does not classify and learns nothing.
+    fn new(configuration: &Configuration, hits: u64, misses: u64) -> Outcome {
         let accesses = hits + misses;
         Outcome {
             policy: configuration.spec.entry().name,
@@ -212,14 +310,8 @@ impl Cache {
             } else {
                 hits as f64 / accesses as f64
             },
-            classes: self.policy.classes().map_or_else(BTreeMap::new, |classes| {
-                BTreeMap::from([
-                    ("sequential", classes.sequential),
-                    ("looping", classes.looping),
-                    ("other", classes.other),
-                ])
-            }),
-            sites: self.policy.sites(),
+            classes: BTreeMap::new(),
+            sites: None,
         }
     }
 }

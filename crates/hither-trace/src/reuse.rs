@@ -2,10 +2,12 @@
 //! last. An LRU cache of `c` blocks hits exactly the references with a distance below `c` (Mattson et al., 1970), so
 //! the histogram holds the hit ratio of every cache size at once.
 //!
-//! The blocks lie on a line in the order of their last reference, and a Fenwick tree counts those to the right of a
-//! place in O(log n). The line has two places a block and is compacted when it is full, so memory depends on the
-//! distinct blocks (16 bytes each for the tree and the line, 4 for the places) and not on the length of the trace,
-//! and the tree stays small enough for the cache where the footprint is.
+//! The blocks lie on a line in the order of their last reference; the distance is the number of taken places to the
+//! right of the block's last one. The line is a bitmap, a bit a place, and a Fenwick tree counts the bits of whole
+//! groups of 512 places, a cache line each. With a million blocks that tree is 16 KiB, so that what a reference costs
+//! is two cache misses (the block's place and its group) and not a walk through memory; a tree over single places, as
+//! textbooks have it, takes 20 bytes a block instead of 4.3 and thrice the time. The line has two places a block and
+//! its gaps are closed when it is full, so memory depends on the distinct blocks and not on the length of the trace.
 
 use serde::Serialize;
 
@@ -13,6 +15,12 @@ use crate::error::Result;
 use crate::trace::Trace;
 
 const NONE: u32 = u32::MAX;
+
+/// Places in a group.
+const GROUP: usize = 512;
+
+/// The fewest places on a line: closing gaps has a fixed cost that a few references should not have to bear.
+const PLACES_MIN: usize = 2 * GROUP;
 
 /// A histogram of stack distances in buckets of powers of two: cheap to show, and the sum of the first k + 1 buckets
 /// is the number of hits of an LRU cache of 2^k blocks.
@@ -37,6 +45,7 @@ impl ReuseHistogram {
         Ok(histogram)
     }
 
+    /// Counts a reference of this distance, `None` for the first one to its block.
     fn add(&mut self, distance: Option<u32>) {
         let Some(distance) = distance else {
             self.cold += 1;
@@ -50,89 +59,136 @@ impl ReuseHistogram {
     }
 }
 
-/// The LRU stack of a stream of references.
-#[derive(Debug)]
+/// Works out the stack distance of one reference after the other. Block identifiers are best dense: memory goes by the
+/// highest.
+#[derive(Clone, Debug)]
 pub struct StackDistances {
-    /// The block at each place, or [`NONE`] where it has moved on.
-    at: Vec<u32>,
-    /// The place of each block.
+    /// The place of each block, or [`NONE`]; as long as the highest block seen.
     place: Vec<u32>,
+    /// A bit for each taken place.
+    groups: Vec<[u64; 8]>,
+    /// How many places are taken in each group but the one that is being filled.
     tree: Fenwick,
-    /// The first free place.
+    /// The first place that was never taken.
     free: usize,
+    /// Blocks on the line.
     present: u32,
 }
 
 impl StackDistances {
-    /// For blocks that are numbered below `blocks`.
+    /// Nothing referenced yet. `blocks` is the expected number of distinct blocks: a hint.
     pub fn new(blocks: usize) -> StackDistances {
-        let places = (2 * blocks).max(64);
-        let tree = Fenwick(vec![0; places + 1]);
-        StackDistances {
-            at: vec![NONE; places],
-            place: vec![NONE; blocks],
-            tree,
+        let mut distances = StackDistances {
+            place: Vec::with_capacity(blocks),
+            groups: Vec::new(),
+            tree: Fenwick(Vec::new()),
             free: 0,
             present: 0,
-        }
+        };
+        distances.close_gaps();
+        distances
     }
 
-    /// References a block, and returns its stack distance: how many blocks it passes on its way to the end of the line;
-    /// `None` the first time.
+    /// The stack distance of the next reference, which is to `block`; `None` for the first one.
+    #[inline]
     pub fn touch(&mut self, block: u32) -> Option<u32> {
-        if self.free == self.at.len() {
-            self.compact();
+        let index = block as usize;
+        if index >= self.place.len() {
+            self.place.resize(index + 1, NONE);
         }
-        let old = self.place[block as usize];
+        let mut old = self.place[index];
+        if old != NONE && old as usize + 1 == self.free {
+            return Some(0);
+        }
+        if self.free == self.groups.len() * GROUP {
+            self.close_gaps();
+            old = self.place[index];
+        }
+        self.place[index] = self.free as u32;
         let distance = if old == NONE {
             self.present += 1;
             None
         } else {
-            let passed = self.present - self.tree.sum(old as usize + 1);
-            self.tree.add(old as usize, u32::MAX);
-            self.at[old as usize] = NONE;
-            Some(passed)
+            Some(self.leave(old as usize))
         };
-        self.tree.add(self.free, 1);
-        self.at[self.free] = block;
-        self.place[block as usize] = self.free as u32;
+        let (group, word, bit) = at(self.free);
+        self.groups[group][word] |= bit;
         self.free += 1;
+        if self.free.is_multiple_of(GROUP) {
+            let taken = self.groups[group].iter().map(|word| word.count_ones());
+            self.tree.add(group, taken.sum());
+        }
         distance
     }
 
-    /// Closes the gaps. At least half of the places become free, so this costs O(1) a reference.
-    fn compact(&mut self) {
-        let mut kept = 0;
-        for place in 0..self.at.len() {
-            let block = std::mem::replace(&mut self.at[place], NONE);
-            if block != NONE {
-                self.at[kept] = block;
-                self.place[block as usize] = kept as u32;
-                kept += 1;
-            }
+    /// Empties a place and counts the taken ones to its right.
+    fn leave(&mut self, place: usize) -> u32 {
+        let (group, word, bit) = at(place);
+        let words = &mut self.groups[group];
+        words[word] &= !bit;
+        if group == self.free / GROUP {
+            let right = (words[word] & !(bit - 1)).count_ones();
+            let rest = words[word + 1..].iter().map(|word| word.count_ones());
+            return right + rest.sum::<u32>();
         }
-        self.free = kept;
-        self.tree.fill(kept);
+        let left = (words[word] & (bit - 1)).count_ones();
+        let rest = words[..word].iter().map(|word| word.count_ones());
+        let before = self.tree.sum(group) + rest.sum::<u32>() + left;
+        self.tree.add(group, u32::MAX);
+        self.present - 1 - before
+    }
+
+    /// Closes the gaps and makes the line twice as long as there are blocks. At least half of the places become free,
+    /// so this costs O(1) a reference.
+    fn close_gaps(&mut self) {
+        let mut before = Vec::with_capacity(self.groups.len());
+        let mut sum = 0;
+        for group in &self.groups {
+            before.push(sum);
+            sum += group.iter().map(|word| word.count_ones()).sum::<u32>();
+        }
+        debug_assert_eq!(sum, self.present);
+        for place in self.place.iter_mut().filter(|place| **place != NONE) {
+            let (group, word, bit) = at(*place as usize);
+            let words = &self.groups[group];
+            let left = (words[word] & (bit - 1)).count_ones();
+            let rest = words[..word].iter().map(|word| word.count_ones());
+            *place = before[group] + rest.sum::<u32>() + left;
+        }
+        let taken = self.present as usize;
+        let places = (2 * self.place.len()).clamp(PLACES_MIN, NONE as usize);
+        self.groups.clear();
+        self.groups.resize(places.div_ceil(GROUP), [0; 8]);
+        for (word, first) in (self.groups.iter_mut().flatten()).zip((0..taken).step_by(64)) {
+            *word = u64::MAX >> 64usize.saturating_sub(taken - first);
+        }
+        self.free = taken;
+        self.tree.fill(self.groups.len(), taken);
     }
 }
 
-/// A Fenwick tree of counts; node `i` covers the `i & -i` places before place `i`.
-#[derive(Debug)]
+/// The group, the word in it and the bit in that of a place.
+fn at(place: usize) -> (usize, usize, u64) {
+    (place / GROUP, place % GROUP / 64, 1 << (place % 64))
+}
+
+/// A Fenwick tree of counts; node `i` covers the `i & -i` groups before group `i`.
+#[derive(Clone, Debug)]
 struct Fenwick(Vec<u32>);
 
 impl Fenwick {
-    /// Adds to a place; subtracts by wrapping.
-    fn add(&mut self, place: usize, count: u32) {
-        let mut node = place + 1;
+    /// Adds to a group; subtracts by wrapping.
+    fn add(&mut self, group: usize, count: u32) {
+        let mut node = group + 1;
         while node < self.0.len() {
             self.0[node] = self.0[node].wrapping_add(count);
             node += node & node.wrapping_neg();
         }
     }
 
-    /// The sum of the first `places`.
-    fn sum(&self, places: usize) -> u32 {
-        let mut node = places;
+    /// The sum of the first `groups`.
+    fn sum(&self, groups: usize) -> u32 {
+        let mut node = groups;
         let mut sum = 0u32;
         while node > 0 {
             sum = sum.wrapping_add(self.0[node]);
@@ -141,12 +197,14 @@ impl Fenwick {
         sum
     }
 
-    /// Sets the first `ones` places to 1 and the others to 0.
-    fn fill(&mut self, ones: usize) {
-        for node in 1..self.0.len() {
-            let from = node & (node - 1);
-            self.0[node] = (node.min(ones) - from.min(ones)) as u32;
-        }
+    /// Makes it one of `groups`, of which those are counted that lie within the first `taken` places in full.
+    fn fill(&mut self, groups: usize, taken: usize) {
+        let full = taken / GROUP;
+        self.0.clear();
+        self.0.extend((0..=groups).map(|node| {
+            let from = node & node.wrapping_sub(1);
+            ((node.min(full) - from.min(full)) * GROUP) as u32
+        }));
     }
 }
 
@@ -155,28 +213,39 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    proptest! {
-        #[test]
-        fn distances_equal_those_of_a_list(stream in prop::collection::vec(0u32..90, 0..900)) {
-            let mut stack: Vec<u32> = Vec::new();
-            let mut expected = Vec::new();
-            for &block in &stream {
-                let depth = stack.iter().rev().position(|other| *other == block);
-                stack.retain(|other| *other != block);
-                stack.push(block);
-                expected.push(depth.map(|depth| depth as u32));
-            }
-            let mut distances = StackDistances::new(90);
-            let found: Vec<_> = stream.iter().map(|&block| distances.touch(block)).collect();
-            prop_assert_eq!(&found, &expected);
+    /// Against a list, over few and over many blocks, so that gaps are closed within a group and across them.
+    fn check(stream: &[u32]) {
+        let mut stack: Vec<u32> = Vec::new();
+        let mut distances = StackDistances::new(0);
+        let (mut histogram, mut expected) = (ReuseHistogram::default(), Vec::new());
+        for &block in stream {
+            let depth = stack.iter().rev().position(|other| *other == block);
+            stack.retain(|other| *other != block);
+            stack.push(block);
+            let distance = distances.touch(block);
+            assert_eq!(distance, depth.map(|depth| depth as u32));
+            histogram.add(distance);
+            expected.extend(distance);
+        }
+        assert_eq!(histogram.cold as usize, stack.len());
+        for (k, _) in histogram.buckets.iter().enumerate() {
+            let hits = expected
+                .iter()
+                .filter(|distance| **distance < 1 << k)
+                .count() as u64;
+            assert_eq!(histogram.buckets[..=k].iter().sum::<u64>(), hits);
+        }
+    }
 
-            let mut histogram = ReuseHistogram::default();
-            found.into_iter().for_each(|distance| histogram.add(distance));
-            prop_assert_eq!(histogram.cold as usize, stack.len());
-            for (k, _) in histogram.buckets.iter().enumerate() {
-                let hits = expected.iter().flatten().filter(|distance| **distance < 1 << k).count() as u64;
-                prop_assert_eq!(histogram.buckets[..=k].iter().sum::<u64>(), hits);
-            }
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        #[test]
+        fn distances_equal_those_of_a_list(
+            few in prop::collection::vec(0u32..90, 0..4000),
+            many in prop::collection::vec(0u32..1500, 0..9000),
+        ) {
+            check(&few);
+            check(&many);
         }
     }
 }

@@ -177,7 +177,7 @@ fn a_policy_that_is_not_there() {
     ----- stdout -----
 
     ----- stderr -----
-    error: invalid value 'lru,acr' for '--policy <P[,P]>': unknown policy `acr` (did you mean `arc`?); the policies are arc, dear, fifo, lirs, lru, mru, opt, pcc, ubm
+    error: invalid value 'lru,acr' for '--policy <P[,P]>': unknown policy `acr` (did you mean `arc`?); the policies are [POLICIES]
 
     For more information, try '--help'.
     ");

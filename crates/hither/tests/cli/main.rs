@@ -19,6 +19,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use hither_core::registry::Entry;
 use serde_json::Value;
 
 /// A folder in which command lines run.
@@ -127,11 +128,23 @@ impl Ran {
         let version = format!("\"hither\": \"{}\"", env!("CARGO_PKG_VERSION"));
         let text = text
             .replace(self.folder.to_str().unwrap(), "[DIR]")
-            .replace(&version, "\"hither\": \"[VERSION]\"");
+            .replace(&version, "\"hither\": \"[VERSION]\"")
+            .replace(&policies(|_| true), "[POLICIES]")
+            .replace(&policies(|entry| entry.needs.nothing()), "[PLAIN POLICIES]");
         text.lines()
             .map(|line| redacted_line(line) + "\n")
             .collect()
     }
+}
+
+/// The names of the policies that are `wanted`, as messages list them: a new policy is to change no snapshot.
+fn policies(wanted: impl Fn(&Entry) -> bool) -> String {
+    let names: Vec<&str> = hither_core::registry::policies()
+        .iter()
+        .filter(|entry| wanted(entry))
+        .map(|entry| entry.name)
+        .collect();
+    names.join(", ")
 }
 
 fn redacted_line(line: &str) -> String {

@@ -21,7 +21,7 @@ fn a_policy_is_described_with_its_parameters_and_source() {
         entries=65536  the most blocks watched at a time (a whole number from 1 to 1073741824)
         sites=4096  the most call sites known at a time (a whole number from 1 to 1073741824)
         expire=2  a loop that has not come back for so many of its periods is over; 0: never (as in the papers) (a number from 0 to 1000000)
-        other=lru  the policy for blocks that are neither sequential nor looping (one of arc, fifo, lirs, lru, mru)
+        other=lru  the policy for blocks that are neither sequential nor looping (one of [PLAIN POLICIES])
 
     ----- stderr -----
     ");
@@ -87,7 +87,7 @@ fn one_document_for_programs() {
               "name": "expire"
             },
             {
-              "allowed": "one of arc, fifo, lirs, lru, mru",
+              "allowed": "one of [PLAIN POLICIES]",
               "default": "lru",
               "doc": "the policy for blocks that are neither sequential nor looping",
               "name": "other"
@@ -110,6 +110,6 @@ fn a_policy_that_is_not_there() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: unknown policy `pc` (did you mean `pcc`?); the policies are arc, dear, fifo, lirs, lru, mru, opt, pcc, ubm
+    hither: unknown policy `pc` (did you mean `pcc`?); the policies are [POLICIES]
     ");
 }

@@ -1,0 +1,96 @@
+//! All sizes of LRU and OPT in one pass, against one cache of each: nanoseconds a reference on one core.
+//!
+//! `cargo test --benches` runs each case once on a small trace; `cargo bench` takes a zipf of 10 million references to
+//! about a million blocks, larger than the caches of the processor as real traces are, and a loop over as many.
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use hither_core::registry::{Needs, Settings};
+use hither_core::{Access, Block, Residency, Spec};
+use hither_sim::References;
+use hither_sim::Stack;
+use hither_sim::references::InMemory;
+
+/// References and blocks.
+fn scale() -> (u32, u32) {
+    let measured = std::env::args().any(|argument| argument == "--bench");
+    if measured {
+        (10_000_000, 1 << 20)
+    } else {
+        (20_000, 1 << 11)
+    }
+}
+
+/// Popularity by rank with exponent 1, by inverting its distribution function, ranks strewn over the numbers.
+fn zipf(references: u32, blocks: u32) -> InMemory {
+    let mut state = 1u64;
+    let stream = (0..references).map(|_| {
+        state = state
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        let uniform = (state >> 11) as f64 / (1u64 << 53) as f64;
+        let rank = f64::from(blocks).powf(uniform) as u32;
+        rank.wrapping_mul(2_654_435_761) & (blocks - 1)
+    });
+    dense(stream, blocks)
+}
+
+fn dense(stream: impl Iterator<Item = u32>, blocks: u32) -> InMemory {
+    let (mut number, mut seen) = (vec![u32::MAX; blocks as usize], 0);
+    let accesses = (0..)
+        .zip(stream)
+        .map(|(tick, block)| {
+            let number = &mut number[block as usize];
+            if *number == u32::MAX {
+                *number = seen;
+                seen += 1;
+            }
+            Access::bare(tick, Block(*number))
+        })
+        .collect();
+    InMemory::new(accesses, Needs::NOTHING)
+}
+
+fn stacks(criterion: &mut Criterion) {
+    let (references, blocks) = scale();
+    for (name, trace) in [
+        ("zipf", zipf(references, blocks)),
+        (
+            "loop",
+            dense((0..references).map(|tick| tick % blocks), blocks),
+        ),
+    ] {
+        let mut group = criterion.benchmark_group(name);
+        group.throughput(Throughput::Elements(references.into()));
+        group.sample_size(10);
+        for policy in ["lru", "opt"] {
+            group.bench_function(format!("{policy} of a tenth"), |bencher| {
+                let spec: Spec = policy.parse().expect("a policy");
+                let capacity = trace.blocks() / 10;
+                bencher.iter(|| {
+                    let mut policy = spec.build(&Settings::new(capacity));
+                    let mut cache = Residency::new(capacity, trace.blocks() as usize);
+                    for batch in trace.accesses().chunks(8192) {
+                        policy.drive(&mut cache, batch);
+                    }
+                    cache.hits()
+                });
+            });
+            group.bench_function(format!("{policy} of all sizes"), |bencher| {
+                bencher.iter(|| {
+                    let mut stack = match policy {
+                        "lru" => Stack::lru(trace.blocks()),
+                        _ => Stack::opt(trace.blocks()),
+                    };
+                    for batch in trace.accesses().chunks(8192) {
+                        stack.drive(batch);
+                    }
+                    stack.curve().hits(1)
+                });
+            });
+        }
+        group.finish();
+    }
+}
+
+criterion_group!(benches, stacks);
+criterion_main!(benches);
