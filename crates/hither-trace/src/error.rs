@@ -54,9 +54,19 @@ pub enum Error {
         /// The line, counted from 1.
         line: u64,
         /// What is wrong with it.
-        problem: &'static str,
+        problem: String,
         /// The line's text, cut where it is long.
         text: String,
+    },
+    /// A record of a binary trace that the format does not allow.
+    #[error("{}: byte {offset}: {problem}", path.display())]
+    Offset {
+        /// The file.
+        path: PathBuf,
+        /// Where the record begins, in bytes of the decompressed content, counted from 0.
+        offset: u64,
+        /// What is wrong with it.
+        problem: String,
     },
     /// `meta.json` is not the JSON that it should be.
     #[error("{}: {source}", path.display())]
@@ -99,11 +109,11 @@ pub enum Error {
         known: String,
     },
     /// No format recognises the file.
-    #[error("{}: not a trace in a known format ({known})", path.display())]
+    #[error("{}: its content is of no format that can be told by it ({known}; --format names one)", path.display())]
     Unrecognised {
         /// The file.
         path: PathBuf,
-        /// The known names.
+        /// The names of the formats that are recognised by content.
         known: String,
     },
     /// More references than a trace can hold in memory (2^32 - 2), or than the memory can.
@@ -129,6 +139,15 @@ impl Error {
     pub fn is_no_space(&self) -> bool {
         use std::io::ErrorKind::{QuotaExceeded, StorageFull};
         matches!(self, Error::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
+    }
+
+    /// An error about the record at `offset`.
+    pub(crate) fn offset(path: &Path, offset: u64, problem: impl Into<String>) -> Error {
+        Error::Offset {
+            path: path.to_owned(),
+            offset,
+            problem: problem.into(),
+        }
     }
 
     /// For `map_err`: an I/O error on `path`.

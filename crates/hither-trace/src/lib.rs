@@ -1,7 +1,7 @@
 //! Traces of accesses: the folder that the recorder writes, readers of other formats, and what is in a trace.
 //!
 //! - [`Writer`] writes a trace folder ([`schema`] says what is in it), all of it or nothing.
-//! - [`Trace::load`] reads any [format](mod@format) into columns of dense block references, which [`Trace::fill`] hands to
+//! - [`Trace::load`] reads any [format](mod@format), from any [`Input`], into columns of dense block references, which [`Trace::fill`] hands to
 //!   policies.
 //! - [`generate`] makes traces up.
 //! - [`Stats`] says what is in a trace.
@@ -20,10 +20,12 @@ mod meta;
 mod reuse;
 mod sample;
 pub mod schema;
+mod sink;
 mod source;
 mod stats;
 mod store;
 mod table;
+mod text;
 mod trace;
 mod writer;
 
@@ -33,6 +35,8 @@ pub use import::import;
 pub use load::{Builder, LoadOptions};
 pub use reuse::{ReuseHistogram, StackDistances};
 pub use sample::{Sample, Sampled};
+pub use sink::Sink;
+pub use source::Input;
 pub use stats::{Concentration, Ranked, Sharing, Stats};
 pub use trace::Trace;
 pub use writer::Writer;

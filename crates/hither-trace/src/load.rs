@@ -17,7 +17,8 @@ use crate::error::{Error, Result};
 use crate::format;
 use crate::intern::Interner;
 use crate::sample::{Sample, Sampler};
-use crate::schema::{AccessRow, Meta, ObjectRow, RowOp, SiteRow};
+use crate::schema::{AccessRow, Meta, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow};
+use crate::source::Input;
 use crate::store::{Run, Store};
 use crate::trace::Trace;
 
@@ -65,19 +66,24 @@ impl Default for LoadOptions {
 }
 
 impl Trace {
-    /// Loads a trace in the format of that name, or in the one that its content tells.
+    /// Loads the trace at `path` in the format of that name, or in the one that its content tells.
     pub fn load(
         path: impl AsRef<Path>,
         format: Option<&str>,
         options: &LoadOptions,
     ) -> Result<Trace> {
-        let path = path.as_ref();
-        let format = match format {
-            Some(name) => format::find(name)?,
-            None => format::recognise(path)?,
-        };
-        let mut builder = Builder::new(path, options)?;
-        let sha256 = (format.read)(path, &mut builder)?;
+        Trace::read(Input::open(path.as_ref())?, format, options)
+    }
+
+    /// Loads a trace from any input.
+    pub fn read(
+        mut input: Input<'_>,
+        format: Option<&str>,
+        options: &LoadOptions,
+    ) -> Result<Trace> {
+        let format = format::choose(format, &mut input)?;
+        let mut builder = Builder::new(input.path(), options)?;
+        let sha256 = format.read_whole(input, &mut builder)?;
         let mut trace = builder.finish()?;
         trace.format = format.name;
         trace.sha256 = sha256;
@@ -101,8 +107,9 @@ pub struct Builder {
     interner: Interner,
     sampler: Option<Sampler>,
     last: FxHashMap<u64, Last>,
-    /// References to bare blocks, and the one after the last of them.
+    /// References to bare blocks, those of them that write, and the one after the last of them.
     bare: u64,
+    bare_written: u64,
     bare_sequential: u64,
     bare_next: Option<u64>,
     rows: u64,
@@ -143,6 +150,7 @@ impl Builder {
             sampler: Sampler::new(options.sample),
             last: FxHashMap::default(),
             bare: 0,
+            bare_written: 0,
             bare_sequential: 0,
             bare_next: None,
             rows: 0,
@@ -164,18 +172,60 @@ impl Builder {
         self.trace.meta = meta;
     }
 
-    /// Adds a reference to a block that is known by a number alone, by the one thread and the unknown site.
+    /// Adds a read of a block that is known by a number alone, by the one thread and the unknown site.
     #[inline]
     pub fn block(&mut self, id: u64) -> Result<()> {
+        self.key(id, Op::Read)
+    }
+
+    /// Adds a reference to a block that is known by a number alone, by the one thread and the unknown site.
+    #[inline]
+    pub fn key(&mut self, id: u64, op: Op) -> Result<()> {
         self.bare += 1;
+        self.bare_written += u64::from(op == Op::Write);
         self.bare_sequential += u64::from(self.bare_next == Some(id));
         self.bare_next = id.checked_add(1);
         let run = Run {
             site: 0,
             thread: 0,
-            op: Op::Read,
+            op,
         };
         self.push(id, run)
+    }
+
+    /// The size of a block, for formats of byte addresses.
+    pub fn block_bytes(&self) -> u32 {
+        self.trace.options.block_bytes
+    }
+
+    /// Adds an object that requests may be on, and returns its number.
+    pub fn add_object(&mut self, row: ObjectRow) -> u32 {
+        self.trace.objects.push(row);
+        self.trace.object_tallies.push(Tally::default());
+        self.trace.objects.len() as u32 - 1
+    }
+
+    /// Adds a call site, and returns its number.
+    pub fn add_site(&mut self, row: SiteRow) -> u32 {
+        self.trace.sites.push(row);
+        self.trace.site_tallies.push(Tally::default());
+        self.trace.sites.len() as u32 - 1
+    }
+
+    /// Adds a process, and returns its number, which its row gets.
+    pub fn add_process(&mut self, row: ProcessRow) -> u32 {
+        self.trace.meta.add_process(row)
+    }
+
+    /// Adds a thread, and returns its number, which its row gets.
+    pub fn add_thread(&mut self, row: ThreadRow) -> u32 {
+        self.trace.processes.push(row.process);
+        self.trace.meta.add_thread(row)
+    }
+
+    /// What the trace says about its making.
+    pub fn meta(&mut self) -> &mut Meta {
+        &mut self.trace.meta
     }
 
     /// Counts a line that separates and does not refer.
@@ -218,12 +268,12 @@ impl Builder {
     /// The trace.
     pub fn finish(self) -> Result<Trace> {
         let mut trace = self.trace;
+        let bytes = |blocks: u64| blocks.saturating_mul(u64::from(trace.options.block_bytes));
         let tally = Tally {
             requests: self.bare,
             sequential: self.bare_sequential,
-            read_bytes: self
-                .bare
-                .saturating_mul(u64::from(trace.options.block_bytes)),
+            read_bytes: bytes(self.bare - self.bare_written),
+            written_bytes: bytes(self.bare_written),
             ..Tally::default()
         };
         trace.counts.total.merge(&tally);

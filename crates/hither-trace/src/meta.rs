@@ -66,6 +66,22 @@ impl Default for Meta {
     }
 }
 
+impl Meta {
+    /// Appends a process, which gets the next number.
+    pub(crate) fn add_process(&mut self, row: ProcessRow) -> u32 {
+        let process = self.processes.len() as u32;
+        self.processes.push(ProcessRow { process, ..row });
+        process
+    }
+
+    /// Appends a thread, which gets the next number.
+    pub(crate) fn add_thread(&mut self, row: ThreadRow) -> u32 {
+        let thread = self.threads.len() as u32;
+        self.threads.push(ThreadRow { thread, ..row });
+        thread
+    }
+}
+
 /// The machine that a trace was recorded on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -1,63 +1,329 @@
-//! What the formats share: opening plain or compressed input, looking at its beginning, hashing it.
+//! Where a trace's bytes come from: a file, a folder, standard input or memory; plain or compressed.
+//!
+//! Decompression is told by the first bytes, never by a file's name, and concatenated members (gzip), frames (zstd) and
+//! streams (xz) follow each other as their own tools have them. The SHA-256 of the bytes as they lie on disk is worked
+//! out while they go by, so that a large file is read once; what a format leaves unread is read at the end for it.
+//!
+//! Formats see one large buffer: [`Input::records`] hands out slices of it that hold whole binary records, and
+//! [`Lines`](crate::text::Lines) finds lines in it, so that no record costs a call through a decoder or an allocation.
+//! A small file that unpacks to terabytes costs time and no memory.
 
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
-use std::path::Path;
+use std::io::{self, BufReader, Chain, Cursor, Read};
+use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
+use liblzma::bufread::XzDecoder;
 use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
 
-/// As much of a file as formats may look at to recognise it.
+/// How much is decompressed at a time: a line or a record has to fit, and system calls should not be felt.
+const BUFFER_BYTES: usize = 1 << 18;
+/// As much of the content as formats may look at to recognise it.
 const HEAD_BYTES: usize = 4096;
-const GZIP: [u8; 2] = [0x1f, 0x8b];
+/// As much memory as an xz stream may ask for; `xz -9` needs 65 MiB, and a made-up header may ask for 4 GiB.
+const XZ_MEMORY_BYTES_MAX: u64 = 256 << 20;
 
-/// The beginning of a possible trace.
-#[derive(Debug)]
-pub(crate) enum Head {
-    /// The path is a folder.
-    Folder,
-    /// The path is a file that begins so, after decompression.
-    File(Vec<u8>),
+/// As many bytes as the longest of the marks below.
+const MAGIC_BYTES: u64 = 6;
+const GZIP: &[u8] = &[0x1f, 0x8b];
+const XZ: &[u8] = &[0xfd, b'7', b'z', b'X', b'Z', 0];
+const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+/// A zstd file may begin with a frame to skip; the low half of the first byte is free.
+const ZSTD_SKIPPABLE: &[u8] = &[0x2a, 0x4d, 0x18];
+
+/// The input that a trace is read from.
+pub struct Input<'a> {
+    path: PathBuf,
+    content: Content<'a>,
+    /// What is decompressed and not yet taken lies between `start` and `end`.
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// Bytes taken so far, after decompression.
+    taken: u64,
+    /// The content has ended; what is left is in the buffer.
+    ended: bool,
 }
 
-impl Head {
-    pub(crate) fn read(path: &Path) -> Result<Head> {
-        if path.metadata().map_err(Error::io(path))?.is_dir() {
-            return Ok(Head::Folder);
+enum Content<'a> {
+    /// A folder: its format opens the files in it.
+    Folder,
+    Stream {
+        decoder: Box<Decoder<'a>>,
+        /// The input is the file of that path.
+        is_file: bool,
+    },
+}
+
+/// The beginning of a possible trace.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Head<'a> {
+    /// The path is a folder.
+    Folder,
+    /// The content begins so, after decompression.
+    Content {
+        bytes: &'a [u8],
+        /// That is all of it.
+        whole: bool,
+    },
+}
+
+impl<'a> Head<'a> {
+    /// The bytes at the beginning, none of a folder.
+    pub(crate) fn bytes(self) -> &'a [u8] {
+        match self {
+            Head::Folder => &[],
+            Head::Content { bytes, .. } => bytes,
         }
-        let mut bytes = Vec::new();
-        open(path)?
-            .take(HEAD_BYTES as u64)
-            .read_to_end(&mut bytes)
-            .map_err(Error::io(path))?;
-        Ok(Head::File(bytes))
+    }
+
+    /// The lines at the beginning that are whole, without their ends.
+    pub(crate) fn lines(self) -> impl Iterator<Item = &'a [u8]> {
+        let bytes = self.bytes();
+        let whole = matches!(self, Head::Content { whole: true, .. });
+        let end = if whole {
+            bytes.len()
+        } else {
+            memchr::memrchr(b'\n', bytes).unwrap_or(0)
+        };
+        bytes[..end]
+            .split(|byte| *byte == b'\n')
+            .map(<[u8]>::trim_ascii)
     }
 }
 
-/// Opens a file for reading; gzip is recognised by its first bytes and taken off.
-pub(crate) fn open(path: &Path) -> Result<Box<dyn BufRead>> {
-    let file = File::open(path).map_err(Error::io(path))?;
-    let mut raw = BufReader::with_capacity(1 << 16, file);
-    let zipped = raw.fill_buf().map_err(Error::io(path))?.starts_with(&GZIP);
-    if zipped {
-        Ok(Box::new(BufReader::with_capacity(
-            1 << 16,
-            MultiGzDecoder::new(raw),
-        )))
-    } else {
-        Ok(Box::new(raw))
+impl<'a> Input<'a> {
+    /// Opens a file or a folder.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Input<'a>> {
+        let path = path.into();
+        if path.metadata().map_err(Error::io(&path))?.is_dir() {
+            return Ok(Input::of(path, Content::Folder));
+        }
+        let file = File::open(&path).map_err(Error::io(&path))?;
+        Input::stream(path, Box::new(file), true)
+    }
+
+    /// Input from anywhere; errors call it `name`.
+    pub fn new(name: impl Into<PathBuf>, reader: impl Read + 'a) -> Result<Input<'a>> {
+        Input::stream(name.into(), Box::new(reader), false)
+    }
+
+    /// A file that `reader` reads for somebody who wants to see how far it is; `path` is its path, and may be opened again.
+    pub fn file(path: impl Into<PathBuf>, reader: impl Read + 'a) -> Result<Input<'a>> {
+        Input::stream(path.into(), Box::new(reader), true)
+    }
+
+    fn stream(path: PathBuf, reader: Box<dyn Read + 'a>, is_file: bool) -> Result<Input<'a>> {
+        let decoder = Box::new(Decoder::new(reader).map_err(Error::io(&path))?);
+        Ok(Input::of(path, Content::Stream { decoder, is_file }))
+    }
+
+    fn of(path: PathBuf, content: Content<'a>) -> Input<'a> {
+        let ended = matches!(content, Content::Folder);
+        Input {
+            path,
+            content,
+            buffer: vec![0; if ended { 0 } else { BUFFER_BYTES }],
+            start: 0,
+            end: 0,
+            taken: 0,
+            ended,
+        }
+    }
+
+    /// Its path or name, as errors give it.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it lies in the file system at its path.
+    pub(crate) fn is_on_disk(&self) -> bool {
+        match &self.content {
+            Content::Folder => true,
+            Content::Stream { is_file, .. } => *is_file,
+        }
+    }
+
+    /// How it begins. Takes nothing away.
+    pub(crate) fn head(&mut self) -> Result<Head<'_>> {
+        if let Content::Folder = self.content {
+            return Ok(Head::Folder);
+        }
+        while self.end - self.start < HEAD_BYTES && self.fill()? {}
+        let found = &self.buffer[self.start..self.end];
+        Ok(Head::Content {
+            bytes: &found[..found.len().min(HEAD_BYTES)],
+            whole: self.ended && found.len() <= HEAD_BYTES,
+        })
+    }
+
+    /// What is decompressed and not yet taken.
+    pub(crate) fn buffered(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    /// Takes `bytes` of what is buffered away, and returns them; and the path, for errors about them.
+    pub(crate) fn take(&mut self, bytes: usize) -> (&[u8], &Path) {
+        let taken = self.start..self.start + bytes;
+        self.start = taken.end;
+        self.taken += bytes as u64;
+        (&self.buffer[taken], &self.path)
+    }
+
+    /// Decompresses more behind what is buffered. False at the end, or when the buffer is full.
+    pub(crate) fn fill(&mut self) -> Result<bool> {
+        let Content::Stream { decoder, .. } = &mut self.content else {
+            return Ok(false);
+        };
+        if self.ended {
+            return Ok(false);
+        }
+        if self.start > 0 {
+            self.buffer.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        if self.end == self.buffer.len() {
+            return Ok(false);
+        }
+        let read = loop {
+            match decoder.read(&mut self.buffer[self.end..]) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                result => break result.map_err(Error::io(&self.path))?,
+            }
+        };
+        self.end += read;
+        self.ended = read == 0;
+        Ok(read > 0)
+    }
+
+    /// The next whole records of `N` bytes, as many as are at hand; none at the end. A record that is cut off is an
+    /// error.
+    pub(crate) fn records<const N: usize>(&mut self) -> Result<Option<Records<'_, N>>> {
+        while self.end - self.start < N {
+            if !self.fill()? {
+                let left = self.end - self.start;
+                if left == 0 {
+                    return Ok(None);
+                }
+                let problem = format!("{left} bytes of a record of {N}, and then the end");
+                return Err(Error::offset(&self.path, self.taken, problem));
+            }
+        }
+        let offset = self.taken;
+        let whole = (self.end - self.start) / N * N;
+        let (bytes, path) = self.take(whole);
+        Ok(Some(Records {
+            records: bytes.as_chunks().0,
+            offset,
+            path,
+        }))
+    }
+
+    /// The SHA-256 of the bytes as they lie on disk, in hexadecimal; reads on to the end for it. None of a folder.
+    pub(crate) fn sha256(self) -> Result<Option<String>> {
+        let Content::Stream { decoder, .. } = self.content else {
+            return Ok(None);
+        };
+        let (_, mut raw) = decoder.into_raw().into_inner().into_inner();
+        io::copy(&mut raw, &mut io::sink()).map_err(Error::io(&self.path))?;
+        Ok(Some(hex(&raw.sum.finalize())))
+    }
+}
+
+/// Whole records of `N` bytes.
+pub(crate) struct Records<'r, const N: usize> {
+    pub(crate) records: &'r [[u8; N]],
+    offset: u64,
+    path: &'r Path,
+}
+
+impl<const N: usize> Records<'_, N> {
+    /// An error about one of these records.
+    pub(crate) fn error(&self, record: usize, problem: impl Into<String>) -> Error {
+        Error::offset(self.path, self.offset + (record * N) as u64, problem)
+    }
+}
+
+/// The bytes as they lie on disk: those that were looked at to tell the compression, and the rest.
+type Raw<'a> = BufReader<Chain<Cursor<Vec<u8>>, Hashed<Box<dyn Read + 'a>>>>;
+
+enum Decoder<'a> {
+    Plain(Raw<'a>),
+    Gzip(MultiGzDecoder<Raw<'a>>),
+    Xz(XzDecoder<Raw<'a>>),
+    Zstd(zstd::Decoder<'static, Raw<'a>>),
+}
+
+impl<'a> Decoder<'a> {
+    fn new(reader: Box<dyn Read + 'a>) -> io::Result<Decoder<'a>> {
+        let sum = Sha256::new();
+        let mut hashed = Hashed { reader, sum };
+        let mut begins = Vec::new();
+        (&mut hashed).take(MAGIC_BYTES).read_to_end(&mut begins)?;
+        let magic = begins.clone();
+        // No larger than the decompressed buffer, so that plain input goes past it.
+        let raw = BufReader::with_capacity(BUFFER_BYTES / 4, Cursor::new(begins).chain(hashed));
+        Ok(if magic.starts_with(GZIP) {
+            Decoder::Gzip(MultiGzDecoder::new(raw))
+        } else if magic.starts_with(XZ) {
+            let flags = liblzma::stream::CONCATENATED;
+            let stream = liblzma::stream::Stream::new_stream_decoder(XZ_MEMORY_BYTES_MAX, flags)?;
+            Decoder::Xz(XzDecoder::new_stream(raw, stream))
+        } else if magic.starts_with(ZSTD)
+            || (magic.len() >= 4 && magic[0] >> 4 == 5 && magic[1..].starts_with(ZSTD_SKIPPABLE))
+        {
+            Decoder::Zstd(zstd::Decoder::with_buffer(raw)?)
+        } else {
+            Decoder::Plain(raw)
+        })
+    }
+
+    fn into_raw(self) -> Raw<'a> {
+        match self {
+            Decoder::Plain(raw) => raw,
+            Decoder::Gzip(decoder) => decoder.into_inner(),
+            Decoder::Xz(decoder) => decoder.into_inner(),
+            Decoder::Zstd(decoder) => decoder.finish(),
+        }
+    }
+}
+
+impl Read for Decoder<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Decoder::Plain(raw) => raw.read(out),
+            Decoder::Gzip(decoder) => decoder.read(out),
+            Decoder::Xz(decoder) => decoder.read(out),
+            Decoder::Zstd(decoder) => decoder.read(out),
+        }
+    }
+}
+
+/// A reader that hashes what is read.
+struct Hashed<R> {
+    reader: R,
+    sum: Sha256,
+}
+
+impl<R: Read> Read for Hashed<R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let read = self.reader.read(out)?;
+        self.sum.update(&out[..read]);
+        Ok(read)
     }
 }
 
 /// SHA-256 of a file as it lies on disk, in hexadecimal.
 pub(crate) fn sha256_of_file(path: &Path) -> Result<String> {
-    let mut hash = Hash(Sha256::new());
-    let mut file = File::open(path).map_err(Error::io(path))?;
-    io::copy(&mut file, &mut hash).map_err(Error::io(path))?;
-    Ok(hex(&hash.0.finalize()))
+    let reader = File::open(path).map_err(Error::io(path))?;
+    let sum = Sha256::new();
+    let mut hashed = Hashed { reader, sum };
+    io::copy(&mut hashed, &mut io::sink()).map_err(Error::io(path))?;
+    Ok(hex(&hashed.sum.finalize()))
 }
 
 /// SHA-256 of a text, in hexadecimal.
@@ -71,17 +337,4 @@ fn hex(bytes: &[u8]) -> String {
         let _ = write!(text, "{byte:02x}");
         text
     })
-}
-
-struct Hash(Sha256);
-
-impl io::Write for Hash {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.update(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

@@ -12,28 +12,26 @@ use arrow::array::{
 use arrow::datatypes::Int32Type;
 
 use crate::error::{Error, Result};
-use crate::format::Format;
-use crate::load::Builder;
+use crate::format::{Format, Records};
 use crate::schema::{
     ACCESSES, AccessRow, FILES, FORMAT_VERSION, Frame, META, Meta, OBJECTS, ObjectKind, ObjectRow,
     RowOp, SITES, SiteRow, accesses_schema, objects_schema, sites_schema,
 };
-use crate::source::{self, Head};
+use crate::sink::Sink;
+use crate::source::{self, Head, Input};
 use crate::table::{Batch, Table};
 
 /// The entry in the registry.
 pub(super) const FORMAT: Format = Format {
     name: "hither",
     doc: "folder of Parquet files, as hither record writes it (its accesses.parquet also names it)",
-    matches: |head| match head {
-        Head::Folder => true,
-        Head::File(bytes) => bytes.starts_with(b"PAR1"),
-    },
+    records: Records::Requests,
+    matches: Some(|head| matches!(head, Head::Folder) || head.bytes().starts_with(b"PAR1")),
     read,
 };
 
-fn read(path: &Path, builder: &mut Builder) -> Result<String> {
-    let folder = folder_of(path)?;
+fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
+    let folder = folder_of(input)?;
     let meta = read_meta(&folder.join(META))?;
     let objects = read_objects(folder.join(OBJECTS))?;
     let sites = read_sites(folder.join(SITES))?;
@@ -44,18 +42,28 @@ fn read(path: &Path, builder: &mut Builder) -> Result<String> {
         });
     }
     let accesses = folder.join(ACCESSES);
-    builder.describe(objects, sites, meta);
-    builder.at(&accesses);
-    read_accesses(accesses, builder)?;
+    sink.describe(objects, sites, meta);
+    sink.at(&accesses);
+    read_accesses(accesses, sink)?;
     let mut sums = String::new();
     for name in FILES {
         sums += &format!("{}  {name}\n", source::sha256_of_file(&folder.join(name))?);
     }
-    Ok(source::sha256_of_text(&sums))
+    Ok(Some(source::sha256_of_text(&sums)))
 }
 
 /// The trace folder that a path names: itself, or the one that its `accesses.parquet` lies in.
-fn folder_of(path: &Path) -> Result<PathBuf> {
+fn folder_of(input: &Input<'_>) -> Result<PathBuf> {
+    let path = input.path();
+    let not_a_trace = |problem: String| Error::NotATrace {
+        path: path.to_owned(),
+        problem,
+    };
+    if !input.is_on_disk() {
+        return Err(not_a_trace(
+            "a folder cannot come through a pipe".to_owned(),
+        ));
+    }
     let metadata = path.metadata().map_err(Error::io(path))?;
     let problem = match path.parent() {
         _ if metadata.is_dir() && path.join(ACCESSES).exists() => return Ok(path.to_owned()),
@@ -65,10 +73,7 @@ fn folder_of(path: &Path) -> Result<PathBuf> {
         }
         _ => format!("it is a file other than {ACCESSES}"),
     };
-    Err(Error::NotATrace {
-        path: path.to_owned(),
-        problem,
-    })
+    Err(not_a_trace(problem))
 }
 
 fn read_meta(path: &Path) -> Result<Meta> {
@@ -87,7 +92,7 @@ fn read_meta(path: &Path) -> Result<Meta> {
     Ok(meta)
 }
 
-fn read_accesses(path: PathBuf, builder: &mut Builder) -> Result<()> {
+fn read_accesses(path: PathBuf, sink: &mut dyn Sink) -> Result<()> {
     const COLUMNS: [&str; 10] = [
         "time_ns",
         "process",
@@ -114,7 +119,7 @@ fn read_accesses(path: PathBuf, builder: &mut Builder) -> Result<()> {
         let length = batch.column::<UInt64Array>("length")?.values();
         let count = batch.column::<UInt32Array>("count")?.values();
         for (row, key) in op.keys().values().iter().enumerate() {
-            builder.request(&AccessRow {
+            sink.request(&AccessRow {
                 time_ns: time_ns[row],
                 process: process[row],
                 thread: thread[row],

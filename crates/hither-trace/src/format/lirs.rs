@@ -1,95 +1,48 @@
 //! The text traces of the LIRS authors (Jiang and Zhang, SIGMETRICS 2002): one decimal block number a line. Blank
-//! lines and lines with a lone `*` separate. Line ends may be CRLF, and the file may be gzipped.
+//! lines and lines with a lone `*` separate. Line ends may be CRLF.
 //!
 //! Each line is a reference as it stands: whatever merging there was to do happened when the trace was recorded.
 
-use std::io::{BufRead, Read};
-use std::path::Path;
+use hither_core::Op;
 
-use crate::error::{Error, Result};
-use crate::format::Format;
-use crate::load::Builder;
-use crate::source::{self, Head};
+use crate::error::Result;
+use crate::format::{Format, Records};
+use crate::sink::Sink;
+use crate::source::{Head, Input};
+use crate::text::{Lines, Parsed, decimal};
 
 /// The entry in the registry.
 pub(super) const FORMAT: Format = Format {
     name: "lirs",
-    doc: "text, one decimal block number a line, plain or gzip (LIRS authors)",
-    matches,
+    doc: "text, one decimal block number a line, `*` separates (LIRS authors)",
+    records: Records::Keys,
+    matches: Some(matches),
     read,
 };
 
-/// The longest line that is looked at. No valid line has more than 20 digits; without a bound, a binary file
-/// without line ends would be one line of the whole file.
-const LINE_BYTES_MAX: u64 = 256;
-/// How much of a bad line an error shows.
-const SHOWN_CHARS: usize = 40;
-
-/// What a line says.
-enum Line {
-    Block(u64),
-    Separator,
-}
-
-fn matches(head: &Head) -> bool {
-    let Head::File(bytes) = head else {
-        return false;
-    };
+fn matches(head: Head<'_>) -> bool {
     // The first line with a block number decides; if junk follows, the reader names its line.
-    let mut lines = bytes.split(|byte| *byte == b'\n').map(parse);
+    let mut lines = head.lines().map(parse);
     lines
-        .find(|line| !matches!(line, Ok(Line::Separator)))
+        .find(|line| !matches!(line, Ok(None)))
         .is_some_and(|line| line.is_ok())
 }
 
-fn read(path: &Path, builder: &mut Builder) -> Result<String> {
-    let mut input = source::open(path)?;
-    let mut bytes = Vec::new();
-    for number in 1.. {
-        bytes.clear();
-        let length = input
-            .by_ref()
-            .take(LINE_BYTES_MAX)
-            .read_until(b'\n', &mut bytes)
-            .map_err(Error::io(path))?;
-        if length == 0 {
-            break;
-        }
-        match parse(&bytes) {
-            Ok(Line::Block(id)) => builder.block(id)?,
-            Ok(Line::Separator) => builder.separator(),
-            Err(problem) => {
-                let text = String::from_utf8_lossy(bytes.trim_ascii_end())
-                    .chars()
-                    .take(SHOWN_CHARS)
-                    .collect();
-                return Err(Error::Line {
-                    path: path.to_owned(),
-                    line: number,
-                    problem,
-                    text,
-                });
-            }
+fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
+    let mut lines = Lines::of(input);
+    while let Some(line) = lines.next()? {
+        match parse(line.bytes).map_err(line.wrong())? {
+            Some(id) => sink.key(id, Op::Read)?,
+            None => sink.separator(),
         }
     }
-    source::sha256_of_file(path)
+    Ok(None)
 }
 
-fn parse(line: &[u8]) -> Result<Line, &'static str> {
-    let line = line.trim_ascii();
+/// The block that a line refers to; none if it separates.
+fn parse(line: &[u8]) -> Parsed<Option<u64>> {
     if line.is_empty() || line == b"*" {
-        return Ok(Line::Separator);
+        return Ok(None);
     }
-    let mut id = 0u64;
-    for byte in line {
-        if !byte.is_ascii_digit() {
-            return Err("not a block number");
-        }
-        let digit = u64::from(byte - b'0');
-        id = id
-            .checked_mul(10)
-            .and_then(|id| id.checked_add(digit))
-            .ok_or("block number above 2^64 - 1")?;
-    }
-    Ok(Line::Block(id))
+    decimal(line).map(Some)
 }

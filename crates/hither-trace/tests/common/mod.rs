@@ -1,6 +1,8 @@
 //! A small made-up trace for tests: two processes, three threads, two files, three call sites.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub(crate) mod samples;
+
 use std::path::Path;
 
 use hither_trace::schema::{

@@ -89,7 +89,7 @@ fn a_file_of_something_else() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: letter.txt: not a trace in a known format (hither, lirs)
+    hither: letter.txt: its content is of no format that can be told by it (address, arc, hither, libcachesim-csv, lirs, msr, oracle-general, spc, twitter, vscsi; --format names one)
     ");
 }
 
@@ -134,14 +134,14 @@ fn a_line_of_junk() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: junk.trace:3: not a block number: "three"
+    hither: junk.trace:3: not a decimal number: "three"
     "#);
     assert_snapshot!(lab.run("hither record --format lirs -o t.hither junk.trace"), @r#"
     exit code: 1
     ----- stdout -----
 
     ----- stderr -----
-    hither: junk.trace:3: not a block number: "three"
+    hither: junk.trace:3: not a decimal number: "three"
     "#);
     assert_eq!(lab.names(), ["junk.trace"]);
 }
@@ -154,7 +154,7 @@ fn an_unknown_format() {
     ----- stdout -----
 
     ----- stderr -----
-    error: invalid value 'lisr' for '--format <NAME>': unknown trace format "lisr" (known: hither, lirs)
+    error: invalid value 'lisr' for '--format <NAME>': unknown trace format "lisr" (known: address, arc, hither, libcachesim-csv, libcachesim-txt, lirs, msr, oracle-general, spc, twitter, u32be, u32le, u64be, u64le, vscsi)
 
     For more information, try '--help'.
     "#);
@@ -163,7 +163,7 @@ fn an_unknown_format() {
     ----- stdout -----
 
     ----- stderr -----
-    error: invalid value 'lisr' for '--format <NAME>': unknown trace format "lisr" (known: hither, lirs)
+    error: invalid value 'lisr' for '--format <NAME>': unknown trace format "lisr" (known: address, arc, hither, libcachesim-csv, libcachesim-txt, lirs, msr, oracle-general, spc, twitter, u32be, u32le, u64be, u64le, vscsi)
 
     For more information, try '--help'.
     "#);

@@ -1,0 +1,84 @@
+//! libCacheSim's oracleGeneral: packed little-endian records of 24 bytes, `u32 time, u64 object, u32 size, i64 next`.
+//! `next` is the number of the record, counted from 1, that refers to the object again; -1 (in some tools the largest
+//! number) where none does.
+//!
+//! Each record is one reference, whatever its size. What is known about the future is worked out anew from the references,
+//! so a `next` that is wrong misleads nobody.
+
+use hither_core::Op;
+
+use crate::error::Result;
+use crate::format::{Format, Records};
+use crate::sink::Sink;
+use crate::source::{Head, Input};
+
+/// The entry in the registry.
+pub(super) const FORMAT: Format = Format {
+    name: "oracle-general",
+    doc: "binary, 24 bytes a record with time, object, size, next access (libCacheSim oracleGeneral)",
+    records: Records::Keys,
+    matches: Some(matches),
+    read,
+};
+
+const RECORD_BYTES: usize = 24;
+
+struct Record {
+    time: u32,
+    object: u64,
+    next: i64,
+}
+
+impl Record {
+    fn of(bytes: &[u8; RECORD_BYTES]) -> Record {
+        let [time, low, high, _size, next_low, next_high] = *bytes.as_chunks::<4>().0 else {
+            unreachable!("24 bytes are six words");
+        };
+        let [time, low, high, next_low, next_high] =
+            [time, low, high, next_low, next_high].map(u32::from_le_bytes);
+        let wide = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
+        Record {
+            time,
+            object: wide(low, high),
+            next: wide(next_low, next_high).cast_signed(),
+        }
+    }
+}
+
+/// Every record at the beginning has a time no earlier than the one before, and a next access that lies ahead and, where
+/// it can be seen, is to the same object.
+fn matches(head: Head<'_>) -> bool {
+    let records: Vec<Record> = head.bytes().as_chunks().0.iter().map(Record::of).collect();
+    let whole = match head {
+        Head::Content { bytes, whole: true } => bytes.len() % RECORD_BYTES == 0,
+        _ => true,
+    };
+    let sound = |(at, record): (usize, &Record)| match record.next {
+        -1 | i64::MAX => true,
+        next => usize::try_from(next).is_ok_and(|next| {
+            next > at + 1
+                && records
+                    .get(next - 1)
+                    .is_none_or(|later| later.object == record.object)
+        }),
+    };
+    whole
+        && !records.is_empty()
+        && records.is_sorted_by_key(|record| record.time)
+        && records.iter().enumerate().all(sound)
+}
+
+fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
+    while let Some(found) = input.records::<RECORD_BYTES>()? {
+        for (at, bytes) in found.records.iter().enumerate() {
+            let record = Record::of(bytes);
+            // Damage shows here first: this field takes few of its values.
+            if record.next < -1 || record.next == 0 {
+                let problem = format!("a next access of {}", record.next);
+                return Err(found.error(at, problem));
+            }
+            sink.key(record.object, Op::Read)?;
+        }
+    }
+    Ok(None)
+}

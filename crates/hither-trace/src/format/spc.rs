@@ -1,0 +1,70 @@
+//! The traces of the Storage Performance Council (WebSearch, Financial; the UMass repository): `ASU,LBA,size,opcode,
+//! timestamp` a request. An application storage unit is an object, LBA counts sectors of 512 bytes, size is in bytes,
+//! the timestamp in seconds. Further fields, which the format allows, are passed over.
+
+use rustc_hash::FxHashMap;
+
+use crate::error::Result;
+use crate::format::{Format, Records};
+use crate::schema::{AccessRow, ObjectRow, RowOp};
+use crate::sink::Sink;
+use crate::source::Input;
+use crate::text::{Lines, Parsed, decimal, seconds};
+
+/// The entry in the registry.
+pub(super) const FORMAT: Format = Format {
+    name: "spc",
+    doc: "CSV, `ASU,LBA,size,opcode,timestamp` a request, sectors of 512 bytes (SPC: WebSearch, Financial)",
+    records: Records::Requests,
+    matches: Some(|head| head.lines().next().is_some_and(|line| parse(line).is_ok())),
+    read,
+};
+
+const SECTOR_BYTES: u64 = 512;
+
+fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
+    let mut units: FxHashMap<u64, u32> = FxHashMap::default();
+    let mut lines = Lines::of(input);
+    while let Some(line) = lines.next()? {
+        if line.bytes.is_empty() {
+            sink.separator();
+            continue;
+        }
+        let (unit, row) = parse(line.bytes).map_err(line.wrong())?;
+        let object = *units.entry(unit).or_insert_with(|| {
+            sink.add_object(ObjectRow {
+                path: format!("ASU {unit}").into_bytes(),
+                first_seen_ns: row.time_ns,
+                ..ObjectRow::default()
+            })
+        });
+        sink.request(&AccessRow { object, ..row })
+            .map_err(line.place())?;
+    }
+    Ok(None)
+}
+
+/// The unit and the request on it.
+fn parse(line: &[u8]) -> Parsed<(u64, AccessRow)> {
+    const SHAPE: &str = "not `ASU,LBA,size,opcode,timestamp`";
+    let mut fields = line.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    let mut field = || fields.next().ok_or(SHAPE);
+    let (unit, sector, length) = (decimal(field()?)?, decimal(field()?)?, decimal(field()?)?);
+    let op = match field()? {
+        b"r" | b"R" => RowOp::Read,
+        b"w" | b"W" => RowOp::Write,
+        _ => return Err("an opcode other than r and w"),
+    };
+    let time_ns = seconds(field()?)?;
+    let offset = sector
+        .checked_mul(SECTOR_BYTES)
+        .ok_or("an LBA above 2^55")?;
+    let row = AccessRow {
+        time_ns,
+        op,
+        offset,
+        length,
+        ..AccessRow::default()
+    };
+    Ok((unit, row))
+}

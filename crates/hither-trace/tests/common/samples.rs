@@ -1,0 +1,96 @@
+//! A small sound trace in every format that is a stream of bytes, for tests that damage it or compare readers.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+use std::io::Write as _;
+
+/// The samples, one a format, by the format's name.
+pub(crate) fn samples() -> Vec<(&'static str, Vec<u8>)> {
+    let text = |text: &str| text.as_bytes().to_vec();
+    let keys = [7u64, 8, 7, 42, 8, 7, 1 << 20];
+    let bytes = |of: &dyn Fn(u64) -> Vec<u8>| keys.iter().flat_map(|&key| of(key)).collect();
+    vec![
+        (
+            "address",
+            text("s 0x1fffff50 1\nl 0x1fffff58 1\nl 0x2fffff88 6\nl 0x7fff00001f90 2\n"),
+        ),
+        ("arc", text("7 3 0 0\n100 1 0 1\n7 2 5 2\n")),
+        (
+            "libcachesim-csv",
+            text(
+                "# time, object, size, op, next_access_vtime\n0, 7, 512, r, 2\n1, 7, 512, write, -1\n",
+            ),
+        ),
+        ("libcachesim-txt", text("alpha\nbeta\n42\nalpha\n\n042\n")),
+        ("lirs", text("7\r\n*\r\n\r\n8\n  7  \n7\n0\n9")),
+        (
+            "msr",
+            text(
+                "128166372003061629,usr,0,Read,7014609920,24576,41286\n\
+                 128166372016382155,usr,1,Write,1317441536,8192,1963\n\
+                 128166372026382245,web,0,Read,7014609920,24576,3\n",
+            ),
+        ),
+        ("oracle-general", oracle_general(&keys)),
+        (
+            "spc",
+            text("0,303567,3584,w,0.000000\n1,55590,3072,R,0.026214\n0,303574,3584,w,0.5,more\n"),
+        ),
+        (
+            "twitter",
+            text(
+                "0,q:q:1:8WTfjZU14ee,17,213,4,get,0\n1,a,b,3,0,5,set,60\n2,q:q:1:8WTfjZU14ee,17,0,4,delete,0\n",
+            ),
+        ),
+        ("u32be", bytes(&|key| (key as u32).to_be_bytes().to_vec())),
+        ("u32le", bytes(&|key| (key as u32).to_le_bytes().to_vec())),
+        ("u64be", bytes(&|key| key.to_be_bytes().to_vec())),
+        ("u64le", bytes(&|key| key.to_le_bytes().to_vec())),
+        ("vscsi", bytes(&vscsi_1)),
+    ]
+}
+
+/// oracleGeneral records of references to these keys, a second apart, with their next accesses.
+pub(crate) fn oracle_general(keys: &[u64]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (at, key) in keys.iter().enumerate() {
+        let next = keys[at + 1..].iter().position(|later| later == key);
+        let next = next.map_or(-1, |ahead| (at + 1 + ahead + 1) as i64);
+        bytes.extend((at as u32).to_le_bytes());
+        bytes.extend(key.to_le_bytes());
+        bytes.extend(4096u32.to_le_bytes());
+        bytes.extend(next.to_le_bytes());
+    }
+    bytes
+}
+
+/// A read of version 1 of vscsi.
+pub(crate) fn vscsi_1(lbn: u64) -> Vec<u8> {
+    let mut record = [1u32, 512, 1].map(u32::to_le_bytes).concat();
+    record.extend([0x28u16, 0x0100].map(u16::to_le_bytes).concat());
+    record.extend([lbn, 5].map(u64::to_le_bytes).concat());
+    record
+}
+
+/// A write of version 2 of vscsi.
+pub(crate) fn vscsi_2(lbn: u64) -> Vec<u8> {
+    let mut record = [0x2au16, 0x0200].map(u16::to_le_bytes).concat();
+    record.extend([1u32, 512, 1].map(u32::to_le_bytes).concat());
+    record.extend([lbn, 5, 6].map(u64::to_le_bytes).concat());
+    record
+}
+
+pub(crate) fn gzipped(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+pub(crate) fn zstd(bytes: &[u8]) -> Vec<u8> {
+    zstd::encode_all(bytes, 3).unwrap()
+}
+
+pub(crate) fn xz(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = liblzma::write::XzEncoder::new(Vec::new(), 6);
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}

@@ -1,0 +1,380 @@
+//! What each format makes of a trace: the references, their ops and their files; what content tells which format; and
+//! that the real traces of every format have exactly the references and the distinct blocks that they are known to have.
+
+mod common;
+
+use std::path::Path;
+
+use common::samples::{gzipped, oracle_general, samples, vscsi_1, vscsi_2, xz, zstd};
+use hither_core::registry::Needs;
+use hither_core::{Access, Op};
+use hither_trace::format::{FORMATS, find, recognise};
+use hither_trace::{Input, LoadOptions, Result, Trace};
+
+fn read(bytes: &[u8], format: Option<&str>) -> Result<Trace> {
+    Trace::read(Input::new("input", bytes)?, format, &LoadOptions::default())
+}
+
+fn accesses(trace: &Trace) -> Vec<Access> {
+    let needs = Needs {
+        objects: true,
+        ..Needs::NOTHING
+    };
+    let mut accesses = Vec::new();
+    trace
+        .fill(0, trace.references(), needs, &mut accesses)
+        .unwrap();
+    accesses
+}
+
+/// The blocks in order.
+fn blocks(trace: &Trace) -> Vec<u32> {
+    accesses(trace)
+        .iter()
+        .map(|access| access.block.0)
+        .collect()
+}
+
+/// Where each reference points, and whether it writes.
+fn places(trace: &Trace) -> Vec<(u32, u32, bool)> {
+    let place = |access: &Access| (access.object.0, access.index, access.op == Op::Write);
+    accesses(trace).iter().map(place).collect()
+}
+
+fn sample(name: &str) -> Trace {
+    let samples = samples();
+    let (_, bytes) = samples.iter().find(|(format, _)| *format == name).unwrap();
+    read(bytes, Some(name)).unwrap()
+}
+
+#[test]
+fn every_format_has_a_sample() {
+    let mut names: Vec<&str> = samples().iter().map(|(name, _)| *name).collect();
+    // The folder is not a stream of bytes; tests/folder.rs and tests/damaged.rs are about it.
+    names.push("hither");
+    names.sort_unstable();
+    let formats: Vec<&str> = FORMATS.iter().map(|format| format.name).collect();
+    assert_eq!(names, formats);
+}
+
+#[test]
+fn content_tells_one_format_or_none() {
+    let mut samples = samples();
+    samples.push(("vscsi", vscsi_2(77)));
+    for (name, bytes) in samples {
+        let mut input = Input::new("input", bytes.as_slice()).unwrap();
+        let takers: Vec<&str> = FORMATS
+            .iter()
+            .filter(|format| format.recognises(&mut input).unwrap())
+            .map(|format| format.name)
+            .collect();
+        let told = find(name).unwrap().is_recognised();
+        assert_eq!(takers, if told { vec![name] } else { vec![] });
+        assert_eq!(recognise(&mut input).is_ok(), told, "{name}");
+    }
+    let error = read(&[1, 2, 3, 4], None).unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "input: its content is of no format that can be told by it (address, arc, hither, libcachesim-csv, lirs, msr, \
+         oracle-general, spc, twitter, vscsi; --format names one)"
+    );
+}
+
+#[test]
+fn compressed_input_is_the_same_trace() {
+    for (name, bytes) in samples() {
+        let plain = read(&bytes, Some(name)).unwrap();
+        let half = bytes.len() / 2;
+        for pack in [gzipped, zstd, xz] {
+            let whole = pack(&bytes);
+            // Concatenated, as `cat a.gz b.gz` and parallel compressors make it.
+            let parts = [pack(&bytes[..half]), pack(&bytes[half..])].concat();
+            for packed in [whole, parts] {
+                let trace = read(&packed, Some(name)).unwrap();
+                assert_eq!(places(&trace), places(&plain), "{name}");
+                assert_ne!(trace.sha256(), plain.sha256());
+            }
+        }
+    }
+    let skippable = [
+        [0x50, 0x2a, 0x4d, 0x18, 2, 0, 0, 0, 9, 9].as_slice(),
+        &zstd(b"1\n2\n"),
+    ]
+    .concat();
+    assert_eq!(blocks(&read(&skippable, None).unwrap()), [0, 1]);
+}
+
+#[test]
+fn the_hash_is_that_of_the_file_also_where_the_format_stops_early() {
+    use sha2::{Digest, Sha256};
+    for pack in [<[u8]>::to_vec, gzipped, zstd, xz] {
+        let bytes = pack(b"1\n2\n1\n");
+        let trace = read(&bytes, None).unwrap();
+        let sum: String = Sha256::digest(&bytes)
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        assert_eq!(trace.sha256(), sum);
+        // Read through a pipe that gives a byte at a time.
+        let slow = Input::new("input", OneByOne(&bytes)).unwrap();
+        let trace = Trace::read(slow, None, &LoadOptions::default()).unwrap();
+        assert_eq!((trace.sha256(), trace.references()), (sum.as_str(), 3));
+    }
+}
+
+struct OneByOne<'b>(&'b [u8]);
+
+impl std::io::Read for OneByOne<'_> {
+    fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.0.len().min(out.len()).min(1);
+        std::io::Read::read(&mut self.0, &mut out[..count])
+    }
+}
+
+#[test]
+fn requests_of_blocks_are_expanded() {
+    let trace = sample("arc");
+    assert_eq!(blocks(&trace), [0, 1, 2, 3, 0, 1]);
+    assert_eq!(places(&trace)[3], (0, 100, false));
+}
+
+#[test]
+fn keys_keep_their_order_and_ops() {
+    for name in [
+        "oracle-general",
+        "u32be",
+        "u32le",
+        "u64be",
+        "u64le",
+        "vscsi",
+    ] {
+        let places: Vec<_> = places(&sample(name)).iter().map(|place| place.1).collect();
+        assert_eq!(places, [7, 8, 7, 42, 8, 7, 1 << 20], "{name}");
+    }
+    assert_eq!(
+        places(&sample("libcachesim-csv")),
+        [(0, 7, false), (0, 7, true)]
+    );
+    assert_eq!(blocks(&sample("libcachesim-txt")), [0, 1, 2, 0, 3]);
+    let twitter = sample("twitter");
+    assert_eq!(
+        accesses(&twitter)
+            .iter()
+            .map(|access| (access.block.0, access.op == Op::Write))
+            .collect::<Vec<_>>(),
+        [(0, false), (1, true), (0, true)]
+    );
+    assert!(read(&vscsi_2(5), None).unwrap().has_writes());
+}
+
+#[test]
+fn addresses_become_blocks_of_the_size_asked_for() {
+    let text = b"s 0x1ffff 1\nl 0x20000 1\nl 0x20fff 2\n";
+    let trace = read(text, None).unwrap();
+    assert_eq!(
+        places(&trace),
+        [(0, 31, true), (0, 32, false), (0, 32, false)]
+    );
+    let options = LoadOptions {
+        block_bytes: 16,
+        ..LoadOptions::default()
+    };
+    let input = Input::new("input", text.as_slice()).unwrap();
+    let trace = Trace::read(input, None, &options).unwrap();
+    assert_eq!(blocks(&trace), [0, 1, 2]);
+}
+
+#[test]
+fn requests_are_on_their_disks() {
+    let trace = sample("msr");
+    let names: Vec<_> = trace
+        .objects()
+        .iter()
+        .map(|object| object.path_lossy())
+        .collect();
+    assert_eq!(names, ["usr disk 0", "usr disk 1", "web disk 0"]);
+    // 24 KiB from the middle of a block on: 7 blocks. 8 KiB from the start of one: 2.
+    assert_eq!(trace.references(), 7 + 2 + 7);
+    assert_eq!(trace.counts().total.read_bytes, 2 * 24576);
+    assert_eq!(
+        trace.counts().last_ns,
+        (128166372026382245 - 128166372003061629) * 100
+    );
+    let trace = sample("spc");
+    let names: Vec<_> = trace
+        .objects()
+        .iter()
+        .map(|object| object.path_lossy())
+        .collect();
+    assert_eq!(names, ["ASU 0", "ASU 1"]);
+    assert_eq!(places(&trace)[0], (0, 303567 * 512 / 4096, true));
+    assert_eq!(trace.counts().last_ns, 500_000_000);
+    // The third goes on where the first ended.
+    assert_eq!(trace.counts().total.sequential, 1);
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_place() {
+    let record = oracle_general(&[1, 2, 3]);
+    let mut bad_next = record.clone();
+    bad_next[24 + 16..48].copy_from_slice(&(-2i64).to_le_bytes());
+    let mut bad_command = [vscsi_1(1), vscsi_1(2)].concat();
+    bad_command[32 + 12] = 0x35;
+    let cases: [(&str, &[u8], &str); 15] = [
+        (
+            "address",
+            b"l 0x1 1\n\nx 0x1 1\n",
+            "input:3: neither a load (l) nor a store (s): \"x 0x1 1\"",
+        ),
+        (
+            "arc",
+            b"1 2 0 0\n1 2 0\n",
+            "input:2: not four numbers: first block, blocks, one more, line: \"1 2 0\"",
+        ),
+        (
+            "arc",
+            b"1 1152921504606846976 0 0\n",
+            "input:1: a request of more than 65536 blocks: \"1 1152921504606846976 0 0\"",
+        ),
+        (
+            "arc",
+            b"18446744073709551615 2 0 0\n",
+            "input:1: blocks above 2^64 - 1: \"18446744073709551615 2 0 0\"",
+        ),
+        (
+            "libcachesim-csv",
+            b"1,2,3\n",
+            "input:1: the first line names no column of objects (object, obj_id, obj, object_id, id, key, lbn): \"1,2,3\"",
+        ),
+        (
+            "libcachesim-csv",
+            b"time,object\n1,2\n1,2,3\n",
+            "input:3: 3 fields, not 2: \"1,2,3\"",
+        ),
+        (
+            "libcachesim-csv",
+            b"object,op\n1,r\n1,x\n",
+            "input:3: an op that is neither a read nor a write: \"1,x\"",
+        ),
+        (
+            "msr",
+            b"1,a,0,Flush,0,1,1\n",
+            "input:1: a type other than Read and Write: \"1,a,0,Flush,0,1,1\"",
+        ),
+        (
+            "msr",
+            b"1,a,0,Read,0,1,1\n1,a,0,Read,18446744073709551615,2,1\n",
+            "input:2: bytes 18446744073709551615 + 2 lie beyond 2^32 blocks: \"1,a,0,Read,18446744073709551615,2,1\"",
+        ),
+        (
+            "oracle-general",
+            &record[..60],
+            "input: byte 48: 12 bytes of a record of 24, and then the end",
+        ),
+        (
+            "oracle-general",
+            &bad_next,
+            "input: byte 24: a next access of -2",
+        ),
+        (
+            "spc",
+            b"0,1,512,x,0\n",
+            "input:1: an opcode other than r and w: \"0,1,512,x,0\"",
+        ),
+        (
+            "twitter",
+            b"0,k,1,1,1,got,0\n",
+            "input:1: an unknown op: \"0,k,1,1,1,got,0\"",
+        ),
+        (
+            "u64le",
+            b"123456789",
+            "input: byte 8: 1 bytes of a record of 8, and then the end",
+        ),
+        (
+            "vscsi",
+            &bad_command,
+            "input: byte 32: SCSI command 0x35 neither reads nor writes",
+        ),
+    ];
+    for (format, bytes, problem) in cases {
+        assert_eq!(read(bytes, Some(format)).unwrap_err().to_string(), problem);
+    }
+}
+
+/// File, format, references, distinct blocks: as the folder's README has them.
+const REAL: [(&str, &str, usize, usize); 21] = [
+    ("address/gcc.trace.gz", "address", 515_683, 294),
+    ("address/swim.trace.gz", "address", 303_193, 135),
+    ("address/twolf.trace.gz", "address", 482_824, 89),
+    ("arc/OLTP.lis.zst", "arc", 914_145, 186_880),
+    ("arc/P3.lis.zst", "arc", 3_912_296, 762_543),
+    ("arc/P6.lis.zst", "arc", 12_672_123, 773_770),
+    ("cache2k/orm-night.trace.xz", "u32be", 5_000_000, 86_466),
+    ("cache2k/web07.trace.xz", "u32be", 76_118, 20_484),
+    ("corda/trace_vaultservice.gz", "u64be", 135_702, 90_468),
+    (
+        "libcachesim/cloudPhysicsIO.csv",
+        "libcachesim-csv",
+        113_872,
+        48_974,
+    ),
+    (
+        "libcachesim/cloudPhysicsIO.oracleGeneral.bin",
+        "oracle-general",
+        113_872,
+        48_974,
+    ),
+    (
+        "libcachesim/cloudPhysicsIO.txt",
+        "libcachesim-txt",
+        113_872,
+        48_974,
+    ),
+    ("libcachesim/cloudPhysicsIO.vscsi", "vscsi", 113_872, 48_974),
+    (
+        "libcachesim/twitter_cluster52.csv.zst",
+        "libcachesim-csv",
+        1_000_000,
+        143_542,
+    ),
+    ("lirs/2_pools.trace.gz", "lirs", 100_000, 9_939),
+    ("lirs/cpp.trace.gz", "lirs", 9_047, 1_223),
+    ("lirs/cs.trace.gz", "lirs", 6_781, 1_409),
+    ("lirs/loop.trace.gz", "lirs", 505_500, 1_011),
+    ("lirs/multi1.trace.gz", "lirs", 15_858, 2_606),
+    ("lirs/ps.trace.gz", "lirs", 10_448, 3_083),
+    ("lirs/scan.trace.gz", "lirs", 50_025, 2_001),
+];
+
+#[test]
+fn the_real_traces_have_their_known_counts() {
+    let Some(folder) = std::env::var_os("HITHER_TRACES") else {
+        println!("skipped: HITHER_TRACES is not set");
+        return;
+    };
+    let mut cloud_physics = Vec::new();
+    for (name, format, references, distinct) in REAL {
+        let path = Path::new(&folder).join(name);
+        let mut input = Input::open(&path).unwrap();
+        if find(format).unwrap().is_recognised() {
+            assert_eq!(recognise(&mut input).unwrap().name, format, "{name}");
+        }
+        let trace = Trace::read(input, Some(format), &LoadOptions::default()).unwrap();
+        assert_eq!(
+            (trace.references(), trace.blocks()),
+            (references, distinct),
+            "{name}"
+        );
+        if name.contains("cloudPhysics") {
+            cloud_physics.push(blocks(&trace));
+        }
+    }
+    // The same requests in four formats.
+    assert_eq!(cloud_physics.len(), 4);
+    assert!(
+        cloud_physics
+            .iter()
+            .all(|stream| *stream == cloud_physics[0])
+    );
+}
