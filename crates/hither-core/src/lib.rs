@@ -10,13 +10,16 @@
 pub mod access;
 pub mod cache;
 pub mod classify;
+mod ghosts;
 mod heap;
 pub mod ids;
 pub mod knowledge;
 mod list;
+mod queue;
 pub mod random;
 pub mod registry;
 pub mod replacement;
+mod sketch;
 pub mod spec;
 
 pub use access::{Access, Op};

@@ -113,6 +113,25 @@ impl List {
         self.len += 1;
     }
 
+    /// Adds `node`, which is in no list of `links`, behind `before` of this list.
+    #[inline]
+    pub(crate) fn insert_after(&mut self, links: &mut Links, before: u32, node: u32) {
+        let next = std::mem::replace(&mut links.0[before as usize].next, node);
+        links.0[node as usize] = Link { prev: before, next };
+        match next {
+            NIL => self.tail = node,
+            next => links.0[next as usize].prev = node,
+        }
+        self.len += 1;
+    }
+
+    /// The node behind `node` of this list.
+    #[inline]
+    pub(crate) fn after(&self, links: &Links, node: u32) -> Option<u32> {
+        let next = links.0[node as usize].next;
+        (next != NIL).then_some(next)
+    }
+
     /// Takes `node` out of this list, which must hold it.
     #[inline]
     pub(crate) fn remove(&mut self, links: &mut Links, node: u32) {
@@ -153,10 +172,8 @@ impl List {
 
     /// The nodes from front to back.
     pub(crate) fn iter<'a>(&self, links: &'a Links) -> impl Iterator<Item = u32> + 'a {
-        std::iter::successors(self.front(), move |&node| {
-            let next = links.0[node as usize].next;
-            (next != NIL).then_some(next)
-        })
+        let list = *self;
+        std::iter::successors(self.front(), move |&node| list.after(links, node))
     }
 
     /// Walks the list and panics unless its links agree both ways and its length is right.
@@ -192,7 +209,7 @@ mod tests {
                 .wrapping_mul(6364136223846793005)
                 .wrapping_add(1442695040888963407);
             let node = (state >> 33) as u32 % 16;
-            match ((state >> 60) % 5, model.contains(&node)) {
+            match ((state >> 60) % 6, model.contains(&node)) {
                 (0, false) => {
                     links.cover(node);
                     list.push_front(&mut links, node);
@@ -211,6 +228,12 @@ mod tests {
                 (3, true) => {
                     list.remove(&mut links, node);
                     model.retain(|&other| other != node);
+                }
+                (5, false) if !model.is_empty() => {
+                    let at = (state >> 40) as usize % model.len();
+                    links.cover(node);
+                    list.insert_after(&mut links, model[at], node);
+                    model.insert(at + 1, node);
                 }
                 (4, _) => assert_eq!(list.pop_back(&mut links), model.pop_back()),
                 _ => assert_eq!(list.pop_front(&mut links), model.pop_front()),

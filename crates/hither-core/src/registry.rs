@@ -1,13 +1,16 @@
 //! The list of all replacement policies. Help, documentation tables, completions and validation come from it; there is
 //! no second list. A new policy is one file in `replacement/` and one entry here.
 
-use crate::replacement::{Policy, SiteRecord, arc, dear, fifo, lirs, lru, mru, opt, pcc, ubm};
+use crate::replacement::{
+    Policy, SiteRecord, arc, clock, dear, fifo, lfu, lirs, lru, mru, opt, pcc, random, s3_fifo,
+    sieve, two_q, ubm, w_tinylfu,
+};
 use crate::spec::Values;
 
 /// One policy.
 #[derive(Debug)]
 pub struct Entry {
-    /// What a user writes; also the name of its file, with `_` for `-`.
+    /// What a user writes; also the name of its file, with `_` for `-` (and `two_q` for `2q`).
     pub name: &'static str,
     /// One line on what it keeps.
     pub summary: &'static str,
@@ -150,15 +153,22 @@ pub(crate) const OTHER: Param = Param {
 
 /// One line a policy, sorted by name; the rest of it is in its file.
 static POLICIES: &[Entry] = &[
+    two_q::ENTRY,
     arc::ENTRY,
+    clock::ENTRY,
     dear::ENTRY,
     fifo::ENTRY,
+    lfu::ENTRY,
     lirs::ENTRY,
     lru::ENTRY,
     mru::ENTRY,
     opt::ENTRY,
     pcc::ENTRY,
+    random::ENTRY,
+    s3_fifo::ENTRY,
+    sieve::ENTRY,
     ubm::ENTRY,
+    w_tinylfu::ENTRY,
 ];
 
 #[cfg(test)]

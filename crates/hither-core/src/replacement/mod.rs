@@ -5,15 +5,22 @@
 //! source.
 
 pub mod arc;
+pub mod clock;
 pub mod dear;
 pub mod fifo;
+pub mod lfu;
 pub mod lirs;
 pub mod lru;
 pub mod mru;
 pub mod opt;
 pub mod partition;
 pub mod pcc;
+pub mod random;
+pub mod s3_fifo;
+pub mod sieve;
+pub mod two_q;
 pub mod ubm;
+pub mod w_tinylfu;
 
 use crate::access::Access;
 use crate::cache::Residency;
@@ -66,6 +73,11 @@ impl<P: Replacement + Send> Policy for P {
             cache.access(self, access);
         }
     }
+}
+
+/// `part` of `capacity`, in whole blocks: rounded down, but at least one, so that small caches have each of their parts.
+fn share(capacity: u32, part: f64) -> u32 {
+    ((f64::from(capacity) * part) as u32).max(1)
 }
 
 /// How many accesses a classifying policy called what.

@@ -5,16 +5,20 @@
 //! A failure shows the seed of its trace in the captured output.
 
 mod classifiers;
+mod frequency;
 mod lirs;
 mod partition;
 mod plain;
+mod queues;
 mod traces;
 
+use frequency::{NaiveLfu, NaiveTinyLfu};
 use hither_core::registry::{self, Settings};
 use hither_core::{Access, Block, Residency, Served, Spec};
 use lirs::NaiveLirs;
 use partition::NaivePartition;
 use plain::{NaiveArc, NaiveList, NaiveOpt};
+use queues::{NaiveClock, NaiveRandom, NaiveS3Fifo, NaiveSieve, NaiveTwoQ};
 use traces::Random;
 
 const TRACES: u64 = 1000;
@@ -24,6 +28,11 @@ pub(crate) trait Twin {
     /// Whether the block was in, and the block that had to go.
     fn access(&mut self, access: &Access) -> (bool, Option<Block>);
     fn remove(&mut self, block: Block);
+}
+
+/// `part` of `capacity`, but at least one.
+pub(crate) fn share(capacity: usize, part: f64) -> usize {
+    ((capacity as f64 * part) as usize).max(1)
 }
 
 /// The policies that a trace is run through, each with its twin if there is one for these parameters.
@@ -44,6 +53,8 @@ fn contestants(capacity: u32, random: &mut Random) -> Vec<(Spec, Option<Box<dyn 
         ),
         (spec("arc"), Some(Box::new(NaiveArc::new(size)))),
         (spec("opt"), Some(Box::new(NaiveOpt::new(size)))),
+        (spec("sieve"), Some(Box::new(NaiveSieve::new(size)))),
+        (spec("lfu"), Some(Box::new(NaiveLfu::new(size)))),
         (spec("lirs"), Some(Box::new(NaiveLirs::new(size, 1, 0)))),
     ];
     let (queue, stack) = (random.below(101) as usize, random.below(4) as usize);
@@ -51,6 +62,7 @@ fn contestants(capacity: u32, random: &mut Random) -> Vec<(Spec, Option<Box<dyn 
         spec(&format!("lirs{{queue={queue},stack={stack}}}")),
         Some(Box::new(NaiveLirs::new(size, queue, stack))),
     ));
+    list.extend(parametrised(size, random));
     let sample = 1 + random.below(4);
     let threshold = 1 + random.below(12);
     let entries = 1 + random.below(40);
@@ -70,7 +82,12 @@ fn contestants(capacity: u32, random: &mut Random) -> Vec<(Spec, Option<Box<dyn 
         let twin = NaivePartition::new(size, classifiers::naive(&spec), expire);
         list.push((spec, Some(Box::new(twin))));
     }
-    let other = ["arc", "fifo", "lirs", "mru"][random.below(4) as usize];
+    let others: Vec<&str> = registry::policies()
+        .iter()
+        .filter(|entry| entry.needs.nothing())
+        .map(|entry| entry.name)
+        .collect();
+    let other = others[random.below(others.len() as u64) as usize];
     list.push((
         spec(&format!(
             "pcc{{sample={sample},threshold={threshold},other={other}}}"
@@ -79,6 +96,49 @@ fn contestants(capacity: u32, random: &mut Random) -> Vec<(Spec, Option<Box<dyn 
     ));
     list.push((spec(&format!("ubm{{other={other}}}")), None));
     list
+}
+
+/// Those whose parameters are drawn; the second half of them with the defaults.
+fn parametrised(size: usize, random: &mut Random) -> Vec<(Spec, Option<Box<dyn Twin>>)> {
+    let share = [0.0, 0.01, 0.1, 0.3, 0.8, 1.0][random.below(6) as usize];
+    let ghosts = [0.0, 0.2, 1.0, 2.5][random.below(4) as usize];
+    let (count, seed) = (1 + random.below(4), random.below(1 << 20));
+    let bits = count - 1;
+    let (clock, rand) = (
+        |bits| Some(Box::new(NaiveClock::new(size, bits)) as Box<dyn Twin>),
+        Some(Box::new(NaiveRandom::new(size, seed)) as Box<dyn Twin>),
+    );
+    let s3 = |small, ghost, threshold| {
+        Some(Box::new(NaiveS3Fifo::new(size, small, ghost, threshold)) as Box<dyn Twin>)
+    };
+    let two_q = |kin, kout| Some(Box::new(NaiveTwoQ::new(size, kin, kout)) as Box<dyn Twin>);
+    let tiny = |window, protected, sample| {
+        Some(Box::new(NaiveTinyLfu::new(size, window, protected, sample)) as Box<dyn Twin>)
+    };
+    vec![
+        (spec(&format!("clock{{bits={bits}}}")), clock(bits)),
+        (spec("clock"), clock(1)),
+        (spec(&format!("random{{seed={seed}}}")), rand),
+        (
+            spec(&format!(
+                "s3-fifo{{small={share},ghost={ghosts},threshold={count}}}"
+            )),
+            s3(share, ghosts, count),
+        ),
+        (spec("s3-fifo"), s3(0.1, 0.9, 2)),
+        (
+            spec(&format!("2q{{in={share},out={ghosts}}}")),
+            two_q(share, ghosts),
+        ),
+        (spec("2q"), two_q(0.25, 0.5)),
+        (
+            spec(&format!(
+                "w-tinylfu{{window={share},protected={share},sample={count}}}"
+            )),
+            tiny(share, share, count),
+        ),
+        (spec("w-tinylfu"), tiny(0.01, 0.8, 10)),
+    ]
 }
 
 fn spec(text: &str) -> Spec {

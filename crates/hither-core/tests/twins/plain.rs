@@ -119,7 +119,8 @@ impl NaiveArc {
     }
 }
 
-fn take(list: &mut Vec<Block>, block: Block) -> bool {
+/// Takes `block` out of `list`; whether it was in.
+pub(crate) fn take(list: &mut Vec<Block>, block: Block) -> bool {
     let before = list.len();
     list.retain(|&other| other != block);
     list.len() < before

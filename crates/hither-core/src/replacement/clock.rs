@@ -1,0 +1,96 @@
+//! CLOCK, or second chance: blocks stand in a circle in order of arrival; the hand passes over a block that was used
+//! since it last came by and takes the first that was not.
+//!
+//! Source: Corbató, "A paging experiment with the Multics system", MIT Project MAC, 1968. Its shift register of `k`
+//! usage bits a page is the parameter `bits`: a use keeps a block for so many rounds of the hand, so 0 is FIFO, 1 is
+//! what is commonly called CLOCK, and large values come near to LRU.
+//!
+//! Readings and departures:
+//! - A block comes in unused: the reference that misses is no use, as in libCacheSim. With a hardware bit the page's
+//!   first use would set it.
+//! - The circle is a queue whose front is where the hand stands: passing over a block moves it to the back. A block
+//!   that leaves from outside leaves no empty frame in the circle; the next one comes in behind the hand.
+
+use super::Replacement;
+use crate::access::Access;
+use crate::ids::Slot;
+use crate::queue::{Places, Queue};
+use crate::registry::{Entry, Kind, Needs, Param};
+
+/// The line in the registry.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "clock",
+    summary: "gives up the oldest block that was not used since the hand last passed it",
+    source: "Corbató, MIT Project MAC, 1968",
+    params: PARAMS,
+    needs: Needs::NOTHING,
+    build: |settings, values| Box::new(Clock::new(settings.capacity, values.count(0) as u8)),
+};
+
+const PARAMS: &[Param] = &[Param {
+    name: "bits",
+    doc: "for how many rounds of the hand a use keeps a block; 0: first in, first out",
+    kind: Kind::Count {
+        default: 1,
+        min: 0,
+        max: 255,
+    },
+}];
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Clock {
+    bits: u8,
+    /// From where the hand stands.
+    circle: Queue,
+    places: Places,
+    /// By slot, for how many rounds it is kept.
+    rounds: Vec<u8>,
+}
+
+impl Clock {
+    /// For a cache of `capacity` blocks; a use keeps a block for `bits` rounds.
+    pub fn new(capacity: u32, bits: u8) -> Self {
+        Clock {
+            bits,
+            circle: Queue::default(),
+            places: Places::new(capacity as usize),
+            rounds: vec![0; capacity as usize],
+        }
+    }
+}
+
+impl Replacement for Clock {
+    #[inline]
+    fn hit(&mut self, slot: Slot, _access: &Access) {
+        self.rounds[slot.index()] = self.bits;
+    }
+
+    #[inline]
+    fn victim(&mut self, _incoming: &Access) -> Slot {
+        loop {
+            let slot = self.circle.pop().expect("a full cache has blocks");
+            match &mut self.rounds[slot as usize] {
+                0 => return Slot(slot),
+                rounds => *rounds -= 1,
+            }
+            self.circle.push(&mut self.places, slot);
+        }
+    }
+
+    #[inline]
+    fn inserted(&mut self, slot: Slot, _access: &Access) {
+        self.rounds[slot.index()] = 0;
+        self.circle.push(&mut self.places, slot.0);
+    }
+
+    fn removed(&mut self, slot: Slot) {
+        self.circle.remove(&self.places, slot.0);
+    }
+
+    fn check(&self, resident: usize) {
+        self.circle.check(&self.places);
+        assert_eq!(self.circle.len(), resident);
+        assert!(self.rounds.iter().all(|&rounds| rounds <= self.bits));
+    }
+}

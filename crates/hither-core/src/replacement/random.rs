@@ -1,0 +1,88 @@
+//! Random: any block goes, each as likely as the next.
+//!
+//! Source: Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems Journal 5(2), 1966,
+//! its algorithm RAND. What a policy must beat to have learnt anything; it has no worst pattern, so it beats LRU on loops.
+//!
+//! The choice follows from the seed and the accesses alone, so that a run can be repeated.
+
+use super::Replacement;
+use crate::access::Access;
+use crate::ids::Slot;
+use crate::random::Random as Generator;
+use crate::registry::{Entry, Kind, Needs, Param};
+
+/// The line in the registry.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "random",
+    summary: "gives up any block, all equally likely",
+    source: "Belady, IBM Systems Journal 5(2), 1966",
+    params: PARAMS,
+    needs: Needs::NOTHING,
+    build: |settings, values| Box::new(Random::new(settings.capacity, values.count(0))),
+};
+
+const PARAMS: &[Param] = &[Param {
+    name: "seed",
+    doc: "where the sequence of random numbers starts",
+    kind: Kind::Count {
+        default: 1,
+        min: 0,
+        max: u64::MAX,
+    },
+}];
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Random {
+    generator: Generator,
+    /// The filled slots, in no order that matters; who leaves is replaced by the last.
+    members: Vec<u32>,
+    /// By slot, where it is in `members`.
+    place: Vec<u32>,
+}
+
+impl Random {
+    /// For a cache of `capacity` blocks.
+    pub fn new(capacity: u32, seed: u64) -> Self {
+        Random {
+            generator: Generator::new(seed),
+            members: Vec::new(),
+            place: vec![0; capacity as usize],
+        }
+    }
+}
+
+impl Replacement for Random {
+    #[inline]
+    fn hit(&mut self, _slot: Slot, _access: &Access) {}
+
+    #[inline]
+    fn victim(&mut self, _incoming: &Access) -> Slot {
+        let at = self.generator.below(self.members.len() as u64);
+        let slot = Slot(self.members[at as usize]);
+        self.removed(slot);
+        slot
+    }
+
+    #[inline]
+    fn inserted(&mut self, slot: Slot, _access: &Access) {
+        self.place[slot.index()] = self.members.len() as u32;
+        self.members.push(slot.0);
+    }
+
+    #[inline]
+    fn removed(&mut self, slot: Slot) {
+        let at = self.place[slot.index()];
+        self.members.swap_remove(at as usize);
+        if let Some(&moved) = self.members.get(at as usize) {
+            self.place[moved as usize] = at;
+        }
+    }
+
+    fn check(&self, resident: usize) {
+        assert_eq!(self.members.len(), resident);
+        for (at, &slot) in self.members.iter().enumerate() {
+            assert_eq!(self.place[slot as usize] as usize, at);
+        }
+    }
+}

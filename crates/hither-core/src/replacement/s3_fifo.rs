@@ -1,0 +1,206 @@
+//! S3-FIFO: three first-in-first-out queues. New blocks pass through a small one; those used while there go on to the
+//! main one, the others out, leaving a ghost; who comes back while a ghost goes straight to the main queue, where each
+//! use gives another round.
+//!
+//! Source: Yang, Zhang, Qiu, Yue and Rashmi, "FIFO queues are all you need for cache eviction", SOSP 2023, section 4
+//! and algorithm 1, and its authors' implementation in libCacheSim. Where the two differ, as libCacheSim:
+//! - The main queue is not cut as soon as a block moves there: the small queue goes on until it has evicted one or is
+//!   empty, and the next eviction is from the main queue while that is above its share.
+//! - Ghosts are counted, 90 % of the capacity, those that came back not among them; the paper ages them by evictions.
+//! - Until the first eviction, what the small queue has no room for goes to the main queue.
+//!
+//! Departure: the small queue has at least one block and the ghosts too, so that every size works. libCacheSim admits
+//! nothing where the small queue's share is below two blocks.
+
+use super::{Replacement, share};
+use crate::access::Access;
+use crate::ghosts::Ghosts;
+use crate::ids::{Block, Slot};
+use crate::queue::{Places, Queue};
+use crate::registry::{Entry, Kind, Needs, Param};
+
+/// The line in the registry.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "s3-fifo",
+    summary: "three queues: new blocks prove themselves in a small one before they enter the main one",
+    source: "Yang et al., SOSP 2023",
+    params: PARAMS,
+    needs: Needs::NOTHING,
+    build: |settings, values| {
+        let shares = Shares {
+            small: values.real(0),
+            ghost: values.real(1),
+        };
+        Box::new(S3Fifo::new(
+            settings.capacity,
+            shares,
+            values.count(2) as u8,
+        ))
+    },
+};
+
+/// Defaults as in the paper.
+const PARAMS: &[Param] = &[
+    Param {
+        name: "small",
+        doc: "the small queue's share of the cache",
+        kind: Kind::Real {
+            default: 0.1,
+            min: 0.0,
+            max: 1.0,
+        },
+    },
+    Param {
+        name: "ghost",
+        doc: "how many evicted blocks are remembered, as a share of the cache",
+        kind: Kind::Real {
+            default: 0.9,
+            min: 0.0,
+            max: 100.0,
+        },
+    },
+    Param {
+        name: "threshold",
+        doc: "uses in the small queue from which a block goes on to the main one",
+        kind: Kind::Count {
+            default: 2,
+            min: 1,
+            max: 255,
+        },
+    },
+];
+
+/// Rounds in the main queue that uses can earn: a two-bit counter.
+const ROUNDS_MAX: u8 = 3;
+
+/// Sizes as shares of the capacity.
+#[derive(Clone, Copy, Debug)]
+pub struct Shares {
+    /// The small queue's.
+    pub small: f64,
+    /// That of the remembered blocks.
+    pub ghost: f64,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct S3Fifo {
+    shares: Shares,
+    threshold: u8,
+    small_max: u32,
+    main_max: u32,
+    ghosts_max: u32,
+    small: Queue,
+    main: Queue,
+    places: Places,
+    /// By slot, uses since it came in or last passed the end of its queue.
+    uses: Vec<u8>,
+    block: Vec<Block>,
+    ghosts: Ghosts,
+    full_once: bool,
+}
+
+impl S3Fifo {
+    /// For a cache of `capacity` blocks; `threshold` uses take a block to the main queue.
+    pub fn new(capacity: u32, shares: Shares, threshold: u8) -> Self {
+        let mut policy = S3Fifo {
+            shares,
+            threshold,
+            small_max: 0,
+            main_max: 0,
+            ghosts_max: 0,
+            small: Queue::default(),
+            main: Queue::default(),
+            places: Places::new(capacity as usize),
+            uses: vec![0; capacity as usize],
+            block: vec![Block(0); capacity as usize],
+            ghosts: Ghosts::default(),
+            full_once: false,
+        };
+        policy.resized(capacity);
+        policy
+    }
+
+    /// Evicts from the small queue, moving on those used often enough; none if all were.
+    fn evict_small(&mut self) -> Option<u32> {
+        while let Some(slot) = self.small.pop() {
+            if self.uses[slot as usize] < self.threshold {
+                self.ghosts.push(self.block[slot as usize]);
+                return Some(slot);
+            }
+            self.uses[slot as usize] = 0;
+            self.main.push(&mut self.places, slot);
+        }
+        None
+    }
+
+    fn evict_main(&mut self) -> u32 {
+        loop {
+            let slot = self.main.pop().expect("a full cache has blocks");
+            match self.uses[slot as usize].min(ROUNDS_MAX) {
+                0 => return slot,
+                uses => self.uses[slot as usize] = uses - 1,
+            }
+            self.main.push(&mut self.places, slot);
+        }
+    }
+}
+
+impl Replacement for S3Fifo {
+    #[inline]
+    fn hit(&mut self, slot: Slot, _access: &Access) {
+        let uses = &mut self.uses[slot.index()];
+        *uses = uses.saturating_add(1);
+    }
+
+    #[inline]
+    fn victim(&mut self, _incoming: &Access) -> Slot {
+        self.full_once = true;
+        let small = if self.main.len() > self.main_max as usize {
+            None
+        } else {
+            self.evict_small()
+        };
+        Slot(small.unwrap_or_else(|| self.evict_main()))
+    }
+
+    #[inline]
+    fn inserted(&mut self, slot: Slot, access: &Access) {
+        self.uses[slot.index()] = 0;
+        self.block[slot.index()] = access.block;
+        let known = self.ghosts.take(access.block);
+        // Only now, when the block has left them, so that none goes in its stead.
+        self.ghosts.cut(self.ghosts_max);
+        let queue = if known || !self.full_once && self.small.len() >= self.small_max as usize {
+            &mut self.main
+        } else {
+            &mut self.small
+        };
+        queue.push(&mut self.places, slot.0);
+    }
+
+    fn removed(&mut self, slot: Slot) {
+        let queue = if self.small.contains(&self.places, slot.0) {
+            &mut self.small
+        } else {
+            &mut self.main
+        };
+        queue.remove(&self.places, slot.0);
+    }
+
+    fn resized(&mut self, capacity: u32) {
+        self.small_max = share(capacity, self.shares.small);
+        self.main_max = capacity - self.small_max;
+        self.ghosts_max = share(capacity, self.shares.ghost);
+        self.ghosts.cut(self.ghosts_max);
+    }
+
+    fn check(&self, resident: usize) {
+        self.small.check(&self.places);
+        self.main.check(&self.places);
+        assert_eq!(self.small.len() + self.main.len(), resident);
+        let slots = self.small.iter().chain(self.main.iter());
+        self.ghosts
+            .check(self.ghosts_max, slots.map(|slot| self.block[slot as usize]));
+    }
+}

@@ -1,0 +1,164 @@
+//! 2Q: new blocks pass through a first-in-first-out queue (A1in); who is referenced again after leaving it, while still
+//! remembered (A1out), is kept in an LRU list (Am). References soon after the first are of no account.
+//!
+//! Source: Johnson and Shasha, "2Q: a low overhead high performance buffer management replacement algorithm", VLDB
+//! 1994, section 2.3, the full version, with the sizes recommended there: Kin 25 % of the cache, Kout the block numbers
+//! of 50 %. (`2q` cannot be the name of a module.)
+//!
+//! Readings and departures:
+//! - A block that comes back leaves A1out before another can be forgotten in its stead; the paper does not say.
+//! - Kin and Kout are at least one.
+//! - Where Am is to give a block but is empty, A1in does (the paper's sizes leave this to caches of one to three blocks;
+//!   removal from outside can bring it about in any).
+
+use super::{Replacement, share};
+use crate::access::Access;
+use crate::ghosts::Ghosts;
+use crate::ids::{Block, Slot};
+use crate::list::{Links, List};
+use crate::queue::{Places, Queue};
+use crate::registry::{Entry, Kind, Needs, Param};
+
+/// The line in the registry.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "2q",
+    summary: "keeps by recency what comes back after passing through a queue for new blocks",
+    source: "Johnson and Shasha, VLDB 1994",
+    params: PARAMS,
+    needs: Needs::NOTHING,
+    build: |settings, values| {
+        let shares = Shares {
+            kin: values.real(0),
+            kout: values.real(1),
+        };
+        Box::new(TwoQ::new(settings.capacity, shares))
+    },
+};
+
+const PARAMS: &[Param] = &[
+    Param {
+        name: "in",
+        doc: "the share of the cache above which the queue of new blocks gives the victim (Kin)",
+        kind: Kind::Real {
+            default: 0.25,
+            min: 0.0,
+            max: 1.0,
+        },
+    },
+    Param {
+        name: "out",
+        doc: "how many blocks that left the queue are remembered, as a share of the cache (Kout)",
+        kind: Kind::Real {
+            default: 0.5,
+            min: 0.0,
+            max: 100.0,
+        },
+    },
+];
+
+/// Sizes as shares of the capacity.
+#[derive(Clone, Copy, Debug)]
+pub struct Shares {
+    /// That above which A1in gives the victim.
+    pub kin: f64,
+    /// That of A1out.
+    pub kout: f64,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct TwoQ {
+    shares: Shares,
+    kin: u32,
+    kout: u32,
+    /// A1in.
+    new: Queue,
+    places: Places,
+    /// Am.
+    main: List,
+    links: Links,
+    is_main: Vec<bool>,
+    block: Vec<Block>,
+    /// A1out.
+    ghosts: Ghosts,
+}
+
+impl TwoQ {
+    /// For a cache of `capacity` blocks.
+    pub fn new(capacity: u32, shares: Shares) -> Self {
+        let mut policy = TwoQ {
+            shares,
+            kin: 0,
+            kout: 0,
+            new: Queue::default(),
+            places: Places::new(capacity as usize),
+            main: List::default(),
+            links: Links::new(capacity as usize),
+            is_main: vec![false; capacity as usize],
+            block: vec![Block(0); capacity as usize],
+            ghosts: Ghosts::default(),
+        };
+        policy.resized(capacity);
+        policy
+    }
+}
+
+impl Replacement for TwoQ {
+    #[inline]
+    fn hit(&mut self, slot: Slot, _access: &Access) {
+        if self.is_main[slot.index()] {
+            self.main.touch(&mut self.links, slot.0);
+        }
+    }
+
+    #[inline]
+    fn victim(&mut self, _incoming: &Access) -> Slot {
+        if self.new.len() > self.kin as usize || self.main.is_empty() {
+            let slot = self.new.pop().expect("a full cache has blocks");
+            self.ghosts.push(self.block[slot as usize]);
+            Slot(slot)
+        } else {
+            let slot = self.main.pop_back(&mut self.links);
+            Slot(slot.expect("it is not empty"))
+        }
+    }
+
+    #[inline]
+    fn inserted(&mut self, slot: Slot, access: &Access) {
+        let known = self.ghosts.take(access.block);
+        self.ghosts.cut(self.kout);
+        self.block[slot.index()] = access.block;
+        self.is_main[slot.index()] = known;
+        if known {
+            self.main.push_front(&mut self.links, slot.0);
+        } else {
+            self.new.push(&mut self.places, slot.0);
+        }
+    }
+
+    fn removed(&mut self, slot: Slot) {
+        if self.is_main[slot.index()] {
+            self.main.remove(&mut self.links, slot.0);
+        } else {
+            self.new.remove(&self.places, slot.0);
+        }
+    }
+
+    fn resized(&mut self, capacity: u32) {
+        self.kin = share(capacity, self.shares.kin);
+        self.kout = share(capacity, self.shares.kout);
+        self.ghosts.cut(self.kout);
+    }
+
+    fn check(&self, resident: usize) {
+        self.new.check(&self.places);
+        self.main.check(&self.links);
+        assert_eq!(self.new.len() + self.main.len(), resident);
+        assert!(self.new.iter().all(|slot| !self.is_main[slot as usize]));
+        let mut main = self.main.iter(&self.links);
+        assert!(main.all(|slot| self.is_main[slot as usize]));
+        let slots = self.new.iter().chain(self.main.iter(&self.links));
+        self.ghosts
+            .check(self.kout, slots.map(|slot| self.block[slot as usize]));
+    }
+}

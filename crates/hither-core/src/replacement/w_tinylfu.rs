@@ -1,0 +1,228 @@
+//! W-TinyLFU: new blocks enter a small LRU window; who leaves it is let into the main part only if it was referenced more
+//! often lately than the block that would have to go for it. The main part is a segmented LRU: blocks used again there
+//! are protected, up to 80 % of it.
+//!
+//! Source: Einziger, Friedman and Manes, "TinyLFU: a highly efficient cache admission policy", ACM Transactions on
+//! Storage 13(4), 2017, sections 3 and 4; for the sketch of frequencies see `sketch.rs`.
+//!
+//! Readings and departures:
+//! - All references are counted, hits and misses, as in the paper (libCacheSim counts hits in the main part, insertions and
+//!   evictions from the window). A missing reference is counted after the decision whom to evict for it.
+//! - No doorkeeper, as in Caffeine by default.
+//! - The window has at least one block, so a cache of one block is all window: LRU. libCacheSim admits nothing where the
+//!   window's share is below one block.
+
+use super::{Replacement, share};
+use crate::access::Access;
+use crate::ids::{Block, Slot};
+use crate::list::{Links, List};
+use crate::registry::{Entry, Kind, Needs, Param};
+use crate::sketch::Sketch;
+
+/// The line in the registry.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "w-tinylfu",
+    summary: "admits from a small LRU window only what was referenced more often than what it would replace",
+    source: "Einziger, Friedman and Manes, TOS 13(4), 2017",
+    params: PARAMS,
+    needs: Needs::NOTHING,
+    build: |settings, values| {
+        let config = Config {
+            window: values.real(0),
+            protected: values.real(1),
+            sample: values.count(2),
+        };
+        Box::new(WTinyLfu::new(settings.capacity, config))
+    },
+};
+
+/// Defaults as in section 4 of the paper, the sample as in Caffeine.
+const PARAMS: &[Param] = &[
+    Param {
+        name: "window",
+        doc: "the window's share of the cache",
+        kind: Kind::Real {
+            default: 0.01,
+            min: 0.0,
+            max: 1.0,
+        },
+    },
+    Param {
+        name: "protected",
+        doc: "the protected blocks' share of the main part, at most",
+        kind: Kind::Real {
+            default: 0.8,
+            min: 0.0,
+            max: 1.0,
+        },
+    },
+    Param {
+        name: "sample",
+        doc: "the references after which frequencies are halved, in multiples of the cache size",
+        kind: Kind::Count {
+            default: 10,
+            min: 1,
+            max: 1 << 20,
+        },
+    },
+];
+
+/// What can be chosen.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// The window's share of the capacity.
+    pub window: f64,
+    /// The protected blocks' share of the rest, at most.
+    pub protected: f64,
+    /// The references after which frequencies are halved, in multiples of the capacity.
+    pub sample: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Window,
+    Probation,
+    Protected,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct WTinyLfu {
+    config: Config,
+    window_max: usize,
+    protected_max: usize,
+    links: Links,
+    window: List,
+    probation: List,
+    protected: List,
+    part: Vec<Part>,
+    block: Vec<Block>,
+    sketch: Sketch,
+}
+
+impl WTinyLfu {
+    /// For a cache of `capacity` blocks.
+    pub fn new(capacity: u32, config: Config) -> Self {
+        let mut policy = WTinyLfu {
+            config,
+            window_max: 0,
+            protected_max: 0,
+            links: Links::new(capacity as usize),
+            window: List::default(),
+            probation: List::default(),
+            protected: List::default(),
+            part: vec![Part::Window; capacity as usize],
+            block: vec![Block(0); capacity as usize],
+            sketch: Sketch::new(capacity, 0),
+        };
+        policy.resized(capacity);
+        policy
+    }
+
+    /// Moves the least recent block of a part that is too large to the most recent end of the probation.
+    fn settle(&mut self) {
+        for (list, max) in [
+            (&mut self.window, self.window_max),
+            (&mut self.protected, self.protected_max),
+        ] {
+            while list.len() > max {
+                let slot = list.pop_back(&mut self.links).expect("it is too long");
+                self.part[slot as usize] = Part::Probation;
+                self.probation.push_front(&mut self.links, slot);
+            }
+        }
+    }
+
+    fn list(&mut self, part: Part) -> &mut List {
+        match part {
+            Part::Window => &mut self.window,
+            Part::Probation => &mut self.probation,
+            Part::Protected => &mut self.protected,
+        }
+    }
+
+    fn estimate(&self, slot: u32) -> u64 {
+        self.sketch.estimate(self.block[slot as usize])
+    }
+}
+
+impl Replacement for WTinyLfu {
+    #[inline]
+    fn hit(&mut self, slot: Slot, access: &Access) {
+        self.sketch.count(access.block);
+        match self.part[slot.index()] {
+            Part::Window => self.window.touch(&mut self.links, slot.0),
+            Part::Protected => self.protected.touch(&mut self.links, slot.0),
+            Part::Probation => {
+                self.probation.remove(&mut self.links, slot.0);
+                self.part[slot.index()] = Part::Protected;
+                self.protected.push_front(&mut self.links, slot.0);
+                self.settle();
+            }
+        }
+    }
+
+    #[inline]
+    fn victim(&mut self, _incoming: &Access) -> Slot {
+        // The window's least recent block leaves it if the incoming one fills it above its size.
+        let candidate = self
+            .window
+            .back()
+            .filter(|_| self.window.len() >= self.window_max);
+        let main = self.probation.back().or(self.protected.back());
+        let slot = match (candidate, main) {
+            (Some(candidate), Some(main)) if self.estimate(candidate) > self.estimate(main) => {
+                self.window.remove(&mut self.links, candidate);
+                self.part[candidate as usize] = Part::Probation;
+                self.probation.push_front(&mut self.links, candidate);
+                main
+            }
+            (Some(slot), _) | (None, Some(slot)) => slot,
+            (None, None) => self.window.back().expect("a full cache has blocks"),
+        };
+        self.removed(Slot(slot));
+        Slot(slot)
+    }
+
+    #[inline]
+    fn inserted(&mut self, slot: Slot, access: &Access) {
+        self.sketch.count(access.block);
+        self.block[slot.index()] = access.block;
+        self.part[slot.index()] = Part::Window;
+        self.window.push_front(&mut self.links, slot.0);
+        self.settle();
+    }
+
+    #[inline]
+    fn removed(&mut self, slot: Slot) {
+        let mut list = *self.list(self.part[slot.index()]);
+        list.remove(&mut self.links, slot.0);
+        *self.list(self.part[slot.index()]) = list;
+    }
+
+    fn resized(&mut self, capacity: u32) {
+        let window = share(capacity, self.config.window);
+        self.window_max = window as usize;
+        self.protected_max = (f64::from(capacity - window) * self.config.protected) as usize;
+        self.sketch
+            .set_sample(u64::from(capacity) * self.config.sample);
+        self.settle();
+    }
+
+    fn check(&self, resident: usize) {
+        let mut blocks = 0;
+        for (list, part) in [
+            (&self.window, Part::Window),
+            (&self.probation, Part::Probation),
+            (&self.protected, Part::Protected),
+        ] {
+            list.check(&self.links);
+            let mut slots = list.iter(&self.links);
+            assert!(slots.all(|slot| self.part[slot as usize] == part));
+            blocks += list.len();
+        }
+        assert_eq!(blocks, resident);
+        assert!(self.window.len() <= self.window_max);
+        assert!(self.protected.len() <= self.protected_max);
+    }
+}

@@ -1,0 +1,279 @@
+//! Twins of the policies that keep blocks in queues: nothing moves on a hit. Lists have the oldest block first.
+
+use crate::plain::take;
+use crate::{Twin, share};
+use hither_core::{Access, Block, Random};
+
+/// CLOCK: the hand is at the front of the list.
+pub(crate) struct NaiveClock {
+    capacity: usize,
+    bits: u64,
+    circle: Vec<(Block, u64)>,
+}
+
+impl NaiveClock {
+    pub(crate) fn new(capacity: usize, bits: u64) -> Self {
+        NaiveClock {
+            capacity,
+            bits,
+            circle: Vec::new(),
+        }
+    }
+}
+
+impl Twin for NaiveClock {
+    fn access(&mut self, access: &Access) -> (bool, Option<Block>) {
+        for (block, rounds) in &mut self.circle {
+            if *block == access.block {
+                *rounds = self.bits;
+                return (true, None);
+            }
+        }
+        let mut evicted = None;
+        while self.circle.len() == self.capacity {
+            match self.circle.remove(0) {
+                (block, 0) => evicted = Some(block),
+                (block, rounds) => self.circle.push((block, rounds - 1)),
+            }
+        }
+        self.circle.push((access.block, 0));
+        (false, evicted)
+    }
+
+    fn remove(&mut self, block: Block) {
+        self.circle.retain(|&(other, _)| other != block);
+    }
+}
+
+/// RAND with the policy's own generator.
+pub(crate) struct NaiveRandom {
+    capacity: usize,
+    generator: Random,
+    blocks: Vec<Block>,
+}
+
+impl NaiveRandom {
+    pub(crate) fn new(capacity: usize, seed: u64) -> Self {
+        NaiveRandom {
+            capacity,
+            generator: Random::new(seed),
+            blocks: Vec::new(),
+        }
+    }
+}
+
+impl Twin for NaiveRandom {
+    fn access(&mut self, access: &Access) -> (bool, Option<Block>) {
+        if self.blocks.contains(&access.block) {
+            return (true, None);
+        }
+        let mut evicted = None;
+        if self.blocks.len() == self.capacity {
+            let at = self.generator.below(self.capacity as u64) as usize;
+            evicted = Some(self.blocks.swap_remove(at));
+        }
+        self.blocks.push(access.block);
+        (false, evicted)
+    }
+
+    fn remove(&mut self, block: Block) {
+        if let Some(at) = self.blocks.iter().position(|&other| other == block) {
+            self.blocks.swap_remove(at);
+        }
+    }
+}
+
+/// Algorithm 1 of the SIEVE paper.
+pub(crate) struct NaiveSieve {
+    capacity: usize,
+    queue: Vec<(Block, bool)>,
+    /// Where the hand is; none: at the oldest when it is needed next.
+    hand: Option<usize>,
+}
+
+impl NaiveSieve {
+    pub(crate) fn new(capacity: usize) -> Self {
+        NaiveSieve {
+            capacity,
+            queue: Vec::new(),
+            hand: None,
+        }
+    }
+
+    fn take(&mut self, at: usize) -> Block {
+        let block = self.queue.remove(at).0;
+        self.hand = match self.hand {
+            Some(hand) if at < hand => Some(hand - 1),
+            hand => hand.filter(|&hand| hand < self.queue.len()),
+        };
+        block
+    }
+}
+
+impl Twin for NaiveSieve {
+    fn access(&mut self, access: &Access) -> (bool, Option<Block>) {
+        for (block, visited) in &mut self.queue {
+            if *block == access.block {
+                *visited = true;
+                return (true, None);
+            }
+        }
+        let mut evicted = None;
+        if self.queue.len() == self.capacity {
+            let mut hand = self.hand.unwrap_or(0);
+            while std::mem::take(&mut self.queue[hand].1) {
+                hand = (hand + 1) % self.capacity;
+            }
+            self.hand = Some(hand);
+            evicted = Some(self.take(hand));
+        }
+        self.queue.push((access.block, false));
+        (false, evicted)
+    }
+
+    fn remove(&mut self, block: Block) {
+        if let Some(at) = self.queue.iter().position(|entry| entry.0 == block) {
+            self.take(at);
+        }
+    }
+}
+
+/// S3-FIFO as in libCacheSim.
+pub(crate) struct NaiveS3Fifo {
+    capacity: usize,
+    small_max: usize,
+    ghost_max: usize,
+    threshold: u64,
+    small: Vec<(Block, u64)>,
+    main: Vec<(Block, u64)>,
+    ghost: Vec<Block>,
+    evicting: bool,
+}
+
+impl NaiveS3Fifo {
+    pub(crate) fn new(capacity: usize, small: f64, ghost: f64, threshold: u64) -> Self {
+        NaiveS3Fifo {
+            capacity,
+            small_max: share(capacity, small),
+            ghost_max: share(capacity, ghost),
+            threshold,
+            small: Vec::new(),
+            main: Vec::new(),
+            ghost: Vec::new(),
+            evicting: false,
+        }
+    }
+
+    fn evict(&mut self) -> Block {
+        if self.main.len() <= self.capacity - self.small_max {
+            while !self.small.is_empty() {
+                let (block, uses) = self.small.remove(0);
+                if uses < self.threshold {
+                    self.ghost.push(block);
+                    return block;
+                }
+                self.main.push((block, 0));
+            }
+        }
+        loop {
+            match self.main.remove(0) {
+                (block, 0) => return block,
+                (block, uses) => self.main.push((block, uses.min(3) - 1)),
+            }
+        }
+    }
+}
+
+impl Twin for NaiveS3Fifo {
+    fn access(&mut self, access: &Access) -> (bool, Option<Block>) {
+        for (block, uses) in self.small.iter_mut().chain(&mut self.main) {
+            if *block == access.block {
+                *uses += 1;
+                return (true, None);
+            }
+        }
+        let known = take(&mut self.ghost, access.block);
+        let mut evicted = None;
+        if self.small.len() + self.main.len() == self.capacity {
+            self.evicting = true;
+            evicted = Some(self.evict());
+        }
+        if self.ghost.len() > self.ghost_max {
+            self.ghost.remove(0);
+        }
+        if known || (!self.evicting && self.small.len() >= self.small_max) {
+            self.main.push((access.block, 0));
+        } else {
+            self.small.push((access.block, 0));
+        }
+        (false, evicted)
+    }
+
+    fn remove(&mut self, block: Block) {
+        self.small.retain(|&(other, _)| other != block);
+        self.main.retain(|&(other, _)| other != block);
+    }
+}
+
+/// The full version of 2Q, in the paper's names.
+pub(crate) struct NaiveTwoQ {
+    capacity: usize,
+    kin: usize,
+    kout: usize,
+    a1in: Vec<Block>,
+    a1out: Vec<Block>,
+    am: Vec<Block>,
+}
+
+impl NaiveTwoQ {
+    pub(crate) fn new(capacity: usize, kin: f64, kout: f64) -> Self {
+        NaiveTwoQ {
+            capacity,
+            kin: share(capacity, kin),
+            kout: share(capacity, kout),
+            a1in: Vec::new(),
+            a1out: Vec::new(),
+            am: Vec::new(),
+        }
+    }
+
+    fn reclaim(&mut self) -> Block {
+        if self.a1in.len() > self.kin || self.am.is_empty() {
+            let block = self.a1in.remove(0);
+            self.a1out.push(block);
+            if self.a1out.len() > self.kout {
+                self.a1out.remove(0);
+            }
+            block
+        } else {
+            self.am.remove(0)
+        }
+    }
+}
+
+impl Twin for NaiveTwoQ {
+    fn access(&mut self, access: &Access) -> (bool, Option<Block>) {
+        let x = access.block;
+        if take(&mut self.am, x) {
+            self.am.push(x);
+            return (true, None);
+        }
+        if self.a1in.contains(&x) {
+            return (true, None);
+        }
+        let full = self.a1in.len() + self.am.len() == self.capacity;
+        let known = take(&mut self.a1out, x);
+        let evicted = full.then(|| self.reclaim());
+        if known {
+            self.am.push(x);
+        } else {
+            self.a1in.push(x);
+        }
+        (false, evicted)
+    }
+
+    fn remove(&mut self, block: Block) {
+        take(&mut self.a1in, block);
+        take(&mut self.am, block);
+    }
+}
