@@ -4,11 +4,13 @@
 //! same result for the same input, whatever the number of threads.
 #![forbid(unsafe_code)]
 
+pub mod curve;
 pub mod one_cache;
 pub mod references;
 pub mod size;
 pub mod stack;
 
+pub use curve::{MissRatioCurve, Points, Spacing, curves};
 pub use one_cache::{Configuration, Error, Options, Outcome, run};
 pub use references::References;
 pub use size::{Size, SizeError};

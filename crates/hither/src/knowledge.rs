@@ -15,6 +15,8 @@ use hither_core::replacement::SiteRecord;
 use hither_trace::Trace;
 use serde::{Deserialize, Serialize};
 
+use crate::output;
+
 /// The file: JSON, so that it can be read, compared and thinned out by hand.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,7 +40,9 @@ fn read(path: &Path) -> anyhow::Result<Knowledge> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         // Where its folder is missing as well, it is better said before a long simulation than after.
-        Err(error) if error.kind() == io::ErrorKind::NotFound && folder_of(path).is_dir() => {
+        Err(error)
+            if error.kind() == io::ErrorKind::NotFound && output::folder_of(path).is_dir() =>
+        {
             return Ok(Knowledge {
                 format: FORMAT,
                 sites: BTreeMap::new(),
@@ -59,13 +63,6 @@ fn read(path: &Path) -> anyhow::Result<Knowledge> {
         knowledge.format
     );
     Ok(knowledge)
-}
-
-fn folder_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    }
 }
 
 /// What the file at `path` knows of the trace's call sites; nothing, if there is no such file yet.
@@ -116,11 +113,5 @@ pub(crate) fn save(path: &Path, trace: &Trace, learnt: &[SiteRecord]) -> anyhow:
     }
     let mut text = serde_json::to_string_pretty(&file)?;
     text.push('\n');
-    let mut partial = path.as_os_str().to_owned();
-    partial.push(format!(".partial-{}", std::process::id()));
-    let written = fs::write(&partial, text).and_then(|()| fs::rename(&partial, path));
-    if written.is_err() {
-        let _ = fs::remove_file(&partial);
-    }
-    written.with_context(|| path.display().to_string())
+    output::write_whole(path, text.as_bytes())
 }

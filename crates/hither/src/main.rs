@@ -6,10 +6,14 @@
 
 mod advice;
 mod command;
+mod curve;
 mod exit;
 mod format;
 mod knowledge;
+mod output;
+mod plot;
 mod preload;
+mod rows;
 mod simulate;
 mod ui;
 

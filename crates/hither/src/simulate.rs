@@ -39,8 +39,7 @@ pub(crate) fn run(
         progress: Some(&progress),
         cancel: None,
     };
-    let outcomes = hither_sim::run(trace, &configurations, &options)
-        .map_err(|error| Usage(error.to_string()))?;
+    let outcomes = hither_sim::run(trace, &configurations, &options).map_err(failed)?;
     bar.finish_and_clear();
     if let Some(path) = sites {
         match outcomes.iter().find_map(|outcome| outcome.sites.as_deref()) {
@@ -51,6 +50,14 @@ pub(crate) fn run(
         }
     }
     Ok(outcomes)
+}
+
+/// A trace that cannot be read back is a failure; all else is a request that cannot be met.
+pub(crate) fn failed(error: hither_sim::Error) -> anyhow::Error {
+    match error {
+        hither_sim::Error::Trace(error) => error.into(),
+        error => Usage(error.to_string()).into(),
+    }
 }
 
 /// A table of the hit ratio of each policy, a row, at each size, a column.

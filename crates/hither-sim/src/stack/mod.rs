@@ -60,6 +60,11 @@ enum Distances {
 /// cores, zipf over a million blocks: a cache takes 21 ns a reference and the stack 45; `benches/stack.rs` compares.
 pub(crate) const LRU_SIZES_MIN: usize = 3;
 
+/// Whether a policy has a stack.
+pub fn exists(spec: &Spec) -> bool {
+    Stack::worthwhile(spec, usize::MAX, 0).is_some()
+}
+
 impl Stack {
     /// One for a policy of which `sizes` cache sizes are wanted, if that policy has a stack and it is worth it.
     /// `blocks` is the number of distinct blocks.

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::Subcommand;
-use super::options::{Caches, Loading};
+use super::options::{Caches, Learnt, Loading};
 use super::record::{self, Recording};
 use crate::advice::Evidence;
 use crate::exit;
@@ -43,6 +43,9 @@ pub(super) struct Advise {
 
     #[command(flatten)]
     caches: Caches,
+
+    #[command(flatten)]
+    learnt: Learnt,
 
     #[command(flatten)]
     loading: Loading,
@@ -97,7 +100,7 @@ impl Advise {
             });
         }
         let sizes = self.caches.sizes(&trace)?;
-        let outcomes = simulate::run(&trace, &policies, &sizes, self.caches.sites.as_deref(), ui)?;
+        let outcomes = simulate::run(&trace, &policies, &sizes, self.learnt.sites.as_deref(), ui)?;
         let spinner = ui.spinner("counting");
         let stats = Stats::of(&trace)?;
         spinner.finish_and_clear();

@@ -119,7 +119,11 @@ pub(super) struct Caches {
         value_delimiter = ','
     )]
     sizes: Vec<Size>,
+}
 
+/// What earlier runs know.
+#[derive(Args, Debug)]
+pub(super) struct Learnt {
     /// What was learnt about call sites: read if the file exists, and written back with what this run adds
     #[arg(long, value_name = "FILE")]
     pub(super) sites: Option<PathBuf>,
@@ -147,22 +151,26 @@ impl Caches {
 
     /// The sizes in blocks with what was written for each, or five parts of the distinct blocks if none were named.
     pub(super) fn sizes(&self, trace: &Trace) -> anyhow::Result<Vec<(Size, u32)>> {
-        let defaults = [5.0, 10.0, 25.0, 50.0, 75.0].map(Size::Percent);
-        let named = !self.sizes.is_empty();
-        let sizes = if named { &self.sizes[..] } else { &defaults };
-        let (block_bytes, distinct) = (
-            u64::from(trace.options().block_bytes),
-            trace.blocks() as u64,
-        );
-        let mut found = Vec::new();
-        for &size in sizes {
-            match size.blocks(block_bytes, distinct) {
-                Ok(blocks) => found.push((size, blocks)),
-                // A trace may be too small for a part of it that nobody asked for.
-                Err(_) if !named => {}
-                Err(error) => return Err(Usage(error.to_string()).into()),
-            }
-        }
-        Ok(found)
+        sizes(&self.sizes, trace)
     }
+}
+
+/// Sizes in blocks of a trace, with what was written for each, or five parts of the distinct blocks if none were named.
+pub(super) fn sizes(named: &[Size], trace: &Trace) -> anyhow::Result<Vec<(Size, u32)>> {
+    let defaults = [5.0, 10.0, 25.0, 50.0, 75.0].map(Size::Percent);
+    let sizes = if named.is_empty() { &defaults } else { named };
+    let (block_bytes, distinct) = (
+        u64::from(trace.options().block_bytes),
+        trace.blocks() as u64,
+    );
+    let mut found = Vec::new();
+    for &size in sizes {
+        match size.blocks(block_bytes, distinct) {
+            Ok(blocks) => found.push((size, blocks)),
+            // A trace may be too small for a part of it that nobody asked for.
+            Err(_) if named.is_empty() => {}
+            Err(error) => return Err(Usage(error.to_string()).into()),
+        }
+    }
+    Ok(found)
 }

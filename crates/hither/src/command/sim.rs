@@ -7,7 +7,8 @@ use clap::Args;
 use serde_json::json;
 
 use super::Subcommand;
-use super::options::{Caches, Loading};
+use super::options::{Caches, Learnt, Loading};
+use crate::curve::{self, Curves};
 use crate::format::{bytes, counted};
 use crate::simulate::{self, about, hit_ratios};
 use crate::ui::{self, Ui};
@@ -19,7 +20,8 @@ use crate::ui::{self, Ui};
     hither sim trace.hither --policy lru,pcc,opt --size 64MiB,10%  these caches\n  \
     hither sim trace.hither -p 'pcc{other=arc,sample=5}' --json    with parameters, for programs\n  \
     hither sim --format lirs cs.trace.gz --size 100,200,400        a trace of bare block numbers\n  \
-    hither sim second.hither -p pcc --sites program.sites.json     with what an earlier run has learnt")]
+    hither sim second.hither -p pcc --sites program.sites.json     with what an earlier run has learnt\n  \
+    hither sim trace.hither --curve mrc.svg --curve mrc.csv        miss-ratio curves, drawn and as data")]
 pub(super) struct Sim {
     /// The trace: a folder that `hither record` wrote, or a file in another format
     trace: PathBuf,
@@ -28,7 +30,13 @@ pub(super) struct Sim {
     caches: Caches,
 
     #[command(flatten)]
+    learnt: Learnt,
+
+    #[command(flatten)]
     loading: Loading,
+
+    #[command(flatten)]
+    curves: Curves,
 
     /// Print one JSON document
     #[arg(long)]
@@ -40,11 +48,21 @@ impl Subcommand for Sim {
 
     fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
         let policies = self.caches.policies("lru,arc,opt");
+        self.curves.check()?;
         let trace = self.loading.load(&self.trace, ui)?;
+        if self.curves.wanted() {
+            curve::write(&trace, &policies, &self.curves, ui)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let sizes = self.caches.sizes(&trace)?;
-        let outcomes = simulate::run(&trace, &policies, &sizes, self.caches.sites.as_deref(), ui)?;
+        let sites = self.learnt.sites.as_deref();
+        let outcomes = simulate::run(&trace, &policies, &sizes, sites, ui)?;
         if self.json {
             ui::print_json(&json!({ "trace": about(&trace), "results": outcomes }))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        if trace.references() == 0 {
+            ui::print(&format!("{} has no references\n", self.trace.display()))?;
             return Ok(ExitCode::SUCCESS);
         }
         let block_bytes = u64::from(trace.options().block_bytes);

@@ -212,3 +212,134 @@ fn policies_that_learn_nothing_leave_the_sites_alone() {
     ");
     assert_eq!(lab.names(), ["loop.trace"]);
 }
+
+#[test]
+fn a_trace_without_references() {
+    let lab = Lab::new();
+    lab.write("empty.trace", "*\n");
+    assert_snapshot!(lab.run("hither sim --format lirs empty.trace -s 5"), @"
+    exit code: 0
+    ----- stdout -----
+    empty.trace has no references
+
+    ----- stderr -----
+    ");
+    assert_snapshot!(lab.run("hither sim --format lirs empty.trace --curve mrc.svg"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: empty.trace has no references: there is no curve
+    ");
+    assert_eq!(lab.names(), ["empty.trace"]);
+}
+
+#[test]
+fn curves_as_data_and_as_pictures() {
+    let lab = Lab::new();
+    lab.write("loop.trace", rounds(300, 3));
+    let files =
+        "--curve mrc.csv --curve mrc.json --curve mrc.parquet --curve mrc.svg --curve mrc.png";
+    let line = format!("hither sim loop.trace -p lru,mru,opt --points 4 {files}");
+    assert_snapshot!(lab.run(&line), @"
+    exit code: 0
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: wrote mrc.csv
+    hither: wrote mrc.json
+    hither: wrote mrc.parquet
+    hither: wrote mrc.svg
+    hither: wrote mrc.png
+    ");
+    let read = |name: &str| std::fs::read(lab.path(name)).unwrap();
+    let names = ["mrc.csv", "mrc.json", "mrc.parquet", "mrc.svg", "mrc.png"];
+    let first = names.map(read);
+    lab.run(&format!("RAYON_NUM_THREADS=1 {line}"));
+    assert!(first == names.map(read), "other bytes in another run");
+
+    let rows: Value = serde_json::from_slice(&first[1]).unwrap();
+    let rows = rows.as_array().unwrap();
+    let of = |policy: &str| -> Vec<(u64, u64)> {
+        rows.iter()
+            .filter(|row| row["policy"] == policy)
+            .map(|row| {
+                let count = |name: &str| row[name].as_u64().unwrap();
+                assert_eq!(count("hits") + count("misses"), 900);
+                (count("cache_blocks"), count("hits"))
+            })
+            .collect()
+    };
+    let sizes: Vec<u64> = of("mru").iter().map(|point| point.0).collect();
+    assert_eq!(sizes, [1, 7, 45, 300]);
+    // Exact at every size, as there are fewer than a thousand.
+    let lru: Vec<(u64, u64)> = (1..300).map(|size| (size, 0)).chain([(300, 600)]).collect();
+    assert_eq!(of("lru"), lru);
+    assert_eq!(of("opt").len(), 300);
+    for (size, hits) in of("mru") {
+        assert!(hits <= of("opt")[size as usize - 1].1);
+    }
+    let csv = String::from_utf8(first[0].clone()).unwrap();
+    assert_eq!(csv.lines().count(), 1 + rows.len());
+    assert!(first[2].starts_with(b"PAR1"));
+    assert!(String::from_utf8_lossy(&first[3]).contains(">opt</text>"));
+    assert!(first[4].starts_with(b"\x89PNG"));
+
+    let linear = "hither sim -q loop.trace -p mru --points 4 --scale linear --curve linear.csv";
+    assert_snapshot!(lab.run(&format!("{linear} && cut -d, -f 6-9,11-13 linear.csv")), @"
+    exit code: 0
+    ----- stdout -----
+    policy,spec,size,cache_blocks,hits,misses,miss_ratio
+    mru,mru,1,1,0,900,1
+    mru,mru,101,101,202,698,0.7755555555555556
+    mru,mru,200,200,400,500,0.5555555555555556
+    mru,mru,300,300,600,300,0.3333333333333333
+
+    ----- stderr -----
+    ");
+}
+
+#[test]
+fn curves_that_cannot_be_written() {
+    let lab = Lab::with_loop();
+    assert_snapshot!(lab.run("hither sim loop.trace --curve mrc.pdf"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: invalid value 'mrc.pdf' for '--curve <FILE>': the name ends in none of .csv, .json, .parquet, .svg, .png
+
+    For more information, try '--help'.
+    ");
+    assert_snapshot!(lab.run("hither sim loop.trace --curve missing/mrc.csv"), @"
+    exit code: 1
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: missing: No such file or directory (os error 2)
+    ");
+    assert_snapshot!(lab.run("hither sim loop.trace --points 8"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: the following required arguments were not provided:
+      --curve <FILE>
+
+    Usage: hither sim --curve <FILE> --points <N> <TRACE>
+
+    For more information, try '--help'.
+    ");
+    assert_snapshot!(lab.run("hither sim loop.trace --curve mrc.csv -s 5"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: the argument '--curve <FILE>' cannot be used with '--size <S[,S]>'
+
+    Usage: hither sim --curve <FILE> <TRACE>
+
+    For more information, try '--help'.
+    ");
+    assert_eq!(lab.names(), ["loop.trace"]);
+}

@@ -1,0 +1,128 @@
+//! Miss-ratio curves: what becomes of a trace in caches of every size.
+//!
+//! Policies with a [stack](crate::stack) have exact curves at no more cost for a thousand sizes than for one. For the
+//! others each size is a cache to simulate, so they get fewer points.
+
+use crate::one_cache::{Configuration, Error, Options, Outcome, run};
+use crate::references::References;
+use crate::stack;
+use hither_core::Spec;
+
+/// How sizes are spread from one block to all distinct blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spacing {
+    /// By equal factors: as much detail for small caches as for large ones.
+    #[default]
+    Log,
+    /// By equal steps.
+    Linear,
+}
+
+/// The points of a curve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Points {
+    /// How many at most, for a policy that is simulated size by size.
+    pub simulated: usize,
+    /// How many at most, for a policy whose curve is known at all sizes; those above are among them.
+    pub exact: usize,
+    /// How they are spread.
+    pub spacing: Spacing,
+}
+
+impl Default for Points {
+    fn default() -> Self {
+        Points {
+            simulated: 64,
+            exact: 1000,
+            spacing: Spacing::Log,
+        }
+    }
+}
+
+/// One policy over the sizes.
+#[derive(Clone, Debug)]
+pub struct MissRatioCurve {
+    /// The policy with its parameters.
+    pub spec: Spec,
+    /// What became of each cache, by size.
+    pub outcomes: Vec<Outcome>,
+}
+
+/// The curve of each policy, all over one pass of the trace.
+pub fn curves(
+    references: &impl References,
+    specs: &[Spec],
+    points: Points,
+    options: &Options<'_>,
+) -> Result<Vec<MissRatioCurve>, Error> {
+    let distinct = references.blocks();
+    let simulated = sizes(distinct, points.simulated, points.spacing);
+    let mut exact = sizes(distinct, points.exact, points.spacing);
+    exact.extend(&simulated);
+    exact.sort_unstable();
+    exact.dedup();
+    let sizes_of = |spec: &Spec| {
+        if stack::exists(spec) {
+            &exact
+        } else {
+            &simulated
+        }
+    };
+    let configurations: Vec<Configuration> = specs
+        .iter()
+        .flat_map(|&spec| {
+            let sizes = sizes_of(&spec).iter();
+            sizes.map(move |&cache_blocks| Configuration { spec, cache_blocks })
+        })
+        .collect();
+    let mut outcomes = run(references, &configurations, options)?.into_iter();
+    Ok(specs
+        .iter()
+        .map(|spec| MissRatioCurve {
+            spec: *spec,
+            outcomes: outcomes.by_ref().take(sizes_of(spec).len()).collect(),
+        })
+        .collect())
+}
+
+/// Up to `points` sizes from one block to `distinct` blocks, ascending; all sizes where there are no more than that,
+/// and none without blocks.
+pub fn sizes(distinct: u32, points: usize, spacing: Spacing) -> Vec<u32> {
+    if distinct as usize <= points {
+        return (1..=distinct).collect();
+    }
+    let steps = points.saturating_sub(1).max(1) as f64;
+    let mut sizes: Vec<u32> = (0..points)
+        .map(|step| {
+            let part = if points == 1 {
+                1.0
+            } else {
+                step as f64 / steps
+            };
+            let size = match spacing {
+                Spacing::Log => f64::from(distinct).powf(part),
+                Spacing::Linear => 1.0 + f64::from(distinct - 1) * part,
+            };
+            (size.round() as u32).clamp(1, distinct)
+        })
+        .collect();
+    sizes.dedup();
+    sizes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_go_from_one_block_to_all() {
+        assert_eq!(sizes(0, 8, Spacing::Log), [0u32; 0]);
+        assert_eq!(sizes(5, 8, Spacing::Log), [1, 2, 3, 4, 5]);
+        assert_eq!(sizes(100, 1, Spacing::Log), [100]);
+        assert_eq!(sizes(10_000, 5, Spacing::Log), [1, 10, 100, 1000, 10_000]);
+        assert_eq!(sizes(401, 5, Spacing::Linear), [1, 101, 201, 301, 401]);
+        let many = sizes(1_000_000_007, 1000, Spacing::Log);
+        assert!(many.windows(2).all(|pair| pair[0] < pair[1]));
+        assert_eq!(many.last(), Some(&1_000_000_007));
+    }
+}

@@ -1,0 +1,43 @@
+//! Files that a command writes: whole or not at all.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+/// Writes a file under another name beside it, and then renames it, so that nobody ever sees a part of it and what was
+/// there before stays until the new one is on the disk.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let partial = beside(path, &format!(".partial-{}", std::process::id()));
+    let written = File::create(&partial)
+        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&partial, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&partial);
+    }
+    written.with_context(|| path.display().to_string())
+}
+
+/// Fails where a file could not be written for want of its folder: better said before a long simulation than after.
+pub(crate) fn check_folder(path: &Path) -> anyhow::Result<()> {
+    let folder = folder_of(path);
+    fs::metadata(folder).with_context(|| folder.display().to_string())?;
+    anyhow::ensure!(!path.is_dir(), "{}: is a folder", path.display());
+    Ok(())
+}
+
+/// The folder that a file is in.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// The path with something added to its name.
+pub(crate) fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}

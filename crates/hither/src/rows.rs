@@ -1,0 +1,312 @@
+//! Results as data: one row a cache, with all that is needed to make it again, as CSV, JSON or Parquet.
+//!
+//! The columns are listed once and every format is written from that list. Nothing in a file depends on when or
+//! where it was written, so that the same results are the same bytes.
+
+use std::fmt::{self, Write as _};
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use anyhow::Context;
+use arrow::array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt64Array};
+use arrow::datatypes::{DataType, Field, Schema};
+use hither_trace::Trace;
+use parquet::arrow::ArrowWriter;
+use parquet::file::properties::WriterProperties;
+use serde::{Deserialize, Serialize};
+
+/// A trace, as far as rows tell of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Source {
+    /// The path, as the user wrote it.
+    pub(crate) trace: String,
+    pub(crate) sha256: String,
+    pub(crate) references: u64,
+    pub(crate) distinct: u64,
+    pub(crate) block_bytes: u64,
+}
+
+impl Source {
+    /// What rows tell of `trace`, which the user called `name`.
+    pub(crate) fn of(trace: &Trace, name: &Path) -> Source {
+        Source {
+            trace: name.to_string_lossy().into_owned(),
+            sha256: trace.sha256().to_owned(),
+            references: trace.references() as u64,
+            distinct: trace.blocks() as u64,
+            block_bytes: trace.options().block_bytes.into(),
+        }
+    }
+}
+
+/// One cache.
+#[derive(Clone, Debug)]
+pub(crate) struct Row<'a> {
+    pub(crate) source: &'a Source,
+    pub(crate) policy: &'static str,
+    /// The policy with all parameters written out.
+    pub(crate) spec: String,
+    /// The size as it was written.
+    pub(crate) size: String,
+    pub(crate) cache_blocks: u64,
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+}
+
+impl Row<'_> {
+    /// Misses by references; 0 where there are none.
+    pub(crate) fn miss_ratio(&self) -> f64 {
+        match self.hits + self.misses {
+            0 => 0.0,
+            references => self.misses as f64 / references as f64,
+        }
+    }
+}
+
+enum Column {
+    Text(fn(&Row<'_>) -> String),
+    Count(fn(&Row<'_>) -> u64),
+    Real(fn(&Row<'_>) -> f64),
+}
+
+const COLUMNS: &[(&str, Column)] = &[
+    ("trace", Column::Text(|row| row.source.trace.clone())),
+    ("sha256", Column::Text(|row| row.source.sha256.clone())),
+    ("references", Column::Count(|row| row.source.references)),
+    ("distinct_blocks", Column::Count(|row| row.source.distinct)),
+    ("block_bytes", Column::Count(|row| row.source.block_bytes)),
+    ("policy", Column::Text(|row| row.policy.to_owned())),
+    ("spec", Column::Text(|row| row.spec.clone())),
+    ("size", Column::Text(|row| row.size.clone())),
+    ("cache_blocks", Column::Count(|row| row.cache_blocks)),
+    (
+        "cache_bytes",
+        Column::Count(|row| row.cache_blocks * row.source.block_bytes),
+    ),
+    ("hits", Column::Count(|row| row.hits)),
+    ("misses", Column::Count(|row| row.misses)),
+    ("miss_ratio", Column::Real(|row| row.miss_ratio())),
+    (
+        "hither",
+        Column::Text(|_| env!("CARGO_PKG_VERSION").to_owned()),
+    ),
+];
+
+/// A format for rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    Csv,
+    Json,
+    Parquet,
+}
+
+impl Format {
+    /// Each with its name, which is also the ending of its files.
+    pub(crate) const ALL: [(&'static str, Format); 3] = [
+        ("csv", Format::Csv),
+        ("json", Format::Json),
+        ("parquet", Format::Parquet),
+    ];
+
+    /// The rows as the content of a file.
+    pub(crate) fn write(self, rows: &[Row<'_>]) -> anyhow::Result<Vec<u8>> {
+        match self {
+            Format::Csv => Ok(csv(rows).into_bytes()),
+            Format::Json => json(rows),
+            Format::Parquet => parquet(rows).context("Parquet"),
+        }
+    }
+}
+
+impl FromStr for Format {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Format, String> {
+        let known = Format::ALL.iter().find(|(name, _)| *name == text);
+        known
+            .map(|&(_, format)| format)
+            .ok_or_else(|| format!("unknown format {text:?} (known: csv, json, parquet)"))
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, _) = Format::ALL[*self as usize];
+        f.write_str(name)
+    }
+}
+
+/// RFC 4180, with line feeds alone.
+fn csv(rows: &[Row<'_>]) -> String {
+    let mut text = String::new();
+    let names: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
+    text.push_str(&names.join(","));
+    text.push('\n');
+    for row in rows {
+        for (index, (_, column)) in COLUMNS.iter().enumerate() {
+            if index > 0 {
+                text.push(',');
+            }
+            // Writing to a string cannot fail.
+            let _ = match column {
+                Column::Text(value) => text.write_str(&quoted(value(row))),
+                Column::Count(value) => write!(text, "{}", value(row)),
+                Column::Real(value) => write!(text, "{}", value(row)),
+            };
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn quoted(text: String) -> String {
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text
+    }
+}
+
+/// One array, an object a line.
+fn json(rows: &[Row<'_>]) -> anyhow::Result<Vec<u8>> {
+    let mut bytes = b"[".to_vec();
+    for (index, row) in rows.iter().enumerate() {
+        bytes.extend(if index == 0 { &b"\n"[..] } else { b",\n" });
+        for (column, (name, value)) in COLUMNS.iter().enumerate() {
+            bytes.extend(if column == 0 { &b"  {"[..] } else { b", " });
+            serde_json::to_writer(&mut bytes, name)?;
+            bytes.extend(b": ");
+            match value {
+                Column::Text(value) => serde_json::to_writer(&mut bytes, &value(row))?,
+                Column::Count(value) => serde_json::to_writer(&mut bytes, &value(row))?,
+                Column::Real(value) => serde_json::to_writer(&mut bytes, &value(row))?,
+            }
+        }
+        bytes.push(b'}');
+    }
+    bytes.extend(b"\n]\n");
+    Ok(bytes)
+}
+
+fn parquet(rows: &[Row<'_>]) -> parquet::errors::Result<Vec<u8>> {
+    let fields = COLUMNS.iter().map(|(name, column)| {
+        let kind = match column {
+            Column::Text(_) => DataType::Utf8,
+            Column::Count(_) => DataType::UInt64,
+            Column::Real(_) => DataType::Float64,
+        };
+        Field::new(*name, kind, false)
+    });
+    let schema = Arc::new(Schema::new(fields.collect::<Vec<Field>>()));
+    let columns = COLUMNS.iter().map(|(_, column)| -> ArrayRef {
+        match column {
+            Column::Text(value) => Arc::new(StringArray::from_iter_values(rows.iter().map(value))),
+            Column::Count(value) => Arc::new(UInt64Array::from_iter_values(rows.iter().map(value))),
+            Column::Real(value) => Arc::new(Float64Array::from_iter_values(rows.iter().map(value))),
+        }
+    });
+    let batch = RecordBatch::try_new(schema.clone(), columns.collect())?;
+    let properties = WriterProperties::builder()
+        .set_created_by(concat!("hither ", env!("CARGO_PKG_VERSION")).to_owned())
+        .build();
+    let mut bytes = Vec::new();
+    let mut writer = ArrowWriter::try_new(&mut bytes, schema, Some(properties))?;
+    writer.write(&batch)?;
+    writer.close()?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+    use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+    fn rows(source: &Source) -> Vec<Row<'_>> {
+        let row = Row {
+            source,
+            policy: "ubm",
+            spec: "ubm{threshold=3,other=lru}".to_owned(),
+            size: "10%".to_owned(),
+            cache_blocks: 10,
+            hits: 3,
+            misses: 1,
+        };
+        let empty = Row {
+            policy: "lru",
+            spec: "lru".to_owned(),
+            hits: 0,
+            misses: 0,
+            ..row.clone()
+        };
+        vec![row, empty]
+    }
+
+    fn source() -> Source {
+        Source {
+            trace: "a \"b\", c.trace".to_owned(),
+            sha256: "00ff".to_owned(),
+            references: 4,
+            distinct: 100,
+            block_bytes: 4096,
+        }
+    }
+
+    #[test]
+    fn csv_quotes_what_it_must() {
+        let source = source();
+        let text = csv(&rows(&source));
+        let version = env!("CARGO_PKG_VERSION");
+        assert_eq!(
+            text,
+            format!(
+                "trace,sha256,references,distinct_blocks,block_bytes,policy,spec,size,cache_blocks,cache_bytes,hits,misses,\
+                 miss_ratio,hither\n\
+                 \"a \"\"b\"\", c.trace\",00ff,4,100,4096,ubm,\"ubm{{threshold=3,other=lru}}\",10%,10,40960,3,1,0.25,{version}\n\
+                 \"a \"\"b\"\", c.trace\",00ff,4,100,4096,lru,lru,10%,10,40960,0,0,0,{version}\n"
+            )
+        );
+    }
+
+    #[test]
+    fn json_and_parquet_hold_the_same() {
+        let source = source();
+        let rows = rows(&source);
+        let parsed: serde_json::Value =
+            serde_json::from_slice(&Format::Json.write(&rows).unwrap()).unwrap();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&Format::Parquet.write(&rows).unwrap())
+            .unwrap();
+        let mut reader = ParquetRecordBatchReaderBuilder::try_new(file)
+            .unwrap()
+            .build()
+            .unwrap();
+        let batch = reader.next().unwrap().unwrap();
+        assert_eq!(batch.num_rows(), 2);
+        for (index, (name, column)) in COLUMNS.iter().enumerate() {
+            let array = batch.column_by_name(name).unwrap();
+            let value = &parsed[0][name];
+            assert_eq!(array.null_count(), 0);
+            match column {
+                Column::Text(_) => {
+                    let array: &StringArray = array.as_any().downcast_ref().unwrap();
+                    assert_eq!(value, array.value(0));
+                }
+                Column::Count(_) => {
+                    let array: &UInt64Array = array.as_any().downcast_ref().unwrap();
+                    assert_eq!(*value, array.value(0));
+                }
+                Column::Real(_) => {
+                    let array: &Float64Array = array.as_any().downcast_ref().unwrap();
+                    assert_eq!(*value, array.value(0));
+                }
+            }
+            assert_eq!(batch.schema().field(index).name(), name);
+        }
+        assert_eq!(Format::Json.write(&[]).unwrap(), b"[\n]\n");
+        assert!(Format::Parquet.write(&[]).is_ok());
+    }
+}
