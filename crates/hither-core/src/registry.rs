@@ -99,6 +99,19 @@ impl Needs {
     pub fn nothing(self) -> bool {
         self == Needs::NOTHING
     }
+
+    /// What is needed, in words.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        let named = [
+            (self.future, "the future"),
+            (self.sites, "call sites"),
+            (self.objects, "files"),
+            (self.processes, "processes"),
+        ];
+        named
+            .into_iter()
+            .filter_map(|(needed, name)| needed.then_some(name))
+    }
 }
 
 /// What a policy is built for.

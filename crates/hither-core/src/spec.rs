@@ -175,11 +175,7 @@ impl<E: Choice> Spec<E> {
     pub fn defaults(entry: &'static E) -> Self {
         let mut values = [Value::Count(0); PARAMS_MAX];
         for (value, param) in values.iter_mut().zip(entry.params()) {
-            *value = match param.kind {
-                Kind::Count { default, .. } => Value::Count(default),
-                Kind::Real { default, .. } => Value::Real(default),
-                Kind::Policy { default } => Value::Policy(default),
-            };
+            *value = param.kind.default();
         }
         Spec {
             entry,
@@ -305,6 +301,15 @@ impl<E: Choice> FromStr for Spec<E> {
 }
 
 impl Kind {
+    /// The value where the user says nothing.
+    pub fn default(self) -> Value {
+        match self {
+            Kind::Count { default, .. } => Value::Count(default),
+            Kind::Real { default, .. } => Value::Real(default),
+            Kind::Policy { default } => Value::Policy(default),
+        }
+    }
+
     fn parse(self, text: &str) -> Option<Value> {
         match self {
             Kind::Count { min, max, .. } => {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use hither_core::Spec;
-use hither_core::registry::{self, Entry, Kind, Needs, Param};
+use hither_core::registry::{self, Entry, Param};
 use serde_json::json;
 
 use super::Subcommand;
@@ -52,33 +52,12 @@ impl Subcommand for Policies {
     }
 }
 
-fn needs(needs: Needs) -> Vec<&'static str> {
-    let named = [
-        (needs.future, "the future"),
-        (needs.sites, "call sites"),
-        (needs.objects, "files"),
-        (needs.processes, "processes"),
-    ];
-    named
-        .into_iter()
-        .filter_map(|(needed, name)| needed.then_some(name))
-        .collect()
-}
-
-fn default(kind: Kind) -> String {
-    match kind {
-        Kind::Count { default, .. } => default.to_string(),
-        Kind::Real { default, .. } => default.to_string(),
-        Kind::Policy { default } => default.to_owned(),
-    }
-}
-
 fn text(entry: &Entry) -> String {
     let mut text = format!(
         "{}: {}\n    source: {}\n",
         entry.name, entry.summary, entry.source
     );
-    let needs = needs(entry.needs);
+    let needs: Vec<&str> = entry.needs.names().collect();
     if !needs.is_empty() {
         text += &format!("    needs: {}\n", needs.join(", "));
     }
@@ -91,7 +70,7 @@ pub(super) fn params(params: &[Param]) -> String {
         format!(
             "    {}={}  {} ({})\n",
             param.name,
-            default(param.kind),
+            param.kind.default(),
             param.doc,
             param.kind.allowed()
         )
@@ -107,7 +86,7 @@ fn document(entry: &Entry) -> serde_json::Value {
             json!({
                 "name": param.name,
                 "doc": param.doc,
-                "default": default(param.kind),
+                "default": param.kind.default().to_string(),
                 "allowed": param.kind.allowed(),
             })
         })
@@ -116,7 +95,7 @@ fn document(entry: &Entry) -> serde_json::Value {
         "name": entry.name,
         "summary": entry.summary,
         "source": entry.source,
-        "needs": needs(entry.needs),
+        "needs": entry.needs.names().collect::<Vec<_>>(),
         "params": params,
     })
 }
