@@ -1,10 +1,7 @@
 //! The list of all replacement policies. Help, documentation tables, completions and validation come from it; there is
 //! no second list. A new policy is one file in `replacement/` and one entry here.
 
-use crate::replacement::{
-    Policy, SiteRecord, arc, clock, dear, fifo, lfu, lirs, lru, mru, opt, pcc, random, s3_fifo,
-    sieve, two_q, ubm, w_tinylfu,
-};
+use crate::replacement::*;
 use crate::spec::Values;
 
 /// One policy.

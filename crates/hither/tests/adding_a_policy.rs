@@ -1,0 +1,105 @@
+//! docs/adding-a-policy.md, followed to the letter in a copy of the core: its policy compiles, equals its twin and passes
+//! every test that a policy of ours does. The page cannot rot.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
+    root.unwrap().to_path_buf()
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if from.is_dir() {
+            copy(&from, &to);
+        } else {
+            fs::copy(&from, &to).unwrap();
+        }
+    }
+}
+
+/// The Rust blocks of the page, each with the file that the text before it names.
+fn blocks(page: &str) -> Vec<(String, String)> {
+    let mut file = String::new();
+    let mut found = Vec::new();
+    for part in page.split("```rust\n") {
+        let (code, text) = match part.split_once("```\n") {
+            Some((code, text)) if !found.is_empty() || !file.is_empty() => (Some(code), text),
+            _ => (None, part),
+        };
+        if let Some(code) = code {
+            found.push((file.clone(), code.to_owned()));
+        }
+        let named = text.lines().rfind(|line| line.starts_with("`crates/"));
+        if let Some(line) = named {
+            file = line.split('`').nth(1).unwrap().to_owned();
+        }
+    }
+    found
+}
+
+/// Puts `line` where it belongs in the sorted run of lines that begin and end as it does around the policy's name.
+fn insert_sorted(path: &Path, line: &str, name: &str) {
+    let (start, end) = line.trim_end().split_once(name).unwrap();
+    let text = fs::read_to_string(path).unwrap();
+    let mut lines: Vec<&str> = text.lines().collect();
+    let alike = |other: &&str| other.starts_with(start) && other.ends_with(end);
+    let after = |other: &&str| alike(other) && *other > line.trim_end();
+    let first = lines.iter().position(|other| after(other));
+    let at = first.unwrap_or_else(|| lines.iter().rposition(|other| alike(&other)).unwrap() + 1);
+    lines.insert(at, line.trim_end());
+    fs::write(path, lines.join("\n") + "\n").unwrap();
+}
+
+#[test]
+fn what_the_page_says_compiles_and_passes() {
+    let page = fs::read_to_string(root().join("docs/adding-a-policy.md")).unwrap();
+    let copied = tempfile::tempdir().unwrap();
+    for file in ["Cargo.toml", "Cargo.lock"] {
+        fs::copy(root().join(file), copied.path().join(file)).unwrap();
+    }
+    let core = "crates/hither-core";
+    copy(&root().join(core), &copied.path().join(core));
+
+    let mut steps = Vec::new();
+    for (file, code) in blocks(&page) {
+        let path = copied.path().join(&file);
+        if code.starts_with("//!") {
+            assert!(!path.exists(), "{file} is new");
+            fs::write(&path, code).unwrap();
+            steps.push("file");
+        } else if code.lines().count() == 1 {
+            insert_sorted(&path, &code, "bip");
+            steps.push("line");
+        } else {
+            let text = fs::read_to_string(&path).unwrap();
+            let (before, contestants) = text.split_once("fn contestants(").unwrap();
+            let ends = format!("{code}    list\n}}\n");
+            let contestants = contestants.replacen("    list\n}\n", &ends, 1);
+            fs::write(&path, format!("{before}fn contestants({contestants}")).unwrap();
+            steps.push("contestants");
+        }
+    }
+    let expected = ["file", "line", "line", "file", "line", "contestants"];
+    assert_eq!(steps, expected, "the steps of the page");
+
+    // The dependencies are compiled once and kept.
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("adding-a-policy");
+    let output = Command::new(env!("CARGO"))
+        .args(["test", "--offline", "--package", "hither-core"])
+        .args(["--lib", "--test", "registry", "--test", "twins"])
+        .current_dir(copied.path())
+        .env("CARGO_TARGET_DIR", target)
+        .env("RUSTFLAGS", "-D warnings")
+        .output()
+        .unwrap();
+    let said = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    assert!(output.status.success(), "{}\n{}", said[0], said[1]);
+    let ran = "replacement::bip::tests::a_part_of_a_loop_stays ... ok";
+    assert!(said[0].contains(ran), "{}", said[0]);
+}
