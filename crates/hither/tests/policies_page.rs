@@ -27,10 +27,9 @@ fn root() -> PathBuf {
 
 /// What the policy's file says of itself, as Markdown.
 fn module_text(name: &str) -> String {
-    let file = format!(
-        "crates/hither-core/src/replacement/{}.rs",
-        name.replace('-', "_")
-    );
+    // No name in Rust begins with a digit.
+    let stem = name.replace('-', "_").replace("2q", "two_q");
+    let file = format!("crates/hither-core/src/replacement/{stem}.rs");
     let source = fs::read_to_string(root().join(file)).unwrap();
     let lines = source.lines().map_while(|line| line.strip_prefix("//!"));
     let mut text = String::new();
