@@ -18,6 +18,12 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
+    /// Output that is not a file was not taken.
+    #[error("{source}")]
+    Output {
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// A file that should be Parquet is not, or is truncated or corrupt.
     #[error("{}: not a readable Parquet file: {problem}", path.display())]
     Parquet {
@@ -109,7 +115,7 @@ pub enum Error {
         known: String,
     },
     /// No format recognises the file.
-    #[error("{}: its content is of no format that can be told by it ({known}; --format names one)", path.display())]
+    #[error("{}: not in a format that its content tells ({known}); --format names the others", path.display())]
     Unrecognised {
         /// The file.
         path: PathBuf,
@@ -139,6 +145,14 @@ impl Error {
     pub fn is_no_space(&self) -> bool {
         use std::io::ErrorKind::{QuotaExceeded, StorageFull};
         matches!(self, Error::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
+    }
+
+    /// An error of writing into a file, which had no name yet.
+    pub(crate) fn of_output(self, path: &Path) -> Error {
+        match self {
+            Error::Output { source } => Error::io(path)(source),
+            other => other,
+        }
     }
 
     /// An error about the record at `offset`.

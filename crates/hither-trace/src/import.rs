@@ -1,120 +1,250 @@
-//! Turning a recording that another tool made into a trace folder.
+//! Turning a trace in any format into a trace folder.
+//!
+//! Requests are written as they come, with their times, files, threads and call sites: memory holds the tables and not
+//! the trace. Keys become references to blocks of one object. Whether a key is a position or a hash shows only when all
+//! of them were seen, so they are loaded first, as for a simulation.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use hither_core::Op;
 use hither_core::registry::Needs;
+use serde_json::Value;
 
-use crate::error::Result;
-use crate::load::LoadOptions;
+use crate::error::{Error, Result};
+use crate::format::{self, Records};
+use crate::load::{LoadOptions, checked_range};
 use crate::schema::{AccessRow, Meta, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow};
+use crate::sink::Sink;
+use crate::source::Input;
 use crate::trace::Trace;
 use crate::writer::Writer;
 
 /// References decoded at a time.
 const BATCH: usize = 8192;
 
-/// Writes the references of `path`, which is in the format of that name, as a trace folder: each a read or write of one
-/// block, at the time of its number in nanoseconds, since such a trace has no clock. Returns how many there are. `force` is
-/// as for [`Writer::create`].
+/// What was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Imported {
+    /// The name of the format that was read.
+    pub format: &'static str,
+    /// Rows of the new trace: requests, or references to keys.
+    pub rows: u64,
+}
+
+/// Writes the trace in `input`, which is in the format of that name or in the one that its content tells, as a trace
+/// folder. Of the options, `block_bytes` and `memory_bytes` count, where keys are concerned. `force` is as for
+/// [`Writer::create`].
 pub fn import(
-    path: impl AsRef<Path>,
-    format: &str,
+    mut input: Input<'_>,
+    format: Option<&str>,
+    options: &LoadOptions,
     folder: impl AsRef<Path>,
     force: bool,
-) -> Result<u64> {
-    let path = path.as_ref();
-    let options = LoadOptions {
-        keep_repeats: true,
-        ..LoadOptions::default()
+) -> Result<Imported> {
+    let format = format::choose(format, &mut input)?;
+    let writer = Writer::create(folder, force)?;
+    let rows = match format.records {
+        Records::Keys => {
+            let trace = Trace::read(input, Some(format.name), options)?;
+            write_references(&trace, writer, |_| ())?
+        }
+        Records::Requests => {
+            let mut importer = Importer::new(input.path(), options.block_bytes, writer);
+            format.read_whole(input, &mut importer)?;
+            importer.finish()?
+        }
     };
-    let trace = Trace::load(path, Some(format), &options)?;
-    let mut writer = Writer::create(folder, force)?;
-    let block_bytes = u64::from(options.block_bytes);
-    let mut batch = Vec::with_capacity(BATCH);
-    let (mut done, mut highest) = (0, 0);
+    let format = format.name;
+    Ok(Imported { format, rows })
+}
+
+/// Writes requests as they come.
+struct Importer {
+    file: PathBuf,
+    block_bytes: u32,
+    writer: Writer,
+    /// What was added one by one; its objects learn their sizes and times from the requests.
+    objects: Vec<ObjectRow>,
+    sites: Vec<SiteRow>,
+    meta: Meta,
+    described: bool,
+    rows: u64,
+    last_ns: u64,
+    out_of_order: u64,
+}
+
+impl Importer {
+    fn new(path: &Path, block_bytes: u32, writer: Writer) -> Importer {
+        Importer {
+            file: path.to_owned(),
+            block_bytes,
+            writer,
+            objects: Vec::new(),
+            sites: vec![SiteRow::unknown()],
+            meta: Meta {
+                clock: "time of the first request".to_owned(),
+                ..Meta::default()
+            },
+            described: false,
+            rows: 0,
+            last_ns: 0,
+            out_of_order: 0,
+        }
+    }
+
+    fn finish(mut self) -> Result<u64> {
+        if self.meta.threads.is_empty() {
+            self.meta.add_process(ProcessRow::default());
+            self.meta.add_thread(ThreadRow::default());
+        }
+        if self.out_of_order > 0 {
+            let count = Value::from(self.out_of_order);
+            self.meta.more.insert("out_of_order".to_owned(), count);
+        }
+        self.writer.finish(&self.objects, &self.sites, &self.meta)?;
+        Ok(self.rows)
+    }
+}
+
+impl Sink for Importer {
+    fn block_bytes(&self) -> u32 {
+        self.block_bytes
+    }
+
+    fn key(&mut self, id: u64, _op: Op) -> Result<()> {
+        let problem = format!("a bare key, {id}, among requests");
+        Err(Error::Inconsistent {
+            path: self.file.clone(),
+            problem,
+        })
+    }
+
+    fn request(&mut self, row: &AccessRow) -> Result<()> {
+        let end = checked_range(row, self.block_bytes, false).map_err(|problem| Error::Row {
+            path: self.file.clone(),
+            row: self.rows,
+            problem,
+        })?;
+        if let Some(object) = self.objects.get_mut(row.object as usize)
+            && !self.described
+        {
+            object.size = object.size.max(end);
+            object.first_seen_ns = object.first_seen_ns.min(row.time_ns);
+            object.last_seen_ns = object.last_seen_ns.max(row.time_ns);
+        }
+        self.out_of_order += u64::from(row.time_ns < self.last_ns);
+        self.last_ns = self.last_ns.max(row.time_ns);
+        self.rows += 1;
+        self.writer.push(row)
+    }
+
+    /// A trace folder has no place for what is no access.
+    fn separator(&mut self) {}
+
+    fn describe(&mut self, objects: Vec<ObjectRow>, sites: Vec<SiteRow>, meta: Meta) {
+        self.described = !objects.is_empty();
+        (self.objects, self.sites, self.meta) = (objects, sites, meta);
+    }
+
+    fn add_object(&mut self, row: ObjectRow) -> u32 {
+        self.objects.push(row);
+        self.objects.len() as u32 - 1
+    }
+
+    fn add_site(&mut self, row: SiteRow) -> u32 {
+        self.sites.push(row);
+        self.sites.len() as u32 - 1
+    }
+
+    fn add_process(&mut self, row: ProcessRow) -> u32 {
+        self.meta.add_process(row)
+    }
+
+    fn add_thread(&mut self, row: ThreadRow) -> u32 {
+        self.meta.add_thread(row)
+    }
+
+    fn meta(&mut self) -> &mut Meta {
+        &mut self.meta
+    }
+
+    fn at(&mut self, file: &Path) {
+        self.file = file.to_owned();
+    }
+}
+
+/// Writes the references of a trace: each a read or write of one block, at the time of its number in nanoseconds, since
+/// references have no clock. Returns how many there are.
+pub(crate) fn write_references(
+    trace: &Trace,
+    mut writer: Writer,
+    mut progress: impl FnMut(u64),
+) -> Result<u64> {
+    let block_bytes = u64::from(trace.options().block_bytes);
+    let mut objects = trace.objects().to_vec();
+    if objects.is_empty() {
+        // A trace of bare block numbers is of one object, named for the file that it came from.
+        objects.push(ObjectRow {
+            path: trace.path().as_os_str().as_encoded_bytes().to_vec(),
+            ..ObjectRow::default()
+        });
+    }
+    for object in &mut objects {
+        (object.first_seen_ns, object.last_seen_ns) = (u64::MAX, 0);
+    }
     let needs = Needs {
+        sites: true,
         objects: true,
+        processes: true,
         ..Needs::NOTHING
     };
+    let (mut done, mut batch) = (0, Vec::with_capacity(BATCH));
     loop {
         trace.fill(done, BATCH, needs, &mut batch)?;
         if batch.is_empty() {
             break;
         }
         for access in &batch {
-            highest = highest.max(access.index);
-            writer.push(&AccessRow {
+            let row = AccessRow {
                 time_ns: access.tick,
                 process: access.process.0,
                 thread: access.thread.0,
                 site: access.site.0,
                 object: access.object.0,
                 op: match access.op {
-                    hither_core::Op::Read => RowOp::Read,
-                    hither_core::Op::Write => RowOp::Write,
+                    Op::Read => RowOp::Read,
+                    Op::Write => RowOp::Write,
                 },
                 offset: u64::from(access.index) * block_bytes,
                 length: block_bytes,
                 ..AccessRow::default()
-            })?;
+            };
+            writer.push(&row)?;
+            let object = &mut objects[access.object.index()];
+            object.size = object.size.max(row.offset + row.length);
+            object.first_seen_ns = object.first_seen_ns.min(row.time_ns);
+            object.last_seen_ns = row.time_ns;
         }
         done += batch.len();
+        progress(done as u64);
     }
-    let meta = Meta {
-        clock: "number of the reference".to_owned(),
-        processes: numbered(trace.processes().max(1), |process| ProcessRow {
+    for object in &mut objects {
+        object.first_seen_ns = object.first_seen_ns.min(object.last_seen_ns);
+    }
+    let mut meta = trace.meta().clone();
+    meta.clock = "number of the reference".to_owned();
+    meta.more
+        .insert("block_bytes".to_owned(), block_bytes.into());
+    while meta.processes.len() < trace.processes().max(1) {
+        meta.add_process(ProcessRow::default());
+    }
+    for thread in meta.threads.len()..trace.threads() {
+        let process = trace.process_of(hither_core::Thread(thread as u32)).0;
+        meta.add_thread(ThreadRow {
             process,
-            ..ProcessRow::default()
-        }),
-        threads: numbered(trace.threads(), |thread| ThreadRow {
-            thread,
-            process: trace.process_of(hither_core::Thread(thread)).0,
             ..ThreadRow::default()
-        }),
-        ..trace.meta().clone()
-    };
-    // A trace of bare block numbers is of one object, named for the file that it came from.
-    let device = [ObjectRow {
-        path: path.as_os_str().as_encoded_bytes().to_vec(),
-        size: (u64::from(highest) + 1) * block_bytes,
-        last_seen_ns: done.saturating_sub(1) as u64,
-        ..ObjectRow::default()
-    }];
-    let objects = if trace.has_objects() {
-        trace.objects()
-    } else {
-        &device
-    };
-    let sites: &[SiteRow] = trace.sites();
-    writer.finish(objects, sites, &meta)?;
-    Ok(done as u64)
-}
-
-fn numbered<T>(count: usize, row: impl Fn(u32) -> T) -> Vec<T> {
-    (0..).take(count).map(row).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_folder_holds_the_same_references() {
-        let folder = tempfile::tempdir().unwrap();
-        let text = folder.path().join("a.trace");
-        std::fs::write(&text, "7\n7\n3\n*\n9\n7\n").unwrap();
-        let imported = folder.path().join("a.hither");
-        assert_eq!(import(&text, "lirs", &imported, false).unwrap(), 5);
-        let options = LoadOptions::default();
-        let (from, to) = (
-            Trace::load(&text, None, &options).unwrap(),
-            Trace::load(&imported, None, &options).unwrap(),
-        );
-        assert_eq!(from.block_stream().unwrap(), to.block_stream().unwrap());
-        assert_eq!(to.objects()[0].path, text.as_os_str().as_encoded_bytes());
-        assert!(
-            import(&text, "lirs", &imported, false).is_err(),
-            "it exists"
-        );
+        });
     }
+    writer.finish(&objects, trace.sites(), &meta)?;
+    Ok(done as u64)
 }

@@ -4,6 +4,7 @@
 //! - [`Trace::load`] reads any [format](mod@format), from any [`Input`], into columns of dense block references, which [`Trace::fill`] hands to
 //!   policies.
 //! - [`generate`] makes traces up.
+//! - [`import`](fn@import) makes a trace folder of any of them, and [`Export`] writes a trace for other tools.
 //! - [`Stats`] says what is in a trace.
 //!
 //! Nothing here prints, exits or reads a clock; an error names its file and its row, line or column.
@@ -11,6 +12,7 @@
 
 mod counts;
 mod error;
+mod export;
 pub mod format;
 pub mod generate;
 mod import;
@@ -31,7 +33,8 @@ mod writer;
 
 pub use counts::{Counts, Skipped, Tally};
 pub use error::{Error, Result};
-pub use import::import;
+pub use export::{EXPORTS, Export};
+pub use import::{Imported, import};
 pub use load::{Builder, LoadOptions};
 pub use reuse::{ReuseHistogram, StackDistances};
 pub use sample::{Sample, Sampled};

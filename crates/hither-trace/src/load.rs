@@ -386,8 +386,6 @@ impl Builder {
     /// Checks a row against the tables and the limits, and says where its range ends.
     fn checked_end(&self, row: &AccessRow) -> Result<u64> {
         let trace = &self.trace;
-        let end = row.offset.checked_add(row.length);
-        let transfer = matches!(row.op, RowOp::Read | RowOp::Write);
         let problem = if row.object as usize >= trace.objects.len() {
             format!("object {} of {}", row.object, trace.objects.len())
         } else if row.site as usize >= trace.sites.len() {
@@ -402,26 +400,11 @@ impl Builder {
             )
         } else if row.count == 0 {
             "a count of 0".to_owned()
-        } else if transfer && row.length > REQUEST_BYTES_MAX {
-            format!(
-                "a request of {} bytes, more than a call can move",
-                row.length
-            )
         } else {
-            let referenced = transfer || (row.op == RowOp::Map && trace.options.include_maps);
-            match end {
-                Some(end)
-                    if !referenced
-                        || row.length == 0
-                        || self.block_before(end) <= u64::from(u32::MAX) =>
-                {
-                    return Ok(end);
-                }
-                None if !referenced => return Ok(u64::MAX),
-                _ => format!(
-                    "bytes {} + {} lie beyond 2^32 blocks",
-                    row.offset, row.length
-                ),
+            let referenced = row.op == RowOp::Map && trace.options.include_maps;
+            match checked_range(row, trace.options.block_bytes, referenced) {
+                Ok(end) => return Ok(end),
+                Err(problem) => problem,
             }
         };
         Err(Error::Row {
@@ -429,5 +412,35 @@ impl Builder {
             row: self.rows,
             problem,
         })
+    }
+}
+
+/// Where the range of a row ends; an error if its blocks cannot be numbered. Transfers are always referenced.
+pub(crate) fn checked_range(
+    row: &AccessRow,
+    block_bytes: u32,
+    referenced: bool,
+) -> Result<u64, String> {
+    let transfer = matches!(row.op, RowOp::Read | RowOp::Write);
+    if transfer && row.length > REQUEST_BYTES_MAX {
+        return Err(format!(
+            "a request of {} bytes, more than a call can move",
+            row.length
+        ));
+    }
+    let free = !(transfer || referenced);
+    match row.offset.checked_add(row.length) {
+        Some(end)
+            if free
+                || row.length == 0
+                || (end - 1) / u64::from(block_bytes) <= u64::from(u32::MAX) =>
+        {
+            Ok(end)
+        }
+        None if free => Ok(u64::MAX),
+        _ => Err(format!(
+            "bytes {} + {} lie beyond 2^32 blocks",
+            row.offset, row.length
+        )),
     }
 }

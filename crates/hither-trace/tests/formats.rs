@@ -75,8 +75,8 @@ fn content_tells_one_format_or_none() {
     let error = read(&[1, 2, 3, 4], None).unwrap_err().to_string();
     assert_eq!(
         error,
-        "input: its content is of no format that can be told by it (address, arc, hither, libcachesim-csv, lirs, msr, \
-         oracle-general, spc, twitter, vscsi; --format names one)"
+        "input: not in a format that its content tells (address, arc, hither, libcachesim-csv, lirs, msr, \
+         oracle-general, spc, strace, twitter, vscsi); --format names the others"
     );
 }
 

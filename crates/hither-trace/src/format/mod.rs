@@ -15,6 +15,7 @@ mod msr;
 mod oracle_general;
 mod raw;
 mod spc;
+mod strace;
 mod twitter;
 mod vscsi;
 
@@ -57,6 +58,7 @@ pub const FORMATS: &[Format] = &[
     msr::FORMAT,
     oracle_general::FORMAT,
     spc::FORMAT,
+    strace::FORMAT,
     twitter::FORMAT,
     raw::U32BE,
     raw::U32LE,
@@ -139,7 +141,9 @@ mod tests {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/format");
         let files = std::fs::read_dir(folder).unwrap();
         let files = files.map(|file| file.unwrap().file_name().into_string().unwrap());
-        let mut files: Vec<String> = files.filter(|name| name != "mod.rs").collect();
+        // A folder holds the parts of the file beside it.
+        let file = |name: &String| name != "mod.rs" && name.ends_with(".rs");
+        let mut files: Vec<String> = files.filter(file).collect();
         files.sort();
         // The four widths and orders of raw keys share a file.
         let raw = |name: &str| ["u32be", "u32le", "u64be", "u64le"].contains(&name);

@@ -35,6 +35,7 @@ pub(crate) fn samples() -> Vec<(&'static str, Vec<u8>)> {
             "spc",
             text("0,303567,3584,w,0.000000\n1,55590,3072,R,0.026214\n0,303574,3584,w,0.5,more\n"),
         ),
+        ("strace", text(STRACE)),
         (
             "twitter",
             text(
@@ -48,6 +49,36 @@ pub(crate) fn samples() -> Vec<(&'static str, Vec<u8>)> {
         ("vscsi", bytes(&vscsi_1)),
     ]
 }
+
+/// A log of `strace -f -k`: two processes that share a position, a thread that interrupts, a copy inside the kernel.
+pub(crate) const STRACE: &str = r#"100 execve("/bin/prog", ["prog", "a\"b"], 0x7ffe328b1a20 /* 35 vars */) = 0
+100 openat(AT_FDCWD, "/data/a", O_RDONLY|O_CLOEXEC) = 3
+100 read(3, "\177ELF) = 7"..., 8192) = 8192
+ > /usr/lib/x86_64-linux-gnu/libc.so.6(__read+0xd) [0xf833d]
+ > /bin/prog(scan(int, char*)+0x26) [0x1234]
+ > /bin/prog() [0x2222]
+100 dup2(3, 5)                        = 5
+100 clone(child_stack=NULL, flags=CLONE_CHILD_CLEARTID|SIGCHLD <unfinished ...>
+101 read(5,  <unfinished ...>
+100 <... clone resumed>, child_tidptr=0x7f351f441a10) = 101
+101 <... read resumed>"x"..., 4096)   = 4096
+ > /usr/lib/x86_64-linux-gnu/libc.so.6(__read+0xd) [0xf833d]
+ > /bin/prog(scan(int, char*)+0x26) [0x1234]
+ > /bin/prog() [0x2222]
+101 pread64(5, "x", 100, 4096)        = 100
+101 --- SIGCHLD {si_signo=SIGCHLD, si_code=CLD_EXITED} ---
+101 +++ exited with 0 +++
+100 read(3, "", 4096)                 = 0
+100 read(9, "x", 1)                   = 1
+100 openat(AT_FDCWD, "out", O_WRONLY|O_CREAT|O_APPEND, 0666) = 4
+100 write(4, "hello\n", 6)           = 6
+100 sendfile(4, 3, [0] => [4096], 4096) = 4096
+100 lseek(3, 0, SEEK_SET)             = 0
+100 read(3, "x", 10)                  = -1 EIO (Input/output error)
+100 mmap(NULL, 8192, PROT_READ, MAP_PRIVATE, 3, 0x1000) = 0x7f5bf81aa000
+100 close(3)                          = 0
+100 exit_group(0)                     = ?
+"#;
 
 /// oracleGeneral records of references to these keys, a second apart, with their next accesses.
 pub(crate) fn oracle_general(keys: &[u64]) -> Vec<u8> {

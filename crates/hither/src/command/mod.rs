@@ -7,7 +7,9 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use crate::ui::Ui;
 
 mod advise;
+mod export;
 mod r#gen;
+mod import;
 mod options;
 mod policies;
 mod record;
@@ -41,7 +43,9 @@ const fn entry<C: Subcommand>() -> Entry {
 /// Every command, sorted by name.
 pub(crate) const COMMANDS: &[Entry] = &[
     entry::<advise::Advise>(),
+    entry::<export::Export>(),
     entry::<r#gen::Gen>(),
+    entry::<import::Import>(),
     entry::<policies::Policies>(),
     entry::<record::Record>(),
     entry::<sim::Sim>(),

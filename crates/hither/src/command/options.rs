@@ -1,11 +1,15 @@
 //! Arguments that several commands take, and what they turn into.
 
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use clap::Args;
 use hither_core::Spec;
 use hither_sim::Size;
-use hither_trace::{LoadOptions, Sample, Trace};
+use hither_trace::{Input, LoadOptions, Sample, Trace};
+use indicatif::ProgressBar;
 
 use crate::exit::Usage;
 use crate::ui::Ui;
@@ -17,6 +21,13 @@ pub(super) struct Loading {
     #[arg(long, value_name = "NAME", value_parser = format_name)]
     pub(super) format: Option<String>,
 
+    #[command(flatten)]
+    expanding: Expanding,
+}
+
+/// How requests become references.
+#[derive(Args, Debug)]
+pub(super) struct Expanding {
     /// Size of a block, such as 4096 or 64KiB
     #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = block_bytes)]
     block: u32,
@@ -33,10 +44,24 @@ pub(super) struct Loading {
     #[arg(long)]
     maps: bool,
 
+    #[command(flatten)]
+    memory: Memory,
+}
+
+/// How much of a trace is held in memory.
+#[derive(Args, Debug)]
+pub(super) struct Memory {
     /// Keep at most so much of the trace in memory (default: half of what is free); the rest goes to a temporary file in
     /// TMPDIR or /var/tmp. No result depends on it
     #[arg(long, value_name = "BYTES", value_parser = memory_bytes)]
     memory: Option<u64>,
+}
+
+impl Memory {
+    /// The size that was given or found.
+    pub(super) fn bytes(&self) -> u64 {
+        self.memory.unwrap_or_else(half_of_free_memory)
+    }
 }
 
 fn memory_bytes(text: &str) -> Result<u64, String> {
@@ -63,7 +88,8 @@ pub(super) fn format_name(text: &str) -> Result<String, String> {
         .map_err(|error| error.to_string())
 }
 
-fn block_bytes(text: &str) -> Result<u32, String> {
+/// The size of a block.
+pub(super) fn block_bytes(text: &str) -> Result<u32, String> {
     let bytes = match text.parse::<Size>().map_err(|error| error.to_string())? {
         Size::Bytes(bytes) | Size::Blocks(bytes) => bytes,
         Size::Percent(_) => return Err("a block has a size in bytes".to_owned()),
@@ -74,20 +100,49 @@ fn block_bytes(text: &str) -> Result<u32, String> {
     }
 }
 
+/// Opens a trace, `-` being standard input, with a bar that shows how much of it was read.
+pub(super) fn open(
+    path: &Path,
+    what: &'static str,
+    ui: &Ui,
+) -> anyhow::Result<(Input<'static>, ProgressBar)> {
+    if path == Path::new("-") {
+        let input = Input::new("(standard input)", io::stdin())?;
+        return Ok((input, ui.spinner(what)));
+    }
+    // A folder has no position to show, and a pipe or a device has no length.
+    match path.metadata() {
+        Ok(metadata) if metadata.is_file() => {
+            let file = File::open(path).with_context(|| path.display().to_string())?;
+            let bar = ui.bar(what, metadata.len());
+            let input = Input::file(path, bar.wrap_read(file))?;
+            Ok((input, bar))
+        }
+        _ => Ok((Input::open(path)?, ui.spinner(what))),
+    }
+}
+
 impl Loading {
     /// Loads the trace at `path`.
     pub(super) fn load(&self, path: &Path, ui: &Ui) -> anyhow::Result<Trace> {
-        let spinner = ui.spinner("reading the trace");
+        self.expanding.load(path, self.format.as_deref(), ui)
+    }
+}
+
+impl Expanding {
+    /// Loads the trace at `path`, which is in that format or in the one that its content tells.
+    pub(super) fn load(&self, path: &Path, format: Option<&str>, ui: &Ui) -> anyhow::Result<Trace> {
+        let (input, bar) = open(path, "reading the trace", ui)?;
         let options = LoadOptions {
             block_bytes: self.block,
             keep_repeats: self.keep_repeats,
             include_in_kernel: !self.no_in_kernel,
             include_maps: self.maps,
             sample: Sample::All,
-            memory_bytes: self.memory.unwrap_or_else(half_of_free_memory),
+            memory_bytes: self.memory.bytes(),
         };
-        let trace = Trace::load(path, self.format.as_deref(), &options)?;
-        spinner.finish_and_clear();
+        let trace = Trace::read(input, format, &options)?;
+        bar.finish_and_clear();
         Ok(trace)
     }
 }

@@ -11,7 +11,6 @@ use hither_live::{Error, SessionOptions};
 use hither_sim::Size;
 
 use super::Subcommand;
-use super::options::format_name;
 use crate::exit::{self, Usage};
 use crate::format::{bytes, counted};
 use crate::preload;
@@ -27,23 +26,14 @@ pub(super) const OUTPUT: &str = "trace.hither";
     Examples:\n  \
     hither record -- make -j8                      into the folder trace.hither\n  \
     hither record -o grep.hither --force -- grep -r needle /usr/include\n  \
-    hither record --frames 4 -- python3 train.py   tell call sites apart by the 4 innermost frames\n  \
-    hither record --format lirs -o cs.hither cs.trace.gz   take what another tool recorded"
+    hither record --frames 4 -- python3 train.py   tell call sites apart by the 4 innermost frames"
 )]
 pub(super) struct Record {
     #[command(flatten)]
     recording: Recording,
 
-    /// Take a recording that another tool made, in this format, instead of running a program
-    #[arg(long, value_name = "NAME", requires = "trace", value_parser = format_name)]
-    format: Option<String>,
-
-    /// The other tool's recording
-    #[arg(requires = "format", conflicts_with = "command")]
-    trace: Option<PathBuf>,
-
     /// The program to record, with its arguments
-    #[arg(last = true, value_name = "CMD", required_unless_present = "trace")]
+    #[arg(last = true, value_name = "CMD", required = true)]
     command: Vec<OsString>,
 }
 
@@ -89,15 +79,6 @@ impl Subcommand for Record {
             .output
             .clone()
             .unwrap_or_else(|| PathBuf::from(OUTPUT));
-        if let (Some(format), Some(trace)) = (&self.format, &self.trace) {
-            let references = hither_trace::import(trace, format, &output, self.recording.force)?;
-            ui.note(format_args!(
-                "{} in {}",
-                counted(references, "reference"),
-                output.display()
-            ));
-            return Ok(ExitCode::SUCCESS);
-        }
         let ended = run(&self.command, &output, &self.recording, ui)?;
         ui.note(format_args!("the trace is {}", output.display()));
         Ok(exit::pass_on(ended))

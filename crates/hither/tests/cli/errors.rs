@@ -20,7 +20,10 @@ fn no_command() {
 
     Commands:
       advise    Say what would help a program's file accesses: another policy, more cache, or nothing
+      export    Write a trace for other tools: libCacheSim's oracleGeneral or CSV, or a trace folder of
+                single references
       gen       Make up a trace: zipf, scans, loops, shifting working sets, alone or mixed
+      import    Make a trace folder of a trace in another format
       policies  List the replacement policies, their parameters and their sources
       record    Record an unmodified program's file accesses, and those of all that it starts
       sim       Simulate caches of given policies and sizes on a trace
@@ -89,7 +92,7 @@ fn a_file_of_something_else() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: letter.txt: its content is of no format that can be told by it (address, arc, hither, libcachesim-csv, lirs, msr, oracle-general, spc, twitter, vscsi; --format names one)
+    hither: letter.txt: not in a format that its content tells (address, arc, hither, libcachesim-csv, lirs, msr, oracle-general, spc, strace, twitter, vscsi); --format names the others
     ");
 }
 
@@ -136,7 +139,7 @@ fn a_line_of_junk() {
     ----- stderr -----
     hither: junk.trace:3: not a decimal number: "three"
     "#);
-    assert_snapshot!(lab.run("hither record --format lirs -o t.hither junk.trace"), @r#"
+    assert_snapshot!(lab.run("hither import -o t.hither junk.trace"), @r#"
     exit code: 1
     ----- stdout -----
 
@@ -154,16 +157,16 @@ fn an_unknown_format() {
     ----- stdout -----
 
     ----- stderr -----
-    error: invalid value 'lisr' for '--format <NAME>': unknown trace format "lisr" (known: address, arc, hither, libcachesim-csv, libcachesim-txt, lirs, msr, oracle-general, spc, twitter, u32be, u32le, u64be, u64le, vscsi)
+    error: invalid value 'lisr' for '--format <NAME>': unknown trace format "lisr" (known: address, arc, hither, libcachesim-csv, libcachesim-txt, lirs, msr, oracle-general, spc, strace, twitter, u32be, u32le, u64be, u64le, vscsi)
 
     For more information, try '--help'.
     "#);
-    assert_snapshot!(lab.run("hither record --format lisr -o t.hither loop.trace"), @r#"
+    assert_snapshot!(lab.run("hither import --format lisr -o t.hither loop.trace"), @r#"
     exit code: 2
     ----- stdout -----
 
     ----- stderr -----
-    error: invalid value 'lisr' for '--format <NAME>': unknown trace format "lisr" (known: address, arc, hither, libcachesim-csv, libcachesim-txt, lirs, msr, oracle-general, spc, twitter, u32be, u32le, u64be, u64le, vscsi)
+    error: invalid value 'lisr' for '--format <NAME>': unknown trace format "lisr" (known: address, arc, hither, libcachesim-csv, libcachesim-txt, lirs, msr, oracle-general, spc, strace, twitter, u32be, u32le, u64be, u64le, vscsi)
 
     For more information, try '--help'.
     "#);

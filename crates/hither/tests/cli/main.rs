@@ -7,7 +7,9 @@
 mod advise;
 mod documents;
 mod errors;
+mod export;
 mod r#gen;
+mod import;
 mod policies;
 mod record;
 mod sim;

@@ -125,20 +125,6 @@ fn a_trace_is_replaced_on_request_only() {
 }
 
 #[test]
-fn what_another_tool_recorded_is_taken_over() {
-    let lab = Lab::with_loop();
-    assert_snapshot!(lab.run("hither record --format lirs -o loop.hither loop.trace"), @"
-    exit code: 0
-    ----- stdout -----
-
-    ----- stderr -----
-    hither: 30 references in loop.hither
-    ");
-    let results = |trace: &str| lab.json(&format!("hither sim {trace} --json"))["results"].take();
-    assert_eq!(results("loop.hither"), results("loop.trace"));
-}
-
-#[test]
 fn a_call_site_has_one_signature_for_a_number_of_frames() {
     let lab = Lab::new();
     lab.write("data", text(300));

@@ -1,0 +1,191 @@
+//! Writing a trace for other tools: as a trace folder, in libCacheSim's oracleGeneral, or as CSV. Any trace that can be
+//! read can be written, reference by reference; what a format has no column for is left out.
+//!
+//! A file gets its name when it is complete, as a trace folder does. To add a format, write a function here and put
+//! its line into [`EXPORTS`].
+
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use hither_core::registry::Needs;
+use hither_core::{Access, NEVER, Op};
+
+use crate::error::{Error, Result};
+use crate::import::write_references;
+use crate::trace::Trace;
+use crate::writer::Writer;
+
+/// References decoded at a time.
+const BATCH: usize = 8192;
+
+/// A format that traces can be written in.
+#[derive(Debug)]
+pub struct Export {
+    /// Its name, for `--format`.
+    pub name: &'static str,
+    /// What it is, in a line.
+    pub doc: &'static str,
+    shape: Shape,
+}
+
+/// What a format writes.
+#[derive(Debug)]
+enum Shape {
+    Folder,
+    /// One stream of bytes: how it begins, and what each reference adds. `bytes` is the size of a block.
+    Stream {
+        header: &'static str,
+        record: fn(&Access, bytes: u32, out: &mut Vec<u8>),
+    },
+}
+
+/// The formats that traces can be written in, sorted by name.
+pub const EXPORTS: &[Export] = &[
+    Export {
+        name: "csv",
+        doc: "CSV with time, object, size, op and next access (libCacheSim csv)",
+        shape: Shape::Stream {
+            header: "time,object,size,op,next_access_vtime\n",
+            record: csv,
+        },
+    },
+    Export {
+        name: "hither",
+        doc: "trace folder, a row a reference",
+        shape: Shape::Folder,
+    },
+    Export {
+        name: "oracle-general",
+        doc: "binary, 24 bytes a reference with its next access (libCacheSim oracleGeneral)",
+        shape: Shape::Stream {
+            header: "",
+            record: oracle_general,
+        },
+    },
+];
+
+impl Export {
+    /// The format of that name.
+    pub fn find(name: &str) -> Result<&'static Export> {
+        let found = EXPORTS.iter().find(|export| export.name == name);
+        let names: Vec<&str> = EXPORTS.iter().map(|export| export.name).collect();
+        found.ok_or_else(|| Error::UnknownFormat {
+            name: name.to_owned(),
+            known: names.join(", "),
+        })
+    }
+
+    /// Whether it is one stream of bytes, which may go through a pipe.
+    pub fn is_stream(&self) -> bool {
+        matches!(self.shape, Shape::Stream { .. })
+    }
+
+    /// Writes a trace at `path`; without `force` nothing must be there. `progress` hears how many references are done.
+    pub fn write(
+        &self,
+        trace: &Trace,
+        path: &Path,
+        force: bool,
+        progress: impl FnMut(u64),
+    ) -> Result<()> {
+        if let Shape::Folder = self.shape {
+            return write_references(trace, Writer::create(path, force)?, progress).map(|_| ());
+        }
+        if !force && path.symlink_metadata().is_ok() {
+            return Err(Error::Exists {
+                path: path.to_owned(),
+            });
+        }
+        let parent = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let mut partial = tempfile::Builder::new()
+            .prefix(&format!(".{name}.partial-"))
+            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
+            .tempfile_in(parent)
+            .map_err(Error::io(parent))?;
+        let out = partial.as_file_mut();
+        self.write_stream(trace, &mut *out, progress)
+            .map_err(|error| error.of_output(path))?;
+        out.sync_all().map_err(Error::io(path))?;
+        let named = if force {
+            partial.persist(path)
+        } else {
+            partial.persist_noclobber(path)
+        };
+        named.map_err(|error| Error::io(path)(error.error))?;
+        Ok(())
+    }
+
+    /// Writes a trace into `out`. Errors of `out` name no path.
+    ///
+    /// # Panics
+    /// If the format is a folder.
+    pub fn write_stream(
+        &self,
+        trace: &Trace,
+        out: impl Write,
+        mut progress: impl FnMut(u64),
+    ) -> Result<()> {
+        let Shape::Stream { header, record } = self.shape else {
+            panic!("{} is a folder, not a stream", self.name);
+        };
+        let mut out = BufWriter::with_capacity(1 << 18, out);
+        out.write_all(header.as_bytes()).map_err(unnamed)?;
+        let needs = Needs {
+            future: true,
+            objects: true,
+            ..Needs::NOTHING
+        };
+        let (mut batch, mut bytes) = (Vec::with_capacity(BATCH), Vec::new());
+        for start in (0..trace.references()).step_by(BATCH) {
+            trace.fill(start, BATCH, needs, &mut batch)?;
+            bytes.clear();
+            for access in &batch {
+                record(access, trace.options().block_bytes, &mut bytes);
+            }
+            out.write_all(&bytes).map_err(unnamed)?;
+            progress((start + batch.len()) as u64);
+        }
+        out.flush().map_err(unnamed)
+    }
+}
+
+/// An error of an output that has no path yet.
+fn unnamed(source: io::Error) -> Error {
+    Error::Output { source }
+}
+
+/// The block's number where only one number is wanted: its object above its position.
+fn id(access: &Access) -> u64 {
+    u64::from(access.object.0) << 32 | u64::from(access.index)
+}
+
+/// The number of the next reference, counted from 1, as libCacheSim has it; -1 where there is none.
+fn next(access: &Access) -> i64 {
+    match access.next {
+        NEVER => -1,
+        next => next as i64 + 1,
+    }
+}
+
+fn oracle_general(access: &Access, block_bytes: u32, out: &mut Vec<u8>) {
+    // References have no clock; their number is in order, as a time is.
+    let time = u32::try_from(access.tick).unwrap_or(u32::MAX);
+    out.extend_from_slice(&time.to_le_bytes());
+    out.extend_from_slice(&id(access).to_le_bytes());
+    out.extend_from_slice(&block_bytes.to_le_bytes());
+    out.extend_from_slice(&next(access).to_le_bytes());
+}
+
+fn csv(access: &Access, block_bytes: u32, out: &mut Vec<u8>) {
+    let op = match access.op {
+        Op::Read => "read",
+        Op::Write => "write",
+    };
+    let (time, id, next) = (access.tick, id(access), next(access));
+    // Writing to memory does not fail.
+    let _ = writeln!(out, "{time},{id},{block_bytes},{op},{next}");
+}

@@ -1,0 +1,547 @@
+//! Logs of `strace -f -k`, with or without `-y`, `-yy`, `-t`, `-tt`, `-ttt`, `-r`, `-T`, into a file or from stderr.
+//!
+//! Reads and writes of regular files become requests, and mmap becomes a map. A log does not say where a `read` begins,
+//! so open files are followed: through open, dup, lseek, close-on-exec, and from a process to what it forks. `-k` gives call
+//! sites: the stack below a call, with the functions that strace found. A thread is a thread, an exec starts a process.
+//!
+//! Left out: calls that fail, move nothing, or are on descriptors whose opening the log does not show and whose file
+//! `-y` does not name (counted as `unknown_files` in `meta.json`); pipes, sockets and devices; calls that are none of the
+//! above. Renames are not followed: a file is what its path was when it was opened. A write with `O_APPEND` goes to
+//! where the file is known to end, which is its start for a file of which nothing else was seen.
+
+mod clock;
+mod files;
+mod line;
+mod stack;
+
+use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
+use serde_json::Value;
+
+use self::clock::Clock;
+use self::files::{OpenFile, SharedTable};
+use self::line::{Call, Event, call, descriptor, entry, last, quoted, unescaped, value};
+use self::stack::Stack;
+use crate::error::Result;
+use crate::format::{Format, Records};
+use crate::load::checked_range;
+use crate::schema::{AccessRow, Meta, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow};
+use crate::sink::Sink;
+use crate::source::Input;
+use crate::text::{Line, Lines};
+
+/// The entry in the registry.
+pub(super) const FORMAT: Format = Format {
+    name: "strace",
+    doc: "log of strace -f, with call sites from -k and files from -y",
+    records: Records::Requests,
+    matches: Some(|head| {
+        let mut entries = head.lines().map(entry);
+        let first = entries.find(|entry| {
+            let other = |event: &Event<'_>| matches!(event, Event::Other | Event::Frame(_));
+            !entry.as_ref().is_some_and(|entry| other(&entry.event))
+        });
+        first.flatten().is_some()
+    }),
+    read,
+};
+
+fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {
+    let clock = "time of day or epoch, as strace wrote it; else the number of the call".to_owned();
+    let meta = Meta {
+        clock,
+        ..Meta::default()
+    };
+    sink.describe(Vec::new(), vec![SiteRow::unknown()], meta);
+    let mut log = Log::new(sink);
+    let mut lines = Lines::of(input);
+    while let Some(line) = lines.next()? {
+        log.line(line)?;
+    }
+    log.finish()?;
+    Ok(None)
+}
+
+/// A thread that runs.
+struct Task {
+    process: u32,
+    thread: u32,
+    pid: u32,
+    table: SharedTable,
+}
+
+/// What is known while the log goes by.
+struct Log<'s> {
+    sink: &'s mut dyn Sink,
+    tasks: FxHashMap<u32, Task>,
+    /// How calls began that are not finished, by thread.
+    begun: FxHashMap<u32, Vec<u8>>,
+    objects: FxHashMap<Vec<u8>, u32>,
+    /// Where each object is known to end.
+    ends: Vec<u64>,
+    /// The requests of the last call, which wait for its stack.
+    held: Vec<AccessRow>,
+    stack: Stack,
+    clock: Clock,
+    unknown_files: u64,
+}
+
+impl<'s> Log<'s> {
+    fn new(sink: &'s mut dyn Sink) -> Log<'s> {
+        Log {
+            sink,
+            tasks: FxHashMap::default(),
+            begun: FxHashMap::default(),
+            objects: FxHashMap::default(),
+            ends: Vec::new(),
+            held: Vec::new(),
+            stack: Stack::default(),
+            clock: Clock::default(),
+            unknown_files: 0,
+        }
+    }
+
+    fn line(&mut self, line: Line<'_>) -> Result<()> {
+        let entry = entry(line.bytes).ok_or_else(|| line.error("not a line of strace"))?;
+        if let Event::Frame(text) = entry.event {
+            // The stack of a call that moved nothing is of no interest.
+            if !self.held.is_empty() {
+                self.stack.push(text);
+            }
+            return Ok(());
+        }
+        self.release()?;
+        let time_ns = self.clock.at(entry.time);
+        let tid = entry.tid;
+        match entry.event {
+            Event::Call(body) => self.call(line, tid, time_ns, body),
+            Event::Begin(body) => {
+                // A child may be seen before the call that made it is seen to return.
+                self.task(tid);
+                self.begun.insert(tid, body.to_owned());
+                Ok(())
+            }
+            Event::End(rest) => match self.begun.remove(&tid) {
+                Some(mut body) => {
+                    body.extend_from_slice(rest);
+                    self.call(line, tid, time_ns, &body)
+                }
+                None => Ok(()),
+            },
+            Event::Exit => {
+                self.tasks.remove(&tid);
+                self.begun.remove(&tid);
+                Ok(())
+            }
+            Event::Frame(_) | Event::Other => Ok(()),
+        }
+    }
+
+    fn finish(mut self) -> Result<()> {
+        self.release()?;
+        if self.unknown_files > 0 {
+            let count = Value::from(self.unknown_files);
+            let more = &mut self.sink.meta().more;
+            more.insert("unknown_files".to_owned(), count);
+        }
+        Ok(())
+    }
+
+    /// Hands on the requests of the last call, now that its stack is known.
+    fn release(&mut self) -> Result<()> {
+        if self.held.is_empty() {
+            return Ok(());
+        }
+        let site = self.stack.site(self.sink);
+        for mut row in self.held.drain(..) {
+            row.site = site;
+            self.sink.request(&row)?;
+        }
+        Ok(())
+    }
+
+    /// The thread of that number; one that was never seen is a process of its own, unless a clone is under way.
+    fn task(&mut self, tid: u32) -> &mut Task {
+        if !self.tasks.contains_key(&tid) {
+            let mut parents = self.begun.iter().filter(|(_, body)| forks(body));
+            match (parents.next(), parents.next()) {
+                (Some((&parent, body)), None) => {
+                    let body = body.clone();
+                    self.fork(parent, tid, &body);
+                }
+                _ => {
+                    let table = SharedTable::default();
+                    self.start(tid, 0, ProcessRow::default(), table);
+                }
+            }
+        }
+        self.tasks.get_mut(&tid).expect("it was just made")
+    }
+
+    /// A new process with one thread.
+    fn start(&mut self, tid: u32, parent_pid: u32, row: ProcessRow, table: SharedTable) {
+        let process = self.sink.add_process(ProcessRow {
+            pid: tid,
+            parent_pid,
+            ..row
+        });
+        let thread = self.sink.add_thread(ThreadRow {
+            process,
+            tid,
+            ..ThreadRow::default()
+        });
+        let task = Task {
+            process,
+            thread,
+            pid: tid,
+            table,
+        };
+        self.tasks.insert(tid, task);
+    }
+
+    /// A thread or process that `parent` made with the call in `body`.
+    fn fork(&mut self, parent: u32, child: u32, body: &[u8]) {
+        if self.tasks.contains_key(&child) {
+            return;
+        }
+        let has = |flag: &[u8]| memchr::memmem::find(body, flag).is_some();
+        let parent = self.task(parent);
+        let (process, pid) = (parent.process, parent.pid);
+        let table = if has(b"CLONE_FILES") {
+            parent.table.clone()
+        } else {
+            let copy = parent.table.borrow().clone();
+            Rc::new(copy.into())
+        };
+        if has(b"CLONE_THREAD") {
+            let thread = self.sink.add_thread(ThreadRow {
+                process,
+                tid: child,
+                ..ThreadRow::default()
+            });
+            let task = Task {
+                process,
+                thread,
+                pid,
+                table,
+            };
+            self.tasks.insert(child, task);
+        } else {
+            let of_parent = &self.sink.meta().processes[process as usize];
+            let row = ProcessRow {
+                exe: of_parent.exe.clone(),
+                command: of_parent.command.clone(),
+                ..ProcessRow::default()
+            };
+            self.start(child, pid, row, table);
+        }
+    }
+
+    fn call(&mut self, line: Line<'_>, tid: u32, time_ns: u64, body: &[u8]) -> Result<()> {
+        let made = call(body).ok_or_else(|| line.error("a call without a result"))?;
+        self.task(tid);
+        let Some(result) = made.result else {
+            return Ok(());
+        };
+        if self.names_files(tid, &made, result, body).is_some() {
+            return Ok(());
+        }
+        if let Some(request) = self.moves_bytes(tid, &made, result) {
+            let rows = request.map(|row| AccessRow { time_ns, ..row });
+            for row in rows {
+                checked_range(&row, self.sink.block_bytes(), false)
+                    .map_err(|problem| line.error(problem))?;
+                self.held.push(row);
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows a call that opens, closes or copies descriptors, or makes or replaces a process. None for other calls.
+    fn names_files(&mut self, tid: u32, call: &Call<'_>, result: u64, body: &[u8]) -> Option<()> {
+        let arguments = call.arguments;
+        let is = |flag: &str| memchr::memmem::find(arguments, flag.as_bytes()).is_some();
+        let table = self.tasks.get(&tid)?.table.clone();
+        let new = u32::try_from(result).ok();
+        match call.name {
+            b"open" | b"openat" | b"openat2" | b"creat" => {
+                let (folder, rest) = match call.name {
+                    b"openat" | b"openat2" => folder(&table, arguments),
+                    _ => (None, arguments),
+                };
+                let (path, _) = quoted(rest)?;
+                let path = match call.path {
+                    Some(path) => unescaped(path),
+                    None => table.borrow().resolve(folder.as_deref(), path),
+                };
+                if (is("O_TRUNC") || call.name == b"creat")
+                    && let Some(&object) = self.objects.get(&path)
+                {
+                    self.ends[object as usize] = 0;
+                }
+                let file = Rc::new(OpenFile::new(path, is("O_APPEND")));
+                table.borrow_mut().put(new?, file, is("O_CLOEXEC"));
+            }
+            b"close" => table.borrow_mut().close(descriptor(arguments)?.0.number),
+            b"close_range" => {
+                let mut bounds = arguments
+                    .split(|byte| *byte == b',')
+                    .map(<[u8]>::trim_ascii);
+                let (first, last) = (value(bounds.next()?)?, value(bounds.next()?)?);
+                if !is("CLOSE_RANGE_CLOEXEC") {
+                    table.borrow_mut().close_range(first, last);
+                }
+            }
+            b"dup" | b"dup2" | b"dup3" | b"fcntl" | b"fcntl64" => {
+                if call.name.starts_with(b"fcntl") && !is("F_DUPFD") {
+                    return Some(());
+                }
+                let old = descriptor(arguments)?.0.number;
+                let file = table.borrow().get(old);
+                let close_on_exec = is("O_CLOEXEC") || is("F_DUPFD_CLOEXEC");
+                match file {
+                    Some(file) => table.borrow_mut().put(new?, file, close_on_exec),
+                    None => table.borrow_mut().close(new?),
+                }
+            }
+            b"lseek" | b"_llseek" => {
+                let file = table.borrow().get(descriptor(arguments)?.0.number)?;
+                let position = match call.name {
+                    b"lseek" => result,
+                    _ => value(
+                        last::<2>(arguments)?[0]
+                            .strip_prefix(b"[")?
+                            .strip_suffix(b"]")?,
+                    )?,
+                };
+                file.position.set(position);
+            }
+            b"chdir" => {
+                let path = table.borrow().resolve(None, quoted(arguments)?.0);
+                table.borrow_mut().enter(path);
+            }
+            b"fchdir" => {
+                let path = folder(&table, arguments).0?;
+                table.borrow_mut().enter(path);
+            }
+            b"clone" | b"clone3" | b"fork" | b"vfork" => self.fork(tid, new?, body),
+            b"execve" | b"execveat" => self.exec(tid, arguments),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// Another program runs in the process.
+    fn exec(&mut self, tid: u32, arguments: &[u8]) {
+        let mut command = Vec::new();
+        let open = memchr::memchr(b'"', arguments).unwrap_or(arguments.len());
+        let (exe, rest) = quoted(&arguments[open..]).unwrap_or_default();
+        let mut rest = rest.strip_prefix(b"[").unwrap_or_default();
+        while let Some((argument, behind)) = quoted(rest) {
+            command.push(String::from_utf8_lossy(&argument).into_owned());
+            rest = behind;
+        }
+        let task = self.task(tid);
+        let (parent_pid, process) = (task.pid, task.process);
+        let table = task.table.borrow().clone();
+        let table = SharedTable::new(table.into());
+        table.borrow_mut().exec();
+        let before = self.sink.meta().processes[process as usize].parent_pid;
+        let parent_pid = if parent_pid == tid {
+            before
+        } else {
+            parent_pid
+        };
+        let row = ProcessRow {
+            exe: String::from_utf8_lossy(&exe).into_owned(),
+            command,
+            ..ProcessRow::default()
+        };
+        self.start(tid, parent_pid, row, table);
+    }
+
+    /// The requests that a call makes: one, or that of the source and that of the target.
+    fn moves_bytes(
+        &mut self,
+        tid: u32,
+        call: &Call<'_>,
+        result: u64,
+    ) -> Option<impl Iterator<Item = AccessRow> + use<>> {
+        let arguments = call.arguments;
+        let mut rows = [None, None];
+        match call.name {
+            b"read" | b"readv" | b"write" | b"writev" if result > 0 => {
+                rows[0] = self.transfer(tid, arguments, op(call.name), None, result);
+            }
+            b"pread64" | b"pread" | b"preadv" | b"pwrite64" | b"pwrite" | b"pwritev"
+                if result > 0 =>
+            {
+                let offset = value(last::<1>(arguments)?[0])?;
+                rows[0] = self.transfer(tid, arguments, op(call.name), Some(offset), result);
+            }
+            b"preadv2" | b"pwritev2" if result > 0 => {
+                // An offset of -1 is none: the position counts.
+                let offset = value(last::<2>(arguments)?[0]);
+                rows[0] = self.transfer(tid, arguments, op(call.name), offset, result);
+            }
+            b"sendfile" | b"sendfile64" if result > 0 => {
+                let (_, source) = descriptor(arguments)?;
+                let offset = pointed_at(last::<2>(arguments)?[0]);
+                rows[0] = self.transfer(tid, source, RowOp::Read, offset, result);
+            }
+            b"copy_file_range" | b"splice" if result > 0 => {
+                let (_, rest) = descriptor(arguments)?;
+                let [from, .., to, _, _] = last::<5>(arguments)?;
+                let comma = memchr::memchr(b',', rest)?;
+                let target = rest[comma + 1..].trim_ascii();
+                rows[0] = self.transfer(tid, arguments, RowOp::Read, pointed_at(from), result);
+                rows[1] = self.transfer(tid, target, RowOp::Write, pointed_at(to), result);
+            }
+            b"mmap" | b"mmap2" => {
+                rows[0] = self.map(tid, arguments);
+            }
+            b"ftruncate" | b"ftruncate64" => {
+                let length = value(last::<1>(arguments)?[0])?;
+                let row = self.row(tid, arguments)?.1;
+                self.ends[row.object as usize] = length;
+                rows[0] = Some(AccessRow {
+                    op: RowOp::Truncate,
+                    offset: length,
+                    ..row
+                });
+            }
+            _ => return None,
+        }
+        let in_kernel = [b"sendfile".as_slice(), b"copy_file_range", b"splice"]
+            .iter()
+            .any(|name| call.name.starts_with(name));
+        let rows = rows.into_iter().flatten();
+        Some(rows.map(move |row| AccessRow { in_kernel, ..row }))
+    }
+
+    /// A read or a write of `length` bytes at `offset` or at the position, which it moves then.
+    fn transfer(
+        &mut self,
+        tid: u32,
+        arguments: &[u8],
+        op: RowOp,
+        offset: Option<u64>,
+        length: u64,
+    ) -> Option<AccessRow> {
+        let (file, row) = self.row(tid, arguments)?;
+        let end = &mut self.ends[row.object as usize];
+        let at = match offset {
+            Some(offset) => offset,
+            None if file.append && op == RowOp::Write => *end,
+            None => file.position.get(),
+        };
+        let behind = at.saturating_add(length);
+        *end = behind.max(*end);
+        if offset.is_none() {
+            file.position.set(behind);
+        }
+        Some(AccessRow {
+            op,
+            offset: at,
+            length,
+            ..row
+        })
+    }
+
+    /// `mmap(address, length, protection, flags, descriptor, offset)`.
+    fn map(&mut self, tid: u32, arguments: &[u8]) -> Option<AccessRow> {
+        let [length, _, _, mapped, offset] = last::<5>(arguments)?;
+        if !mapped.first()?.is_ascii_digit() {
+            return None;
+        }
+        let row = self.row(tid, mapped)?.1;
+        Some(AccessRow {
+            op: RowOp::Map,
+            offset: value(offset)?,
+            length: value(length)?,
+            ..row
+        })
+    }
+
+    /// The file of the descriptor at the beginning of arguments, and a row about it; none if it is no regular file.
+    fn row(&mut self, tid: u32, arguments: &[u8]) -> Option<(Rc<OpenFile>, AccessRow)> {
+        let (descriptor, _) = descriptor(arguments)?;
+        let task = self.tasks.get(&tid)?;
+        let (process, thread) = (task.process, task.thread);
+        let known = task.table.borrow().get(descriptor.number);
+        let file = match (known, descriptor.path) {
+            (Some(file), _) => file,
+            // Opened before the log began; where it stands is not known.
+            (None, Some(path)) => {
+                let file = Rc::new(OpenFile::new(unescaped(path), false));
+                let mut table = task.table.borrow_mut();
+                table.put(descriptor.number, file.clone(), false);
+                file
+            }
+            (None, None) => {
+                self.unknown_files += 1;
+                return None;
+            }
+        };
+        if !file.is_regular() {
+            return None;
+        }
+        let object = file.object.get().unwrap_or_else(|| {
+            let known = self.objects.get(&file.path).copied();
+            let object = known.unwrap_or_else(|| {
+                let object = self.sink.add_object(ObjectRow {
+                    path: file.path.clone(),
+                    first_seen_ns: self.clock.now_ns,
+                    ..ObjectRow::default()
+                });
+                self.objects.insert(file.path.clone(), object);
+                self.ends.push(0);
+                object
+            });
+            file.object.set(Some(object));
+            object
+        });
+        let row = AccessRow {
+            process,
+            thread,
+            object,
+            ..AccessRow::default()
+        };
+        Some((file, row))
+    }
+}
+
+/// Whether an unfinished call makes a process or thread.
+fn forks(body: &[u8]) -> bool {
+    let calls = [b"clone(".as_slice(), b"clone3(", b"fork(", b"vfork("];
+    calls.iter().any(|call| body.starts_with(call))
+}
+
+fn op(name: &[u8]) -> RowOp {
+    if memchr::memmem::find(name, b"read").is_some() {
+        RowOp::Read
+    } else {
+        RowOp::Write
+    }
+}
+
+/// The offset in `[12]`, or in `[12] => [20]`; none for `NULL`.
+fn pointed_at(argument: &[u8]) -> Option<u64> {
+    let inner = argument.strip_prefix(b"[")?;
+    value(&inner[..memchr::memchr(b']', inner)?])
+}
+
+/// The folder that a call names by its first argument, where it is known; and the rest.
+fn folder<'c>(table: &SharedTable, arguments: &'c [u8]) -> (Option<Vec<u8>>, &'c [u8]) {
+    if let Some((folder, rest)) = descriptor(arguments) {
+        let known = table
+            .borrow()
+            .get(folder.number)
+            .map(|file| file.path.clone());
+        return (folder.path.map(unescaped).or(known), rest);
+    }
+    // AT_FDCWD, with the folder behind it under -y.
+    let comma = memchr::memchr(b'"', arguments).unwrap_or(arguments.len());
+    (None, &arguments[comma..])
+}

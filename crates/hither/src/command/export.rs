@@ -1,0 +1,97 @@
+//! `hither export`: writes a trace for other tools.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::anyhow;
+use clap::Args;
+use hither_trace::{EXPORTS, Export as Target};
+
+use super::Subcommand;
+use super::options::{Expanding, format_name};
+use super::record::hint;
+use crate::exit::Usage;
+use crate::format::counted;
+use crate::ui::Ui;
+
+/// Write a trace for other tools: libCacheSim's oracleGeneral or CSV, or a trace folder of single references
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES, after_long_help = help())]
+pub(super) struct Export {
+    /// The trace, in any format that can be read
+    trace: PathBuf,
+
+    /// Format to write
+    #[arg(long, value_name = "NAME", default_value = "hither", value_parser = target_name)]
+    format: String,
+
+    /// Format of the trace that is read (default: told from its content)
+    #[arg(long, value_name = "NAME", value_parser = format_name)]
+    from: Option<String>,
+
+    #[command(flatten)]
+    expanding: Expanding,
+
+    /// The file or folder to write; - is standard output
+    #[arg(long, short, value_name = "FILE")]
+    output: PathBuf,
+
+    /// Replace what is there already
+    #[arg(long)]
+    force: bool,
+}
+
+const EXAMPLES: &str = "Examples:\n  \
+    hither export build.hither --format oracle-general -o build.oracleGeneral\n  \
+    hither export build.hither --format csv -o - | zstd > build.csv.zst\n  \
+    hither export --from u32be web07.trace.xz -o web07.hither";
+
+/// The registry and the examples.
+fn help() -> String {
+    let mut text = "Formats:\n".to_owned();
+    for export in EXPORTS {
+        text += &format!("  {:<15} {}\n", export.name, export.doc);
+    }
+    text + "\n" + EXAMPLES
+}
+
+fn target_name(text: &str) -> Result<String, String> {
+    Target::find(text)
+        .map(|target| target.name.to_owned())
+        .map_err(|error| error.to_string())
+}
+
+impl Subcommand for Export {
+    const NAME: &'static str = "export";
+
+    fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
+        let target = Target::find(&self.format)?;
+        let to_stdout = self.output == Path::new("-");
+        if to_stdout && !target.is_stream() {
+            let problem = format!(
+                "{} is a folder and cannot go to standard output",
+                target.name
+            );
+            return Err(Usage(problem).into());
+        }
+        let trace = self.expanding.load(&self.trace, self.from.as_deref(), ui)?;
+        let references = trace.references() as u64;
+        let bar = ui.bar("exporting", references);
+        let progress = |done| bar.set_position(done);
+        if to_stdout {
+            target.write_stream(&trace, io::stdout().lock(), progress)?;
+        } else {
+            target
+                .write(&trace, &self.output, self.force, progress)
+                .map_err(|error| anyhow!("{error}{}", hint(&error)))?;
+        }
+        bar.finish_and_clear();
+        ui.note(format_args!(
+            "{} in {}",
+            counted(references, "reference"),
+            self.output.display()
+        ));
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,84 @@
+//! `hither import`: makes a trace folder of what another tool recorded.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::anyhow;
+use clap::Args;
+use hither_trace::{LoadOptions, format};
+
+use super::Subcommand;
+use super::options::{Memory, block_bytes, format_name, open};
+use super::record::{OUTPUT, hint};
+use crate::format::counted;
+use crate::ui::Ui;
+
+/// Make a trace folder of a trace in another format
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES, after_long_help = help())]
+pub(super) struct Import {
+    /// The trace, plain or packed with gzip, zstd or xz; - is standard input
+    #[arg(value_name = "FILE")]
+    trace: PathBuf,
+
+    /// Format of the trace (default: told from its content)
+    #[arg(long, value_name = "NAME", value_parser = format_name)]
+    format: Option<String>,
+
+    /// Size of a block that a key stands for, and into which addresses are divided
+    #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = block_bytes)]
+    block: u32,
+
+    #[command(flatten)]
+    memory: Memory,
+
+    /// The trace folder to write
+    #[arg(long, short, value_name = "DIR", default_value = OUTPUT)]
+    output: PathBuf,
+
+    /// Replace a trace folder that is there already
+    #[arg(long)]
+    force: bool,
+}
+
+const EXAMPLES: &str = "Examples:\n  \
+    hither import OLTP.lis.zst -o oltp.hither\n  \
+    hither import --format u32be web07.trace.xz -o web07.hither\n  \
+    strace -f -k -o make.log make; hither import make.log -o make.hither\n  \
+    ssh server zstdcat block.csv.zst | hither import - --format msr\n\n\
+    sim, stat and advise also read these formats as they are.";
+
+/// The registry and the examples.
+fn help() -> String {
+    let mut text =
+        "Formats (those with a * have to be named, their content does not tell):\n".to_owned();
+    for format in format::FORMATS {
+        let mark = if format.is_recognised() { " " } else { "*" };
+        text += &format!("  {:<16}{mark} {}\n", format.name, format.doc);
+    }
+    text + "\n" + EXAMPLES
+}
+
+impl Subcommand for Import {
+    const NAME: &'static str = "import";
+
+    fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
+        let (input, bar) = open(&self.trace, "importing", ui)?;
+        let options = LoadOptions {
+            block_bytes: self.block,
+            memory_bytes: self.memory.bytes(),
+            ..LoadOptions::default()
+        };
+        let format = self.format.as_deref();
+        let imported = hither_trace::import(input, format, &options, &self.output, self.force)
+            .map_err(|error| anyhow!("{error}{}", hint(&error)))?;
+        bar.finish_and_clear();
+        ui.note(format_args!(
+            "{} of {} in {}",
+            counted(imported.rows, "row"),
+            imported.format,
+            self.output.display()
+        ));
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,180 @@
+//! `hither export`: what other tools are given.
+
+use insta::assert_snapshot;
+
+use crate::Lab;
+
+#[test]
+fn csv_goes_to_standard_output_or_a_file() {
+    let lab = Lab::new();
+    lab.write("t.trace", "7\n9\n7\n");
+    assert_snapshot!(lab.run("hither export t.trace --format csv -o -"), @"
+    exit code: 0
+    ----- stdout -----
+    time,object,size,op,next_access_vtime
+    0,7,4096,read,3
+    1,9,4096,read,-1
+    2,7,4096,read,-1
+
+    ----- stderr -----
+    hither: 3 references in -
+    ");
+    assert_snapshot!(lab.run("hither export t.trace --format csv -o t.csv && cat t.csv"), @"
+    exit code: 0
+    ----- stdout -----
+    time,object,size,op,next_access_vtime
+    0,7,4096,read,3
+    1,9,4096,read,-1
+    2,7,4096,read,-1
+
+    ----- stderr -----
+    hither: 3 references in t.csv
+    ");
+    assert_snapshot!(lab.run("hither export t.trace --format csv -o t.csv"), @"
+    exit code: 1
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: t.csv: already exists (--force replaces it, -o names another)
+    ");
+    let again = lab.run("hither export t.csv --format csv -q -o t.csv --force && cat t.csv");
+    assert_snapshot!(again, @"
+    exit code: 0
+    ----- stdout -----
+    time,object,size,op,next_access_vtime
+    0,7,4096,read,3
+    1,9,4096,read,-1
+    2,7,4096,read,-1
+
+    ----- stderr -----
+    ");
+    assert_eq!(lab.names(), ["t.csv", "t.trace"]);
+}
+
+#[test]
+fn every_format_gives_the_same_results() {
+    let lab = Lab::with_loop();
+    let results = |trace: &str| lab.json(&format!("hither sim {trace} --json"))["results"].take();
+    for format in ["csv", "hither", "oracle-general"] {
+        let ran = lab.run(&format!(
+            "hither export loop.trace --format {format} -o {format}"
+        ));
+        assert_eq!((ran.code, ran.stdout()), (0, ""), "{ran}");
+        assert_eq!(results(format), results("loop.trace"), "{format}");
+    }
+}
+
+#[test]
+fn raw_keys_become_a_trace_folder() {
+    let lab = Lab::new();
+    lab.write("keys.bin", [0, 0, 0, 7, 0, 0, 0, 9, 0, 0, 0, 7]);
+    assert_snapshot!(lab.run("hither export keys.bin --from u32be -o keys.hither"), @"
+    exit code: 0
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: 3 references in keys.hither
+    ");
+    assert_eq!(
+        lab.json("hither stat keys.hither --json")["stats"]["references"],
+        3
+    );
+}
+
+#[test]
+fn a_folder_cannot_go_to_standard_output() {
+    let lab = Lab::with_loop();
+    assert_snapshot!(lab.run("hither export loop.trace -o -"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: hither is a folder and cannot go to standard output
+    ");
+    assert_snapshot!(lab.run("hither export loop.trace --format cvs -o x"), @r#"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: invalid value 'cvs' for '--format <NAME>': unknown trace format "cvs" (known: csv, hither, oracle-general)
+
+    For more information, try '--help'.
+    "#);
+    assert_eq!(lab.names(), ["loop.trace"]);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let lab = Lab::new();
+    lab.write("t.trace", crate::rounds(1000, 100));
+    let ran = lab.run("hither export t.trace --format csv -q -o - | head -1");
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+}
+
+#[test]
+fn the_formats_are_listed() {
+    assert_snapshot!(Lab::new().run("hither export --help"), @"
+    exit code: 0
+    ----- stdout -----
+    Write a trace for other tools: libCacheSim's oracleGeneral or CSV, or a trace folder of single
+    references
+
+    Usage: hither export [OPTIONS] --output <FILE> <TRACE>
+
+    Arguments:
+      <TRACE>
+              The trace, in any format that can be read
+
+    Options:
+          --format <NAME>
+              Format to write
+              
+              [default: hither]
+
+      -q, --quiet
+              Print no progress and no notes, only results and errors
+
+          --from <NAME>
+              Format of the trace that is read (default: told from its content)
+
+          --block <BYTES>
+              Size of a block, such as 4096 or 64KiB
+              
+              [default: 4KiB]
+
+          --keep-repeats
+              Count a block again when a request goes on in the block where the thread's last one ended
+
+          --no-in-kernel
+              Leave out what the kernel moved by itself (sendfile, copy_file_range, splice)
+
+          --maps
+              Count the mapping of a file range as one read of it; what is touched later is not seen
+              either way
+
+          --memory <BYTES>
+              Keep at most so much of the trace in memory (default: half of what is free); the rest goes
+              to a temporary file in TMPDIR or /var/tmp. No result depends on it
+
+      -o, --output <FILE>
+              The file or folder to write; - is standard output
+
+          --force
+              Replace what is there already
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Formats:
+      csv             CSV with time, object, size, op and next access (libCacheSim csv)
+      hither          trace folder, a row a reference
+      oracle-general  binary, 24 bytes a reference with its next access (libCacheSim oracleGeneral)
+
+    Examples:
+      hither export build.hither --format oracle-general -o build.oracleGeneral
+      hither export build.hither --format csv -o - | zstd > build.csv.zst
+      hither export --from u32be web07.trace.xz -o web07.hither
+
+    ----- stderr -----
+    ");
+}

@@ -1,0 +1,190 @@
+//! `hither import`: any format in, a trace folder out.
+
+use insta::assert_snapshot;
+
+use crate::{Lab, rounds};
+
+#[test]
+fn what_another_tool_recorded_is_taken_over() {
+    let lab = Lab::with_loop();
+    assert_snapshot!(lab.run("hither import -o loop.hither loop.trace"), @"
+    exit code: 0
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: 30 rows of lirs in loop.hither
+    ");
+    let results = |trace: &str| lab.json(&format!("hither sim {trace} --json"))["results"].take();
+    assert_eq!(results("loop.hither"), results("loop.trace"));
+}
+
+#[test]
+fn standard_input_may_be_packed() {
+    let lab = Lab::with_loop();
+    assert_snapshot!(lab.run("gzip <loop.trace | hither import - --format libcachesim-txt"), @"
+    exit code: 0
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: 30 rows of libcachesim-txt in trace.hither
+    ");
+    assert_eq!(lab.names(), ["loop.trace", "trace.hither"]);
+    let references = |line: &str| lab.json(line)["stats"]["references"].take();
+    assert_eq!(references("hither stat trace.hither --json"), 30);
+    assert_eq!(references("hither stat - --json <loop.trace"), 30);
+}
+
+#[test]
+fn requests_keep_their_files_and_sizes() {
+    let lab = Lab::new();
+    lab.write(
+        "disk.csv",
+        "128166372003061629,usr,0,Read,8192,24576,41286\n128166372016382155,usr,1,Write,0,512,1963\n",
+    );
+    assert_snapshot!(lab.run("hither import disk.csv -o disk.hither && hither stat disk.hither"), @"
+    exit code: 0
+    ----- stdout -----
+    references    7 to 7 distinct blocks of 4.00 KiB (28.00 KiB)
+    requests      2 in 1.33 s, 0.0 % sequential
+    bytes         24.00 KiB read, 512 B written, 0 B of these inside the kernel; 0 B mapped
+    made by       1 call site in 1 thread of 1 process
+
+    LRU stack distances, in blocks: what a cache of that size would add to the hits
+          below    share      sum
+      first use  100.0 %  100.0 %  ########################################
+
+       share  references  blocks       read  written  file
+      85.7 %           6       6  24.00 KiB      0 B  usr disk 0
+      14.3 %           1       1        0 B    512 B  usr disk 1
+
+    ----- stderr -----
+    hither: 2 rows of msr in disk.hither
+    ");
+}
+
+#[test]
+fn a_trace_is_replaced_on_request_only() {
+    let lab = Lab::with_loop();
+    lab.run("hither import -q loop.trace -o t.hither");
+    lab.write("loop.trace", rounds(5, 2));
+    assert_snapshot!(lab.run("hither import loop.trace -o t.hither"), @"
+    exit code: 1
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: t.hither: already exists (--force replaces it, -o names another)
+    ");
+    assert_snapshot!(lab.run("hither import loop.trace -o t.hither --force"), @"
+    exit code: 0
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: 10 rows of lirs in t.hither
+    ");
+    assert_eq!(lab.names(), ["loop.trace", "t.hither"]);
+}
+
+#[test]
+fn keys_say_nothing_about_themselves() {
+    let lab = Lab::new();
+    lab.write("keys.bin", [0, 0, 0, 7, 0, 0, 0, 9, 0, 0, 0, 7]);
+    assert_snapshot!(lab.run("hither import keys.bin"), @"
+    exit code: 1
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: keys.bin: not in a format that its content tells (address, arc, hither, libcachesim-csv, lirs, msr, oracle-general, spc, strace, twitter, vscsi); --format names the others
+    ");
+    assert_snapshot!(lab.run("hither import --format u64le keys.bin"), @"
+    exit code: 1
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: keys.bin: byte 8: 4 bytes of a record of 8, and then the end
+    ");
+    assert_snapshot!(lab.run("hither import --format u32be keys.bin"), @"
+    exit code: 0
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: 3 rows of u32be in trace.hither
+    ");
+}
+
+#[test]
+fn the_formats_are_listed() {
+    assert_snapshot!(Lab::new().run("hither import --help"), @"
+    exit code: 0
+    ----- stdout -----
+    Make a trace folder of a trace in another format
+
+    Usage: hither import [OPTIONS] <FILE>
+
+    Arguments:
+      <FILE>
+              The trace, plain or packed with gzip, zstd or xz; - is standard input
+
+    Options:
+          --format <NAME>
+              Format of the trace (default: told from its content)
+
+      -q, --quiet
+              Print no progress and no notes, only results and errors
+
+          --block <BYTES>
+              Size of a block that a key stands for, and into which addresses are divided
+              
+              [default: 4KiB]
+
+          --memory <BYTES>
+              Keep at most so much of the trace in memory (default: half of what is free); the rest goes
+              to a temporary file in TMPDIR or /var/tmp. No result depends on it
+
+      -o, --output <DIR>
+              The trace folder to write
+              
+              [default: trace.hither]
+
+          --force
+              Replace a trace folder that is there already
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Formats (those with a * have to be named, their content does not tell):
+      address           text, `l|s 0xADDRESS gap` a load or store; --block makes blocks of addresses
+      (UCSD)
+      arc               text, `first_block blocks x line` a request (ARC authors, .lis)
+      hither            folder of Parquet files, as hither record writes it (its accesses.parquet also
+      names it)
+      libcachesim-csv   CSV with a line of column names, one of them object, obj_id, id, key or lbn
+      (libCacheSim csv)
+      libcachesim-txt * text, one key a line, a number or any text (libCacheSim txt)
+      lirs              text, one decimal block number a line, `*` separates (LIRS authors)
+      msr               CSV, `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime` (MSR
+      Cambridge)
+      oracle-general    binary, 24 bytes a record with time, object, size, next access (libCacheSim
+      oracleGeneral)
+      spc               CSV, `ASU,LBA,size,opcode,timestamp` a request, sectors of 512 bytes (SPC:
+      WebSearch, Financial)
+      strace            log of strace -f, with call sites from -k and files from -y
+      twitter           CSV, `timestamp,key,key size,value size,client,op,TTL` (Twitter cache traces,
+      OSDI 2020)
+      u32be           * binary, one 32-bit big-endian key a reference (cache2k)
+      u32le           * binary, one 32-bit little-endian key a reference
+      u64be           * binary, one 64-bit big-endian key a reference (corda)
+      u64le           * binary, one 64-bit little-endian key a reference
+      vscsi             binary, a SCSI command a record, versions 1 and 2 (VMware vscsiStats,
+      CloudPhysics)
+
+    Examples:
+      hither import OLTP.lis.zst -o oltp.hither
+      hither import --format u32be web07.trace.xz -o web07.hither
+      strace -f -k -o make.log make; hither import make.log -o make.hither
+      ssh server zstdcat block.csv.zst | hither import - --format msr
+
+    sim, stat and advise also read these formats as they are.
+
+    ----- stderr -----
+    ");
+}
