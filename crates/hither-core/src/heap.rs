@@ -32,6 +32,14 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         self.entries.first().copied()
     }
 
+    /// The key of `index`, if it is in.
+    pub(crate) fn key(&self, index: u32) -> Option<K> {
+        match self.place.get(index as usize) {
+            Some(&at) if at != NIL => Some(self.entries[at as usize].0),
+            _ => None,
+        }
+    }
+
     /// Puts `index` in with `key`, or changes its key.
     pub(crate) fn set(&mut self, index: u32, key: K) {
         if index as usize >= self.place.len() {
@@ -162,6 +170,7 @@ mod tests {
                 .collect();
             assert_eq!(heap.top(), set.last().copied());
             assert_eq!(heap.len(), set.len());
+            assert_eq!(heap.key(index as u32), keys[index]);
         }
     }
 }

@@ -10,6 +10,7 @@
 pub mod access;
 pub mod cache;
 pub mod classify;
+mod ghost_pair;
 mod ghosts;
 mod heap;
 pub mod ids;

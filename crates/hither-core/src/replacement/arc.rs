@@ -11,6 +11,7 @@
 
 use super::Replacement;
 use crate::access::Access;
+use crate::ghost_pair::{Ghost, GhostPair};
 use crate::ids::Slot;
 use crate::list::{Links, List};
 use crate::registry::{Entry, Needs};
@@ -25,13 +26,6 @@ pub(crate) const ENTRY: Entry = Entry {
     build: |settings, _| Box::new(Arc::new(settings.capacity)),
 };
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ghost {
-    No,
-    Once,
-    Often,
-}
-
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Arc {
@@ -44,11 +38,7 @@ pub struct Arc {
     often: List,
     is_often: Vec<bool>,
     block: Vec<u32>,
-    ghosts: Links,
-    /// B1 and B2, over block numbers.
-    once_ghosts: List,
-    often_ghosts: List,
-    ghost: Vec<Ghost>,
+    ghosts: GhostPair,
 }
 
 impl Arc {
@@ -62,48 +52,13 @@ impl Arc {
             often: List::default(),
             is_often: vec![false; capacity as usize],
             block: vec![0; capacity as usize],
-            ghosts: Links::default(),
-            once_ghosts: List::default(),
-            often_ghosts: List::default(),
-            ghost: Vec::new(),
+            ghosts: GhostPair::new(),
         }
     }
 
-    fn ghost(&self, block: u32) -> Ghost {
-        self.ghost.get(block as usize).copied().unwrap_or(Ghost::No)
-    }
-
-    /// Puts an evicted block at the recent end of the ghost list `kind`.
-    fn remember(&mut self, block: u32, kind: Ghost) {
-        if block as usize >= self.ghost.len() {
-            self.ghost.resize(block as usize + 1, Ghost::No);
-            self.ghosts.cover(block);
-        }
-        self.ghost[block as usize] = kind;
-        match kind {
-            Ghost::Once => self.once_ghosts.push_front(&mut self.ghosts, block),
-            Ghost::Often => self.often_ghosts.push_front(&mut self.ghosts, block),
-            Ghost::No => unreachable!("an evicted block comes from one of the two lists"),
-        }
-    }
-
-    /// Restores |T1| + |B1| <= c and |T1| + |T2| + |B1| + |B2| <= 2c by forgetting the oldest ghosts.
     fn cut_ghosts(&mut self) {
         let capacity = self.capacity as usize;
-        while self.once.len() + self.once_ghosts.len() > capacity {
-            let Some(block) = self.once_ghosts.pop_back(&mut self.ghosts) else {
-                break;
-            };
-            self.ghost[block as usize] = Ghost::No;
-        }
-        while self.once.len() + self.once_ghosts.len() + self.often.len() + self.often_ghosts.len()
-            > 2 * capacity
-        {
-            let Some(block) = self.often_ghosts.pop_back(&mut self.ghosts) else {
-                break;
-            };
-            self.ghost[block as usize] = Ghost::No;
-        }
+        self.ghosts.cut(self.once.len(), self.often.len(), capacity);
     }
 }
 
@@ -119,9 +74,9 @@ impl Replacement for Arc {
     }
 
     fn victim(&mut self, incoming: &Access) -> Slot {
-        let ghost = self.ghost(incoming.block.0);
-        let once_ghosts = self.once_ghosts.len() as f64;
-        let often_ghosts = self.often_ghosts.len() as f64;
+        let ghost = self.ghosts.kind(incoming.block.0);
+        let once_ghosts = self.ghosts.once() as f64;
+        let often_ghosts = self.ghosts.often() as f64;
         match ghost {
             Ghost::Once => {
                 let step = (often_ghosts / once_ghosts).max(1.0);
@@ -146,27 +101,20 @@ impl Replacement for Arc {
         let slot = list
             .pop_back(&mut self.slots)
             .expect("a full cache has a block in one of the two lists");
-        self.remember(self.block[slot as usize], kind);
+        self.ghosts.remember(self.block[slot as usize], kind);
         Slot(slot)
     }
 
     fn inserted(&mut self, slot: Slot, access: &Access) {
         let block = access.block.0;
-        let ghost = self.ghost(block);
+        let often = self.ghosts.kind(block) != Ghost::No;
         self.block[slot.index()] = block;
-        self.is_often[slot.index()] = ghost != Ghost::No;
-        match ghost {
-            Ghost::No => self.once.push_front(&mut self.slots, slot.0),
-            kind => {
-                let list = if kind == Ghost::Once {
-                    &mut self.once_ghosts
-                } else {
-                    &mut self.often_ghosts
-                };
-                list.remove(&mut self.ghosts, block);
-                self.ghost[block as usize] = Ghost::No;
-                self.often.push_front(&mut self.slots, slot.0);
-            }
+        self.is_often[slot.index()] = often;
+        if often {
+            self.ghosts.forget(block);
+            self.often.push_front(&mut self.slots, slot.0);
+        } else {
+            self.once.push_front(&mut self.slots, slot.0);
         }
         self.cut_ghosts();
     }
@@ -189,8 +137,6 @@ impl Replacement for Arc {
     fn check(&self, resident: usize) {
         self.once.check(&self.slots);
         self.often.check(&self.slots);
-        self.once_ghosts.check(&self.ghosts);
-        self.often_ghosts.check(&self.ghosts);
         assert_eq!(self.once.len() + self.often.len(), resident);
         assert!(
             self.once
@@ -202,29 +148,16 @@ impl Replacement for Arc {
                 .iter(&self.slots)
                 .all(|slot| self.is_often[slot as usize])
         );
-        let count = |kind| self.ghost.iter().filter(|&&ghost| ghost == kind).count();
-        assert_eq!(count(Ghost::Once), self.once_ghosts.len());
-        assert_eq!(count(Ghost::Often), self.often_ghosts.len());
-        for slot in self
+        assert!((0.0..=f64::from(self.capacity)).contains(&self.target));
+        let slots = self
             .once
             .iter(&self.slots)
-            .chain(self.often.iter(&self.slots))
-        {
-            let block = self.block[slot as usize];
-            assert_eq!(
-                self.ghost(block),
-                Ghost::No,
-                "block {block} is in and a ghost"
-            );
-        }
-        assert!((0.0..=f64::from(self.capacity)).contains(&self.target));
-        let capacity = self.capacity as usize;
-        assert!(
-            self.once_ghosts.is_empty() || self.once.len() + self.once_ghosts.len() <= capacity
-        );
-        assert!(
-            self.often_ghosts.is_empty()
-                || resident + self.once_ghosts.len() + self.often_ghosts.len() <= 2 * capacity
+            .chain(self.often.iter(&self.slots));
+        self.ghosts.check(
+            self.once.len(),
+            self.often.len(),
+            self.capacity as usize,
+            slots.map(|slot| self.block[slot as usize]),
         );
     }
 }

@@ -5,12 +5,16 @@
 //! source.
 
 pub mod arc;
+pub mod car;
 pub mod clock;
 pub mod dear;
 pub mod fifo;
 pub mod lfu;
 pub mod lirs;
+pub mod lrfu;
 pub mod lru;
+pub mod lru_k;
+pub mod mq;
 pub mod mru;
 pub mod opt;
 pub mod partition;

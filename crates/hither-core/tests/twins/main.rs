@@ -6,6 +6,7 @@
 
 mod classifiers;
 mod frequency;
+mod history;
 mod lirs;
 mod partition;
 mod plain;
@@ -15,7 +16,6 @@ mod traces;
 use frequency::{NaiveLfu, NaiveTinyLfu};
 use hither_core::registry::{self, Settings};
 use hither_core::{Access, Block, Residency, Served, Spec};
-use lirs::NaiveLirs;
 use partition::NaivePartition;
 use plain::{NaiveArc, NaiveList, NaiveOpt};
 use queues::{NaiveClock, NaiveRandom, NaiveS3Fifo, NaiveSieve, NaiveTwoQ};
@@ -55,14 +55,9 @@ fn contestants(capacity: u32, random: &mut Random) -> Vec<(Spec, Option<Box<dyn 
         (spec("opt"), Some(Box::new(NaiveOpt::new(size)))),
         (spec("sieve"), Some(Box::new(NaiveSieve::new(size)))),
         (spec("lfu"), Some(Box::new(NaiveLfu::new(size)))),
-        (spec("lirs"), Some(Box::new(NaiveLirs::new(size, 1, 0)))),
     ];
-    let (queue, stack) = (random.below(101) as usize, random.below(4) as usize);
-    list.push((
-        spec(&format!("lirs{{queue={queue},stack={stack}}}")),
-        Some(Box::new(NaiveLirs::new(size, queue, stack))),
-    ));
     list.extend(parametrised(size, random));
+    list.extend(history::contestants(size, random));
     let sample = 1 + random.below(4);
     let threshold = 1 + random.below(12);
     let entries = 1 + random.below(40);
