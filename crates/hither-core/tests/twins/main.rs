@@ -11,6 +11,7 @@ mod lirs;
 mod partition;
 mod plain;
 mod queues;
+mod regions;
 mod traces;
 
 use frequency::{NaiveLfu, NaiveTinyLfu};
@@ -58,6 +59,7 @@ fn contestants(capacity: u32, random: &mut Random) -> Vec<(Spec, Option<Box<dyn 
     ];
     list.extend(parametrised(size, random));
     list.extend(history::contestants(size, random));
+    list.extend(regions::contestants(size, random));
     let sample = 1 + random.below(4);
     let threshold = 1 + random.below(12);
     let entries = 1 + random.below(40);

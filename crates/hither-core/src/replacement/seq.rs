@@ -1,0 +1,472 @@
+//! SEQ: LRU, except that pages of long sequences of faults go first, and of those the latest but a few: MRU replacement for
+//! what a program walks through. A sequence is a run of misses on consecutive pages, up or down, of one object.
+//!
+//! Source: Glass and Cao, "Adaptive page replacement based on memory reference behavior", SIGMETRICS 1997, with its
+//! L = 20 (`length`), M = 20 (`behind`), N = 5 (`nth`) and 200 sequences. A miss extends the sequence that it continues; one
+//! inside a sequence cuts it off there and begins another. When a page must go, of the sequences of at least L
+//! pages the one whose N-th last miss is the latest gives the resident page nearest to its head but at least M pages
+//! away; if none can, the least recently used page goes. Here pages are blocks, addresses are positions in an object.
+//!
+//! The reading chosen in cases that are not clear: where a miss continues two sequences, the one that grew last wins and
+//! the other is forgotten; so is a sequence that another one runs into. When there are too many sequences, the one that
+//! grew longest ago goes, of those shorter than L, else 2L, 4L and so on. A page belongs to the sequence that its
+//! last miss extended, until it is cut off. Departure: sequences are looked for among all processes together, since
+//! their objects tell them apart.
+
+use super::{Policy, Replacement};
+use crate::access::Access;
+use crate::ids::Slot;
+use crate::list::{Links, List, NIL};
+use crate::registry::{Entry, Kind, Needs, Param, Settings};
+use crate::spec::Values;
+
+/// The line in the registry.
+pub(crate) const ENTRY: Entry = Entry {
+    name: "seq",
+    summary: "LRU, but long sequences of misses lose their latest blocks first",
+    source: "Glass and Cao, SIGMETRICS 1997",
+    params: PARAMS,
+    needs: Needs {
+        objects: true,
+        ..Needs::NOTHING
+    },
+    build,
+};
+
+const PARAMS: &[Param] = &[
+    Param {
+        name: "length",
+        doc: "the blocks from which a sequence is long",
+        kind: Kind::Count {
+            default: 20,
+            min: 1,
+            max: 1 << 30,
+        },
+    },
+    Param {
+        name: "behind",
+        doc: "how far behind the head of a sequence its blocks may be given up",
+        kind: Kind::Count {
+            default: 20,
+            min: 0,
+            max: 1 << 30,
+        },
+    },
+    Param {
+        name: "nth",
+        doc: "the last miss but so many, counted from 1, that says how fresh a sequence is",
+        kind: Kind::Count {
+            default: 5,
+            min: 1,
+            max: 64,
+        },
+    },
+    Param {
+        name: "sequences",
+        doc: "the most sequences known at a time",
+        kind: Kind::Count {
+            default: 200,
+            min: 1,
+            max: 4096,
+        },
+    },
+];
+
+fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Policy> {
+    let config = Config {
+        length: values.count(0) as u32,
+        behind: values.count(1) as u32,
+        nth: values.count(2) as usize,
+        sequences: values.count(3) as usize,
+    };
+    Box::new(Seq::new(settings.capacity, config))
+}
+
+/// The parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// L
+    pub length: u32,
+    /// M
+    pub behind: u32,
+    /// N
+    pub nth: usize,
+    /// The most sequences known.
+    pub sequences: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    /// One page as yet.
+    None,
+    Up,
+    Down,
+}
+
+#[derive(Clone, Debug)]
+struct Sequence {
+    object: u32,
+    low: u32,
+    high: u32,
+    direction: Direction,
+    /// Resident pages less than M from the head, and the others; the nearest to the head in front. Over slots.
+    near: List,
+    far: List,
+    /// The times of the last N misses, in a ring; 0 is none. Time counts misses.
+    misses: Vec<u64>,
+    latest: usize,
+}
+
+impl Sequence {
+    fn head(&self) -> u32 {
+        match self.direction {
+            Direction::Down => self.low,
+            _ => self.high,
+        }
+    }
+
+    /// How far a page is behind the head; negative for pages in front of it.
+    fn distance(&self, page: u32) -> i64 {
+        let ahead = i64::from(self.head()) - i64::from(page);
+        match self.direction {
+            Direction::Down => -ahead,
+            _ => ahead,
+        }
+    }
+
+    fn length(&self) -> u64 {
+        u64::from(self.high) - u64::from(self.low) + 1
+    }
+
+    fn last_miss(&self) -> u64 {
+        self.misses[self.latest]
+    }
+
+    fn nth_last_miss(&self) -> u64 {
+        self.misses[(self.latest + 1) % self.misses.len()]
+    }
+
+    fn start(&self) -> u64 {
+        address(self.object, self.low)
+    }
+}
+
+/// Addresses in one order over all objects.
+fn address(object: u32, page: u32) -> u64 {
+    u64::from(object) << 32 | u64::from(page)
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Seq {
+    config: Config,
+    now: u64,
+    sequences: Vec<Sequence>,
+    /// Places in `sequences` that are not used.
+    free: Vec<u32>,
+    /// The sequences by start. They do not overlap.
+    order: Vec<(u64, u32)>,
+    /// By slot.
+    page: Vec<u32>,
+    sequence_of: Vec<u32>,
+    recency_links: Links,
+    recency: List,
+    sequence_links: Links,
+}
+
+impl Seq {
+    /// For a cache of `capacity` blocks.
+    pub fn new(capacity: u32, config: Config) -> Self {
+        Seq {
+            config,
+            now: 0,
+            sequences: Vec::new(),
+            free: Vec::new(),
+            order: Vec::new(),
+            page: vec![0; capacity as usize],
+            sequence_of: vec![NIL; capacity as usize],
+            recency_links: Links::new(capacity as usize),
+            recency: List::default(),
+            sequence_links: Links::new(capacity as usize),
+        }
+    }
+
+    /// The sequence at `place` of the order, if it is in `object`.
+    fn at(&self, place: Option<usize>, object: u32) -> Option<u32> {
+        let &(_, id) = self.order.get(place?)?;
+        (self.sequences[id as usize].object == object).then_some(id)
+    }
+
+    /// The last sequence that starts before, or at, `address`, among those of its object.
+    fn before(&self, address: u64) -> Option<u32> {
+        let place = self.order.partition_point(|&(start, _)| start <= address);
+        self.at(place.checked_sub(1), (address >> 32) as u32)
+    }
+
+    /// A miss on `page` of `object`, which is now in `slot`.
+    fn miss(&mut self, object: u32, page: u32, slot: u32) {
+        self.now += 1;
+        let here = address(object, page);
+        let around = self
+            .before(here)
+            .filter(|&id| self.sequence(id).high >= page);
+        let mut up = page
+            .checked_sub(1)
+            .and_then(|before| self.before(address(object, before)))
+            .filter(|&id| {
+                let sequence = self.sequence(id);
+                sequence.high == page - 1 && sequence.direction != Direction::Down
+            });
+        let mut down = page
+            .checked_add(1)
+            .and_then(|after| self.before(address(object, after)))
+            .filter(|&id| {
+                let sequence = self.sequence(id);
+                sequence.low == page + 1 && sequence.direction != Direction::Up
+            });
+        if let (Some(one), Some(other)) = (up, down) {
+            let loser = if self.sequence(one).last_miss() > self.sequence(other).last_miss() {
+                &mut down
+            } else {
+                &mut up
+            };
+            let id = loser.take().expect("both are there");
+            self.forget(id);
+        }
+        if let Some(id) = up.or(down) {
+            if let Some(around) = around {
+                self.forget(around);
+            }
+            let place = self.place(id);
+            let sequence = &mut self.sequences[id as usize];
+            if up.is_some() {
+                sequence.high = page;
+                sequence.direction = Direction::Up;
+            } else {
+                sequence.low = page;
+                sequence.direction = Direction::Down;
+                self.order[place].0 = here;
+            }
+            self.join(id, slot);
+        } else {
+            if let Some(around) = around {
+                self.cut(around, page);
+            }
+            let id = self.begin(object, page);
+            self.join(id, slot);
+        }
+    }
+
+    fn sequence(&self, id: u32) -> &Sequence {
+        &self.sequences[id as usize]
+    }
+
+    /// Where a sequence is in the order.
+    fn place(&self, id: u32) -> usize {
+        let start = self.sequence(id).start();
+        self.order
+            .binary_search_by_key(&start, |&(start, _)| start)
+            .expect("every sequence is in the order")
+    }
+
+    /// Adds the page that was just missed, its head, to a sequence.
+    fn join(&mut self, id: u32, slot: u32) {
+        let sequence = &mut self.sequences[id as usize];
+        sequence.latest = (sequence.latest + 1) % sequence.misses.len();
+        sequence.misses[sequence.latest] = self.now;
+        self.sequence_of[slot as usize] = id;
+        sequence.near.push_front(&mut self.sequence_links, slot);
+        while let Some(slot) = sequence.near.back() {
+            if sequence.distance(self.page[slot as usize]) < i64::from(self.config.behind) {
+                break;
+            }
+            sequence.near.remove(&mut self.sequence_links, slot);
+            sequence.far.push_front(&mut self.sequence_links, slot);
+        }
+    }
+
+    /// Takes `page` and what comes after it off a sequence.
+    fn cut(&mut self, id: u32, page: u32) {
+        let place = self.place(id);
+        let sequence = &mut self.sequences[id as usize];
+        let none_left = match sequence.direction {
+            Direction::None => true,
+            Direction::Up => sequence.low == page,
+            Direction::Down => sequence.high == page,
+        };
+        if none_left {
+            self.forget(id);
+            return;
+        }
+        if sequence.direction == Direction::Up {
+            sequence.high = page - 1;
+        } else {
+            sequence.low = page + 1;
+            self.order[place].0 = sequence.start();
+        }
+        // Pages in front of the new head belong to no sequence, and some that were far are now near.
+        for nearest in [true, false] {
+            let list = if nearest { sequence.near } else { sequence.far };
+            let mut list = list;
+            while let Some(slot) = list.front() {
+                if sequence.distance(self.page[slot as usize]) >= 0 {
+                    break;
+                }
+                list.remove(&mut self.sequence_links, slot);
+                self.sequence_of[slot as usize] = NIL;
+            }
+            if nearest {
+                sequence.near = list;
+            } else {
+                sequence.far = list;
+            }
+        }
+        while let Some(slot) = sequence.far.front() {
+            if sequence.distance(self.page[slot as usize]) >= i64::from(self.config.behind) {
+                break;
+            }
+            sequence.far.remove(&mut self.sequence_links, slot);
+            sequence.near.push_back(&mut self.sequence_links, slot);
+        }
+    }
+
+    fn begin(&mut self, object: u32, page: u32) -> u32 {
+        if self.order.len() == self.config.sequences {
+            let (_, stale) = self
+                .order
+                .iter()
+                .map(|&(_, id)| {
+                    let sequence = self.sequence(id);
+                    let times = sequence.length() / u64::from(self.config.length);
+                    // 0 for those shorter than L, 1 for those shorter than 2L, 2 for 4L.
+                    let class = times.checked_ilog2().map_or(0, |log| log + 1);
+                    ((class, sequence.last_miss()), id)
+                })
+                .min()
+                .expect("there are too many");
+            self.forget(stale);
+        }
+        let sequence = Sequence {
+            object,
+            low: page,
+            high: page,
+            direction: Direction::None,
+            near: List::default(),
+            far: List::default(),
+            misses: Vec::new(),
+            latest: 0,
+        };
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.sequences.push(sequence.clone());
+            self.sequences.len() as u32 - 1
+        });
+        let before = &mut self.sequences[id as usize];
+        let mut misses = std::mem::take(&mut before.misses);
+        misses.clear();
+        misses.resize(self.config.nth, 0);
+        *before = Sequence { misses, ..sequence };
+        let start = address(object, page);
+        let place = self.order.partition_point(|&(other, _)| other < start);
+        self.order.insert(place, (start, id));
+        id
+    }
+
+    fn forget(&mut self, id: u32) {
+        let place = self.place(id);
+        self.order.remove(place);
+        self.free.push(id);
+        let sequence = &self.sequences[id as usize];
+        for list in [&sequence.near, &sequence.far] {
+            for slot in list.iter(&self.sequence_links) {
+                self.sequence_of[slot as usize] = NIL;
+            }
+        }
+    }
+
+    /// Takes a block that leaves the cache off its sequence.
+    fn leave(&mut self, slot: u32) {
+        let id = std::mem::replace(&mut self.sequence_of[slot as usize], NIL);
+        if id == NIL {
+            return;
+        }
+        let sequence = &mut self.sequences[id as usize];
+        let distance = sequence.distance(self.page[slot as usize]);
+        let list = if distance < i64::from(self.config.behind) {
+            &mut sequence.near
+        } else {
+            &mut sequence.far
+        };
+        list.remove(&mut self.sequence_links, slot);
+    }
+
+    /// What the freshest of the long sequences gives up.
+    fn from_sequence(&self) -> Option<u32> {
+        let sequences = self.order.iter().map(|&(_, id)| self.sequence(id));
+        sequences
+            .filter(|sequence| {
+                !sequence.far.is_empty() && sequence.length() >= u64::from(self.config.length)
+            })
+            .max_by_key(|sequence| (sequence.nth_last_miss(), sequence.last_miss()))
+            .and_then(|sequence| sequence.far.front())
+    }
+}
+
+impl Replacement for Seq {
+    #[inline]
+    fn hit(&mut self, slot: Slot, _access: &Access) {
+        self.recency.touch(&mut self.recency_links, slot.0);
+    }
+
+    fn victim(&mut self, _incoming: &Access) -> Slot {
+        let slot = self
+            .from_sequence()
+            .or_else(|| self.recency.back())
+            .expect("a full cache has a block");
+        self.removed(Slot(slot));
+        Slot(slot)
+    }
+
+    fn inserted(&mut self, slot: Slot, access: &Access) {
+        self.recency.push_front(&mut self.recency_links, slot.0);
+        self.page[slot.index()] = access.index;
+        self.miss(access.object.0, access.index, slot.0);
+    }
+
+    fn removed(&mut self, slot: Slot) {
+        self.recency.remove(&mut self.recency_links, slot.0);
+        self.leave(slot.0);
+    }
+
+    fn check(&self, resident: usize) {
+        self.recency.check(&self.recency_links);
+        assert_eq!(self.recency.len(), resident);
+        assert!(self.order.len() <= self.config.sequences);
+        assert_eq!(self.order.len() + self.free.len(), self.sequences.len());
+        let mut members = 0;
+        for pair in self.order.windows(2) {
+            let sequence = self.sequence(pair[0].1);
+            assert!(address(sequence.object, sequence.high) < pair[1].0);
+        }
+        for &(start, id) in &self.order {
+            let sequence = self.sequence(id);
+            assert_eq!(sequence.start(), start);
+            assert!(sequence.low <= sequence.high);
+            let mut before = 0;
+            for (list, near) in [(&sequence.near, true), (&sequence.far, false)] {
+                list.check(&self.sequence_links);
+                members += list.len();
+                for slot in list.iter(&self.sequence_links) {
+                    let page = self.page[slot as usize];
+                    let distance = sequence.distance(page);
+                    assert_eq!(self.sequence_of[slot as usize], id);
+                    assert!((sequence.low..=sequence.high).contains(&page));
+                    assert!(distance >= before, "slot {slot} is out of order");
+                    assert_eq!(distance < i64::from(self.config.behind), near);
+                    before = distance;
+                }
+            }
+        }
+        let of_sequences = self.sequence_of.iter().filter(|&&id| id != NIL).count();
+        assert_eq!(of_sequences, members);
+    }
+}
