@@ -400,7 +400,7 @@ impl Seq {
     }
 
     /// What the freshest of the long sequences gives up.
-    fn from_sequence(&self) -> Option<u32> {
+    fn sequential_victim(&self) -> Option<u32> {
         let sequences = self.order.iter().map(|&(_, id)| self.sequence(id));
         sequences
             .filter(|sequence| {
@@ -419,7 +419,7 @@ impl Replacement for Seq {
 
     fn victim(&mut self, _incoming: &Access) -> Slot {
         let slot = self
-            .from_sequence()
+            .sequential_victim()
             .or_else(|| self.recency.back())
             .expect("a full cache has a block");
         self.removed(Slot(slot));
