@@ -132,6 +132,13 @@ impl List {
         (next != NIL).then_some(next)
     }
 
+    /// The node in front of `node` of this list.
+    #[inline]
+    pub(crate) fn before(&self, links: &Links, node: u32) -> Option<u32> {
+        let prev = links.0[node as usize].prev;
+        (prev != NIL).then_some(prev)
+    }
+
     /// Takes `node` out of this list, which must hold it.
     #[inline]
     pub(crate) fn remove(&mut self, links: &mut Links, node: u32) {

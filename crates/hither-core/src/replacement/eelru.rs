@@ -62,7 +62,7 @@ const PARAMS: &[Param] = &[
         name: "memory",
         doc: "the references after which counts are halved, in multiples of the cache",
         kind: Kind::Real {
-            default: 16.0,
+            default: 4.0,
             min: 0.0,
             max: 1e6,
         },
@@ -93,19 +93,17 @@ pub struct Config {
 }
 
 impl Config {
-    /// The points, in recency: the early ones, the size of the cache, the late ones, and no end.
-    fn points(&self, capacity: u32, points: &mut Vec<u64>) {
-        let size = u64::from(capacity);
-        let (early, late) = (u64::from(self.early), f64::from(self.late));
-        points.clear();
-        points.extend((1..=early).map(|step| size * step / (early + 1)));
-        points.push(size);
-        points.extend((1..=self.late).map(|step| {
-            let part = f64::from(step) / late;
+    /// The recencies of the points, in ascending order: the early ones, the size of the cache, the late ones.
+    fn point(&self, capacity: u32, at: usize) -> u64 {
+        let early = self.early as usize;
+        if at < early {
+            u64::from(capacity) * (at as u64 + 1) / (u64::from(self.early) + 1)
+        } else {
+            // 0 at the size of the cache, 1 at the last point.
+            let part = (at - early) as f64 / f64::from(self.late);
             let times = 1.0 + (self.reach - 1.0) * part * (1.0 + part) / 2.0;
             (f64::from(capacity) * times) as u64
-        }));
-        points.push(u64::MAX);
+        }
     }
 
     fn halved_after(&self, capacity: u32) -> u64 {
@@ -113,21 +111,19 @@ impl Config {
     }
 }
 
-/// A stretch of the order of recency between two points.
-#[derive(Clone, Debug, Default)]
-struct Stretch {
-    /// The recency at which it ends.
-    end: u64,
-    /// Blocks that fit.
-    length: u64,
-    /// All its blocks, and the resident ones.
-    blocks: List,
-    resident: List,
-    /// References to its blocks, of late.
+/// A point on the recency axis. Stretch i of the axis ends at point i.
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    recency: u64,
+    /// The block at this recency; [`NIL`] where the order is shorter or the recency 0.
+    block: u32,
+    /// For early points, the slot of the most recent resident block beyond.
+    beyond: u32,
+    /// References to the blocks of the stretch that ends here, of late.
     hits: u64,
 }
 
-/// An early and a late point, as indices of the stretches that they end.
+/// An early and a late point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pair {
     early: usize,
@@ -137,7 +133,7 @@ struct Pair {
 /// What is known of a block.
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    /// The stretch that it is in, or [`NOWHERE`].
+    /// The points that it is beyond, or [`NOWHERE`].
     stretch: u8,
     /// [`NIL`] where it is not resident.
     slot: u32,
@@ -151,15 +147,17 @@ const NOWHERE: u8 = u8::MAX;
 pub struct Eelru {
     config: Config,
     capacity: u32,
-    points: Vec<u64>,
-    /// The last one, beyond the last point, has resident blocks only.
-    stretches: Vec<Stretch>,
+    points: Vec<Point>,
     /// By block.
     known: Vec<Known>,
-    block_links: Links,
-    resident_links: Links,
+    order_links: Links,
+    /// All blocks down to the last point, and the resident ones beyond it, by recency.
+    order: List,
     /// By slot.
     block_of: Vec<u32>,
+    resident_links: Links,
+    /// The resident blocks by recency, over slots.
+    resident: List,
     /// What is done at present: early eviction, or LRU.
     pair: Option<Pair>,
     references: u64,
@@ -170,110 +168,119 @@ pub struct Eelru {
 impl Eelru {
     /// For a cache of `capacity` blocks.
     pub fn new(capacity: u32, config: Config) -> Self {
-        let mut eelru = Eelru {
+        let point = |at| Point {
+            recency: config.point(capacity, at),
+            block: NIL,
+            beyond: NIL,
+            hits: 0,
+        };
+        Eelru {
             config,
             capacity,
-            points: Vec::new(),
-            stretches: vec![Stretch::default(); (config.early + config.late + 2) as usize],
+            points: (0..(config.early + 1 + config.late) as usize)
+                .map(point)
+                .collect(),
             known: Vec::new(),
-            block_links: Links::default(),
-            resident_links: Links::default(),
+            order_links: Links::default(),
+            order: List::default(),
             block_of: vec![NIL; capacity as usize],
+            resident_links: Links::new(capacity as usize),
+            resident: List::default(),
             pair: None,
             references: 0,
             compare_at: 0,
             halve_at: config.halved_after(capacity),
-        };
-        eelru.resized(capacity);
-        eelru
+        }
     }
 
-    /// A reference to `block`, which is in `slot`: counts it and moves it to the front of the order.
+    /// A reference to `block`, which is in the order and in `slot`, and among the resident blocks if `resident`.
     #[inline]
-    fn reference(&mut self, block: u32, slot: u32) {
-        let Known {
-            stretch,
-            slot: before,
-        } = self.known[block as usize];
-        if stretch != NOWHERE {
-            let from = &mut self.stretches[usize::from(stretch)];
-            from.hits += 1;
-            from.blocks.remove(&mut self.block_links, block);
-            if before != NIL {
-                from.resident.remove(&mut self.resident_links, block);
+    fn reference(&mut self, block: u32, slot: u32, resident: bool) {
+        let stretch = usize::from(self.known[block as usize].stretch);
+        if let Some(point) = self.points.get_mut(stretch) {
+            point.hits += 1;
+        }
+        if resident {
+            self.leave_residents(slot, stretch);
+        }
+        if self.order.front() != Some(block) {
+            // Where the block is at a point, the one before it will be.
+            let before = self.order.before(&self.order_links, block).unwrap_or(NIL);
+            for point in &mut self.points[stretch..] {
+                if point.block != block {
+                    break;
+                }
+                point.block = before;
+            }
+            self.order.remove(&mut self.order_links, block);
+            self.push(block, stretch);
+        }
+        self.enter_residents(block, slot);
+    }
+
+    /// Puts a block at the front of the order; it came from beyond `passed` points.
+    fn push(&mut self, block: u32, passed: usize) {
+        self.order.push_front(&mut self.order_links, block);
+        let length = self.order.len() as u64;
+        let mut stretch = 0;
+        for at in 0..passed {
+            let recency = self.points[at].recency;
+            if recency == 0 {
+                stretch += 1;
+            } else if length > recency {
+                self.cross(at);
+            } else if length == recency {
+                self.points[at].block = self.order.back().expect("the block itself at least");
+            } else {
+                break;
             }
         }
-        self.known[block as usize] = Known { stretch: 0, slot };
-        let first = &mut self.stretches[0];
-        first.blocks.push_front(&mut self.block_links, block);
-        first.resident.push_front(&mut self.resident_links, block);
-        self.overflow();
+        self.known[block as usize].stretch = stretch;
+    }
 
+    /// The block at a point goes beyond it. Those that are not resident end at the last point.
+    #[inline]
+    fn cross(&mut self, at: usize) {
+        let point = &mut self.points[at];
+        let block = point.block;
+        point.block = self.order.before(&self.order_links, block).unwrap_or(NIL);
+        let known = &mut self.known[block as usize];
+        known.stretch = at as u8 + 1;
+        if known.slot != NIL {
+            point.beyond = known.slot;
+        } else if at + 1 == self.points.len() {
+            known.stretch = NOWHERE;
+            self.order.remove(&mut self.order_links, block);
+        }
+    }
+
+    fn enter_residents(&mut self, block: u32, slot: u32) {
+        self.resident.push_front(&mut self.resident_links, slot);
+        let stretch = usize::from(self.known[block as usize].stretch);
+        for point in &mut self.points[..stretch] {
+            point.beyond = slot;
+        }
+    }
+
+    /// Takes a slot off the resident blocks; its block is beyond `stretch` points.
+    #[inline]
+    fn leave_residents(&mut self, slot: u32, stretch: usize) {
+        for point in &mut self.points[..stretch] {
+            if point.beyond == slot {
+                let next = self.resident.after(&self.resident_links, slot);
+                point.beyond = next.unwrap_or(NIL);
+            }
+        }
+        self.resident.remove(&mut self.resident_links, slot);
+    }
+
+    /// Compares if it is time to.
+    #[inline]
+    fn count(&mut self) {
         self.references += 1;
         if self.references >= self.compare_at {
             self.compare();
         }
-    }
-
-    /// Moves the last block of each stretch that is too long on to the next one.
-    #[inline]
-    fn overflow(&mut self) {
-        for at in 0..self.stretches.len() {
-            if self.stretches[at].blocks.len() as u64 <= self.stretches[at].length {
-                break;
-            }
-            self.pass_on(at);
-        }
-    }
-
-    /// Moves the last block of a stretch, which has one, to the next. One that is not resident goes no further than the
-    /// last point.
-    fn pass_on(&mut self, at: usize) {
-        let stretch = &mut self.stretches[at];
-        let block = stretch
-            .blocks
-            .pop_back(&mut self.block_links)
-            .expect("the stretch is too long");
-        let known = &mut self.known[block as usize];
-        let resident = known.slot != NIL;
-        if resident {
-            stretch.resident.pop_back(&mut self.resident_links);
-        } else if at + 2 == self.stretches.len() {
-            known.stretch = NOWHERE;
-            return;
-        }
-        known.stretch = at as u8 + 1;
-        let next = &mut self.stretches[at + 1];
-        next.blocks.push_front(&mut self.block_links, block);
-        if resident {
-            next.resident.push_front(&mut self.resident_links, block);
-        }
-    }
-
-    /// Takes the first block of the next stretch that has one to the end of stretch `at`; false if there is none.
-    fn draw(&mut self, at: usize) -> bool {
-        let Some(from) =
-            (at + 1..self.stretches.len()).find(|&from| !self.stretches[from].blocks.is_empty())
-        else {
-            return false;
-        };
-        let stretch = &mut self.stretches[from];
-        let block = stretch
-            .blocks
-            .pop_front(&mut self.block_links)
-            .expect("it is not empty");
-        let known = &mut self.known[block as usize];
-        known.stretch = at as u8;
-        let resident = known.slot != NIL;
-        if resident {
-            stretch.resident.pop_front(&mut self.resident_links);
-        }
-        let stretch = &mut self.stretches[at];
-        stretch.blocks.push_back(&mut self.block_links, block);
-        if resident {
-            stretch.resident.push_back(&mut self.resident_links, block);
-        }
-        true
     }
 
     /// Chooses the pair that would have hit most often, or LRU.
@@ -281,23 +288,21 @@ impl Eelru {
     fn compare(&mut self) {
         let size = self.config.early as usize;
         let cached = f64::from(self.capacity);
-        let mut best = self.stretches[..=size]
-            .iter()
-            .map(|stretch| stretch.hits as f64)
-            .sum::<f64>();
+        let hits = self.points[..=size].iter().map(|point| point.hits as f64);
+        let mut best = hits.sum::<f64>();
         self.pair = None;
         let mut before = 0.0;
         for early in 0..size {
-            before += self.stretches[early].hits as f64;
-            let start = self.stretches[early].end as f64;
+            before += self.points[early].hits as f64;
+            let start = self.points[early].recency as f64;
             if start < 1.0 || start >= cached {
                 continue;
             }
             let mut between = 0.0;
-            for late in early + 1..self.stretches.len() - 1 {
-                between += self.stretches[late].hits as f64;
-                let end = self.stretches[late].end as f64;
-                if late <= size || end <= cached {
+            for late in early + 1..self.points.len() {
+                between += self.points[late].hits as f64;
+                let end = self.points[late].recency as f64;
+                if end <= cached {
                     continue;
                 }
                 let hits = before + (cached - start) / (end - start) * between;
@@ -308,38 +313,64 @@ impl Eelru {
             }
         }
         if self.references >= self.halve_at {
-            for stretch in &mut self.stretches {
-                stretch.hits /= 2;
+            for point in &mut self.points {
+                point.hits /= 2;
             }
             self.halve_at = self.references + self.config.halved_after(self.capacity);
         }
         self.compare_at = self.references + u64::from(self.capacity / 64).max(1);
     }
 
-    /// The least recent resident block.
-    fn least_recent(&self) -> Option<u32> {
-        let mut stretches = self.stretches.iter().rev();
-        stretches.find_map(|stretch| stretch.resident.back())
+    /// Moves a point one block down.
+    fn lower(&mut self, at: usize) {
+        let point = &mut self.points[at];
+        let next = match point.block {
+            NIL if point.recency == 0 => self.order.front(),
+            // The order is shorter, or becomes so.
+            NIL => None,
+            block => self.order.after(&self.order_links, block),
+        };
+        point.recency += 1;
+        point.block = next.unwrap_or(NIL);
+        if let Some(block) = next {
+            let known = &mut self.known[block as usize];
+            known.stretch = at as u8;
+            if known.slot != NIL {
+                let next = self.resident.after(&self.resident_links, known.slot);
+                point.beyond = next.unwrap_or(NIL);
+            }
+        }
+    }
+
+    /// Moves a point one block up.
+    fn raise(&mut self, at: usize) {
+        if self.points[at].block != NIL {
+            self.cross(at);
+        }
+        let point = &mut self.points[at];
+        point.recency -= 1;
+        if point.block == NIL && point.recency > 0 && point.recency == self.order.len() as u64 {
+            point.block = self.order.back().expect("it is not empty");
+        }
     }
 }
 
 impl Replacement for Eelru {
     #[inline]
     fn hit(&mut self, slot: Slot, access: &Access) {
-        self.reference(access.block.0, slot.0);
+        self.reference(access.block.0, slot.0, true);
+        self.count();
     }
 
     fn victim(&mut self, _incoming: &Access) -> Slot {
-        let oldest = self.least_recent().expect("a full cache has a block");
-        let early = self.pair.and_then(|Pair { early, late }| {
-            let kept = usize::from(self.known[oldest as usize].stretch) <= late;
-            let mut beyond = self.stretches[early + 1..].iter();
-            beyond
-                .find_map(|stretch| stretch.resident.front())
-                .filter(|_| kept)
-        });
-        let block = early.unwrap_or(oldest);
-        let slot = Slot(self.known[block as usize].slot);
+        let oldest = self.resident.back().expect("a full cache has a block");
+        let block = self.block_of[oldest as usize];
+        let stretch = usize::from(self.known[block as usize].stretch);
+        let early = self.pair.filter(|pair| stretch <= pair.late);
+        let slot = match early.map(|pair| self.points[pair.early].beyond) {
+            Some(slot) if slot != NIL => Slot(slot),
+            _ => Slot(oldest),
+        };
         self.removed(slot);
         slot
     }
@@ -352,77 +383,80 @@ impl Replacement for Eelru {
                 slot: NIL,
             };
             self.known.resize(block as usize + 1, unknown);
-            self.block_links.cover(block);
-            self.resident_links.cover(block);
+            self.order_links.cover(block);
         }
         self.block_of[slot.index()] = block;
-        self.reference(block, slot.0);
+        if self.known[block as usize].stretch == NOWHERE {
+            self.known[block as usize].slot = slot.0;
+            self.push(block, self.points.len());
+            self.enter_residents(block, slot.0);
+        } else {
+            self.known[block as usize].slot = slot.0;
+            self.reference(block, slot.0, false);
+        }
+        self.count();
     }
 
     fn removed(&mut self, slot: Slot) {
         let block = self.block_of[slot.index()];
         let known = &mut self.known[block as usize];
+        let stretch = usize::from(known.stretch);
         known.slot = NIL;
-        let stretch = &mut self.stretches[usize::from(known.stretch)];
-        stretch.resident.remove(&mut self.resident_links, block);
-        if usize::from(known.stretch) == self.stretches.len() - 1 {
+        if stretch == self.points.len() {
             known.stretch = NOWHERE;
-            let beyond = self.stretches.last_mut().expect("there are some");
-            beyond.blocks.remove(&mut self.block_links, block);
+            self.order.remove(&mut self.order_links, block);
         }
+        self.leave_residents(slot.0, stretch);
     }
 
     fn resized(&mut self, capacity: u32) {
         self.capacity = capacity;
-        self.config.points(capacity, &mut self.points);
-        let mut start = 0;
-        for (stretch, &end) in self.stretches.iter_mut().zip(&self.points) {
-            stretch.length = end - start;
-            stretch.end = end;
-            start = end;
-        }
-        for at in 0..self.stretches.len() {
-            while (self.stretches[at].blocks.len() as u64) < self.stretches[at].length {
-                if !self.draw(at) {
-                    break;
-                }
+        // Points never pass one another: those that move up go first, from the first on, the others from the last on.
+        for at in 0..self.points.len() {
+            let recency = self.config.point(capacity, at);
+            while self.points[at].recency > recency {
+                self.raise(at);
             }
-            while self.stretches[at].blocks.len() as u64 > self.stretches[at].length {
-                self.pass_on(at);
+        }
+        for at in (0..self.points.len()).rev() {
+            let recency = self.config.point(capacity, at);
+            while self.points[at].recency < recency {
+                self.lower(at);
             }
         }
     }
 
     fn check(&self, resident: usize) {
-        let mut count = 0;
-        for (at, stretch) in self.stretches.iter().enumerate() {
-            stretch.blocks.check(&self.block_links);
-            stretch.resident.check(&self.resident_links);
-            count += stretch.resident.len();
-            let blocks = stretch.blocks.iter(&self.block_links);
-            let inside = |&block: &u32| self.known[block as usize].slot != NIL;
-            let mut all = stretch.blocks.iter(&self.block_links);
-            assert!(all.all(|block| usize::from(self.known[block as usize].stretch) == at));
-            assert!(
-                stretch
-                    .resident
-                    .iter(&self.resident_links)
-                    .eq(blocks.filter(inside)),
-                "stretch {at} has its resident blocks in another order"
-            );
-            let length = stretch.blocks.len() as u64;
-            assert!(length <= stretch.length);
-            let mut later = self.stretches[at + 1..].iter();
-            assert!(
-                length >= stretch.length || later.all(|stretch| stretch.blocks.is_empty()),
-                "stretch {at} has a gap"
-            );
-        }
-        assert_eq!(count, resident);
-        for (slot, &block) in self.block_of.iter().enumerate() {
-            if block != NIL && self.known[block as usize].slot == slot as u32 {
-                assert_ne!(self.known[block as usize].stretch, NOWHERE);
+        self.order.check(&self.order_links);
+        self.resident.check(&self.resident_links);
+        assert_eq!(self.resident.len(), resident);
+        let mut slots = self.resident.iter(&self.resident_links);
+        let mut beyond = vec![NIL; self.points.len()];
+        for (recency, block) in (1u64..).zip(self.order.iter(&self.order_links)) {
+            let passed = self.points.iter().filter(|point| point.recency < recency);
+            let passed = passed.count();
+            let known = self.known[block as usize];
+            assert_eq!(usize::from(known.stretch), passed, "block {block}");
+            for point in self.points.iter().filter(|point| point.recency == recency) {
+                assert_eq!(point.block, block, "at the point {recency}");
+            }
+            if known.slot != NIL {
+                assert_eq!(slots.next(), Some(known.slot));
+                assert_eq!(self.block_of[known.slot as usize], block);
+                for first in beyond[..passed].iter_mut().filter(|slot| **slot == NIL) {
+                    *first = known.slot;
+                }
+            } else {
+                assert!(passed < self.points.len(), "block {block} is forgotten");
             }
         }
+        assert_eq!(slots.next(), None);
+        for (point, beyond) in self.points.iter().zip(beyond) {
+            assert_eq!(point.beyond, beyond, "beyond the point {}", point.recency);
+            let outside = point.recency == 0 || point.recency > self.order.len() as u64;
+            assert_eq!(point.block == NIL, outside);
+        }
+        let known = self.known.iter().filter(|known| known.stretch != NOWHERE);
+        assert_eq!(known.count(), self.order.len());
     }
 }

@@ -14,7 +14,7 @@ pub(crate) fn contestants(size: usize, random: &mut Random) -> Vec<(Spec, Option
     let mut add = |text: String, twin: Box<dyn Twin>| list.push((spec(&text), Some(twin)));
     add(
         "eelru".into(),
-        Box::new(NaiveEelru::new(size, 4, 8, 4.0, 16)),
+        Box::new(NaiveEelru::new(size, 4, 8, 4.0, 4)),
     );
     add(
         format!("eelru{{early={early},late={late},reach={reach},memory=1}}"),
