@@ -166,6 +166,11 @@ pub struct Seq {
     free: Vec<u32>,
     /// The sequences by start. They do not overlap.
     order: Vec<(u64, u32)>,
+    /// The sequences shorter than L, over places; the one that grew last in front.
+    short: List,
+    short_links: Links,
+    /// The others.
+    long: Vec<u32>,
     /// By slot.
     page: Vec<u32>,
     sequence_of: Vec<u32>,
@@ -183,6 +188,9 @@ impl Seq {
             sequences: Vec::new(),
             free: Vec::new(),
             order: Vec::new(),
+            short: List::default(),
+            short_links: Links::default(),
+            long: Vec::new(),
             page: vec![0; capacity as usize],
             sequence_of: vec![NIL; capacity as usize],
             recency_links: Links::new(capacity as usize),
@@ -194,36 +202,30 @@ impl Seq {
     /// The sequence at `place` of the order, if it is in `object`.
     fn at(&self, place: Option<usize>, object: u32) -> Option<u32> {
         let &(_, id) = self.order.get(place?)?;
-        (self.sequences[id as usize].object == object).then_some(id)
-    }
-
-    /// The last sequence that starts before, or at, `address`, among those of its object.
-    fn before(&self, address: u64) -> Option<u32> {
-        let place = self.order.partition_point(|&(start, _)| start <= address);
-        self.at(place.checked_sub(1), (address >> 32) as u32)
+        (self.sequence(id).object == object).then_some(id)
     }
 
     /// A miss on `page` of `object`, which is now in `slot`.
     fn miss(&mut self, object: u32, page: u32, slot: u32) {
         self.now += 1;
         let here = address(object, page);
+        let after = self.order.partition_point(|&(start, _)| start <= here);
+        let before = after.checked_sub(1);
         let around = self
-            .before(here)
+            .at(before, object)
             .filter(|&id| self.sequence(id).high >= page);
-        let mut up = page
-            .checked_sub(1)
-            .and_then(|before| self.before(address(object, before)))
-            .filter(|&id| {
-                let sequence = self.sequence(id);
-                sequence.high == page - 1 && sequence.direction != Direction::Down
-            });
-        let mut down = page
-            .checked_add(1)
-            .and_then(|after| self.before(address(object, after)))
-            .filter(|&id| {
-                let sequence = self.sequence(id);
-                sequence.low == page + 1 && sequence.direction != Direction::Up
-            });
+        let below = match around {
+            Some(_) => before.and_then(|place| place.checked_sub(1)),
+            None => before,
+        };
+        let mut up = self.at(below, object).filter(|&id| {
+            let sequence = self.sequence(id);
+            sequence.direction != Direction::Down && sequence.high.checked_add(1) == Some(page)
+        });
+        let mut down = self.at(Some(after), object).filter(|&id| {
+            let sequence = self.sequence(id);
+            sequence.direction != Direction::Up && sequence.low.checked_sub(1) == Some(page)
+        });
         if let (Some(one), Some(other)) = (up, down) {
             let loser = if self.sequence(one).last_miss() > self.sequence(other).last_miss() {
                 &mut down
@@ -238,6 +240,7 @@ impl Seq {
                 self.forget(around);
             }
             let place = self.place(id);
+            let short = self.is_short(id);
             let sequence = &mut self.sequences[id as usize];
             if up.is_some() {
                 sequence.high = page;
@@ -248,17 +251,43 @@ impl Seq {
                 self.order[place].0 = here;
             }
             self.join(id, slot);
+            if short {
+                self.short.remove(&mut self.short_links, id);
+                self.file(id);
+            }
         } else {
             if let Some(around) = around {
                 self.cut(around, page);
             }
             let id = self.begin(object, page);
             self.join(id, slot);
+            self.file(id);
         }
     }
 
     fn sequence(&self, id: u32) -> &Sequence {
         &self.sequences[id as usize]
+    }
+
+    fn is_short(&self, id: u32) -> bool {
+        self.sequence(id).length() < u64::from(self.config.length)
+    }
+
+    /// Puts a sequence that is neither among the short ones nor the long ones where it belongs.
+    fn file(&mut self, id: u32) {
+        if !self.is_short(id) {
+            self.long.push(id);
+            return;
+        }
+        let last = self.sequence(id).last_miss();
+        // All but those that were just cut off grew last of all.
+        let newer = |&other: &u32| self.sequences[other as usize].last_miss() > last;
+        let short = self.short.iter(&self.short_links);
+        let before = short.take_while(newer).last();
+        match before {
+            None => self.short.push_front(&mut self.short_links, id),
+            Some(before) => self.short.insert_after(&mut self.short_links, before, id),
+        }
     }
 
     /// Where a sequence is in the order.
@@ -298,6 +327,7 @@ impl Seq {
             self.forget(id);
             return;
         }
+        let was_short = sequence.length() < u64::from(self.config.length);
         if sequence.direction == Direction::Up {
             sequence.high = page - 1;
         } else {
@@ -328,22 +358,15 @@ impl Seq {
             sequence.far.remove(&mut self.sequence_links, slot);
             sequence.near.push_back(&mut self.sequence_links, slot);
         }
+        if !was_short && self.is_short(id) {
+            self.long.retain(|&other| other != id);
+            self.file(id);
+        }
     }
 
     fn begin(&mut self, object: u32, page: u32) -> u32 {
         if self.order.len() == self.config.sequences {
-            let (_, stale) = self
-                .order
-                .iter()
-                .map(|&(_, id)| {
-                    let sequence = self.sequence(id);
-                    let times = sequence.length() / u64::from(self.config.length);
-                    // 0 for those shorter than L, 1 for those shorter than 2L, 2 for 4L.
-                    let class = times.checked_ilog2().map_or(0, |log| log + 1);
-                    ((class, sequence.last_miss()), id)
-                })
-                .min()
-                .expect("there are too many");
+            let stale = self.short.back().unwrap_or_else(|| self.stalest_long());
             self.forget(stale);
         }
         let sequence = Sequence {
@@ -358,7 +381,9 @@ impl Seq {
         };
         let id = self.free.pop().unwrap_or_else(|| {
             self.sequences.push(sequence.clone());
-            self.sequences.len() as u32 - 1
+            let id = self.sequences.len() as u32 - 1;
+            self.short_links.cover(id);
+            id
         });
         let before = &mut self.sequences[id as usize];
         let mut misses = std::mem::take(&mut before.misses);
@@ -371,7 +396,23 @@ impl Seq {
         id
     }
 
+    /// The sequence that grew longest ago, of those shorter than 2L, else 4L and so on.
+    #[cold]
+    fn stalest_long(&self) -> u32 {
+        let ages = self.long.iter().map(|&id| {
+            let sequence = self.sequence(id);
+            let times = sequence.length() / u64::from(self.config.length);
+            ((times.ilog2(), sequence.last_miss()), id)
+        });
+        ages.min().expect("there are too many").1
+    }
+
     fn forget(&mut self, id: u32) {
+        if self.is_short(id) {
+            self.short.remove(&mut self.short_links, id);
+        } else {
+            self.long.retain(|&other| other != id);
+        }
         let place = self.place(id);
         self.order.remove(place);
         self.free.push(id);
@@ -401,11 +442,9 @@ impl Seq {
 
     /// What the freshest of the long sequences gives up.
     fn sequential_victim(&self) -> Option<u32> {
-        let sequences = self.order.iter().map(|&(_, id)| self.sequence(id));
+        let sequences = self.long.iter().map(|&id| self.sequence(id));
         sequences
-            .filter(|sequence| {
-                !sequence.far.is_empty() && sequence.length() >= u64::from(self.config.length)
-            })
+            .filter(|sequence| !sequence.far.is_empty())
             .max_by_key(|sequence| (sequence.nth_last_miss(), sequence.last_miss()))
             .and_then(|sequence| sequence.far.front())
     }
@@ -442,6 +481,15 @@ impl Replacement for Seq {
         assert_eq!(self.recency.len(), resident);
         assert!(self.order.len() <= self.config.sequences);
         assert_eq!(self.order.len() + self.free.len(), self.sequences.len());
+        self.short.check(&self.short_links);
+        let mut last = u64::MAX;
+        for id in self.short.iter(&self.short_links) {
+            assert!(self.is_short(id));
+            assert!(self.sequence(id).last_miss() < last);
+            last = self.sequence(id).last_miss();
+        }
+        assert!(self.long.iter().all(|&id| !self.is_short(id)));
+        assert_eq!(self.short.len() + self.long.len(), self.order.len());
         let mut members = 0;
         for pair in self.order.windows(2) {
             let sequence = self.sequence(pair[0].1);
