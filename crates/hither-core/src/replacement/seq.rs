@@ -115,6 +115,9 @@ struct Sequence {
     /// The times of the last N misses, in a ring; 0 is none. Time counts misses.
     misses: Vec<u64>,
     latest: usize,
+    /// The last of them, and the N-th last.
+    last_miss: u64,
+    nth_last_miss: u64,
 }
 
 impl Sequence {
@@ -136,14 +139,6 @@ impl Sequence {
 
     fn length(&self) -> u64 {
         u64::from(self.high) - u64::from(self.low) + 1
-    }
-
-    fn last_miss(&self) -> u64 {
-        self.misses[self.latest]
-    }
-
-    fn nth_last_miss(&self) -> u64 {
-        self.misses[(self.latest + 1) % self.misses.len()]
     }
 
     fn start(&self) -> u64 {
@@ -227,7 +222,7 @@ impl Seq {
             sequence.direction != Direction::Up && sequence.low.checked_sub(1) == Some(page)
         });
         if let (Some(one), Some(other)) = (up, down) {
-            let loser = if self.sequence(one).last_miss() > self.sequence(other).last_miss() {
+            let loser = if self.sequence(one).last_miss > self.sequence(other).last_miss {
                 &mut down
             } else {
                 &mut up
@@ -279,9 +274,9 @@ impl Seq {
             self.long.push(id);
             return;
         }
-        let last = self.sequence(id).last_miss();
+        let last = self.sequence(id).last_miss;
         // All but those that were just cut off grew last of all.
-        let newer = |&other: &u32| self.sequences[other as usize].last_miss() > last;
+        let newer = |&other: &u32| self.sequences[other as usize].last_miss > last;
         let short = self.short.iter(&self.short_links);
         let before = short.take_while(newer).last();
         match before {
@@ -303,6 +298,8 @@ impl Seq {
         let sequence = &mut self.sequences[id as usize];
         sequence.latest = (sequence.latest + 1) % sequence.misses.len();
         sequence.misses[sequence.latest] = self.now;
+        sequence.last_miss = self.now;
+        sequence.nth_last_miss = sequence.misses[(sequence.latest + 1) % sequence.misses.len()];
         self.sequence_of[slot as usize] = id;
         sequence.near.push_front(&mut self.sequence_links, slot);
         while let Some(slot) = sequence.near.back() {
@@ -378,6 +375,8 @@ impl Seq {
             far: List::default(),
             misses: Vec::new(),
             latest: 0,
+            last_miss: 0,
+            nth_last_miss: 0,
         };
         let id = self.free.pop().unwrap_or_else(|| {
             self.sequences.push(sequence.clone());
@@ -401,8 +400,11 @@ impl Seq {
     fn stalest_long(&self) -> u32 {
         let ages = self.long.iter().map(|&id| {
             let sequence = self.sequence(id);
-            let times = sequence.length() / u64::from(self.config.length);
-            ((times.ilog2(), sequence.last_miss()), id)
+            // The largest n for which it has 2^n times L pages, without a division.
+            let (length, long) = (sequence.length(), u64::from(self.config.length));
+            let log = length.ilog2() - long.ilog2();
+            let log = log - u32::from(long << log > length);
+            ((log, sequence.last_miss), id)
         });
         ages.min().expect("there are too many").1
     }
@@ -445,7 +447,7 @@ impl Seq {
         let sequences = self.long.iter().map(|&id| self.sequence(id));
         sequences
             .filter(|sequence| !sequence.far.is_empty())
-            .max_by_key(|sequence| (sequence.nth_last_miss(), sequence.last_miss()))
+            .max_by_key(|sequence| (sequence.nth_last_miss, sequence.last_miss))
             .and_then(|sequence| sequence.far.front())
     }
 }
@@ -485,8 +487,8 @@ impl Replacement for Seq {
         let mut last = u64::MAX;
         for id in self.short.iter(&self.short_links) {
             assert!(self.is_short(id));
-            assert!(self.sequence(id).last_miss() < last);
-            last = self.sequence(id).last_miss();
+            assert!(self.sequence(id).last_miss < last);
+            last = self.sequence(id).last_miss;
         }
         assert!(self.long.iter().all(|&id| !self.is_short(id)));
         assert_eq!(self.short.len() + self.long.len(), self.order.len());
