@@ -49,9 +49,11 @@ fn insert_sorted(path: &Path, line: &str, name: &str) {
     let text = fs::read_to_string(path).unwrap();
     let mut lines: Vec<&str> = text.lines().collect();
     let alike = |other: &&str| other.starts_with(start) && other.ends_with(end);
-    let after = |other: &&str| alike(other) && *other > line.trim_end();
-    let first = lines.iter().position(|other| after(other));
-    let at = first.unwrap_or_else(|| lines.iter().rposition(|other| alike(&other)).unwrap() + 1);
+    let before = |other: &&str| alike(other) && *other < line.trim_end();
+    let at = match lines.iter().rposition(|other| before(&other)) {
+        Some(last) => last + 1,
+        None => lines.iter().position(|other| alike(&other)).unwrap(),
+    };
     lines.insert(at, line.trim_end());
     fs::write(path, lines.join("\n") + "\n").unwrap();
 }
