@@ -1,7 +1,7 @@
 //! Caches of one level, any number of them over one pass of a trace.
 //!
-//! Where many sizes of `lru` are asked for, and for `opt` always, one [stack](crate::stack) takes the place of the
-//! caches and gives the same counts.
+//! Where many sizes of `lru` or `opt` are asked for, one [stack](crate::stack) takes the place of the caches and gives the
+//! same counts; so does [`OptHits`] for each size of `opt`.
 //!
 //! The trace is decoded once, a batch at a time; each batch is then run through all caches in parallel while the next
 //! one is being decoded. Every cache sees every access in order and shares nothing, so that the number of threads
@@ -10,7 +10,7 @@
 //! the microsecond or two that handing it to a thread costs.
 
 use crate::references::References;
-use crate::stack::{Curve, Stack};
+use crate::stack::{Curve, OptHits, Stack};
 use hither_core::registry::{Needs, Settings};
 use hither_core::replacement::SiteRecord;
 use hither_core::spec::Value;
@@ -177,13 +177,17 @@ fn missing(needs: Needs, known: Needs) -> Option<(&'static str, &'static str)> {
     }
 }
 
-/// What one thread at a time drives: a cache, or a stack in place of several.
+/// What one thread at a time drives: a cache, what counts for one, or a stack in place of several.
 enum Lane {
     Cache {
         configuration: usize,
         residency: Residency,
         policy: Box<dyn Policy>,
         needs: Needs,
+    },
+    Optimum {
+        configuration: usize,
+        optimum: OptHits,
     },
     Stack {
         configurations: Vec<usize>,
@@ -224,6 +228,12 @@ impl Lane {
         blocks: u32,
         sites: &[SiteRecord],
     ) -> Lane {
+        if configuration.spec.entry().name == "opt" {
+            return Lane::Optimum {
+                configuration: index,
+                optimum: OptHits::new(configuration.cache_blocks, blocks),
+            };
+        }
         // A cache larger than the trace's footprint never evicts: what it does not need it does not get, so that
         // `--size 1TiB` costs no memory.
         let capacity = configuration.cache_blocks.min(blocks.max(1));
@@ -239,7 +249,7 @@ impl Lane {
     fn needs(&self) -> Needs {
         match self {
             Lane::Cache { needs, .. } => *needs,
-            Lane::Stack { .. } => Needs::NOTHING,
+            Lane::Optimum { .. } | Lane::Stack { .. } => Needs::NOTHING,
         }
     }
 
@@ -248,6 +258,9 @@ impl Lane {
             Lane::Cache {
                 residency, policy, ..
             } => policy.drive(residency, batch),
+            Lane::Optimum { optimum, .. } => batch
+                .iter()
+                .for_each(|access| optimum.touch(access.block.0)),
             Lane::Stack { stack, .. } => stack.drive(batch),
         }
     }
@@ -274,6 +287,14 @@ impl Lane {
                     sites: policy.sites(),
                     ..Outcome::new(&configurations[index], hits, misses)
                 });
+            }
+            Lane::Optimum {
+                configuration: index,
+                optimum,
+            } => {
+                let (hits, references) = (optimum.hits(), optimum.references());
+                let outcome = Outcome::new(&configurations[index], hits, references - hits);
+                outcomes[index] = Some(outcome);
             }
             Lane::Stack {
                 configurations: indices,

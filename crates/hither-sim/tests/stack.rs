@@ -3,6 +3,7 @@
 use hither_core::registry::{Needs, Settings};
 use hither_core::{Access, Block, Residency, Spec};
 use hither_sim::references::InMemory;
+use hither_sim::stack::OptHits;
 use hither_sim::{Configuration, Options, Outcome, References, Size, Stack, run};
 use hither_trace::{LoadOptions, Trace};
 use proptest::prelude::*;
@@ -64,6 +65,20 @@ fn check_every_size(trace: &InMemory) {
                 "{policy} of {size} blocks"
             );
         }
+        if policy == "opt" {
+            for size in 1..=trace.blocks() + 1 {
+                let mut one = OptHits::new(size, 0);
+                for access in trace.accesses() {
+                    one.touch(access.block.0);
+                }
+                let counts = (one.hits(), one.references());
+                assert_eq!(
+                    counts,
+                    (curve.hits(size), trace.references()),
+                    "{size} blocks"
+                );
+            }
+        }
         let enough = curve.enough_blocks();
         assert_eq!(curve.hits(enough), curve.hits(u32::MAX));
         assert!(enough == 0 || curve.hits(enough - 1) < curve.hits(enough));
@@ -123,7 +138,11 @@ fn a_run_gives_the_same_outcomes_by_stacks_as_by_caches() {
             .collect();
         run(&trace, &configurations, &Options::default()).expect("blocks are enough")
     };
-    let sizes = [400, 3, 3, 77, 1, 499, 1000];
+    // More of them than the simulator takes caches for, one by one.
+    let sizes: Vec<u32> = [400, 3, 3, 77, 1, 499, 1000]
+        .into_iter()
+        .chain(100..220)
+        .collect();
     let together = at(&sizes);
     let one_by_one: Vec<Outcome> = sizes.iter().flat_map(|&size| at(&[size])).collect();
     assert_eq!(together, one_by_one);
