@@ -16,7 +16,6 @@ mod heap;
 pub mod ids;
 pub mod knowledge;
 mod list;
-mod queue;
 pub mod random;
 pub mod registry;
 pub mod replacement;

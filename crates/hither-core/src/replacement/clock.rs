@@ -8,13 +8,13 @@
 //! Readings and departures:
 //! - A block comes in unused: the reference that misses is no use, as in libCacheSim. With a hardware bit the page's
 //!   first use would set it.
-//! - The circle is a queue whose front is where the hand stands: passing over a block moves it to the back. A block
+//! - The circle is a list at whose back the hand stands: passing over a block moves it to the front. A block
 //!   that leaves from outside leaves no empty frame in the circle; the next one comes in behind the hand.
 
 use super::Replacement;
 use crate::access::Access;
 use crate::ids::Slot;
-use crate::queue::{Places, Queue};
+use crate::list::{Links, List};
 use crate::registry::{Entry, Kind, Needs, Param};
 
 /// The line in the registry.
@@ -41,9 +41,9 @@ const PARAMS: &[Param] = &[Param {
 #[derive(Clone, Debug)]
 pub struct Clock {
     bits: u8,
-    /// From where the hand stands.
-    circle: Queue,
-    places: Places,
+    /// The hand is at the back.
+    circle: List,
+    links: Links,
     /// By slot, for how many rounds it is kept.
     rounds: Vec<u8>,
 }
@@ -53,8 +53,8 @@ impl Clock {
     pub fn new(capacity: u32, bits: u8) -> Self {
         Clock {
             bits,
-            circle: Queue::default(),
-            places: Places::new(capacity as usize),
+            circle: List::default(),
+            links: Links::new(capacity as usize),
             rounds: vec![0; capacity as usize],
         }
     }
@@ -69,27 +69,30 @@ impl Replacement for Clock {
     #[inline]
     fn victim(&mut self, _incoming: &Access) -> Slot {
         loop {
-            let slot = self.circle.pop().expect("a full cache has blocks");
+            let slot = self
+                .circle
+                .pop_back(&mut self.links)
+                .expect("a full cache has blocks");
             match &mut self.rounds[slot as usize] {
                 0 => return Slot(slot),
                 rounds => *rounds -= 1,
             }
-            self.circle.push(&mut self.places, slot);
+            self.circle.push_front(&mut self.links, slot);
         }
     }
 
     #[inline]
     fn inserted(&mut self, slot: Slot, _access: &Access) {
         self.rounds[slot.index()] = 0;
-        self.circle.push(&mut self.places, slot.0);
+        self.circle.push_front(&mut self.links, slot.0);
     }
 
     fn removed(&mut self, slot: Slot) {
-        self.circle.remove(&self.places, slot.0);
+        self.circle.remove(&mut self.links, slot.0);
     }
 
     fn check(&self, resident: usize) {
-        self.circle.check(&self.places);
+        self.circle.check(&self.links);
         assert_eq!(self.circle.len(), resident);
         assert!(self.rounds.iter().all(|&rounds| rounds <= self.bits));
     }

@@ -16,7 +16,7 @@ use super::{Replacement, share};
 use crate::access::Access;
 use crate::ghosts::Ghosts;
 use crate::ids::{Block, Slot};
-use crate::queue::{Places, Queue};
+use crate::list::{Links, List};
 use crate::registry::{Entry, Kind, Needs, Param};
 
 /// The line in the registry.
@@ -90,9 +90,10 @@ pub struct S3Fifo {
     small_max: u32,
     main_max: u32,
     ghosts_max: u32,
-    small: Queue,
-    main: Queue,
-    places: Places,
+    small: List,
+    main: List,
+    links: Links,
+    is_main: Vec<bool>,
     /// By slot, uses since it came in or last passed the end of its queue.
     uses: Vec<u8>,
     block: Vec<Block>,
@@ -109,9 +110,10 @@ impl S3Fifo {
             small_max: 0,
             main_max: 0,
             ghosts_max: 0,
-            small: Queue::default(),
-            main: Queue::default(),
-            places: Places::new(capacity as usize),
+            small: List::default(),
+            main: List::default(),
+            links: Links::new(capacity as usize),
+            is_main: vec![false; capacity as usize],
             uses: vec![0; capacity as usize],
             block: vec![Block(0); capacity as usize],
             ghosts: Ghosts::default(),
@@ -123,25 +125,29 @@ impl S3Fifo {
 
     /// Evicts from the small queue, moving on those used often enough; none if all were.
     fn evict_small(&mut self) -> Option<u32> {
-        while let Some(slot) = self.small.pop() {
+        while let Some(slot) = self.small.pop_back(&mut self.links) {
             if self.uses[slot as usize] < self.threshold {
                 self.ghosts.push(self.block[slot as usize]);
                 return Some(slot);
             }
             self.uses[slot as usize] = 0;
-            self.main.push(&mut self.places, slot);
+            self.is_main[slot as usize] = true;
+            self.main.push_front(&mut self.links, slot);
         }
         None
     }
 
     fn evict_main(&mut self) -> u32 {
         loop {
-            let slot = self.main.pop().expect("a full cache has blocks");
+            let slot = self
+                .main
+                .pop_back(&mut self.links)
+                .expect("a full cache has blocks");
             match self.uses[slot as usize].min(ROUNDS_MAX) {
                 0 => return slot,
                 uses => self.uses[slot as usize] = uses - 1,
             }
-            self.main.push(&mut self.places, slot);
+            self.main.push_front(&mut self.links, slot);
         }
     }
 }
@@ -171,21 +177,23 @@ impl Replacement for S3Fifo {
         let known = self.ghosts.take(access.block);
         // Only now, when the block has left them, so that none goes in its stead.
         self.ghosts.cut(self.ghosts_max);
-        let queue = if known || !self.full_once && self.small.len() >= self.small_max as usize {
+        let is_main = known || !self.full_once && self.small.len() >= self.small_max as usize;
+        self.is_main[slot.index()] = is_main;
+        let queue = if is_main {
             &mut self.main
         } else {
             &mut self.small
         };
-        queue.push(&mut self.places, slot.0);
+        queue.push_front(&mut self.links, slot.0);
     }
 
     fn removed(&mut self, slot: Slot) {
-        let queue = if self.small.contains(&self.places, slot.0) {
-            &mut self.small
-        } else {
+        let queue = if self.is_main[slot.index()] {
             &mut self.main
+        } else {
+            &mut self.small
         };
-        queue.remove(&self.places, slot.0);
+        queue.remove(&mut self.links, slot.0);
     }
 
     fn resized(&mut self, capacity: u32) {
@@ -196,10 +204,17 @@ impl Replacement for S3Fifo {
     }
 
     fn check(&self, resident: usize) {
-        self.small.check(&self.places);
-        self.main.check(&self.places);
+        self.small.check(&self.links);
+        self.main.check(&self.links);
         assert_eq!(self.small.len() + self.main.len(), resident);
-        let slots = self.small.iter().chain(self.main.iter());
+        let mut small = self.small.iter(&self.links);
+        assert!(small.all(|slot| !self.is_main[slot as usize]));
+        let mut main = self.main.iter(&self.links);
+        assert!(main.all(|slot| self.is_main[slot as usize]));
+        let slots = self
+            .small
+            .iter(&self.links)
+            .chain(self.main.iter(&self.links));
         self.ghosts
             .check(self.ghosts_max, slots.map(|slot| self.block[slot as usize]));
     }

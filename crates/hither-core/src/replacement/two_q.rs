@@ -16,7 +16,6 @@ use crate::access::Access;
 use crate::ghosts::Ghosts;
 use crate::ids::{Block, Slot};
 use crate::list::{Links, List};
-use crate::queue::{Places, Queue};
 use crate::registry::{Entry, Kind, Needs, Param};
 
 /// The line in the registry.
@@ -72,8 +71,7 @@ pub struct TwoQ {
     kin: u32,
     kout: u32,
     /// A1in.
-    new: Queue,
-    places: Places,
+    new: List,
     /// Am.
     main: List,
     links: Links,
@@ -90,8 +88,7 @@ impl TwoQ {
             shares,
             kin: 0,
             kout: 0,
-            new: Queue::default(),
-            places: Places::new(capacity as usize),
+            new: List::default(),
             main: List::default(),
             links: Links::new(capacity as usize),
             is_main: vec![false; capacity as usize],
@@ -114,7 +111,10 @@ impl Replacement for TwoQ {
     #[inline]
     fn victim(&mut self, _incoming: &Access) -> Slot {
         if self.new.len() > self.kin as usize || self.main.is_empty() {
-            let slot = self.new.pop().expect("a full cache has blocks");
+            let slot = self
+                .new
+                .pop_back(&mut self.links)
+                .expect("a full cache has blocks");
             self.ghosts.push(self.block[slot as usize]);
             Slot(slot)
         } else {
@@ -129,19 +129,17 @@ impl Replacement for TwoQ {
         self.ghosts.cut(self.kout);
         self.block[slot.index()] = access.block;
         self.is_main[slot.index()] = known;
-        if known {
-            self.main.push_front(&mut self.links, slot.0);
-        } else {
-            self.new.push(&mut self.places, slot.0);
-        }
+        let list = if known { &mut self.main } else { &mut self.new };
+        list.push_front(&mut self.links, slot.0);
     }
 
     fn removed(&mut self, slot: Slot) {
-        if self.is_main[slot.index()] {
-            self.main.remove(&mut self.links, slot.0);
+        let list = if self.is_main[slot.index()] {
+            &mut self.main
         } else {
-            self.new.remove(&self.places, slot.0);
-        }
+            &mut self.new
+        };
+        list.remove(&mut self.links, slot.0);
     }
 
     fn resized(&mut self, capacity: u32) {
@@ -151,13 +149,17 @@ impl Replacement for TwoQ {
     }
 
     fn check(&self, resident: usize) {
-        self.new.check(&self.places);
+        self.new.check(&self.links);
         self.main.check(&self.links);
         assert_eq!(self.new.len() + self.main.len(), resident);
-        assert!(self.new.iter().all(|slot| !self.is_main[slot as usize]));
+        let mut new = self.new.iter(&self.links);
+        assert!(new.all(|slot| !self.is_main[slot as usize]));
         let mut main = self.main.iter(&self.links);
         assert!(main.all(|slot| self.is_main[slot as usize]));
-        let slots = self.new.iter().chain(self.main.iter(&self.links));
+        let slots = self
+            .new
+            .iter(&self.links)
+            .chain(self.main.iter(&self.links));
         self.ghosts
             .check(self.kout, slots.map(|slot| self.block[slot as usize]));
     }
