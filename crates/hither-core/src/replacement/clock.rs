@@ -8,8 +8,8 @@
 //! Readings and departures:
 //! - A block comes in unused: the reference that misses is no use, as in libCacheSim. With a hardware bit the page's
 //!   first use would set it.
-//! - The circle is a list at whose back the hand stands: passing over a block moves it to the front. A block
-//!   that leaves from outside leaves no empty frame in the circle; the next one comes in behind the hand.
+//! - The circle is a list at whose back the hand stands: passing over a block moves it to the front. A block that
+//!   leaves from outside leaves no empty frame in the circle; the next one comes in behind the hand.
 
 use super::Replacement;
 use crate::access::Access;

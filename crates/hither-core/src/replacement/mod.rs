@@ -81,7 +81,7 @@ impl<P: Replacement + Send> Policy for P {
     }
 }
 
-/// `part` of `capacity`, in whole blocks: rounded down, but at least one, so that small caches have each of their parts.
+/// `part` of `capacity` in whole blocks: rounded down, but at least one, so that small caches have each of their parts.
 fn share(capacity: u32, part: f64) -> u32 {
     ((f64::from(capacity) * part) as u32).max(1)
 }

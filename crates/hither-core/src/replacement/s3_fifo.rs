@@ -1,6 +1,6 @@
 //! S3-FIFO: three first-in-first-out queues. New blocks pass through a small one; those used while there go on to the
-//! main one, the others out, leaving a ghost; who comes back while a ghost goes straight to the main queue, where each
-//! use gives another round.
+//! main one, the others out, leaving a ghost; who comes back while a ghost goes straight to the main queue, where
+//! each use gives another round.
 //!
 //! Source: Yang, Zhang, Qiu, Yue and Rashmi, "FIFO queues are all you need for cache eviction", SOSP 2023, section 4
 //! and algorithm 1, and its authors' implementation in libCacheSim. Where the two differ, as libCacheSim:
