@@ -95,7 +95,7 @@ fn contestants(capacity: u32, random: &mut Random) -> Vec<(Spec, Option<Box<dyn 
     list
 }
 
-/// Those whose parameters are drawn; the second half of them with the defaults.
+/// Those that have parameters, with drawn ones and with the defaults.
 fn parametrised(size: usize, random: &mut Random) -> Vec<(Spec, Option<Box<dyn Twin>>)> {
     let share = [0.0, 0.01, 0.1, 0.3, 0.8, 1.0][random.below(6) as usize];
     let ghosts = [0.0, 0.2, 1.0, 2.5][random.below(4) as usize];
