@@ -55,7 +55,8 @@ pub fn curves(
     points: Points,
     options: &Options<'_>,
 ) -> Result<Vec<MissRatioCurve>, Error> {
-    let distinct = references.blocks();
+    let rate = references.sampled().map_or(1.0, |sampled| sampled.rate);
+    let distinct = (f64::from(references.blocks()) / rate).round() as u32;
     let simulated = sizes(distinct, points.simulated, points.spacing);
     let mut exact = sizes(distinct, points.exact, points.spacing);
     exact.extend(&simulated);

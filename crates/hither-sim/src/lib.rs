@@ -7,11 +7,13 @@
 pub mod curve;
 pub mod one_cache;
 pub mod references;
+pub mod sample;
 pub mod size;
 pub mod stack;
 
 pub use curve::{MissRatioCurve, Points, Spacing, curves};
 pub use one_cache::{Configuration, Error, Options, Outcome, run};
 pub use references::References;
+pub use sample::Estimate;
 pub use size::{Size, SizeError};
 pub use stack::{Curve, Stack};

@@ -10,11 +10,13 @@
 //! the microsecond or two that handing it to a thread costs.
 
 use crate::references::References;
+use crate::sample::{self, Estimate, PART_BLOCKS_MIN, PARTS};
 use crate::stack::{Curve, OptHits, Stack};
 use hither_core::registry::{Needs, Settings};
 use hither_core::replacement::SiteRecord;
 use hither_core::spec::Value;
 use hither_core::{Access, Policy, Residency, Spec};
+use hither_trace::Sampled;
 use rayon::prelude::*;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -59,6 +61,9 @@ pub struct Outcome {
     pub misses: u64,
     /// Hits by accesses; 0 for an empty trace.
     pub hit_ratio: f64,
+    /// Where a sample was simulated: of what, and how good the estimate is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<Estimate>,
     /// How many accesses were classified as `sequential`, `looping` and `other`; empty where the policy does not
     /// classify.
     pub classes: BTreeMap<&'static str, u64>,
@@ -103,11 +108,13 @@ pub fn run(
     for configuration in configurations {
         check(references, configuration)?;
     }
-    let mut lanes = lanes(configurations, references.blocks(), options.sites);
+    let sampled = references.sampled();
+    let mut lanes = lanes(configurations, references.blocks(), options.sites, sampled);
+    let mut parts: [Vec<Access>; PARTS] = Default::default();
     let (mut batch, mut ahead) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
     let needs = lanes
         .iter()
-        .map(Lane::needs)
+        .map(|(_, lane)| lane.needs())
         .fold(Needs::NOTHING, Needs::and);
     let read = |start: u64, out: &mut Vec<Access>| references.fill(start, BATCH, needs, out);
 
@@ -121,8 +128,15 @@ pub fn run(
             return Err(Error::Cancelled);
         }
         let start = done + batch.len() as u64;
+        if sampled.is_some() {
+            sample::deal(&batch, &mut parts);
+        }
+        let drive = |(of, lane): &mut (Of, Lane)| match of {
+            Of::All => lane.drive(&batch),
+            Of::Part(part) => lane.drive(&parts[*part]),
+        };
         let ((), read) = rayon::join(
-            || lanes.par_iter_mut().for_each(|lane| lane.drive(&batch)),
+            || lanes.par_iter_mut().for_each(drive),
             || read(start, &mut ahead),
         );
         read?;
@@ -138,13 +152,26 @@ pub fn run(
         "a trace of another length than it says"
     );
     let mut outcomes = vec![None; configurations.len()];
-    for lane in lanes {
-        lane.settle(configurations, &mut outcomes);
+    let mut of_parts = [const { Vec::new() }; PARTS];
+    for (of, lane) in lanes {
+        match of {
+            Of::All => lane.settle(configurations, &mut outcomes),
+            Of::Part(part) => {
+                of_parts[part].resize(configurations.len(), None);
+                lane.settle(configurations, &mut of_parts[part]);
+            }
+        }
     }
-    let outcomes = outcomes.into_iter();
-    Ok(outcomes
-        .map(|outcome| outcome.expect("each configuration has its lane"))
-        .collect())
+    let settled =
+        |outcome: &Option<Outcome>| outcome.clone().expect("each configuration has its lane");
+    let mut outcomes: Vec<Outcome> = outcomes.iter().map(settled).collect();
+    if let Some(sampled) = sampled {
+        for (index, outcome) in outcomes.iter_mut().enumerate() {
+            let misses = of_parts.each_ref().map(|part| settled(&part[index]).misses);
+            outcome.estimate(sampled, &misses);
+        }
+    }
+    Ok(outcomes)
 }
 
 /// Refuses what cannot be simulated.
@@ -154,6 +181,16 @@ fn check(references: &impl References, configuration: &Configuration) -> Result<
     let needs = spec.entry().needs;
     if *cache_blocks == 0 {
         return Err(Error::NoRoom { policy });
+    }
+    if references.sampled().is_some()
+        && let Some(what) = sample::refusal(spec)
+    {
+        let advice = ", being a sample";
+        return Err(Error::Lacks {
+            policy,
+            what,
+            advice,
+        });
     }
     missing(needs, references.knows()).map_or(Ok(()), |(what, advice)| {
         Err(Error::Lacks {
@@ -177,6 +214,14 @@ fn missing(needs: Needs, known: Needs) -> Option<(&'static str, &'static str)> {
     }
 }
 
+/// Which references a lane is driven over.
+#[derive(Clone, Copy, Debug)]
+enum Of {
+    All,
+    /// Those of one part of a sample.
+    Part(usize),
+}
+
 /// What one thread at a time drives: a cache, what counts for one, or a stack in place of several.
 enum Lane {
     Cache {
@@ -190,14 +235,38 @@ enum Lane {
         optimum: OptHits,
     },
     Stack {
-        configurations: Vec<usize>,
+        /// Which configurations, and the size of each.
+        configurations: Vec<(usize, u32)>,
         stack: Stack,
     },
 }
 
 /// A lane for each configuration, or for several of which the sizes alone differ. Stacks come first: one of them takes
 /// longer than a cache does, and what starts last should be short.
-fn lanes(configurations: &[Configuration], blocks: u32, sites: &[SiteRecord]) -> Vec<Lane> {
+///
+/// A sample has lanes of smaller caches, and then those of its parts.
+fn lanes(
+    configurations: &[Configuration],
+    blocks: u32,
+    sites: &[SiteRecord],
+    sampled: Option<Sampled>,
+) -> Vec<(Of, Lane)> {
+    let over = |of: Of, rate: f64| {
+        let smaller = configurations.iter().map(|configuration| Configuration {
+            cache_blocks: sample::scaled(configuration.cache_blocks, rate),
+            ..*configuration
+        });
+        let lanes = lanes_of(&smaller.collect::<Vec<_>>(), blocks, sites);
+        lanes.into_iter().map(move |lane| (of, lane))
+    };
+    let Some(Sampled { rate, .. }) = sampled else {
+        return over(Of::All, 1.0).collect();
+    };
+    let parts = (0..PARTS).flat_map(|part| over(Of::Part(part), rate / PARTS as f64));
+    over(Of::All, rate).chain(parts).collect()
+}
+
+fn lanes_of(configurations: &[Configuration], blocks: u32, sites: &[SiteRecord]) -> Vec<Lane> {
     let mut by_name: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (index, configuration) in configurations.iter().enumerate() {
         let name = configuration.spec.entry().name;
@@ -208,7 +277,10 @@ fn lanes(configurations: &[Configuration], blocks: u32, sites: &[SiteRecord]) ->
         let spec = &configurations[same[0]].spec;
         match Stack::worthwhile(spec, same.len(), blocks) {
             Some(stack) => stacks.push(Lane::Stack {
-                configurations: same,
+                configurations: same
+                    .iter()
+                    .map(|&index| (index, configurations[index].cache_blocks))
+                    .collect(),
                 stack,
             }),
             None => caches.extend(
@@ -301,8 +373,8 @@ impl Lane {
                 stack,
             } => {
                 let curve: Curve = stack.curve();
-                for index in indices {
-                    let hits = curve.hits(configurations[index].cache_blocks);
+                for (index, cache_blocks) in indices {
+                    let hits = curve.hits(cache_blocks);
                     let misses = curve.references() - hits;
                     outcomes[index] = Some(Outcome::new(&configurations[index], hits, misses));
                 }
@@ -312,6 +384,21 @@ impl Lane {
 }
 
 impl Outcome {
+    /// Turns the counts of a sample into those of the whole trace, with their error.
+    fn estimate(&mut self, sampled: Sampled, misses_of_parts: &[u64; PARTS]) {
+        let of_part = f64::from(self.cache_blocks) * sampled.rate / PARTS as f64;
+        let large_enough = of_part >= f64::from(PART_BLOCKS_MIN);
+        self.estimate = Some(Estimate {
+            rate: sampled.rate,
+            references: self.accesses,
+            cache_blocks: sample::scaled(self.cache_blocks, sampled.rate),
+            standard_error: large_enough.then(|| sample::standard_error(sampled, misses_of_parts)),
+        });
+        let (hits, misses) = sample::whole(sampled, self.misses);
+        (self.accesses, self.hits, self.misses) = (sampled.references, hits, misses);
+        self.hit_ratio = ratio(hits, self.accesses);
+    }
+
     /// The counts of one configuration, by a policy that does not classify and learns nothing.
     fn new(configuration: &Configuration, hits: u64, misses: u64) -> Outcome {
         let accesses = hits + misses;
@@ -326,14 +413,19 @@ impl Outcome {
             accesses,
             hits,
             misses,
-            hit_ratio: if accesses == 0 {
-                0.0
-            } else {
-                hits as f64 / accesses as f64
-            },
+            hit_ratio: ratio(hits, accesses),
+            estimate: None,
             classes: BTreeMap::new(),
             sites: None,
         }
+    }
+}
+
+fn ratio(hits: u64, accesses: u64) -> f64 {
+    if accesses == 0 {
+        0.0
+    } else {
+        hits as f64 / accesses as f64
     }
 }
 

@@ -2,7 +2,7 @@
 
 use hither_core::registry::Needs;
 use hither_core::{Access, NEVER};
-use hither_trace::Trace;
+use hither_trace::{Sampled, Trace};
 
 /// A sequence of block references that can be read in pieces, in any order of pieces.
 pub trait References: Sync {
@@ -11,6 +11,11 @@ pub trait References: Sync {
 
     /// How many distinct blocks they touch; their identifiers are below this number.
     fn blocks(&self) -> u32;
+
+    /// What these are a sample of, where not all blocks were looked at.
+    fn sampled(&self) -> Option<Sampled> {
+        None
+    }
 
     /// What is known of each access beyond its block. `future` is not asked for: it always can be known.
     fn knows(&self) -> Needs;
@@ -97,6 +102,10 @@ impl References for Trace {
 
     fn blocks(&self) -> u32 {
         u32::try_from(Trace::blocks(self)).expect("a trace numbers its blocks with 32 bits")
+    }
+
+    fn sampled(&self) -> Option<Sampled> {
+        Trace::sampled(self)
     }
 
     /// Objects and processes are always known: a trace of bare block numbers is one object, the device, used by one

@@ -37,7 +37,7 @@ pub use export::{EXPORTS, Export};
 pub use import::{Imported, import};
 pub use load::{Builder, LoadOptions};
 pub use reuse::{ReuseHistogram, StackDistances};
-pub use sample::{Sample, Sampled};
+pub use sample::{Sample, SampleError, Sampled};
 pub use sink::Sink;
 pub use source::Input;
 pub use stats::{Concentration, Ranked, Sharing, Stats};

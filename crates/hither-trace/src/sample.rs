@@ -25,6 +25,38 @@ pub enum Sample {
     Blocks(u32),
 }
 
+/// Not a [`Sample`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{0}` is not a sample: write a part of the blocks (0.01 or 1%) or how many of them at most (100000)"
+)]
+pub struct SampleError(String);
+
+impl std::str::FromStr for Sample {
+    type Err = SampleError;
+
+    fn from_str(text: &str) -> Result<Sample, SampleError> {
+        let text = text.trim();
+        let rate = match text.strip_suffix('%') {
+            Some(percent) => percent
+                .trim_end()
+                .parse()
+                .ok()
+                .map(|percent: f64| percent / 100.0),
+            None if text.contains('.') => text.parse().ok(),
+            None => {
+                let blocks = text.parse().ok().filter(|blocks| *blocks > 0);
+                return blocks
+                    .map(Sample::Blocks)
+                    .ok_or_else(|| SampleError(text.to_owned()));
+            }
+        };
+        rate.filter(|rate| *rate > 0.0 && *rate <= 1.0)
+            .map(Sample::Rate)
+            .ok_or_else(|| SampleError(text.to_owned()))
+    }
+}
+
 /// What a sampled trace is a sample of.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Sampled {
@@ -116,4 +148,37 @@ fn mix(key: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     (z ^ (z >> 31)) >> (u64::BITS - f64::MANTISSA_DIGITS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_users_write() {
+        for (text, sample) in [
+            ("0.01", Sample::Rate(0.01)),
+            ("1%", Sample::Rate(0.01)),
+            (" 100 % ", Sample::Rate(1.0)),
+            ("1.0", Sample::Rate(1.0)),
+            ("5000", Sample::Blocks(5000)),
+        ] {
+            assert_eq!(text.parse(), Ok(sample), "{text}");
+        }
+        for junk in [
+            "",
+            "0",
+            "0.0",
+            "0%",
+            "101%",
+            "1.5",
+            "-1",
+            "nan%",
+            "1e-3",
+            "x",
+            "5000000000",
+        ] {
+            assert!(junk.parse::<Sample>().is_err(), "{junk}");
+        }
+    }
 }

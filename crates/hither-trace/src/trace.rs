@@ -140,6 +140,20 @@ impl Trace {
         self.sampled
     }
 
+    /// The references of the whole trace, also where this is a sample of it.
+    pub fn references_of_all(&self) -> u64 {
+        let own = self.references() as u64;
+        self.sampled.map_or(own, |sampled| sampled.references)
+    }
+
+    /// The distinct blocks of the whole trace; where this is a sample of it, an estimate.
+    pub fn blocks_of_all(&self) -> u64 {
+        let own = self.blocks() as f64;
+        self.sampled
+            .map_or(own, |sampled| own / sampled.rate)
+            .round() as u64
+    }
+
     /// The object of a block.
     pub fn object_of(&self, block: Block) -> Object {
         Object((self.keys[block.index()] >> 32) as u32)

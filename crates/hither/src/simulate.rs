@@ -74,7 +74,14 @@ pub(crate) fn hit_ratios(
     });
     let mut table = Table::new([head].into_iter().chain(heads));
     for (spec, row) in policies.iter().zip(outcomes.chunks(sizes.len().max(1))) {
-        let ratios = row.iter().map(|outcome| percent(outcome.hit_ratio));
+        let ratios = row.iter().map(|outcome| {
+            let ratio = percent(outcome.hit_ratio);
+            match outcome.estimate.map(|estimate| estimate.standard_error) {
+                None => ratio,
+                Some(None) => format!("{ratio} ± ?"),
+                Some(Some(error)) => format!("{ratio} ± {}", percent(error)),
+            }
+        });
         table.row([policy(spec)].into_iter().chain(ratios));
     }
     table.render()
@@ -89,8 +96,8 @@ pub(crate) fn about(trace: &Trace) -> serde_json::Value {
         "sha256": trace.sha256(),
         "hither": env!("CARGO_PKG_VERSION"),
         "command": meta.command,
-        "references": trace.references(),
-        "distinct_blocks": trace.blocks(),
+        "references": trace.references_of_all(),
+        "distinct_blocks": trace.blocks_of_all(),
         "block_bytes": trace.options().block_bytes,
         "loaded_with": trace.options(),
         "skipped": trace.counts().skipped,

@@ -125,20 +125,36 @@ pub(super) fn open(
 impl Loading {
     /// Loads the trace at `path`.
     pub(super) fn load(&self, path: &Path, ui: &Ui) -> anyhow::Result<Trace> {
-        self.expanding.load(path, self.format.as_deref(), ui)
+        self.sample(path, Sample::All, ui)
+    }
+
+    /// Loads a sample of the trace at `path`.
+    pub(super) fn sample(&self, path: &Path, sample: Sample, ui: &Ui) -> anyhow::Result<Trace> {
+        self.expanding
+            .sample(path, self.format.as_deref(), sample, ui)
     }
 }
 
 impl Expanding {
     /// Loads the trace at `path`, which is in that format or in the one that its content tells.
     pub(super) fn load(&self, path: &Path, format: Option<&str>, ui: &Ui) -> anyhow::Result<Trace> {
+        self.sample(path, format, Sample::All, ui)
+    }
+
+    fn sample(
+        &self,
+        path: &Path,
+        format: Option<&str>,
+        sample: Sample,
+        ui: &Ui,
+    ) -> anyhow::Result<Trace> {
         let (input, bar) = open(path, "reading the trace", ui)?;
         let options = LoadOptions {
             block_bytes: self.block,
             keep_repeats: self.keep_repeats,
             include_in_kernel: !self.no_in_kernel,
             include_maps: self.maps,
-            sample: Sample::All,
+            sample,
             memory_bytes: self.memory.bytes(),
         };
         let trace = Trace::read(input, format, &options)?;
@@ -216,7 +232,7 @@ pub(super) fn sizes(named: &[Size], trace: &Trace) -> anyhow::Result<Vec<(Size, 
     let sizes = if named.is_empty() { &defaults } else { named };
     let (block_bytes, distinct) = (
         u64::from(trace.options().block_bytes),
-        trace.blocks() as u64,
+        trace.blocks_of_all(),
     );
     let mut found = Vec::new();
     for &size in sizes {

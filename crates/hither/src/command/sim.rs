@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use hither_trace::{Sample, Trace};
 use serde_json::json;
 
 use super::Subcommand;
 use super::options::{Caches, Learnt, Loading};
 use crate::curve::{self, Curves};
-use crate::format::{bytes, counted};
+use crate::format::{bytes, counted, percent};
 use crate::simulate::{self, about, hit_ratios};
 use crate::ui::{self, Ui};
 
@@ -21,7 +22,8 @@ use crate::ui::{self, Ui};
     hither sim trace.hither -p 'pcc{other=arc,sample=5}' --json    with parameters, for programs\n  \
     hither sim --format lirs cs.trace.gz --size 100,200,400        a trace of bare block numbers\n  \
     hither sim second.hither -p pcc --sites program.sites.json     with what an earlier run has learnt\n  \
-    hither sim trace.hither --curve mrc.svg --curve mrc.csv        miss-ratio curves, drawn and as data")]
+    hither sim trace.hither --curve mrc.svg --curve mrc.csv        miss-ratio curves, drawn and as data\n  \
+    hither sim huge.zst -p s3-fifo -s 1% --sample 100000           an estimate from 100,000 blocks, with its error")]
 pub(super) struct Sim {
     /// The trace: a folder that `hither record` wrote, or a file in another format
     trace: PathBuf,
@@ -35,6 +37,16 @@ pub(super) struct Sim {
     #[command(flatten)]
     loading: Loading,
 
+    /// Look at some of the blocks only, a part of them (0.01 or 1%) or so many at most (100000), with caches smaller by as
+    /// much, and state the error: for traces that would take too long. Not for policies that look at files or call sites
+    #[arg(
+        long,
+        value_name = "RATE|BLOCKS",
+        default_value = "100%",
+        hide_default_value = true
+    )]
+    sample: Sample,
+
     #[command(flatten)]
     curves: Curves,
 
@@ -43,13 +55,29 @@ pub(super) struct Sim {
     json: bool,
 }
 
+/// A line on what of the trace was simulated, where that is not all.
+fn simulated_part(trace: &Trace) -> String {
+    trace.sampled().map_or_else(String::new, |sampled| {
+        format!(
+            "estimated from a sample of {} ({}) to {}, ± one standard error\n",
+            counted(trace.references() as u64, "reference"),
+            percent(trace.references() as f64 / sampled.references.max(1) as f64),
+            counted(trace.blocks() as u64, "block"),
+        )
+    })
+}
+
 impl Subcommand for Sim {
     const NAME: &'static str = "sim";
 
     fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
         let policies = self.caches.policies("lru,arc,opt");
         self.curves.check()?;
-        let trace = self.loading.load(&self.trace, ui)?;
+        let sample = match self.sample {
+            Sample::Rate(1.0) => Sample::All,
+            sample => sample,
+        };
+        let trace = self.loading.sample(&self.trace, sample, ui)?;
         if self.curves.wanted() {
             curve::write(&trace, &policies, &self.curves, ui)?;
             return Ok(ExitCode::SUCCESS);
@@ -67,10 +95,16 @@ impl Subcommand for Sim {
         }
         let block_bytes = u64::from(trace.options().block_bytes);
         let text = format!(
-            "{} to {} of {}\n{}",
-            counted(trace.references() as u64, "reference"),
-            counted(trace.blocks() as u64, "distinct block"),
+            "{} to {}{} of {}\n{}{}",
+            counted(trace.references_of_all(), "reference"),
+            if trace.sampled().is_some() {
+                "about "
+            } else {
+                ""
+            },
+            counted(trace.blocks_of_all(), "distinct block"),
             bytes(block_bytes),
+            simulated_part(&trace),
             hit_ratios(&policies, &sizes, &outcomes, block_bytes)
         );
         ui::print(&text)?;

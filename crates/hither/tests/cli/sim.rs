@@ -343,3 +343,31 @@ fn curves_that_cannot_be_written() {
     ");
     assert_eq!(lab.names(), ["loop.trace"]);
 }
+
+#[test]
+fn a_sample_comes_with_its_error() {
+    let lab = Lab::new();
+    let made = lab.run("hither gen -q 'zipf{blocks=20000}' -n 200k --seed 1 -o z");
+    assert_eq!(made.code, 0, "{made}");
+    assert_snapshot!(lab.run("hither sim z -p lru,s3-fifo -s 200,2000,50% --sample 25%"), @"
+    exit code: 0
+    ----- stdout -----
+    200,000 references to about 16,852 distinct blocks of 4.00 KiB
+    estimated from a sample of 43,039 references (21.5 %) to 4,213 blocks, ± one standard error
+      hit ratio  200 (800.00 KiB)  2000 (7.81 MiB)  50% (32.91 MiB)
+      lru              42.5 % ± ?   69.3 % ± 0.4 %   86.4 % ± 0.1 %
+      s3-fifo          53.2 % ± ?   74.5 % ± 0.2 %   87.1 % ± 0.1 %
+
+    ----- stderr -----
+    ");
+    let json = lab.json("hither sim z -p lru -s 2000 --sample 3000 --json");
+    let estimate = &json["results"][0]["estimate"];
+    assert!(estimate["rate"].as_f64().unwrap() < 0.25, "{json}");
+    assert!(estimate["standard_error"].as_f64().unwrap() > 0.0, "{json}");
+    let refused = lab.run("hither sim z -p lru,pcc -s 2000 --sample 0.5");
+    assert_eq!(refused.code, 2, "{refused}");
+    assert!(
+        refused.stderr.contains("all blocks in their order"),
+        "{refused}"
+    );
+}

@@ -1,0 +1,100 @@
+//! Simulation on samples: close to the whole, with an error that says how close.
+
+use hither_sim::{Configuration, Options, Outcome, run};
+use hither_trace::{Builder, LoadOptions, Sample, Trace};
+
+/// 400,000 references to some 40,000 blocks, some much more popular than others, and a scan now and then.
+fn trace(sample: Sample) -> Trace {
+    let options = LoadOptions {
+        sample,
+        ..LoadOptions::DEFAULT
+    };
+    let mut builder = Builder::new("made up", &options).unwrap();
+    let mut state = 11u64;
+    for tick in 0..400_000u64 {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        let uniform = (state >> 33) as f64 / 2f64.powi(31);
+        let block = match tick % 50_000 {
+            0..5000 => 100_000 + tick % 50_000,
+            _ => (40_000f64.powf(uniform)) as u64,
+        };
+        builder.block(block).unwrap();
+    }
+    builder.finish().unwrap()
+}
+
+fn simulate(trace: &Trace) -> Vec<Outcome> {
+    let configurations: Vec<Configuration> = ["lru", "s3-fifo", "arc", "lfu", "opt"]
+        .iter()
+        .flat_map(|policy| {
+            [2000, 8000].map(|cache_blocks| Configuration {
+                spec: policy.parse().unwrap(),
+                cache_blocks,
+            })
+        })
+        .collect();
+    run(trace, &configurations, &Options::default()).unwrap()
+}
+
+#[test]
+fn an_estimate_is_as_close_as_it_says() {
+    let exact = simulate(&trace(Sample::All));
+    let (mut far, mut all) = (0, 0);
+    for sample in [
+        Sample::Rate(0.1),
+        Sample::Rate(0.25),
+        Sample::Blocks(4000),
+        Sample::Blocks(12_000),
+    ] {
+        for (estimated, exact) in simulate(&trace(sample)).iter().zip(&exact) {
+            let estimate = estimated.estimate.expect("it was a sample");
+            let error = estimate.standard_error.expect("the cache is large enough");
+            let distance = (estimated.hit_ratio - exact.hit_ratio).abs();
+            assert_eq!(estimated.accesses, 400_000);
+            assert_eq!(estimated.cache_blocks, exact.cache_blocks);
+            assert_eq!(estimated.hits + estimated.misses, 400_000);
+            assert!(
+                distance < 0.03,
+                "{sample:?} {}: {distance}",
+                estimated.policy
+            );
+            all += 1;
+            far += u32::from(distance > 3.0 * error);
+        }
+    }
+    // Estimates of one sample are not independent, and eight parts make a rough error: most must be within three.
+    assert!(far * 10 <= all, "{far} of {all} are three errors away");
+}
+
+#[test]
+fn a_sample_of_everything_is_the_whole() {
+    let exact = simulate(&trace(Sample::All));
+    for (sampled, exact) in simulate(&trace(Sample::Blocks(1_000_000)))
+        .iter()
+        .zip(&exact)
+    {
+        assert_eq!(sampled.misses, exact.misses);
+        assert_eq!(sampled.estimate.unwrap().rate, 1.0);
+    }
+}
+
+#[test]
+fn policies_that_look_at_files_or_sites_are_refused() {
+    let refused = |policy: &str| {
+        let configuration = Configuration {
+            spec: policy.parse().unwrap(),
+            cache_blocks: 100,
+        };
+        let trace = trace(Sample::Rate(0.5));
+        run(&trace, &[configuration], &Options::default())
+            .unwrap_err()
+            .to_string()
+    };
+    assert_eq!(
+        refused("ubm"),
+        "policy `ubm` needs all blocks in their order, which this trace does not have, being a sample"
+    );
+    assert!(refused("dear").contains("being a sample"));
+}
