@@ -50,9 +50,9 @@ fn insert_sorted(path: &Path, line: &str, name: &str) {
     let mut lines: Vec<&str> = text.lines().collect();
     let alike = |other: &&str| other.starts_with(start) && other.ends_with(end);
     let before = |other: &&str| alike(other) && *other < line.trim_end();
-    let at = match lines.iter().rposition(|other| before(other)) {
+    let at = match lines.iter().rposition(before) {
         Some(last) => last + 1,
-        None => lines.iter().position(|other| alike(other)).unwrap(),
+        None => lines.iter().position(alike).unwrap(),
     };
     lines.insert(at, line.trim_end());
     fs::write(path, lines.join("\n") + "\n").unwrap();
