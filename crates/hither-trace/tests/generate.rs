@@ -4,11 +4,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use hither_core::Access;
+use hither_core::registry::Needs;
 use hither_trace::generate::{GENERATORS, Spec, Workload};
 use hither_trace::schema::{AccessRow, FILES, RowOp};
-use hither_trace::{Future, LoadOptions, Trace};
+use hither_trace::{LoadOptions, Trace};
 
 const BLOCK_BYTES: u64 = 4096;
+
+const EVERYTHING: Needs = Needs {
+    future: true,
+    sites: true,
+    objects: true,
+    processes: true,
+};
 
 fn workload(specs: &[&str], seed: u64) -> Workload {
     let specs: Vec<Spec> = specs.iter().map(|text| text.parse().unwrap()).collect();
@@ -168,7 +177,7 @@ fn parts_have_their_shares_bursts_sites_files_and_processes() {
         assert_eq!(row.object, row.thread);
     }
     let turns: Vec<&[AccessRow]> = rows.chunk_by(|a, b| a.thread == b.thread).collect();
-    let whole = |turn: &&[AccessRow]| turn.len() % [5, 20, 1][turn[0].thread as usize] == 0;
+    let whole = |turn: &&[AccessRow]| turn.len().is_multiple_of([5, 20, 1][turn[0].thread as usize]);
     assert!(turns[..turns.len() - 1].iter().all(whole));
 
     let workload = workload(&specs, 3);
@@ -246,7 +255,7 @@ fn the_folder_holds_what_was_generated() {
     );
     assert_eq!(trace.blocks(), 1 + 3 + 4);
     let mut tick = 0;
-    trace.for_each_batch(1000, Future::Hidden, |batch| {
+    let each = |batch: &[Access]| {
         for access in batch {
             let row = &generated[tick];
             assert_eq!(u64::from(access.index), row.offset / BLOCK_BYTES);
@@ -257,7 +266,8 @@ fn the_folder_holds_what_was_generated() {
             );
             tick += 1;
         }
-    });
+    };
+    trace.for_each_batch(1000, EVERYTHING, each).unwrap();
     assert_eq!(tick, 70_000);
     assert_eq!(
         trace.meta().started_unix_ns,
@@ -266,6 +276,26 @@ fn the_folder_holds_what_was_generated() {
     );
     let sizes: Vec<u64> = trace.objects().iter().map(|object| object.size).collect();
     assert_eq!(sizes, [1, 3, 4].map(|blocks| blocks * BLOCK_BYTES));
+}
+
+#[test]
+fn the_trace_in_memory_is_that_of_the_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mixed.hither");
+    let specs = ["zipf{blocks=300}", "loop{blocks=90,writes=0.5}"];
+    write(&specs, 4, 30_000, &path);
+    let options = LoadOptions::default();
+    let loaded = Trace::load(&path, None, &options).unwrap();
+    let made = workload(&specs, 4)
+        .trace(30_000, &path, &options, |_| {})
+        .unwrap();
+    let accesses = |trace: &Trace| {
+        let mut all = Vec::new();
+        let each = |batch: &[Access]| all.extend_from_slice(batch);
+        trace.for_each_batch(1000, EVERYTHING, each).unwrap();
+        all
+    };
+    assert_eq!(accesses(&made), accesses(&loaded));
 }
 
 #[test]

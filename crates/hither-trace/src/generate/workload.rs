@@ -7,8 +7,9 @@ use hither_core::spec::Choice;
 
 use super::{Pattern, SHARED, Spec, Step};
 use crate::error::Result;
-use crate::load::LoadOptions;
+use crate::load::{Builder, LoadOptions};
 use crate::schema::{AccessRow, Meta, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow};
+use crate::trace::Trace;
 use crate::writer::Writer;
 
 /// References that are made at a time.
@@ -271,6 +272,28 @@ impl Workload {
             more: [("generated".to_owned(), generated)].into_iter().collect(),
             ..Meta::default()
         }
+    }
+
+    /// The next `references` as a trace in memory, or beyond the budget of `options` in a temporary file: for formats
+    /// that say when a block comes next. `path` is for errors to name; `progress` is as for [`Workload::write`].
+    pub fn trace(
+        &mut self,
+        references: u64,
+        path: &Path,
+        options: &LoadOptions,
+        mut progress: impl FnMut(u64),
+    ) -> Result<Trace> {
+        let mut builder = Builder::new(path, options)?;
+        // Sizes are not known yet; only the numbers of the rows matter to the references.
+        builder.describe(self.objects(), self.sites(), self.meta());
+        let (mut rows, mut done) = (Vec::with_capacity(BATCH), 0);
+        while done < references {
+            self.fill((references - done).min(BATCH as u64) as usize, &mut rows);
+            rows.iter().try_for_each(|row| builder.request(row))?;
+            done += rows.len() as u64;
+            progress(done);
+        }
+        builder.finish()
     }
 
     /// Writes the next `references` as a trace folder and calls `progress` now and then with how many are done.
