@@ -177,7 +177,10 @@ fn parts_have_their_shares_bursts_sites_files_and_processes() {
         assert_eq!(row.object, row.thread);
     }
     let turns: Vec<&[AccessRow]> = rows.chunk_by(|a, b| a.thread == b.thread).collect();
-    let whole = |turn: &&[AccessRow]| turn.len().is_multiple_of([5, 20, 1][turn[0].thread as usize]);
+    let whole = |turn: &&[AccessRow]| {
+        turn.len()
+            .is_multiple_of([5, 20, 1][turn[0].thread as usize])
+    };
     assert!(turns[..turns.len() - 1].iter().all(whole));
 
     let workload = workload(&specs, 3);
