@@ -56,7 +56,8 @@ fn help() -> String {
     text + "\n" + EXAMPLES
 }
 
-fn target_name(text: &str) -> Result<String, String> {
+/// The name of a format that traces can be written in.
+pub(super) fn target_name(text: &str) -> Result<String, String> {
     Target::find(text)
         .map(|target| target.name.to_owned())
         .map_err(|error| error.to_string())

@@ -7,8 +7,10 @@ use anyhow::anyhow;
 use clap::Args;
 use hither_core::spec::parse_count;
 use hither_trace::generate::{GENERATORS, SHARED, Spec, Workload};
+use hither_trace::{Export, LoadOptions};
 
 use super::Subcommand;
+use super::export::target_name;
 use super::policies::params;
 use super::record::{OUTPUT, hint};
 use crate::format::counted;
@@ -30,17 +32,22 @@ pub(super) struct Gen {
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
 
-    /// The trace folder to write
-    #[arg(long, short, value_name = "DIR", default_value = OUTPUT)]
+    /// Format to write; `hither export --help` lists them
+    #[arg(long, value_name = "NAME", default_value = "hither", value_parser = target_name)]
+    format: String,
+
+    /// The trace folder or file to write
+    #[arg(long, short, value_name = "PATH", default_value = OUTPUT)]
     output: PathBuf,
 
-    /// Replace a trace folder that is there already
+    /// Replace what is there already
     #[arg(long)]
     force: bool,
 }
 
 const EXAMPLES: &str = "Examples:\n  \
     hither gen 'zipf{blocks=1M,skew=1.0}' -n 10M -o zipf.hither\n  \
+    hither gen scan 'loop{burst=100}' --format oracle-general -o mixed.bin  for libCacheSim too\n  \
     hither gen 'loop{blocks=2000}' 'scan{weight=0.5}' -n 100k --seed 7   mixed 2 to 1\n  \
     hither gen 'nested{outer=500,inner=100}' 'zipf{weight=3,writes=0.2,burst=64}'";
 
@@ -70,18 +77,34 @@ impl Subcommand for Gen {
     const NAME: &'static str = "gen";
 
     fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
-        let mut workload = Workload::new(&self.parts, self.seed);
-        let bar = ui.bar("generating", self.references);
-        let progress = |done| bar.set_position(done);
-        workload
-            .write(self.references, &self.output, self.force, progress)
+        self.write(ui)
             .map_err(|error| anyhow!("{error}{}", hint(&error)))?;
-        bar.finish_and_clear();
         ui.note(format_args!(
             "{} in {}",
             counted(self.references, "reference"),
             self.output.display()
         ));
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Gen {
+    /// A trace folder is written as it comes. A stream says when each block comes next, so the whole trace is made first.
+    fn write(&self, ui: &Ui) -> hither_trace::Result<()> {
+        let (references, path) = (self.references, &self.output);
+        let mut workload = Workload::new(&self.parts, self.seed);
+        let target = Export::find(&self.format)?;
+        let bar = ui.bar("generating", references);
+        let progress = |done| bar.set_position(done);
+        if !target.is_stream() {
+            return workload.write(references, path, self.force, progress);
+        }
+        let options = LoadOptions {
+            keep_repeats: true,
+            ..LoadOptions::default()
+        };
+        let trace = workload.trace(references, path, &options, progress)?;
+        let bar = ui.bar("writing", references);
+        target.write(&trace, path, self.force, |done| bar.set_position(done))
     }
 }

@@ -59,6 +59,48 @@ fn the_seed_decides() {
 }
 
 #[test]
+fn other_formats_hold_the_same_references() {
+    let lab = Lab::new();
+    let parts = "'zipf{blocks=500}' 'loop{blocks=300,writes=0.5}' -n 20k";
+    for (format, name) in [
+        ("hither", "t"),
+        ("oracle-general", "t.bin"),
+        ("csv", "t.csv"),
+    ] {
+        let ran = lab.run(&format!(
+            "hither gen -q {parts} --format {format} -o {name}"
+        ));
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{format}");
+    }
+    assert_eq!(lab.names(), ["t", "t.bin", "t.csv"]);
+    let misses = |name: &str| {
+        let outcome = lab.json(&format!(
+            "hither sim {name} -p lru,arc,opt -s 50,100 --json"
+        ));
+        let results = outcome["results"].as_array().unwrap().iter();
+        let misses = results.map(|result| result["misses"].as_u64().unwrap());
+        misses.collect::<Vec<u64>>()
+    };
+    let folder = misses("t");
+    assert!(folder.iter().all(|&misses| misses > 800), "{folder:?}");
+    assert_eq!(misses("t.bin"), folder);
+    assert_eq!(misses("t.csv"), folder);
+}
+
+#[test]
+fn a_format_that_is_not_there() {
+    assert_snapshot!(Lab::new().run("hither gen zipf --format oracle"), @r#"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: invalid value 'oracle' for '--format <NAME>': unknown trace format "oracle" (known: csv, hither, oracle-general)
+
+    For more information, try '--help'.
+    "#);
+}
+
+#[test]
 fn the_help_lists_every_generator() {
     assert_snapshot!(Lab::new().run("hither gen --help"), @"
     exit code: 0
@@ -85,13 +127,18 @@ fn the_help_lists_every_generator() {
               
               [default: 1]
 
-      -o, --output <DIR>
-              The trace folder to write
+          --format <NAME>
+              Format to write; `hither export --help` lists them
+              
+              [default: hither]
+
+      -o, --output <PATH>
+              The trace folder or file to write
               
               [default: trace.hither]
 
           --force
-              Replace a trace folder that is there already
+              Replace what is there already
 
       -h, --help
               Print help (see a summary with '-h')
@@ -130,6 +177,7 @@ fn the_help_lists_every_generator() {
 
     Examples:
       hither gen 'zipf{blocks=1M,skew=1.0}' -n 10M -o zipf.hither
+      hither gen scan 'loop{burst=100}' --format oracle-general -o mixed.bin  for libCacheSim too
       hither gen 'loop{blocks=2000}' 'scan{weight=0.5}' -n 100k --seed 7   mixed 2 to 1
       hither gen 'nested{outer=500,inner=100}' 'zipf{weight=3,writes=0.2,burst=64}'
 
