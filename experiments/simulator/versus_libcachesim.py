@@ -108,9 +108,9 @@ def zipf(arguments) -> Trace:
             [arguments.hither, "gen", "-q", spec, "-n", str(arguments.references), "--format", "oracle-general", "-o", path],
             check=True,
         )
-    document = json.loads(subprocess.run([arguments.hither, "stat", "-q", "--json", path], check=True, stdout=subprocess.PIPE).stdout)
-    stats = document["stats"]
-    return Trace(path, stats["references"], stats["blocks"], "oracle-general", "ORACLE_GENERAL_TRACE")
+    about = subprocess.run([arguments.hither, "sim", "-q", "--json", "-p", "fifo", "-s", "1", path], check=True, stdout=subprocess.PIPE).stdout
+    distinct = json.loads(about)["trace"]["distinct_blocks"]
+    return Trace(path, arguments.references, distinct, "oracle-general", "ORACLE_GENERAL_TRACE")
 
 
 def loop(arguments) -> Trace:
