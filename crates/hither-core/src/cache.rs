@@ -80,6 +80,16 @@ impl Residency {
         Served::Miss { evicted }
     }
 
+    /// Reads where the blocks of the next accesses are, for nothing but to have these places in the processor's cache: the
+    /// reads do not wait for one another, where those of [`Residency::access`] wait for the branches before them.
+    #[inline]
+    pub(crate) fn look_ahead(&self, accesses: &[Access]) {
+        let slots = accesses
+            .iter()
+            .map(|access| self.slot_of.get(access.block.index()));
+        std::hint::black_box(slots.fold(0, |sum: u32, slot| sum ^ slot.copied().unwrap_or(0)));
+    }
+
     /// Takes out a block that left outside our control (invalidated, truncated). False if it was not in.
     pub fn remove<P: Replacement + ?Sized>(&mut self, policy: &mut P, block: Block) -> bool {
         let Some(slot) = self.slot(block) else {

@@ -73,10 +73,16 @@ pub trait Policy: Replacement + Send {
     fn drive(&mut self, cache: &mut Residency, batch: &[Access]);
 }
 
+/// So many accesses are looked up before the first of them is served.
+const LOOK_AHEAD: usize = 16;
+
 impl<P: Replacement + Send> Policy for P {
     fn drive(&mut self, cache: &mut Residency, batch: &[Access]) {
-        for access in batch {
-            cache.access(self, access);
+        for few in batch.chunks(LOOK_AHEAD) {
+            cache.look_ahead(few);
+            for access in few {
+                cache.access(self, access);
+            }
         }
     }
 }

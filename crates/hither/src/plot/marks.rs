@@ -15,7 +15,8 @@ const COLOURS: [Colour; 7] = [
 
 /// Corners of the marks about their middle. There is one fewer than there are colours, so that pairs of the two are
 /// all different up to the 42nd line.
-const MARKS: [fn() -> Vec<(f64, f64)>; 6] = [
+type Corners = fn() -> Vec<(f64, f64)>;
+const MARKS: [Corners; 6] = [
     || round(24, 4.3),
     || vec![(-4.0, -4.0), (4.0, -4.0), (4.0, 4.0), (-4.0, 4.0)],
     || vec![(0.0, -5.2), (5.0, 3.8), (-5.0, 3.8)],
