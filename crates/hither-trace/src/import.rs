@@ -41,6 +41,12 @@ pub fn import(
     folder: impl AsRef<Path>,
     force: bool,
 ) -> Result<Imported> {
+    if options.block_bytes == 0 {
+        return Err(Error::Inconsistent {
+            path: input.path().to_owned(),
+            problem: "blocks of 0 bytes".to_owned(),
+        });
+    }
     let format = format::choose(format, &mut input)?;
     let writer = Writer::create(folder, force)?;
     let rows = match format.records {

@@ -7,8 +7,9 @@ use std::fs;
 use std::path::Path;
 
 use common::Sample;
+use common::samples::{gzipped, samples, xz, zstd};
 use hither_trace::schema::{ACCESSES, FILES, META, OBJECTS, SITES};
-use hither_trace::{Error, LoadOptions, Stats, Trace};
+use hither_trace::{Error, Input, LoadOptions, Stats, Trace};
 
 /// A trace whose files can be spoilt and mended.
 struct Victim {
@@ -57,6 +58,111 @@ fn a_cut_file_is_an_error_that_names_it() {
         }
     }
     assert!(load(victim.folder.path()).is_ok());
+}
+
+/// Reads bytes as a trace in the format of that name, or in the one that they tell; blocks are large, since damage may
+/// make long requests of short ones.
+fn read(bytes: &[u8], format: Option<&str>) -> Result<Trace, String> {
+    let options = LoadOptions {
+        block_bytes: 1 << 20,
+        ..LoadOptions::default()
+    };
+    let input = Input::new("input", bytes).map_err(|error| error.to_string())?;
+    Trace::read(input, format, &options).map_err(|error| error.to_string())
+}
+
+type Pack = fn(&[u8]) -> Vec<u8>;
+
+/// Every way that bytes may come in.
+const PACKS: [(&str, Pack); 4] = [
+    ("plain", <[u8]>::to_vec),
+    ("gzip", gzipped),
+    ("zstd", zstd),
+    ("xz", xz),
+];
+
+/// Every format but the folder has its sample (`tests/formats.rs` sees to it), and each is cut at every byte.
+#[test]
+fn a_cut_stream_is_an_error_that_names_it_or_a_shorter_trace() {
+    for (format, bytes) in samples() {
+        let whole = read(&bytes, Some(format)).unwrap().references();
+        for (pack, packed) in PACKS.map(|(name, pack)| (name, pack(&bytes))) {
+            for cut in 0..packed.len() {
+                let cut_off = &packed[..cut];
+                match read(cut_off, Some(format)) {
+                    Ok(trace) => assert!(trace.references() <= whole, "{format} {pack} {cut}"),
+                    Err(error) => assert!(error.starts_with("input"), "{error}"),
+                }
+                if let Err(error) = read(cut_off, None) {
+                    assert!(error.starts_with("input"), "{error}");
+                }
+                // From where the marks of the compression are whole, a missing end is seen whatever the format.
+                if pack != "plain" && cut >= 6 {
+                    assert!(
+                        read(cut_off, Some(format)).is_err(),
+                        "{format} {pack} {cut}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_binary_record_that_is_cut_is_always_seen() {
+    for (format, record_bytes) in [
+        ("oracle-general", 24),
+        ("u32be", 4),
+        ("u64le", 8),
+        ("vscsi", 32),
+    ] {
+        let samples = samples();
+        let (_, bytes) = samples.iter().find(|(name, _)| *name == format).unwrap();
+        for cut in 0..bytes.len() {
+            let sound = cut % record_bytes == 0;
+            assert_eq!(
+                read(&bytes[..cut], Some(format)).is_ok(),
+                sound,
+                "{format} {cut}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_flipped_stream_is_an_error_that_names_it_or_a_trace() {
+    let mut random = 0x9e37_79b9_7f4a_7c15u64;
+    let mut next = |below: usize| {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) as usize % below
+    };
+    for (format, bytes) in samples() {
+        for (pack, packed) in PACKS.map(|(name, pack)| (name, pack(&bytes))) {
+            let mut errors = 0;
+            for round in 0..300 {
+                let mut broken = packed.clone();
+                for _ in 0..1 + round % 3 {
+                    let place = next(broken.len());
+                    broken[place] ^= 1 << next(8);
+                }
+                for format in [Some(format), None] {
+                    match read(&broken, format) {
+                        Ok(trace) => assert!(trace.blocks() <= trace.references()),
+                        Err(error) => {
+                            errors += 1;
+                            assert!(error.starts_with("input"), "{error}");
+                        }
+                    }
+                }
+            }
+            // gzip and xz carry checksums; zstd has one if its writer asked for it.
+            if ["gzip", "xz"].contains(&pack) {
+                assert!(errors > 300, "{format} {pack}: {errors}");
+            }
+        }
+    }
 }
 
 /// Loads of each damaged file. Two of the 800 end in a panic of the decoder, so that path is walked too; 300 rows and

@@ -184,6 +184,16 @@ fn an_import_keeps_requests_whole() {
 }
 
 #[test]
+fn an_import_of_a_trace_folder_is_a_copy() {
+    let folder = tempfile::tempdir().unwrap();
+    let (from, to) = (folder.path().join("from"), folder.path().join("to"));
+    Sample::new(400).write(&from, false).unwrap();
+    let options = LoadOptions::default();
+    import(Input::open(&from).unwrap(), None, &options, &to, false).unwrap();
+    assert_eq!(load(&from, None).sha256(), load(&to, None).sha256());
+}
+
+#[test]
 fn a_trace_folder_cannot_come_through_a_pipe() {
     let input = Input::new("pipe", b"PAR1".as_slice()).unwrap();
     let error = Trace::read(input, None, &LoadOptions::default()).unwrap_err();

@@ -58,6 +58,37 @@ fn every_format_has_a_sample() {
 }
 
 #[test]
+fn every_format_has_a_fuzz_target_and_its_place_in_the_documents() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let document = std::fs::read_to_string(root.join("docs/formats.md")).unwrap();
+    let manifest = std::fs::read_to_string(root.join("fuzz/Cargo.toml")).unwrap();
+    for format in FORMATS {
+        let (name, target) = (format.name, format.name.replace('-', "_"));
+        assert!(
+            document.contains(&format!("`{name}`")),
+            "{name} in docs/formats.md"
+        );
+        assert!(
+            manifest.contains(&format!("name = \"{target}\"")),
+            "{name} in fuzz/Cargo.toml"
+        );
+        let path = root.join(format!("fuzz/fuzz_targets/{target}.rs"));
+        let text = std::fs::read_to_string(path).unwrap();
+        assert!(
+            text.contains(&format!("hither_fuzz::read(\"{name}\", bytes)")),
+            "{text}"
+        );
+    }
+    for export in hither_trace::EXPORTS {
+        assert!(
+            document.contains(&format!("| `{}` |", export.name)),
+            "{}",
+            export.name
+        );
+    }
+}
+
+#[test]
 fn content_tells_one_format_or_none() {
     let mut samples = samples();
     samples.push(("vscsi", vscsi_2(77)));

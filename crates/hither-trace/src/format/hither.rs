@@ -93,10 +93,11 @@ fn read_meta(path: &Path) -> Result<Meta> {
 }
 
 fn read_accesses(path: PathBuf, sink: &mut dyn Sink) -> Result<()> {
-    const COLUMNS: [&str; 10] = [
+    const COLUMNS: [&str; 11] = [
         "time_ns",
         "process",
         "thread",
+        "node",
         "site",
         "object",
         "op",
@@ -110,6 +111,7 @@ fn read_accesses(path: PathBuf, sink: &mut dyn Sink) -> Result<()> {
         let time_ns = batch.column::<UInt64Array>("time_ns")?.values();
         let process = batch.column::<UInt32Array>("process")?.values();
         let thread = batch.column::<UInt32Array>("thread")?.values();
+        let node = batch.column::<UInt32Array>("node")?.values();
         let site = batch.column::<UInt32Array>("site")?.values();
         let object = batch.column::<UInt32Array>("object")?.values();
         let op = batch.column::<DictionaryArray<Int32Type>>("op")?;
@@ -123,7 +125,7 @@ fn read_accesses(path: PathBuf, sink: &mut dyn Sink) -> Result<()> {
                 time_ns: time_ns[row],
                 process: process[row],
                 thread: thread[row],
-                node: 0,
+                node: node[row],
                 site: site[row],
                 object: object[row],
                 op: *ops

@@ -217,6 +217,7 @@ pub(super) fn descriptor(arguments: &[u8]) -> Option<(Descriptor<'_>, &[u8])> {
         None => (None, rest),
     };
     let number = number(digits)?;
+    let rest = rest.strip_prefix(b"(deleted)").unwrap_or(rest);
     let rest = rest.strip_prefix(b",").unwrap_or(rest).trim_ascii();
     Some((Descriptor { number, path }, rest))
 }
@@ -420,6 +421,7 @@ mod tests {
             Some(b"pipe:[12]".as_slice())
         );
         assert_eq!(descriptor(b"AT_FDCWD, 1"), None);
+        assert_eq!(descriptor(b"3</tmp/a>(deleted), 4").unwrap().1, b"4");
     }
 
     #[test]

@@ -1,0 +1,38 @@
+//! Writes what the fuzz targets start from, below the folder of the first argument: for each format the sample of the
+//! tests, plain and packed. So the corpus need not be kept, and a new format has one from the start.
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use std::fs;
+use std::path::PathBuf;
+
+use common::Sample;
+use common::samples::{gzipped, samples, vscsi_2, xz, zstd};
+use hither_trace::schema::FILES;
+
+fn main() -> std::io::Result<()> {
+    let corpus = std::env::args_os().nth(1).expect("the folder to write");
+    let put = |format: &str, name: &str, bytes: &[u8]| {
+        let folder = PathBuf::from(&corpus).join(format.replace('-', "_"));
+        fs::create_dir_all(&folder)?;
+        fs::write(folder.join(name), bytes)
+    };
+    for (format, bytes) in samples() {
+        put(format, "plain", &bytes)?;
+        put(format, "gzip", &gzipped(&bytes))?;
+        put(format, "zstd", &zstd(&bytes))?;
+        put(format, "xz", &xz(&bytes))?;
+    }
+    put("vscsi", "version-2", &vscsi_2(7))?;
+    // The target replaces one file of a sound folder; its first byte says which.
+    let folder = tempfile::tempdir()?;
+    let sound = folder.path().join("sound");
+    Sample::new(20).write(&sound, false).expect("a sound trace");
+    for (number, name) in FILES.into_iter().enumerate() {
+        let mut bytes = vec![number as u8];
+        bytes.extend(fs::read(sound.join(name))?);
+        put("hither", name, &bytes)?;
+    }
+    Ok(())
+}
