@@ -1,9 +1,11 @@
 //! The two ghost lists of ARC and CAR: block numbers of blocks lately evicted, apart for those that were referenced
 //! once (B1) and more than once (B2) while they were in.
 //!
-//! Nine bytes for every block number up to the largest ever evicted.
+//! Two [queues](crate::ghosts) over one array of places: four bytes for every block number up to the largest ever
+//! evicted, and a miss that is no ghost touches one of them.
 
-use crate::list::{Links, List};
+use crate::ghosts::{Places, Queue};
+use crate::ids::Block;
 
 /// Which ghost list a block is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,79 +19,62 @@ pub(crate) enum Ghost {
 }
 
 /// See the module.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct GhostPair {
-    links: Links,
-    once: List,
-    often: List,
-    kind: Vec<Ghost>,
+    once: Queue,
+    often: Queue,
+    places: Places,
 }
 
 impl GhostPair {
-    pub(crate) fn new() -> Self {
-        GhostPair {
-            links: Links::default(),
-            once: List::default(),
-            often: List::default(),
-            kind: Vec::new(),
-        }
-    }
-
     #[inline]
     pub(crate) fn kind(&self, block: u32) -> Ghost {
-        self.kind.get(block as usize).copied().unwrap_or(Ghost::No)
+        if self.once.contains(&self.places, Block(block)) {
+            Ghost::Once
+        } else if self.often.contains(&self.places, Block(block)) {
+            Ghost::Often
+        } else {
+            Ghost::No
+        }
     }
 
     /// |B1|
     pub(crate) fn once(&self) -> usize {
-        self.once.len()
+        self.once.len() as usize
     }
 
     /// |B2|
     pub(crate) fn often(&self) -> usize {
-        self.often.len()
+        self.often.len() as usize
     }
 
     /// Puts an evicted block at the recent end of the list `kind`.
     pub(crate) fn remember(&mut self, block: u32, kind: Ghost) {
-        if block as usize >= self.kind.len() {
-            self.kind.resize(block as usize + 1, Ghost::No);
-            self.links.cover(block);
-        }
-        self.kind[block as usize] = kind;
-        match kind {
-            Ghost::Once => self.once.push_front(&mut self.links, block),
-            Ghost::Often => self.often.push_front(&mut self.links, block),
-            Ghost::No => unreachable!("an evicted block comes from one of the two lists"),
-        }
-    }
-
-    /// Takes a block out of its list.
-    pub(crate) fn forget(&mut self, block: u32) {
-        let list = match self.kind(block) {
-            Ghost::No => return,
+        let queue = match kind {
             Ghost::Once => &mut self.once,
             Ghost::Often => &mut self.often,
+            Ghost::No => unreachable!("an evicted block comes from one of the two lists"),
         };
-        list.remove(&mut self.links, block);
-        self.kind[block as usize] = Ghost::No;
+        queue.push(&mut self.places, Block(block));
+    }
+
+    /// Takes a block out of its list, and says which that was.
+    pub(crate) fn forget(&mut self, block: u32) -> Ghost {
+        if self.once.take(&self.places, Block(block)) {
+            Ghost::Once
+        } else if self.often.take(&self.places, Block(block)) {
+            Ghost::Often
+        } else {
+            Ghost::No
+        }
     }
 
     /// Restores |T1| + |B1| <= c and |T1| + |T2| + |B1| + |B2| <= 2c by forgetting the oldest ghosts, where `once` is
     /// |T1|, `often` |T2| and `capacity` c.
     pub(crate) fn cut(&mut self, once: usize, often: usize, capacity: usize) {
-        while once + self.once.len() > capacity {
-            let Some(block) = self.once.pop_back(&mut self.links) else {
-                break;
-            };
-            self.kind[block as usize] = Ghost::No;
-        }
-        while once + often + self.once.len() + self.often.len() > 2 * capacity {
-            let Some(block) = self.often.pop_back(&mut self.links) else {
-                break;
-            };
-            self.kind[block as usize] = Ghost::No;
-        }
+        self.once.cut(capacity.saturating_sub(once) as u32);
+        let others = once + often + self.once();
+        self.often.cut((2 * capacity).saturating_sub(others) as u32);
     }
 
     /// Panics unless both lists are sound and as [`GhostPair::cut`] leaves them, and no `resident` block is a ghost.
@@ -100,11 +85,8 @@ impl GhostPair {
         capacity: usize,
         resident: impl Iterator<Item = u32>,
     ) {
-        self.once.check(&self.links);
-        self.often.check(&self.links);
-        let count = |kind| self.kind.iter().filter(|&&ghost| ghost == kind).count();
-        assert_eq!(count(Ghost::Once), self.once.len());
-        assert_eq!(count(Ghost::Often), self.often.len());
+        self.once.check(&self.places);
+        self.often.check(&self.places);
         for block in resident {
             assert_eq!(
                 self.kind(block),
@@ -112,8 +94,8 @@ impl GhostPair {
                 "block {block} is in and a ghost"
             );
         }
-        assert!(self.once.is_empty() || once + self.once.len() <= capacity);
-        let total = once + often + self.once.len() + self.often.len();
-        assert!(self.often.is_empty() || total <= 2 * capacity);
+        assert!(self.once() == 0 || once + self.once() <= capacity);
+        let total = once + often + self.once() + self.often();
+        assert!(self.often() == 0 || total <= 2 * capacity);
     }
 }

@@ -1,5 +1,5 @@
 //! The block numbers of blocks lately evicted, in order of eviction, from which any can come back at any time: what 2Q
-//! calls A1out and S3-FIFO its ghost queue.
+//! calls A1out and S3-FIFO its ghost queue, and ARC and CAR B1 and B2.
 //!
 //! An array in order of arrival; who comes back leaves a gap, and gaps are closed when they are the larger part. By block
 //! number there is only its place in that array, which is believed if the block is found there, so that nobody clears
@@ -12,37 +12,47 @@ use crate::ids::Block;
 use crate::list::NIL;
 use std::collections::VecDeque;
 
-/// See the module.
+/// Where each block is in a queue, by block. Several queues may share these as long as no block is in two of them.
+pub(crate) type Places = Vec<u32>;
+
+/// One queue. Its places are kept outside.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ghosts {
+pub(crate) struct Queue {
     /// Earliest first; [`NIL`] is a gap.
     entries: VecDeque<u32>,
     /// The place of the first entry; places count arrivals and wrap around.
     start: u32,
     len: u32,
-    /// By block.
-    place: Vec<u32>,
 }
 
-impl Ghosts {
-    /// Remembers `block`, which is no ghost, as the latest.
+impl Queue {
+    pub(crate) fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Adds `block`, which is in no queue, as the latest.
     #[inline]
-    pub(crate) fn push(&mut self, block: Block) {
-        if block.index() >= self.place.len() {
-            self.place.resize(block.index() + 1, 0);
+    pub(crate) fn push(&mut self, places: &mut Places, block: Block) {
+        if block.index() >= places.len() {
+            places.resize(block.index() + 1, 0);
         }
         if self.entries.len() > 2 * self.len as usize + 64 {
-            self.close_gaps();
+            self.close_gaps(places);
         }
-        self.place[block.index()] = self.start.wrapping_add(self.entries.len() as u32);
+        places[block.index()] = self.start.wrapping_add(self.entries.len() as u32);
         self.entries.push_back(block.0);
         self.len += 1;
     }
 
-    /// Forgets `block`; true if it was a ghost.
     #[inline]
-    pub(crate) fn take(&mut self, block: Block) -> bool {
-        let found = self.offset(block);
+    pub(crate) fn contains(&self, places: &Places, block: Block) -> bool {
+        self.offset(places, block).is_some()
+    }
+
+    /// Takes `block` out; true if it was in.
+    #[inline]
+    pub(crate) fn take(&mut self, places: &Places, block: Block) -> bool {
+        let found = self.offset(places, block);
         if let Some(offset) = found {
             self.entries[offset] = NIL;
             self.len -= 1;
@@ -50,7 +60,7 @@ impl Ghosts {
         found.is_some()
     }
 
-    /// Forgets the earliest until at most `limit` are left.
+    /// Takes out the earliest until at most `limit` are left.
     #[inline]
     pub(crate) fn cut(&mut self, limit: u32) {
         while self.len > limit {
@@ -61,16 +71,16 @@ impl Ghosts {
     }
 
     #[inline]
-    fn offset(&self, block: Block) -> Option<usize> {
-        let offset = self.place.get(block.index())?.wrapping_sub(self.start) as usize;
+    fn offset(&self, places: &Places, block: Block) -> Option<usize> {
+        let offset = places.get(block.index())?.wrapping_sub(self.start) as usize;
         (self.entries.get(offset) == Some(&block.0)).then_some(offset)
     }
 
     #[cold]
-    fn close_gaps(&mut self) {
+    fn close_gaps(&mut self, places: &mut Places) {
         self.entries.retain(|&block| block != NIL);
         for (offset, &block) in self.entries.iter().enumerate() {
-            self.place[block as usize] = self.start.wrapping_add(offset as u32);
+            places[block as usize] = self.start.wrapping_add(offset as u32);
         }
     }
 
@@ -79,12 +89,44 @@ impl Ghosts {
         blocks.map(|&block| Block(block))
     }
 
+    /// Panics unless every block in it is found and there are as many as it says.
+    pub(crate) fn check(&self, places: &Places) {
+        assert!(self.iter().all(|block| self.contains(places, block)));
+        assert_eq!(self.iter().count(), self.len as usize);
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ghosts {
+    queue: Queue,
+    places: Places,
+}
+
+impl Ghosts {
+    /// Remembers `block`, which is no ghost, as the latest.
+    #[inline]
+    pub(crate) fn push(&mut self, block: Block) {
+        self.queue.push(&mut self.places, block);
+    }
+
+    /// Forgets `block`; true if it was a ghost.
+    #[inline]
+    pub(crate) fn take(&mut self, block: Block) -> bool {
+        self.queue.take(&self.places, block)
+    }
+
+    /// Forgets the earliest until at most `limit` are left.
+    #[inline]
+    pub(crate) fn cut(&mut self, limit: u32) {
+        self.queue.cut(limit);
+    }
+
     /// Panics unless every ghost is found, there are at most `limit`, and none is among `resident`.
     pub(crate) fn check(&self, limit: u32, mut resident: impl Iterator<Item = Block>) {
-        assert!(self.iter().all(|block| self.offset(block).is_some()));
-        assert_eq!(self.iter().count(), self.len as usize);
-        assert!(self.len <= limit);
-        assert!(!resident.any(|block| self.offset(block).is_some()));
+        self.queue.check(&self.places);
+        assert!(self.queue.len() <= limit);
+        assert!(!resident.any(|block| self.queue.contains(&self.places, block)));
     }
 }
 
@@ -97,10 +139,8 @@ mod tests {
     #[test]
     fn behave_like_a_deque() {
         let mut random = Random::new(5);
-        let mut ghosts = Ghosts {
-            start: u32::MAX - 300,
-            ..Ghosts::default()
-        };
+        let mut ghosts = Ghosts::default();
+        ghosts.queue.start = u32::MAX - 300;
         let mut model: VecDeque<Block> = VecDeque::new();
         let mut gaps = 0;
         for round in 0..20_000 {
@@ -118,8 +158,8 @@ mod tests {
                 model.push_back(block);
             }
             ghosts.check(500, std::iter::empty());
-            assert!(ghosts.iter().eq(model.iter().copied()));
-            gaps = gaps.max(ghosts.entries.len() - model.len());
+            assert!(ghosts.queue.iter().eq(model.iter().copied()));
+            gaps = gaps.max(ghosts.queue.entries.len() - model.len());
         }
         assert!(gaps > 64, "gaps were never closed");
     }

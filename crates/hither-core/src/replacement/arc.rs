@@ -52,7 +52,7 @@ impl Arc {
             often: List::default(),
             is_often: vec![false; capacity as usize],
             block: vec![0; capacity as usize],
-            ghosts: GhostPair::new(),
+            ghosts: GhostPair::default(),
         }
     }
 
@@ -107,11 +107,10 @@ impl Replacement for Arc {
 
     fn inserted(&mut self, slot: Slot, access: &Access) {
         let block = access.block.0;
-        let often = self.ghosts.kind(block) != Ghost::No;
+        let often = self.ghosts.forget(block) != Ghost::No;
         self.block[slot.index()] = block;
         self.is_often[slot.index()] = often;
         if often {
-            self.ghosts.forget(block);
             self.often.push_front(&mut self.slots, slot.0);
         } else {
             self.once.push_front(&mut self.slots, slot.0);

@@ -54,7 +54,7 @@ impl Car {
             is_often: vec![false; capacity as usize],
             referenced: vec![false; capacity as usize],
             block_of: vec![0; capacity as usize],
-            ghosts: GhostPair::new(),
+            ghosts: GhostPair::default(),
         }
     }
 
