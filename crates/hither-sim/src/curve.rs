@@ -1,6 +1,6 @@
 //! Miss-ratio curves: what becomes of a trace in caches of every size.
 //!
-//! Policies with a [stack](crate::stack) have exact curves at no more cost for a thousand sizes than for one. For the
+//! Policies with a [stack] have exact curves at no more cost for a thousand sizes than for one. For the
 //! others each size is a cache to simulate, so they get fewer points.
 
 use crate::one_cache::{Configuration, Error, Options, Outcome, run};

@@ -146,6 +146,9 @@ fn rows<'a>(curve: &'a MissRatioCurve, source: &'a Source) -> impl Iterator<Item
         cache_blocks: outcome.cache_blocks.into(),
         hits: outcome.hits,
         misses: outcome.misses,
+        standard_error: outcome
+            .estimate
+            .and_then(|estimate| estimate.standard_error),
     })
 }
 

@@ -15,6 +15,7 @@ mod plot;
 mod preload;
 mod rows;
 mod simulate;
+mod sweep;
 mod ui;
 
 use std::process::ExitCode;

@@ -10,11 +10,21 @@ use anyhow::Context;
 /// there before stays until the new one is on the disk.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let partial = beside(path, &format!(".partial-{}", std::process::id()));
-    let written = File::create(&partial)
+    write_by(&partial, path, bytes)
+}
+
+/// As [`write_whole`], by a name that is the same in every process: one that was killed leaves nothing behind for
+/// good. For who knows that nobody else writes that file.
+pub(crate) fn write_alone(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    write_by(&beside(path, ".partial"), path, bytes)
+}
+
+fn write_by(partial: &Path, path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let written = File::create(partial)
         .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
-        .and_then(|()| fs::rename(&partial, path));
+        .and_then(|()| fs::rename(partial, path));
     if written.is_err() {
-        let _ = fs::remove_file(&partial);
+        let _ = fs::remove_file(partial);
     }
     written.with_context(|| path.display().to_string())
 }

@@ -60,31 +60,76 @@ pub(crate) fn failed(error: hither_sim::Error) -> anyhow::Error {
     }
 }
 
-/// A table of the hit ratio of each policy, a row, at each size, a column.
+/// A table of the hit ratio of each policy at each size.
 pub(crate) fn hit_ratios(
     policies: &[Spec],
     sizes: &[(Size, u32)],
     outcomes: &[Outcome],
     block_bytes: u64,
 ) -> String {
-    let head = ("hit ratio".to_owned(), Lean::Left);
+    let ratios = outcomes.iter().map(|outcome| Ratio {
+        ratio: outcome.hit_ratio,
+        estimated: outcome.estimate.map(|estimate| estimate.standard_error),
+    });
+    ratio_table("hit ratio", policies, sizes, block_bytes, ratios)
+}
+
+/// A ratio, and whether it was estimated from a sample, with its standard error where that is known.
+pub(crate) struct Ratio {
+    pub(crate) ratio: f64,
+    pub(crate) estimated: Option<Option<f64>>,
+}
+
+impl Ratio {
+    fn text(self) -> String {
+        let ratio = percent(self.ratio);
+        match self.estimated {
+            None => ratio,
+            Some(None) => format!("{ratio} ± ?"),
+            Some(Some(error)) => format!("{ratio} ± {}", percent(error)),
+        }
+    }
+}
+
+/// A table of a ratio of each policy, a row, at each size, a column; the ratios go by policy, then by size.
+pub(crate) fn ratio_table(
+    head: &str,
+    policies: &[Spec],
+    sizes: &[(Size, u32)],
+    block_bytes: u64,
+    ratios: impl IntoIterator<Item = Ratio>,
+) -> String {
     let heads = sizes.iter().map(|(size, blocks)| {
         let size = format!("{size} ({})", bytes(u64::from(*blocks) * block_bytes));
         (size, Lean::Right)
     });
-    let mut table = Table::new([head].into_iter().chain(heads));
-    for (spec, row) in policies.iter().zip(outcomes.chunks(sizes.len().max(1))) {
-        let ratios = row.iter().map(|outcome| {
-            let ratio = percent(outcome.hit_ratio);
-            match outcome.estimate.map(|estimate| estimate.standard_error) {
-                None => ratio,
-                Some(None) => format!("{ratio} ± ?"),
-                Some(Some(error)) => format!("{ratio} ± {}", percent(error)),
-            }
-        });
-        table.row([policy(spec)].into_iter().chain(ratios));
+    let mut table = Table::new([(head.to_owned(), Lean::Left)].into_iter().chain(heads));
+    let mut ratios = ratios.into_iter().map(Ratio::text);
+    for spec in policies {
+        let row = ratios.by_ref().take(sizes.len());
+        table.row([policy(spec)].into_iter().chain(row));
     }
     table.render()
+}
+
+/// Sizes in blocks, with what was written for each, or five parts of the distinct blocks if none were named.
+pub(crate) fn sizes(
+    named: &[Size],
+    block_bytes: u64,
+    distinct: u64,
+) -> anyhow::Result<Vec<(Size, u32)>> {
+    let defaults = [5.0, 10.0, 25.0, 50.0, 75.0].map(Size::Percent);
+    let sizes = if named.is_empty() { &defaults } else { named };
+    let mut found = Vec::new();
+    for &size in sizes {
+        match size.blocks(block_bytes, distinct) {
+            Ok(blocks) => found.push((size, blocks)),
+            // A trace may be too small for a part of it that nobody asked for.
+            Err(_) if named.is_empty() => {}
+            Err(error) => return Err(Usage(error.to_string()).into()),
+        }
+    }
+    Ok(found)
 }
 
 /// What a result says of the trace that it comes from.

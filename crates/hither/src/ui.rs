@@ -61,8 +61,13 @@ impl Ui {
 
 /// Writes a result to stdout at once; a reader that went away comes back as an error that ends the command quietly.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
+    print_bytes(text.as_bytes())
+}
+
+/// Writes bytes to stdout, as [`print`] does a text.
+pub(crate) fn print_bytes(bytes: &[u8]) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
-    let written = stdout.write_all(text.as_bytes());
+    let written = stdout.write_all(bytes);
     written
         .and_then(|()| stdout.flush())
         .context("standard output")

@@ -10,11 +10,12 @@ mod advise;
 mod export;
 mod r#gen;
 mod import;
-mod options;
+pub(crate) mod options;
 mod policies;
 mod record;
 mod sim;
 mod stat;
+mod sweep;
 
 /// What a command is: its arguments, parsed by clap, and what it does with them.
 trait Subcommand: Args + FromArgMatches {
@@ -50,6 +51,7 @@ pub(crate) const COMMANDS: &[Entry] = &[
     entry::<record::Record>(),
     entry::<sim::Sim>(),
     entry::<stat::Stat>(),
+    entry::<sweep::Sweeping>(),
 ];
 
 /// Adds every command to the parser.

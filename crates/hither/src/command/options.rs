@@ -11,7 +11,7 @@ use hither_sim::Size;
 use hither_trace::{Input, LoadOptions, Sample, Trace};
 use indicatif::ProgressBar;
 
-use crate::exit::Usage;
+use crate::simulate::sizes;
 use crate::ui::Ui;
 
 /// How a trace is read.
@@ -82,14 +82,14 @@ fn half_of_free_memory() -> u64 {
 }
 
 /// The name of a format of traces.
-pub(super) fn format_name(text: &str) -> Result<String, String> {
+pub(crate) fn format_name(text: &str) -> Result<String, String> {
     hither_trace::format::find(text)
         .map(|format| format.name.to_owned())
         .map_err(|error| error.to_string())
 }
 
 /// The size of a block.
-pub(super) fn block_bytes(text: &str) -> Result<u32, String> {
+pub(crate) fn block_bytes(text: &str) -> Result<u32, String> {
     let bytes = match text.parse::<Size>().map_err(|error| error.to_string())? {
         Size::Bytes(bytes) | Size::Blocks(bytes) => bytes,
         Size::Percent(_) => return Err("a block has a size in bytes".to_owned()),
@@ -123,6 +123,11 @@ pub(super) fn open(
 }
 
 impl Loading {
+    /// The format, where one is named, and how requests become references.
+    pub(super) fn options(&self, sample: Sample) -> (Option<String>, LoadOptions) {
+        (self.format.clone(), self.expanding.options(sample))
+    }
+
     /// Loads the trace at `path`.
     pub(super) fn load(&self, path: &Path, ui: &Ui) -> anyhow::Result<Trace> {
         self.sample(path, Sample::All, ui)
@@ -136,6 +141,17 @@ impl Loading {
 }
 
 impl Expanding {
+    fn options(&self, sample: Sample) -> LoadOptions {
+        LoadOptions {
+            block_bytes: self.block,
+            keep_repeats: self.keep_repeats,
+            include_in_kernel: !self.no_in_kernel,
+            include_maps: self.maps,
+            sample,
+            memory_bytes: self.memory.bytes(),
+        }
+    }
+
     /// Loads the trace at `path`, which is in that format or in the one that its content tells.
     pub(super) fn load(&self, path: &Path, format: Option<&str>, ui: &Ui) -> anyhow::Result<Trace> {
         self.sample(path, format, Sample::All, ui)
@@ -149,15 +165,7 @@ impl Expanding {
         ui: &Ui,
     ) -> anyhow::Result<Trace> {
         let (input, bar) = open(path, "reading the trace", ui)?;
-        let options = LoadOptions {
-            block_bytes: self.block,
-            keep_repeats: self.keep_repeats,
-            include_in_kernel: !self.no_in_kernel,
-            include_maps: self.maps,
-            sample,
-            memory_bytes: self.memory.bytes(),
-        };
-        let trace = Trace::read(input, format, &options)?;
+        let trace = Trace::read(input, format, &self.options(sample))?;
         bar.finish_and_clear();
         Ok(trace)
     }
@@ -172,6 +180,34 @@ impl std::str::FromStr for Specs {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Spec::parse_list(text).map(Specs)
+    }
+}
+
+/// How much of a trace is looked at.
+#[derive(Args, Debug)]
+pub(super) struct Sampling {
+    /// Look at some of the blocks only, a part of them (0.01 or 1%) or so many at most (100000), with caches smaller by as
+    /// much, and state the error: for traces that would take too long. Not for policies that look at files or call sites
+    #[arg(
+        long,
+        value_name = "RATE|BLOCKS",
+        default_value = "100%",
+        hide_default_value = true
+    )]
+    sample: Sample,
+}
+
+impl Sampling {
+    pub(super) fn sample(&self) -> Sample {
+        whole(self.sample)
+    }
+}
+
+/// A part of all is no sample.
+pub(crate) fn whole(sample: Sample) -> Sample {
+    match sample {
+        Sample::Rate(1.0) => Sample::All,
+        sample => sample,
     }
 }
 
@@ -222,26 +258,17 @@ impl Caches {
 
     /// The sizes in blocks with what was written for each, or five parts of the distinct blocks if none were named.
     pub(super) fn sizes(&self, trace: &Trace) -> anyhow::Result<Vec<(Size, u32)>> {
-        sizes(&self.sizes, trace)
+        let block_bytes = u64::from(trace.options().block_bytes);
+        sizes(&self.sizes, block_bytes, trace.blocks_of_all())
     }
-}
 
-/// Sizes in blocks of a trace, with what was written for each, or five parts of the distinct blocks if none were named.
-pub(super) fn sizes(named: &[Size], trace: &Trace) -> anyhow::Result<Vec<(Size, u32)>> {
-    let defaults = [5.0, 10.0, 25.0, 50.0, 75.0].map(Size::Percent);
-    let sizes = if named.is_empty() { &defaults } else { named };
-    let (block_bytes, distinct) = (
-        u64::from(trace.options().block_bytes),
-        trace.blocks_of_all(),
-    );
-    let mut found = Vec::new();
-    for &size in sizes {
-        match size.blocks(block_bytes, distinct) {
-            Ok(blocks) => found.push((size, blocks)),
-            // A trace may be too small for a part of it that nobody asked for.
-            Err(_) if named.is_empty() => {}
-            Err(error) => return Err(Usage(error.to_string()).into()),
-        }
+    /// Whether sizes were named.
+    pub(super) fn names_sizes(&self) -> bool {
+        !self.sizes.is_empty()
     }
-    Ok(found)
+
+    /// The sizes that were named.
+    pub(super) fn sizes_as_written(&self) -> &[Size] {
+        &self.sizes
+    }
 }

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use hither_trace::{Sample, Trace};
+use hither_trace::Trace;
 use serde_json::json;
 
 use super::Subcommand;
-use super::options::{Caches, Learnt, Loading};
+use super::options::{Caches, Learnt, Loading, Sampling};
 use crate::curve::{self, Curves};
 use crate::format::{bytes, counted, percent};
 use crate::simulate::{self, about, hit_ratios};
@@ -37,15 +37,8 @@ pub(super) struct Sim {
     #[command(flatten)]
     loading: Loading,
 
-    /// Look at some of the blocks only, a part of them (0.01 or 1%) or so many at most (100000), with caches smaller by as
-    /// much, and state the error: for traces that would take too long. Not for policies that look at files or call sites
-    #[arg(
-        long,
-        value_name = "RATE|BLOCKS",
-        default_value = "100%",
-        hide_default_value = true
-    )]
-    sample: Sample,
+    #[command(flatten)]
+    sampling: Sampling,
 
     #[command(flatten)]
     curves: Curves,
@@ -73,11 +66,9 @@ impl Subcommand for Sim {
     fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
         let policies = self.caches.policies("lru,arc,opt");
         self.curves.check()?;
-        let sample = match self.sample {
-            Sample::Rate(1.0) => Sample::All,
-            sample => sample,
-        };
-        let trace = self.loading.sample(&self.trace, sample, ui)?;
+        let trace = self
+            .loading
+            .sample(&self.trace, self.sampling.sample(), ui)?;
         if self.curves.wanted() {
             curve::write(&trace, &policies, &self.curves, ui)?;
             return Ok(ExitCode::SUCCESS);

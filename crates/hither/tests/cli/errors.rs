@@ -28,6 +28,7 @@ fn no_command() {
       record    Record an unmodified program's file accesses, and those of all that it starts
       sim       Simulate caches of given policies and sizes on a trace
       stat      Say what is in a trace: requests and bytes, files, call sites, sharing, reuse distances
+      sweep     Simulate many policies and sizes on many traces, and go on after an interruption
       help      Print this message or the help of the given subcommand(s)
 
     Options:

@@ -14,6 +14,7 @@ mod policies;
 mod record;
 mod sim;
 mod stat;
+mod sweep;
 
 use std::ffi::OsString;
 use std::fmt;

@@ -286,17 +286,17 @@ fn curves_as_data_and_as_pictures() {
     assert!(first[4].starts_with(b"\x89PNG"));
 
     let linear = "hither sim -q loop.trace -p mru --points 4 --scale linear --curve linear.csv";
-    assert_snapshot!(lab.run(&format!("{linear} && cut -d, -f 6-9,11-13 linear.csv")), @"
+    assert_snapshot!(lab.run(&format!("{linear} && cut -d, -f 6-9,11-13 linear.csv")), @r#"
     exit code: 0
     ----- stdout -----
-    policy,spec,size,cache_blocks,hits,misses,miss_ratio
-    mru,mru,1,1,0,900,1
-    mru,mru,101,101,202,698,0.7755555555555556
-    mru,mru,200,200,400,500,0.5555555555555556
-    mru,mru,300,300,600,300,0.3333333333333333
+    distinct_blocks,block_bytes,policy,spec,cache_blocks,cache_bytes,hits
+    ""include_in_kernel"":true,""include_maps"":false,""sample"":""all""}",900,4096,mru,mru
+    ""include_in_kernel"":true,""include_maps"":false,""sample"":""all""}",900,4096,mru,mru
+    ""include_in_kernel"":true,""include_maps"":false,""sample"":""all""}",900,4096,mru,mru
+    ""include_in_kernel"":true,""include_maps"":false,""sample"":""all""}",900,4096,mru,mru
 
     ----- stderr -----
-    ");
+    "#);
 }
 
 #[test]

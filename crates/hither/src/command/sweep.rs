@@ -1,0 +1,277 @@
+//! `hither sweep`: many policies and sizes on many traces, to be interrupted and gone on with at will.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Context;
+use clap::Args;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+
+use super::Subcommand;
+use super::options::{Caches, Loading, Sampling};
+use crate::exit::Usage;
+use crate::format::{bytes, counted};
+use crate::output;
+use crate::rows::Format;
+use crate::simulate::{self, Ratio, ratio_table};
+use crate::sweep::{self, Defaults, End, Job, Journal, Plan, Run, Sweep};
+use crate::ui::{self, Ui};
+
+/// Simulate many policies and sizes on many traces, and go on after an interruption
+#[derive(Args, Debug)]
+#[command(after_help = "\
+    With --output, results are saved as they come in, in a journal beside it (OUT.journal). The same command goes on \
+    from there, however the last one ended; the file itself appears when all is done, with the same bytes in any case.\n\n\
+    A file SPEC.toml says what the options say, and more for single traces. Options named on the command line replace \
+    what it says:\n  \
+    policies = [\"lru\", \"arc\", \"pcc{sample=5}\"]\n  \
+    sizes = [\"1%\", \"64MiB\", 512]\n  \
+    [[traces]]\n  \
+    path = \"cs.trace.gz\"        # from the folder of SPEC.toml\n  \
+    format = \"lirs\"             # and block, keep-repeats, no-in-kernel, maps, sample, policies, sizes\n\n\
+    Examples:\n  \
+    hither sweep --trace a.hither --trace b.hither -p lru,arc,opt -s 1%,10%   a table for each trace\n  \
+    hither sweep papers.toml -o papers.parquet                                what the file says\n  \
+    hither sweep papers.toml -p sieve -o sieve.csv                            with another policy")]
+pub(super) struct Sweeping {
+    /// What to simulate, as TOML
+    spec: Option<PathBuf>,
+
+    /// A trace; may be given several times
+    #[arg(long = "trace", short = 't', value_name = "TRACE")]
+    traces: Vec<PathBuf>,
+
+    #[command(flatten)]
+    caches: Caches,
+
+    #[command(flatten)]
+    loading: Loading,
+
+    #[command(flatten)]
+    sampling: Sampling,
+
+    /// Write the results to FILE, one row a cache, in the format that its name ends in: .csv, .json or .parquet
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Format of the results: csv, json or parquet; without --output they are printed in it
+    #[arg(long, value_name = "FORMAT")]
+    to: Option<Format>,
+
+    /// Replace an output that is there already
+    #[arg(long, requires = "output")]
+    force: bool,
+
+    /// Throw away what an interrupted sweep with this output has done
+    #[arg(long, requires = "output")]
+    restart: bool,
+
+    /// Save after about so many references, counted once for each cache
+    #[arg(long, value_name = "N", default_value = "500M", value_parser = references)]
+    save_every: u64,
+
+    /// Threads to simulate with (default: all processors); no result depends on it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    threads: Option<u16>,
+}
+
+fn references(text: &str) -> Result<u64, String> {
+    hither_core::spec::parse_count(text)
+        .filter(|&count| count > 0)
+        .ok_or_else(|| format!("`{text}` is no number of references, such as 500M"))
+}
+
+impl Subcommand for Sweeping {
+    const NAME: &'static str = "sweep";
+
+    fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
+        let plan = self.plan()?;
+        sweep::check_paths(&plan)?;
+        let format = self.format()?;
+        if let Some(threads) = self.threads {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.into());
+            pool.build_global().context("starting the threads")?;
+        }
+        let journal = match &self.output {
+            Some(output) => Some(self.journal(output, &plan)?),
+            None => None,
+        };
+        let run = Run {
+            unit_references: self.save_every,
+            cancel: cancelled_by_signals()?,
+            bar: ui.bar("", 0),
+        };
+        let mut sweep = Sweep::new(&plan, journal, run)?;
+        let (done, _) = sweep.progress();
+        if done > 0 {
+            ui.note(format_args!(
+                "going on: {} done before",
+                counted(done as u64, "cache")
+            ));
+        }
+        let end = sweep.run();
+        sweep.run.bar.finish_and_clear();
+        let (done, _) = sweep.progress();
+        let end = match end {
+            Ok(end) => end,
+            // Nothing to go on with: the next attempt may well be another plan.
+            Err(error) if done == 0 => {
+                sweep.finish()?;
+                return Err(error);
+            }
+            Err(error) => return Err(error),
+        };
+        if let End::Cancelled = end {
+            match self.output {
+                Some(_) => ui.note(format_args!(
+                    "interrupted: {} done and saved; the same command goes on from there",
+                    counted(done as u64, "cache")
+                )),
+                None => {
+                    ui.note("interrupted; with --output, results are saved and can be gone on from")
+                }
+            }
+            return Ok(ExitCode::from(INTERRUPTED));
+        }
+        self.deliver(sweep, &plan, format, ui)?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// What a shell gives for a program that an interrupt ended, so that a loop over sweeps ends, too.
+const INTERRUPTED: u8 = 130;
+
+/// Becomes true when the user interrupts or the system asks to end. A second time ends the process on the spot.
+fn cancelled_by_signals() -> anyhow::Result<Arc<AtomicBool>> {
+    let cancel = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        flag::register_conditional_shutdown(signal, INTERRUPTED.into(), cancel.clone())
+            .and_then(|_| flag::register(signal, cancel.clone()))
+            .context("watching for signals")?;
+    }
+    Ok(cancel)
+}
+
+impl Sweeping {
+    fn plan(&self) -> anyhow::Result<Plan> {
+        let (format, options) = self.loading.options(self.sampling.sample());
+        let defaults = Defaults { format, options };
+        let mut plan = match &self.spec {
+            Some(path) => sweep::read(path, &defaults)?,
+            None => Plan { jobs: Vec::new() },
+        };
+        if !self.traces.is_empty() {
+            let of_all = |trace: &PathBuf| Job {
+                name: trace.clone(),
+                path: trace.clone(),
+                format: defaults.format.clone(),
+                options: defaults.options,
+                policies: Vec::new(),
+                sizes: Vec::new(),
+            };
+            plan.jobs = self.traces.iter().map(of_all).collect();
+        }
+        for job in &mut plan.jobs {
+            if self.caches.names_policies() || job.policies.is_empty() {
+                job.policies = self.caches.policies("lru,arc,opt");
+            }
+            if self.caches.names_sizes() {
+                job.sizes = self.caches.sizes_as_written().to_vec();
+            }
+        }
+        Ok(plan)
+    }
+
+    /// The format for the rows; none where people are to read them.
+    fn format(&self) -> anyhow::Result<Option<Format>> {
+        let (Some(output), None) = (&self.output, self.to) else {
+            return Ok(self.to);
+        };
+        let ending = output.extension().and_then(|ending| ending.to_str());
+        let format = ending.and_then(|name| name.parse().ok());
+        let unknown = || {
+            let path = output.display();
+            Usage(format!(
+                "{path}: the name ends in none of .csv, .json, .parquet; --to names a format"
+            ))
+        };
+        Ok(Some(format.ok_or_else(unknown)?))
+    }
+
+    fn journal(&self, output: &Path, plan: &Plan) -> anyhow::Result<(Journal, Vec<sweep::Entry>)> {
+        output::check_folder(output)?;
+        let path = sweep::journal_path(output);
+        // A sweep that was killed after its last rename has both; going on with it removes the journal.
+        anyhow::ensure!(
+            self.force || !output.exists() || path.exists(),
+            "{}: already exists (--force replaces it, -o names another)",
+            output.display()
+        );
+        Journal::open(path, &plan.digest(), self.restart)
+    }
+
+    fn deliver(
+        &self,
+        sweep: Sweep<'_>,
+        plan: &Plan,
+        format: Option<Format>,
+        ui: &Ui,
+    ) -> anyhow::Result<()> {
+        let Some(format) = format else {
+            return ui::print(&tables(&sweep, plan)?);
+        };
+        for (source, _) in sweep.rows_by_trace() {
+            if source.references == 0 {
+                ui.note(format_args!("{} has no references", source.trace));
+            }
+        }
+        let rows = sweep.rows();
+        let content = format.write(&rows)?;
+        match &self.output {
+            None => ui::print_bytes(&content),
+            Some(output) => {
+                let count = counted(rows.len() as u64, "row");
+                drop(rows);
+                // The journal is locked.
+                output::write_alone(output, &content)?;
+                sweep.finish()?;
+                ui.note(format_args!("{count} in {}", output.display()));
+                Ok(())
+            }
+        }
+    }
+}
+
+/// For people: a table a trace, with the miss ratio of each policy at each size.
+fn tables(sweep: &Sweep<'_>, plan: &Plan) -> anyhow::Result<String> {
+    let mut tables = Vec::new();
+    for ((source, rows), job) in sweep.rows_by_trace().zip(&plan.jobs) {
+        if source.references == 0 {
+            tables.push(format!("{} has no references\n", source.trace));
+            continue;
+        }
+        let sizes = simulate::sizes(&job.sizes, source.block_bytes, source.distinct)?;
+        let ratios = rows.iter().map(|row| Ratio {
+            ratio: row.miss_ratio(),
+            estimated: (row.source.sample_rate != "1").then_some(row.standard_error),
+        });
+        tables.push(format!(
+            "{}: {} to {} of {}\n{}",
+            source.trace,
+            counted(source.references, "reference"),
+            counted(source.distinct, "distinct block"),
+            bytes(source.block_bytes),
+            ratio_table(
+                "miss ratio",
+                &job.policies,
+                &sizes,
+                source.block_bytes,
+                ratios
+            )
+        ));
+    }
+    Ok(tables.join("\n"))
+}

@@ -1,0 +1,371 @@
+//! Sweeps: every policy at every size on every trace, over hours if need be, and never the same work twice.
+//!
+//! A sweep goes trace by trace, and within a trace by *units*: some caches that are simulated over one pass. After each
+//! unit its counts go to a [journal](mod@journal) beside the output, so that a sweep that ended before its time, by
+//! whatever means, loses one unit at most. Which caches make a unit depends on the machine; the counts and their
+//! order in the output do not.
+
+mod journal;
+mod plan;
+mod spec;
+mod stamp;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Context;
+use hither_sim::{Configuration, Options};
+use hither_trace::Trace;
+use indicatif::ProgressBar;
+use rayon::current_num_threads;
+
+pub(crate) use journal::{Entry, Journal};
+pub(crate) use plan::{Defaults, Job, Plan};
+pub(crate) use spec::read;
+
+use crate::exit::Usage;
+use crate::rows::{Row, Source};
+use crate::simulate;
+use journal::Counts;
+
+/// A sweep at work.
+pub(crate) struct Sweep<'a> {
+    plan: &'a Plan,
+    /// What is known of each trace and its caches.
+    states: Vec<State>,
+    journal: Option<Journal>,
+    pub(crate) run: Run,
+}
+
+/// How a sweep runs; no result depends on it.
+pub(crate) struct Run {
+    /// About how many references, times caches, make a unit.
+    pub(crate) unit_references: u64,
+    /// Set where the sweep is to end early.
+    pub(crate) cancel: Arc<AtomicBool>,
+    pub(crate) bar: ProgressBar,
+}
+
+/// How far a trace is. Nothing is known of it before it was loaded, by this run or by one that the journal tells of.
+#[derive(Default)]
+struct State {
+    known: Option<Known>,
+}
+
+struct Known {
+    source: Source,
+    stamp: String,
+    caches: Vec<Cache>,
+}
+
+struct Cache {
+    configuration: Configuration,
+    /// The size as it was written.
+    size: String,
+    counts: Option<Counts>,
+}
+
+/// How a sweep ended.
+pub(crate) enum End {
+    /// All is done.
+    Complete,
+    /// It was cancelled, with so many caches done of those known by then.
+    Cancelled,
+}
+
+impl<'a> Sweep<'a> {
+    /// A sweep that goes on from what is in the journal, where it has one.
+    pub(crate) fn new(
+        plan: &'a Plan,
+        journal: Option<(Journal, Vec<Entry>)>,
+        run: Run,
+    ) -> anyhow::Result<Sweep<'a>> {
+        let mut sweep = Sweep {
+            plan,
+            states: plan.jobs.iter().map(|_| State::default()).collect(),
+            journal: None,
+            run,
+        };
+        if let Some((journal, entries)) = journal {
+            for entry in entries {
+                let foreign = || format!("{}: not of this sweep", journal.path().display());
+                sweep.replay(entry).with_context(foreign)?;
+            }
+            sweep.journal = Some(journal);
+        }
+        Ok(sweep)
+    }
+
+    fn replay(&mut self, entry: Entry) -> anyhow::Result<()> {
+        match entry {
+            Entry::Trace {
+                trace,
+                source,
+                stamp,
+            } => {
+                let job = self.plan.jobs.get(trace).context("a trace too many")?;
+                self.states[trace].known = Some(Known::new(job, source, stamp)?);
+            }
+            Entry::Done { trace, counts } => {
+                let state = self.states.get_mut(trace).context("a trace too many")?;
+                let known = state.known.as_mut().context("a trace not announced")?;
+                for counts in counts {
+                    let cache = known.caches.get_mut(counts.cache);
+                    cache.context("a cache too many")?.counts = Some(counts);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How many caches are done, and how many there are; those of traces not looked at yet are not among them.
+    pub(crate) fn progress(&self) -> (usize, usize) {
+        let caches = || self.states.iter().filter_map(|state| state.known.as_ref());
+        let done = |known: &Known| {
+            known
+                .caches
+                .iter()
+                .filter(|cache| cache.counts.is_some())
+                .count()
+        };
+        (
+            caches().map(done).sum(),
+            caches().map(|known| known.caches.len()).sum(),
+        )
+    }
+
+    /// Does what is left to do.
+    pub(crate) fn run(&mut self) -> anyhow::Result<End> {
+        let weights: Vec<u64> = self.plan.jobs.iter().map(Job::weight).collect();
+        self.run.bar.set_length(weights.iter().sum());
+        let mut before = 0;
+        for (index, job) in self.plan.jobs.iter().enumerate() {
+            self.run.bar.set_position(before);
+            let number = format!(
+                "{}/{} {}",
+                index + 1,
+                self.plan.jobs.len(),
+                job.name.display()
+            );
+            self.run.bar.set_message(number);
+            match self.one_trace(index, job, before, weights[index])? {
+                End::Complete => before += weights[index],
+                End::Cancelled => return Ok(End::Cancelled),
+            }
+        }
+        Ok(End::Complete)
+    }
+
+    /// Does one trace, whose part of the bar begins at `before` and is `weight` wide.
+    fn one_trace(
+        &mut self,
+        index: usize,
+        job: &Job,
+        before: u64,
+        weight: u64,
+    ) -> anyhow::Result<End> {
+        let stamp = stamp::of(&job.path)?;
+        let state = &self.states[index];
+        if let Some(known) = &state.known
+            && known.is_done()
+            && known.stamp == stamp
+        {
+            return Ok(End::Complete);
+        }
+        let trace = Trace::load(&job.path, job.format.as_deref(), &job.options)?;
+        let name = || job.name.display().to_string();
+        self.announce(index, job, &trace, stamp)
+            .with_context(name)?;
+        let known = self.states[index].known.as_mut().expect("announced");
+
+        let open: Vec<usize> = known.open().collect();
+        let (all, done_before) = (known.caches.len(), known.caches.len() - open.len());
+        let part = |caches: f64| before + (weight as f64 * caches / all.max(1) as f64) as u64;
+        self.run.bar.set_position(part(done_before as f64));
+        self.run.bar.reset_eta();
+        let mut done = done_before;
+        for unit in units(&open, known, self.run.unit_references, trace.references()) {
+            let configurations: Vec<Configuration> = unit
+                .iter()
+                .map(|&cache| known.caches[cache].configuration)
+                .collect();
+            let progress = |references: u64| {
+                let pass = references as f64 / trace.references().max(1) as f64;
+                let caches = done as f64 + pass * unit.len() as f64;
+                self.run.bar.set_position(part(caches));
+            };
+            let options = Options {
+                progress: Some(&progress),
+                cancel: Some(&self.run.cancel),
+                ..Options::default()
+            };
+            let outcomes = match hither_sim::run(&trace, &configurations, &options) {
+                Err(hither_sim::Error::Cancelled) => return Ok(End::Cancelled),
+                other => other.map_err(simulate::failed).with_context(name)?,
+            };
+            done += unit.len();
+            let mut counts = Vec::new();
+            for (&cache, outcome) in unit.iter().zip(outcomes) {
+                let error = outcome
+                    .estimate
+                    .and_then(|estimate| estimate.standard_error);
+                let of_cache = Counts {
+                    cache,
+                    hits: outcome.hits,
+                    misses: outcome.misses,
+                    error_bits: error.map(f64::to_bits),
+                };
+                known.caches[cache].counts = Some(of_cache);
+                counts.push(of_cache);
+            }
+            if let Some(journal) = &mut self.journal {
+                journal.append(&Entry::Done {
+                    trace: index,
+                    counts,
+                })?;
+            }
+        }
+        match self.run.cancel.load(Ordering::Relaxed) {
+            true => Ok(End::Cancelled),
+            false => Ok(End::Complete),
+        }
+    }
+
+    /// Holds a trace that was loaded against what the journal says of it; a trace that is new to it is written down.
+    fn announce(
+        &mut self,
+        index: usize,
+        job: &Job,
+        trace: &Trace,
+        stamp: String,
+    ) -> anyhow::Result<()> {
+        let source = Source::of(trace, &job.name);
+        let state = &mut self.states[index];
+        if let Some(known) = &state.known {
+            anyhow::ensure!(
+                known.source == source,
+                "the trace has changed since the sweep began (SHA-256 {}, now {}); --restart begins anew",
+                known.source.sha256,
+                source.sha256
+            );
+            return Ok(());
+        }
+        if let Some(journal) = &mut self.journal {
+            journal.append(&Entry::Trace {
+                trace: index,
+                source: source.clone(),
+                stamp: stamp.clone(),
+            })?;
+        }
+        state.known = Some(Known::new(job, source, stamp)?);
+        Ok(())
+    }
+
+    /// A row for each cache, in the order of the plan.
+    pub(crate) fn rows(&self) -> Vec<Row<'_>> {
+        let known = self.states.iter().filter_map(|state| state.known.as_ref());
+        known.flat_map(Known::rows).collect()
+    }
+
+    /// The rows of each trace.
+    pub(crate) fn rows_by_trace(&self) -> impl Iterator<Item = (&Source, Vec<Row<'_>>)> {
+        let known = self.states.iter().filter_map(|state| state.known.as_ref());
+        known.map(|known| (&known.source, known.rows().collect()))
+    }
+
+    /// Removes the journal: the output is written.
+    pub(crate) fn finish(self) -> anyhow::Result<()> {
+        self.journal.map_or(Ok(()), Journal::remove)
+    }
+}
+
+impl Known {
+    fn new(job: &Job, source: Source, stamp: String) -> anyhow::Result<Known> {
+        // A part of no blocks is no size; there is nothing to simulate anyway.
+        let sizes = match source.references {
+            0 => Vec::new(),
+            _ => simulate::sizes(&job.sizes, source.block_bytes, source.distinct)?,
+        };
+        let caches = job.policies.iter().flat_map(|&spec| {
+            sizes.iter().map(move |&(size, cache_blocks)| Cache {
+                configuration: Configuration { spec, cache_blocks },
+                size: size.to_string(),
+                counts: None,
+            })
+        });
+        Ok(Known {
+            caches: caches.collect(),
+            source,
+            stamp,
+        })
+    }
+
+    /// The caches that are not done.
+    fn open(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.caches.len()).filter(|&cache| self.caches[cache].counts.is_none())
+    }
+
+    fn is_done(&self) -> bool {
+        self.open().next().is_none()
+    }
+
+    fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+        self.caches.iter().filter_map(|cache| {
+            let counts = cache.counts?;
+            Some(Row {
+                source: &self.source,
+                policy: cache.configuration.spec.entry().name,
+                spec: cache.configuration.spec.to_string(),
+                size: cache.size.clone(),
+                cache_blocks: cache.configuration.cache_blocks.into(),
+                hits: counts.hits,
+                misses: counts.misses,
+                standard_error: counts.error_bits.map(f64::from_bits),
+            })
+        })
+    }
+}
+
+/// Parts the caches into units: as many as there are threads at least, or else threads would idle, and then as many as
+/// the references allow. All sizes of a policy with a stack stay together: they are one pass over it.
+fn units(
+    open: &[usize],
+    known: &Known,
+    unit_references: u64,
+    references: usize,
+) -> Vec<Vec<usize>> {
+    let mut whole: Vec<Vec<usize>> = Vec::new();
+    for &cache in open {
+        let spec = &known.caches[cache].configuration.spec;
+        let same = whole.iter_mut().find(|caches| {
+            hither_sim::stack::exists(spec) && known.caches[caches[0]].configuration.spec == *spec
+        });
+        match same {
+            Some(caches) => caches.push(cache),
+            None => whole.push(vec![cache]),
+        }
+    }
+    let passes = unit_references / references.max(1) as u64;
+    let most = usize::try_from(passes)
+        .unwrap_or(usize::MAX)
+        .max(current_num_threads());
+    whole.chunks(most).map(<[Vec<usize>]>::concat).collect()
+}
+
+/// Fails where a trace is missing: better said before hours of simulation than after.
+pub(crate) fn check_paths(plan: &Plan) -> anyhow::Result<()> {
+    if plan.jobs.is_empty() {
+        return Err(Usage("no traces: name some with --trace or in a TOML file".to_owned()).into());
+    }
+    for job in &plan.jobs {
+        let found = std::fs::metadata(&job.path);
+        found.with_context(|| job.path.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// The name of the journal of an output.
+pub(crate) fn journal_path(output: &Path) -> std::path::PathBuf {
+    crate::output::beside(output, ".journal")
+}

@@ -1,0 +1,243 @@
+//! A sweep as a TOML file.
+//!
+//! ```toml
+//! policies = ["lru", "arc", "pcc{sample=5}"]
+//! sizes = ["1%", "64MiB", 512]
+//!
+//! [[traces]]
+//! path = "cs.trace.gz"        # from the folder of this file
+//! format = "lirs"
+//!
+//! [[traces]]
+//! path = "build.hither"
+//! block = "64KiB"
+//! sizes = ["5%"]              # in place of those above
+//! ```
+//!
+//! Whatever is wrong is an error with its line: a key that does not exist, too.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use hither_core::Spec;
+use hither_sim::Size;
+use hither_trace::Sample;
+use serde::Deserialize;
+use toml::{Spanned, Value};
+
+use super::plan::{Defaults, Job, Plan};
+use crate::command::options::{block_bytes, format_name, whole};
+use crate::exit::Usage;
+use crate::output::folder_of;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    #[serde(default)]
+    policies: Vec<Spanned<String>>,
+    #[serde(default)]
+    sizes: Vec<Spanned<Value>>,
+    #[serde(default)]
+    traces: Vec<Trace>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+struct Trace {
+    path: PathBuf,
+    format: Option<Spanned<String>>,
+    block: Option<Spanned<Value>>,
+    keep_repeats: Option<bool>,
+    no_in_kernel: Option<bool>,
+    maps: Option<bool>,
+    sample: Option<Spanned<String>>,
+    policies: Option<Vec<Spanned<String>>>,
+    sizes: Option<Vec<Spanned<Value>>>,
+}
+
+/// The plan in the file at `path`.
+pub(crate) fn read(path: &Path, defaults: &Defaults) -> anyhow::Result<Plan> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    parse(&text, path, defaults).map_err(|problem| {
+        let line = problem.at.map_or(1, |at| {
+            let before = text.as_bytes().get(..at.start).unwrap_or_default();
+            1 + before.iter().filter(|&&byte| byte == b'\n').count()
+        });
+        Usage(format!("{}:{line}: {}", path.display(), problem.what)).into()
+    })
+}
+
+/// What is wrong, and where in the text.
+struct Problem {
+    at: Option<Range<usize>>,
+    what: String,
+}
+
+impl Problem {
+    fn at(at: Range<usize>) -> impl FnOnce(String) -> Problem {
+        move |what| Problem { at: Some(at), what }
+    }
+}
+
+fn parse(text: &str, path: &Path, defaults: &Defaults) -> Result<Plan, Problem> {
+    let document: Document = toml::from_str(text).map_err(|error| Problem {
+        at: error.span(),
+        what: error.message().to_owned(),
+    })?;
+    let policies = specs(&document.policies)?;
+    let sizes_of_all = sizes(&document.sizes)?;
+    let mut jobs = Vec::new();
+    for trace in document.traces {
+        let mut options = defaults.options;
+        if let Some(block) = &trace.block {
+            options.block_bytes = read_as(block, block_bytes).map_err(Problem::at(block.span()))?;
+        }
+        if let Some(sample) = &trace.sample {
+            let parsed = sample.as_ref().parse::<Sample>().map_err(text_of);
+            options.sample = whole(parsed.map_err(Problem::at(sample.span()))?);
+        }
+        options.keep_repeats = trace.keep_repeats.unwrap_or(options.keep_repeats);
+        options.include_in_kernel =
+            (trace.no_in_kernel).map_or(options.include_in_kernel, |without| !without);
+        options.include_maps = trace.maps.unwrap_or(options.include_maps);
+        let format = match trace.format {
+            Some(name) => Some(format_name(name.as_ref()).map_err(Problem::at(name.span()))?),
+            None => defaults.format.clone(),
+        };
+        jobs.push(Job {
+            path: folder_of(path).join(&trace.path),
+            name: trace.path,
+            format,
+            options,
+            policies: match trace.policies {
+                Some(list) => specs(&list)?,
+                None => policies.clone(),
+            },
+            sizes: match trace.sizes {
+                Some(list) => sizes(&list)?,
+                None => sizes_of_all.clone(),
+            },
+        });
+    }
+    Ok(Plan { jobs })
+}
+
+fn specs(list: &[Spanned<String>]) -> Result<Vec<Spec>, Problem> {
+    let spec = |text: &Spanned<String>| {
+        let spec: Result<Spec, _> = text.as_ref().parse();
+        spec.map_err(|error| Problem::at(text.span())(error.to_string()))
+    };
+    list.iter().map(spec).collect()
+}
+
+fn sizes(list: &[Spanned<Value>]) -> Result<Vec<Size>, Problem> {
+    let size = |value: &Spanned<Value>| {
+        read_as(value, |text| text.parse::<Size>().map_err(text_of))
+            .map_err(Problem::at(value.span()))
+    };
+    list.iter().map(size).collect()
+}
+
+fn text_of(error: impl fmt::Display) -> String {
+    error.to_string()
+}
+
+/// Reads a number, which may be written with quotes or without.
+fn read_as<T>(
+    value: &Spanned<Value>,
+    parse: impl FnOnce(&str) -> Result<T, String>,
+) -> Result<T, String> {
+    match value.as_ref() {
+        Value::String(text) => parse(text),
+        Value::Integer(number) => parse(&number.to_string()),
+        other => Err(format!(
+            "expected a text or a whole number, found {}",
+            other.type_str()
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hither_trace::LoadOptions;
+
+    fn parsed(text: &str) -> anyhow::Result<Plan> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sweep.toml");
+        std::fs::write(&path, text).unwrap();
+        let defaults = Defaults {
+            format: None,
+            options: LoadOptions::default(),
+        };
+        read(&path, &defaults)
+    }
+
+    #[test]
+    fn a_plan_with_defaults_and_exceptions() {
+        let plan = parsed(
+            "policies = [\"lru\", \"ubm{threshold=4}\"]\nsizes = [\"1%\", 512]\n\
+             [[traces]]\npath = \"a.gz\"\nformat = \"lirs\"\n\
+             [[traces]]\npath = \"/b\"\nblock = 512\nsample = \"5%\"\nkeep-repeats = true\nsizes = [\"5%\"]\npolicies = [\"arc\"]\n",
+        )
+        .unwrap();
+        let [a, b] = &plan.jobs[..] else {
+            panic!("{plan:?}")
+        };
+        assert_eq!(a.name, Path::new("a.gz"));
+        assert!(a.path.ends_with("a.gz") && a.path.is_absolute());
+        assert_eq!(a.format.as_deref(), Some("lirs"));
+        assert_eq!(
+            (a.policies.len(), &a.sizes[..]),
+            (2, &[Size::Percent(1.0), Size::Blocks(512)][..])
+        );
+        assert_eq!(
+            (b.path.as_path(), b.options.block_bytes),
+            (Path::new("/b"), 512)
+        );
+        assert_eq!(b.options.sample, Sample::Rate(0.05));
+        assert!(b.options.keep_repeats && b.options.include_in_kernel);
+        assert_eq!((b.policies[0].entry().name, b.sizes.len()), ("arc", 1));
+        assert_eq!(plan.digest(), plan.clone().digest());
+        let mut other = plan.clone();
+        other.jobs[1].options.include_maps = true;
+        assert_ne!(plan.digest(), other.digest());
+    }
+
+    #[test]
+    fn what_is_wrong_is_named_by_file_and_line() {
+        for (text, expected) in [
+            (
+                "policies = [\"lru\"]\npolices = []\n",
+                "sweep.toml:2: unknown field `polices`",
+            ),
+            (
+                "policies = [\n  \"lru\",\n  \"acr\",\n]\n",
+                "sweep.toml:3: unknown policy `acr` (did you mean `arc`?)",
+            ),
+            ("sizes = [\"ten\"]\n", "sweep.toml:1: `ten` is not a size"),
+            (
+                "\nsizes = [1.5]\n",
+                "sweep.toml:2: expected a text or a whole number, found float",
+            ),
+            (
+                "[[traces]]\npath = \"a\"\nformat = \"lisr\"\n",
+                "sweep.toml:3: unknown trace format \"lisr\"",
+            ),
+            (
+                "[[traces]]\npath = \"a\"\nblock = \"5%\"\n",
+                "sweep.toml:3: a block has a size in bytes",
+            ),
+            (
+                "[[traces]]\nblock = 1\n",
+                "sweep.toml:1: missing field `path`",
+            ),
+            ("[[traces]\n", "sweep.toml:1: "),
+        ] {
+            let error = parsed(text).unwrap_err().to_string();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+    }
+}

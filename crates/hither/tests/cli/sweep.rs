@@ -1,0 +1,471 @@
+//! `hither sweep`.
+
+use std::fs::{self, File};
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use insta::assert_snapshot;
+use serde_json::Value;
+
+use crate::{Lab, rounds};
+
+/// A lab with traces `0.trace` to `5.trace`, of 30,000 references each, and what to do with them: some 60 units of work.
+fn with_traces() -> Lab {
+    let lab = Lab::new();
+    let mut state = 1u64;
+    for trace in 0..6u64 {
+        let blocks = 300 + 100 * trace;
+        let text: String = (0..30_000u64)
+            .map(|tick| {
+                state = state
+                    .wrapping_mul(6364136223846793005)
+                    .wrapping_add(1442695040888963407);
+                let random = state >> 40;
+                // A loop with favourites in it.
+                let block = if random.is_multiple_of(3) {
+                    random / 3 % (blocks / 10)
+                } else {
+                    tick % blocks
+                };
+                format!("{block}\n")
+            })
+            .collect();
+        lab.write(&format!("{trace}.trace"), text);
+    }
+    let traces: String = (0..6)
+        .map(|trace| format!("[[traces]]\npath = \"{trace}.trace\"\n"))
+        .collect();
+    let spec = format!(
+        "policies = [\"lru\", \"arc\", \"fifo\", \"mru\", \"opt\"]\n\
+         sizes = [\"5%\", \"10%\", \"25%\", \"50%\", \"400KiB\", 7]\n{traces}"
+    );
+    lab.write("sweep.toml", spec);
+    lab
+}
+
+const SWEEP: &str = "hither sweep sweep.toml --save-every 60K";
+
+/// Starts a sweep with its messages in the file `stderr`.
+fn start(lab: &Lab, arguments: &str) -> Child {
+    let mut command = lab.command("hither");
+    command.args(arguments.split(' ').skip(1));
+    command.stdout(Stdio::null());
+    command.stderr(File::create(lab.path("stderr")).unwrap());
+    command.spawn().unwrap()
+}
+
+/// Lines in the journal of an output.
+fn saved(lab: &Lab, output: &str) -> usize {
+    let journal = fs::read_to_string(lab.path(&format!("{output}.journal")));
+    journal.map_or(0, |text| text.lines().count())
+}
+
+/// Waits until a sweep has saved so many lines or has ended.
+fn wait_for_lines(lab: &Lab, output: &str, lines: usize, sweep: &mut Child) {
+    while saved(lab, output) < lines && sweep.try_wait().unwrap().is_none() {
+        thread::sleep(Duration::from_micros(200));
+    }
+}
+
+#[test]
+fn a_table_of_miss_ratios_for_each_trace() {
+    let lab = Lab::with_loop();
+    lab.write("long.trace", rounds(100, 3));
+    lab.write("empty.trace", "*\n");
+    let traces = "-t loop.trace --trace long.trace -t empty.trace";
+    assert_snapshot!(lab.run(&format!("hither sweep --format lirs {traces} -p lru,mru -s 50%,8")), @"
+    exit code: 0
+    ----- stdout -----
+    loop.trace: 30 references to 10 distinct blocks of 4.00 KiB
+      miss ratio  50% (20.00 KiB)  8 (32.00 KiB)
+      lru                 100.0 %        100.0 %
+      mru                  66.7 %         46.7 %
+
+    long.trace: 300 references to 100 distinct blocks of 4.00 KiB
+      miss ratio  50% (200.00 KiB)  8 (32.00 KiB)
+      lru                  100.0 %        100.0 %
+      mru                   66.7 %         94.7 %
+
+    empty.trace has no references
+
+    ----- stderr -----
+    ");
+    assert_snapshot!(lab.run("hither sweep -t loop.trace"), @"
+    exit code: 0
+    ----- stdout -----
+    loop.trace: 30 references to 10 distinct blocks of 4.00 KiB
+      miss ratio  5% (4.00 KiB)  10% (4.00 KiB)  25% (12.00 KiB)  50% (20.00 KiB)  75% (32.00 KiB)
+      lru               100.0 %         100.0 %          100.0 %          100.0 %          100.0 %
+      arc               100.0 %         100.0 %          100.0 %          100.0 %          100.0 %
+      opt               100.0 %         100.0 %           80.0 %           66.7 %           46.7 %
+
+    ----- stderr -----
+    ");
+    assert_eq!(lab.names(), ["empty.trace", "long.trace", "loop.trace"]);
+}
+
+#[test]
+fn what_the_command_line_names_replaces_what_the_file_says() {
+    let lab = Lab::with_loop();
+    fs::create_dir(lab.path("folder")).unwrap();
+    lab.write("folder/other.trace", rounds(20, 2));
+    lab.write(
+        "folder/spec.toml",
+        "policies = [\"mru\", \"lru\"]\nsizes = [8]\n\
+         [[traces]]\npath = \"other.trace\"\nformat = \"lirs\"\nblock = \"64KiB\"\n\
+         [[traces]]\npath = \"../loop.trace\"\nsizes = [\"50%\", 2]\npolicies = [\"ubm{threshold=4}\"]\n",
+    );
+    let columns = "| cut -d, -f 1,3,9- | sed 's/,[0-9.]*$//'";
+    let with = |options: &str| lab.run(&format!("hither sweep --to csv {options} {columns}"));
+    assert_snapshot!(with("folder/spec.toml"), @r#"
+    exit code: 0
+    ----- stdout -----
+    trace,format,spec,size,cache_blocks,cache_bytes,hits,misses,miss_ratio,hither
+    other.trace,lirs,40,20,65536,mru,mru,8,8,524288,8,32,0.8
+    other.trace,lirs,40,20,65536,lru,lru,8,8,524288,0,40,1
+    ../loop.trace,lirs,30,10,4096,ubm,"ubm{threshold=4,expire=2,other=lru}",50%,5,20480,9,21,0.7
+    ../loop.trace,lirs,30,10,4096,ubm,"ubm{threshold=4,expire=2,other=lru}",2,2,8192,2,28,0.9333333333333333
+
+    ----- stderr -----
+    "#);
+    assert_snapshot!(with("folder/spec.toml -p opt -s 3"), @"
+    exit code: 0
+    ----- stdout -----
+    trace,format,spec,size,cache_blocks,cache_bytes,hits,misses,miss_ratio,hither
+    other.trace,lirs,40,20,65536,opt,opt,3,3,196608,3,37,0.925
+    ../loop.trace,lirs,30,10,4096,opt,opt,3,3,12288,6,24,0.8
+
+    ----- stderr -----
+    ");
+    assert_snapshot!(with("folder/spec.toml -t loop.trace"), @"
+    exit code: 0
+    ----- stdout -----
+    trace,format,spec,size,cache_blocks,cache_bytes,hits,misses,miss_ratio,hither
+    loop.trace,lirs,30,10,4096,lru,lru,5%,1,4096,0,30,1
+    loop.trace,lirs,30,10,4096,lru,lru,10%,1,4096,0,30,1
+    loop.trace,lirs,30,10,4096,lru,lru,25%,3,12288,0,30,1
+    loop.trace,lirs,30,10,4096,lru,lru,50%,5,20480,0,30,1
+    loop.trace,lirs,30,10,4096,lru,lru,75%,8,32768,0,30,1
+    loop.trace,lirs,30,10,4096,arc,arc,5%,1,4096,0,30,1
+    loop.trace,lirs,30,10,4096,arc,arc,10%,1,4096,0,30,1
+    loop.trace,lirs,30,10,4096,arc,arc,25%,3,12288,0,30,1
+    loop.trace,lirs,30,10,4096,arc,arc,50%,5,20480,0,30,1
+    loop.trace,lirs,30,10,4096,arc,arc,75%,8,32768,0,30,1
+    loop.trace,lirs,30,10,4096,opt,opt,5%,1,4096,0,30,1
+    loop.trace,lirs,30,10,4096,opt,opt,10%,1,4096,0,30,1
+    loop.trace,lirs,30,10,4096,opt,opt,25%,3,12288,6,24,0.8
+    loop.trace,lirs,30,10,4096,opt,opt,50%,5,20480,10,20,0.6666666666666666
+    loop.trace,lirs,30,10,4096,opt,opt,75%,8,32768,16,14,0.4666666666666667
+
+    ----- stderr -----
+    ");
+}
+
+#[test]
+fn rows_say_all_that_is_needed_to_make_them_again() {
+    let lab = Lab::with_loop();
+    let line =
+        "hither sweep -q -t loop.trace -p 'ubm{threshold=4}' -s 50% --keep-repeats --to json";
+    let mut row = lab.json(line)[0].take();
+    assert_eq!(row["sha256"].as_str().unwrap().len(), 64);
+    row["sha256"] = "[SHA256]".into();
+    assert_eq!(row["hither"].take(), env!("CARGO_PKG_VERSION"));
+    assert_snapshot!(serde_json::to_string_pretty(&row).unwrap(), @r#"
+    {
+      "block_bytes": 4096,
+      "cache_blocks": 5,
+      "cache_bytes": 20480,
+      "distinct_blocks": 10,
+      "format": "lirs",
+      "hither": null,
+      "hits": 9,
+      "loaded_with": "{\"block_bytes\":4096,\"keep_repeats\":true,\"include_in_kernel\":true,\"include_maps\":false,\"sample\":\"all\"}",
+      "miss_ratio": 0.7,
+      "misses": 21,
+      "policy": "ubm",
+      "references": 30,
+      "sha256": "[SHA256]",
+      "size": "50%",
+      "spec": "ubm{threshold=4,expire=2,other=lru}",
+      "trace": "loop.trace"
+    }
+    "#);
+}
+
+#[test]
+fn the_same_bytes_for_any_number_of_threads() {
+    let lab = with_traces();
+    for ending in ["csv", "json", "parquet"] {
+        let with = |options: &str| {
+            let line = format!("hither sweep sweep.toml -q -o out.{ending} --force {options}");
+            let ran = lab.run(&line);
+            assert_eq!((ran.code, ran.stdout(), ran.stderr.as_str()), (0, "", ""));
+            fs::read(lab.path(&format!("out.{ending}"))).unwrap()
+        };
+        let one = with("--save-every 60K --threads 1");
+        assert!(one == with("--save-every 60K --threads 3"), "{ending}");
+        assert!(one == with(""), "{ending}");
+        assert!(
+            one == lab
+                .run(&format!(
+                    "RAYON_NUM_THREADS=2 hither sweep sweep.toml --to {ending}"
+                ))
+                .stdout
+        );
+    }
+    assert!(lab.names().iter().all(|name| !name.contains("journal")));
+}
+
+#[test]
+fn a_sweep_that_is_killed_again_and_again_gives_the_same_bytes() {
+    let lab = with_traces();
+    let mut state = 2_463_534_242u32;
+    for ending in ["csv", "json", "parquet"] {
+        let (whole, output) = (format!("whole.{ending}"), format!("out.{ending}"));
+        assert_eq!(lab.run(&format!("{SWEEP} -o {whole}")).code, 0);
+        let line = format!("{SWEEP} -o {output}");
+
+        let mut sweep = start(&lab, &line);
+        wait_for_lines(&lab, &output, 4, &mut sweep);
+        sweep.kill().unwrap();
+        sweep.wait().unwrap();
+        assert!(!lab.path(&output).exists(), "it ended before it was killed");
+
+        for _ in 0..12 {
+            state ^= state << 13;
+            state ^= state >> 17;
+            state ^= state << 5;
+            let before = saved(&lab, &output);
+            let mut sweep = start(&lab, &line);
+            thread::sleep(Duration::from_micros(u64::from(state % 60_000)));
+            sweep.kill().unwrap();
+            sweep.wait().unwrap();
+            if lab.path(&output).exists() {
+                break;
+            }
+            assert!(saved(&lab, &output) >= before, "what was saved is lost");
+        }
+        let last = lab.run(&format!("{line} --force"));
+        assert_eq!(last.code, 0, "{last}");
+        let read = |name: &str| fs::read(lab.path(name)).unwrap();
+        assert!(read(&whole) == read(&output), "other bytes in {output}");
+        let left: Vec<String> = lab
+            .names()
+            .into_iter()
+            .filter(|name| name.starts_with("out."))
+            .collect();
+        assert!(
+            !left
+                .iter()
+                .any(|name| name.contains("journal") || name.contains("partial")),
+            "{left:?}"
+        );
+    }
+}
+
+#[test]
+fn an_interrupt_saves_and_says_how_to_go_on() {
+    let lab = with_traces();
+    let line = format!("{SWEEP} -o out.csv");
+    let mut sweep = start(&lab, &line);
+    wait_for_lines(&lab, "out.csv", 3, &mut sweep);
+    assert!(lab.run(&format!("kill -INT {}", sweep.id())).code == 0);
+    assert_eq!(sweep.wait().unwrap().code(), Some(130));
+    let stderr = fs::read_to_string(lab.path("stderr")).unwrap();
+    let (count, rest) = stderr
+        .strip_prefix("hither: interrupted: ")
+        .unwrap()
+        .split_once(' ')
+        .unwrap();
+    assert_eq!(
+        rest,
+        "caches done and saved; the same command goes on from there\n"
+    );
+    assert!(!lab.path("out.csv").exists());
+
+    let last = lab.run(&line);
+    assert_eq!(last.code, 0);
+    assert_eq!(
+        last.stderr,
+        format!("hither: going on: {count} caches done before\nhither: 180 rows in out.csv\n")
+    );
+    lab.run(&format!("{SWEEP} -o whole.csv"));
+    assert!(fs::read(lab.path("out.csv")).unwrap() == fs::read(lab.path("whole.csv")).unwrap());
+}
+
+#[test]
+fn other_plans_changed_traces_and_second_sweeps_are_refused() {
+    let lab = with_traces();
+    let line = format!("{SWEEP} -o out.csv");
+    let mut sweep = start(&lab, &line);
+    wait_for_lines(&lab, "out.csv", 3, &mut sweep);
+    sweep.kill().unwrap();
+    sweep.wait().unwrap();
+    lab.write("stderr", "");
+
+    assert_snapshot!(lab.run(&format!("{line} -p lru")), @"
+    exit code: 1
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: out.csv.journal: the journal of an unfinished sweep with other traces, policies, sizes or options, or by another version of hither; --restart throws it away and begins anew, -o names another output
+    ");
+
+    let trace = fs::read(lab.path("0.trace")).unwrap();
+    lab.write("0.trace", rounds(10, 3));
+    let changed = lab.run(&line);
+    assert_eq!(changed.code, 1, "{changed}");
+    let begins = "\nhither: 0.trace: the trace has changed since the sweep began (SHA-256 ";
+    assert!(changed.stderr.contains(begins), "{changed}");
+    assert!(
+        changed.stderr.ends_with("; --restart begins anew\n"),
+        "{changed}"
+    );
+
+    // The same content with another time of change is the same trace.
+    lab.write("0.trace", trace);
+    let journal = File::options()
+        .append(true)
+        .open(lab.path("out.csv.journal"))
+        .unwrap();
+    journal.try_lock().unwrap();
+    assert_snapshot!(lab.run(&line), @"
+    exit code: 1
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: out.csv.journal: another sweep with this output is at work
+    ");
+    drop(journal);
+    let going_on = lab.run(&line);
+    assert_eq!(going_on.code, 0, "{going_on}");
+
+    assert_snapshot!(lab.run(&line), @"
+    exit code: 1
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: out.csv: already exists (--force replaces it, -o names another)
+    ");
+    assert_snapshot!(lab.run(&format!("{line} --force -s 10% -p lru")), @"
+    exit code: 0
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: 6 rows in out.csv
+    ");
+
+    lab.write("out.csv.journal", "somebody's notes\n");
+    assert_snapshot!(lab.run(&line), @"
+    exit code: 1
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: out.csv.journal: a damaged journal of a sweep; --restart throws it away and begins anew: line 1 is damaged
+    ");
+}
+
+#[test]
+fn what_is_wrong_is_said_before_anything_is_simulated() {
+    let lab = Lab::with_loop();
+    lab.write(
+        "bad.toml",
+        "policies = [\"lru\"]\n\n[[traces]]\npath = \"loop.trace\"\nblok = 512\n",
+    );
+    lab.write("none.toml", "policies = [\"lru\"]\n");
+    assert_snapshot!(lab.run("hither sweep bad.toml"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: bad.toml:5: unknown field `blok`, expected one of `path`, `format`, `block`, `keep-repeats`, `no-in-kernel`, `maps`, `policies`, `sizes`
+    ");
+    assert_snapshot!(lab.run("hither sweep none.toml"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: no traces: name some with --trace or in a TOML file
+    ");
+    assert_snapshot!(lab.run("hither sweep missing.toml"), @"
+    exit code: 1
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: missing.toml: No such file or directory (os error 2)
+    ");
+    assert_snapshot!(lab.run("hither sweep -t loop.trace -t missing.trace"), @"
+    exit code: 1
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: missing.trace: No such file or directory (os error 2)
+    ");
+    assert_snapshot!(lab.run("hither sweep -t loop.trace -o out.txt"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: out.txt: the name ends in none of .csv, .json, .parquet; --to names a format
+    ");
+    assert_snapshot!(lab.run("hither sweep -t loop.trace -o missing/out.csv"), @"
+    exit code: 1
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: missing: No such file or directory (os error 2)
+    ");
+    assert_snapshot!(lab.run("hither sweep -t loop.trace --restart"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: the following required arguments were not provided:
+      --output <FILE>
+
+    Usage: hither sweep --output <FILE> --trace <TRACE> --restart [SPEC]
+
+    For more information, try '--help'.
+    ");
+    assert_snapshot!(lab.run("hither sweep -t loop.trace -p pcc -s 5 -o out.csv"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: loop.trace: policy `pcc` needs call sites, which this trace does not have; `hither record` makes traces that have them, and `ubm` does without
+    ");
+    assert_snapshot!(lab.run("hither sweep -t loop.trace -s 1% -o other.csv"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: loop.trace: a cache of size 1% holds no block (the trace has 10 distinct blocks); the smallest cache is one block
+    ");
+    // Nothing was done, so there is nothing to go on with.
+    let names = ["bad.toml", "loop.trace", "none.toml"];
+    assert_eq!(lab.names(), names);
+}
+
+#[test]
+fn json_is_an_array_of_rows_in_the_order_of_the_plan() {
+    let lab = with_traces();
+    let rows = lab.json("hither sweep -q sweep.toml --to json");
+    let rows = rows.as_array().unwrap();
+    assert_eq!(rows.len(), 6 * 5 * 6);
+    let text = |row: &Value, name: &str| row[name].as_str().unwrap().to_owned();
+    for (index, row) in rows.iter().enumerate() {
+        assert_eq!(text(row, "trace"), format!("{}.trace", index / 30));
+        let policy = ["lru", "arc", "fifo", "mru", "opt"][index / 6 % 5];
+        assert_eq!(text(row, "policy"), policy);
+        assert_eq!(
+            text(row, "size"),
+            ["5%", "10%", "25%", "50%", "400KiB", "7"][index % 6]
+        );
+        let count = |name: &str| row[name].as_u64().unwrap();
+        assert_eq!(count("hits") + count("misses"), 30_000);
+        assert!(
+            row["misses"].as_u64() >= rows[index / 30 * 30 + 24 + index % 6]["misses"].as_u64()
+        );
+    }
+}
