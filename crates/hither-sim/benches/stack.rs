@@ -1,4 +1,4 @@
-//! All sizes of LRU and OPT in one pass, against one cache of each: nanoseconds a reference on one core.
+//! Many sizes of LRU and OPT in one pass, against one cache of each: nanoseconds a reference on one core.
 //!
 //! `cargo test --benches` runs each case once on a small trace; `cargo bench` takes a zipf of 10 million references to
 //! about a million blocks, larger than the caches of the processor as real traces are, and a loop over as many.
@@ -8,6 +8,7 @@ use hither_core::registry::{Needs, Settings};
 use hither_core::{Access, Block, Residency, Spec};
 use hither_sim::References;
 use hither_sim::Stack;
+use hither_sim::curve::{Spacing, sizes};
 use hither_sim::references::InMemory;
 
 /// References and blocks.
@@ -75,18 +76,21 @@ fn stacks(criterion: &mut Criterion) {
                     cache.hits()
                 });
             });
-            group.bench_function(format!("{policy} of all sizes"), |bencher| {
-                bencher.iter(|| {
-                    let mut stack = match policy {
-                        "lru" => Stack::lru(trace.blocks()),
-                        _ => Stack::opt(trace.blocks()),
-                    };
-                    for batch in trace.accesses().chunks(8192) {
-                        stack.drive(batch);
-                    }
-                    stack.curve().hits(1)
+            for points in [8, 64, 1000] {
+                let sizes = sizes(trace.blocks(), points, Spacing::Log);
+                group.bench_function(format!("{policy} of {points} sizes"), |bencher| {
+                    bencher.iter(|| {
+                        let mut stack = match policy {
+                            "lru" => Stack::lru(&sizes, trace.blocks()),
+                            _ => Stack::opt(&sizes, trace.blocks()),
+                        };
+                        for batch in trace.accesses().chunks(8192) {
+                            stack.drive(batch);
+                        }
+                        stack.curve().hits(sizes[0])
+                    });
                 });
-            });
+            }
         }
         group.finish();
     }

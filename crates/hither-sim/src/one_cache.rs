@@ -275,7 +275,8 @@ fn lanes_of(configurations: &[Configuration], blocks: u32, sites: &[SiteRecord])
     let (mut stacks, mut caches) = (Vec::new(), Vec::new());
     for same in by_name.into_values() {
         let spec = &configurations[same[0]].spec;
-        match Stack::worthwhile(spec, same.len(), blocks) {
+        let sizes = same.iter().map(|&index| configurations[index].cache_blocks);
+        match Stack::worthwhile(spec, &sizes.collect::<Vec<u32>>(), blocks) {
             Some(stack) => stacks.push(Lane::Stack {
                 configurations: same
                     .iter()
@@ -374,7 +375,7 @@ impl Lane {
             } => {
                 let curve: Curve = stack.curve();
                 for (index, cache_blocks) in indices {
-                    let hits = curve.hits(cache_blocks);
+                    let hits = curve.hits(cache_blocks).expect("the size was asked for");
                     let misses = curve.references() - hits;
                     outcomes[index] = Some(Outcome::new(&configurations[index], hits, misses));
                 }

@@ -1,4 +1,4 @@
-//! All cache sizes at once: stack algorithms.
+//! Many cache sizes at once: stack algorithms.
 //!
 //! For LRU and for the optimum, a cache holds all that a smaller one holds (Mattson et al., IBM Systems Journal 9(2),
 //! 1970). Hence each reference has one number, its stack distance, that tells for every size whether it hits, and one
@@ -14,32 +14,29 @@ pub use opt_hits::OptHits;
 use hither_core::{Access, Spec};
 use hither_trace::StackDistances;
 
-/// Hits and misses of a policy at every cache size.
+/// The number of a size among those asked for; a reference of group `g` hits in the sizes from number `g` on.
+pub type Group = u16;
+
+/// Hits and misses of a policy at many cache sizes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Curve {
-    /// `hits[c]` is for a cache of `c` blocks; the last one is for all larger caches, too.
-    hits: Vec<u64>,
+    /// Sizes and hits, ascending.
+    hits: Vec<(u32, u64)>,
     references: u64,
 }
 
 impl Curve {
-    /// References that find their block in a cache of `cache_blocks`.
-    pub fn hits(&self, cache_blocks: u32) -> u64 {
-        let last = self.hits.len().saturating_sub(1);
-        self.hits
-            .get(last.min(cache_blocks as usize))
-            .copied()
-            .unwrap_or(0)
+    /// References that find their block in a cache of `cache_blocks`, if that is one of the sizes asked for.
+    pub fn hits(&self, cache_blocks: u32) -> Option<u64> {
+        let at = self
+            .hits
+            .binary_search_by_key(&cache_blocks, |&(size, _)| size);
+        at.ok().map(|at| self.hits[at].1)
     }
 
     /// All references.
     pub fn references(&self) -> u64 {
         self.references
-    }
-
-    /// The smallest cache that has as many hits as the largest; larger ones do not help.
-    pub fn enough_blocks(&self) -> u32 {
-        self.hits.len().saturating_sub(1) as u32
     }
 }
 
@@ -47,8 +44,10 @@ impl Curve {
 #[derive(Debug)]
 pub struct Stack {
     distances: Distances,
-    /// References by stack distance.
-    at: Vec<u64>,
+    /// The sizes asked for, ascending.
+    sizes: Vec<u32>,
+    /// References by the group of their distance, those that hit at no size asked for at the end.
+    groups: Vec<u64>,
     references: u64,
 }
 
@@ -58,44 +57,53 @@ enum Distances {
     Opt(OptDistances),
 }
 
-/// From how many sizes of `lru` on one pass over its stack is used in place of the caches. On 2026-11 machines of two
-/// cores, zipf over a million blocks: a cache takes 21 ns a reference and the stack 45; `benches/stack.rs` compares.
-pub(crate) const LRU_SIZES_MIN: usize = 3;
+/// From how many sizes of `lru` on one pass over its stack is used in place of the caches: measured 2026-11 on zipf over
+/// 65,000 and 600,000 blocks and on a loop, a cache took 8 to 16 ns a reference and the stack 18 to 38.
+pub(crate) const LRU_SIZES_MIN: usize = 4;
+
+/// The same for `opt`, of which [`OptHits`] counts one size in 8 to 18 ns a reference, and the stack ten in 37 to 150.
+pub(crate) const OPT_SIZES_MIN: usize = 10;
 
 /// Whether a policy has a stack.
 pub fn exists(spec: &Spec) -> bool {
-    Stack::worthwhile(spec, usize::MAX, 0).is_some()
+    matches!(spec.entry().name, "lru" | "opt")
 }
 
-/// The same for `opt`, whose stack takes 0.2 us a reference on the traces of the LIRS authors and 3.4 us on zipf over a
-/// million blocks (2026-11), where [`OptHits`] takes 15 to 25 ns a size.
-pub(crate) const OPT_SIZES_MIN: usize = 100;
-
 impl Stack {
-    /// One for a policy of which `sizes` cache sizes are wanted, if that policy has a stack and it is worth it.
-    /// `blocks` is the number of distinct blocks.
-    pub(crate) fn worthwhile(spec: &Spec, sizes: usize, blocks: u32) -> Option<Stack> {
+    /// One for a policy of which these cache sizes are wanted, if that policy has a stack and it is worth it. `blocks`
+    /// is the number of distinct blocks.
+    pub(crate) fn worthwhile(spec: &Spec, sizes: &[u32], blocks: u32) -> Option<Stack> {
         match spec.entry().name {
-            "lru" if sizes >= LRU_SIZES_MIN => Some(Stack::lru(blocks)),
-            "opt" if sizes >= OPT_SIZES_MIN => Some(Stack::opt(blocks)),
+            "lru" if sizes.len() >= LRU_SIZES_MIN => Some(Stack::lru(sizes, blocks)),
+            "opt" if (OPT_SIZES_MIN..=opt::SIZES_MAX).contains(&sizes.len()) => {
+                Some(Stack::opt(sizes, blocks))
+            }
             _ => None,
         }
     }
 
-    /// All sizes of `lru`. `blocks` is the expected number of distinct blocks: a hint.
-    pub fn lru(blocks: u32) -> Stack {
-        Stack::of(Distances::Lru(StackDistances::new(blocks as usize)))
+    /// Many sizes of `lru`. `blocks` is the expected number of distinct blocks: a hint.
+    pub fn lru(sizes: &[u32], blocks: u32) -> Stack {
+        Stack::of(sizes, |_| {
+            Distances::Lru(StackDistances::new(blocks as usize))
+        })
     }
 
-    /// All sizes of `opt`; the future need not be known. `blocks` is the expected number of distinct blocks: a hint.
-    pub fn opt(blocks: u32) -> Stack {
-        Stack::of(Distances::Opt(OptDistances::new(blocks as usize)))
+    /// Many sizes of `opt`; the future need not be known. `blocks` is the expected number of distinct blocks: a hint.
+    pub fn opt(sizes: &[u32], blocks: u32) -> Stack {
+        Stack::of(sizes, |sizes| {
+            Distances::Opt(OptDistances::new(sizes, blocks as usize))
+        })
     }
 
-    fn of(distances: Distances) -> Stack {
+    fn of(sizes: &[u32], distances: impl FnOnce(&[u32]) -> Distances) -> Stack {
+        let mut sizes = sizes.to_vec();
+        sizes.sort_unstable();
+        sizes.dedup();
         Stack {
-            distances,
-            at: Vec::new(),
+            distances: distances(&sizes),
+            groups: vec![0; sizes.len() + 1],
+            sizes,
             references: 0,
         }
     }
@@ -103,38 +111,31 @@ impl Stack {
     /// The next references.
     pub fn drive(&mut self, batch: &[Access]) {
         self.references += batch.len() as u64;
-        let at = &mut self.at;
+        let blocks = batch.iter().map(|access| access.block.0);
         match &mut self.distances {
-            Distances::Lru(lru) => batch
-                .iter()
-                .filter_map(|access| lru.touch(access.block.0))
-                .for_each(|distance| count(at, distance)),
-            Distances::Opt(opt) => batch
-                .iter()
-                .filter_map(|access| opt.touch(access.block.0))
-                .for_each(|distance| count(at, distance)),
+            Distances::Lru(lru) => {
+                for distance in blocks.filter_map(|block| lru.touch(block)) {
+                    self.groups[self.sizes.partition_point(|&size| size <= distance)] += 1;
+                }
+            }
+            Distances::Opt(opt) => {
+                for group in blocks.filter_map(|block| opt.touch(block)) {
+                    self.groups[usize::from(group)] += 1;
+                }
+            }
         }
     }
 
     /// What came of it.
     pub fn curve(&self) -> Curve {
         let mut sum = 0;
-        let sums = self.at.iter().map(|hits| {
+        let sums = self.groups.iter().map(|hits| {
             sum += hits;
             sum
         });
         Curve {
-            hits: std::iter::once(0).chain(sums).collect(),
+            hits: self.sizes.iter().copied().zip(sums).collect(),
             references: self.references,
         }
     }
-}
-
-#[inline]
-fn count(at: &mut Vec<u64>, distance: u32) {
-    let distance = distance as usize;
-    if distance >= at.len() {
-        at.resize(distance + 1, 0);
-    }
-    at[distance] += 1;
 }

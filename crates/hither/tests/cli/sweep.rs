@@ -8,7 +8,7 @@ use std::time::Duration;
 use insta::assert_snapshot;
 use serde_json::Value;
 
-use crate::{Lab, rounds};
+use crate::{Lab, SHORT_ROWS, rounds};
 
 /// A lab with traces `0.trace` to `5.trace`, of 30,000 references each, and what to do with them: some 60 units of work.
 fn with_traces() -> Lab {
@@ -116,47 +116,46 @@ fn what_the_command_line_names_replaces_what_the_file_says() {
          [[traces]]\npath = \"other.trace\"\nformat = \"lirs\"\nblock = \"64KiB\"\n\
          [[traces]]\npath = \"../loop.trace\"\nsizes = [\"50%\", 2]\npolicies = [\"ubm{threshold=4}\"]\n",
     );
-    let columns = "| cut -d, -f 1,3,9- | sed 's/,[0-9.]*$//'";
-    let with = |options: &str| lab.run(&format!("hither sweep --to csv {options} {columns}"));
+    let with = |options: &str| lab.run(&format!("hither sweep --to csv {options} | {SHORT_ROWS}"));
     assert_snapshot!(with("folder/spec.toml"), @r#"
     exit code: 0
     ----- stdout -----
-    trace,format,spec,size,cache_blocks,cache_bytes,hits,misses,miss_ratio,hither
-    other.trace,lirs,40,20,65536,mru,mru,8,8,524288,8,32,0.8
-    other.trace,lirs,40,20,65536,lru,lru,8,8,524288,0,40,1
-    ../loop.trace,lirs,30,10,4096,ubm,"ubm{threshold=4,expire=2,other=lru}",50%,5,20480,9,21,0.7
-    ../loop.trace,lirs,30,10,4096,ubm,"ubm{threshold=4,expire=2,other=lru}",2,2,8192,2,28,0.9333333333333333
+    trace,format,sample_rate,references,distinct_blocks,block_bytes,policy,spec,size,cache_blocks,cache_bytes,hits,misses,miss_ratio,standard_error
+    other.trace,lirs,1,40,20,65536,mru,mru,8,8,524288,8,32,0.8,
+    other.trace,lirs,1,40,20,65536,lru,lru,8,8,524288,0,40,1,
+    ../loop.trace,lirs,1,30,10,4096,ubm,"ubm{threshold=4,expire=2,other=lru}",50%,5,20480,9,21,0.7,
+    ../loop.trace,lirs,1,30,10,4096,ubm,"ubm{threshold=4,expire=2,other=lru}",2,2,8192,2,28,0.9333333333333333,
 
     ----- stderr -----
     "#);
     assert_snapshot!(with("folder/spec.toml -p opt -s 3"), @"
     exit code: 0
     ----- stdout -----
-    trace,format,spec,size,cache_blocks,cache_bytes,hits,misses,miss_ratio,hither
-    other.trace,lirs,40,20,65536,opt,opt,3,3,196608,3,37,0.925
-    ../loop.trace,lirs,30,10,4096,opt,opt,3,3,12288,6,24,0.8
+    trace,format,sample_rate,references,distinct_blocks,block_bytes,policy,spec,size,cache_blocks,cache_bytes,hits,misses,miss_ratio,standard_error
+    other.trace,lirs,1,40,20,65536,opt,opt,3,3,196608,3,37,0.925,
+    ../loop.trace,lirs,1,30,10,4096,opt,opt,3,3,12288,6,24,0.8,
 
     ----- stderr -----
     ");
     assert_snapshot!(with("folder/spec.toml -t loop.trace"), @"
     exit code: 0
     ----- stdout -----
-    trace,format,spec,size,cache_blocks,cache_bytes,hits,misses,miss_ratio,hither
-    loop.trace,lirs,30,10,4096,lru,lru,5%,1,4096,0,30,1
-    loop.trace,lirs,30,10,4096,lru,lru,10%,1,4096,0,30,1
-    loop.trace,lirs,30,10,4096,lru,lru,25%,3,12288,0,30,1
-    loop.trace,lirs,30,10,4096,lru,lru,50%,5,20480,0,30,1
-    loop.trace,lirs,30,10,4096,lru,lru,75%,8,32768,0,30,1
-    loop.trace,lirs,30,10,4096,arc,arc,5%,1,4096,0,30,1
-    loop.trace,lirs,30,10,4096,arc,arc,10%,1,4096,0,30,1
-    loop.trace,lirs,30,10,4096,arc,arc,25%,3,12288,0,30,1
-    loop.trace,lirs,30,10,4096,arc,arc,50%,5,20480,0,30,1
-    loop.trace,lirs,30,10,4096,arc,arc,75%,8,32768,0,30,1
-    loop.trace,lirs,30,10,4096,opt,opt,5%,1,4096,0,30,1
-    loop.trace,lirs,30,10,4096,opt,opt,10%,1,4096,0,30,1
-    loop.trace,lirs,30,10,4096,opt,opt,25%,3,12288,6,24,0.8
-    loop.trace,lirs,30,10,4096,opt,opt,50%,5,20480,10,20,0.6666666666666666
-    loop.trace,lirs,30,10,4096,opt,opt,75%,8,32768,16,14,0.4666666666666667
+    trace,format,sample_rate,references,distinct_blocks,block_bytes,policy,spec,size,cache_blocks,cache_bytes,hits,misses,miss_ratio,standard_error
+    loop.trace,lirs,1,30,10,4096,lru,lru,5%,1,4096,0,30,1,
+    loop.trace,lirs,1,30,10,4096,lru,lru,10%,1,4096,0,30,1,
+    loop.trace,lirs,1,30,10,4096,lru,lru,25%,3,12288,0,30,1,
+    loop.trace,lirs,1,30,10,4096,lru,lru,50%,5,20480,0,30,1,
+    loop.trace,lirs,1,30,10,4096,lru,lru,75%,8,32768,0,30,1,
+    loop.trace,lirs,1,30,10,4096,arc,arc,5%,1,4096,0,30,1,
+    loop.trace,lirs,1,30,10,4096,arc,arc,10%,1,4096,0,30,1,
+    loop.trace,lirs,1,30,10,4096,arc,arc,25%,3,12288,0,30,1,
+    loop.trace,lirs,1,30,10,4096,arc,arc,50%,5,20480,0,30,1,
+    loop.trace,lirs,1,30,10,4096,arc,arc,75%,8,32768,0,30,1,
+    loop.trace,lirs,1,30,10,4096,opt,opt,5%,1,4096,0,30,1,
+    loop.trace,lirs,1,30,10,4096,opt,opt,10%,1,4096,0,30,1,
+    loop.trace,lirs,1,30,10,4096,opt,opt,25%,3,12288,6,24,0.8,
+    loop.trace,lirs,1,30,10,4096,opt,opt,50%,5,20480,10,20,0.6666666666666666,
+    loop.trace,lirs,1,30,10,4096,opt,opt,75%,8,32768,16,14,0.4666666666666667,
 
     ----- stderr -----
     ");
@@ -185,9 +184,11 @@ fn rows_say_all_that_is_needed_to_make_them_again() {
       "misses": 21,
       "policy": "ubm",
       "references": 30,
+      "sample_rate": 1.0,
       "sha256": "[SHA256]",
       "size": "50%",
       "spec": "ubm{threshold=4,expire=2,other=lru}",
+      "standard_error": null,
       "trace": "loop.trace"
     }
     "#);
@@ -379,7 +380,7 @@ fn what_is_wrong_is_said_before_anything_is_simulated() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: bad.toml:5: unknown field `blok`, expected one of `path`, `format`, `block`, `keep-repeats`, `no-in-kernel`, `maps`, `policies`, `sizes`
+    hither: bad.toml:5: unknown field `blok`, expected one of `path`, `format`, `block`, `keep-repeats`, `no-in-kernel`, `maps`, `sample`, `policies`, `sizes`
     ");
     assert_snapshot!(lab.run("hither sweep none.toml"), @"
     exit code: 2
@@ -468,4 +469,30 @@ fn json_is_an_array_of_rows_in_the_order_of_the_plan() {
             row["misses"].as_u64() >= rows[index / 30 * 30 + 24 + index % 6]["misses"].as_u64()
         );
     }
+}
+
+#[test]
+fn samples_are_estimates_with_their_error() {
+    let lab = with_traces();
+    let line = "hither sweep -q -t 5.trace -p arc -s 50% --sample 50%";
+    let rows = lab.json(&format!("{line} --to json"));
+    let row = &rows[0];
+    assert!(
+        (0.4..0.6).contains(&row["sample_rate"].as_f64().unwrap()),
+        "{row}"
+    );
+    assert_eq!(row["references"], 30_000);
+    assert_eq!(
+        row["hits"].as_u64().unwrap() + row["misses"].as_u64().unwrap(),
+        30_000
+    );
+    assert!(row["standard_error"].as_f64().unwrap() > 0.0, "{row}");
+    let table = lab.run(line);
+    assert!(table.stdout().contains(" ± "), "{table}");
+    lab.write(
+        "spec.toml",
+        "[[traces]]\npath = \"5.trace\"\nsample = \"50%\"\n",
+    );
+    let by_file = lab.json("hither sweep -q spec.toml -p arc -s 50% --to json");
+    assert_eq!(by_file, rows);
 }
