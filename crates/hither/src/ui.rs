@@ -64,7 +64,7 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     print_bytes(text.as_bytes())
 }
 
-/// Writes bytes to stdout, as [`print`] does a text.
+/// Writes bytes to stdout, as [`print()`] does a text.
 pub(crate) fn print_bytes(bytes: &[u8]) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
     let written = stdout.write_all(bytes);
