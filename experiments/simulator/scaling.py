@@ -4,7 +4,7 @@
 
 Traces are Zipf (skew 1) over a tenth as many blocks as references, generated under --work in oracleGeneral (24 bytes a
 reference: 2.4 GB for the largest) and removed at the end. All cores are used. Prints a Markdown table, writes a plot as SVG
-and every run as JSON. About ten minutes on two cores; --quick takes a hundredth of the references.
+and every run as JSON. About five minutes on two cores; --quick takes a hundredth of the references.
 
 Needs: GNU time.
 
@@ -55,6 +55,14 @@ def run(hither: Path, trace: Path, policies: list[str], sizes: list[int]) -> dic
     return {"wall_s": wall, "cpu_s": round(user + system, 2), "peak_bytes": int(peak) * 1024}
 
 
+def short(power: int) -> str:
+    """A power of ten as it stands on an axis: 0.1, 10, 10k, 100M."""
+    for exponent, unit in ((6, "M"), (3, "k")):
+        if power >= exponent:
+            return f"{10 ** (power - exponent)}{unit}"
+    return f"{10**power:g}"
+
+
 class Panel:
     """A plot with two logarithmic axes."""
 
@@ -83,11 +91,11 @@ class Panel:
         for power in range(y_low, y_high + 1):
             _, y = self.place((10**x_low, 10**power))
             parts.append(f'<path d="M{self.x} {y}H{right}" stroke="#ddd"/>')
-            parts.append(f'<text x="{self.x - 6}" y="{y + 4}" text-anchor="end">{10**power:g}</text>')
+            parts.append(f'<text x="{self.x - 6}" y="{y + 4}" text-anchor="end">{short(power)}</text>')
         for power in range(x_low, x_high + 1):
             x, _ = self.place((10**power, 10**y_low))
             parts.append(f'<path d="M{x} {self.y}V{bottom}" stroke="#ddd"/>')
-            parts.append(f'<text x="{x}" y="{bottom + 16}" text-anchor="middle">{10**power:g}</text>')
+            parts.append(f'<text x="{x}" y="{bottom + 16}" text-anchor="middle">{short(power)}</text>')
         parts.append(f'<text x="{self.x + self.WIDTH / 2}" y="{bottom + 34}" text-anchor="middle">{self.across}</text>')
         for colour, line in zip(self.COLOURS, self.lines.values()):
             placed = [self.place(point) for point in line]
@@ -138,7 +146,7 @@ def main() -> None:
 
     version = subprocess.run([arguments.hither, "--version"], check=True, capture_output=True, text=True).stdout.strip()
     about = {"date": time.strftime("%Y-%m-%d"), "cores": os.cpu_count(), "kernel": platform.release(), "hither": version}
-    print(f"{about}\n\n| references | configurations | of | wall, s | CPU, s | M references/s | peak memory, MB |\n|--:|--:|---|--:|--:|--:|--:|")
+    print(f"{about}\n\n| references | configurations | of | wall, s | CPU, s | M references x configurations/s | peak memory, MB |\n|--:|--:|---|--:|--:|--:|--:|")
     rows = []
     for at, references in enumerate(lengths):
         trace = arguments.work / f"zipf-{references}.oracleGeneral"
