@@ -89,7 +89,7 @@ impl Subcommand for Sweeping {
 
     fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
         let plan = self.plan()?;
-        sweep::check_paths(&plan)?;
+        sweep::check_traces(&plan)?;
         let format = self.format()?;
         if let Some(threads) = self.threads {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads.into());

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use hither_sim::{Configuration, Options};
-use hither_trace::Trace;
+use hither_trace::{Input, Trace};
 use indicatif::ProgressBar;
 use rayon::current_num_threads;
 
@@ -353,14 +353,17 @@ fn units(
     whole.chunks(most).map(<[Vec<usize>]>::concat).collect()
 }
 
-/// Fails where a trace is missing: better said before hours of simulation than after.
-pub(crate) fn check_paths(plan: &Plan) -> anyhow::Result<()> {
+/// Fails where a trace is missing or in no format that can be told: better said before hours of simulation than after.
+pub(crate) fn check_traces(plan: &Plan) -> anyhow::Result<()> {
     if plan.jobs.is_empty() {
         return Err(Usage("no traces: name some with --trace or in a TOML file".to_owned()).into());
     }
-    for job in &plan.jobs {
-        let found = std::fs::metadata(&job.path);
-        found.with_context(|| job.path.display().to_string())?;
+    for Job { path, format, .. } in &plan.jobs {
+        let found = std::fs::metadata(path).with_context(|| path.display().to_string())?;
+        // What is read from a pipe would be gone.
+        if found.is_file() || found.is_dir() {
+            hither_trace::format::choose(format.as_deref(), &mut Input::open(path)?)?;
+        }
     }
     Ok(())
 }

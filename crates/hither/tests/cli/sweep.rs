@@ -403,6 +403,10 @@ fn what_is_wrong_is_said_before_anything_is_simulated() {
     ----- stderr -----
     hither: missing.trace: No such file or directory (os error 2)
     ");
+    lab.write("letter", "Dear reader,\n");
+    let letter = lab.run("hither sweep -t loop.trace -t letter -o out.csv");
+    assert_eq!((letter.code, letter.stdout()), (1, ""), "{letter}");
+    assert!(letter.stderr.starts_with("hither: letter: "), "{letter}");
     assert_snapshot!(lab.run("hither sweep -t loop.trace -o out.txt"), @"
     exit code: 2
     ----- stdout -----
@@ -444,7 +448,7 @@ fn what_is_wrong_is_said_before_anything_is_simulated() {
     hither: loop.trace: a cache of size 1% holds no block (the trace has 10 distinct blocks); the smallest cache is one block
     ");
     // Nothing was done, so there is nothing to go on with.
-    let names = ["bad.toml", "loop.trace", "none.toml"];
+    let names = ["bad.toml", "letter", "loop.trace", "none.toml"];
     assert_eq!(lab.names(), names);
 }
 
