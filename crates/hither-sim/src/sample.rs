@@ -12,6 +12,7 @@
 //! asks nothing of the trace that the sample does not know. It does not see a bias that all parts share, such as that of
 //! a cache of a few blocks: where a part's cache would be smaller than [`PART_BLOCKS_MIN`] no error is given.
 
+use hither_core::random::mix;
 use hither_core::{Access, Spec};
 use hither_trace::Sampled;
 use serde::Serialize;
@@ -65,8 +66,9 @@ pub(crate) fn standard_error(sampled: Sampled, misses: &[u64; PARTS]) -> f64 {
 pub(crate) fn deal(batch: &[Access], parts: &mut [Vec<Access>; PARTS]) {
     parts.iter_mut().for_each(Vec::clear);
     for access in batch {
-        // Numbers of blocks follow their first appearance: a multiplication and the upper bits scatter them.
-        let hash = u64::from(access.block.0).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        parts[(hash >> 61) as usize].push(*access);
+        // Neighbours are alike, so the parts must not be more even than chance: with a mere multiplication, which spreads
+        // neighbours over all parts, the error of P6 (ARC's traces) came out as a tenth of what it was.
+        let hash = mix(u64::from(access.block.0) + 1);
+        parts[(hash % PARTS as u64) as usize].push(*access);
     }
 }

@@ -12,6 +12,8 @@
 
 use std::collections::BinaryHeap;
 
+use hither_core::random::mix;
+
 /// Which blocks of a trace are looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -98,7 +100,7 @@ impl Sampler {
     #[inline]
     pub(crate) fn admits(&mut self, key: u64) -> bool {
         self.references += 1;
-        mix(key) < self.threshold
+        hash(key) < self.threshold
     }
 
     /// A block that was admitted is new, and has this number.
@@ -106,7 +108,7 @@ impl Sampler {
         if self.blocks_max == usize::MAX {
             return;
         }
-        self.inside.push((mix(key), number));
+        self.inside.push((hash(key), number));
         while self.inside.len() > self.blocks_max {
             self.threshold = self.inside.peek().expect("it is not empty").0;
             while self
@@ -142,12 +144,9 @@ impl Sampler {
 /// Hashes are below this number: as many as there are that a rate can tell apart exactly.
 const HASHES: u64 = 1 << f64::MANTISSA_DIGITS;
 
-/// The finaliser of SplitMix64: every bit of the result depends on every bit of the key.
-fn mix(key: u64) -> u64 {
-    let mut z = key.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    (z ^ (z >> 31)) >> (u64::BITS - f64::MANTISSA_DIGITS)
+/// The hash of a block's key. Every bit of it depends on every bit of the key, and key 0 is nothing special.
+fn hash(key: u64) -> u64 {
+    mix(key.wrapping_add(0x9e37_79b9_7f4a_7c15)) >> (u64::BITS - f64::MANTISSA_DIGITS)
 }
 
 #[cfg(test)]

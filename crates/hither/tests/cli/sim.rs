@@ -355,8 +355,8 @@ fn a_sample_comes_with_its_error() {
     200,000 references to about 16,852 distinct blocks of 4.00 KiB
     estimated from a sample of 43,039 references (21.5 %) to 4,213 blocks, ± one standard error
       hit ratio  200 (800.00 KiB)  2000 (7.81 MiB)  50% (32.91 MiB)
-      lru              42.5 % ± ?   69.3 % ± 0.4 %   86.4 % ± 0.1 %
-      s3-fifo          53.2 % ± ?   74.5 % ± 0.2 %   87.1 % ± 0.1 %
+      lru              42.5 % ± ?   69.3 % ± 1.2 %   86.4 % ± 0.6 %
+      s3-fifo          53.2 % ± ?   74.5 % ± 1.0 %   87.1 % ± 0.5 %
 
     ----- stderr -----
     ");

@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""How far estimates from samples are from the truth, and whether the error that `hither sim --sample` states is right:
+for each trace, policy and size, the hit ratio of the whole trace and that of samples of several sizes. Prints a
+Markdown table: the median and the largest distance, the median stated error, and how many estimates are within one,
+two and three stated errors of the truth (of a normal distribution 68, 95 and 99.7 %).
+
+    python3 sampling.py --hither target/release/hither --traces traces
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+from pathlib import Path
+
+TRACES = ["arc/OLTP.lis.zst", "arc/P3.lis.zst", "arc/P6.lis.zst", "libcachesim/twitter_cluster52.csv.zst", "libcachesim/cloudPhysicsIO.vscsi"]
+POLICIES = "lru,arc,lirs,sieve,s3-fifo,lfu,w-tinylfu,opt"
+SIZES = "5%,10%,20%,40%"
+SAMPLES = [5000, 10000, 20000, 40000]
+
+
+def simulate(hither: Path, trace: Path, sizes: str, *more: str) -> list[dict]:
+    command = [hither, "sim", "-q", "--json", trace, "-p", POLICIES, "-s", sizes, *more]
+    return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)["results"]
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--hither", type=Path, required=True)
+    arguments.add_argument("--traces", type=Path, required=True)
+    options = arguments.parse_args()
+    print("| trace | blocks sampled | estimates | median distance | largest | median stated error | within 1, 2, 3 errors |")
+    print("|---|--:|--:|--:|--:|--:|--:|")
+    for name in TRACES:
+        trace = options.traces / name
+        exact = simulate(options.hither, trace, SIZES)
+        # By number of blocks, since a part of the distinct blocks is an estimate itself in a sample.
+        sizes = ",".join(str(size) for size in sorted({result["cache_blocks"] for result in exact}))
+        for sample in SAMPLES:
+            estimates = simulate(options.hither, trace, sizes, "--sample", str(sample))
+            distances, errors, within = [], [], [0, 0, 0]
+            for truth, found in zip(exact, estimates, strict=True):
+                error = found["estimate"]["standard_error"]
+                if error is None:
+                    continue
+                distance = abs(truth["hit_ratio"] - found["hit_ratio"])
+                distances.append(distance)
+                errors.append(error)
+                for times in (1, 2, 3):
+                    within[times - 1] += distance <= times * error
+            shares = ", ".join(f"{100 * count / len(distances):.0f} %" for count in within)
+            points = [f"{100 * value:.2f}" for value in (statistics.median(distances), max(distances), statistics.median(errors))]
+            print(f"| {Path(name).name.split('.')[0]} | {sample:,} | {len(distances)} | {points[0]} | {points[1]} | {points[2]} | {shares} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
