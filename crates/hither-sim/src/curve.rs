@@ -14,7 +14,7 @@ pub enum Spacing {
     /// By equal factors: as much detail for small caches as for large ones.
     #[default]
     Log,
-    /// By equal steps.
+    /// By equal steps; a quarter of the sizes lies below the first step, by equal factors, for there a curve is steepest.
     Linear,
 }
 
@@ -92,21 +92,22 @@ pub fn sizes(distinct: u32, points: usize, spacing: Spacing) -> Vec<u32> {
     if distinct as usize <= points {
         return (1..=distinct).collect();
     }
-    let steps = points.saturating_sub(1).max(1) as f64;
-    let mut sizes: Vec<u32> = (0..points)
-        .map(|step| {
-            let part = if points == 1 {
-                1.0
-            } else {
-                step as f64 / steps
-            };
-            let size = match spacing {
-                Spacing::Log => f64::from(distinct).powf(part),
-                Spacing::Linear => 1.0 + f64::from(distinct - 1) * part,
-            };
-            (size.round() as u32).clamp(1, distinct)
+    let below = match spacing {
+        Spacing::Log => 0,
+        Spacing::Linear => points / 4,
+    };
+    let steps = (points - below).saturating_sub(1).max(1) as f64;
+    let step = f64::from(distinct - 1) / steps;
+    let mut sizes: Vec<u32> = (0..points - below)
+        .map(|number| match spacing {
+            _ if points == 1 => f64::from(distinct),
+            Spacing::Log => f64::from(distinct).powf(number as f64 / steps),
+            Spacing::Linear => 1.0 + number as f64 * step,
         })
+        .chain((1..=below).map(|number| step.powf(number as f64 / (below + 1) as f64)))
+        .map(|size| (size.round() as u32).clamp(1, distinct))
         .collect();
+    sizes.sort_unstable();
     sizes.dedup();
     sizes
 }
@@ -121,7 +122,8 @@ mod tests {
         assert_eq!(sizes(5, 8, Spacing::Log), [1, 2, 3, 4, 5]);
         assert_eq!(sizes(100, 1, Spacing::Log), [100]);
         assert_eq!(sizes(10_000, 5, Spacing::Log), [1, 10, 100, 1000, 10_000]);
-        assert_eq!(sizes(401, 5, Spacing::Linear), [1, 101, 201, 301, 401]);
+        let linear = [1, 10, 101, 201, 301, 401];
+        assert_eq!(sizes(401, 6, Spacing::Linear), linear);
         let many = sizes(1_000_000_007, 1000, Spacing::Log);
         assert!(many.windows(2).all(|pair| pair[0] < pair[1]));
         assert_eq!(many.last(), Some(&1_000_000_007));

@@ -2,8 +2,8 @@
 
 use super::scene::{Colour, Scene};
 
-/// Okabe and Ito, "Color universal design", 2008, without the yellow, which is too pale on white.
-const COLOURS: [Colour; 7] = [
+/// Okabe and Ito, "Color universal design", 2008, without the yellow, which is too pale on white, and with a grey.
+const COLOURS: [Colour; 8] = [
     Colour(0x00, 0x72, 0xb2),
     Colour(0xd5, 0x5e, 0x00),
     Colour(0x00, 0x00, 0x00),
@@ -11,22 +11,24 @@ const COLOURS: [Colour; 7] = [
     Colour(0xcc, 0x79, 0xa7),
     Colour(0xe6, 0x9f, 0x00),
     Colour(0x56, 0xb4, 0xe9),
+    Colour(0x85, 0x85, 0x85),
 ];
 
 /// Corners of the marks about their middle. There is one fewer than there are colours, so that pairs of the two are
-/// all different up to the 42nd line.
+/// all different up to the 56th line.
 type Corners = fn() -> Vec<(f64, f64)>;
-const MARKS: [Corners; 6] = [
+const MARKS: [Corners; 7] = [
     || round(24, 4.3),
     || vec![(-4.0, -4.0), (4.0, -4.0), (4.0, 4.0), (-4.0, 4.0)],
     || vec![(0.0, -5.2), (5.0, 3.8), (-5.0, 3.8)],
     || vec![(0.0, -5.6), (5.6, 0.0), (0.0, 5.6), (-5.6, 0.0)],
     || vec![(0.0, 5.2), (5.0, -3.8), (-5.0, -3.8)],
+    plus,
     || {
-        let (long, thin) = (5.2, 1.7);
-        let quarter = [(-thin, -long), (thin, -long), (thin, -thin)];
-        (0..4)
-            .flat_map(|turn| quarter.map(|corner| turned(corner, turn)))
+        let half = std::f64::consts::FRAC_1_SQRT_2;
+        let corners = plus().into_iter();
+        corners
+            .map(|(x, y)| (half * (x - y), half * (x + y)))
             .collect()
     },
 ];
@@ -52,6 +54,14 @@ fn round(corners: u32, radius: f64) -> Vec<(f64, f64)> {
     (0..corners)
         .map(|corner| std::f64::consts::TAU * f64::from(corner) / f64::from(corners))
         .map(|angle| (radius * angle.cos(), radius * angle.sin()))
+        .collect()
+}
+
+fn plus() -> Vec<(f64, f64)> {
+    let (long, thin) = (5.2, 1.7);
+    let quarter = [(-thin, -long), (thin, -long), (thin, -thin)];
+    (0..4)
+        .flat_map(|turn| quarter.map(|corner| turned(corner, turn)))
         .collect()
 }
 

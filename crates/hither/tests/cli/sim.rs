@@ -291,8 +291,8 @@ fn curves_as_data_and_as_pictures() {
     ----- stdout -----
     trace,format,sample_rate,references,distinct_blocks,block_bytes,policy,spec,size,cache_blocks,cache_bytes,hits,misses,miss_ratio,standard_error
     loop.trace,lirs,1,900,300,4096,mru,mru,1,1,4096,0,900,1,
-    loop.trace,lirs,1,900,300,4096,mru,mru,101,101,413696,202,698,0.7755555555555556,
-    loop.trace,lirs,1,900,300,4096,mru,mru,200,200,819200,400,500,0.5555555555555556,
+    loop.trace,lirs,1,900,300,4096,mru,mru,12,12,49152,24,876,0.9733333333333334,
+    loop.trace,lirs,1,900,300,4096,mru,mru,151,151,618496,302,598,0.6644444444444444,
     loop.trace,lirs,1,900,300,4096,mru,mru,300,300,1228800,600,300,0.3333333333333333,
 
     ----- stderr -----
