@@ -45,14 +45,22 @@ def configured(kind: str, configurations: int, blocks: int) -> tuple[list[str], 
 
 
 def run(hither: Path, trace: Path, policies: list[str], sizes: list[int]) -> dict:
-    with tempfile.NamedTemporaryFile("r") as report:
-        command = [hither, "sim", "-q", "--json", "--format", "oracle-general", "-p", ",".join(policies), "-s", ",".join(map(str, sizes)), trace]
-        timed = ["/usr/bin/time", "-f", "%e %U %S %M", "-o", report.name, *command]
-        out = subprocess.run(timed, check=True, stdout=subprocess.PIPE).stdout
-        wall, user, system, peak = map(float, report.read().split())
-    results = json.loads(out)["results"]
+    command = [hither, "sim", "-q", "--json", "--format", "oracle-general", "-p", ",".join(policies), "-s", ",".join(map(str, sizes)), trace]
+    with tempfile.NamedTemporaryFile("r") as report, tempfile.TemporaryFile() as out:
+        # A child's ru_maxrss is never below its parent's; GNU time is a small parent.
+        timed = ["/usr/bin/time", "-f", "%M", "-o", report.name, *command]
+        started = time.monotonic()
+        process = subprocess.Popen(timed, stdout=out)
+        _, status, usage = os.wait4(process.pid, 0)
+        wall_s = time.monotonic() - started
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != 0:
+            sys.exit(f"failed: {timed}")
+        peak_bytes = int(report.read()) * 1024
+        out.seek(0)
+        results = json.loads(out.read())["results"]
     assert len(results) == len(policies) * len(sizes), "a result for each configuration"
-    return {"wall_s": wall, "cpu_s": round(user + system, 2), "peak_bytes": int(peak) * 1024}
+    return {"wall_s": round(wall_s, 4), "cpu_s": round(usage.ru_utime + usage.ru_stime, 4), "peak_bytes": peak_bytes}
 
 
 def short(power: int) -> str:
@@ -107,7 +115,7 @@ class Panel:
 
 def plot(rows: list[dict], middle: int) -> str:
     def lines(across: str, up: str, unit: float, keep) -> dict:
-        return {kind: [(row[across], max(row[up] / unit, 0.01)) for row in rows if row["kind"] == kind and keep(row)] for kind in KINDS}
+        return {kind: [(row[across], row[up] / unit) for row in rows if row["kind"] == kind and keep(row)] for kind in KINDS}
 
     def several(row):
         return row["configurations"] == SEVERAL
@@ -158,9 +166,9 @@ def main() -> None:
                     row = {"references": references, "configurations": configurations, "kind": kind}
                     row |= run(arguments.hither, trace, policies, sizes)
                     rows.append(row)
-                    speed = references * configurations / max(row["wall_s"], 0.01) / 1e6
+                    speed = references * configurations / row["wall_s"] / 1e6
                     print(
-                        f"| {references:,} | {configurations} | {kind} | {row['wall_s']:.2f} | {row['cpu_s']:.2f} "
+                        f"| {references:,} | {configurations} | {kind} | {row['wall_s']:.3f} | {row['cpu_s']:.3f} "
                         f"| {speed:.1f} | {row['peak_bytes'] / 1e6:.0f} |",
                         flush=True,
                     )
