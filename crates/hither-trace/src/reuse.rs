@@ -6,8 +6,9 @@
 //! right of the block's last one. The line is a bitmap, a bit a place, and a Fenwick tree counts the bits of whole
 //! groups of 512 places, a cache line each. With a million blocks that tree is 16 KiB, so that what a reference costs
 //! is two cache misses (the block's place and its group) and not a walk through memory; a tree over single places, as
-//! textbooks have it, takes 20 bytes a block instead of 4.3 and thrice the time. The line has two places a block and
-//! its gaps are closed when it is full, so memory depends on the distinct blocks and not on the length of the trace.
+//! textbooks have it, takes 20 bytes a block instead of 4.3, and 52 ns a reference instead of 34 (zipf over 530,000
+//! blocks, 2026-11). The line has two places a block and its gaps are closed when it is full, so memory depends on the
+//! distinct blocks and not on the length of the trace.
 
 use serde::Serialize;
 

@@ -58,7 +58,7 @@ enum Distances {
 }
 
 /// From how many sizes of `lru` on one pass over its stack is used in place of the caches: measured 2026-11 on zipf over
-/// 65,000 and 600,000 blocks and on a loop, a cache took 8 to 16 ns a reference and the stack 18 to 38.
+/// 65,000 and 530,000 blocks and on a loop, a cache took 8 to 16 ns a reference and the stack 18 to 38.
 pub(crate) const LRU_SIZES_MIN: usize = 4;
 
 /// The same for `opt`, of which [`OptHits`] counts one size in 8 to 18 ns a reference, and the stack ten in 37 to 150.

@@ -21,7 +21,7 @@
 //!
 //! Who wants to know of some sizes only need not know positions, only between which two of the sizes each lies: the
 //! *group* of the position. Moves within a group then change nothing, and few are left: with 2 million references to
-//! 400,000 blocks (zipf, 2026-11) 3.7 a reference for 1000 sizes, where all sizes would take 71.
+//! 360,000 blocks (zipf, 2026-11) 3.7 a reference for 1000 sizes, where all sizes would take 71.
 //!
 //! Here the list is kept the other way around: the times lie on a line in order, each with its group as a label, and
 //! labels are in a tree of minima with 32 children a node (a cache line). The walk starts at the latest time not after
@@ -30,7 +30,7 @@
 //! are, as in every cache that misses.
 //!
 //! A reference takes O((1 + moves) log n), and a block 6 to 9 bytes. Measured (2026-11, one core of a cloud machine,
-//! nanoseconds a reference): zipf over 400,000 blocks 136 for 8 sizes, 218 for 64, 341 for 1000, where one size at a
+//! nanoseconds a reference): zipf over 360,000 blocks 136 for 8 sizes, 218 for 64, 341 for 1000, where one size at a
 //! time takes 18 each; a loop over a million blocks 35 to 39, against 8 each. The line is closed up when it is full, like that of
 //! [`StackDistances`](hither_trace::StackDistances).
 
