@@ -122,6 +122,26 @@ pub enum Error {
         /// The names of the formats that are recognised by content.
         known: String,
     },
+    /// A file without content, which no format recognises.
+    #[error("{}: empty, so that nothing tells its format; --format names one", path.display())]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A sample of no block, from which nothing can be told.
+    #[error("{}: none of the blocks of {references} references is in the sample; a larger one is needed", path.display())]
+    EmptySample {
+        /// The trace.
+        path: PathBuf,
+        /// The references of the whole trace.
+        references: u64,
+    },
+    /// Something other than a file would be replaced by one.
+    #[error("{}: not a regular file, and not replaced by one", path.display())]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+    },
     /// More references than a trace can hold in memory (2^32 - 2), or than the memory can.
     #[error("{}: too many references: {problem}", path.display())]
     TooMany {

@@ -280,9 +280,17 @@ impl Builder {
         trace.site_tallies[0].merge(&tally);
         trace.keys = self.interner.into_keys();
         if let Some(sampler) = self.sampler {
-            trace.sampled = Some(sampler.sampled());
+            let sampled = sampler.sampled();
+            trace.sampled = Some(sampled);
             if let Some(inside) = sampler.inside(trace.keys.len()) {
                 trace.keep(&inside)?;
+            }
+            // Scaled up, no miss of no reference would be a hit ratio of 100 %.
+            if trace.keys.is_empty() && sampled.references > 0 {
+                return Err(Error::EmptySample {
+                    path: trace.path,
+                    references: sampled.references,
+                });
             }
         }
         // Without objects a key is the block's number in its format. Where these are positions they fit the index,

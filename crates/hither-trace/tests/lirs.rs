@@ -104,7 +104,9 @@ fn junk_is_named_by_file_and_line() {
 
 #[test]
 fn what_is_no_trace_is_refused() {
-    for bytes in [b"".as_slice(), b"*\n", b"hello\n1\n", b"\x7fELF\x02", b"{}"] {
+    let error = load_bytes(b"", None).unwrap_err().to_string();
+    assert!(error.contains("empty, so that nothing tells"), "{error}");
+    for bytes in [b"*\n".as_slice(), b"hello\n1\n", b"\x7fELF\x02", b"{}"] {
         let error = load_bytes(bytes, None).unwrap_err().to_string();
         assert!(
             error.contains("not in a format that its content tells"),

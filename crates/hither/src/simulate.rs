@@ -136,7 +136,7 @@ pub(crate) fn sizes(
 pub(crate) fn about(trace: &Trace) -> serde_json::Value {
     let meta = trace.meta();
     json!({
-        "path": trace.path(),
+        "path": trace.path().to_string_lossy(),
         "format": trace.format(),
         "sha256": trace.sha256(),
         "hither": env!("CARGO_PKG_VERSION"),

@@ -106,6 +106,15 @@ pub fn recognise(input: &mut Input<'_>) -> Result<&'static Format> {
             return Ok(format);
         }
     }
+    if let Head::Content {
+        bytes: [],
+        whole: true,
+    } = input.head()?
+    {
+        return Err(Error::Empty {
+            path: input.path().to_owned(),
+        });
+    }
     Err(Error::Unrecognised {
         path: input.path().to_owned(),
         known: known(Format::is_recognised),

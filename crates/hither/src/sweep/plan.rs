@@ -47,7 +47,7 @@ impl Plan {
                 let policies: Vec<String> = job.policies.iter().map(Spec::to_string).collect();
                 let sizes: Vec<String> = job.sizes.iter().map(Size::to_string).collect();
                 json!({
-                    "name": job.name,
+                    "name": job.name.to_string_lossy(),
                     "format": job.format,
                     "options": job.options,
                     "policies": policies,

@@ -371,3 +371,42 @@ fn a_sample_comes_with_its_error() {
         "{refused}"
     );
 }
+
+#[test]
+fn a_sample_of_no_block_tells_nothing() {
+    let lab = Lab::with_loop();
+    let line = "for caches in sim 'sweep -t'; do hither $caches loop.trace -p lru -s 5 --sample 0.0000001%; done";
+    assert_snapshot!(lab.run(line), @"
+    exit code: 1
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: loop.trace: none of the blocks of 30 references is in the sample; a larger one is needed
+    hither: loop.trace: none of the blocks of 30 references is in the sample; a larger one is needed
+    ");
+}
+
+#[test]
+fn a_name_need_not_be_text() {
+    let lab = Lab::with_loop();
+    lab.run("mv loop.trace \"$(printf 'l\\377p')\"");
+    let name = "\"$(printf 'l\\377p')\"";
+    let found = lab.json(&format!("hither sim {name} -p lru -s 5 --json"));
+    assert_eq!(found["trace"]["path"], "l\u{fffd}p");
+    let found = lab.json(&format!("hither stat {name} --json"));
+    assert_eq!(found["trace"]["path"], "l\u{fffd}p");
+    let swept = format!("hither sweep -q -t {name} -p lru -s 5 -o o.json && cat o.json");
+    assert_eq!(lab.json(&swept)[0]["trace"], "l\u{fffd}p");
+}
+
+#[test]
+fn an_empty_file_is_of_no_format() {
+    let lab = Lab::new();
+    assert_snapshot!(lab.run("hither sim /dev/null"), @"
+    exit code: 1
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: /dev/null: empty, so that nothing tells its format; --format names one
+    ");
+}
