@@ -4,16 +4,18 @@
 //! A file gets its name when it is complete, as a trace folder does. To add a format, write a function here and put
 //! its line into [`EXPORTS`].
 
+use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use hither_core::registry::Needs;
 use hither_core::{Access, NEVER, Op};
+use tempfile::{NamedTempFile, TempPath};
 
 use crate::error::{Error, Result};
 use crate::import::write_references;
 use crate::trace::Trace;
-use crate::writer::Writer;
+use crate::writer::{Writer, partial_path};
 
 /// References decoded at a time.
 const BATCH: usize = 8192;
@@ -80,7 +82,8 @@ impl Export {
         matches!(self.shape, Shape::Stream { .. })
     }
 
-    /// Writes a trace at `path`; without `force` nothing must be there. `progress` hears how many references are done.
+    /// Writes a trace at `path`; without `force` nothing must be there, and with it nothing but what is replaced by its
+    /// like: `--force -o /dev/null` must not make a file of the device. `progress` hears how many references are done.
     pub fn write(
         &self,
         trace: &Trace,
@@ -91,21 +94,23 @@ impl Export {
         if let Shape::Folder = self.shape {
             return write_references(trace, Writer::create(path, force)?, progress).map(|_| ());
         }
+        if path.metadata().is_ok_and(|found| !found.is_file()) {
+            return Err(Error::NotAFile {
+                path: path.to_owned(),
+            });
+        }
         if !force && path.symlink_metadata().is_ok() {
             return Err(Error::Exists {
                 path: path.to_owned(),
             });
         }
-        let parent = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let mut partial = tempfile::Builder::new()
-            .prefix(&format!(".{name}.partial-"))
-            .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666))
-            .tempfile_in(parent)
-            .map_err(Error::io(parent))?;
+        let partial = partial_path(path).ok_or_else(|| Error::NotAFile {
+            path: path.to_owned(),
+        })?;
+        let parent = partial.parent().unwrap_or(path);
+        let file = File::create_new(&partial).map_err(Error::io(parent))?;
+        let path_to_remove = TempPath::try_from_path(&partial).map_err(Error::io(parent))?;
+        let mut partial = NamedTempFile::from_parts(file, path_to_remove);
         let out = partial.as_file_mut();
         self.write_stream(trace, &mut *out, progress)
             .map_err(|error| error.of_output(path))?;

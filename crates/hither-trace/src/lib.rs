@@ -42,4 +42,4 @@ pub use sink::Sink;
 pub use source::Input;
 pub use stats::{Concentration, Ranked, Sharing, Stats};
 pub use trace::Trace;
-pub use writer::Writer;
+pub use writer::{Writer, partial_path};

@@ -174,6 +174,13 @@ fn trace_folder(folder: &Path) -> Result<(), String> {
     }
 }
 
+/// Where a trace folder or an exported file lies until it is complete and gets the name `path`: for who ends this process
+/// early and wants to leave nothing behind. None where `path` ends in no name.
+pub fn partial_path(path: &Path) -> Option<PathBuf> {
+    let place = Place::new(path, false).ok()?;
+    Some(place.sibling("partial"))
+}
+
 /// Where a trace goes and how it gets there.
 #[derive(Debug)]
 struct Place {

@@ -9,6 +9,7 @@ mod command;
 mod curve;
 mod exit;
 mod format;
+mod interrupt;
 mod knowledge;
 mod output;
 mod plot;

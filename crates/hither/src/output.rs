@@ -34,6 +34,12 @@ pub(crate) fn check_folder(path: &Path) -> anyhow::Result<()> {
     let folder = folder_of(path);
     fs::metadata(folder).with_context(|| folder.display().to_string())?;
     anyhow::ensure!(!path.is_dir(), "{}: is a folder", path.display());
+    // The new file would take the place of a device or a pipe, for everybody.
+    anyhow::ensure!(
+        !path.exists() || path.is_file(),
+        "{}: not a regular file, and not replaced by one",
+        path.display()
+    );
     Ok(())
 }
 

@@ -13,6 +13,7 @@ use super::options::{Expanding, format_name};
 use super::record::hint;
 use crate::exit::Usage;
 use crate::format::counted;
+use crate::interrupt;
 use crate::ui::Ui;
 
 /// Write a trace for other tools: libCacheSim's oracleGeneral or CSV, or a trace folder of single references
@@ -63,18 +64,25 @@ pub(super) fn target_name(text: &str) -> Result<String, String> {
         .map_err(|error| error.to_string())
 }
 
+/// Whether `output` means standard output, which a folder cannot go to.
+pub(super) fn goes_to_stdout(output: &Path, target: &Target) -> anyhow::Result<bool> {
+    let to_stdout = output == Path::new("-");
+    if to_stdout && !target.is_stream() {
+        let name = target.name;
+        let problem = format!("{name} is a folder and cannot go to standard output");
+        return Err(Usage(problem).into());
+    }
+    Ok(to_stdout)
+}
+
 impl Subcommand for Export {
     const NAME: &'static str = "export";
 
     fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
         let target = Target::find(&self.format)?;
-        let to_stdout = self.output == Path::new("-");
-        if to_stdout && !target.is_stream() {
-            let problem = format!(
-                "{} is a folder and cannot go to standard output",
-                target.name
-            );
-            return Err(Usage(problem).into());
+        let to_stdout = goes_to_stdout(&self.output, target)?;
+        if !to_stdout {
+            interrupt::leaves_nothing_of(&self.output)?;
         }
         let trace = self.expanding.load(&self.trace, self.from.as_deref(), ui)?;
         let references = trace.references() as u64;

@@ -1,5 +1,6 @@
 //! `hither gen`: made-up traces.
 
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -10,10 +11,11 @@ use hither_trace::generate::{GENERATORS, SHARED, Spec, Workload};
 use hither_trace::{Export, LoadOptions};
 
 use super::Subcommand;
-use super::export::target_name;
+use super::export::{goes_to_stdout, target_name};
 use super::policies::params;
 use super::record::{OUTPUT, hint};
 use crate::format::counted;
+use crate::interrupt;
 use crate::ui::Ui;
 
 /// Make up a trace: zipf, scans, loops, shifting working sets, alone or mixed
@@ -36,7 +38,7 @@ pub(super) struct Gen {
     #[arg(long, value_name = "NAME", default_value = "hither", value_parser = target_name)]
     format: String,
 
-    /// The trace folder or file to write
+    /// The trace folder or file to write; - is standard output, for formats other than hither
     #[arg(long, short, value_name = "PATH", default_value = OUTPUT)]
     output: PathBuf,
 
@@ -77,8 +79,16 @@ impl Subcommand for Gen {
     const NAME: &'static str = "gen";
 
     fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
-        self.write(ui)
-            .map_err(|error| anyhow!("{error}{}", hint(&error)))?;
+        let target = Export::find(&self.format)?;
+        let to_stdout = goes_to_stdout(&self.output, target)?;
+        if !to_stdout {
+            interrupt::leaves_nothing_of(&self.output)?;
+        }
+        self.write(target, to_stdout, ui)
+            .map_err(|error| match hint(&error) {
+                "" => error.into(),
+                hint => anyhow!("{error}{hint}"),
+            })?;
         ui.note(format_args!(
             "{} in {}",
             counted(self.references, "reference"),
@@ -90,10 +100,9 @@ impl Subcommand for Gen {
 
 impl Gen {
     /// A trace folder is written as it comes. A stream says when each block comes next, so the whole trace is made first.
-    fn write(&self, ui: &Ui) -> hither_trace::Result<()> {
+    fn write(&self, target: &Export, to_stdout: bool, ui: &Ui) -> hither_trace::Result<()> {
         let (references, path) = (self.references, &self.output);
         let mut workload = Workload::new(&self.parts, self.seed);
-        let target = Export::find(&self.format)?;
         let bar = ui.bar("generating", references);
         let progress = |done| bar.set_position(done);
         if !target.is_stream() {
@@ -105,6 +114,9 @@ impl Gen {
         };
         let trace = workload.trace(references, path, &options, progress)?;
         let bar = ui.bar("writing", references);
+        if to_stdout {
+            return target.write_stream(&trace, io::stdout().lock(), |done| bar.set_position(done));
+        }
         target.write(&trace, path, self.force, |done| bar.set_position(done))
     }
 }

@@ -5,12 +5,14 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::Args;
-use hither_trace::{LoadOptions, format};
+use hither_trace::{Export, LoadOptions, format};
 
 use super::Subcommand;
+use super::export::goes_to_stdout;
 use super::options::{Memory, block_bytes, format_name, open};
 use super::record::{OUTPUT, hint};
 use crate::format::counted;
+use crate::interrupt;
 use crate::ui::Ui;
 
 /// Make a trace folder of a trace in another format
@@ -63,6 +65,8 @@ impl Subcommand for Import {
     const NAME: &'static str = "import";
 
     fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
+        goes_to_stdout(&self.output, Export::find("hither")?)?;
+        interrupt::leaves_nothing_of(&self.output)?;
         let (input, bar) = open(&self.trace, "importing", ui)?;
         let options = LoadOptions {
             block_bytes: self.block,

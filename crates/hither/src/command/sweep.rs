@@ -202,6 +202,10 @@ impl Sweeping {
     }
 
     fn journal(&self, output: &Path, plan: &Plan) -> anyhow::Result<(Journal, Vec<sweep::Entry>)> {
+        if output == Path::new("-") {
+            let problem = "results go to standard output without --output";
+            return Err(Usage(problem.to_owned()).into());
+        }
         output::check_folder(output)?;
         let path = sweep::journal_path(output);
         // A sweep that was killed after its last rename has both; going on with it removes the journal.

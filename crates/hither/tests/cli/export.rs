@@ -178,3 +178,20 @@ fn the_formats_are_listed() {
     ----- stderr -----
     ");
 }
+
+#[test]
+fn what_is_no_file_is_not_replaced_by_one() {
+    let lab = Lab::with_loop();
+    let line = "mkfifo pipe && hither export loop.trace --format csv --force -o pipe; \
+                hither sweep -t loop.trace -p lru -s 1 --to csv --force -o pipe; ls -F";
+    assert_snapshot!(lab.run(line), @"
+    exit code: 0
+    ----- stdout -----
+    loop.trace
+    pipe|
+
+    ----- stderr -----
+    hither: pipe: not a regular file, and not replaced by one
+    hither: pipe: not a regular file, and not replaced by one
+    ");
+}

@@ -1,5 +1,8 @@
 //! `hither gen`.
 
+use std::thread;
+use std::time::Duration;
+
 use insta::assert_snapshot;
 
 use crate::Lab;
@@ -133,7 +136,7 @@ fn the_help_lists_every_generator() {
               [default: hither]
 
       -o, --output <PATH>
-              The trace folder or file to write
+              The trace folder or file to write; - is standard output, for formats other than hither
               
               [default: trace.hither]
 
@@ -287,4 +290,40 @@ fn a_folder_that_is_not_there() {
     ----- stderr -----
     hither: no: No such file or directory (os error 2)
     ");
+}
+
+#[test]
+fn a_stream_goes_to_standard_output_and_a_folder_does_not() {
+    let lab = Lab::new();
+    let line = "hither gen -q scan -n 2 --format csv -o -; hither gen -q scan -n 2 -o -";
+    assert_snapshot!(lab.run(line), @"
+    exit code: 2
+    ----- stdout -----
+    time,object,size,op,next_access_vtime
+    0,0,4096,read,-1
+    1,1,4096,read,-1
+
+    ----- stderr -----
+    hither: hither is a folder and cannot go to standard output
+    ");
+    assert!(lab.names().is_empty());
+}
+
+#[test]
+fn an_interrupt_leaves_nothing_behind() {
+    let lab = Lab::new();
+    for signal in ["INT", "TERM"] {
+        let mut command = lab.command("hither");
+        let mut child = command
+            .args(["gen", "-q", "scan", "-n", "4000M"])
+            .spawn()
+            .unwrap();
+        while lab.names().is_empty() {
+            assert_eq!(child.try_wait().unwrap(), None);
+            thread::sleep(Duration::from_millis(5));
+        }
+        lab.run(&format!("kill -{signal} {}", child.id()));
+        assert!(!child.wait().unwrap().success());
+        assert!(lab.names().is_empty(), "{signal}: {:?}", lab.names());
+    }
 }
