@@ -1,8 +1,8 @@
 //! Numbers blocks densely in order of first appearance.
 //!
 //! This look-up is most of the cost of loading a trace, and on a large one it is a cache miss. The table is open
-//! addressing over 4-byte numbers; keys are compared where they have to be kept anyway, by number. That is 8 bytes a
-//! block for the table, at most half full, and 8 for its key, where a table of pairs would take 32. The eight blocks
+//! addressing over 4-byte numbers; keys are compared where they have to be kept anyway, by number. That is 8 to 16
+//! bytes a block for the table, a quarter to half full, and 8 for its key, where a table of pairs would take 32. The eight blocks
 //! whose keys differ in the lowest three bits start out side by side, so that a scan of a file touches a line of the
 //! table once and not eight times.
 //!
@@ -127,7 +127,10 @@ impl Interner {
     }
 
     fn grow(&mut self) {
-        self.table = vec![NONE; 2 * self.table.len()];
+        let places = 2 * self.table.len();
+        // The old table goes first: both together would be the peak of memory of the whole load.
+        self.table = Vec::new();
+        self.table = vec![NONE; places];
         self.shift -= 1;
         let keys = self.keys.iter().enumerate();
         for (number, &key) in keys.filter(|(_, key)| **key >= self.small.len() as u64) {
