@@ -96,7 +96,7 @@ pub(crate) fn block_bytes(text: &str) -> Result<u32, String> {
     };
     match u32::try_from(bytes) {
         Ok(bytes) if bytes > 0 => Ok(bytes),
-        _ => Err("a block is 1 byte to 4 GiB large".to_owned()),
+        _ => Err(format!("a block is 1 to {} bytes large", u32::MAX)),
     }
 }
 

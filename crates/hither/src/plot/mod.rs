@@ -78,9 +78,12 @@ impl Chart {
         scene.text(LEFT, 34.0, 19.0, INK, Anchor::Start, &self.title);
         scene.text(LEFT, 55.0, 12.0, FAINT, Anchor::Start, &self.subtitle);
         self.axes(&mut scene, &x, &y);
+        // As many lines as there are policies still have their labels within the picture.
+        let row = ((BOTTOM - TOP) / self.lines.len().max(1) as f64).min(24.0);
+        let size = (0.8 * row).min(13.0);
         for (index, line) in self.lines.iter().enumerate() {
             draw(&mut scene, line, index, &x, &y);
-            let height = TOP + 12.0 + 24.0 * index as f64;
+            let height = TOP + row / 2.0 + row * index as f64;
             let (from, to) = (right + 18.0, right + 46.0);
             scene.line(
                 vec![(from, height), (to, height)],
@@ -90,8 +93,8 @@ impl Chart {
             marks::draw(&mut scene, index, ((from + to) / 2.0, height));
             scene.text(
                 to + 8.0,
-                height + 4.5,
-                13.0,
+                height + 4.5 * size / 13.0,
+                size,
                 INK,
                 Anchor::Start,
                 &line.label,
@@ -212,6 +215,23 @@ mod tests {
             assert_eq!(&png[..8], b"\x89PNG\r\n\x1a\n");
             assert_eq!(png, chart.png().unwrap());
         }
+    }
+
+    #[test]
+    fn every_line_has_its_label_in_the_picture() {
+        let mut many = chart(true, 1e6);
+        many.lines = vec![many.lines[0].clone(); 40];
+        let places = many
+            .scene()
+            .items
+            .into_iter()
+            .filter_map(|item| match item {
+                scene::Item::Text { at, text, .. } if text == "lru" => Some(at),
+                _ => None,
+            });
+        let places: Vec<(f64, f64)> = places.collect();
+        assert_eq!(places.len(), 40);
+        assert!(places.iter().all(|at| at.1 < BOTTOM), "{places:?}");
     }
 
     #[test]
