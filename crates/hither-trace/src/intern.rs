@@ -24,8 +24,8 @@ pub(crate) struct Interner {
     small: Vec<u32>,
 }
 
-/// Keys below it are small in any case: 16 MiB of numbers.
-const SMALL: u64 = 1 << 22;
+/// Keys below it are small in any case: 256 KiB of numbers.
+const SMALL: u64 = 1 << 16;
 const NONE: u32 = u32::MAX;
 const GROUP_BITS: u32 = 3;
 const FIRST_BITS: u32 = 10;
