@@ -227,7 +227,9 @@ impl Pieces {
 impl Disk {
     /// `TMPDIR` where it is set, or else `/var/tmp`, which unlike `/tmp` is rarely in memory itself.
     fn new() -> Result<Disk> {
-        let named = std::env::var_os("TMPDIR").map(PathBuf::from);
+        let named = std::env::var_os("TMPDIR")
+            .filter(|name| !name.is_empty())
+            .map(PathBuf::from);
         let lasting = Some(PathBuf::from("/var/tmp")).filter(|folder| folder.is_dir());
         let folder = named.or(lasting).unwrap_or_else(std::env::temp_dir);
         let file = tempfile::tempfile_in(&folder).map_err(Error::io(&folder))?;

@@ -19,8 +19,8 @@ use crate::ui::Ui;
 /// Which curves go where.
 #[derive(Args, Debug)]
 pub(crate) struct Curves {
-    /// Write the miss ratio at all cache sizes to FILE: data as .csv, .json or .parquet, a picture as .svg or .png; may
-    /// be given several times
+    /// Write the miss ratio at all cache sizes to FILE, which is replaced if it is there: data as .csv, .json or .parquet,
+    /// a picture as .svg or .png; may be given several times
     #[arg(
         long = "curve",
         value_name = "FILE",

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::anyhow;
 use clap::Args;
-use hither_trace::{EXPORTS, Export as Target};
+use hither_trace::{EXPORTS, Error, Export as Target};
 
 use super::Subcommand;
 use super::options::{Expanding, format_name};
@@ -75,6 +75,14 @@ pub(super) fn goes_to_stdout(output: &Path, target: &Target) -> anyhow::Result<b
     Ok(to_stdout)
 }
 
+/// The error, which says that it is about standard output if it is about output without a name.
+pub(super) fn named(error: Error) -> anyhow::Error {
+    match error {
+        Error::Output { .. } => anyhow::Error::from(error).context("standard output"),
+        other => other.into(),
+    }
+}
+
 impl Subcommand for Export {
     const NAME: &'static str = "export";
 
@@ -89,7 +97,9 @@ impl Subcommand for Export {
         let bar = ui.bar("exporting", references);
         let progress = |done| bar.set_position(done);
         if to_stdout {
-            target.write_stream(&trace, io::stdout().lock(), progress)?;
+            target
+                .write_stream(&trace, io::stdout().lock(), progress)
+                .map_err(named)?;
         } else {
             target
                 .write(&trace, &self.output, self.force, progress)

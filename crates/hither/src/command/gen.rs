@@ -11,7 +11,7 @@ use hither_trace::generate::{GENERATORS, SHARED, Spec, Workload};
 use hither_trace::{Export, LoadOptions};
 
 use super::Subcommand;
-use super::export::{goes_to_stdout, target_name};
+use super::export::{goes_to_stdout, named, target_name};
 use super::policies::params;
 use super::record::{OUTPUT, hint};
 use crate::format::counted;
@@ -86,7 +86,7 @@ impl Subcommand for Gen {
         }
         self.write(target, to_stdout, ui)
             .map_err(|error| match hint(&error) {
-                "" => error.into(),
+                "" => named(error),
                 hint => anyhow!("{error}{hint}"),
             })?;
         ui.note(format_args!(

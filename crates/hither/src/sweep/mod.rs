@@ -359,6 +359,10 @@ pub(crate) fn check_traces(plan: &Plan) -> anyhow::Result<()> {
         return Err(Usage("no traces: name some with --trace or in a TOML file".to_owned()).into());
     }
     for Job { path, format, .. } in &plan.jobs {
+        if path == Path::new("-") {
+            let problem = "a sweep may read its traces again, so none of them is standard input (a file -: ./-)";
+            return Err(Usage(problem.to_owned()).into());
+        }
         let found = std::fs::metadata(path).with_context(|| path.display().to_string())?;
         // What is read from a pipe would be gone.
         if found.is_file() || found.is_dir() {

@@ -410,3 +410,20 @@ fn an_empty_file_is_of_no_format() {
     hither: /dev/null: empty, so that nothing tells its format; --format names one
     ");
 }
+
+#[test]
+fn an_empty_tmpdir_is_none() {
+    let lab = Lab::new();
+    // In a folder that is gone, nothing can be written into the current one.
+    let line = "mkdir gone && cd gone && rmdir ../gone && hither gen loop -n 20k --format csv -q -o - \
+                | TMPDIR= hither sim - -p lru -s 5 --memory 0";
+    assert_snapshot!(lab.run(line), @"
+    exit code: 0
+    ----- stdout -----
+    20,000 references to 1,000 distinct blocks of 4.00 KiB
+      hit ratio  5 (20.00 KiB)
+      lru                0.0 %
+
+    ----- stderr -----
+    ");
+}

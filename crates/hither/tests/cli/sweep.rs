@@ -500,3 +500,18 @@ fn samples_are_estimates_with_their_error() {
     let by_file = lab.json("hither sweep -q spec.toml -p arc -s 50% --to json");
     assert_eq!(by_file, rows);
 }
+
+#[test]
+fn standard_input_is_no_trace_and_no_output() {
+    let lab = Lab::with_loop();
+    let line = "hither sweep -t - -p lru -s 5 <loop.trace; hither sweep -t loop.trace -p lru -s 5 --to csv -o -";
+    assert_snapshot!(lab.run(line), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: a sweep may read its traces again, so none of them is standard input (a file -: ./-)
+    hither: results go to standard output without --output
+    ");
+    assert_eq!(lab.names(), ["loop.trace"]);
+}
