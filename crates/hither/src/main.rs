@@ -11,6 +11,7 @@ mod exit;
 mod format;
 mod interrupt;
 mod knowledge;
+mod memory;
 mod output;
 mod plot;
 mod preload;

@@ -16,6 +16,7 @@ use super::policies::params;
 use super::record::{OUTPUT, hint};
 use crate::format::counted;
 use crate::interrupt;
+use crate::memory::half_of_free_bytes;
 use crate::ui::Ui;
 
 /// Make up a trace: zipf, scans, loops, shifting working sets, alone or mixed
@@ -110,6 +111,7 @@ impl Gen {
         }
         let options = LoadOptions {
             keep_repeats: true,
+            memory_bytes: half_of_free_bytes(),
             ..LoadOptions::default()
         };
         let trace = workload.trace(references, path, &options, progress)?;

@@ -11,6 +11,7 @@ use hither_sim::Size;
 use hither_trace::{Input, LoadOptions, Sample, Trace};
 use indicatif::ProgressBar;
 
+use crate::memory::half_of_free_bytes;
 use crate::simulate::sizes;
 use crate::ui::Ui;
 
@@ -60,7 +61,7 @@ pub(super) struct Memory {
 impl Memory {
     /// The size that was given or found.
     pub(super) fn bytes(&self) -> u64 {
-        self.memory.unwrap_or_else(half_of_free_memory)
+        self.memory.unwrap_or_else(half_of_free_bytes)
     }
 }
 
@@ -69,16 +70,6 @@ fn memory_bytes(text: &str) -> Result<u64, String> {
         Size::Bytes(bytes) | Size::Blocks(bytes) => Ok(bytes),
         Size::Percent(_) => Err("memory is given in bytes, such as 2GiB".to_owned()),
     }
-}
-
-/// Half of the memory that is free, or a gigabyte where the system does not say.
-fn half_of_free_memory() -> u64 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kilobytes = text.lines().find_map(|line| {
-        let rest = line.strip_prefix("MemAvailable:")?;
-        rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
-    });
-    kilobytes.map_or(1 << 30, |kilobytes| kilobytes * 512)
 }
 
 /// The name of a format of traces.
