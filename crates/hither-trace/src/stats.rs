@@ -162,18 +162,26 @@ fn objects(trace: &Trace) -> Result<Vec<Use>> {
     Ok(uses)
 }
 
-/// The use of each call site. A block remembers the site that it met last, so that the set of pairs of site and block
-/// is asked only where that changes.
+/// The use of each call site. A block remembers the first site that it met, and the last: most blocks are used by one site
+/// and are in no set, and the set of pairs of further sites and blocks is asked only where the site changes.
 fn sites(trace: &Trace) -> Result<Vec<Use>> {
     let mut uses = vec![Use::default(); trace.sites().len()];
-    let mut last = vec![u32::MAX; trace.blocks()];
+    const NONE: u32 = u32::MAX;
+    let mut met = vec![[NONE; 2]; trace.blocks()];
     let mut pairs = FxHashSet::default();
     trace.for_each_chunk(|chunk| {
         for (run, range) in chunk.runs() {
             let site = &mut uses[run.site as usize];
             site.references += range.len() as u64;
             for &block in &chunk.blocks()[range] {
-                if std::mem::replace(&mut last[block as usize], run.site) != run.site {
+                let [first, last] = &mut met[block as usize];
+                if std::mem::replace(last, run.site) == run.site {
+                    continue;
+                }
+                if *first == NONE {
+                    *first = run.site;
+                    site.blocks += 1;
+                } else if *first != run.site {
                     let pair = u64::from(run.site) << 32 | u64::from(block);
                     site.blocks += u64::from(pairs.insert(pair));
                 }
