@@ -120,13 +120,23 @@ impl Journal {
 
     /// Empties it and begins anew.
     fn begin(mut self, plan: &str) -> anyhow::Result<(Journal, Vec<Entry>)> {
-        let emptied = self.file.set_len(0).and_then(|()| self.file.rewind());
-        emptied.with_context(|| self.path.display().to_string())?;
-        self.write(&Header {
+        let header = Header {
             journal: VERSION,
             plan: plan.to_owned(),
-        })?;
-        Ok((self, Vec::new()))
+        };
+        let emptied = self.file.set_len(0).and_then(|()| self.file.rewind());
+        let begun = emptied
+            .with_context(|| self.path.display().to_string())
+            .and_then(|()| self.write(&header));
+        match begun {
+            Ok(()) => Ok((self, Vec::new())),
+            Err(error) => {
+                // An empty one beside an output looks like that of a sweep which was killed at its very end, and the output
+                // would be replaced unasked.
+                let _ = self.remove();
+                Err(error)
+            }
+        }
     }
 
     pub(crate) fn path(&self) -> &Path {

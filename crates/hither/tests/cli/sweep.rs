@@ -515,3 +515,17 @@ fn standard_input_is_no_trace_and_no_output() {
     ");
     assert_eq!(lab.names(), ["loop.trace"]);
 }
+
+#[test]
+fn a_journal_that_cannot_be_begun_is_not_left() {
+    let lab = Lab::with_loop();
+    let line = "trap '' XFSZ; ulimit -f 0; hither sweep -t loop.trace -p lru -s 5 -o o.csv";
+    assert_snapshot!(lab.run(line), @"
+    exit code: 1
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: o.csv.journal: File too large (os error 27)
+    ");
+    assert_eq!(lab.names(), ["loop.trace"]);
+}
