@@ -27,10 +27,13 @@ pub enum Sample {
     Blocks(u32),
 }
 
+/// Fewer blocks than this say nothing, and who writes 1 may well mean all of them.
+const BLOCKS_MIN: u32 = 100;
+
 /// Not a [`Sample`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is not a sample: write a part of the blocks (0.01 or 1%) or how many of them at most (100000)"
+    "`{0}` is not a sample: write a part of the blocks (0.01 or 1%) or how many of them at most (100000; 100 or more)"
 )]
 pub struct SampleError(String);
 
@@ -47,7 +50,7 @@ impl std::str::FromStr for Sample {
                 .map(|percent: f64| percent / 100.0),
             None if text.contains('.') => text.parse().ok(),
             None => {
-                let blocks = text.parse().ok().filter(|blocks| *blocks > 0);
+                let blocks = text.parse().ok().filter(|blocks| *blocks >= BLOCKS_MIN);
                 return blocks
                     .map(Sample::Blocks)
                     .ok_or_else(|| SampleError(text.to_owned()));
@@ -165,6 +168,8 @@ mod tests {
             assert_eq!(text.parse(), Ok(sample), "{text}");
         }
         for junk in [
+            "1",
+            "99",
             "",
             "0",
             "0.0",

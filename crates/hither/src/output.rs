@@ -22,7 +22,9 @@ pub(crate) fn write_alone(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 fn write_by(partial: &Path, path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let written = File::create(partial)
         .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
-        .and_then(|()| fs::rename(partial, path));
+        .and_then(|()| fs::rename(partial, path))
+        // The name has to be on the disk as well before anybody removes what the file was made from.
+        .and_then(|()| File::open(folder_of(path))?.sync_all());
     if written.is_err() {
         let _ = fs::remove_file(partial);
     }
