@@ -48,6 +48,17 @@ impl GhostPair {
         self.often.len() as usize
     }
 
+    /// Where the target size of T1 goes when a missing block is a ghost of this kind: towards the list whose ghost would
+    /// have been a hit, by as many places as the other list of ghosts is larger, at least one.
+    pub(crate) fn adapted(&self, kind: Ghost, target: f64, capacity: u32) -> f64 {
+        let (once, often) = (self.once() as f64, self.often() as f64);
+        match kind {
+            Ghost::No => target,
+            Ghost::Once => (target + (often / once).max(1.0)).min(f64::from(capacity)),
+            Ghost::Often => (target - (once / often).max(1.0)).max(0.0),
+        }
+    }
+
     /// Puts an evicted block at the recent end of the list `kind`.
     pub(crate) fn remember(&mut self, block: u32, kind: Ghost) {
         let queue = match kind {

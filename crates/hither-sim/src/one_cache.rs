@@ -1,7 +1,7 @@
 //! Caches of one level, any number of them over one pass of a trace.
 //!
 //! Where many sizes of `lru` or `opt` are asked for, one [stack](crate::stack) takes the place of the caches and gives the
-//! same counts; so does [`OptHits`] for each size of `opt`.
+//! same counts; so does one for each size of `opt` where they are few.
 //!
 //! The trace is decoded once, a batch at a time; each batch is then run through all caches in parallel while the next
 //! one is being decoded. Every cache sees every access in order and shares nothing, so that the number of threads
@@ -11,7 +11,7 @@
 
 use crate::references::References;
 use crate::sample::{self, Estimate, PART_BLOCKS_MIN, PARTS};
-use crate::stack::{Curve, OptHits, Stack};
+use crate::stack::{Curve, Stack};
 use hither_core::registry::{Needs, Settings};
 use hither_core::replacement::SiteRecord;
 use hither_core::spec::Value;
@@ -222,17 +222,13 @@ enum Of {
     Part(usize),
 }
 
-/// What one thread at a time drives: a cache, what counts for one, or a stack in place of several.
+/// What one thread at a time drives: a cache, or a stack in place of one or several.
 enum Lane {
     Cache {
         configuration: usize,
         residency: Residency,
         policy: Box<dyn Policy>,
         needs: Needs,
-    },
-    Optimum {
-        configuration: usize,
-        optimum: OptHits,
     },
     Stack {
         /// Which configurations, and the size of each.
@@ -275,20 +271,19 @@ fn lanes_of(configurations: &[Configuration], blocks: u32, sites: &[SiteRecord])
     let (mut stacks, mut caches) = (Vec::new(), Vec::new());
     for same in by_name.into_values() {
         let spec = &configurations[same[0]].spec;
-        let sizes = same.iter().map(|&index| configurations[index].cache_blocks);
-        match Stack::worthwhile(spec, &sizes.collect::<Vec<u32>>(), blocks) {
-            Some(stack) => stacks.push(Lane::Stack {
-                configurations: same
-                    .iter()
-                    .map(|&index| (index, configurations[index].cache_blocks))
-                    .collect(),
-                stack,
-            }),
-            None => caches.extend(
-                same.into_iter()
-                    .map(|index| Lane::cache(index, &configurations[index], blocks, sites)),
-            ),
-        }
+        let Some(at_once) = Stack::sizes_at_once(spec, same.len()) else {
+            let lane = |&index: &usize| Lane::cache(index, &configurations[index], blocks, sites);
+            caches.extend(same.iter().map(lane));
+            continue;
+        };
+        stacks.extend(same.chunks(at_once).map(|indices| {
+            let size = |&index: &usize| configurations[index].cache_blocks;
+            let sizes: Vec<u32> = indices.iter().map(size).collect();
+            Lane::Stack {
+                stack: Stack::new(spec, &sizes, blocks),
+                configurations: indices.iter().copied().zip(sizes).collect(),
+            }
+        }));
     }
     stacks.extend(caches);
     stacks
@@ -301,12 +296,6 @@ impl Lane {
         blocks: u32,
         sites: &[SiteRecord],
     ) -> Lane {
-        if configuration.spec.entry().name == "opt" {
-            return Lane::Optimum {
-                configuration: index,
-                optimum: OptHits::new(configuration.cache_blocks, blocks),
-            };
-        }
         // A cache larger than the trace's footprint never evicts: what it does not need it does not get, so that
         // `--size 1TiB` costs no memory.
         let capacity = configuration.cache_blocks.min(blocks.max(1));
@@ -322,7 +311,7 @@ impl Lane {
     fn needs(&self) -> Needs {
         match self {
             Lane::Cache { needs, .. } => *needs,
-            Lane::Optimum { .. } | Lane::Stack { .. } => Needs::NOTHING,
+            Lane::Stack { .. } => Needs::NOTHING,
         }
     }
 
@@ -331,9 +320,6 @@ impl Lane {
             Lane::Cache {
                 residency, policy, ..
             } => policy.drive(residency, batch),
-            Lane::Optimum { optimum, .. } => batch
-                .iter()
-                .for_each(|access| optimum.touch(access.block.0)),
             Lane::Stack { stack, .. } => stack.drive(batch),
         }
     }
@@ -360,14 +346,6 @@ impl Lane {
                     sites: policy.sites(),
                     ..Outcome::new(&configurations[index], hits, misses)
                 });
-            }
-            Lane::Optimum {
-                configuration: index,
-                optimum,
-            } => {
-                let (hits, references) = (optimum.hits(), optimum.references());
-                let outcome = Outcome::new(&configurations[index], hits, references - hits);
-                outcomes[index] = Some(outcome);
             }
             Lane::Stack {
                 configurations: indices,

@@ -3,7 +3,6 @@
 use hither_core::registry::{Needs, Settings};
 use hither_core::{Access, Block, Residency, Spec};
 use hither_sim::references::InMemory;
-use hither_sim::stack::OptHits;
 use hither_sim::{Configuration, Options, Outcome, References, Size, Stack, run};
 use hither_trace::{LoadOptions, Trace};
 use proptest::prelude::*;
@@ -66,10 +65,11 @@ fn check_every_size(trace: &InMemory) {
                 let hits = simulated(trace, policy, size);
                 assert_eq!(curve.hits(size), Some(hits), "{policy} of {size} blocks");
                 if policy == "opt" {
-                    let mut one = OptHits::new(size, 0);
-                    let blocks = trace.accesses().iter().map(|access| access.block.0);
-                    blocks.for_each(|block| one.touch(block));
-                    assert_eq!((one.hits(), one.references()), (hits, trace.references()));
+                    let mut one = Stack::opt(&[size], 0);
+                    one.drive(trace.accesses());
+                    let curve = one.curve();
+                    assert_eq!(curve.hits(size), Some(hits), "one size, {size} blocks");
+                    assert_eq!(curve.references(), trace.references());
                 }
             }
         }

@@ -75,19 +75,7 @@ impl Replacement for Arc {
 
     fn victim(&mut self, incoming: &Access) -> Slot {
         let ghost = self.ghosts.kind(incoming.block.0);
-        let once_ghosts = self.ghosts.once() as f64;
-        let often_ghosts = self.ghosts.often() as f64;
-        match ghost {
-            Ghost::Once => {
-                let step = (often_ghosts / once_ghosts).max(1.0);
-                self.target = (self.target + step).min(f64::from(self.capacity));
-            }
-            Ghost::Often => {
-                let step = (once_ghosts / often_ghosts).max(1.0);
-                self.target = (self.target - step).max(0.0);
-            }
-            Ghost::No => {}
-        }
+        self.target = self.ghosts.adapted(ghost, self.target, self.capacity);
         let once = self.once.len() as f64;
         let from_once = !self.once.is_empty()
             && (once > self.target

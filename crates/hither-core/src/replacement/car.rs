@@ -95,15 +95,7 @@ impl Replacement for Car {
     fn inserted(&mut self, slot: Slot, access: &Access) {
         let block = access.block.0;
         let ghost = self.ghosts.kind(block);
-        let once = self.ghosts.once() as f64;
-        let often = self.ghosts.often() as f64;
-        match ghost {
-            Ghost::No => {}
-            Ghost::Once => {
-                self.target = (self.target + (often / once).max(1.0)).min(f64::from(self.capacity));
-            }
-            Ghost::Often => self.target = (self.target - (once / often).max(1.0)).max(0.0),
-        }
+        self.target = self.ghosts.adapted(ghost, self.target, self.capacity);
         self.block_of[slot.index()] = block;
         self.referenced[slot.index()] = false;
         self.is_often[slot.index()] = ghost != Ghost::No;

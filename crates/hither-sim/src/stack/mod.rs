@@ -9,7 +9,7 @@ mod opt;
 mod opt_hits;
 
 pub use opt::OptDistances;
-pub use opt_hits::OptHits;
+use opt_hits::OptHits;
 
 use hither_core::{Access, Spec};
 use hither_trace::StackDistances;
@@ -55,13 +55,15 @@ pub struct Stack {
 enum Distances {
     Lru(StackDistances),
     Opt(OptDistances),
+    /// Of one size.
+    OptOne(OptHits),
 }
 
 /// From how many sizes of `lru` on one pass over its stack is used in place of the caches: measured 2026-11 on zipf over
 /// 65,000 and 530,000 blocks and on a loop, a cache took 8 to 16 ns a reference and the stack 18 to 38.
 pub(crate) const LRU_SIZES_MIN: usize = 4;
 
-/// The same for `opt`, of which [`OptHits`] counts one size in 8 to 18 ns a reference, and the stack ten in 37 to 150.
+/// The same for `opt`, instead of a pass for each size, of which [`OptHits`] counts one size in 8 to 18 ns a reference, and the stack ten in 37 to 150.
 pub(crate) const OPT_SIZES_MIN: usize = 10;
 
 /// Whether a policy has a stack.
@@ -70,15 +72,26 @@ pub fn exists(spec: &Spec) -> bool {
 }
 
 impl Stack {
-    /// One for a policy of which these cache sizes are wanted, if that policy has a stack and it is worth it. `blocks`
-    /// is the number of distinct blocks.
-    pub(crate) fn worthwhile(spec: &Spec, sizes: &[u32], blocks: u32) -> Option<Stack> {
+    /// How many sizes of a policy a pass had best take, of so many that are wanted; none where caches had better be
+    /// simulated.
+    pub(crate) fn sizes_at_once(spec: &Spec, sizes: usize) -> Option<usize> {
         match spec.entry().name {
-            "lru" if sizes.len() >= LRU_SIZES_MIN => Some(Stack::lru(sizes, blocks)),
-            "opt" if (OPT_SIZES_MIN..=opt::SIZES_MAX).contains(&sizes.len()) => {
-                Some(Stack::opt(sizes, blocks))
-            }
+            "lru" => (sizes >= LRU_SIZES_MIN).then_some(sizes),
+            "opt" if (OPT_SIZES_MIN..=opt::SIZES_MAX).contains(&sizes) => Some(sizes),
+            "opt" => Some(1),
             _ => None,
+        }
+    }
+
+    /// One for these sizes of a policy that has a stack. `blocks` is the expected number of distinct blocks: a hint.
+    ///
+    /// # Panics
+    /// If the policy has none.
+    pub(crate) fn new(spec: &Spec, sizes: &[u32], blocks: u32) -> Stack {
+        match spec.entry().name {
+            "lru" => Stack::lru(sizes, blocks),
+            "opt" => Stack::opt(sizes, blocks),
+            other => panic!("{other} has no stack"),
         }
     }
 
@@ -89,10 +102,11 @@ impl Stack {
         })
     }
 
-    /// Many sizes of `opt`; the future need not be known. `blocks` is the expected number of distinct blocks: a hint.
+    /// Sizes of `opt`; the future need not be known. `blocks` is the expected number of distinct blocks: a hint.
     pub fn opt(sizes: &[u32], blocks: u32) -> Stack {
-        Stack::of(sizes, |sizes| {
-            Distances::Opt(OptDistances::new(sizes, blocks as usize))
+        Stack::of(sizes, |sizes| match sizes {
+            &[size] => Distances::OptOne(OptHits::new(size, blocks)),
+            sizes => Distances::Opt(OptDistances::new(sizes, blocks as usize)),
         })
     }
 
@@ -122,6 +136,9 @@ impl Stack {
                 for group in blocks.filter_map(|block| opt.touch(block)) {
                     self.groups[usize::from(group)] += 1;
                 }
+            }
+            Distances::OptOne(opt) => {
+                self.groups[0] += blocks.filter(|&block| opt.touch(block)).count() as u64;
             }
         }
     }

@@ -17,9 +17,9 @@ const NEVER: u32 = u32::MAX;
 /// The fewest free places after closing gaps.
 const FREE_MIN: usize = 1024;
 
-/// Counts the hits of the optimum in a cache of one size.
+/// Says which references hit in the optimum's cache of one size.
 #[derive(Clone, Debug)]
-pub struct OptHits {
+pub(super) struct OptHits {
     /// By block, the place of its last reference.
     last: Vec<u32>,
     /// By place, itself where its time is there, or else a place to the left. Place 0 stands for the slots that are free
@@ -30,38 +30,23 @@ pub struct OptHits {
     /// Places in use; the last one has its time.
     taken: u32,
     places_max: usize,
-    hits: u64,
-    references: u64,
 }
 
 impl OptHits {
     /// For a cache of `cache_blocks`, at least one. `blocks` is the expected number of distinct blocks: a hint.
-    pub fn new(cache_blocks: u32, blocks: u32) -> OptHits {
+    pub(super) fn new(cache_blocks: u32, blocks: u32) -> OptHits {
         OptHits {
             last: vec![NEVER; blocks as usize],
             left: vec![0],
             fresh: cache_blocks,
             taken: 0,
             places_max: FREE_MIN.max(2 * blocks as usize),
-            hits: 0,
-            references: 0,
         }
     }
 
-    /// References that found their block.
-    pub fn hits(&self) -> u64 {
-        self.hits
-    }
-
-    /// All references.
-    pub fn references(&self) -> u64 {
-        self.references
-    }
-
-    /// The next reference is to `block`.
+    /// Whether the next reference, which is to `block`, hits.
     #[inline]
-    pub fn touch(&mut self, block: u32) {
-        self.references += 1;
+    pub(super) fn touch(&mut self, block: u32) -> bool {
         if block as usize >= self.last.len() {
             self.last.resize(block as usize + 1, NEVER);
         }
@@ -70,8 +55,7 @@ impl OptHits {
         }
         let last = self.last[block as usize];
         if last == self.taken && last != 0 {
-            self.hits += 1;
-            return;
+            return true;
         }
         let free = match last {
             NEVER => None,
@@ -80,7 +64,6 @@ impl OptHits {
                 place => Some(place),
             },
         };
-        self.hits += u64::from(free.is_some());
         match free.unwrap_or(self.taken) {
             0 => self.fresh -= 1,
             place => self.left[place as usize] = place - 1,
@@ -88,6 +71,7 @@ impl OptHits {
         self.taken += 1;
         self.left.push(self.taken);
         self.last[block as usize] = self.taken;
+        free.is_some()
     }
 
     /// The latest place at or left of `place` whose time is there.
