@@ -1,6 +1,6 @@
 //! One reference to one block, as policies see it.
 
-use crate::ids::{Block, NEVER, Object, Process, Site, Thread, Tick};
+use crate::ids::{Block, NEVER, Node, Object, Process, Site, Thread, Tick};
 
 /// What an access does to its block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -34,6 +34,11 @@ pub struct Access {
     pub process: Process,
     /// Read or write.
     pub op: Op,
+    /// The node that the thread runs on. Only placement looks at it; 0 where nothing is known.
+    pub node: Node,
+    /// How many accesses in direct succession this stands for: cache misses on a page of memory come in runs. 1 for
+    /// a reference to a file. Replacement does not look at it.
+    pub count: u32,
 }
 
 impl Access {
@@ -50,6 +55,8 @@ impl Access {
             thread: Thread(0),
             process: Process(0),
             op: Op::Read,
+            node: Node(0),
+            count: 1,
         }
     }
 }

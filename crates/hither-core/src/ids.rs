@@ -2,10 +2,10 @@
 //! arrays and never hash; each is its own type, so that two of them cannot be mixed up in a signature.
 
 macro_rules! dense_id {
-    ($(#[$doc:meta])* $name:ident) => {
+    ($(#[$doc:meta])* $name:ident: $number:ty) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(pub u32);
+        pub struct $name(pub $number);
 
         impl $name {
             /// The identifier as an array index.
@@ -19,27 +19,31 @@ macro_rules! dense_id {
 
 dense_id!(
     /// A block of a file (or a page of a region), numbered in order of first appearance over all objects.
-    Block
+    Block: u32
 );
 dense_id!(
     /// A file or memory region.
-    Object
+    Object: u32
 );
 dense_id!(
     /// A call site: the signature of the call stack that made an access. Site 0 is "unknown" in every trace.
-    Site
+    Site: u32
 );
 dense_id!(
     /// A thread, unique over all processes of a trace.
-    Thread
+    Thread: u32
 );
 dense_id!(
     /// A process: one program image, so that an exec starts a new one.
-    Process
+    Process: u32
+);
+dense_id!(
+    /// A memory node: a part of the memory, and the processors next to it; or a machine of a cluster.
+    Node: u16
 );
 dense_id!(
     /// A place in a cache, from 0 to its capacity less one.
-    Slot
+    Slot: u32
 );
 
 /// Virtual time: the number of block references since the start. The first reference has tick 0.

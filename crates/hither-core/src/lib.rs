@@ -4,7 +4,7 @@
 //! same input always gives the same output. The simulator and the live runtime drive this same code.
 //!
 //! [`registry`] names the policies, [`Spec`] parses what a user writes, [`Residency`] says what is in the cache and
-//! asks a [`Replacement`] what to give up.
+//! asks a [`Replacement`] what to give up. A [`Placement`] says on which node of a [`Topology`] a block lives.
 #![forbid(unsafe_code)]
 
 pub mod access;
@@ -16,15 +16,19 @@ mod heap;
 pub mod ids;
 pub mod knowledge;
 mod list;
+pub mod placement;
 pub mod random;
 pub mod registry;
 pub mod replacement;
 mod sketch;
 pub mod spec;
+pub mod topology;
 
 pub use access::{Access, Op};
 pub use cache::{Residency, Served};
-pub use ids::{Block, NEVER, Object, Process, Site, Slot, Thread, Tick};
+pub use ids::{Block, NEVER, Node, Object, Process, Site, Slot, Thread, Tick};
+pub use placement::Placement;
 pub use random::Random;
 pub use replacement::{Policy, Replacement};
 pub use spec::{Spec, SpecError};
+pub use topology::Topology;

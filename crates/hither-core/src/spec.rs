@@ -56,7 +56,7 @@ impl<E> Clone for Spec<E> {
 impl<E> Copy for Spec<E> {}
 
 /// The most parameters that a policy has.
-const PARAMS_MAX: usize = 8;
+const PARAMS_MAX: usize = 16;
 
 /// The values of a policy's parameters, in the order of its entry.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -193,15 +193,8 @@ impl<E: Choice> Spec<E> {
         &self.values
     }
 
-    /// Every parameter with its value, in the order of the entry.
-    pub fn params(&self) -> impl Iterator<Item = (&'static Param, Value)> + use<E> {
-        self.entry.params().iter().zip(self.values.0)
-    }
-}
-
-impl Spec {
     /// Splits a list such as `lru,pcc{sample=1,other=arc},opt` at the commas outside braces and parses each.
-    pub fn parse_list(text: &str) -> Result<Vec<Spec>, SpecError> {
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, SpecError> {
         let mut depth = 0;
         text.split(|c| {
             match c {
@@ -215,6 +208,13 @@ impl Spec {
         .collect()
     }
 
+    /// Every parameter with its value, in the order of the entry.
+    pub fn params(&self) -> impl Iterator<Item = (&'static Param, Value)> + use<E> {
+        self.entry.params().iter().zip(self.values.0)
+    }
+}
+
+impl Spec {
     /// Makes the policy.
     pub fn build(&self, settings: &Settings<'_>) -> Box<dyn Policy> {
         (self.entry.build)(settings, &self.values)

@@ -31,7 +31,7 @@ fn parameters_default_and_are_written_out() {
         written("pcc{entries=64k,sites=1M}"),
         "pcc{threshold=100,sample=20,entries=64000,sites=1000000,expire=2,other=lru}"
     );
-    let list = Spec::parse_list("lru,ubm{threshold=5,other=arc},opt").expect("three policies");
+    let list = <Spec>::parse_list("lru,ubm{threshold=5,other=arc},opt").expect("three policies");
     assert_eq!(list.len(), 3);
     assert_eq!(list[1].to_string(), "ubm{threshold=5,expire=2,other=arc}");
 }

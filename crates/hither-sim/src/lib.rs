@@ -6,6 +6,7 @@
 
 pub mod curve;
 pub mod one_cache;
+pub mod placement;
 pub mod references;
 pub mod sample;
 pub mod size;

@@ -14,7 +14,7 @@ fn looping(blocks: u32, references: u64) -> InMemory {
 }
 
 fn configurations(specs: &str, sizes: &[u32]) -> Vec<Configuration> {
-    let specs = Spec::parse_list(specs).expect("valid policies");
+    let specs = <Spec>::parse_list(specs).expect("valid policies");
     specs
         .iter()
         .flat_map(|&spec| {

@@ -117,7 +117,7 @@ fn a_run_gives_the_same_outcomes_by_stacks_as_by_caches() {
         state = state.wrapping_mul(747_796_405).wrapping_add(2_891_336_453);
         (state >> 16) % 500 * ((state >> 8) % 500) / 500
     }));
-    let specs = Spec::parse_list("opt,lru,fifo").expect("policies");
+    let specs = <Spec>::parse_list("opt,lru,fifo").expect("policies");
     let at = |sizes: &[u32]| -> Vec<Outcome> {
         let configurations: Vec<Configuration> = sizes
             .iter()

@@ -170,7 +170,7 @@ impl std::str::FromStr for Specs {
     type Err = hither_core::spec::SpecError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Spec::parse_list(text).map(Specs)
+        <Spec>::parse_list(text).map(Specs)
     }
 }
 
@@ -236,7 +236,7 @@ impl Caches {
             .flat_map(|list| list.0.iter().copied())
             .collect();
         if named.is_empty() {
-            Spec::parse_list(otherwise).expect("our own list is right")
+            <Spec>::parse_list(otherwise).expect("our own list is right")
         } else {
             named
         }

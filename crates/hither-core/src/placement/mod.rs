@@ -1,0 +1,251 @@
+//! Which node holds what: first placement, migration, replication, and where victims go. One interface for all of it,
+//! memory pages and file blocks, one machine and a cluster; one file a policy.
+//!
+//! The caller (a simulator's engine, or the live runtime) owns the truth, [`Nodes`]: it does what a policy asks for as
+//! far as it can and says what came of it. A policy keeps only what it has learnt.
+
+mod counters;
+mod first_touch;
+mod nodes;
+
+use std::sync::Arc;
+
+pub use counters::Counters;
+pub use nodes::Nodes;
+
+use crate::access::Access;
+use crate::ids::{Block, Node, Thread};
+use crate::registry::{Needs, Param};
+use crate::spec::{Choice, Spec, Values};
+use crate::topology::Topology;
+
+/// Where blocks live on a topology.
+///
+/// The calls of an access come in this order: nobody holds the block: `place`; or it was found: `served`; then, for a
+/// write, `written`. Making room for a copy on a full node: `reclaim`, or the node's replacement names a victim and
+/// `victim` says where it goes; `gone` for each copy that left. `epoch` between accesses. What is asked for through
+/// `out` is done, in order, before the next call, and `settled` hears of it.
+pub trait Placement: Send {
+    /// Nobody holds the block: the node that gets it. Where that node is full and cannot make room, the caller takes
+    /// the nearest one that can.
+    fn place(&mut self, access: &Access, nodes: &Nodes) -> Node;
+
+    /// The block was found at `from`, the holder nearest to the accessing node.
+    fn served(&mut self, _access: &Access, _from: Node, _nodes: &Nodes, _out: &mut Vec<Action>) {}
+
+    /// The block was written, after `served` or `place`. Replicas that the policy does not drop are brought up to date
+    /// by the caller, which costs.
+    fn written(&mut self, _access: &Access, _nodes: &Nodes, _out: &mut Vec<Action>) {}
+
+    /// `at` is full and needs room for `incoming`: a block whose *replica* there is to go. `None`: the node's
+    /// replacement chooses among all copies that are not the policy's to rank.
+    fn reclaim(&mut self, _at: Node, _incoming: Block, _nodes: &Nodes) -> Option<Block> {
+        None
+    }
+
+    /// `evicted` leaves `at` to make room: the node that takes it in, making room in its turn, or `None` to let it go.
+    /// It is asked once a block: a block that was forwarded and pushes out another one starts a cascade that ends
+    /// when a node has room or this says `None`.
+    fn victim(
+        &mut self,
+        _evicted: Block,
+        _at: Node,
+        _for: Incoming,
+        _nodes: &Nodes,
+    ) -> Option<Node> {
+        None
+    }
+
+    /// A copy left a node: evicted, dropped or lost. Not called for migrations.
+    fn gone(&mut self, _block: Block, _at: Node, _nodes: &Nodes) {}
+
+    /// An iteration, a construct or a period ended.
+    fn epoch(&mut self, _epoch: &Epoch<'_>, _nodes: &Nodes, _out: &mut Vec<Action>) {}
+
+    /// What became of the actions asked for, in order: a full node refuses, and so does the kernel.
+    fn settled(&mut self, _outcomes: &[Outcome], _nodes: &Nodes) {}
+
+    /// Walks every invariant and panics on a broken one.
+    fn check(&self, _nodes: &Nodes) {}
+}
+
+/// What a policy asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Move the original; replicas stay, but for one at `to`, which becomes the original.
+    Migrate {
+        /// The block.
+        block: Block,
+        /// Its new home.
+        to: Node,
+    },
+    /// Make a replica.
+    Replicate {
+        /// The block.
+        block: Block,
+        /// Where.
+        to: Node,
+    },
+    /// Drop a copy. Where it is the original and there are replicas, the latest of them becomes the original.
+    Drop {
+        /// The block.
+        block: Block,
+        /// Where.
+        at: Node,
+    },
+    /// Make the replica there the original and the original a replica; nothing moves.
+    Promote {
+        /// The block.
+        block: Block,
+        /// Where the replica is.
+        at: Node,
+    },
+}
+
+/// What became of an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The action.
+    pub action: Action,
+    /// Whether it was done. If not, nothing has changed.
+    pub done: bool,
+}
+
+/// Why a node makes room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Incoming {
+    /// The block that comes.
+    pub block: Block,
+    /// The node that it comes from; `None` from storage.
+    pub from: Option<Node>,
+}
+
+/// What ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EpochKind {
+    /// An iteration of the program, as it (or whoever watches it) marks it.
+    Iteration,
+    /// A parallel construct within an iteration; counters go on.
+    Construct,
+    /// A period of time, for programs without iterations.
+    Period,
+}
+
+/// A point between accesses at which a policy may act on what it saw.
+#[derive(Clone, Copy, Debug)]
+pub struct Epoch<'a> {
+    /// What ended.
+    pub kind: EpochKind,
+    /// Accesses by block and node since the last iteration or period ended.
+    pub counts: &'a Counters,
+    /// Threads that run on another node than at the last epoch.
+    pub moved: &'a [Moved],
+}
+
+/// A thread that runs on another node now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moved {
+    /// The thread.
+    pub thread: Thread,
+    /// Where it ran.
+    pub from: Node,
+    /// Where it runs.
+    pub to: Node,
+}
+
+/// What a policy places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Of {
+    /// Pages of memory on the nodes of a machine: nothing is evicted while there are frames.
+    Memory,
+    /// Blocks of files in the caches of nodes, over storage.
+    Files,
+}
+
+/// One placement policy.
+#[derive(Debug)]
+pub struct Entry {
+    /// What a user writes; also the name of its file, with `_` for `-`.
+    pub name: &'static str,
+    /// One line on where it puts what.
+    pub summary: &'static str,
+    /// Where it comes from.
+    pub source: &'static str,
+    /// Its parameters, in the order in which they are written out.
+    pub params: &'static [Param],
+    /// What it places.
+    pub of: Of,
+    /// What it must know of an access besides its block, node, thread and op.
+    pub needs: Needs,
+    /// Whether it must know beforehand who uses what ([`Settings::totals`]).
+    pub foresight: bool,
+    /// Makes one.
+    pub build: fn(&Settings<'_>, &Values) -> Box<dyn Placement>,
+}
+
+/// What a policy is built for.
+#[derive(Clone, Debug)]
+pub struct Settings<'a> {
+    /// The nodes.
+    pub topology: Arc<Topology>,
+    /// How many blocks each node holds.
+    pub capacity: &'a [u32],
+    /// Blocks are numbered below it.
+    pub blocks: u32,
+    /// Size of a block.
+    pub block_bytes: u32,
+    /// Size of each object (file or region of memory) in bytes, by number; 0 or missing where unknown.
+    pub object_bytes: &'a [u64],
+    /// All accesses by block and node, for policies with [`Entry::foresight`].
+    pub totals: Option<&'a Counters>,
+}
+
+impl Choice for Entry {
+    const ONE: &'static str = "placement";
+    const MANY: &'static str = "placements";
+
+    fn all() -> &'static [Entry] {
+        PLACEMENTS
+    }
+
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn params(&self) -> &'static [Param] {
+        self.params
+    }
+}
+
+impl Spec<Entry> {
+    /// Makes the policy.
+    pub fn build(&self, settings: &Settings<'_>) -> Box<dyn Placement> {
+        (self.entry().build)(settings, self.values())
+    }
+}
+
+/// All placement policies, by name.
+pub fn placements() -> &'static [Entry] {
+    PLACEMENTS
+}
+
+/// One line a policy, sorted by name; the rest of it is in its file.
+static PLACEMENTS: &[Entry] = &[first_touch::ENTRY];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sorted_unique_documented_and_parseable() {
+        assert!(PLACEMENTS.is_sorted_by(|a, b| a.name < b.name));
+        for entry in PLACEMENTS {
+            for text in [entry.name, entry.summary, entry.source] {
+                assert!(!text.trim().is_empty(), "{} lacks a text", entry.name);
+            }
+            assert!(entry.params.iter().all(|param| !param.doc.is_empty()));
+            let spec: Spec<Entry> = entry.name.parse().unwrap();
+            assert_eq!(spec.to_string().parse::<Spec<Entry>>().unwrap(), spec);
+        }
+    }
+}

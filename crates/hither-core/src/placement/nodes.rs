@@ -1,0 +1,345 @@
+//! What is where: the copies of every block, and how full each node is. The engine (or the live runtime) keeps it true;
+//! policies read it.
+
+use std::sync::Arc;
+
+use crate::ids::{Block, Node, Slot};
+use crate::topology::Topology;
+
+/// Who holds which block. The first copy of a block is its *home*, the *original*; all others are *replicas*.
+#[derive(Clone, Debug)]
+pub struct Nodes {
+    topology: Arc<Topology>,
+    capacity: Vec<u32>,
+    used: Vec<u32>,
+    /// The home of each block.
+    homes: Vec<Held>,
+    /// Replicas, chained from the home; free ones are chained from `free`.
+    replicas: Vec<Held>,
+    free: u32,
+    now_ns: u64,
+}
+
+/// A copy of a block.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    next: u32,
+    slot: Slot,
+    node: Node,
+}
+
+const NONE: u32 = u32::MAX;
+const NOBODY: Held = Held {
+    next: NONE,
+    slot: Slot(0),
+    node: Node(u16::MAX),
+};
+
+impl Nodes {
+    /// Empty nodes that hold `capacity` blocks each, for blocks numbered below `blocks`.
+    ///
+    /// # Panics
+    /// If there is not one capacity a node.
+    pub fn new(topology: Arc<Topology>, capacity: Vec<u32>, blocks: u32) -> Nodes {
+        assert_eq!(topology.nodes(), capacity.len(), "one capacity a node");
+        Nodes {
+            used: vec![0; capacity.len()],
+            homes: vec![NOBODY; blocks as usize],
+            replicas: Vec::new(),
+            free: NONE,
+            now_ns: 0,
+            topology,
+            capacity,
+        }
+    }
+
+    /// The topology.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// How many nodes.
+    pub fn len(&self) -> usize {
+        self.capacity.len()
+    }
+
+    /// Never: a topology has a node.
+    pub fn is_empty(&self) -> bool {
+        self.capacity.is_empty()
+    }
+
+    /// All nodes, by number.
+    pub fn all(&self) -> impl DoubleEndedIterator<Item = Node> + ExactSizeIterator + use<> {
+        (0..self.capacity.len() as u16).map(Node)
+    }
+
+    /// Blocks are numbered below it.
+    pub fn blocks(&self) -> u32 {
+        self.homes.len() as u32
+    }
+
+    /// How many blocks a node can hold.
+    pub fn capacity(&self, node: Node) -> u32 {
+        self.capacity[node.index()]
+    }
+
+    /// How many copies a node holds.
+    pub fn used(&self, node: Node) -> u32 {
+        self.used[node.index()]
+    }
+
+    /// How many more it can hold.
+    pub fn free(&self, node: Node) -> u32 {
+        self.capacity[node.index()] - self.used[node.index()]
+    }
+
+    /// The part of all frames that is free, from 0 to 1.
+    pub fn free_ratio(&self) -> f64 {
+        let sum = |of: &[u32]| of.iter().map(|&each| f64::from(each)).sum::<f64>();
+        1.0 - sum(&self.used) / sum(&self.capacity)
+    }
+
+    /// Modelled (or real) time since the start.
+    pub fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    /// Where the original is.
+    #[inline]
+    pub fn home(&self, block: Block) -> Option<Node> {
+        let home = &self.homes[block.index()];
+        (home.node != NOBODY.node).then_some(home.node)
+    }
+
+    /// Every copy with its slot, the original first, the latest replica next.
+    pub fn copies(&self, block: Block) -> impl Iterator<Item = (Node, Slot)> + '_ {
+        let home = &self.homes[block.index()];
+        let mut at = (home.node != NOBODY.node).then_some(home);
+        std::iter::from_fn(move || {
+            let held = at?;
+            at = self.replicas.get(held.next as usize);
+            Some((held.node, held.slot))
+        })
+    }
+
+    /// Whether the block has replicas.
+    #[inline]
+    pub fn replicated(&self, block: Block) -> bool {
+        self.homes[block.index()].next != NONE
+    }
+
+    /// Whether a node holds a copy.
+    #[inline]
+    pub fn holds(&self, block: Block, node: Node) -> bool {
+        self.slot(block, node).is_some()
+    }
+
+    /// Where in the node the copy lies.
+    #[inline]
+    pub fn slot(&self, block: Block, node: Node) -> Option<Slot> {
+        self.copies(block)
+            .find(|(holder, _)| *holder == node)
+            .map(|(_, slot)| slot)
+    }
+
+    /// The holder nearest to `from`; the original, then the lowest number, among equals.
+    #[inline]
+    pub fn nearest(&self, block: Block, from: Node) -> Option<Node> {
+        let home = self.home(block)?;
+        if home == from || !self.replicated(block) {
+            return Some(home);
+        }
+        self.copies(block)
+            .map(|(node, _)| node)
+            .min_by_key(|&node| (self.topology.hops(from, node), node != home, node))
+    }
+
+    /// Sets the time.
+    pub fn set_now_ns(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+    }
+
+    /// Adds a copy: the original where there is none, or else a replica.
+    ///
+    /// # Panics
+    /// If the node is full; in debug builds also if it holds the block already.
+    #[inline]
+    pub fn insert(&mut self, block: Block, node: Node, slot: Slot) {
+        debug_assert!(!self.holds(block, node), "{block:?} is at {node:?} already");
+        assert!(self.free(node) > 0, "{node:?} is full");
+        self.used[node.index()] += 1;
+        let home = &mut self.homes[block.index()];
+        if home.node == NOBODY.node {
+            *home = Held {
+                next: NONE,
+                slot,
+                node,
+            };
+            return;
+        }
+        let held = Held {
+            next: home.next,
+            slot,
+            node,
+        };
+        if self.free == NONE {
+            home.next = self.replicas.len() as u32;
+            self.replicas.push(held);
+        } else {
+            home.next = self.free;
+            let place = &mut self.replicas[self.free as usize];
+            self.free = place.next;
+            *place = held;
+        }
+    }
+
+    /// Removes a copy and says where it lay. Where it was the original and there are replicas, the latest of them is
+    /// the original from now on.
+    ///
+    /// # Panics
+    /// If the node does not hold the block.
+    pub fn remove(&mut self, block: Block, node: Node) -> Slot {
+        self.used[node.index()] -= 1;
+        let home = self.homes[block.index()];
+        if home.node == node {
+            match self.replicas.get(home.next as usize).copied() {
+                None => self.homes[block.index()] = NOBODY,
+                Some(next) => {
+                    self.homes[block.index()] = next;
+                    self.release(home.next);
+                }
+            }
+            return home.slot;
+        }
+        let mut at = home.next;
+        let mut before = None;
+        loop {
+            let held = self.replicas[at as usize];
+            if held.node == node {
+                match before {
+                    None => self.homes[block.index()].next = held.next,
+                    Some(before) => self.replicas[before as usize].next = held.next,
+                }
+                self.release(at);
+                return held.slot;
+            }
+            before = Some(at);
+            at = held.next;
+        }
+    }
+
+    fn release(&mut self, at: u32) {
+        self.replicas[at as usize].next = self.free;
+        self.free = at;
+    }
+
+    /// Moves the original, replicas staying where they are.
+    ///
+    /// # Panics
+    /// If the block has no home or `to` is full; in debug builds also if `to` holds a replica of it.
+    #[inline]
+    pub fn migrate(&mut self, block: Block, to: Node, slot: Slot) {
+        debug_assert!(!self.holds(block, to), "{block:?} is at {to:?} already");
+        assert!(self.free(to) > 0, "{to:?} is full");
+        let home = &mut self.homes[block.index()];
+        self.used[home.node.index()] -= 1;
+        self.used[to.index()] += 1;
+        (home.node, home.slot) = (to, slot);
+    }
+
+    /// Makes the replica at `node` the original, and the original a replica; nothing moves.
+    ///
+    /// # Panics
+    /// If `node` has no replica of the block.
+    pub fn promote(&mut self, block: Block, node: Node) {
+        let mut at = self.homes[block.index()].next;
+        while self.replicas[at as usize].node != node {
+            at = self.replicas[at as usize].next;
+        }
+        let (home, replica) = (
+            &mut self.homes[block.index()],
+            &mut self.replicas[at as usize],
+        );
+        std::mem::swap(&mut home.node, &mut replica.node);
+        std::mem::swap(&mut home.slot, &mut replica.slot);
+    }
+
+    /// Walks every invariant and panics on a broken one: a block has one home, copies are on different nodes, and no
+    /// node holds more than fits.
+    pub fn check(&self) {
+        let mut used = vec![0; self.len()];
+        for block in (0..self.blocks()).map(Block) {
+            let mut holders: Vec<Node> = self.copies(block).map(|(node, _)| node).collect();
+            holders.iter().for_each(|node| used[node.index()] += 1);
+            let copies = holders.len();
+            holders.sort_unstable();
+            holders.dedup();
+            assert_eq!(copies, holders.len(), "{block:?} is twice at one node");
+        }
+        assert_eq!(used, self.used, "copies by node");
+        let fits = used.iter().zip(&self.capacity);
+        assert!(fits.clone().all(|(used, capacity)| used <= capacity));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Random;
+
+    #[test]
+    fn copies_come_and_go() {
+        let mut nodes = Nodes::new(Arc::new(Topology::uniform(4)), vec![2; 4], 8);
+        let (block, held) = (Block(3), |nodes: &Nodes| {
+            nodes
+                .copies(Block(3))
+                .map(|(node, _)| node.0)
+                .collect::<Vec<_>>()
+        });
+        assert_eq!(
+            (nodes.home(block), nodes.nearest(block, Node(0))),
+            (None, None)
+        );
+        for (node, slot) in [(2, 7), (0, 8), (3, 9)] {
+            nodes.insert(block, Node(node), Slot(slot));
+        }
+        assert_eq!(held(&nodes), [2, 3, 0]);
+        assert_eq!(nodes.slot(block, Node(0)), Some(Slot(8)));
+        assert_eq!(
+            nodes.nearest(block, Node(1)),
+            Some(Node(2)),
+            "the original among equals"
+        );
+        nodes.promote(block, Node(0));
+        assert_eq!(held(&nodes), [0, 3, 2]);
+        nodes.migrate(block, Node(1), Slot(4));
+        assert_eq!(held(&nodes), [1, 3, 2]);
+        assert_eq!(nodes.remove(block, Node(1)), Slot(4));
+        assert_eq!(nodes.remove(block, Node(2)), Slot(7));
+        assert_eq!((held(&nodes), nodes.used(Node(3))), (vec![3], 1));
+        nodes.check();
+    }
+
+    #[test]
+    fn conserved_on_random_runs() {
+        let mut random = Random::new(4);
+        let mut nodes = Nodes::new(Arc::new(Topology::mesh(&[2, 3])), vec![5; 6], 12);
+        for _ in 0..4000 {
+            let (block, node) = (Block(random.below(12) as u32), Node(random.below(6) as u16));
+            match (nodes.home(block), nodes.holds(block, node)) {
+                (Some(home), true) if home != node && random.below(2) == 0 => {
+                    nodes.promote(block, node);
+                }
+                (_, true) => {
+                    nodes.remove(block, node);
+                }
+                (Some(_), false) if nodes.free(node) > 0 && random.below(2) == 0 => {
+                    nodes.migrate(block, node, Slot(0));
+                }
+                (_, false) if nodes.free(node) > 0 => nodes.insert(block, node, Slot(0)),
+                _ => {}
+            }
+            nodes.check();
+        }
+    }
+}
