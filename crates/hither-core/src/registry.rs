@@ -58,6 +58,11 @@ pub enum Kind {
         /// Where the user says nothing.
         default: &'static str,
     },
+    /// The name of a [placement](crate::placement) of memory that itself is not made of another one.
+    Placement {
+        /// Where the user says nothing.
+        default: &'static str,
+    },
 }
 
 /// What a policy must know of an access beyond its block.

@@ -4,6 +4,7 @@
 //! Generators of traces are written in the same way, from a registry of their own: what can be named so is a
 //! [`Choice`], and a [`Spec`] is one of policies unless it says otherwise.
 
+use crate::placement::{self, Of};
 use crate::registry::{self, Entry, Kind, Param, Settings};
 use crate::replacement::Policy;
 use std::fmt;
@@ -71,6 +72,8 @@ pub enum Value {
     Real(f64),
     /// The name of a policy.
     Policy(&'static str),
+    /// The name of a placement.
+    Placement(&'static str),
 }
 
 impl fmt::Display for Value {
@@ -78,7 +81,7 @@ impl fmt::Display for Value {
         match self {
             Value::Count(value) => value.fmt(f),
             Value::Real(value) => value.fmt(f),
-            Value::Policy(value) => value.fmt(f),
+            Value::Policy(value) | Value::Placement(value) => value.fmt(f),
         }
     }
 }
@@ -107,6 +110,16 @@ impl Values {
                 Spec::defaults(registry::find(name).expect("checked on parsing"))
             }
             other => panic!("parameter {index} is {other:?}, not a policy"),
+        }
+    }
+
+    /// The parameter at `index` of the entry, a [`Kind::Placement`]: that placement with its defaults.
+    pub fn placement(&self, index: usize) -> Spec<placement::Entry> {
+        match self.0[index] {
+            Value::Placement(name) => {
+                Spec::defaults(inner_placement(name).expect("checked on parsing"))
+            }
+            other => panic!("parameter {index} is {other:?}, not a placement"),
         }
     }
 }
@@ -307,6 +320,7 @@ impl Kind {
             Kind::Count { default, .. } => Value::Count(default),
             Kind::Real { default, .. } => Value::Real(default),
             Kind::Policy { default } => Value::Policy(default),
+            Kind::Placement { default } => Value::Placement(default),
         }
     }
 
@@ -324,6 +338,7 @@ impl Kind {
                 let entry = registry::find(text)?;
                 entry.needs.nothing().then_some(Value::Policy(entry.name))
             }
+            Kind::Placement { .. } => Some(Value::Placement(inner_placement(text)?.name)),
         }
     }
 
@@ -343,8 +358,24 @@ impl Kind {
                     .collect();
                 format!("one of {}", names.join(", "))
             }
+            Kind::Placement { .. } => {
+                let names: Vec<_> = inner_placements().map(|entry| entry.name).collect();
+                format!("one of {}", names.join(", "))
+            }
         }
     }
+}
+
+/// The placements that another one may be made of.
+fn inner_placements() -> impl Iterator<Item = &'static placement::Entry> {
+    let made_of_another = |param: &Param| matches!(param.kind, Kind::Placement { .. });
+    placement::placements()
+        .iter()
+        .filter(move |entry| entry.of == Of::Memory && !entry.params.iter().any(made_of_another))
+}
+
+fn inner_placement(name: &str) -> Option<&'static placement::Entry> {
+    inner_placements().find(|entry| entry.name == name)
 }
 
 /// A whole number as people write it: `4096`, `64k`, `10M`, `2G` (powers of 1000, as numbers of blocks or references

@@ -14,7 +14,7 @@ use crate::sample::{self, Estimate, PART_BLOCKS_MIN, PARTS};
 use crate::stack::{Curve, Stack};
 use hither_core::registry::{Needs, Settings};
 use hither_core::replacement::SiteRecord;
-use hither_core::spec::Value;
+use hither_core::spec::{Choice, Value};
 use hither_core::{Access, Policy, Residency, Spec};
 use hither_trace::Sampled;
 use rayon::prelude::*;
@@ -90,6 +90,26 @@ pub enum Error {
     NoRoom {
         /// The policy.
         policy: &'static str,
+    },
+    /// There is not one capacity a node.
+    #[error("{given} capacities for the {nodes} nodes of `{topology}`: give one, or one a node")]
+    Capacities {
+        /// The topology.
+        topology: String,
+        /// How many nodes it has.
+        nodes: usize,
+        /// How many capacities there were.
+        given: usize,
+    },
+    /// A placement of pages for caches of files, or the other way round.
+    #[error("placement `{placement}` places {of}, not {asked}")]
+    WrongKind {
+        /// The placement.
+        placement: &'static str,
+        /// What it places.
+        of: &'static str,
+        /// What was to be placed.
+        asked: &'static str,
     },
     /// The caller wanted it to end.
     #[error("cancelled")]
@@ -201,7 +221,7 @@ fn check(references: &impl References, configuration: &Configuration) -> Result<
     })
 }
 
-fn missing(needs: Needs, known: Needs) -> Option<(&'static str, &'static str)> {
+pub(crate) fn missing(needs: Needs, known: Needs) -> Option<(&'static str, &'static str)> {
     if needs.sites && !known.sites {
         let advice = "; `hither record` makes traces that have them, and `ubm` does without";
         Some(("call sites", advice))
@@ -383,11 +403,7 @@ impl Outcome {
         let accesses = hits + misses;
         Outcome {
             policy: configuration.spec.entry().name,
-            params: configuration
-                .spec
-                .params()
-                .map(|(param, value)| (param.name, to_json(value)))
-                .collect(),
+            params: params(&configuration.spec),
             cache_blocks: configuration.cache_blocks,
             accesses,
             hits,
@@ -408,10 +424,14 @@ fn ratio(hits: u64, accesses: u64) -> f64 {
     }
 }
 
-fn to_json(value: Value) -> serde_json::Value {
-    match value {
+/// Every parameter of a spec with its value.
+pub(crate) fn params<E: Choice>(spec: &Spec<E>) -> BTreeMap<&'static str, serde_json::Value> {
+    let to_json = |value: Value| match value {
         Value::Count(value) => value.into(),
         Value::Real(value) => value.into(),
-        Value::Policy(value) => value.into(),
-    }
+        Value::Policy(value) | Value::Placement(value) => value.into(),
+    };
+    spec.params()
+        .map(|(param, value)| (param.name, to_json(value)))
+        .collect()
 }

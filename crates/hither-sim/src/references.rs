@@ -1,5 +1,6 @@
 //! Where the engine gets its accesses from.
 
+use hither_core::placement::Mark;
 use hither_core::registry::Needs;
 use hither_core::{Access, NEVER};
 use hither_trace::{Sampled, Trace};
@@ -20,6 +21,29 @@ pub trait References: Sync {
     /// What is known of each access beyond its block. `future` is not asked for: it always can be known.
     fn knows(&self) -> Needs;
 
+    /// The ends of iterations and constructs, in order.
+    fn marks(&self) -> &[Mark] {
+        &[]
+    }
+
+    /// How many nodes the accesses were recorded on; 1 where nothing is known.
+    fn nodes(&self) -> usize {
+        1
+    }
+
+    /// How many threads made them; threads are numbered below it.
+    fn threads(&self) -> usize;
+
+    /// The size of each object in bytes, by number; empty where the references know no objects.
+    fn object_bytes(&self) -> Vec<u64> {
+        Vec::new()
+    }
+
+    /// The size of a block.
+    fn block_bytes(&self) -> u32 {
+        4096
+    }
+
     /// Replaces `out` by the accesses from `start` on, `count` of them or as many as are left. The ticks are the
     /// positions. What is not among `needs` may be left out: `next` is then [`NEVER`], `object` and `index` may be 0.
     /// Fails where the references come from a file that cannot be read.
@@ -38,6 +62,8 @@ pub struct InMemory {
     accesses: Vec<Access>,
     blocks: u32,
     knows: Needs,
+    marks: Vec<Mark>,
+    object_bytes: Vec<u64>,
 }
 
 impl InMemory {
@@ -57,6 +83,21 @@ impl InMemory {
             accesses,
             blocks,
             knows,
+            marks: Vec::new(),
+            object_bytes: Vec::new(),
+        }
+    }
+
+    /// The same accesses, with these marks.
+    pub fn with_marks(self, marks: Vec<Mark>) -> Self {
+        InMemory { marks, ..self }
+    }
+
+    /// The same accesses, to objects of these sizes.
+    pub fn with_object_bytes(self, object_bytes: Vec<u64>) -> Self {
+        InMemory {
+            object_bytes,
+            ..self
         }
     }
 
@@ -77,6 +118,24 @@ impl References for InMemory {
 
     fn knows(&self) -> Needs {
         self.knows
+    }
+
+    fn marks(&self) -> &[Mark] {
+        &self.marks
+    }
+
+    fn nodes(&self) -> usize {
+        let nodes = self.accesses.iter().map(|access| access.node.index() + 1);
+        nodes.max().unwrap_or(1)
+    }
+
+    fn threads(&self) -> usize {
+        let threads = self.accesses.iter().map(|access| access.thread.index() + 1);
+        threads.max().unwrap_or(0)
+    }
+
+    fn object_bytes(&self) -> Vec<u64> {
+        self.object_bytes.clone()
     }
 
     fn fill(
@@ -117,6 +176,18 @@ impl References for Trace {
             objects: true,
             processes: true,
         }
+    }
+
+    fn threads(&self) -> usize {
+        Trace::threads(self)
+    }
+
+    fn object_bytes(&self) -> Vec<u64> {
+        self.objects().iter().map(|object| object.size).collect()
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.options().block_bytes
     }
 
     fn fill(

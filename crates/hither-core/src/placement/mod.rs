@@ -15,7 +15,7 @@ pub use nodes::Nodes;
 
 use crate::access::Access;
 use crate::ids::{Block, Node, Thread};
-use crate::registry::{Needs, Param};
+use crate::registry::{Kind, Needs, Param};
 use crate::spec::{Choice, Spec, Values};
 use crate::topology::Topology;
 
@@ -131,6 +131,15 @@ pub enum EpochKind {
     Period,
 }
 
+/// The end of an iteration or a construct, as a trace tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// References before it.
+    pub reference: u64,
+    /// What ended.
+    pub kind: EpochKind,
+}
+
 /// A point between accesses at which a policy may act on what it saw.
 #[derive(Clone, Copy, Debug)]
 pub struct Epoch<'a> {
@@ -221,6 +230,25 @@ impl Spec<Entry> {
     /// Makes the policy.
     pub fn build(&self, settings: &Settings<'_>) -> Box<dyn Placement> {
         (self.entry().build)(settings, self.values())
+    }
+
+    /// What it must know of an access, also for the placement that it is made of.
+    pub fn needs(&self) -> Needs {
+        self.inner().fold(self.entry().needs, |needs, inner| {
+            needs.and(inner.entry().needs)
+        })
+    }
+
+    /// Whether it, or the placement that it is made of, must be given [`Settings::totals`].
+    pub fn foresight(&self) -> bool {
+        self.entry().foresight || self.inner().any(|inner| inner.entry().foresight)
+    }
+
+    fn inner(&self) -> impl Iterator<Item = Spec<Entry>> + '_ {
+        let params = self.entry().params.iter().enumerate();
+        params
+            .filter(|(_, param)| matches!(param.kind, Kind::Placement { .. }))
+            .map(|(index, _)| self.values().placement(index))
     }
 }
 

@@ -6,12 +6,157 @@ mod report;
 
 pub use report::{Interval, Move, Outcome, Totals};
 
-use hither_core::placement::Entry;
-use hither_core::{Access, Node, Spec};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hither_core::placement::{Entry, EpochKind, Of};
+use hither_core::{Access, Node, Spec, Topology};
 use serde::Serialize;
+
+use crate::one_cache::{Error, missing};
+use crate::references::References;
 
 /// A placement policy with its parameters.
 pub type PlacementSpec = Spec<Entry>;
+
+/// One placement to simulate.
+#[derive(Clone, Debug)]
+pub struct Configuration {
+    /// The placement with its parameters.
+    pub spec: PlacementSpec,
+    /// The nodes.
+    pub topology: Arc<Topology>,
+    /// How many blocks each node holds, one number a node, each at least 1.
+    pub capacity: Vec<u32>,
+    /// What a node of a file cache gives up where the placement does not say; pages are reclaimed by a clock.
+    pub replacement: Spec,
+}
+
+impl Configuration {
+    /// `blocks` blocks on each node, and `lru` where the placement leaves the choice.
+    pub fn even(spec: PlacementSpec, topology: Arc<Topology>, blocks: u32) -> Configuration {
+        Configuration {
+            capacity: vec![blocks; topology.nodes()],
+            spec,
+            topology,
+            replacement: "lru".parse().expect("a policy"),
+        }
+    }
+
+    /// Refuses what cannot be simulated by the engine of `of`.
+    fn check(&self, references: &impl References, of: Of) -> Result<(), Error> {
+        let placement = self.spec.entry().name;
+        let named = |of| match of {
+            Of::Memory => "pages of memory",
+            Of::Files => "blocks of files",
+        };
+        if self.spec.entry().of != of {
+            return Err(Error::WrongKind {
+                placement,
+                of: named(self.spec.entry().of),
+                asked: named(of),
+            });
+        }
+        if self.capacity.len() != self.topology.nodes() {
+            return Err(Error::Capacities {
+                topology: self.topology.name().to_owned(),
+                nodes: self.topology.nodes(),
+                given: self.capacity.len(),
+            });
+        }
+        if self.capacity.contains(&0) {
+            return Err(Error::NoRoom { policy: placement });
+        }
+        if references.sampled().is_some() {
+            return Err(Error::Lacks {
+                policy: placement,
+                what: "all blocks",
+                advice: ", being a sample",
+            });
+        }
+        let lacks = missing(self.spec.needs(), references.knows());
+        lacks.map_or(Ok(()), |(what, advice)| {
+            Err(Error::Lacks {
+                policy: placement,
+                what,
+                advice,
+            })
+        })
+    }
+}
+
+/// What goes with a run besides the trace and the configuration.
+#[derive(Clone, Copy)]
+pub struct Options<'a> {
+    /// Which node an access is made from.
+    pub binding: Binding,
+    /// What is counted apart, at the beginning.
+    pub warm_up: WarmUp,
+    /// In how many parts of equal length the timeline is.
+    pub intervals: usize,
+    /// How many moves are kept, from the first on.
+    pub moves: usize,
+    /// Modelled time between two epochs of a trace without marks.
+    pub period_ns: u64,
+    /// Called now and then with the number of references done.
+    pub progress: Option<&'a (dyn Fn(u64) + Sync)>,
+    /// Ends the run with [`Error::Cancelled`] soon after it becomes true.
+    pub cancel: Option<&'a AtomicBool>,
+}
+
+impl Default for Options<'_> {
+    /// No warm-up, a timeline of 50 intervals, no moves kept, and 10 ms between epochs: some hundred thousand cache
+    /// misses on 16 nodes.
+    fn default() -> Self {
+        Options {
+            binding: Binding::Auto,
+            warm_up: WarmUp::References(0),
+            intervals: 50,
+            moves: 0,
+            period_ns: 10_000_000,
+            progress: None,
+            cancel: None,
+        }
+    }
+}
+
+impl Options<'_> {
+    /// Says how far the run is, and whether it is to go on.
+    fn report(&self, done: u64) -> Result<(), Error> {
+        if let Some(progress) = self.progress {
+            progress(done);
+        }
+        match self.cancel {
+            Some(cancel) if cancel.load(Ordering::Relaxed) => Err(Error::Cancelled),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How long a run warms up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WarmUp {
+    /// For so many references.
+    References(u64),
+    /// For so many iterations, as the trace marks them.
+    Iterations(u64),
+}
+
+impl WarmUp {
+    /// The first reference after it.
+    fn end(self, references: &impl References) -> u64 {
+        match self {
+            WarmUp::References(count) => count.min(references.references()),
+            WarmUp::Iterations(0) => 0,
+            WarmUp::Iterations(count) => {
+                let ends = references.marks().iter();
+                ends.filter(|mark| mark.kind == EpochKind::Iteration)
+                    .nth(count as usize - 1)
+                    .map_or(references.references(), |mark| mark.reference)
+            }
+        }
+    }
+}
 
 /// Which node an access is made from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
