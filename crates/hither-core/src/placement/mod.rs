@@ -37,15 +37,21 @@ pub trait Placement: Send {
     /// by the caller, which costs.
     fn written(&mut self, _access: &Access, _nodes: &Nodes, _out: &mut Vec<Action>) {}
 
+    /// How replicas share the nodes with originals. Asked once.
+    fn layer(&self) -> Layer {
+        Layer::Shared
+    }
+
     /// `at` is full and needs room for `incoming`: a block whose *replica* there is to go. `None`: the node's
-    /// replacement chooses among all copies that are not the policy's to rank.
+    /// replacement chooses among all copies of [`Layer::Shared`], or among the originals of [`Layer::Own`].
     fn reclaim(&mut self, _at: Node, _incoming: Block, _nodes: &Nodes) -> Option<Block> {
         None
     }
 
     /// `evicted` leaves `at` to make room: the node that takes it in, making room in its turn, or `None` to let it go.
-    /// It is asked once a block: a block that was forwarded and pushes out another one starts a cascade that ends
-    /// when a node has room or this says `None`.
+    /// Asked only where an original leaves and, with [`Layer::Shared`], no copy of it remains. A node that holds a
+    /// replica of it makes that the original. A block that was forwarded and pushes out another one starts a cascade
+    /// that ends when a node has room, when this says `None`, or at a node that gave up a block in it already.
     fn victim(
         &mut self,
         _evicted: Block,
@@ -65,8 +71,21 @@ pub trait Placement: Send {
     /// What became of the actions asked for, in order: a full node refuses, and so does the kernel.
     fn settled(&mut self, _outcomes: &[Outcome], _nodes: &Nodes) {}
 
+    /// Reads what the next accesses will look up, for nothing but to have it in the processor's cache.
+    fn look_ahead(&self, _accesses: &[Access]) {}
+
     /// Walks every invariant and panics on a broken one.
     fn check(&self, _nodes: &Nodes) {}
+}
+
+/// How replicas share a node with originals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layer {
+    /// The node's replacement ranks all copies alike. The latest replica of an original that leaves takes its place.
+    Shared,
+    /// Replicas are a layer of their own: the policy ranks them ([`Placement::reclaim`]), the node's replacement
+    /// never sees them, and they leave with their original.
+    Own,
 }
 
 /// What a policy asks for.
