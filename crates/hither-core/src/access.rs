@@ -10,6 +10,8 @@ pub enum Op {
     Read,
     /// The block is written.
     Write,
+    /// The block is mapped into memory, which counts as reading it once; what is done through the mapping is not seen.
+    Map,
 }
 
 /// One reference to one block. A request that spans several blocks is several accesses in ascending order.
@@ -32,7 +34,7 @@ pub struct Access {
     pub thread: Thread,
     /// The process.
     pub process: Process,
-    /// Read or write.
+    /// What it does.
     pub op: Op,
     /// The node that the thread runs on. Only placement looks at it; 0 where nothing is known.
     pub node: Node,

@@ -187,7 +187,7 @@ fn oracle_general(access: &Access, block_bytes: u32, out: &mut Vec<u8>) {
 
 fn csv(access: &Access, block_bytes: u32, out: &mut Vec<u8>) {
     let op = match access.op {
-        Op::Read => "read",
+        Op::Read | Op::Map => "read",
         Op::Write => "write",
     };
     let (time, id, next) = (access.tick, id(access), next(access));

@@ -218,7 +218,7 @@ pub(crate) fn write_references(
                 site: access.site.0,
                 object: access.object.0,
                 op: match access.op {
-                    Op::Read => RowOp::Read,
+                    Op::Read | Op::Map => RowOp::Read,
                     Op::Write => RowOp::Write,
                 },
                 offset: u64::from(access.index) * block_bytes,

@@ -62,8 +62,15 @@ pub trait Placement: Send {
         None
     }
 
-    /// A copy left a node: evicted, dropped or lost. Not called for migrations.
-    fn gone(&mut self, _block: Block, _at: Node, _nodes: &Nodes) {}
+    /// A copy left a node: evicted, dropped or lost; `nodes` no longer has it there. Where it was the original, the
+    /// latest replica is the original now. Not called for migrations.
+    fn gone(&mut self, _block: Block, _at: Node, _nodes: &Nodes, _out: &mut Vec<Action>) {}
+
+    /// Whether the policy ranks replicas itself: then the nodes' replacement never hears of one until it becomes an
+    /// original, and replicas go by [`reclaim`](Placement::reclaim) alone.
+    fn ranks_replicas(&self) -> bool {
+        false
+    }
 
     /// An iteration, a construct or a period ended.
     fn epoch(&mut self, _epoch: &Epoch<'_>, _nodes: &Nodes, _out: &mut Vec<Action>) {}

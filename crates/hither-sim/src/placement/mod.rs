@@ -98,6 +98,8 @@ pub struct Options<'a> {
     pub moves: usize,
     /// Modelled time between two epochs of a trace without marks.
     pub period_ns: u64,
+    /// Walks every invariant of the nodes and of the policy after each access: for tests.
+    pub check: bool,
     /// Called now and then with the number of references done.
     pub progress: Option<&'a (dyn Fn(u64) + Sync)>,
     /// Ends the run with [`Error::Cancelled`] soon after it becomes true.
@@ -114,6 +116,7 @@ impl Default for Options<'_> {
             intervals: 50,
             moves: 0,
             period_ns: 10_000_000,
+            check: false,
             progress: None,
             cancel: None,
         }
