@@ -81,6 +81,23 @@ pub trait Placement: Send {
     /// Reads what the next accesses will look up, for nothing but to have it in the processor's cache.
     fn look_ahead(&self, _accesses: &[Access]) {}
 
+    /// Time that watching cost the program since this was last asked: hint faults, interrupts, reading of counters.
+    /// Asked after each `served` (it is the accessing thread that waits) and after each `epoch` (all wait).
+    fn overhead_ns(&mut self) -> u64 {
+        0
+    }
+
+    /// A policy that acts by time and not by iterations: the time between two epochs of [`EpochKind::Period`], which
+    /// come in place of the program's iterations. Asked once.
+    fn period_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// What it counted of its own doings, for the result: name and number, in a fixed order.
+    fn statistics(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
     /// Walks every invariant and panics on a broken one.
     fn check(&self, _nodes: &Nodes) {}
 }
@@ -175,6 +192,8 @@ pub struct Epoch<'a> {
     pub counts: &'a Counters,
     /// Threads that run on another node than at the last epoch.
     pub moved: &'a [Moved],
+    /// Threads that made accesses since the last iteration or period ended.
+    pub threads: usize,
 }
 
 /// A thread that runs on another node now.

@@ -136,6 +136,8 @@ pub struct Outcome {
     pub traffic: Vec<u64>,
     /// The first moves, as many as were asked for.
     pub moves: Vec<Move>,
+    /// What the policy counted of its own doings.
+    pub statistics: Vec<(&'static str, u64)>,
 }
 
 impl Outcome {
