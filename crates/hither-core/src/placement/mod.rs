@@ -14,7 +14,7 @@ pub use counters::Counters;
 pub use nodes::Nodes;
 
 use crate::access::Access;
-use crate::ids::{Block, Node, Thread};
+use crate::ids::{Block, Node, Process, Thread};
 use crate::registry::{Kind, Needs, Param};
 use crate::spec::{Choice, Spec, Values};
 use crate::topology::Topology;
@@ -181,6 +181,8 @@ pub struct Mark {
     pub reference: u64,
     /// What ended.
     pub kind: EpochKind,
+    /// Whose: other processes of the trace go on.
+    pub process: Process,
 }
 
 /// A point between accesses at which a policy may act on what it saw.

@@ -47,6 +47,29 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// What was added since these were `earlier`.
+    pub fn since(&self, earlier: &Totals) -> Totals {
+        Totals {
+            accesses: self.accesses - earlier.accesses,
+            local: self.local - earlier.local,
+            remote: self.remote - earlier.remote,
+            misses: self.misses - earlier.misses,
+            hops: self.hops - earlier.hops,
+            hit_ns: self.hit_ns - earlier.hit_ns,
+            miss_ns: self.miss_ns - earlier.miss_ns,
+            migrations: self.migrations - earlier.migrations,
+            refused: self.refused - earlier.refused,
+            replications: self.replications - earlier.replications,
+            invalidations: self.invalidations - earlier.invalidations,
+            forwarded: self.forwarded - earlier.forwarded,
+            evictions: self.evictions - earlier.evictions,
+            write_backs: self.write_backs - earlier.write_backs,
+            bytes_moved: self.bytes_moved - earlier.bytes_moved,
+            tlb_shootdowns: self.tlb_shootdowns - earlier.tlb_shootdowns,
+            overhead_ns: self.overhead_ns - earlier.overhead_ns,
+        }
+    }
+
     /// The part of the accesses that the accessing node served, from 0 to 1.
     pub fn local_hit_ratio(&self) -> f64 {
         ratio(self.local, self.accesses)
@@ -132,7 +155,10 @@ pub struct Outcome {
     pub modelled_time_ns: u64,
     /// The run in parts, warm-up included.
     pub timeline: Vec<Interval>,
-    /// Accesses from each node (row) to each node that served them, misses by the node that the block was placed on.
+    /// The run by iterations, warm-up included, where the trace marks their ends; accesses after the last are left out.
+    pub iterations: Vec<Interval>,
+    /// Accesses from each node (row) to each node that served them, misses by the node that the block was placed on,
+    /// after the warm-up.
     pub traffic: Vec<u64>,
     /// The first moves, as many as were asked for.
     pub moves: Vec<Move>,
