@@ -414,7 +414,7 @@ fn unknown_parameter<E: Choice>(entry: &'static E, name: &str) -> SpecError {
 }
 
 /// ` (did you mean ...?)` for the nearest of `names`, if it is at most two edits away and not all edited.
-fn hint(written: &str, names: impl Iterator<Item = &'static str>) -> String {
+pub(crate) fn hint(written: &str, names: impl Iterator<Item = &'static str>) -> String {
     names
         .map(|name| (distance(written, name), name))
         .min()
