@@ -66,12 +66,6 @@ pub trait Placement: Send {
     /// latest replica is the original now. Not called for migrations.
     fn gone(&mut self, _block: Block, _at: Node, _nodes: &Nodes, _out: &mut Vec<Action>) {}
 
-    /// Whether the policy ranks replicas itself: then the nodes' replacement never hears of one until it becomes an
-    /// original, and replicas go by [`reclaim`](Placement::reclaim) alone.
-    fn ranks_replicas(&self) -> bool {
-        false
-    }
-
     /// An iteration, a construct or a period ended.
     fn epoch(&mut self, _epoch: &Epoch<'_>, _nodes: &Nodes, _out: &mut Vec<Action>) {}
 
