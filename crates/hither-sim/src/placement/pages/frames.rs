@@ -1,0 +1,106 @@
+//! The frames of each node, and which page gives up its frame where all are taken: CLOCK (second chance), a hand a node.
+//!
+//! The bit of the clock belongs to the page and not to the frame, so that an access sets it without looking for the
+//! copy that served it; a page and its replicas share it.
+
+use hither_core::{Block, Node, Slot};
+
+/// What is in each frame of each node.
+pub(super) struct Frames {
+    nodes: Vec<OfNode>,
+    referenced: Vec<bool>,
+}
+
+#[derive(Default)]
+struct OfNode {
+    /// Grows as frames are first used, so that memory of any size costs nothing.
+    blocks: Vec<Option<Block>>,
+    free: Vec<Slot>,
+    hand: usize,
+}
+
+impl Frames {
+    pub(super) fn new(nodes: usize, blocks: u32) -> Frames {
+        Frames {
+            nodes: (0..nodes).map(|_| OfNode::default()).collect(),
+            referenced: vec![false; blocks as usize],
+        }
+    }
+
+    #[inline]
+    pub(super) fn touch(&mut self, block: Block) {
+        self.referenced[block.index()] = true;
+    }
+
+    /// Puts a page into a frame of a node that has a free one.
+    pub(super) fn take(&mut self, node: Node, block: Block) -> Slot {
+        let of = &mut self.nodes[node.index()];
+        match of.free.pop() {
+            Some(slot) => {
+                of.blocks[slot.index()] = Some(block);
+                slot
+            }
+            None => {
+                of.blocks.push(Some(block));
+                Slot(of.blocks.len() as u32 - 1)
+            }
+        }
+    }
+
+    pub(super) fn release(&mut self, node: Node, slot: Slot) {
+        let of = &mut self.nodes[node.index()];
+        of.blocks[slot.index()] = None;
+        of.free.push(slot);
+    }
+
+    /// The page at or after the hand of a node in use that was not touched since the hand came by last.
+    pub(super) fn victim(&mut self, node: Node) -> Block {
+        let of = &mut self.nodes[node.index()];
+        loop {
+            let at = of.hand;
+            of.hand = (at + 1) % of.blocks.len();
+            if let Some(block) = of.blocks[at]
+                && !std::mem::take(&mut self.referenced[block.index()])
+            {
+                return block;
+            }
+        }
+    }
+
+    /// Panics where it does not say the same as `copies`, all copies by block, node and frame.
+    pub(super) fn check(&self, copies: impl Iterator<Item = (Block, Node, Slot)>) {
+        let mut held = 0;
+        for (block, node, slot) in copies {
+            let of = &self.nodes[node.index()];
+            assert_eq!(of.blocks[slot.index()], Some(block), "{node:?} {slot:?}");
+            held += 1;
+        }
+        let taken = |of: &OfNode| of.blocks.iter().flatten().count();
+        assert_eq!(self.nodes.iter().map(taken).sum::<usize>(), held);
+        let free = |of: &OfNode| of.blocks.len() - taken(of) == of.free.len();
+        assert!(self.nodes.iter().all(free), "free frames");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn second_chance() {
+        let mut frames = Frames::new(1, 4);
+        let node = Node(0);
+        for block in 0..3 {
+            frames.take(node, Block(block));
+        }
+        frames.touch(Block(0));
+        frames.touch(Block(1));
+        // The hand passes 0 and 1, taking their bits, and finds 2.
+        assert_eq!(frames.victim(node), Block(2));
+        frames.release(node, Slot(2));
+        assert_eq!(frames.take(node, Block(3)), Slot(2));
+        frames.touch(Block(0));
+        // It goes on at 0, which was touched again, and finds 1.
+        assert_eq!(frames.victim(node), Block(1));
+    }
+}

@@ -1,0 +1,148 @@
+//! What both engines write down while they run: totals, the timeline, iterations, who was served by whom, and moves.
+
+use hither_core::Node;
+
+use super::report::{Interval, Move, Outcome, Totals};
+use super::{Configuration, Options};
+use crate::one_cache::params;
+use crate::references::References;
+
+/// A report in the making.
+pub(super) struct Timeline {
+    /// Since the start.
+    pub(super) totals: Totals,
+    nodes: usize,
+    references: u64,
+    /// The first reference after the warm-up.
+    warm_end: u64,
+    /// Totals and time at its end, once it is over.
+    warm_up: Option<(Totals, u64)>,
+    parts: u64,
+    /// Totals at the end of the last part, and of the last iteration.
+    at_part: Totals,
+    at_iteration: Totals,
+    timeline: Vec<Interval>,
+    iterations: Vec<Interval>,
+    traffic: Vec<u64>,
+    moves_max: usize,
+    moves: Vec<Move>,
+}
+
+impl Timeline {
+    /// Of a run over `references` that is about to begin.
+    pub(super) fn new(references: &impl References, nodes: usize, options: &Options<'_>) -> Self {
+        Timeline {
+            totals: Totals::default(),
+            nodes,
+            references: references.references(),
+            warm_end: options.warm_up.end(references),
+            warm_up: None,
+            parts: options.intervals as u64,
+            at_part: Totals::default(),
+            at_iteration: Totals::default(),
+            timeline: Vec::with_capacity(options.intervals),
+            iterations: Vec::new(),
+            traffic: vec![0; nodes * nodes],
+            moves_max: options.moves,
+            moves: Vec::new(),
+        }
+    }
+
+    /// Where the next part ends: equal lengths, the first ones shorter where it does not come out even.
+    fn part_end(&self) -> u64 {
+        let next = u128::from(self.references) * (self.timeline.len() as u128 + 1);
+        match self.parts {
+            0 => u64::MAX,
+            parts => (next / u128::from(parts)) as u64,
+        }
+    }
+
+    /// The reference before which [`reached`](Timeline::reached) must be called next.
+    pub(super) fn stop(&self) -> u64 {
+        match self.warm_up {
+            None => self.warm_end.min(self.part_end()),
+            Some(_) => self.part_end(),
+        }
+    }
+
+    /// Whether the warm-up ends before `reference`.
+    pub(super) fn warm_up_ends(&self, reference: u64) -> bool {
+        self.warm_up.is_none() && reference >= self.warm_end
+    }
+
+    /// The run is before `reference`, and this is the time there.
+    pub(super) fn reached(&mut self, reference: u64, now_ns: u64, used: impl Fn(Node) -> u32) {
+        if self.warm_up_ends(reference) {
+            self.warm_up = Some((self.totals, now_ns));
+            self.traffic.fill(0);
+        }
+        while (self.timeline.len() as u64) < self.parts && reference >= self.part_end() {
+            let totals = self.totals.since(&self.at_part);
+            self.at_part = self.totals;
+            let part = self.interval(reference, now_ns, totals, &used);
+            self.timeline.push(part);
+        }
+    }
+
+    /// An iteration ended there.
+    pub(super) fn iteration(&mut self, reference: u64, now_ns: u64, used: impl Fn(Node) -> u32) {
+        let totals = self.totals.since(&self.at_iteration);
+        self.at_iteration = self.totals;
+        let iteration = self.interval(reference, now_ns, totals, used);
+        self.iterations.push(iteration);
+    }
+
+    fn interval(
+        &self,
+        end: u64,
+        end_ns: u64,
+        totals: Totals,
+        used: impl Fn(Node) -> u32,
+    ) -> Interval {
+        Interval {
+            end,
+            end_ns,
+            totals,
+            used: (0..self.nodes)
+                .map(|node| used(Node(node as u16)))
+                .collect(),
+        }
+    }
+
+    /// `by` served so many accesses from `from`.
+    #[inline]
+    pub(super) fn served(&mut self, from: Node, by: Node, count: u64) {
+        self.traffic[from.index() * self.nodes + by.index()] += count;
+    }
+
+    /// A block moved.
+    pub(super) fn moved(&mut self, moved: Move) {
+        if self.moves.len() < self.moves_max {
+            self.moves.push(moved);
+        }
+    }
+
+    /// The report, after the last [`reached`](Timeline::reached).
+    pub(super) fn outcome(
+        self,
+        configuration: &Configuration,
+        end_ns: u64,
+        statistics: Vec<(&'static str, u64)>,
+    ) -> Outcome {
+        let (warm_up, warm_ns) = self.warm_up.expect("the end of the run was reached");
+        Outcome {
+            placement: configuration.spec.entry().name,
+            params: params(&configuration.spec),
+            nodes: configuration.topology.name().to_owned(),
+            capacity: configuration.capacity.clone(),
+            totals: self.totals.since(&warm_up),
+            warm_up,
+            modelled_time_ns: end_ns - warm_ns,
+            timeline: self.timeline,
+            iterations: self.iterations,
+            traffic: self.traffic,
+            moves: self.moves,
+            statistics,
+        }
+    }
+}
