@@ -5,6 +5,7 @@
 //! far as it can and says what came of it. A policy keeps only what it has learnt.
 
 mod counters;
+mod dual_layer;
 mod first_touch;
 mod nodes;
 
@@ -299,7 +300,7 @@ pub fn placements() -> &'static [Entry] {
 }
 
 /// One line a policy, sorted by name; the rest of it is in its file.
-static PLACEMENTS: &[Entry] = &[first_touch::ENTRY];
+static PLACEMENTS: &[Entry] = &[dual_layer::ENTRY, first_touch::ENTRY];
 
 #[cfg(test)]
 mod tests {

@@ -101,6 +101,28 @@ impl Queues {
         }
     }
 
+    /// Makes sure that there is a place for `slot`.
+    pub(crate) fn cover(&mut self, slot: u32) {
+        self.links.cover(slot);
+        self.level
+            .resize(self.level.len().max(slot as usize + 1), 0);
+    }
+
+    /// Gives every slot above the lowest queue a frequency anew, one not higher than it had, from the lowest queue up
+    /// and in each from the least recent on; who falls to another queue comes to the recent end there.
+    pub(crate) fn refile(&mut self, mut frequency: impl FnMut(u32) -> u32) {
+        for level in 1..self.lists.len() {
+            let mut next = self.lists[level].back();
+            while let Some(slot) = next {
+                next = self.lists[level].before(&self.links, slot);
+                let frequency = frequency(slot);
+                if (frequency.ilog2() as usize) < level {
+                    self.touch(slot, frequency);
+                }
+            }
+        }
+    }
+
     /// Puts a slot that is in no queue at the recent end of the queue for `frequency`, which is at least 1.
     #[inline]
     pub(crate) fn insert(&mut self, slot: u32, frequency: u32) {

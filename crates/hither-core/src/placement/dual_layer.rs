@@ -1,0 +1,547 @@
+//! Dual-layered file cache: blocks of files live where they were first read (the *normal cache*, the originals), and
+//! every node caches copies of other nodes' blocks (the *cache of the normal cache*, the replicas), which it ranks apart
+//! and gives up sooner.
+//!
+//! Source: Zhou, Meng and Ma, "Dual-layered file cache on cc-NUMA system", section 3.2, and the three extensions of its
+//! section 6. Readings where it is open:
+//!
+//! - *Threshold.* A node's replica is made while it makes its second access to a block that is held elsewhere, and
+//!   starts with the frequency 1, whatever was counted before. A counter that has reached the threshold while no replica
+//!   could be made stays there; it starts at zero again once the replica is gone. Writes are not counted: they would
+//!   reset the counter that they advance. With more than two nodes an access is remote also if a replica serves it.
+//! - *Frequency* falls by one a scan, "until the frequency reaches one". A replica that falls to a lower queue comes to its
+//!   recent end, as in MQ; those that fall together keep their order.
+//! - *The refill of the inactive list*, at which replicas are scanned, is a matter of the kernel's lists of originals. Linux
+//!   2.6 keeps a third of the page cache inactive (mm/vmscan.c, `refill_inactive_zone`), so that list has been used up
+//!   when frames of a third of a node's originals were asked for: `refill`. Without pressure nothing is scanned.
+//! - *2:1.* Of any three frames that a node is asked for, two are replicas' and the third an original's. Where
+//!   there is none of one kind, the other gives. Which original goes is for the node's replacement to say.
+//! - *Memory is tight* when less than `free` of all frames is; the paper has no figure. Linux keeps less than 1 % free
+//!   once files fill the memory, so any figure above that tells a full memory from one with room.
+//!
+//! Extensions, all off by default as in the paper. *Delayed generation* (`delay_us`): a replica is made so much later, or
+//! when an iteration or a construct of the program ends, its processors being idle then; with each access one is made at
+//! most. One whose block is written or leaves before, or that memory is too tight for by then, is never made. *Switching roles*
+//! (`switch`): when an original is evicted, its latest replica becomes the original. The frame is wanted, so the former
+//! original does not stay as a replica. *Mapped files* (`mapped`): in the paper a block that is mapped has no replicas
+//! from then on, until its original leaves; here it may be let have them. Accesses through a mapping are not
+//! seen, so mapping counts as one read.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use super::{
+    Action, Entry, Epoch, EpochKind, Incoming, Layer, Nodes, Of, Outcome, Placement, Settings,
+};
+use crate::access::{Access, Op};
+use crate::ids::{Block, Node};
+use crate::registry::{Kind, Needs, Param};
+use crate::replacement::mq::Queues;
+use crate::spec::Values;
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "dual-layer",
+    summary: "where it was first read; others cache a replica from their second access on",
+    source: "Zhou, Meng and Ma, dual-layered file cache on cc-NUMA",
+    params: PARAMS,
+    of: Of::Files,
+    needs: Needs::NOTHING,
+    foresight: false,
+    build,
+};
+
+const PARAMS: &[Param] = &[
+    Param {
+        name: "threshold",
+        doc: "the remote accesses of a node to a block that make a replica there",
+        kind: Kind::Count {
+            default: 2,
+            min: 1,
+            max: 1_000_000,
+        },
+    },
+    Param {
+        name: "queues",
+        doc: "the queues that replicas are ranked by; the i-th is for 2^i accesses or more",
+        kind: Kind::Count {
+            default: 8,
+            min: 1,
+            max: 32,
+        },
+    },
+    Param {
+        name: "refill",
+        doc: "frequencies fall whenever so large a part of a node's originals was asked for as frames",
+        kind: Kind::Real {
+            default: 1.0 / 3.0,
+            min: 0.0,
+            max: 1e6,
+        },
+    },
+    Param {
+        name: "ratio",
+        doc: "the replicas that are given up for each original",
+        kind: Kind::Count {
+            default: 2,
+            min: 0,
+            max: 1_000_000,
+        },
+    },
+    Param {
+        name: "free",
+        doc: "the part of all frames that must be free for replicas to be made",
+        kind: Kind::Real {
+            default: 0.02,
+            min: 0.0,
+            max: 1.0,
+        },
+    },
+    Param {
+        name: "check_ms",
+        doc: "how often that is looked at",
+        kind: Kind::Count {
+            default: 1000,
+            min: 0,
+            max: 1_000_000_000,
+        },
+    },
+    Param {
+        name: "delay_us",
+        doc: "how much later a replica is made, unless an iteration or a construct ends before; 0: at once",
+        kind: Kind::Count {
+            default: 0,
+            min: 0,
+            max: 1_000_000_000_000,
+        },
+    },
+    Param {
+        name: "switch",
+        doc: "1: the latest replica of an evicted original becomes the original; 0: all are dropped",
+        kind: Kind::Count {
+            default: 0,
+            min: 0,
+            max: 1,
+        },
+    },
+    Param {
+        name: "mapped",
+        doc: "1: a block that is mapped may have replicas as well",
+        kind: Kind::Count {
+            default: 0,
+            min: 0,
+            max: 1,
+        },
+    },
+];
+
+fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Placement> {
+    let nodes = settings.topology.nodes();
+    let config = Config {
+        threshold: values.count(0) as u32,
+        refill: values.real(2),
+        ratio: values.count(3) as u32,
+        free: values.real(4),
+        check_ns: (values.count(5) * 1_000_000).max(1),
+        delay_ns: values.count(6) * 1000,
+        switch: values.count(7) == 1,
+        mapped: values.count(8) == 1,
+    };
+    Box::new(DualLayer {
+        config,
+        nodes,
+        cells: vec![Cell::ZERO; nodes * settings.blocks as usize],
+        blocks: vec![Known::default(); settings.blocks as usize],
+        layers: vec![Replicas::new(values.count(1) as u8); nodes],
+        pending: VecDeque::new(),
+        first_pending: 0,
+        overdue: 0,
+        tight: false,
+        next_check_ns: 0,
+    })
+}
+
+struct Config {
+    threshold: u32,
+    refill: f64,
+    ratio: u32,
+    free: f64,
+    check_ns: u64,
+    delay_ns: u64,
+    switch: bool,
+    mapped: bool,
+}
+
+/// What a node has to do with a block that is at home elsewhere, in one word, for there is one a node and block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cell(u32);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// It read the block so often.
+    Counted(u32),
+    /// It waits for a replica, with this number in the queue of those that do, modulo [`Cell::NUMBERS`].
+    Pending(u32),
+    /// It has a replica, at this place of its [`Replicas`].
+    Replica(u32),
+}
+
+impl Cell {
+    const ZERO: Cell = Cell(0);
+    const NUMBERS: u32 = 1 << 30;
+
+    #[inline]
+    fn state(self) -> State {
+        let number = self.0 % Cell::NUMBERS;
+        match self.0 / Cell::NUMBERS {
+            0 => State::Counted(number),
+            1 => State::Pending(number),
+            _ => State::Replica(number),
+        }
+    }
+
+    fn set(&mut self, state: State) {
+        let (kind, number) = match state {
+            State::Counted(count) => (0, count.min(Cell::NUMBERS - 1)),
+            State::Pending(number) => (1, number),
+            State::Replica(place) => (2, place),
+        };
+        debug_assert!(number < Cell::NUMBERS);
+        self.0 = kind * Cell::NUMBERS + number;
+    }
+}
+
+/// What is known of a block besides its cells.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    /// Some cell of it may be other than [`Cell::ZERO`].
+    counted: bool,
+    /// It was mapped and must not have replicas.
+    mapped: bool,
+}
+
+/// The replicas of a node.
+#[derive(Clone, Debug)]
+struct Replicas {
+    queues: Queues,
+    replicas: Vec<Replica>,
+    /// Places in `replicas` without one.
+    free: Vec<u32>,
+    /// Frames asked for since frequencies last fell.
+    asked: u32,
+    /// Frames asked for since an original was last to go.
+    turn: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Replica {
+    block: Block,
+    frequency: u32,
+}
+
+impl Replicas {
+    fn new(queues: u8) -> Replicas {
+        Replicas {
+            queues: Queues::new(0, queues),
+            replicas: Vec::new(),
+            free: Vec::new(),
+            asked: 0,
+            turn: 0,
+        }
+    }
+
+    fn len(&self) -> u32 {
+        (self.replicas.len() - self.free.len()) as u32
+    }
+
+    fn add(&mut self, block: Block) -> u32 {
+        let replica = Replica {
+            block,
+            frequency: 1,
+        };
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.replicas[place as usize] = replica;
+                place
+            }
+            None => {
+                self.replicas.push(replica);
+                self.queues.cover(self.replicas.len() as u32 - 1);
+                self.replicas.len() as u32 - 1
+            }
+        };
+        self.queues.insert(place, 1);
+        place
+    }
+
+    fn remove(&mut self, place: u32) {
+        self.queues.remove(place);
+        self.free.push(place);
+    }
+
+    fn hit(&mut self, place: u32, count: u32) {
+        let frequency = &mut self.replicas[place as usize].frequency;
+        *frequency = frequency.saturating_add(count);
+        self.queues.touch(place, *frequency);
+    }
+
+    /// A frame is asked for, on a node with so many originals: the replica that is to go, if it is one's turn.
+    fn reclaim(&mut self, originals: u32, config: &Config) -> Option<Block> {
+        self.asked += 1;
+        if f64::from(self.asked) >= config.refill * f64::from(originals) {
+            self.asked = 0;
+            let replicas = &mut self.replicas;
+            self.queues.refile(|place| {
+                let frequency = &mut replicas[place as usize].frequency;
+                *frequency = (*frequency - 1).max(1);
+                *frequency
+            });
+        }
+        let replicas_turn = self.turn < config.ratio;
+        self.turn = if replicas_turn { self.turn + 1 } else { 0 };
+        if !replicas_turn && originals > 0 {
+            return None;
+        }
+        let lowest = self.queues.lowest()?;
+        Some(self.replicas[lowest as usize].block)
+    }
+}
+
+/// A replica that is to be made later.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    due_ns: u64,
+    block: Block,
+    node: Node,
+}
+
+struct DualLayer {
+    config: Config,
+    nodes: usize,
+    /// By block, then by node.
+    cells: Vec<Cell>,
+    blocks: Vec<Known>,
+    layers: Vec<Replicas>,
+    /// By the time at which they are due; some of them do not stand any more, their cells saying otherwise.
+    pending: VecDeque<Pending>,
+    /// The number of the first of them, modulo [`Cell::NUMBERS`].
+    first_pending: u32,
+    /// How many of them are due whatever the time is.
+    overdue: usize,
+    tight: bool,
+    next_check_ns: u64,
+}
+
+impl DualLayer {
+    #[inline]
+    fn cell(&mut self, block: Block, node: Node) -> &mut Cell {
+        &mut self.cells[block.index() * self.nodes + node.index()]
+    }
+
+    /// The timer: whether memory is tight.
+    #[inline]
+    fn look(&mut self, nodes: &Nodes) {
+        if nodes.now_ns() >= self.next_check_ns {
+            self.tight = nodes.free_ratio() < self.config.free;
+            let periods = nodes.now_ns() / self.config.check_ns + 1;
+            self.next_check_ns = periods.saturating_mul(self.config.check_ns);
+        }
+    }
+
+    /// A read that another node served.
+    fn remote(&mut self, access: &Access, now_ns: u64, out: &mut Vec<Action>) {
+        let (block, node) = (access.block, access.node);
+        let State::Counted(before) = self.cell(block, node).state() else {
+            return;
+        };
+        let count = before.saturating_add(access.count);
+        self.blocks[block.index()].counted = true;
+        let may = !self.tight && !self.blocks[block.index()].mapped;
+        let state = if count < self.config.threshold || !may {
+            State::Counted(count)
+        } else if self.config.delay_ns == 0 {
+            out.push(Action::Replicate { block, to: node });
+            State::Counted(count)
+        } else {
+            let waiting = (self.pending.len() as u32) % Cell::NUMBERS;
+            self.pending.push_back(Pending {
+                due_ns: now_ns.saturating_add(self.config.delay_ns),
+                block,
+                node,
+            });
+            State::Pending((self.first_pending + waiting) % Cell::NUMBERS)
+        };
+        self.cell(block, node).set(state);
+    }
+
+    /// Asks for a replica that is due.
+    #[inline]
+    fn generate(&mut self, now_ns: u64, out: &mut Vec<Action>) {
+        while let Some(&first) = self.pending.front()
+            && (first.due_ns <= now_ns || self.overdue > 0)
+        {
+            self.pending.pop_front();
+            self.overdue = self.overdue.saturating_sub(1);
+            let number = self.first_pending;
+            self.first_pending = (number + 1) % Cell::NUMBERS;
+            let Pending { block, node, .. } = first;
+            if self.cell(block, node).state() != State::Pending(number) {
+                continue;
+            }
+            let count = State::Counted(self.config.threshold);
+            self.cell(block, node).set(count);
+            if !self.tight {
+                out.push(Action::Replicate { block, to: node });
+                return;
+            }
+        }
+    }
+
+    /// Sets all counters of a block to zero and makes none of the replicas that it waits for.
+    fn reset(&mut self, block: Block) {
+        if !std::mem::take(&mut self.blocks[block.index()].counted) {
+            return;
+        }
+        for cell in &mut self.cells[block.index() * self.nodes..][..self.nodes] {
+            if matches!(cell.state(), State::Counted(_) | State::Pending(_)) {
+                *cell = Cell::ZERO;
+            }
+        }
+    }
+
+    /// Forgets the replica at a node, if there is one.
+    fn forget(&mut self, block: Block, node: Node) -> bool {
+        let State::Replica(place) = self.cell(block, node).state() else {
+            return false;
+        };
+        self.layers[node.index()].remove(place);
+        *self.cell(block, node) = Cell::ZERO;
+        true
+    }
+}
+
+fn drop_replicas(block: Block, nodes: &Nodes, out: &mut Vec<Action>) {
+    if nodes.replicated(block) {
+        let replicas = nodes.copies(block).skip(1);
+        out.extend(replicas.map(|(at, _)| Action::Drop { block, at }));
+    }
+}
+
+impl Placement for DualLayer {
+    fn place(&mut self, access: &Access, nodes: &Nodes) -> Node {
+        self.look(nodes);
+        if access.op == Op::Map && !self.config.mapped {
+            self.blocks[access.block.index()].mapped = true;
+        }
+        access.node
+    }
+
+    fn served(&mut self, access: &Access, from: Node, nodes: &Nodes, out: &mut Vec<Action>) {
+        self.look(nodes);
+        let block = access.block;
+        match access.op {
+            Op::Write => return,
+            Op::Map if !self.config.mapped => {
+                self.blocks[block.index()].mapped = true;
+                self.reset(block);
+                drop_replicas(block, nodes, out);
+            }
+            Op::Read | Op::Map => {
+                if from != access.node {
+                    self.remote(access, nodes.now_ns(), out);
+                } else if nodes.home(block) != Some(from)
+                    && let State::Replica(place) = self.cell(block, from).state()
+                {
+                    self.layers[from.index()].hit(place, access.count);
+                }
+            }
+        }
+        self.generate(nodes.now_ns(), out);
+    }
+
+    fn layer(&self) -> Layer {
+        Layer::Own
+    }
+
+    fn written(&mut self, access: &Access, nodes: &Nodes, out: &mut Vec<Action>) {
+        self.reset(access.block);
+        drop_replicas(access.block, nodes, out);
+    }
+
+    fn reclaim(&mut self, at: Node, _: Block, nodes: &Nodes) -> Option<Block> {
+        let layer = &mut self.layers[at.index()];
+        let originals = nodes.used(at) - layer.len();
+        layer.reclaim(originals, &self.config)
+    }
+
+    fn victim(&mut self, evicted: Block, _: Node, _: Incoming, nodes: &Nodes) -> Option<Node> {
+        let latest = || nodes.copies(evicted).nth(1).map(|(node, _)| node);
+        self.config.switch.then(latest)?
+    }
+
+    fn gone(&mut self, block: Block, at: Node, nodes: &Nodes, _: &mut Vec<Action>) {
+        if self.forget(block, at) {
+            return;
+        }
+        match nodes.home(block) {
+            Some(promoted) => {
+                self.forget(block, promoted);
+            }
+            None => {
+                self.reset(block);
+                self.blocks[block.index()].mapped = false;
+            }
+        }
+    }
+
+    fn epoch(&mut self, epoch: &Epoch<'_>, nodes: &Nodes, out: &mut Vec<Action>) {
+        self.look(nodes);
+        if epoch.kind != EpochKind::Period {
+            self.overdue = self.pending.len();
+        }
+        self.generate(nodes.now_ns(), out);
+    }
+
+    fn settled(&mut self, outcomes: &[Outcome], _: &Nodes) {
+        for outcome in outcomes {
+            if let Action::Replicate { block, to } = outcome.action
+                && outcome.done
+            {
+                let place = self.layers[to.index()].add(block);
+                self.cell(block, to).set(State::Replica(place));
+            }
+        }
+    }
+
+    fn check(&self, nodes: &Nodes) {
+        let mut replicas = vec![0; self.nodes];
+        for block in (0..nodes.blocks()).map(Block) {
+            let cells = &self.cells[block.index() * self.nodes..][..self.nodes];
+            let known = self.blocks[block.index()];
+            for (node, cell) in nodes.all().zip(cells) {
+                let replica = nodes.holds(block, node) && nodes.home(block) != Some(node);
+                match cell.state() {
+                    State::Replica(place) => {
+                        let layer = &self.layers[node.index()];
+                        assert_eq!(layer.replicas[place as usize].block, block);
+                        assert!(replica, "{block:?} has no replica at {node:?}");
+                        assert!(!known.mapped, "{block:?} is mapped");
+                        replicas[node.index()] += 1;
+                    }
+                    State::Counted(0) => assert!(!replica, "{block:?} at {node:?} is not ranked"),
+                    State::Counted(_) | State::Pending(_) => {
+                        assert!(!nodes.holds(block, node));
+                        assert!(nodes.home(block).is_some(), "{block:?} was not reset");
+                        assert!(known.counted);
+                    }
+                }
+            }
+        }
+        for (layer, replicas) in self.layers.iter().zip(replicas) {
+            layer.queues.check(replicas);
+            assert_eq!(layer.len() as usize, replicas);
+        }
+        assert!(self.pending.iter().is_sorted_by_key(|each| each.due_ns));
+    }
+}
