@@ -20,6 +20,12 @@ pub struct Tally {
     pub in_kernel_bytes: u64,
     /// Bytes mapped.
     pub mapped_bytes: u64,
+    /// Accesses to memory that read.
+    pub loads: u64,
+    /// Accesses to memory that wrote.
+    pub stores: u64,
+    /// Page faults.
+    pub faults: u64,
 }
 
 impl Tally {
@@ -31,6 +37,9 @@ impl Tally {
         self.written_bytes = self.written_bytes.saturating_add(other.written_bytes);
         self.in_kernel_bytes = self.in_kernel_bytes.saturating_add(other.in_kernel_bytes);
         self.mapped_bytes = self.mapped_bytes.saturating_add(other.mapped_bytes);
+        self.loads += other.loads;
+        self.stores += other.stores;
+        self.faults += other.faults;
     }
 
     pub(crate) fn add(&mut self, row: &AccessRow, sequential: bool) {
@@ -41,7 +50,10 @@ impl Tally {
             RowOp::Read => add(&mut self.read_bytes),
             RowOp::Write => add(&mut self.written_bytes),
             RowOp::Map => add(&mut self.mapped_bytes),
-            RowOp::Unmap | RowOp::Truncate => {}
+            RowOp::Load => self.loads += count,
+            RowOp::Store => self.stores += count,
+            RowOp::Fault => self.faults += count,
+            RowOp::Unmap | RowOp::Truncate | RowOp::Mark => {}
         }
         if matches!(row.op, RowOp::Read | RowOp::Write) {
             self.requests += count;

@@ -1,5 +1,6 @@
 //! Writing a trace for other tools: as a trace folder, in libCacheSim's oracleGeneral, or as CSV. Any trace that can be
-//! read can be written, reference by reference; what a format has no column for is left out.
+//! read can be written, reference by reference; what a format has no column for is left out: of the accesses to a page of
+//! memory that a reference stands for, oracleGeneral keeps one, and marks are kept by the trace folder alone.
 //!
 //! A file gets its name when it is complete, as a trace folder does. To add a format, write a function here and put
 //! its line into [`EXPORTS`].
@@ -45,9 +46,9 @@ enum Shape {
 pub const EXPORTS: &[Export] = &[
     Export {
         name: "csv",
-        doc: "CSV with time, object, size, op and next access (libCacheSim csv)",
+        doc: "CSV with object, op, next access, thread, node and count (libCacheSim csv)",
         shape: Shape::Stream {
-            header: "time,object,size,op,next_access_vtime\n",
+            header: "time,object,size,op,next_access_vtime,thread,node,count\n",
             record: csv,
         },
     },
@@ -191,6 +192,10 @@ fn csv(access: &Access, block_bytes: u32, out: &mut Vec<u8>) {
         Op::Write => "write",
     };
     let (time, id, next) = (access.tick, id(access), next(access));
+    let (thread, node, count) = (access.thread.0, access.node.0, access.count);
     // Writing to memory does not fail.
-    let _ = writeln!(out, "{time},{id},{block_bytes},{op},{next}");
+    let _ = writeln!(
+        out,
+        "{time},{id},{block_bytes},{op},{next},{thread},{node},{count}"
+    );
 }

@@ -13,7 +13,9 @@ use serde_json::Value;
 use crate::error::{Error, Result};
 use crate::format::{self, Records};
 use crate::load::{LoadOptions, checked_range};
-use crate::schema::{AccessRow, Meta, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow};
+use crate::schema::{
+    AccessRow, Meta, ObjectKind, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow,
+};
 use crate::sink::Sink;
 use crate::source::Input;
 use crate::trace::Trace;
@@ -133,6 +135,7 @@ impl Sink for Importer {
         })?;
         if let Some(object) = self.objects.get_mut(row.object as usize)
             && !self.described
+            && row.op != RowOp::Mark
         {
             object.size = object.size.max(end);
             object.first_seen_ns = object.first_seen_ns.min(row.time_ns);
@@ -179,8 +182,9 @@ impl Sink for Importer {
     }
 }
 
-/// Writes the references of a trace: each a read or write of one block, at the time of its number in nanoseconds, since
-/// references have no clock. Returns how many there are.
+/// Writes the references of a trace: each a read or write of one block, or for memory the accesses to one page, at the time
+/// of its number in nanoseconds, since references have no clock; and the marks between them. Returns how many references
+/// there are.
 pub(crate) fn write_references(
     trace: &Trace,
     mut writer: Writer,
@@ -205,22 +209,34 @@ pub(crate) fn write_references(
         ..Needs::NOTHING
     };
     let (mut done, mut batch) = (0, Vec::with_capacity(BATCH));
+    let mut marks = trace.marks().iter().peekable();
     loop {
         trace.fill(done, BATCH, needs, &mut batch)?;
         if batch.is_empty() {
             break;
         }
         for access in &batch {
+            while let Some(mark) = marks.next_if(|mark| mark.reference == access.tick) {
+                writer.push(&AccessRow::mark(mark.kind, access.tick))?;
+            }
+            // A count on a file is one of loads, through a mapping.
+            let kind = objects[access.object.index()].kind;
+            let memory = kind == ObjectKind::Memory || access.count > 1;
             let row = AccessRow {
                 time_ns: access.tick,
                 process: access.process.0,
                 thread: access.thread.0,
+                node: access.node.0.into(),
                 site: access.site.0,
                 object: access.object.0,
                 op: match access.op {
-                    Op::Read | Op::Map => RowOp::Read,
+                    Op::Write if memory => RowOp::Store,
                     Op::Write => RowOp::Write,
+                    _ if memory => RowOp::Load,
+                    // A mapping would be left out where it is loaded again.
+                    Op::Read | Op::Map => RowOp::Read,
                 },
+                count: access.count,
                 offset: u64::from(access.index) * block_bytes,
                 length: block_bytes,
                 ..AccessRow::default()
@@ -233,6 +249,9 @@ pub(crate) fn write_references(
         }
         done += batch.len();
         progress(done as u64);
+    }
+    for mark in marks {
+        writer.push(&AccessRow::mark(mark.kind, done as u64))?;
     }
     for object in &mut objects {
         object.first_seen_ns = object.first_seen_ns.min(object.last_seen_ns);

@@ -40,6 +40,6 @@ pub use reuse::{ReuseHistogram, StackDistances};
 pub use sample::{Sample, SampleError, Sampled};
 pub use sink::Sink;
 pub use source::Input;
-pub use stats::{Concentration, Ranked, Sharing, Stats};
-pub use trace::Trace;
+pub use stats::{Concentration, Ranked, Shared, Sharing, Stats};
+pub use trace::{Mark, Trace};
 pub use writer::{Writer, partial_path};

@@ -5,6 +5,9 @@
 //! is not referenced again. A program that reads a file 100 bytes at a time does not use each block forty times;
 //! Linux's page cache sees it so too (`filemap_read` compares with `prev_pos` before it marks a page accessed), and a
 //! policy that counts references would otherwise mistake small buffers for popularity. `keep_repeats` turns it off.
+//!
+//! Accesses to memory are not requests: a row is a run of accesses to a page, and becomes one reference to each block that
+//! it touches, with the row's count, never merged with the one before.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -20,7 +23,7 @@ use crate::sample::{Sample, Sampler};
 use crate::schema::{AccessRow, Meta, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow};
 use crate::source::Input;
 use crate::store::{Run, Store};
-use crate::trace::Trace;
+use crate::trace::{Mark, Trace};
 
 /// The most references that one row may stand for. A row that says more is taken for a corrupt one: it would fill the
 /// disk before anybody saw that it is.
@@ -28,6 +31,9 @@ const ROW_REFERENCES_MAX: u64 = 1 << 28;
 
 /// More than one call can move (Linux stops at `INT_MAX` less a page): a longer request is a corrupt row.
 const REQUEST_BYTES_MAX: u64 = i32::MAX as u64;
+
+/// Nodes are numbered below it, so that their number has 16 bits too.
+const NODES_MAX: u32 = u16::MAX as u32;
 
 /// How requests become references.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
@@ -138,6 +144,8 @@ impl Builder {
             objects: Vec::new(),
             sites: vec![SiteRow::unknown()],
             meta: Meta::default(),
+            marks: Vec::new(),
+            nodes: 0,
             counts: Counts::default(),
             object_tallies: Vec::new(),
             site_tallies: vec![Tally::default()],
@@ -185,12 +193,7 @@ impl Builder {
         self.bare_written += u64::from(op == Op::Write);
         self.bare_sequential += u64::from(self.bare_next == Some(id));
         self.bare_next = id.checked_add(1);
-        let run = Run {
-            site: 0,
-            thread: 0,
-            op,
-        };
-        self.push(id, run)
+        self.push(id, Run::bare(op))
     }
 
     /// The size of a block, for formats of byte addresses.
@@ -233,7 +236,8 @@ impl Builder {
         self.trace.counts.skipped.separators += 1;
     }
 
-    /// Adds a request: its blocks become references, unless the options leave it out.
+    /// Adds a request or a run of accesses to memory: its blocks become references, unless the options leave it out. Or
+    /// adds a mark.
     pub fn request(&mut self, row: &AccessRow) -> Result<()> {
         let end = self.checked_end(row)?;
         if self.rows == 0 {
@@ -259,6 +263,20 @@ impl Builder {
             RowOp::Truncate => {
                 self.trace.counts.truncates += u64::from(row.count);
                 false
+            }
+            RowOp::Load | RowOp::Store | RowOp::Fault => {
+                if row.length > 0 {
+                    self.reference(row, end, false)?;
+                } else {
+                    self.trace.counts.skipped.empty += u64::from(row.count);
+                }
+                false
+            }
+            RowOp::Mark => {
+                let kind = row.marked().expect("checked above");
+                let reference = self.trace.store.references() as u64;
+                self.trace.marks.push(Mark { reference, kind });
+                return Ok(());
             }
         };
         self.tally(row, sequential);
@@ -351,28 +369,35 @@ impl Builder {
     fn reference(&mut self, row: &AccessRow, end: u64, merge: bool) -> Result<()> {
         let first = row.offset / u64::from(self.trace.options.block_bytes);
         let last = self.block_before(end);
-        let (skip, times) = (u64::from(merge), u64::from(row.count));
+        // What is left of the count, and how much of it each reference takes.
+        let (mut left, each) = match row.op.is_memory() {
+            true => (row.count, row.count.min(u16::MAX.into())),
+            false => (row.count, 1),
+        };
+        let (skip, times) = (u64::from(merge), u64::from(left.div_ceil(each)));
         self.trace.counts.skipped.merged += skip;
         let references = (last - first + 1).saturating_mul(times) - skip;
         if references > ROW_REFERENCES_MAX {
-            return Err(Error::Row {
-                path: self.file.clone(),
-                row: self.rows - 1,
-                problem: format!("stands for {references} references, more than 2^28"),
-            });
+            let problem = format!("stands for {references} references, more than 2^28");
+            return Err(self.row_error(self.rows - 1, problem));
         }
-        let run = Run {
+        let mut run = Run {
             site: row.site,
             thread: row.thread,
-            op: if row.op == RowOp::Write {
-                Op::Write
-            } else {
-                Op::Read
+            op: match row.op {
+                RowOp::Write | RowOp::Store => Op::Write,
+                RowOp::Map => Op::Map,
+                _ => Op::Read,
             },
+            node: row.node as u16,
+            count: each as u16,
         };
+        self.trace.nodes = self.trace.nodes.max(run.node + 1);
         let object = u64::from(row.object) << 32;
         for time in 0..times {
             let from = if time == 0 { first + skip } else { first };
+            run.count = left.min(each) as u16;
+            left -= u32::from(run.count);
             for index in from..=last {
                 self.push(object | index, run)?;
             }
@@ -408,6 +433,8 @@ impl Builder {
             )
         } else if row.count == 0 {
             "a count of 0".to_owned()
+        } else if row.node >= NODES_MAX {
+            format!("node {}, not below {NODES_MAX}", row.node)
         } else {
             let referenced = row.op == RowOp::Map && trace.options.include_maps;
             match checked_range(row, trace.options.block_bytes, referenced) {
@@ -415,15 +442,20 @@ impl Builder {
                 Err(problem) => problem,
             }
         };
-        Err(Error::Row {
+        Err(self.row_error(self.rows, problem))
+    }
+
+    fn row_error(&self, row: u64, problem: String) -> Error {
+        Error::Row {
             path: self.file.clone(),
-            row: self.rows,
+            row,
             problem,
-        })
+        }
     }
 }
 
-/// Where the range of a row ends; an error if its blocks cannot be numbered. Transfers are always referenced.
+/// Where the range of a row ends; an error if its blocks cannot be numbered. Transfers and accesses to memory are always
+/// referenced.
 pub(crate) fn checked_range(
     row: &AccessRow,
     block_bytes: u32,
@@ -436,7 +468,13 @@ pub(crate) fn checked_range(
             row.length
         ));
     }
-    let free = !(transfer || referenced);
+    if row.op == RowOp::Mark && row.marked().is_none() {
+        return Err(format!(
+            "a mark of kind {}, neither 0 (iteration) nor 1 (construct)",
+            row.offset
+        ));
+    }
+    let free = !(transfer || row.op.is_memory() || referenced);
     match row.offset.checked_add(row.length) {
         Some(end)
             if free

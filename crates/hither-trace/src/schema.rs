@@ -2,7 +2,7 @@
 //!
 //! | file | a row is |
 //! |---|---|
-//! | `accesses.parquet` | a call that moved or mapped bytes, in order of time |
+//! | `accesses.parquet` | a call that moved or mapped bytes, accesses to a page of memory, or a mark; in order of time |
 //! | `objects.parquet` | a file or a region of memory |
 //! | `sites.parquet` | a call site: the signature of a call stack, and its frames |
 //! | `meta.json` | (one document) machine, command, processes, threads, losses |
@@ -17,6 +17,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Fields, Schema};
+use hither_core::placement::EpochKind;
 use rustc_hash::FxHashMap;
 
 pub use crate::meta::{
@@ -47,16 +48,29 @@ pub enum RowOp {
     Unmap,
     /// A file cut or extended: `offset` is its new length.
     Truncate,
+    /// Memory read. A row is `count` accesses in a row (cache misses, as a rule) of one thread to one page; `offset` and
+    /// `length` say what the first of them touched.
+    Load,
+    /// Memory written, as [`RowOp::Load`].
+    Store,
+    /// Page faults, which say nothing of reads or writes.
+    Fault,
+    /// No access: where a program's iteration (`offset` 0) or a parallel construct within one (`offset` 1) ends.
+    Mark,
 }
 
 impl RowOp {
     /// Every op.
-    pub const ALL: [RowOp; 5] = [
+    pub const ALL: [RowOp; 9] = [
         RowOp::Read,
         RowOp::Write,
         RowOp::Map,
         RowOp::Unmap,
         RowOp::Truncate,
+        RowOp::Load,
+        RowOp::Store,
+        RowOp::Fault,
+        RowOp::Mark,
     ];
 
     /// Its name in the column `op`.
@@ -67,7 +81,16 @@ impl RowOp {
             RowOp::Map => "map",
             RowOp::Unmap => "unmap",
             RowOp::Truncate => "truncate",
+            RowOp::Load => "load",
+            RowOp::Store => "store",
+            RowOp::Fault => "fault",
+            RowOp::Mark => "mark",
         }
+    }
+
+    /// Whether it is an access to memory.
+    pub fn is_memory(self) -> bool {
+        matches!(self, RowOp::Load | RowOp::Store | RowOp::Fault)
     }
 
     /// The op of that name.
@@ -100,8 +123,30 @@ pub struct AccessRow {
     pub offset: u64,
     /// How many bytes.
     pub length: u64,
-    /// How many identical calls in direct succession the row stands for: 1 for a call recorded by itself.
+    /// How many identical calls, or accesses to one page of memory, in direct succession the row stands for: 1 for a
+    /// call recorded by itself.
     pub count: u32,
+}
+
+impl AccessRow {
+    /// The mark that ends an iteration or a parallel construct. A period of time ends without one.
+    pub fn mark(kind: EpochKind, time_ns: u64) -> AccessRow {
+        AccessRow {
+            time_ns,
+            op: RowOp::Mark,
+            offset: u64::from(kind == EpochKind::Construct),
+            ..AccessRow::default()
+        }
+    }
+
+    /// What a mark marks; none where `offset` says nothing that is known.
+    pub fn marked(&self) -> Option<EpochKind> {
+        match self.offset {
+            0 => Some(EpochKind::Iteration),
+            1 => Some(EpochKind::Construct),
+            _ => None,
+        }
+    }
 }
 
 impl Default for AccessRow {
@@ -288,7 +333,7 @@ fn nullable(name: &str, data_type: DataType) -> Field {
     Field::new(name, data_type, true)
 }
 
-/// The type of the column `op`: a dictionary, since it has five values.
+/// The type of the column `op`: a dictionary, since it has nine values.
 pub(crate) fn op_type() -> DataType {
     DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))
 }

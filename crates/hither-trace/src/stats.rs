@@ -1,6 +1,7 @@
 //! What is in a trace: how much, from where, how it is shared and how soon it is used again.
 
 use hither_core::Thread;
+use hither_core::placement::EpochKind;
 use rustc_hash::FxHashSet;
 use serde::Serialize;
 
@@ -8,6 +9,7 @@ use crate::counts::{Counts, Tally};
 use crate::error::Result;
 use crate::reuse::ReuseHistogram;
 use crate::schema::{Losses, labels};
+use crate::store::Run;
 use crate::trace::Trace;
 
 /// Statistics of a trace. Tables are sorted by references, most first, then by number, and leave out what has
@@ -16,6 +18,8 @@ use crate::trace::Trace;
 pub struct Stats {
     /// References to blocks.
     pub references: u64,
+    /// The accesses that they stand for: more where references are to memory.
+    pub accesses: u64,
     /// Distinct blocks.
     pub blocks: u64,
     /// The size of a block.
@@ -34,7 +38,13 @@ pub struct Stats {
     pub processes: u64,
     /// Threads.
     pub threads: u64,
-    /// Blocks by the number of threads and processes that use them.
+    /// Nodes of the machine.
+    pub nodes: u64,
+    /// Marks that end an iteration.
+    pub iterations: u64,
+    /// Marks that end a parallel construct.
+    pub constructs: u64,
+    /// Blocks, and accesses to them, by the number of threads, processes and nodes that use them.
     pub sharing: Sharing,
     /// How soon blocks are used again.
     pub reuse: ReuseHistogram,
@@ -50,13 +60,24 @@ pub struct Stats {
     pub losses: Losses,
 }
 
-/// How many blocks are used by one, by two, and by three or more.
+/// How much is used by one, by two, and by three or more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Sharing {
-    /// Blocks by number of threads: one, two, more.
-    pub threads: [u64; 3],
-    /// Blocks by number of processes: one, two, more.
-    pub processes: [u64; 3],
+    /// By number of threads.
+    pub threads: Shared,
+    /// By number of processes.
+    pub processes: Shared,
+    /// By number of nodes that the accesses were made on.
+    pub nodes: Shared,
+}
+
+/// What is used by one, by two, and by three or more over the whole trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Shared {
+    /// Blocks.
+    pub blocks: [u64; 3],
+    /// Accesses to these blocks.
+    pub accesses: [u64; 3],
 }
 
 /// How many of the most referenced rows are needed for a share of all references.
@@ -100,10 +121,19 @@ impl Stats {
         let by_object = ranked(trace, objects, trace.object_tallies(), |object| {
             trace.objects()[object].path_lossy().into_owned()
         });
+        let marks = |kind| {
+            trace
+                .marks()
+                .iter()
+                .filter(|mark| mark.kind == kind)
+                .count() as u64
+        };
+        let accesses = accesses(trace)?;
         let referenced =
             |rows: &[Ranked]| rows.iter().filter(|row| row.references > 0).count() as u64;
         Ok(Stats {
             references: trace.references() as u64,
+            accesses: accesses.iter().sum(),
             blocks: trace.blocks() as u64,
             block_bytes: trace.options().block_bytes,
             footprint_bytes: trace.blocks() as u64 * u64::from(trace.options().block_bytes),
@@ -113,11 +143,15 @@ impl Stats {
             sites: referenced(&by_site),
             processes: trace.processes() as u64,
             threads: trace.threads() as u64,
+            nodes: trace.nodes() as u64,
+            iterations: marks(EpochKind::Iteration),
+            constructs: marks(EpochKind::Construct),
             sharing: Sharing {
-                threads: sharing(trace, trace.threads(), |thread| thread)?,
-                processes: sharing(trace, trace.processes(), |thread| {
-                    trace.process_of(Thread(thread)).0
+                threads: shared(trace, &accesses, trace.threads(), |run| run.thread)?,
+                processes: shared(trace, &accesses, trace.processes(), |run| {
+                    trace.process_of(Thread(run.thread)).0
                 })?,
+                nodes: shared(trace, &accesses, trace.nodes(), |run| run.node.into())?,
             },
             reuse: ReuseHistogram::of(trace)?,
             site_concentration: concentration(&by_site, trace),
@@ -231,18 +265,39 @@ fn concentration(rows: &[Ranked], trace: &Trace) -> Concentration {
     }
 }
 
-/// Blocks by the number of users: one, two, more. A block remembers the first two of its users; a third one is
-/// enough to know.
-fn sharing(trace: &Trace, users: usize, user_of: impl Fn(u32) -> u32) -> Result<[u64; 3]> {
+/// The accesses to each block.
+fn accesses(trace: &Trace) -> Result<Vec<u64>> {
+    let mut accesses = vec![0; trace.blocks()];
+    trace.for_each_chunk(|chunk| {
+        for (run, range) in chunk.runs() {
+            for &block in &chunk.blocks()[range] {
+                accesses[block as usize] += u64::from(run.count);
+            }
+        }
+    })?;
+    Ok(accesses)
+}
+
+/// Blocks and accesses by the number of users: one, two, more. A block remembers the first two of its users; a third
+/// one is enough to know.
+fn shared(
+    trace: &Trace,
+    accesses: &[u64],
+    users: usize,
+    user_of: impl Fn(Run) -> u32,
+) -> Result<Shared> {
     const NOBODY: u32 = u32::MAX;
     if users <= 1 {
-        return Ok([trace.blocks() as u64, 0, 0]);
+        return Ok(Shared {
+            blocks: [trace.blocks() as u64, 0, 0],
+            accesses: [accesses.iter().sum(), 0, 0],
+        });
     }
     let mut first_two = vec![[NOBODY; 2]; trace.blocks()];
     let mut more = vec![false; trace.blocks()];
     trace.for_each_chunk(|chunk| {
         for (run, range) in chunk.runs() {
-            let user = user_of(run.thread);
+            let user = user_of(run);
             for &block in &chunk.blocks()[range] {
                 match &mut first_two[block as usize] {
                     [first, _] if *first == user => {}
@@ -254,13 +309,14 @@ fn sharing(trace: &Trace, users: usize, user_of: impl Fn(u32) -> u32) -> Result<
             }
         }
     })?;
-    let mut blocks = [0; 3];
-    for ([_, second], more) in first_two.into_iter().zip(more) {
-        blocks[if more {
-            2
-        } else {
-            usize::from(second != NOBODY)
-        }] += 1;
+    let mut shared = Shared::default();
+    for (([_, second], more), accesses) in first_two.into_iter().zip(more).zip(accesses) {
+        let users = match more {
+            true => 2,
+            false => usize::from(second != NOBODY),
+        };
+        shared.blocks[users] += 1;
+        shared.accesses[users] += accesses;
     }
-    Ok(blocks)
+    Ok(shared)
 }

@@ -1,6 +1,6 @@
 //! Where the references of a trace lie: in memory up to a budget, and beyond it in a temporary file.
 //!
-//! References are kept in *chunks* of [`CHUNK`]: one vector of `u32`, the blocks first and then the chunk's runs, three
+//! References are kept in *chunks* of [`CHUNK`]: one vector of `u32`, the blocks first and then the chunk's runs, four
 //! numbers each. A chunk is written once, when it is full, and read as a whole, so that it does not matter where it
 //! lies; a trace larger than memory costs one write and then sequential reads of 4 bytes a reference, whatever the
 //! format that it came in. The file has no name (it is unlinked on creation): nothing is left when the process ends,
@@ -22,20 +22,37 @@ use crate::error::{Error, Result};
 /// References in a chunk; only the last one of a trace holds fewer.
 pub(crate) const CHUNK: usize = 8192;
 
-const RUN_WORDS: usize = 3;
+const RUN_WORDS: usize = 4;
 
-/// What references share: the call site, the thread and the op.
+/// What references share: the call site, the thread, the op, the node, and how many accesses each stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) site: u32,
     pub(crate) thread: u32,
     pub(crate) op: Op,
+    pub(crate) node: u16,
+    pub(crate) count: u16,
 }
 
 impl Run {
-    /// Twice the thread, plus one for a write.
-    fn thread_op(self) -> u32 {
-        self.thread << 1 | u32::from(self.op == Op::Write)
+    /// Of the first thread at the unknown site, on node 0: what is known of a bare block number.
+    pub(crate) fn bare(op: Op) -> Run {
+        Run {
+            site: 0,
+            thread: 0,
+            op,
+            node: 0,
+            count: 1,
+        }
+    }
+
+    /// The site; the thread above two bits for the op; node and count in the upper and the lower half.
+    fn words(self) -> [u32; RUN_WORDS - 1] {
+        [
+            self.site,
+            self.thread << 2 | self.op as u32,
+            u32::from(self.node) << 16 | u32::from(self.count),
+        ]
     }
 }
 
@@ -59,9 +76,15 @@ impl Chunk<'_> {
         runs.chunks_exact(RUN_WORDS)
             .zip(starts.zip(ends))
             .map(|(run, (start, end))| {
-                let op = if run[2] & 1 == 1 { Op::Write } else { Op::Read };
-                let (site, thread) = (run[1], run[2] >> 1);
-                (Run { site, thread, op }, start..end)
+                let op = [Op::Read, Op::Write, Op::Map][run[2] as usize & 3];
+                let run = Run {
+                    site: run[1],
+                    thread: run[2] >> 2,
+                    op,
+                    node: (run[3] >> 16) as u16,
+                    count: run[3] as u16,
+                };
+                (run, start..end)
             })
     }
 }
@@ -100,10 +123,10 @@ impl Store {
     /// Appends a reference.
     #[inline]
     pub(crate) fn push(&mut self, block: u32, run: Run) -> Result<()> {
-        let (count, thread_op) = (self.runs.len(), run.thread_op());
-        if count == 0 || self.runs[count - 2] != run.site || self.runs[count - 1] != thread_op {
-            self.runs
-                .extend([self.blocks.len() as u32, run.site, thread_op]);
+        let words = run.words();
+        if self.runs.last_chunk() != Some(&words) {
+            self.runs.push(self.blocks.len() as u32);
+            self.runs.extend(words);
             self.has_sites |= run.site != 0;
             self.has_writes |= run.op == Op::Write;
         }
@@ -270,11 +293,13 @@ mod tests {
         let run = |tick: u32| Run {
             site: if tick < 9000 { tick % 3 } else { 7 },
             thread: tick / 5000,
-            op: if tick.is_multiple_of(11) {
-                Op::Write
-            } else {
-                Op::Read
+            op: match tick % 11 {
+                0 => Op::Write,
+                1 => Op::Map,
+                _ => Op::Read,
             },
+            node: (tick / 3000) as u16,
+            count: if tick < 12_000 { u16::MAX } else { 1 },
         };
         (0..3 * CHUNK as u32 + 17)
             .map(|tick| (tick.wrapping_mul(2_654_435_761), run(tick)))

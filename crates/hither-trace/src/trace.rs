@@ -1,16 +1,18 @@
 //! A trace, loaded: references to dense block numbers, in chunks that lie in memory or in a temporary file.
 //!
 //! Memory: 8 bytes a block (its object and index), and for the references, up to a budget, 4 bytes each (its block) and
-//! 12 bytes for every *run* that shares call site, thread and op. A request of 128 KiB is one run of 32 references, and
+//! 16 bytes for every *run* that shares call site, thread, op, node and count. A request of 128 KiB is one run of 32 references, and
 //! a trace of bare block numbers is a run every 8192, so a column that does not vary costs nothing; a trace of
-//! single-block requests by ever-changing sites costs 16 bytes a reference at worst. Object and index follow from the
+//! single-block requests by ever-changing sites, or of single pages of memory with ever-changing counts, costs 20 bytes a
+//! reference at worst. Object and index follow from the
 //! block, the process from the thread, and the next use is worked out, at 4 bytes a reference, only for who asks for it.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use hither_core::placement::EpochKind;
 use hither_core::registry::Needs;
-use hither_core::{Access, Block, NEVER, Object, Process, Site, Thread};
+use hither_core::{Access, Block, NEVER, Node, Object, Process, Site, Thread};
 
 use crate::counts::{Counts, Tally};
 use crate::error::Result;
@@ -35,6 +37,9 @@ pub struct Trace {
     pub(crate) objects: Vec<ObjectRow>,
     pub(crate) sites: Vec<SiteRow>,
     pub(crate) meta: Meta,
+    pub(crate) marks: Vec<Mark>,
+    /// One more than the highest node of a reference.
+    pub(crate) nodes: u16,
     pub(crate) counts: Counts,
     pub(crate) object_tallies: Vec<Tally>,
     pub(crate) site_tallies: Vec<Tally>,
@@ -43,6 +48,15 @@ pub struct Trace {
 }
 
 const NO_NEXT_USE: u32 = u32::MAX;
+
+/// A point between references at which something ended, as the trace says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    /// The number of references before it.
+    pub reference: u64,
+    /// What ended: an iteration, or a parallel construct within one.
+    pub kind: EpochKind,
+}
 
 impl Trace {
     /// The number of references.
@@ -66,6 +80,17 @@ impl Trace {
             .iter()
             .max()
             .map_or(0, |&highest| highest as usize + 1)
+    }
+
+    /// The number of nodes that the trace's machine has: those that `meta.json` lists, and at least those that
+    /// references were made on; nodes are numbered below it. 1 where nothing is known.
+    pub fn nodes(&self) -> usize {
+        self.meta.nodes.len().max(self.nodes.into()).max(1)
+    }
+
+    /// Where iterations and parallel constructs end, in order.
+    pub fn marks(&self) -> &[Mark] {
+        &self.marks
     }
 
     /// The objects, by number; empty where the format knows none (all blocks are then of object 0).
@@ -193,16 +218,23 @@ impl Trace {
             keys.push(self.keys[block]);
         }
         let mut store = Store::new(self.options.memory_bytes);
+        let mut marks = self.marks.iter_mut().peekable();
+        let mut done = 0;
         for number in 0..self.store.chunks() {
             let chunk = self.store.chunk(number)?;
             for (run, range) in chunk.runs() {
                 for &block in &chunk.blocks()[range] {
+                    while let Some(mark) = marks.next_if(|mark| mark.reference == done) {
+                        mark.reference = store.references() as u64;
+                    }
                     if marked[block as usize] {
                         store.push(numbers[block as usize], run)?;
                     }
+                    done += 1;
                 }
             }
         }
+        marks.for_each(|mark| mark.reference = store.references() as u64);
         (self.store, self.keys) = (store, keys);
         Ok(())
     }
@@ -266,6 +298,8 @@ impl Trace {
                     thread: Thread(run.thread),
                     process: self.process_of(Thread(run.thread)),
                     op: run.op,
+                    node: Node(run.node),
+                    count: run.count.into(),
                     index: 0,
                     ..Access::bare(0, Block(0))
                 };

@@ -69,10 +69,12 @@ impl Writer {
         })
     }
 
-    /// Appends an access. Rows come in order of time.
+    /// Appends an access or a mark. Rows come in order of time.
     pub fn push(&mut self, row: &AccessRow) -> Result<()> {
         self.pending.push(self.ticks, row);
-        self.ticks += u64::from(row.count);
+        if row.op != RowOp::Mark {
+            self.ticks += u64::from(row.count);
+        }
         self.highest.add(row);
         if self.pending.tick.len() == BATCH_ROWS {
             self.flush()

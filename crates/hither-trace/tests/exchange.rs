@@ -131,7 +131,7 @@ fn an_export_is_replaced_on_request_only_and_leaves_nothing_half_done() {
     let text = std::fs::read_to_string(&path).unwrap();
     assert_eq!(
         text,
-        "time,object,size,op,next_access_vtime\n0,7,4096,read,-1\n"
+        "time,object,size,op,next_access_vtime,thread,node,count\n0,7,4096,read,-1,0,0,1\n"
     );
     let missing = folder.path().join("missing/out.csv");
     let error = csv.write(&trace, &missing, false, |_| ()).unwrap_err();

@@ -358,8 +358,8 @@ fn statistics_say_who_uses_what() {
         (stats.objects, stats.sites, stats.threads, stats.processes),
         (2, 2, 3, 2)
     );
-    assert_eq!(stats.sharing.threads, [2, 1, 1]);
-    assert_eq!(stats.sharing.processes, [2, 2, 0]);
+    assert_eq!(stats.sharing.threads.blocks, [2, 1, 1]);
+    assert_eq!(stats.sharing.processes.blocks, [2, 2, 0]);
     // Blocks 0 1 0 0 2 3 3: distances 1, 0 and 0.
     assert_eq!(
         (stats.reuse.cold, stats.reuse.buckets.as_slice()),

@@ -77,7 +77,8 @@ impl Summary {
         match row.op {
             RowOp::Read => self.bytes_read += row.length,
             RowOp::Write => self.bytes_written += row.length,
-            RowOp::Map | RowOp::Unmap | RowOp::Truncate => {}
+            // The rest moves no bytes, or is not recorded.
+            _ => {}
         }
     }
 }

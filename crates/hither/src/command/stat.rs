@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use hither_trace::schema::ObjectKind;
 use hither_trace::{Ranked, Stats, Trace};
 use serde_json::json;
 
@@ -81,16 +82,38 @@ fn describe(out: &mut String, trace: &Trace, stats: &Stats, top: usize) -> std::
         out,
         "references    {} to {} of {} ({})",
         count(stats.references),
-        counted(stats.blocks, "distinct block"),
+        counted(stats.blocks, &format!("distinct {}", unit(trace))),
         bytes(stats.block_bytes.into()),
         bytes(stats.footprint_bytes)
     )?;
-    if total.requests > 0 {
-        // A trace of bare block numbers has no clock.
-        let took = match counts.last_ns.saturating_sub(counts.first_ns) {
+    // A trace of bare block numbers has no clock.
+    let took = match counts.last_ns.saturating_sub(counts.first_ns) {
+        0 => String::new(),
+        ns => format!(" in {:.2} s", ns as f64 / 1e9),
+    };
+    let memory = total.loads + total.stores + total.faults;
+    if memory > 0 {
+        let faults = match total.faults {
             0 => String::new(),
-            ns => format!(" in {:.2} s", ns as f64 / 1e9),
+            faults => format!(", {}", counted(faults, "fault")),
         };
+        writeln!(
+            out,
+            "accesses      {} to memory{took}: {}, {}{faults}",
+            count(memory),
+            counted(total.loads, "load"),
+            counted(total.stores, "store")
+        )?;
+    }
+    if stats.iterations + stats.constructs > 0 {
+        writeln!(
+            out,
+            "marks         {}, {}",
+            counted(stats.iterations, "iteration"),
+            counted(stats.constructs, "parallel construct")
+        )?;
+    }
+    if total.requests > 0 {
         writeln!(
             out,
             "requests      {}{took}, {} sequential",
@@ -105,28 +128,73 @@ fn describe(out: &mut String, trace: &Trace, stats: &Stats, top: usize) -> std::
             bytes(total.in_kernel_bytes),
             bytes(total.mapped_bytes)
         )?;
+    }
+    if total.requests + memory > 0 {
+        let nodes = match stats.nodes {
+            1 => String::new(),
+            nodes => format!(" on {}", counted(nodes, "node")),
+        };
         writeln!(
             out,
-            "made by       {} in {} of {}",
+            "made by       {} in {} of {}{nodes}",
             counted(stats.sites, "call site"),
             counted(stats.threads, "thread"),
             counted(stats.processes, "process")
         )?;
     }
-    let [one, two, more] = stats.sharing.processes;
-    if stats.processes > 1 {
-        writeln!(
-            out,
-            "shared        {} by one process, {} by two, {} by more",
-            counted(one, "block"),
-            count(two),
-            count(more)
-        )?;
-    }
     losses(out, trace, stats)?;
+    sharing(out, trace, stats)?;
     reuse(out, stats)?;
     table(out, "call site", &stats.by_site, top, trace.has_sites())?;
-    table(out, "file", &stats.by_object, top, trace.has_objects())
+    let object = match memory {
+        0 => "file",
+        _ => "file or region",
+    };
+    table(out, object, &stats.by_object, top, trace.has_objects())
+}
+
+/// What a block is: a page, where all of them are of memory.
+fn unit(trace: &Trace) -> &'static str {
+    let mut objects = trace.objects().iter();
+    match trace.has_objects() && objects.all(|object| object.kind == ObjectKind::Memory) {
+        true => "page",
+        false => "block",
+    }
+}
+
+/// The shares of blocks, and of the accesses to them, by the number of threads, processes and nodes that use them.
+fn sharing(out: &mut String, trace: &Trace, stats: &Stats) -> std::fmt::Result {
+    let users = [
+        (stats.threads, "thread", stats.sharing.threads),
+        (stats.processes, "process", stats.sharing.processes),
+        (stats.nodes, "node", stats.sharing.nodes),
+    ];
+    if stats.blocks == 0 || users.iter().all(|(number, ..)| *number <= 1) {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "\nSharing: {}s, and the accesses to them, by how many use them",
+        unit(trace)
+    )?;
+    let unit = unit(trace);
+    let mut table = Table::new([
+        (String::new(), Lean::Left),
+        (format!("{unit}s of one"), Lean::Right),
+        ("of two".to_owned(), Lean::Right),
+        ("of more".to_owned(), Lean::Right),
+        ("accesses to those of one".to_owned(), Lean::Right),
+        ("of two".to_owned(), Lean::Right),
+        ("of more".to_owned(), Lean::Right),
+    ]);
+    for (_, noun, shared) in users.into_iter().filter(|(number, ..)| *number > 1) {
+        let blocks = shared.blocks.map(|part| (part, stats.blocks));
+        let accesses = shared.accesses.map(|part| (part, stats.accesses));
+        let shares = blocks.into_iter().chain(accesses);
+        let shares = shares.map(|(part, whole)| percent(part as f64 / whole as f64));
+        table.row(std::iter::once(noun.to_owned()).chain(shares));
+    }
+    out.write_str(&table.render())
 }
 
 fn losses(out: &mut String, trace: &Trace, stats: &Stats) -> std::fmt::Result {
@@ -195,23 +263,37 @@ fn table(
     if !known || rows.is_empty() || top == 0 {
         return Ok(());
     }
-    let mut table = Table::new([
-        ("share", Lean::Right),
-        ("references", Lean::Right),
-        ("blocks", Lean::Right),
-        ("read", Lean::Right),
-        ("written", Lean::Right),
-        (what, Lean::Left),
-    ]);
+    // Bytes of requests, accesses to memory, or both.
+    let memory = rows
+        .iter()
+        .any(|row| row.tally.loads + row.tally.stores > 0);
+    let files = !memory || rows.iter().any(|row| row.tally.requests > 0);
+    let columns = [
+        (true, ("share", Lean::Right)),
+        (true, ("references", Lean::Right)),
+        (true, ("blocks", Lean::Right)),
+        (files, ("read", Lean::Right)),
+        (files, ("written", Lean::Right)),
+        (memory, ("loads", Lean::Right)),
+        (memory, ("stores", Lean::Right)),
+        (true, (what, Lean::Left)),
+    ];
+    let shown = columns.map(|(shown, _)| shown);
+    let heads = columns.into_iter().filter(|(shown, _)| *shown);
+    let mut table = Table::new(heads.map(|(_, head)| head));
     for row in rows.iter().take(top) {
-        table.row([
+        let cells = [
             percent(row.share),
             count(row.references),
             count(row.blocks),
             bytes(row.tally.read_bytes),
             bytes(row.tally.written_bytes),
+            count(row.tally.loads),
+            count(row.tally.stores),
             shortened(&row.name, 90),
-        ]);
+        ];
+        let cells = cells.into_iter().zip(shown).filter(|(_, shown)| *shown);
+        table.row(cells.map(|(cell, _)| cell));
     }
     writeln!(out)?;
     out.write_str(&table.render())?;

@@ -11,10 +11,10 @@ fn csv_goes_to_standard_output_or_a_file() {
     assert_snapshot!(lab.run("hither export t.trace --format csv -o -"), @"
     exit code: 0
     ----- stdout -----
-    time,object,size,op,next_access_vtime
-    0,7,4096,read,3
-    1,9,4096,read,-1
-    2,7,4096,read,-1
+    time,object,size,op,next_access_vtime,thread,node,count
+    0,7,4096,read,3,0,0,1
+    1,9,4096,read,-1,0,0,1
+    2,7,4096,read,-1,0,0,1
 
     ----- stderr -----
     hither: 3 references in -
@@ -22,10 +22,10 @@ fn csv_goes_to_standard_output_or_a_file() {
     assert_snapshot!(lab.run("hither export t.trace --format csv -o t.csv && cat t.csv"), @"
     exit code: 0
     ----- stdout -----
-    time,object,size,op,next_access_vtime
-    0,7,4096,read,3
-    1,9,4096,read,-1
-    2,7,4096,read,-1
+    time,object,size,op,next_access_vtime,thread,node,count
+    0,7,4096,read,3,0,0,1
+    1,9,4096,read,-1,0,0,1
+    2,7,4096,read,-1,0,0,1
 
     ----- stderr -----
     hither: 3 references in t.csv
@@ -41,10 +41,10 @@ fn csv_goes_to_standard_output_or_a_file() {
     assert_snapshot!(again, @"
     exit code: 0
     ----- stdout -----
-    time,object,size,op,next_access_vtime
-    0,7,4096,read,3
-    1,9,4096,read,-1
-    2,7,4096,read,-1
+    time,object,size,op,next_access_vtime,thread,node,count
+    0,7,4096,read,3,0,0,1
+    1,9,4096,read,-1,0,0,1
+    2,7,4096,read,-1,0,0,1
 
     ----- stderr -----
     ");
@@ -166,7 +166,7 @@ fn the_formats_are_listed() {
               Print help (see a summary with '-h')
 
     Formats:
-      csv             CSV with time, object, size, op and next access (libCacheSim csv)
+      csv             CSV with object, op, next access, thread, node and count (libCacheSim csv)
       hither          trace folder, a row a reference
       oracle-general  binary, 24 bytes a reference with its next access (libCacheSim oracleGeneral)
 

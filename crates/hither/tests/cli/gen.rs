@@ -299,9 +299,9 @@ fn a_stream_goes_to_standard_output_and_a_folder_does_not() {
     assert_snapshot!(lab.run(line), @"
     exit code: 2
     ----- stdout -----
-    time,object,size,op,next_access_vtime
-    0,0,4096,read,-1
-    1,1,4096,read,-1
+    time,object,size,op,next_access_vtime,thread,node,count
+    0,0,4096,read,-1,0,0,1
+    1,1,4096,read,-1,0,0,1
 
     ----- stderr -----
     hither: hither is a folder and cannot go to standard output

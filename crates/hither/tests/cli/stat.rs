@@ -40,13 +40,16 @@ fn a_text_trace_in_one_document() {
         "written": 0
       },
       "stats": {
+        "accesses": 30,
         "block_bytes": 4096,
         "blocks": 10,
         "by_object": [],
         "by_site": [
           {
             "blocks": 10,
+            "faults": 0,
             "in_kernel_bytes": 0,
+            "loads": 0,
             "mapped_bytes": 0,
             "name": "unknown",
             "number": 0,
@@ -55,9 +58,11 @@ fn a_text_trace_in_one_document() {
             "requests": 30,
             "sequential": 27,
             "share": 1.0,
+            "stores": 0,
             "written_bytes": 0
           }
         ],
+        "constructs": 0,
         "counts": {
           "first_ns": 0,
           "last_ns": 0,
@@ -70,22 +75,27 @@ fn a_text_trace_in_one_document() {
             "separators": 0
           },
           "total": {
+            "faults": 0,
             "in_kernel_bytes": 0,
+            "loads": 0,
             "mapped_bytes": 0,
             "read_bytes": 122880,
             "requests": 30,
             "sequential": 27,
+            "stores": 0,
             "written_bytes": 0
           },
           "truncates": 0,
           "unmaps": 0
         },
         "footprint_bytes": 40960,
+        "iterations": 0,
         "losses": {
           "dropped_bytes": 0,
           "dropped_events": 0,
           "not_recorded": []
         },
+        "nodes": 1,
         "object_concentration": {
           "for_50_percent": 0,
           "for_90_percent": 0,
@@ -106,16 +116,42 @@ fn a_text_trace_in_one_document() {
         },
         "sequential_share": 0.9,
         "sharing": {
-          "processes": [
-            10,
-            0,
-            0
-          ],
-          "threads": [
-            10,
-            0,
-            0
-          ]
+          "nodes": {
+            "accesses": [
+              30,
+              0,
+              0
+            ],
+            "blocks": [
+              10,
+              0,
+              0
+            ]
+          },
+          "processes": {
+            "accesses": [
+              30,
+              0,
+              0
+            ],
+            "blocks": [
+              10,
+              0,
+              0
+            ]
+          },
+          "threads": {
+            "accesses": [
+              30,
+              0,
+              0
+            ],
+            "blocks": [
+              10,
+              0,
+              0
+            ]
+          }
         },
         "site_concentration": {
           "for_50_percent": 1,
