@@ -11,7 +11,6 @@ mod exit;
 mod format;
 mod interrupt;
 mod knowledge;
-mod located;
 mod memory;
 mod output;
 mod plot;
@@ -19,7 +18,6 @@ mod preload;
 mod rows;
 mod simulate;
 mod sweep;
-mod topology;
 mod ui;
 
 use std::process::ExitCode;

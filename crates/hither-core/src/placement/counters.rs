@@ -34,6 +34,25 @@ impl Counters {
         }
     }
 
+    /// Counts accesses to one block, a number a node.
+    pub fn add_row(&mut self, block: Block, counts: &[u32]) {
+        let counters = &mut self.counts[block.index() * self.nodes..][..self.nodes];
+        for (counter, &count) in counters.iter_mut().zip(counts) {
+            *counter = counter.saturating_add(count);
+        }
+        if !self.known[block.index()] {
+            self.known[block.index()] = true;
+            self.touched.push(block);
+        }
+    }
+
+    /// Counts all that another one counted.
+    pub fn add_all(&mut self, other: &Counters) {
+        for &block in other.touched() {
+            self.add_row(block, other.of(block));
+        }
+    }
+
     /// The accesses to a block, a number a node.
     #[inline]
     pub fn of(&self, block: Block) -> &[u32] {
@@ -52,10 +71,19 @@ impl Counters {
 
     /// Sets all to zero. Costs as much as was touched.
     pub fn clear(&mut self) {
-        for block in self.touched.drain(..) {
-            self.counts[block.index() * self.nodes..][..self.nodes].fill(0);
-            self.known[block.index()] = false;
-        }
+        self.clear_if(|_| true);
+    }
+
+    /// Sets those of some blocks to zero. Costs as much as was touched.
+    pub fn clear_if(&mut self, mut which: impl FnMut(Block) -> bool) {
+        self.touched.retain(|&block| {
+            let clear = which(block);
+            if clear {
+                self.counts[block.index() * self.nodes..][..self.nodes].fill(0);
+                self.known[block.index()] = false;
+            }
+            !clear
+        });
     }
 }
 
@@ -73,6 +101,16 @@ mod tests {
         assert_eq!(counters.touched(), [Block(4), Block(1)]);
         assert_eq!(counters.of(Block(4)), [0, 0, 8]);
         assert_eq!(counters.of(Block(1)), [u32::MAX, 0, 0]);
+        let mut sum = counters.clone();
+        sum.add_all(&counters);
+        sum.add_row(Block(0), &[1, 2, 3]);
+        sum.clear_if(|block| block == Block(1));
+        assert_eq!(sum.touched(), [Block(4), Block(0)]);
+        assert_eq!(sum.of(Block(4)), [0, 0, 16]);
+        assert_eq!(
+            (sum.of(Block(1)), sum.of(Block(0))),
+            (&[0; 3][..], &[1, 2, 3][..])
+        );
         counters.clear();
         assert!(counters.touched().is_empty());
         assert_eq!(counters.of(Block(1)), [0, 0, 0]);

@@ -8,6 +8,9 @@ mod counters;
 mod dual_layer;
 mod first_touch;
 mod nodes;
+#[cfg(test)]
+mod testing;
+mod upm;
 
 use std::sync::Arc;
 
@@ -185,11 +188,13 @@ pub struct Mark {
 pub struct Epoch<'a> {
     /// What ended.
     pub kind: EpochKind,
-    /// Accesses by block and node since the last iteration or period ended.
+    /// Whose construct or iteration it was; a period is everybody's.
+    pub process: Option<Process>,
+    /// Accesses by block and node since the last iteration (of any process) or period ended.
     pub counts: &'a Counters,
-    /// Threads that run on another node than at the last epoch.
+    /// Threads that run on another node than at the last epoch, of all processes.
     pub moved: &'a [Moved],
-    /// Threads that made accesses since the last iteration or period ended.
+    /// Threads of the process that made accesses since its last iteration ended; of all since the last period.
     pub threads: usize,
 }
 
@@ -198,6 +203,8 @@ pub struct Epoch<'a> {
 pub struct Moved {
     /// The thread.
     pub thread: Thread,
+    /// Its process.
+    pub process: Process,
     /// Where it ran.
     pub from: Node,
     /// Where it runs.
@@ -300,7 +307,7 @@ pub fn placements() -> &'static [Entry] {
 }
 
 /// One line a policy, sorted by name; the rest of it is in its file.
-static PLACEMENTS: &[Entry] = &[dual_layer::ENTRY, first_touch::ENTRY];
+static PLACEMENTS: &[Entry] = &[dual_layer::ENTRY, first_touch::ENTRY, upm::ENTRY];
 
 #[cfg(test)]
 mod tests {

@@ -13,5 +13,4 @@ mod order;
 pub mod record;
 mod sites;
 
-pub use machine::nodes;
 pub use record::{RecordOptions, Recorded, Recorder, Summary};

@@ -512,9 +512,14 @@ impl Engine {
 
     fn epoch(&mut self, kind: EpochKind, waiting: Waiting) {
         self.nodes.set_now_ns(self.clocks.now_ns());
-        let (moved, threads) = self.clocks.epoch();
+        let process = match waiting {
+            Waiting::Process(process) => Some(process),
+            Waiting::Thread(_) | Waiting::All => None,
+        };
+        let (moved, threads) = self.clocks.epoch(process);
         let epoch = Epoch {
             kind,
+            process,
             counts: &self.counts,
             moved,
             threads,
@@ -527,7 +532,7 @@ impl Engine {
         self.act(waiting);
         if kind != EpochKind::Construct {
             self.counts.clear();
-            self.clocks.rest();
+            self.clocks.rest(process);
         }
     }
 

@@ -84,6 +84,7 @@ impl Machine {
         let mut out = Vec::new();
         let epoch = Epoch {
             kind,
+            process: None,
             counts: &Counters::new(self.nodes.len(), 0),
             moved: &[],
             threads: 1,

@@ -35,7 +35,6 @@ pub(super) struct Clocks {
     /// When each process last was at a barrier, and when any was: where new threads and new processes begin.
     barriers_ns: Vec<u64>,
     latest_barrier_ns: u64,
-    active: usize,
     moved: Vec<Moved>,
     load: Load,
 }
@@ -55,7 +54,6 @@ impl Clocks {
             now_ns: 0,
             barriers_ns: Vec::new(),
             latest_barrier_ns: 0,
-            active: 0,
             moved: Vec::new(),
             load: Load::new(threads, nodes, service_ns),
         }
@@ -81,7 +79,6 @@ impl Clocks {
     fn enter(&mut self, access: &Access) {
         let thread = &mut self.threads[access.thread.index()];
         thread.active = true;
-        self.active += 1;
         if thread.node_before == NOWHERE {
             let process = access.process.index();
             if process >= self.barriers_ns.len() {
@@ -159,25 +156,33 @@ impl Clocks {
         }
     }
 
-    /// Threads that run elsewhere than when this was called last, by number; and how many made accesses since
-    /// [`rest`](Clocks::rest).
-    pub(super) fn epoch(&mut self) -> (&[Moved], usize) {
+    /// Threads that run elsewhere than when this was called last, by number; and how many threads of a process, or of
+    /// all of them, made accesses since [`rest`](Clocks::rest).
+    pub(super) fn epoch(&mut self, process: Option<Process>) -> (&[Moved], usize) {
         self.moved.clear();
-        for (number, thread) in self.threads.iter_mut().enumerate() {
-            let (from, to) = (thread.node_before, thread.node);
+        let mut active = 0;
+        for (number, of) in self.threads.iter_mut().enumerate() {
+            let its = process.is_none_or(|process| process == of.process);
+            active += usize::from(of.active && its);
+            let (from, to) = (of.node_before, of.node);
             if from != to {
-                thread.node_before = to;
-                let thread = Thread(number as u32);
-                self.moved.push(Moved { thread, from, to });
+                of.node_before = to;
+                self.moved.push(Moved {
+                    thread: Thread(number as u32),
+                    process: of.process,
+                    from,
+                    to,
+                });
             }
         }
-        (&self.moved, self.active)
+        (&self.moved, active)
     }
 
-    /// No thread has made an access yet.
-    pub(super) fn rest(&mut self) {
-        self.threads.iter_mut().for_each(|of| of.active = false);
-        self.active = 0;
+    /// No thread of the process, or of any, has made an access yet.
+    pub(super) fn rest(&mut self, process: Option<Process>) {
+        let all = self.threads.iter_mut();
+        all.filter(|of| process.is_none_or(|process| process == of.process))
+            .for_each(|of| of.active = false);
     }
 }
 

@@ -93,7 +93,7 @@ impl Placement for Scripted {
         let moved = epoch
             .moved
             .iter()
-            .map(|Moved { thread, from, to }| (thread.0, from.0, to.0));
+            .map(|Moved { thread, from, to, .. }| (thread.0, from.0, to.0));
         let moved: Vec<_> = moved.collect();
         self.hear(format!(
             "{:?} {counts:?} {moved:?} {}",

@@ -1,0 +1,151 @@
+//! A machine for the tests of placements: no latencies, no time but what the test says; every action is done at once.
+
+use std::sync::Arc;
+
+use super::{
+    Action, Counters, Entry, Epoch, EpochKind, Moved, Nodes, Outcome, Placement, Settings,
+};
+use crate::access::Access;
+use crate::ids::{Block, Node, Object, Process, Slot, Thread};
+use crate::spec::Spec;
+use crate::topology::Topology;
+
+/// A placement and the nodes that it acts on, with frames enough for everything.
+pub(crate) struct Machine {
+    pub(crate) policy: Box<dyn Placement>,
+    pub(crate) nodes: Nodes,
+    counts: Counters,
+}
+
+impl Machine {
+    /// The nodes of an Origin2000 (300 ns, 100 ns a hop) in a row.
+    pub(crate) fn origin(policy: &str, nodes: usize, blocks: u32) -> Machine {
+        let topology: Topology = format!("mesh:{nodes}").parse().expect("a mesh");
+        let latencies = crate::topology::Latencies {
+            local_ns: 300,
+            hop_ns: 100,
+            storage_ns: None,
+        };
+        let topology = Arc::new(topology.with_latencies(latencies));
+        let capacity = vec![blocks; nodes];
+        let spec: Spec<Entry> = policy.parse().expect("a placement");
+        let settings = Settings {
+            topology: topology.clone(),
+            capacity: &capacity,
+            blocks,
+            block_bytes: 16 << 10,
+            object_bytes: &[],
+            totals: None,
+        };
+        Machine {
+            policy: spec.build(&settings),
+            nodes: Nodes::new(topology, capacity, blocks),
+            counts: Counters::new(nodes, blocks),
+        }
+    }
+
+    /// Thread `thread` (of process 0) on `node` touches a page `count` times; returns its home afterwards.
+    pub(crate) fn access(&mut self, thread: u32, node: u16, block: u32, count: u32) -> u16 {
+        let access = Access {
+            thread: Thread(thread),
+            node: Node(node),
+            count,
+            ..Access::bare(0, Block(block))
+        };
+        self.make(&access)
+    }
+
+    /// Any access.
+    pub(crate) fn make(&mut self, access: &Access) -> u16 {
+        let mut out = Vec::new();
+        match self.nodes.home(access.block) {
+            None => {
+                let home = self.policy.place(access, &self.nodes);
+                self.nodes.insert(access.block, home, Slot(0));
+            }
+            Some(home) => self.policy.served(access, home, &self.nodes, &mut out),
+        }
+        self.counts.add(access.block, access.node, access.count);
+        self.act(&out);
+        self.home(access.block.0)
+    }
+
+    /// Pages, all of one object, are placed at these nodes, and nothing is counted.
+    pub(crate) fn place(&mut self, object: u32, homes: &[(u32, u16)]) {
+        for &(block, node) in homes {
+            self.make(&Access {
+                object: Object(object),
+                node: Node(node),
+                ..Access::bare(0, Block(block))
+            });
+        }
+        self.counts.clear();
+    }
+
+    /// Counts accesses without telling the policy, as hardware does.
+    pub(crate) fn count(&mut self, block: u32, counts: &[u32]) {
+        self.counts.add_row(Block(block), counts);
+    }
+
+    /// An iteration (or construct, or period) of process 0 ends; returns what moved.
+    pub(crate) fn end(&mut self, kind: EpochKind) -> Vec<(u32, u16)> {
+        self.end_moved(kind, &[])
+    }
+
+    /// The same, after threads moved to these nodes.
+    pub(crate) fn end_moved(&mut self, kind: EpochKind, moved: &[(u32, u16)]) -> Vec<(u32, u16)> {
+        let moved: Vec<Moved> = moved
+            .iter()
+            .map(|&(thread, to)| Moved {
+                thread: Thread(thread),
+                process: Process(0),
+                from: Node(0),
+                to: Node(to),
+            })
+            .collect();
+        let mut out = Vec::new();
+        let epoch = Epoch {
+            kind,
+            process: (kind != EpochKind::Period).then_some(Process(0)),
+            counts: &self.counts,
+            moved: &moved,
+            threads: 4,
+        };
+        self.policy.epoch(&epoch, &self.nodes, &mut out);
+        if kind != EpochKind::Construct {
+            self.counts.clear();
+        }
+        self.act(&out)
+    }
+
+    /// Where a page is.
+    pub(crate) fn home(&self, block: u32) -> u16 {
+        self.nodes.home(Block(block)).expect("placed").0
+    }
+
+    /// What the policy counted under that name.
+    pub(crate) fn statistic(&self, name: &str) -> u64 {
+        let all = self.policy.statistics();
+        let found = all.iter().find(|(other, _)| *other == name);
+        found.expect("counted").1
+    }
+
+    fn act(&mut self, actions: &[Action]) -> Vec<(u32, u16)> {
+        let mut moved = Vec::new();
+        let mut outcomes = Vec::new();
+        for &action in actions {
+            let Action::Migrate { block, to } = action else {
+                panic!("{action:?} is no migration");
+            };
+            let done = self.nodes.home(block) != Some(to) && self.nodes.free(to) > 0;
+            if done {
+                self.nodes.migrate(block, to, Slot(0));
+                moved.push((block.0, to.0));
+            }
+            outcomes.push(Outcome { action, done });
+        }
+        self.policy.settled(&outcomes, &self.nodes);
+        self.policy.check(&self.nodes);
+        moved
+    }
+}

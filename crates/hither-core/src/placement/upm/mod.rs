@@ -1,0 +1,618 @@
+//! UPM: user-level dynamic page migration. At the end of each iteration of a program, the counts of accesses by page and
+//! node are a whole picture of its pattern; pages move then, all at once, to where they are used.
+//!
+//! Source: Nikolopoulos, Papatheodorou, Polychronopoulos, Labarta and Ayguadé, "A case for user-level dynamic page
+//! migration", ICS 2000, sections 3 and 4. Readings chosen where it can be read in several ways:
+//!
+//! - *Counters go on over iterations* (`history=1`), as the hardware's do: section 3.2 speaks of counts that increase
+//!   linearly with the iterations, of obsolete history, and of waiting until enough was collected. A page whose remote
+//!   accesses cost little moves once they have cost as much as the migration, which is what makes the criterion
+//!   competitive. `history=0` judges each iteration by itself.
+//! - `c(h)` counts every node with more accesses than the home, the candidate itself among them.
+//! - *A page freezes* when the competitive criterion would return it to its previous home, whichever migration it is;
+//!   cycles of three nodes go unnoticed, as the paper says of BT (section 5.4). Figure 1 applies the prevention to the
+//!   predictive criterion, section 3.3 to the competitive one alone; here it is the latter. A predictive migration makes
+//!   the past of its page void: its counters, its previous home, its being frozen.
+//! - *The predictive criterion* also takes over when the number of threads changed (sections 3.2 and 5.5); then a page may
+//!   follow to any node, since the work went to threads that need not have moved. When no page fits any more, the
+//!   competitive criterion is applied in the same invocation.
+//! - *Selectiveness* is raised by the factor `tune`, which the paper does not give, and never lowered.
+//! - *Hot areas* are all objects.
+//! - *The periodic mode* adds up what each period counted, and looks at `visit` pages a period, areas in turn. With
+//!   `history=0` the counters of a page start anew when it was looked at. It has no iterations to compare, and so no
+//!   predictive criterion.
+//! - *In a mix of programs* each has its own iterations, threads and criteria, as if linked with its own copy of the
+//!   runtime; record-replay is for programs that run alone.
+//! - The work is done by a thread of its own, overlapped with the program's (section 4): watching costs nothing here.
+
+mod areas;
+mod criteria;
+mod movers;
+mod replay;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use super::{Action, Counters, Entry, Epoch, EpochKind, Nodes, Of, Outcome, Placement, Settings};
+use crate::access::Access;
+use crate::ids::{Block, Node, Process};
+use crate::registry::{Kind, Needs, Param};
+use crate::spec::Values;
+use areas::Areas;
+use criteria::{Bar, Prices};
+use movers::Movers;
+use replay::{Replay, Step};
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "upm",
+    summary: "at the end of each iteration, to where remote accesses cost more than a move",
+    source: "Nikolopoulos et al., ICS 2000",
+    params: PARAMS,
+    of: Of::Memory,
+    needs: Needs {
+        objects: true,
+        processes: true,
+        ..Needs::NOTHING
+    },
+    foresight: false,
+    build,
+};
+
+const fn switch(name: &'static str, doc: &'static str, default: u64) -> Param {
+    count(name, doc, default, 1)
+}
+
+const fn count(name: &'static str, doc: &'static str, default: u64, max: u64) -> Param {
+    Param {
+        name,
+        doc,
+        kind: Kind::Count {
+            default,
+            min: 0,
+            max,
+        },
+    }
+}
+
+/// Figures of the Origin2000 (sections 3.1 and 5.4); what the paper calls "a constant" or "several" is ours.
+const PARAMS: &[Param] = &[
+    Param {
+        name: "initial",
+        doc: "where pages are at first",
+        kind: Kind::Placement {
+            default: "first-touch",
+        },
+    },
+    count(
+        "contention_ns",
+        "what each contending node adds to a remote access",
+        50,
+        1 << 20,
+    ),
+    count(
+        "migration_ns",
+        "what a migration costs, `ml`",
+        1_100_000,
+        1 << 40,
+    ),
+    switch("optimistic", "1: `ml` is left out", 0),
+    switch(
+        "history",
+        "1: counters go on over iterations; 0: they start anew",
+        1,
+    ),
+    switch("predictive", "1: pages follow threads that moved", 1),
+    count(
+        "stay",
+        "constructs that a thread must stay where it moved to",
+        2,
+        1 << 20,
+    ),
+    switch(
+        "freeze",
+        "1: a page that would return to its previous home stays for good",
+        1,
+    ),
+    Param {
+        name: "tune",
+        doc: "what an area's latency ratio is multiplied by when its worst remote latency grew; 1: never",
+        kind: Kind::Real {
+            default: 1.1,
+            min: 1.0,
+            max: 100.0,
+        },
+    },
+    count(
+        "cold",
+        "invocations without candidates after which an area is not looked at; 0: never",
+        3,
+        1 << 20,
+    ),
+    count(
+        "skip",
+        "iterations at the start that are not counted",
+        1,
+        1 << 20,
+    ),
+    Param {
+        name: "period_ms",
+        doc: "time between two invocations in place of iterations; 0: iterations, or periods where there are none",
+        kind: Kind::Real {
+            default: 0.0,
+            min: 0.0,
+            max: 1e9,
+        },
+    },
+    Param {
+        name: "visit",
+        doc: "pages looked at each period",
+        kind: Kind::Count {
+            default: 512,
+            min: 1,
+            max: 1 << 30,
+        },
+    },
+    count(
+        "replay",
+        "pages moved before each construct and back after it; 0: none",
+        0,
+        1 << 20,
+    ),
+];
+
+/// Makes one.
+fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Placement> {
+    let config = Config {
+        contention_ns: values.count(1) as u32,
+        migration_ns: if values.count(3) == 1 {
+            0
+        } else {
+            values.count(2)
+        },
+        history: values.count(4) == 1,
+        predictive: values.count(5) == 1,
+        freeze: values.count(7) == 1,
+        tune: values.real(8),
+        cold: values.count(9),
+        skip: values.count(10),
+        period_ns: (values.real(11) * 1e6) as u64,
+        visit: values.count(12) as usize,
+        stay: values.count(6),
+        replay: values.count(13),
+    };
+    let nodes = settings.topology.nodes();
+    let counters = |wanted| Counters::new(nodes, if wanted { settings.blocks } else { 0 });
+    let blocks = settings.blocks as usize;
+    Box::new(Upm {
+        initial: values.placement(0).build(settings),
+        programs: Vec::new(),
+        areas: Areas::new(nodes, settings.blocks),
+        // A trace without iterations sums up its periods, whatever the parameters say.
+        sums: counters(true),
+        last: counters(config.predictive),
+        current: counters(false),
+        config,
+        nodes,
+        pages: vec![Page::default(); blocks],
+        statistics: Statistics::default(),
+        asked: VecDeque::new(),
+        visiting: Vec::new(),
+        steps: Vec::new(),
+    })
+}
+
+struct Config {
+    contention_ns: u32,
+    migration_ns: u64,
+    history: bool,
+    predictive: bool,
+    freeze: bool,
+    tune: f64,
+    cold: u64,
+    skip: u64,
+    period_ns: u64,
+    visit: usize,
+    stay: u64,
+    replay: u64,
+}
+
+struct Upm {
+    config: Config,
+    nodes: usize,
+    initial: Box<dyn Placement>,
+    areas: Areas,
+    /// By process.
+    programs: Vec<Program>,
+    /// Counts since the start, or since a page was last visited; unused where each iteration is judged by itself.
+    sums: Counters,
+    /// Counts of each program's last iteration, for the predictive criterion.
+    last: Counters,
+    /// In a mix, counts since each program's last iteration ended.
+    current: Counters,
+    pages: Vec<Page>,
+    statistics: Statistics,
+    /// Migrations asked for that have not been heard of.
+    asked: VecDeque<Asked>,
+    /// Scratch: pages that a period looks at, and what replay asks for.
+    visiting: Vec<Block>,
+    steps: Vec<Step>,
+}
+
+/// What is known of one program.
+struct Program {
+    movers: Movers,
+    replay: Replay,
+    /// Whether the predictive criterion is in use.
+    following: bool,
+    /// Iterations that ended.
+    iterations: u64,
+}
+
+/// What the paper keeps of a page that was selected: its previous home, and whether it is frozen.
+#[derive(Clone, Copy, Default)]
+struct Page {
+    previous: Option<Node>,
+    frozen: bool,
+}
+
+struct Asked {
+    block: Block,
+    from: Node,
+    why: Why,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    Competitive,
+    Predictive,
+    Replay,
+}
+
+#[derive(Default)]
+struct Statistics {
+    invocations: u64,
+    candidates: u64,
+    migrated: u64,
+    first_two: u64,
+    predicted: u64,
+    frozen: u64,
+    replayed: u64,
+    refused: u64,
+    tuned: u64,
+    cold: u64,
+}
+
+impl Config {
+    fn prices<'a>(&self, nodes: &'a Nodes, home: Node) -> Prices<impl Fn(Node) -> u32 + 'a> {
+        Prices {
+            latency_ns: move |from| nodes.topology().latency_ns(from, home),
+            contention_ns: self.contention_ns,
+        }
+    }
+
+    /// The competitive criterion for a move there and back.
+    fn judge<'a>(
+        &self,
+        nodes: &'a Nodes,
+    ) -> impl Fn(&[u32], Node) -> Option<criteria::Better> + 'a {
+        let bar = Bar {
+            factor: 1.0,
+            migration_ns: 2 * self.migration_ns,
+        };
+        let contention_ns = self.contention_ns;
+        move |counts, home| {
+            let prices = Prices {
+                latency_ns: |from| nodes.topology().latency_ns(from, home),
+                contention_ns,
+            };
+            prices.competitive(counts, home, bar)
+        }
+    }
+}
+
+impl Upm {
+    fn ask(&mut self, block: Block, from: Node, to: Node, why: Why, out: &mut Vec<Action>) {
+        self.asked.push_back(Asked { block, from, why });
+        out.push(Action::Migrate { block, to });
+    }
+
+    /// The program of a process, which need not have touched a page yet.
+    fn program(&mut self, process: Process) -> &mut Program {
+        while self.programs.len() <= process.index() {
+            let blocks = self.pages.len() as u32;
+            self.programs.push(Program {
+                movers: Movers::new(self.nodes, self.config.stay),
+                replay: Replay::new(self.nodes, blocks, self.config.replay),
+                following: false,
+                iterations: 0,
+            });
+            if self.programs.len() == 2 {
+                self.current = Counters::new(self.nodes, blocks);
+            }
+        }
+        &mut self.programs[process.index()]
+    }
+
+    fn iteration(
+        &mut self,
+        process: Process,
+        counts: &Counters,
+        nodes: &Nodes,
+        out: &mut Vec<Action>,
+    ) {
+        let program = &mut self.programs[process.index()];
+        program.iterations += 1;
+        if program.iterations <= self.config.skip {
+            program.movers.restart();
+        } else {
+            self.invocation(process, counts, nodes, out);
+        }
+        if self.config.predictive {
+            self.last
+                .clear_if(|block| self.areas.process(block) == Some(process));
+            for block in self.areas.of_process(process, counts) {
+                self.last.add_row(block, counts.of(block));
+            }
+        }
+    }
+
+    fn invocation(
+        &mut self,
+        process: Process,
+        counts: &Counters,
+        nodes: &Nodes,
+        out: &mut Vec<Action>,
+    ) {
+        self.statistics.invocations += 1;
+        if self.config.history {
+            for block in self.areas.of_process(process, counts) {
+                self.sums.add_row(block, counts.of(block));
+            }
+        }
+        let at = process.index();
+        let program = &mut self.programs[at];
+        if program.movers.take_triggered() && self.config.predictive {
+            program.following = true;
+            program.replay.forget();
+            self.areas.wake(process);
+        }
+        if self.programs[at].following {
+            self.programs[at].following = self.predict(process, counts, nodes, out);
+        }
+        if !self.programs[at].following {
+            self.programs[at].movers.followed();
+            self.compete(process, counts, nodes, out);
+        }
+        let judge = self.config.judge(nodes);
+        self.programs[at]
+            .replay
+            .iteration_ended(counts, nodes, judge, &mut self.steps);
+        self.replay_steps(nodes, out);
+    }
+
+    /// Whether any page satisfies the predictive criterion.
+    fn predict(
+        &mut self,
+        process: Process,
+        counts: &Counters,
+        nodes: &Nodes,
+        out: &mut Vec<Action>,
+    ) -> bool {
+        let to = self.programs[process.index()].movers.to();
+        let before = out.len();
+        for block in self.areas.of_process(process, counts) {
+            let Some(home) = nodes.home(block) else {
+                continue;
+            };
+            let (now, before) = (counts.of(block), self.last.of(block));
+            if let Some(to) = criteria::predictive(now, before, home, to) {
+                let why = Why::Predictive;
+                self.asked.push_back(Asked {
+                    block,
+                    from: home,
+                    why,
+                });
+                out.push(Action::Migrate { block, to });
+            }
+        }
+        self.statistics.candidates += (out.len() - before) as u64;
+        out.len() > before
+    }
+
+    fn compete(
+        &mut self,
+        process: Process,
+        counts: &Counters,
+        nodes: &Nodes,
+        out: &mut Vec<Action>,
+    ) {
+        for &block in counts.touched() {
+            let owned = || self.programs[process.index()].replay.owns(block);
+            if self.areas.process(block) == Some(process) && !owned() {
+                self.consider(block, Some(counts), nodes, out);
+            }
+        }
+        let finished = self.areas.finish(self.config.tune, self.config.cold);
+        self.statistics.tuned += finished.tuned;
+        self.statistics.cold += finished.cold;
+    }
+
+    fn period(&mut self, counts: &Counters, nodes: &Nodes, out: &mut Vec<Action>) {
+        self.statistics.invocations += 1;
+        self.sums.add_all(counts);
+        let mut visiting = std::mem::take(&mut self.visiting);
+        self.areas.next(self.config.visit, &mut visiting);
+        for &block in &visiting {
+            self.consider(block, None, nodes, out);
+            if !self.config.history {
+                self.sums.reset(block);
+            }
+        }
+        self.visiting = visiting;
+        let finished = self.areas.finish_passed(self.config.tune, self.config.cold);
+        self.statistics.tuned += finished.tuned;
+        self.statistics.cold += finished.cold;
+    }
+
+    /// The competitive criterion for one page. `counts`: those of the iteration, or `None` in the periodic mode.
+    #[inline]
+    fn consider(
+        &mut self,
+        block: Block,
+        counts: Option<&Counters>,
+        nodes: &Nodes,
+        out: &mut Vec<Action>,
+    ) {
+        let (Some(area), Some(home)) = (self.areas.visit(block), nodes.home(block)) else {
+            return;
+        };
+        let prices = self.config.prices(nodes, home);
+        let counts = counts.unwrap_or(&self.sums);
+        if self.config.tune > 1.0 {
+            for (node, remote_ns) in prices.remote(counts.of(block), home) {
+                self.areas.add(area, node, remote_ns);
+            }
+        }
+        if self.pages[block.index()].frozen {
+            return;
+        }
+        let counts = if self.config.history {
+            &self.sums
+        } else {
+            counts
+        };
+        let bar = Bar {
+            factor: self.areas.factor(area),
+            migration_ns: self.config.migration_ns,
+        };
+        let Some(better) = prices.competitive(counts.of(block), home, bar) else {
+            return;
+        };
+        self.statistics.candidates += 1;
+        self.areas.candidate(area);
+        let page = &mut self.pages[block.index()];
+        if self.config.freeze && page.previous == Some(better.to) {
+            page.frozen = true;
+            self.statistics.frozen += 1;
+        } else {
+            self.ask(block, home, better.to, Why::Competitive, out);
+        }
+    }
+
+    fn replay_steps(&mut self, nodes: &Nodes, out: &mut Vec<Action>) {
+        let mut steps = std::mem::take(&mut self.steps);
+        for (block, to) in steps.drain(..) {
+            let home = nodes.home(block).expect("replay moves what has a home");
+            self.ask(block, home, to, Why::Replay, out);
+        }
+        self.steps = steps;
+    }
+}
+
+impl Placement for Upm {
+    fn place(&mut self, access: &Access, nodes: &Nodes) -> Node {
+        self.program(access.process);
+        self.areas
+            .placed(access.block, access.object, access.process);
+        self.initial.place(access, nodes)
+    }
+
+    fn served(&mut self, access: &Access, from: Node, nodes: &Nodes, out: &mut Vec<Action>) {
+        self.initial.served(access, from, nodes, out);
+    }
+
+    fn gone(&mut self, block: Block, at: Node, nodes: &Nodes, out: &mut Vec<Action>) {
+        self.pages[block.index()] = Page::default();
+        self.initial.gone(block, at, nodes, out);
+    }
+
+    fn epoch(&mut self, epoch: &Epoch<'_>, nodes: &Nodes, out: &mut Vec<Action>) {
+        self.initial.epoch(epoch, nodes, out);
+        for moved in epoch.moved {
+            self.program(moved.process).movers.moved(moved);
+        }
+        let Some(process) = epoch.process else {
+            self.period(epoch.counts, nodes, out);
+            return;
+        };
+        let program = self.program(process);
+        program.movers.poll(epoch.kind, epoch.threads);
+        if epoch.kind == EpochKind::Construct {
+            let judge = self.config.judge(nodes);
+            let replay = &mut self.programs[process.index()].replay;
+            replay.construct_ended(epoch.counts, nodes, judge, &mut self.steps);
+            self.replay_steps(nodes, out);
+        } else if self.programs.len() == 1 {
+            self.iteration(process, epoch.counts, nodes, out);
+        } else {
+            let mut current = std::mem::replace(&mut self.current, Counters::new(0, 0));
+            current.add_all(epoch.counts);
+            self.iteration(process, &current, nodes, out);
+            current.clear_if(|block| self.areas.process(block) == Some(process));
+            self.current = current;
+        }
+    }
+
+    fn settled(&mut self, outcomes: &[Outcome], _: &Nodes) {
+        for outcome in outcomes {
+            let asked = self
+                .asked
+                .pop_front()
+                .expect("an outcome of what was asked for");
+            debug_assert!(
+                matches!(outcome.action, Action::Migrate { block, .. } if block == asked.block)
+            );
+            if !outcome.done {
+                self.statistics.refused += 1;
+                continue;
+            }
+            self.statistics.replayed += u64::from(asked.why == Why::Replay);
+            if asked.why == Why::Replay {
+                continue;
+            }
+            self.statistics.migrated += 1;
+            let early = self.areas.process(asked.block).is_some_and(|process| {
+                self.programs[process.index()].iterations <= self.config.skip + 2
+            });
+            self.statistics.first_two += u64::from(early);
+            let page = &mut self.pages[asked.block.index()];
+            if asked.why == Why::Predictive {
+                self.statistics.predicted += 1;
+                self.sums.reset(asked.block);
+                *page = Page::default();
+            } else {
+                page.previous = Some(asked.from);
+            }
+        }
+    }
+
+    fn period_ns(&self) -> Option<u64> {
+        (self.config.period_ns > 0).then_some(self.config.period_ns)
+    }
+
+    fn statistics(&self) -> Vec<(&'static str, u64)> {
+        let of = &self.statistics;
+        vec![
+            ("invocations", of.invocations),
+            ("candidates", of.candidates),
+            ("migrated", of.migrated),
+            ("migrated_in_first_two", of.first_two),
+            ("migrated_predictively", of.predicted),
+            ("frozen", of.frozen),
+            ("refused", of.refused),
+            ("replayed", of.replayed),
+            ("areas_tuned", of.tuned),
+            ("areas_cold", of.cold),
+        ]
+    }
+
+    fn check(&self, nodes: &Nodes) {
+        self.areas.check();
+        for program in &self.programs {
+            program.replay.check();
+        }
+        self.initial.check(nodes);
+        assert!(self.asked.is_empty(), "an action was never settled");
+    }
+}

@@ -1,0 +1,206 @@
+//! Record and replay: pages that are wanted elsewhere during one construct of each iteration are moved before it and back
+//! after it.
+//!
+//! The paper (end of section 2.3) names the mechanism and leaves it there; what it does follows the same authors' "Is data
+//! distribution necessary in OpenMP?" (SC 2000): one iteration is recorded construct by construct, once the placement has
+//! settled; the competitive criterion is applied to what each construct alone counted; the most rewarding pages, a
+//! limited number for each construct, are moved before it in every later iteration and moved back when it ends. A move
+//! pays for its way back, too: the bar is twice the migration latency. A page that two successive constructs want on the
+//! same node stays there between them.
+
+use super::criteria::Better;
+use crate::ids::{Block, Node};
+use crate::placement::{Counters, Nodes};
+
+/// Invocations before an iteration is recorded: the first two do most of the migrations (paper, table 1).
+const SETTLING: u64 = 2;
+
+pub(super) struct Replay {
+    /// The most pages moved for a construct.
+    pages: usize,
+    state: State,
+    /// The construct that runs, counted from the beginning of the iteration.
+    construct: usize,
+    /// What was counted in the iteration before the construct began; kept while recording.
+    seen: Counters,
+    /// Scratch: the counts of one page in the construct.
+    here: Vec<u32>,
+    /// For each construct what to move, by block.
+    plans: Vec<Vec<Planned>>,
+    /// Whether a block is in a plan.
+    planned: Vec<bool>,
+    /// Blocks that were moved for the construct that runs, with their homes.
+    away: Vec<(Block, Node)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// So many invocations until an iteration is recorded.
+    Settling(u64),
+    Recording,
+    Replaying,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Planned {
+    block: Block,
+    better: Better,
+}
+
+/// A page to be moved now.
+pub(super) type Step = (Block, Node);
+
+impl Replay {
+    pub(super) fn new(nodes: usize, blocks: u32, pages: u64) -> Replay {
+        let blocks = if pages == 0 { 0 } else { blocks };
+        Replay {
+            pages: pages as usize,
+            state: State::Settling(SETTLING),
+            construct: 0,
+            seen: Counters::new(nodes, blocks),
+            here: vec![0; nodes],
+            plans: Vec::new(),
+            planned: vec![false; blocks as usize],
+            away: Vec::new(),
+        }
+    }
+
+    /// Whether the page is moved for constructs, and none of the competitive criterion's business.
+    #[inline]
+    pub(super) fn owns(&self, block: Block) -> bool {
+        self.pages > 0 && self.planned[block.index()]
+    }
+
+    /// A construct ended; `judge` is the competitive criterion with the bar of two migrations.
+    pub(super) fn construct_ended(
+        &mut self,
+        counts: &Counters,
+        nodes: &Nodes,
+        judge: impl Fn(&[u32], Node) -> Option<Better>,
+        steps: &mut Vec<Step>,
+    ) {
+        if self.state == State::Recording {
+            self.record(counts, nodes, judge);
+        }
+        self.construct += 1;
+        if self.state == State::Replaying {
+            self.step(nodes, steps);
+        }
+    }
+
+    /// An iteration ended, and with it the construct that ran unless that ended already.
+    pub(super) fn iteration_ended(
+        &mut self,
+        counts: &Counters,
+        nodes: &Nodes,
+        judge: impl Fn(&[u32], Node) -> Option<Better>,
+        steps: &mut Vec<Step>,
+    ) {
+        if self.pages == 0 {
+            return;
+        }
+        match &mut self.state {
+            State::Settling(1) => self.state = State::Recording,
+            State::Settling(left) => *left -= 1,
+            State::Recording => {
+                self.record(counts, nodes, judge);
+                self.seen.clear();
+                for planned in self.plans.iter().flatten() {
+                    self.planned[planned.block.index()] = true;
+                }
+                self.state = State::Replaying;
+            }
+            State::Replaying => {}
+        }
+        self.construct = 0;
+        if self.state == State::Replaying {
+            self.step(nodes, steps);
+        }
+    }
+
+    /// Threads moved: what was recorded no longer holds. Pages stay where they are, and the criteria see to them.
+    pub(super) fn forget(&mut self) {
+        for planned in self.plans.drain(..).flatten() {
+            self.planned[planned.block.index()] = false;
+        }
+        self.seen.clear();
+        self.away.clear();
+        self.state = State::Settling(SETTLING);
+    }
+
+    fn record(
+        &mut self,
+        counts: &Counters,
+        nodes: &Nodes,
+        judge: impl Fn(&[u32], Node) -> Option<Better>,
+    ) {
+        self.plans.resize(self.construct + 1, Vec::new());
+        let plan = &mut self.plans[self.construct];
+        for &block in counts.touched() {
+            let (now, seen) = (counts.of(block), self.seen.of(block));
+            let Some(home) = nodes.home(block).filter(|_| now != seen) else {
+                continue;
+            };
+            for (here, (now, seen)) in self.here.iter_mut().zip(now.iter().zip(seen)) {
+                // In a mix, another program's iteration may have cleared the counters.
+                *here = now.saturating_sub(*seen);
+            }
+            if let Some(better) = judge(&self.here, home) {
+                plan.push(Planned { block, better });
+            }
+            self.seen.add_row(block, &self.here);
+        }
+        plan.sort_by(|a, b| {
+            let gain = b.better.gain_ns.total_cmp(&a.better.gain_ns);
+            gain.then(a.block.cmp(&b.block))
+        });
+        plan.truncate(self.pages);
+        plan.sort_by_key(|planned| planned.block);
+    }
+
+    /// From the pages of the construct that ended to those of the one that begins.
+    fn step(&mut self, nodes: &Nodes, steps: &mut Vec<Step>) {
+        let plan = self
+            .plans
+            .get(self.construct)
+            .map_or(&[][..], Vec::as_slice);
+        self.away.retain(|&(block, home)| {
+            let at = nodes.home(block);
+            // Refused, or evicted and placed anew: nothing to undo.
+            if at.is_none() || at == Some(home) {
+                return false;
+            }
+            let planned = plan.binary_search_by_key(&block, |planned| planned.block);
+            let wanted = planned.map_or(home, |found| plan[found].better.to);
+            if at != Some(wanted) {
+                steps.push((block, wanted));
+            }
+            wanted != home
+        });
+        let kept = self.away.len();
+        for planned in plan {
+            let away = self.away[..kept]
+                .iter()
+                .any(|&(block, _)| block == planned.block);
+            match nodes.home(planned.block) {
+                Some(home) if !away && home != planned.better.to => {
+                    steps.push((planned.block, planned.better.to));
+                    self.away.push((planned.block, home));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Walks every invariant and panics on a broken one.
+    pub(super) fn check(&self) {
+        for plan in &self.plans {
+            assert!(plan.len() <= self.pages, "more pages than allowed");
+            assert!(plan.is_sorted_by(|a, b| a.block < b.block));
+        }
+        assert!(
+            self.away.len() <= self.pages,
+            "more pages away than allowed"
+        );
+    }
+}
