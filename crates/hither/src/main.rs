@@ -11,6 +11,7 @@ mod exit;
 mod format;
 mod interrupt;
 mod knowledge;
+mod located;
 mod memory;
 mod output;
 mod plot;
@@ -18,6 +19,7 @@ mod preload;
 mod rows;
 mod simulate;
 mod sweep;
+mod topology;
 mod ui;
 
 use std::process::ExitCode;

@@ -28,7 +28,7 @@ pub(crate) fn machine() -> Machine {
 }
 
 /// The memory nodes in order of their numbers.
-pub(crate) fn nodes() -> Vec<MemoryNode> {
+pub fn nodes() -> Vec<MemoryNode> {
     nodes_in(Path::new("/sys/devices/system/node"))
 }
 

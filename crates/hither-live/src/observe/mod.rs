@@ -13,4 +13,5 @@ mod order;
 pub mod record;
 mod sites;
 
+pub use machine::nodes;
 pub use record::{RecordOptions, Recorded, Recorder, Summary};

@@ -16,6 +16,7 @@ mod record;
 mod sim;
 mod stat;
 mod sweep;
+mod topo;
 
 /// What a command is: its arguments, parsed by clap, and what it does with them.
 trait Subcommand: Args + FromArgMatches {
@@ -52,6 +53,7 @@ pub(crate) const COMMANDS: &[Entry] = &[
     entry::<sim::Sim>(),
     entry::<stat::Stat>(),
     entry::<sweep::Sweeping>(),
+    entry::<topo::Topo>(),
 ];
 
 /// Adds every command to the parser.

@@ -16,11 +16,8 @@
 //!
 //! Whatever is wrong is an error with its line: a key that does not exist, too.
 
-use std::fmt;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use hither_core::Spec;
 use hither_sim::Size;
 use hither_trace::Sample;
@@ -29,7 +26,7 @@ use toml::{Spanned, Value};
 
 use super::plan::{Defaults, Job, Plan};
 use crate::command::options::{block_bytes, format_name, whole};
-use crate::exit::Usage;
+use crate::located::{self, Problem, read_as};
 use crate::output::folder_of;
 
 #[derive(Deserialize)]
@@ -59,43 +56,20 @@ struct Trace {
 
 /// The plan in the file at `path`.
 pub(crate) fn read(path: &Path, defaults: &Defaults) -> anyhow::Result<Plan> {
-    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-    parse(&text, path, defaults).map_err(|problem| {
-        let line = problem.at.map_or(1, |at| {
-            let before = text.as_bytes().get(..at.start).unwrap_or_default();
-            1 + before.iter().filter(|&&byte| byte == b'\n').count()
-        });
-        Usage(format!("{}:{line}: {}", path.display(), problem.what)).into()
-    })
+    located::read(path, |document| plan(document, path, defaults))
 }
 
-/// What is wrong, and where in the text.
-struct Problem {
-    at: Option<Range<usize>>,
-    what: String,
-}
-
-impl Problem {
-    fn at(at: Range<usize>) -> impl FnOnce(String) -> Problem {
-        move |what| Problem { at: Some(at), what }
-    }
-}
-
-fn parse(text: &str, path: &Path, defaults: &Defaults) -> Result<Plan, Problem> {
-    let document: Document = toml::from_str(text).map_err(|error| Problem {
-        at: error.span(),
-        what: error.message().to_owned(),
-    })?;
+fn plan(document: Document, path: &Path, defaults: &Defaults) -> Result<Plan, Problem> {
     let policies = specs(&document.policies)?;
     let sizes_of_all = sizes(&document.sizes)?;
     let mut jobs = Vec::new();
     for trace in document.traces {
         let mut options = defaults.options;
         if let Some(block) = &trace.block {
-            options.block_bytes = read_as(block, block_bytes).map_err(Problem::at(block.span()))?;
+            options.block_bytes = read_as(block, block_bytes)?;
         }
         if let Some(sample) = &trace.sample {
-            let parsed = sample.as_ref().parse::<Sample>().map_err(text_of);
+            let parsed = sample.as_ref().parse::<Sample>();
             options.sample = whole(parsed.map_err(Problem::at(sample.span()))?);
         }
         options.keep_repeats = trace.keep_repeats.unwrap_or(options.keep_repeats);
@@ -127,36 +101,18 @@ fn parse(text: &str, path: &Path, defaults: &Defaults) -> Result<Plan, Problem> 
 fn specs(list: &[Spanned<String>]) -> Result<Vec<Spec>, Problem> {
     let spec = |text: &Spanned<String>| {
         let spec: Result<Spec, _> = text.as_ref().parse();
-        spec.map_err(|error| Problem::at(text.span())(error.to_string()))
+        spec.map_err(Problem::at(text.span()))
     };
     list.iter().map(spec).collect()
 }
 
 fn sizes(list: &[Spanned<Value>]) -> Result<Vec<Size>, Problem> {
     let size = |value: &Spanned<Value>| {
-        read_as(value, |text| text.parse::<Size>().map_err(text_of))
-            .map_err(Problem::at(value.span()))
+        read_as(value, |text| {
+            text.parse::<Size>().map_err(|error| error.to_string())
+        })
     };
     list.iter().map(size).collect()
-}
-
-fn text_of(error: impl fmt::Display) -> String {
-    error.to_string()
-}
-
-/// Reads a number, which may be written with quotes or without.
-fn read_as<T>(
-    value: &Spanned<Value>,
-    parse: impl FnOnce(&str) -> Result<T, String>,
-) -> Result<T, String> {
-    match value.as_ref() {
-        Value::String(text) => parse(text),
-        Value::Integer(number) => parse(&number.to_string()),
-        other => Err(format!(
-            "expected a text or a whole number, found {}",
-            other.type_str()
-        )),
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,226 @@
+//! `hither topo`: what a topology is: its nodes, how far they are from each other, and a drawing.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use clap::Args;
+use hither_core::topology::{About, presets};
+use hither_core::{Node, Topology};
+use serde_json::json;
+
+use super::Subcommand;
+use crate::format::{self, Lean, Table};
+use crate::topology::load;
+use crate::ui::{self, Ui};
+
+/// Show and draw a topology: this machine's nodes, a mesh, the machines of the papers
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    hither topo                          this machine's memory nodes\n  \
+    hither topo mesh:5x5                 a mesh; also 4, torus:4x4x4, hypercube:4, ring:4x4, tree:4x4\n  \
+    hither topo --list                   the papers' machines\n  \
+    hither topo origin2000-16 --json     one of them, for programs\n  \
+    hither topo machine.toml             from a file: latencies, capacities, CPUs, weights (docs/topologies.md)")]
+pub(super) struct Topo {
+    /// A shape, a preset, `this` machine, or a file that ends in .toml
+    #[arg(value_name = "TOPOLOGY", default_value = "this")]
+    topology: String,
+
+    /// List the presets
+    #[arg(long, conflicts_with = "topology")]
+    list: bool,
+
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// The most nodes that are shown each by each and pair by pair.
+const SHOWN: usize = 16;
+
+impl Subcommand for Topo {
+    const NAME: &'static str = "topo";
+
+    fn run(self, _ui: &Ui) -> anyhow::Result<ExitCode> {
+        match (self.list, self.json) {
+            (true, true) => {
+                let entries = presets().iter().map(|preset| {
+                    json!({ "name": preset.name, "summary": preset.summary, "source": preset.source })
+                });
+                ui::print_json(&json!({ "presets": entries.collect::<Vec<_>>() }))?;
+            }
+            (true, false) => {
+                let entries = presets().iter().map(|preset| {
+                    let (name, summary, source) = (preset.name, preset.summary, preset.source);
+                    format!("{name}: {summary}\n    source: {source}\n")
+                });
+                ui::print(&entries.collect::<Vec<_>>().join("\n"))?;
+            }
+            (false, true) => ui::print_json(&document(&load(&self.topology)?))?,
+            (false, false) => ui::print(&text(&load(&self.topology)?)?)?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn document(topology: &Topology) -> serde_json::Value {
+    let latencies = topology.latencies();
+    let of_each = |from: Node, of: fn(&Topology, Node, Node) -> u32| -> Vec<u32> {
+        topology.all().map(|to| of(topology, from, to)).collect()
+    };
+    let nodes = topology.all().map(|node| {
+        let About {
+            name,
+            weight,
+            cpus,
+            capacity_bytes,
+        } = topology.about(node);
+        json!({
+            "name": name,
+            "cpus": cpus,
+            "capacity_bytes": (*capacity_bytes > 0).then_some(capacity_bytes),
+            "weight": weight,
+            "neighbours": topology.neighbours(node).iter().map(|other| other.0).collect::<Vec<_>>(),
+            "hops": of_each(node, Topology::hops),
+            "latency_ns": of_each(node, Topology::latency_ns),
+        })
+    });
+    json!({
+        "name": topology.name(),
+        "kind": topology.kind(),
+        "axes": topology.axes(),
+        "levels": topology.levels(),
+        "links": topology.links(),
+        "local_ns": latencies.local_ns,
+        "hop_ns": latencies.hop_ns,
+        "storage_ns": latencies.storage_ns,
+        "nodes": nodes.collect::<Vec<_>>(),
+    })
+}
+
+fn text(topology: &Topology) -> Result<String, std::fmt::Error> {
+    let mut text = String::new();
+    let matrix = topology.kind() == "matrix";
+    let nodes = format::counted(topology.nodes() as u64, "node");
+    write!(text, "{}: {}, {nodes}", topology.name(), topology.kind())?;
+    if !matrix {
+        let links = topology.links() as u64;
+        write!(text, ", {}", format::counted(links, "directed link"))?;
+    }
+    writeln!(text)?;
+    let alike = topology
+        .all()
+        .all(|node| topology.about(node) == topology.about(Node(0)));
+    if alike {
+        let about = topology.about(Node(0));
+        let cpus = format::counted(about.cpus.into(), "CPU");
+        let capacity = match about.capacity_bytes {
+            0 => String::new(),
+            bytes => format!(", {}", format::bytes(bytes)),
+        };
+        writeln!(text, "  each node: {cpus}{capacity}")?;
+    }
+    let latencies = topology.latencies();
+    write!(text, "  latency: {} local", latency(latencies.local_ns))?;
+    if !matrix {
+        write!(text, ", {} a hop", latency(latencies.hop_ns))?;
+    }
+    if let Some(storage_ns) = latencies.storage_ns {
+        write!(text, ", {} from storage", latency(storage_ns))?;
+    }
+    writeln!(text)?;
+    if topology.nodes() <= SHOWN {
+        writeln!(text, "\n{}", of_nodes(topology).render())?;
+        if matrix {
+            writeln!(text, "latency in ns, from the node of the row")?;
+            text += &of_pairs(topology, Topology::latency_ns).render();
+        } else {
+            writeln!(text, "hops, from the node of the row")?;
+            text += &of_pairs(topology, Topology::hops).render();
+        }
+    } else if !alike {
+        writeln!(text, "\n{}", of_nodes(topology).render())?;
+    }
+    if !matrix && topology.nodes() > 1 {
+        writeln!(text, "\n{}", of_distances(topology).render().trim_end())?;
+    }
+    Ok(text)
+}
+
+/// Nanoseconds for people.
+fn latency(ns: u32) -> String {
+    match ns {
+        0..10_000 => format!("{ns} ns"),
+        10_000..1_000_000 => format!("{} us", f64::from(ns) / 1e3),
+        _ => format!("{} ms", f64::from(ns) / 1e6),
+    }
+}
+
+/// A row a node: what is known of it. What is known of none has no column.
+fn of_nodes(topology: &Topology) -> Table {
+    let any = |known: fn(&About) -> bool| topology.all().any(|node| known(topology.about(node)));
+    let named = any(|about| !about.name.is_empty());
+    let sized = any(|about| about.capacity_bytes > 0);
+    let mut columns = vec![("node", Lean::Right)];
+    columns.extend(named.then_some(("name", Lean::Left)));
+    columns.push(("CPUs", Lean::Right));
+    columns.extend(sized.then_some(("capacity", Lean::Right)));
+    columns.extend(topology.weighted().then_some(("weight", Lean::Right)));
+    columns.push(("nearest", Lean::Left));
+    let mut table = Table::new(columns);
+    for node in topology.all() {
+        let about = topology.about(node);
+        let mut row = vec![node.0.to_string()];
+        row.extend(named.then(|| about.name.clone()));
+        row.push(about.cpus.to_string());
+        row.extend(sized.then(|| match about.capacity_bytes {
+            0 => String::new(),
+            bytes => format::bytes(bytes),
+        }));
+        row.extend(topology.weighted().then(|| about.weight.to_string()));
+        let neighbours = topology.neighbours(node).iter();
+        let neighbours: Vec<String> = neighbours.map(|other| other.0.to_string()).collect();
+        row.push(neighbours.join(" "));
+        table.row(row);
+    }
+    table
+}
+
+/// A row and a column a node.
+fn of_pairs(topology: &Topology, of: fn(&Topology, Node, Node) -> u32) -> Table {
+    let heads = topology.all().map(|node| (node.0.to_string(), Lean::Right));
+    let mut table = Table::new([(String::new(), Lean::Right)].into_iter().chain(heads));
+    for from in topology.all() {
+        let cells = topology.all().map(|to| of(topology, from, to).to_string());
+        table.row([from.0.to_string()].into_iter().chain(cells));
+    }
+    table
+}
+
+/// A row a distance: its latency, and which part of the pairs of nodes is as far apart.
+fn of_distances(topology: &Topology) -> Table {
+    let mut pairs: Vec<(u64, u32)> = Vec::new();
+    for from in topology.all() {
+        for to in topology.all().filter(|to| *to != from) {
+            let hops = topology.hops(from, to) as usize;
+            pairs.resize(pairs.len().max(hops + 1), (0, 0));
+            pairs[hops] = (pairs[hops].0 + 1, topology.latency_ns(from, to));
+        }
+    }
+    let all: u64 = pairs.iter().map(|(pairs, _)| pairs).sum();
+    let columns = ["hops", "latency", "pairs", "part of all"];
+    let mut table = Table::new(columns.map(|column| (column, Lean::Right)));
+    let some = pairs
+        .iter()
+        .enumerate()
+        .filter(|(_, (pairs, _))| *pairs > 0);
+    for (hops, &(pairs, latency_ns)) in some {
+        table.row([
+            hops.to_string(),
+            latency(latency_ns),
+            format::count(pairs),
+            format::percent(pairs as f64 / all as f64),
+        ]);
+    }
+    table
+}
