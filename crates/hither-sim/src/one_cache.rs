@@ -101,6 +101,14 @@ pub enum Error {
         /// How many capacities there were.
         given: usize,
     },
+    /// A node that the topology does not have.
+    #[error("a disk at node {node}, which `{topology}` does not have")]
+    NoNode {
+        /// The topology.
+        topology: String,
+        /// The node.
+        node: u16,
+    },
     /// A placement of pages for caches of files, or the other way round.
     #[error("placement `{placement}` places {of}, not {asked}")]
     WrongKind {

@@ -4,10 +4,14 @@
 //! The caller (a simulator's engine, or the live runtime) owns the truth, [`Nodes`]: it does what a policy asks for as
 //! far as it can and says what came of it. A policy keeps only what it has learnt.
 
+mod always_migrate;
 mod counters;
 mod dual_layer;
+mod first_and_forever;
 mod first_touch;
 mod nodes;
+mod one_step;
+mod post_office;
 #[cfg(test)]
 mod testing;
 mod upm;
@@ -307,7 +311,22 @@ pub fn placements() -> &'static [Entry] {
 }
 
 /// One line a policy, sorted by name; the rest of it is in its file.
-static PLACEMENTS: &[Entry] = &[dual_layer::ENTRY, first_touch::ENTRY, upm::ENTRY];
+    always_migrate::ENTRY,
+    dual_layer::ENTRY,
+    first_and_forever::ENTRY,
+    first_touch::ENTRY,
+    one_step::ENTRY,
+    post_office::ENTRY,
+];
+static PLACEMENTS: &[Entry] = &[
+    always_migrate::ENTRY,
+    dual_layer::ENTRY,
+    first_and_forever::ENTRY,
+    first_touch::ENTRY,
+    one_step::ENTRY,
+    post_office::ENTRY,
+    upm::ENTRY,
+];
 
 #[cfg(test)]
 mod tests {

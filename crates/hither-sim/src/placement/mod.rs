@@ -2,6 +2,7 @@
 //! the nodes of a machine. Both drive the same trait ([`hither_core::Placement`]) and report the same figures, so that a
 //! result of one reads like a result of the other.
 
+pub mod files;
 pub mod pages;
 mod report;
 mod timeline;

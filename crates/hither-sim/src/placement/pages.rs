@@ -2,8 +2,8 @@
 //!
 //! An access stands for `count` cache misses of a thread on a page. The first to a page faults, the policy says where
 //! the page goes; the others are local or remote, by the latencies of the topology, and wait where a node's memory is
-//! busy ([`clocks`]). Frames are finite: a node that is full passes a page on to the nearest one that is not, and where
-//! all are full the policy's node reclaims a frame ([`frames`]); a page that was reclaimed comes back from the swap,
+//! busy (`clocks`). Frames are finite: a node that is full passes a page on to the nearest one that is not, and where
+//! all are full the policy's node reclaims a frame (`frames`); a page that was reclaimed comes back from the swap,
 //! at a price ([`Costs`]). Policies act on accesses (the thread waits) and at epochs (everybody waits): at the marks of
 //! the trace, or by time where it has none.
 //!
@@ -560,6 +560,8 @@ impl Engine {
     fn outcome(self, configuration: &Configuration) -> Outcome {
         let statistics = self.policy.statistics();
         let end_ns = self.clocks.now_ns();
-        self.timeline.outcome(configuration, end_ns, statistics)
+        let costs = serde_json::to_value(self.costs).expect("numbers alone");
+        self.timeline
+            .outcome(configuration, costs, end_ns, statistics)
     }
 }

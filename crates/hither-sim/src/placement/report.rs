@@ -20,6 +20,9 @@ pub struct Totals {
     pub misses: u64,
     /// Hops of the remote ones, summed.
     pub hops: u64,
+    /// Hops that the lookups of the remote ones made, the first step to the neighbours included; 0 where nothing is
+    /// looked up by message.
+    pub lookup_hops: u64,
     /// Latency of local and remote ones, summed.
     pub hit_ns: u64,
     /// Latency of misses, summed.
@@ -55,6 +58,7 @@ impl Totals {
             remote: self.remote - earlier.remote,
             misses: self.misses - earlier.misses,
             hops: self.hops - earlier.hops,
+            lookup_hops: self.lookup_hops - earlier.lookup_hops,
             hit_ns: self.hit_ns - earlier.hit_ns,
             miss_ns: self.miss_ns - earlier.miss_ns,
             migrations: self.migrations - earlier.migrations,
@@ -147,6 +151,8 @@ pub struct Outcome {
     pub nodes: String,
     /// How many blocks each node holds.
     pub capacity: Vec<u32>,
+    /// What things cost, all written out.
+    pub costs: serde_json::Value,
     /// After the warm-up.
     pub totals: Totals,
     /// During the warm-up.

@@ -126,6 +126,7 @@ impl Timeline {
     pub(super) fn outcome(
         self,
         configuration: &Configuration,
+        costs: serde_json::Value,
         end_ns: u64,
         statistics: Vec<(&'static str, u64)>,
     ) -> Outcome {
@@ -135,6 +136,7 @@ impl Timeline {
             params: params(&configuration.spec),
             nodes: configuration.topology.name().to_owned(),
             capacity: configuration.capacity.clone(),
+            costs,
             totals: self.totals.since(&warm_up),
             warm_up,
             modelled_time_ns: end_ns - warm_ns,

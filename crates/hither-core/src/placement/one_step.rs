@@ -1,0 +1,71 @@
+//! One step (OSM): a block that another node asks for moves one hop towards that node, and the block that has to make room there
+//! moves to where it came from.
+//!
+//! The paper leaves open along which axis: it is the topology's route, along the last axis (`X`) first.
+
+use super::{Action, Entry, Incoming, Nodes, Of, Placement};
+use crate::access::Access;
+use crate::ids::{Block, Node};
+use crate::registry::Needs;
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "one-step",
+    summary: "moves one hop towards whoever asks for it, changing places with the victim",
+    source: "Son, Kandemir, Zhang and Garg, topology-aware I/O caching, section 6.1",
+    params: &[],
+    of: Of::Files,
+    needs: Needs::NOTHING,
+    foresight: false,
+    build: |_, _| Box::new(OneStep),
+};
+
+struct OneStep;
+
+impl Placement for OneStep {
+    fn place(&mut self, access: &Access, _: &Nodes) -> Node {
+        access.node
+    }
+
+    fn served(&mut self, access: &Access, _: Node, nodes: &Nodes, out: &mut Vec<Action>) {
+        let block = access.block;
+        if let Some(home) = nodes.home(block).filter(|&home| home != access.node) {
+            let to = nodes.topology().next_hop(home, access.node);
+            out.push(Action::Migrate { block, to });
+        }
+    }
+
+    /// The victim changes places with the block that comes; where that comes from storage, so does the victim go there.
+    fn victim(&mut self, _: Block, _: Node, incoming: Incoming, _: &Nodes) -> Option<Node> {
+        incoming.from
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Slot;
+    use crate::topology::Topology;
+    use std::sync::Arc;
+
+    #[test]
+    fn moves_one_hop() {
+        let topology = Arc::new(Topology::mesh(&[5, 5]));
+        let mut nodes = Nodes::new(topology, vec![1; 25], 2);
+        let by = |node| Access {
+            node: Node(node),
+            ..Access::bare(0, Block(0))
+        };
+        let (mut policy, mut out) = (OneStep, Vec::new());
+        assert_eq!(policy.place(&by(7), &nodes), Node(7));
+        nodes.insert(Block(0), Node(7), Slot(0));
+        policy.served(&by(7), Node(7), &nodes, &mut out);
+        assert!(out.is_empty());
+        policy.served(&by(24), Node(7), &nodes, &mut out);
+        let (block, to) = (Block(0), Node(8));
+        assert_eq!(out, [Action::Migrate { block, to }]);
+        let coming = |from| Incoming { block, from };
+        let from = Some(Node(7));
+        assert_eq!(policy.victim(Block(1), to, coming(from), &nodes), from);
+        assert_eq!(policy.victim(Block(1), to, coming(None), &nodes), None);
+    }
+}

@@ -1,0 +1,328 @@
+//! Post-office placement (POP): a block moves to where its accesses are nearest on the whole, and victims of nodes under
+//! pressure move to nodes without it.
+//!
+//! Source: Son, Kandemir, Zhang and Garg, "Topology-aware I/O caching for shared storage systems", sections 4 and 5. Readings
+//! where it is open:
+//!
+//! - *Counters.* A block counts accesses by node from its fetch to its eviction, the fetch included. With the
+//!   `trigger`-th one its weighted median is worked out and the counters start at zero again, whether or not the block moves: the paper
+//!   resets them "whenever a block is migrated" and has 6 bits for each, which do not hold more than one round.
+//! - *The median* is [`Topology::median`](crate::Topology::median): axis by axis on a grid (figure 5, the lower one among equals), the 1-median of
+//!   the distances elsewhere. A node's accesses count by its weight ("thread priorities", which the paper leaves to later work).
+//! - *Pressure.* Table 1 has a T_m of "400 misses per million cycles", the text a "local cache miss ratio, i.e., the fraction of
+//!   cache misses that occur during a certain period". A node of table 1 makes at most one access in 0.1 ms, so 400 misses in a million
+//!   cycles of any processor cannot be meant literally; here it is a ratio, 0.4, over the node's last `window`
+//!   accesses. A local miss is an access that the node's own cache did not serve, or with `remote_misses=0`
+//!   one that no cache served.
+//! - *Victims* (figure 4) of a node under pressure go to the neighbour without pressure that has most room, then the one with the fewest
+//!   misses; then to the nearest other node without pressure; else out. Line 4 of the figure says nothing of capacities; with unequal ones "room" is
+//!   in blocks.
+//! - *Replication* (section 5) is off by default, as in the paper's main results. A block is *shared* once another node than
+//!   the one that fetched it asked for it, and *read-only* until it is first written, for good. The copy that the write went to
+//!   stays and is the original. Replicas are ranked with all other copies of their node.
+
+use super::{Action, Entry, Incoming, Nodes, Of, Placement, Settings};
+use crate::access::Access;
+use crate::ids::{Block, Node};
+use crate::registry::{Kind, Needs, Param};
+use crate::spec::Values;
+use std::cmp::Reverse;
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "post-office",
+    summary: "moves to the weighted median of its accesses; victims go to nodes that have few misses",
+    source: "Son, Kandemir, Zhang and Garg, topology-aware I/O caching for shared storage systems",
+    params: PARAMS,
+    of: Of::Files,
+    needs: Needs::NOTHING,
+    foresight: false,
+    build: |settings, values| Box::new(PostOffice::new(settings, values)),
+};
+
+const PARAMS: &[Param] = &[
+    Param {
+        name: "trigger",
+        doc: "accesses to a block after which its best place is worked out (T_tr)",
+        kind: Kind::Count {
+            default: 50,
+            min: 1,
+            max: 255,
+        },
+    },
+    Param {
+        name: "miss_ratio",
+        doc: "the local miss ratio from which on a node is under pressure and forwards its victims (T_m)",
+        kind: Kind::Real {
+            default: 0.4,
+            min: 0.0,
+            max: 1.0,
+        },
+    },
+    Param {
+        name: "window",
+        doc: "accesses of a node over which that ratio is taken",
+        kind: Kind::Count {
+            default: 1000,
+            min: 1,
+            max: 1_000_000_000,
+        },
+    },
+    Param {
+        name: "remote_misses",
+        doc: "1: what other caches serve counts as missed; 0: only what storage serves",
+        kind: Kind::Count {
+            default: 1,
+            min: 0,
+            max: 1,
+        },
+    },
+    Param {
+        name: "replication",
+        doc: "hops beyond which a shared read-only block is replicated at whoever asks for it; the default: never",
+        kind: Kind::Count {
+            default: NEVER_FAR,
+            min: 0,
+            max: NEVER_FAR,
+        },
+    },
+];
+
+/// More hops than any topology has.
+const NEVER_FAR: u64 = 65_535;
+
+struct PostOffice {
+    trigger: u8,
+    replication: u32,
+    blocks: Blocks,
+    pressure: Vec<Pressure>,
+    /// Misses in a window from which on a node is under pressure.
+    misses_min: u32,
+    window: u32,
+    remote_misses: bool,
+    /// How many nodes are not under pressure.
+    at_ease: usize,
+    /// By node: what a node's accesses count, and scratch for a block's.
+    weights: Vec<u32>,
+    weighed: Vec<u32>,
+}
+
+/// How a node's own cache does.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pressure {
+    accesses: u32,
+    misses: u32,
+    /// In the last whole window.
+    misses_before: u32,
+    flag: bool,
+}
+
+impl PostOffice {
+    fn new(settings: &Settings<'_>, values: &Values) -> PostOffice {
+        let topology = &settings.topology;
+        let window = values.count(2) as u32;
+        PostOffice {
+            trigger: values.count(0) as u8,
+            replication: values.count(4) as u32,
+            blocks: Blocks::new(topology.nodes(), settings.blocks),
+            pressure: vec![Pressure::default(); topology.nodes()],
+            misses_min: (values.real(1) * f64::from(window)).ceil() as u32,
+            window,
+            remote_misses: values.count(3) == 1,
+            at_ease: topology.nodes(),
+            weights: topology.all().map(|node| topology.weight(node)).collect(),
+            weighed: vec![0; topology.nodes()],
+        }
+    }
+
+    /// Figure 4, lines 2 to 9.
+    #[inline]
+    fn count(&mut self, node: Node, missed: bool) {
+        let pressure = &mut self.pressure[node.index()];
+        pressure.accesses += 1;
+        pressure.misses += u32::from(missed);
+        if pressure.accesses < self.window {
+            return;
+        }
+        let flag = pressure.misses >= self.misses_min;
+        self.at_ease += usize::from(pressure.flag);
+        self.at_ease -= usize::from(flag);
+        *pressure = Pressure {
+            misses_before: pressure.misses,
+            flag,
+            ..Pressure::default()
+        };
+    }
+
+    /// Where the block's accesses are nearest on the whole.
+    fn best(&mut self, block: Block, nodes: &Nodes) -> Node {
+        let counts = self.blocks.counts(block).iter().zip(&self.weights);
+        for (weighed, (&count, weight)) in self.weighed.iter_mut().zip(counts) {
+            *weighed = u32::from(count) * weight;
+        }
+        nodes.topology().median(&self.weighed)
+    }
+}
+
+impl Placement for PostOffice {
+    fn place(&mut self, access: &Access, _: &Nodes) -> Node {
+        self.count(access.node, true);
+        self.blocks.fetched(access.block, access.node);
+        self.blocks.count(access.block, access.node);
+        access.node
+    }
+
+    #[inline]
+    fn served(&mut self, access: &Access, from: Node, nodes: &Nodes, out: &mut Vec<Action>) {
+        let (block, by) = (access.block, access.node);
+        self.count(by, from != by && self.remote_misses);
+        if self.blocks.count(block, by) >= self.trigger {
+            let to = self.best(block, nodes);
+            self.blocks.reset(block);
+            if nodes.home(block) != Some(to) {
+                out.push(Action::Migrate { block, to });
+                return;
+            }
+        }
+        if from != by
+            && nodes.topology().hops(by, from) > self.replication
+            && self.blocks.replicable(block, by)
+        {
+            out.push(Action::Replicate { block, to: by });
+        }
+    }
+
+    fn written(&mut self, access: &Access, nodes: &Nodes, out: &mut Vec<Action>) {
+        let block = access.block;
+        if self.blocks.written(block) && nodes.replicated(block) {
+            let kept = nodes.nearest(block, access.node);
+            let others = nodes.copies(block).map(|(at, _)| at);
+            let others = others.filter(|&at| Some(at) != kept);
+            out.extend(others.map(|at| Action::Drop { block, at }));
+        }
+    }
+
+    /// Figure 4, lines 12 to 22.
+    fn victim(&mut self, _: Block, at: Node, _: Incoming, nodes: &Nodes) -> Option<Node> {
+        if !self.pressure[at.index()].flag || self.at_ease == 0 {
+            return None;
+        }
+        let pressure = |node: Node| &self.pressure[node.index()];
+        let at_ease = |node: &Node| !pressure(*node).flag;
+        let topology = nodes.topology();
+        let neighbours = topology.neighbours(at).iter().copied().filter(at_ease);
+        neighbours
+            .min_by_key(|&node| (Reverse(nodes.free(node)), pressure(node).misses_before))
+            .or_else(|| topology.nearest(at).iter().copied().find(at_ease))
+    }
+
+    fn gone(&mut self, block: Block, _: Node, nodes: &Nodes, _: &mut Vec<Action>) {
+        if nodes.home(block).is_none() {
+            self.blocks.reset(block);
+        }
+    }
+
+    #[inline]
+    fn look_ahead(&self, accesses: &[Access]) {
+        let totals = accesses
+            .iter()
+            .map(|access| self.blocks.total(access.block));
+        std::hint::black_box(totals.fold(0, |sum, total| sum ^ total));
+    }
+
+    fn check(&self, nodes: &Nodes) {
+        for block in (0..nodes.blocks()).map(Block) {
+            let counts = self.blocks.counts(block).iter();
+            let total: u32 = counts.map(|&count| u32::from(count)).sum();
+            assert_eq!(total, u32::from(self.blocks.total(block)), "{block:?}");
+            assert!(total < u32::from(self.trigger).max(2), "{block:?}: {total}");
+            assert!(total == 0 || nodes.home(block).is_some(), "{block:?}");
+        }
+        let at_ease = self.pressure.iter().filter(|pressure| !pressure.flag);
+        assert_eq!(at_ease.count(), self.at_ease);
+    }
+}
+
+/// What is known of each block: a row of bytes, which for up to 28 nodes is half a line of the processor's cache. One counter a
+/// node, their sum, whether it was ever written, and the node that fetched it.
+struct Blocks {
+    nodes: usize,
+    row: usize,
+    /// The first row begins here, on a line of the processor's cache.
+    start: usize,
+    bytes: Vec<u8>,
+}
+
+const LINE: usize = 64;
+/// Of a row, behind the counters.
+const TOTAL: usize = 0;
+const WRITTEN: usize = 1;
+const FETCHED_BY: usize = 2;
+const TAIL: usize = 4;
+
+impl Blocks {
+    fn new(nodes: usize, blocks: u32) -> Blocks {
+        let row = match nodes + TAIL {
+            small if small <= LINE => small.next_power_of_two(),
+            large => large.next_multiple_of(LINE),
+        };
+        let bytes = vec![0u8; blocks as usize * row + LINE];
+        Blocks {
+            nodes,
+            row,
+            start: bytes.as_ptr().align_offset(LINE).min(LINE),
+            bytes,
+        }
+    }
+
+    #[inline]
+    fn at(&self, block: Block) -> usize {
+        self.start + block.index() * self.row
+    }
+
+    #[inline]
+    fn counts(&self, block: Block) -> &[u8] {
+        &self.bytes[self.at(block)..][..self.nodes]
+    }
+
+    #[inline]
+    fn total(&self, block: Block) -> u8 {
+        self.bytes[self.at(block) + self.nodes + TOTAL]
+    }
+
+    /// Counts an access; gives how many there were.
+    #[inline]
+    fn count(&mut self, block: Block, node: Node) -> u8 {
+        let at = self.at(block);
+        let row = &mut self.bytes[at..][..self.row];
+        row[node.index()] += 1;
+        row[self.nodes + TOTAL] += 1;
+        row[self.nodes + TOTAL]
+    }
+
+    fn reset(&mut self, block: Block) {
+        let at = self.at(block);
+        self.bytes[at..][..=self.nodes + TOTAL].fill(0);
+    }
+
+    fn fetched(&mut self, block: Block, by: Node) {
+        self.reset(block);
+        let at = self.at(block) + self.nodes + FETCHED_BY;
+        self.bytes[at..][..2].copy_from_slice(&by.0.to_le_bytes());
+    }
+
+    /// Notes a write; whether it was the first.
+    fn written(&mut self, block: Block) -> bool {
+        let at = self.at(block) + self.nodes + WRITTEN;
+        std::mem::replace(&mut self.bytes[at], 1) == 0
+    }
+
+    /// Whether a block that `by` asks for is shared, and was never written.
+    fn replicable(&self, block: Block, by: Node) -> bool {
+        let tail = &self.bytes[self.at(block) + self.nodes..][..TAIL];
+        let fetched_by = u16::from_le_bytes([tail[FETCHED_BY], tail[FETCHED_BY + 1]]);
+        tail[WRITTEN] == 0 && fetched_by != by.0
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,288 @@
+//! Whole runs: latencies that a hand computes, what placements do to caches, bounds, and random runs that are checked after every
+//! step.
+
+use std::sync::Arc;
+
+use hither_core::placement::{EpochKind, Mark};
+use hither_core::registry::Needs;
+use hither_core::{Access, Block, Node, Op, Process, Random, Topology};
+
+use super::{Costs, run};
+use crate::one_cache;
+use crate::placement::{Binding, Configuration, Options, Outcome, WarmUp};
+use crate::references::InMemory;
+
+/// Node, block, and whether it is written.
+type Row = (u16, u32, bool);
+
+fn references(rows: &[Row]) -> InMemory {
+    let access = |&(node, block, write): &Row| Access {
+        node: Node(node),
+        op: if write { Op::Write } else { Op::Read },
+        ..Access::bare(0, Block(block))
+    };
+    let future = Needs {
+        future: true,
+        ..Needs::NOTHING
+    };
+    InMemory::new(rows.iter().map(access).collect(), future)
+}
+
+fn simulate(
+    placement: &str,
+    topology: &str,
+    capacity: &[u32],
+    rows: &[Row],
+    costs: &Costs,
+) -> Outcome {
+    let topology: Topology = topology.parse().unwrap();
+    let configuration = Configuration {
+        spec: placement.parse().unwrap(),
+        topology: Arc::new(topology),
+        capacity: capacity.to_vec(),
+        replacement: "lru".parse().unwrap(),
+    };
+    let options = Options {
+        check: true,
+        moves: 100,
+        binding: Binding::Trace,
+        ..Options::default()
+    };
+    run(&references(rows), &configuration, costs, &options).unwrap()
+}
+
+/// A line of four: 1000 ns a cache, 100 ns a lookup in vain, 10 ns a block and 1 ns a message for each hop.
+#[test]
+fn latencies_of_each_kind_of_access() {
+    let costs = Costs::plain().with("disks=1").unwrap();
+    let latency = |rows: &[Row]| {
+        let run = |rows| simulate("first-and-forever", "mesh:1x4", &[4; 4], rows, &costs);
+        let (before, all) = (run(&rows[..rows.len() - 1]).totals, run(rows).totals);
+        let last = all.since(&before);
+        (
+            last.hit_ns + last.miss_ns,
+            last.local,
+            last.hops,
+            last.misses,
+        )
+    };
+    // Here, at the neighbours, and three hops away in vain: 3 * 100 + 2 * (1 + 3). Asking the disk takes 1, the disk
+    // 100000, the way back 10, and the cache 1000.
+    assert_eq!(latency(&[(0, 0, false)]), (101_319, 0, 0, 1));
+    assert_eq!(latency(&[(0, 0, false), (0, 0, false)]), (1000, 1, 0, 0));
+    assert_eq!(
+        latency(&[(0, 0, false), (1, 0, false)]),
+        (100 + 1 + 1000 + 10, 0, 1, 0)
+    );
+    let far = 100 + (100 + 2) + 3 + 1000 + 30;
+    assert_eq!(latency(&[(0, 0, false), (3, 0, false)]), (far, 0, 3, 0));
+    assert_eq!(latency(&[(0, 0, false), (3, 0, true)]), (far, 0, 3, 0));
+}
+
+/// Two nodes send over one link at the same time, and the disk has one arm.
+#[test]
+fn links_and_disks_make_wait() {
+    let costs = Costs::plain().with("disks=0,contention=true").unwrap();
+    let warm = [(0, 0, false), (0, 1, false)];
+    let reads = [warm, [(1, 0, false), (2, 1, false)]].concat();
+    let marks = |kind, reference| Mark {
+        reference,
+        kind,
+        process: Process(0),
+    };
+    let references = references(&reads).with_marks(vec![marks(EpochKind::Construct, 2)]);
+    let configuration = Configuration::even(
+        "first-and-forever".parse().unwrap(),
+        Arc::new(Topology::mesh(&[1, 3])),
+        4,
+    );
+    let options = Options {
+        warm_up: WarmUp::References(2),
+        intervals: 2,
+        ..Options::default()
+    };
+    let outcome = run(&references, &configuration, &costs, &options).unwrap();
+    // Node 0 was alone in the warm-up: each of its misses cost 300 + 2 * (1 + 2), the disk and the cache. The mark lets
+    // node 0 alone wait: the others have made no access yet and are at 0.
+    assert_eq!(outcome.warm_up.miss_ns, 2 * (306 + 100_000 + 1000));
+    // Both hits find the block after 1101 and 1204 ns; they do not meet on the link.
+    assert_eq!(outcome.totals.hit_ns, 1111 + (100 + 102 + 2 + 1000 + 20));
+    assert_eq!(outcome.timeline.len(), 2);
+    assert_eq!(outcome.timeline[0].totals, outcome.warm_up);
+    assert_eq!(outcome.traffic[3..], [1, 0, 0, 1, 0, 0]);
+
+    // Both ask the one disk at once: the second waits for all of the first.
+    let misses = [(1, 0, false), (2, 1, false)];
+    let outcome = simulate("first-and-forever", "mesh:1x3", &[4; 3], &misses, &costs);
+    let alone = |vain: u64, hops: u64| vain + hops + 100_000 + 10 * hops + 1000;
+    let (first, second) = (alone(200 + 2, 1), alone(300 + 6, 2));
+    let waited = 100_000 - (306 + 2 - 203);
+    assert_eq!(outcome.totals.miss_ns, first + second + waited);
+}
+
+/// FAF lets the least recent block go; AMG and OSM change it with the one that comes, which nobody misses.
+#[test]
+fn victims_of_the_baselines_change_places() {
+    let rows = [
+        (0, 0, true),
+        (1, 1, false),
+        (0, 1, false),
+        (1, 0, false),
+        (1, 2, false),
+    ];
+    let of = |placement| simulate(placement, "mesh:1x2", &[1, 1], &rows, &Costs::plain()).totals;
+    let first = of("first-and-forever");
+    assert_eq!((first.misses, first.remote, first.migrations), (3, 2, 0));
+    assert_eq!((first.evictions, first.write_backs), (1, 0));
+    for placement in ["always-migrate", "one-step"] {
+        let swapped = of(placement);
+        // 1 to node 0 and 0 to node 1; then both are where they are asked for, until 2 pushes 0 out.
+        assert_eq!((swapped.misses, swapped.local, swapped.remote), (3, 1, 1));
+        assert_eq!((swapped.migrations, swapped.forwarded), (1, 1));
+        assert_eq!((swapped.evictions, swapped.write_backs), (1, 1));
+        assert_eq!(swapped.bytes_moved, 2 * 4096, "the read and the victim");
+    }
+}
+
+/// Node 0 misses all the time and forwards what it pushes out; node 1 has no misses and takes it in. Written blocks are
+/// written back on the way.
+#[test]
+fn post_office_forwards_victims() {
+    let spec = "post-office{window=2,miss_ratio=1}";
+    let rows: Vec<Row> = (0..4).map(|block| (0, block, block == 1)).collect();
+    let outcome = simulate(spec, "mesh:1x2", &[2, 2], &rows, &Costs::plain());
+    assert_eq!((outcome.totals.forwarded, outcome.totals.evictions), (2, 0));
+    assert_eq!((outcome.totals.write_backs, outcome.totals.misses), (1, 4));
+    assert_eq!(outcome.timeline.last().unwrap().used, [2, 2]);
+    let back = [rows, vec![(0, 0, false), (0, 1, false)]].concat();
+    let outcome = simulate(spec, "mesh:1x2", &[2, 2], &back, &Costs::plain());
+    assert_eq!((outcome.totals.remote, outcome.totals.misses), (2, 4));
+}
+
+/// 3 asks for a block that 0 fetched, until it moves to their median; the copies of other blocks follow the paper's rules.
+#[test]
+fn post_office_moves_and_replicates() {
+    let spec = "post-office{trigger=4,replication=2}";
+    let rows = [(0, 0, false), (3, 0, false), (3, 0, false), (3, 0, true)];
+    let outcome = simulate(spec, "mesh:1x4", &[4; 4], &rows, &Costs::plain());
+    assert_eq!((outcome.totals.replications, outcome.totals.local), (1, 2));
+    // The fourth access finds the median at 3, which has a replica: that is the original then.
+    assert_eq!(
+        (outcome.totals.migrations, outcome.totals.invalidations),
+        (1, 0)
+    );
+    assert_eq!(outcome.moves.len(), 2);
+    assert!(outcome.moves[0].replica);
+    let again = [&rows[..3], &[(0, 0, true), (3, 0, false)]].concat();
+    let outcome = simulate(
+        "post-office{replication=2}",
+        "mesh:1x4",
+        &[4; 4],
+        &again,
+        &Costs::plain(),
+    );
+    assert_eq!(
+        (outcome.totals.invalidations, outcome.totals.replications),
+        (1, 1)
+    );
+    assert_eq!(outcome.totals.remote, 2);
+}
+
+/// The smaller the number, the more often; nodes have blocks of their own and blocks in common.
+fn random_rows(seed: u64, nodes: u16, blocks: u32, count: usize) -> Vec<Row> {
+    let mut random = Random::new(seed);
+    let mut row = || {
+        let node = random.below(nodes.into()) as u16;
+        let common = random.below(2) == 0;
+        let bound = random.below(u64::from(blocks / 2)) + 1;
+        let within = random.below(bound) as u32;
+        let block = match common {
+            true => within,
+            false => blocks / 2 + (within + u32::from(node) * 7) % (blocks / 2),
+        };
+        (node, block, random.below(5) == 0)
+    };
+    (0..count).map(|_| row()).collect()
+}
+
+const PLACEMENTS: [&str; 6] = [
+    "first-and-forever",
+    "always-migrate",
+    "one-step",
+    "post-office{trigger=5,window=20}",
+    "post-office{trigger=5,window=20,miss_ratio=0.1,remote_misses=0,replication=1}",
+    "post-office{trigger=2,replication=0}",
+];
+
+/// Every invariant after every access; and no placement has fewer misses than the optimum has with the room of all
+/// nodes in one cache.
+#[test]
+fn random_runs_hold_together_and_never_beat_the_optimum() {
+    let topologies = [
+        ("mesh:2x3", [3u32, 1, 4, 2, 3, 2].as_slice()),
+        ("torus:3x3", &[2; 9]),
+        ("hypercube:2", &[1; 4]),
+        ("tree:2x3", &[2; 6]),
+        ("ring:2x2", &[5; 4]),
+        ("3", &[9, 1, 2]),
+    ];
+    for (seed, (topology, capacity)) in topologies.into_iter().enumerate() {
+        let rows = random_rows(seed as u64, capacity.len() as u16, 60, 3000);
+        let optimum = one_cache::Configuration {
+            spec: "opt".parse().unwrap(),
+            cache_blocks: capacity.iter().sum(),
+        };
+        let least = one_cache::run(&references(&rows), &[optimum], &Default::default());
+        let least = least.unwrap()[0].misses;
+        let costs = Costs::plain().with("contention=true,disk_ns=0").unwrap();
+        for placement in PLACEMENTS {
+            let outcome = simulate(placement, topology, capacity, &rows, &costs);
+            let totals = outcome.totals;
+            assert!(totals.misses >= least, "{placement} on {topology}");
+            assert_eq!(totals.accesses, 3000);
+            assert_eq!(totals.accesses, outcome.traffic.iter().sum::<u64>());
+            let last = outcome.timeline.last().unwrap();
+            // A copy less also where a block moves to a node that has a replica.
+            let came = totals.misses + totals.replications;
+            let left = totals.evictions + totals.invalidations + copies(&last.used);
+            assert!(left <= came, "{placement} on {topology}");
+            assert!(
+                left == came || totals.replications > 0,
+                "{placement} on {topology}"
+            );
+        }
+    }
+}
+
+fn copies(used: &[u32]) -> u64 {
+    used.iter().map(|&used| u64::from(used)).sum()
+}
+
+/// Replacement policies that must know more of a block are told of it also when another node pushes it in.
+#[test]
+fn any_replacement_ranks_a_node() {
+    let rows = random_rows(9, 6, 60, 2000);
+    for replacement in ["opt", "arc", "lirs", "w-tinylfu", "mq", "2q", "random"] {
+        for placement in ["one-step", "post-office{trigger=3,replication=1}"] {
+            let configuration = Configuration {
+                replacement: replacement.parse().unwrap(),
+                ..Configuration::even(
+                    placement.parse().unwrap(),
+                    Arc::new(Topology::mesh(&[2, 3])),
+                    4,
+                )
+            };
+            let options = Options {
+                check: true,
+                ..Options::default()
+            };
+            let outcome = run(
+                &references(&rows),
+                &configuration,
+                &Costs::plain(),
+                &options,
+            );
+            assert_eq!(outcome.unwrap().totals.accesses, 2000);
+        }
+    }
+}
