@@ -311,13 +311,6 @@ pub fn placements() -> &'static [Entry] {
 }
 
 /// One line a policy, sorted by name; the rest of it is in its file.
-    always_migrate::ENTRY,
-    dual_layer::ENTRY,
-    first_and_forever::ENTRY,
-    first_touch::ENTRY,
-    one_step::ENTRY,
-    post_office::ENTRY,
-];
 static PLACEMENTS: &[Entry] = &[
     always_migrate::ENTRY,
     dual_layer::ENTRY,

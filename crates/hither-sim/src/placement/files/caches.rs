@@ -203,15 +203,16 @@ impl Caches {
             self.timeline.iteration(mark.reference, now_ns, used);
         }
         if !self.periodic || mark.kind == EpochKind::Construct {
-            self.epoch(mark.kind, mark.reference);
+            self.epoch(mark.kind, Some(mark.process), mark.reference);
         }
     }
 
     /// Tells the placement that an iteration, a construct or a period ended. The counts are all zero: placements of files
     /// count what they need, over lifetimes of their own.
-    fn epoch(&mut self, kind: EpochKind, reference: u64) {
+    fn epoch(&mut self, kind: EpochKind, process: Option<Process>, reference: u64) {
         let epoch = Epoch {
             kind,
+            process,
             counts: &self.counts,
             moved: &[],
             threads: self.threads,
@@ -239,7 +240,7 @@ impl Caches {
             self.nodes.set_now_ns(start_ns);
             if start_ns >= self.next_period_ns {
                 self.next_period_ns = start_ns.saturating_add(self.period_ns);
-                self.epoch(EpochKind::Period, access.tick);
+                self.epoch(EpochKind::Period, None, access.tick);
             }
         }
         self.processes[by.index()] = access.process;

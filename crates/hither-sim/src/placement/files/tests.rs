@@ -223,7 +223,7 @@ fn random_runs_hold_together_and_never_beat_the_optimum() {
         ("torus:3x3", &[2; 9]),
         ("hypercube:2", &[1; 4]),
         ("tree:2x3", &[2; 6]),
-        ("ring:2x2", &[5; 4]),
+        ("ring:4x2", &[5; 4]),
         ("3", &[9, 1, 2]),
     ];
     for (seed, (topology, capacity)) in topologies.into_iter().enumerate() {

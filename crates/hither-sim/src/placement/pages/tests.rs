@@ -90,10 +90,11 @@ impl Placement for Scripted {
         let counts: Vec<_> = counts
             .map(|&page| (page.0, epoch.counts.of(page)))
             .collect();
-        let moved = epoch
-            .moved
-            .iter()
-            .map(|Moved { thread, from, to, .. }| (thread.0, from.0, to.0));
+        let moved = epoch.moved.iter().map(
+            |Moved {
+                 thread, from, to, ..
+             }| (thread.0, from.0, to.0),
+        );
         let moved: Vec<_> = moved.collect();
         self.hear(format!(
             "{:?} {counts:?} {moved:?} {}",
