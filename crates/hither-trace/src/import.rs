@@ -67,7 +67,7 @@ pub fn import(
 }
 
 /// Writes requests as they come.
-struct Importer {
+pub(crate) struct Importer {
     file: PathBuf,
     block_bytes: u32,
     writer: Writer,
@@ -82,7 +82,7 @@ struct Importer {
 }
 
 impl Importer {
-    fn new(path: &Path, block_bytes: u32, writer: Writer) -> Importer {
+    pub(crate) fn new(path: &Path, block_bytes: u32, writer: Writer) -> Importer {
         Importer {
             file: path.to_owned(),
             block_bytes,
@@ -100,7 +100,7 @@ impl Importer {
         }
     }
 
-    fn finish(mut self) -> Result<u64> {
+    pub(crate) fn finish(mut self) -> Result<u64> {
         if self.meta.threads.is_empty() {
             self.meta.add_process(ProcessRow::default());
             self.meta.add_thread(ThreadRow::default());

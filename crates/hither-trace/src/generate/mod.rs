@@ -9,10 +9,14 @@
 //! bytes on every machine: the numbers come from [`hither_core::random`], and where logarithms are needed they are those
 //! of the `libm` crate, since the C library's differ in the last bit from version to version and from CPU to CPU.
 //!
+//! Patterns have no end and are cut off where the user says; [programs](Program) are finite, threaded, and mind time and
+//! nodes: see the folder `program`.
+//!
 //! A generator is one file here, a `mod` line and a line in [`GENERATORS`].
 
 mod r#loop;
 mod nested;
+mod program;
 mod scan;
 mod shifting;
 mod uniform;
@@ -23,6 +27,7 @@ use hither_core::random::{Random, mix};
 use hither_core::registry::{Kind, Param};
 use hither_core::spec::{Choice, Values};
 
+pub use program::{Conditions, Mix, PROGRAMS, Program, ProgramSpec};
 pub use workload::{Part, Workload};
 
 /// A generator.
@@ -217,7 +222,7 @@ mod tests {
             .unwrap()
             .map(|file| file.unwrap().path())
             .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
-            .filter(|name| !["mod", "workload"].contains(&name.as_str()))
+            .filter(|name| !["mod", "program", "workload"].contains(&name.as_str()))
             .collect();
         files.sort();
         let names: Vec<&str> = GENERATORS.iter().map(|entry| entry.name).collect();

@@ -321,7 +321,7 @@ impl Workload {
 
 /// The signature of the call site of that name: FNV-1a's rule with a better mix. It is the same in every run, as
 /// a program's is, so that what is learnt about a site can be kept.
-fn signature(name: &str) -> u64 {
+pub(super) fn signature(name: &str) -> u64 {
     name.bytes()
         .fold(1, |hash, byte| mix(hash ^ u64::from(byte)).max(1))
 }

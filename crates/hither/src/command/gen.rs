@@ -1,35 +1,54 @@
-//! `hither gen`: made-up traces.
+//! `hither gen`: made-up traces, of patterns or of programs.
 
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::str::FromStr;
 
 use anyhow::anyhow;
 use clap::Args;
+use hither_core::SpecError;
 use hither_core::spec::parse_count;
-use hither_trace::generate::{GENERATORS, SHARED, Spec, Workload};
-use hither_trace::{Export, LoadOptions};
+use hither_trace::generate::{
+    Conditions, GENERATORS, Mix, PROGRAMS, ProgramSpec, SHARED, Spec, Workload,
+};
+use hither_trace::{Export, LoadOptions, Trace};
 
 use super::Subcommand;
 use super::export::{goes_to_stdout, named, target_name};
 use super::policies::params;
 use super::record::{OUTPUT, hint};
+use crate::exit::Usage;
 use crate::format::counted;
 use crate::interrupt;
 use crate::memory::half_of_free_bytes;
 use crate::ui::Ui;
 
-/// Make up a trace: zipf, scans, loops, shifting working sets, alone or mixed
+/// Make up a trace: patterns (zipf, scans, loops, shifting working sets) or threaded programs, alone or mixed
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, after_long_help = help())]
 pub(super) struct Gen {
-    /// What to generate, such as loop or 'zipf{blocks=1M,skew=0.9}'; several take turns
+    /// What to generate, such as loop, 'zipf{blocks=1M,skew=0.9}' or parallel-grep; several patterns take turns, several
+    /// programs run at the same time
     #[arg(value_name = "GENERATOR", required = true)]
-    parts: Vec<Spec>,
+    parts: Vec<Kind>,
 
-    /// How many references, such as 500 or 10M
-    #[arg(long, short = 'n', value_name = "N", default_value = "1M", value_parser = references)]
-    references: u64,
+    /// How many references patterns make, such as 500 or 10M [default: 1M]
+    #[arg(long, short = 'n', value_name = "N", value_parser = references)]
+    references: Option<u64>,
+
+    /// Threads of each program [default: the program's]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=THREADS_MAX))]
+    threads: Option<u32>,
+
+    /// Nodes of the machine that programs run on [default: as many as threads]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=NODES_MAX))]
+    nodes: Option<u32>,
+
+    /// Move the threads of programs to other nodes after so many iterations, or where there are none after so many
+    /// requests of a thread [default: never]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    migrate_every: Option<u64>,
 
     /// The same seed gives the same bytes
     #[arg(long, value_name = "SEED", default_value_t = 1)]
@@ -48,15 +67,60 @@ pub(super) struct Gen {
     force: bool,
 }
 
+/// More threads than any machine has that a page is simulated for.
+const THREADS_MAX: i64 = 4096;
+/// Nodes have 16-bit numbers.
+const NODES_MAX: i64 = 65_534;
+/// References of patterns where the user does not say.
+const REFERENCES: u64 = 1_000_000;
+
+/// Steps of the progress bar of programs, whose length is not known beforehand.
+const STEPS: u64 = 1000;
+
+/// One of two kinds.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Pattern(Spec),
+    Program(ProgramSpec),
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Kind, String> {
+        let unknown = match text.parse() {
+            Ok(spec) => return Ok(Kind::Program(spec)),
+            Err(SpecError::Unknown { hint, known, .. }) => (hint, known),
+            Err(error) => return Err(error.to_string()),
+        };
+        match text.parse() {
+            Ok(spec) => Ok(Kind::Pattern(spec)),
+            Err(SpecError::Unknown {
+                name, hint, known, ..
+            }) => {
+                let hint = [hint, unknown.0].into_iter().find(|hint| !hint.is_empty());
+                let hint = hint.unwrap_or_default();
+                Err(format!(
+                    "unknown generator `{name}`{hint}; the patterns are {known}, and the programs {}",
+                    unknown.1
+                ))
+            }
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
 const EXAMPLES: &str = "Examples:\n  \
     hither gen 'zipf{blocks=1M,skew=1.0}' -n 10M -o zipf.hither\n  \
     hither gen scan 'loop{burst=100}' --format oracle-general -o mixed.bin  for libCacheSim too\n  \
     hither gen 'loop{blocks=2000}' 'scan{weight=0.5}' -n 100k --seed 7   mixed 2 to 1\n  \
-    hither gen 'nested{outer=500,inner=100}' 'zipf{weight=3,writes=0.2,burst=64}'";
+    hither gen 'nested{outer=500,inner=100}' 'zipf{weight=3,writes=0.2,burst=64}'\n  \
+    hither gen parallel-grep --threads 8 --nodes 2 -o grep.hither        8 shells on 2 nodes\n  \
+    hither gen 'parallel-grep{runs=20}' 'parallel-grep{files=50}' --migrate-every 1000";
 
-/// The examples and the registry.
+/// The examples and the registries.
 fn help() -> String {
-    let mut text = "Generators:\n".to_owned();
+    let mut text = "Patterns:\n".to_owned();
     for entry in GENERATORS {
         text += &format!("  {}: {}\n", entry.name, entry.summary);
         text += &params(&entry.params[..entry.params.len() - SHARED.len()]);
@@ -64,7 +128,17 @@ fn help() -> String {
     text += "  All of them:\n";
     text += &params(SHARED);
     text += "\nEach part of a mixture is a process with one thread, files and call sites of its own, named for the \
-             generator.\n\n";
+             generator.\n\nPrograms, which have an end, threads, nodes and a modelled clock:\n";
+    for entry in PROGRAMS {
+        text += &format!(
+            "  {}: {} ({})\n",
+            entry.name,
+            entry.summary,
+            counted(entry.threads.into(), "thread")
+        );
+        text += &params(entry.params);
+    }
+    text += "\nThreads are dealt to the nodes in turn, over all programs of a mix.\n\n";
     text + EXAMPLES
 }
 
@@ -82,43 +156,151 @@ impl Subcommand for Gen {
     fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
         let target = Export::find(&self.format)?;
         let to_stdout = goes_to_stdout(&self.output, target)?;
+        let mut source = self.source()?;
         if !to_stdout {
             interrupt::leaves_nothing_of(&self.output)?;
         }
-        self.write(target, to_stdout, ui)
-            .map_err(|error| match hint(&error) {
-                "" => named(error),
-                hint => anyhow!("{error}{hint}"),
-            })?;
-        ui.note(format_args!(
-            "{} in {}",
-            counted(self.references, "reference"),
-            self.output.display()
-        ));
+        let written =
+            self.write(&mut source, target, to_stdout, ui)
+                .map_err(|error| match hint(&error) {
+                    "" => named(error),
+                    hint => anyhow!("{error}{hint}"),
+                })?;
+        ui.note(format_args!("{written} in {}", self.output.display()));
         Ok(ExitCode::SUCCESS)
     }
 }
 
+/// What makes the trace.
+enum Source {
+    Patterns { workload: Workload, references: u64 },
+    Programs(Mix),
+}
+
 impl Gen {
-    /// A trace folder is written as it comes. A stream says when each block comes next, so the whole trace is made first.
-    fn write(&self, target: &Export, to_stdout: bool, ui: &Ui) -> hither_trace::Result<()> {
-        let (references, path) = (self.references, &self.output);
-        let mut workload = Workload::new(&self.parts, self.seed);
-        let bar = ui.bar("generating", references);
-        let progress = |done| bar.set_position(done);
-        if !target.is_stream() {
-            return workload.write(references, path, self.force, progress);
+    /// Patterns or programs, with what is said about them.
+    fn source(&self) -> Result<Source, Usage> {
+        let (mut patterns, mut programs) = (Vec::new(), Vec::new());
+        for part in &self.parts {
+            match part {
+                Kind::Pattern(spec) => patterns.push(*spec),
+                Kind::Program(spec) => programs.push(*spec),
+            }
         }
-        let options = LoadOptions {
-            keep_repeats: true,
-            memory_bytes: half_of_free_bytes(),
-            ..LoadOptions::default()
+        let refuse = |problem: String| Err(Usage(problem));
+        if let (Some(pattern), Some(program)) = (patterns.first(), programs.first()) {
+            return refuse(format!(
+                "{} is a pattern without end and {} a program with a clock: they cannot be mixed",
+                pattern.entry().name,
+                program.entry().name
+            ));
+        }
+        let Some(pattern) = patterns.first() else {
+            if self.references.is_some() {
+                return refuse(format!(
+                    "{} is a program, whose length goes by its parameters: -n is for patterns",
+                    programs[0].entry().name
+                ));
+            }
+            return Ok(Source::Programs(Mix::new(
+                &programs,
+                Conditions {
+                    threads: self.threads,
+                    nodes: self.nodes,
+                    seed: self.seed,
+                    migrate_every: self.migrate_every.unwrap_or(0),
+                },
+            )));
         };
-        let trace = workload.trace(references, path, &options, progress)?;
-        let bar = ui.bar("writing", references);
-        if to_stdout {
-            return target.write_stream(&trace, io::stdout().lock(), |done| bar.set_position(done));
+        let given = [
+            ("--threads", self.threads.is_some()),
+            ("--nodes", self.nodes.is_some()),
+            ("--migrate-every", self.migrate_every.is_some()),
+        ];
+        if let Some((flag, _)) = given.into_iter().find(|(_, given)| *given) {
+            return refuse(format!(
+                "{} is a pattern of one thread: {flag} is for programs",
+                pattern.entry().name
+            ));
         }
-        target.write(&trace, path, self.force, |done| bar.set_position(done))
+        Ok(Source::Patterns {
+            workload: Workload::new(&patterns, self.seed),
+            references: self.references.unwrap_or(REFERENCES),
+        })
+    }
+
+    /// A trace folder is written as it comes. A stream says when each block comes next, so the whole trace is made first.
+    /// Says what was written.
+    fn write(
+        &self,
+        source: &mut Source,
+        target: &Export,
+        to_stdout: bool,
+        ui: &Ui,
+    ) -> hither_trace::Result<String> {
+        let path = &self.output;
+        if !target.is_stream() {
+            return match source {
+                Source::Patterns {
+                    workload,
+                    references,
+                } => {
+                    let bar = ui.bar("generating", *references);
+                    let progress = |done| bar.set_position(done);
+                    workload.write(*references, path, self.force, progress)?;
+                    bar.finish_and_clear();
+                    Ok(counted(*references, "reference"))
+                }
+                Source::Programs(mix) => {
+                    let bar = ui.bar("running", STEPS);
+                    let progress = |done| bar.set_position((done * STEPS as f64) as u64);
+                    let rows = mix.write(path, self.force, progress)?;
+                    bar.finish_and_clear();
+                    Ok(counted(rows, "row"))
+                }
+            };
+        }
+        let trace = self.trace(source, ui)?;
+        let references = trace.references() as u64;
+        let bar = ui.bar("writing", references);
+        let progress = |done| bar.set_position(done);
+        if to_stdout {
+            target.write_stream(&trace, io::stdout().lock(), progress)?;
+        } else {
+            target.write(&trace, path, self.force, progress)?;
+        }
+        bar.finish_and_clear();
+        Ok(counted(references, "reference"))
+    }
+
+    /// The whole trace.
+    fn trace(&self, source: &mut Source, ui: &Ui) -> hither_trace::Result<Trace> {
+        let memory_bytes = half_of_free_bytes();
+        match source {
+            Source::Patterns {
+                workload,
+                references,
+            } => {
+                let options = LoadOptions {
+                    keep_repeats: true,
+                    memory_bytes,
+                    ..LoadOptions::default()
+                };
+                let bar = ui.bar("generating", *references);
+                workload.trace(*references, &self.output, &options, |done| {
+                    bar.set_position(done);
+                })
+            }
+            Source::Programs(mix) => {
+                let options = LoadOptions {
+                    memory_bytes,
+                    ..LoadOptions::default()
+                };
+                let bar = ui.bar("running", STEPS);
+                mix.trace(&self.output, &options, |done| {
+                    bar.set_position((done * STEPS as f64) as u64);
+                })
+            }
+        }
     }
 }

@@ -1,0 +1,289 @@
+//! Programs that run at the same time, as one trace.
+//!
+//! Each runs on a thread and hands on batches; they are merged by time, and of the same time the first program's rows go
+//! first. What a program makes is numbered anew when it is first used.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread;
+
+use hither_core::random::mix;
+use serde_json::Value;
+
+use super::ProgramSpec;
+use super::execution::{Batch, Execution, Setting};
+use crate::error::Result;
+use crate::generate::workload::signature;
+use crate::import::Importer;
+use crate::load::{Builder, LoadOptions};
+use crate::schema::{
+    AccessRow, Machine, MemoryNode, Meta, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow,
+};
+use crate::sink::Sink;
+use crate::trace::Trace;
+use crate::writer::Writer;
+
+/// Batches that a program may be ahead of the trace.
+const AHEAD: usize = 4;
+
+/// Process and thread ids begin here.
+const FIRST_PID: u32 = 1000;
+
+/// What holds for all programs of a mix.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Conditions {
+    /// Threads of each program; the program's own default where nothing is said.
+    pub threads: Option<u32>,
+    /// Nodes of the machine; as many as the program with the most threads has where nothing is said.
+    pub nodes: Option<u32>,
+    /// Decides about everything that is drawn.
+    pub seed: u64,
+    /// Threads move to other nodes after so many iterations, or in programs without these after so many of their own
+    /// requests; 0: never.
+    pub migrate_every: u64,
+}
+
+/// Programs that run at the same time.
+#[derive(Clone, Debug)]
+pub struct Mix {
+    programs: Vec<ProgramSpec>,
+    conditions: Conditions,
+}
+
+impl Mix {
+    /// The mix of these programs.
+    ///
+    /// # Panics
+    /// If there are none, or no threads or nodes are wanted.
+    pub fn new(programs: &[ProgramSpec], conditions: Conditions) -> Mix {
+        assert!(!programs.is_empty(), "a mix has a program");
+        assert!(conditions.threads != Some(0), "a program has a thread");
+        assert!(conditions.nodes != Some(0), "a machine has a node");
+        Mix {
+            programs: programs.to_vec(),
+            conditions,
+        }
+    }
+
+    /// The number of nodes of the machine.
+    pub fn nodes(&self) -> u32 {
+        let most = self.programs.iter().map(|program| self.threads(program));
+        let most = most.max().expect("a mix has a program");
+        self.conditions.nodes.unwrap_or(most)
+    }
+
+    fn threads(&self, program: &ProgramSpec) -> u32 {
+        self.conditions.threads.unwrap_or(program.entry().threads)
+    }
+
+    /// Runs the programs and writes what they do as a trace folder. Returns how many rows it has. `force` is as for
+    /// [`Writer::create`]; `progress` hears now and then how much is done, from 0 to 1.
+    pub fn write(
+        &self,
+        folder: impl AsRef<Path>,
+        force: bool,
+        progress: impl FnMut(f64),
+    ) -> Result<u64> {
+        let folder = folder.as_ref();
+        let writer = Writer::create(folder, force)?;
+        let block_bytes = LoadOptions::DEFAULT.block_bytes;
+        let mut importer = Importer::new(folder, block_bytes, writer);
+        self.run(&mut importer, progress)?;
+        importer.finish()
+    }
+
+    /// Runs the programs and takes what they do for a trace in memory, or beyond the budget of `options` in a temporary
+    /// file: for formats that say when a block comes next. `path` is for errors to name.
+    pub fn trace(
+        &self,
+        path: &Path,
+        options: &LoadOptions,
+        progress: impl FnMut(f64),
+    ) -> Result<Trace> {
+        let mut builder = Builder::new(path, options)?;
+        self.run(&mut builder, progress)?;
+        builder.finish()
+    }
+
+    fn run(&self, sink: &mut dyn Sink, progress: impl FnMut(f64)) -> Result<()> {
+        sink.describe(Vec::new(), vec![SiteRow::unknown()], self.meta());
+        thread::scope(|scope| {
+            let mut threads_before = 0;
+            let mut feeds = Vec::with_capacity(self.programs.len());
+            for (number, program) in (1u64..).zip(&self.programs) {
+                let (out, batches) = sync_channel(AHEAD);
+                let setting = Setting {
+                    threads: self.threads(program),
+                    nodes: self.nodes(),
+                    seed: mix(self.conditions.seed ^ mix(number)),
+                    migrate_every: self.conditions.migrate_every,
+                    iterates: program.entry().iterates,
+                    threads_before,
+                };
+                threads_before += setting.threads;
+                scope.spawn(move || {
+                    let mut execution = Execution::new(setting, out);
+                    // Whoever stopped it knows why.
+                    let _ = (program.entry().run)(program.values(), &mut execution)
+                        .and_then(|()| execution.finish());
+                });
+                feeds.push(Feed::new(batches));
+            }
+            merge(feeds, sink, progress)
+        })
+    }
+
+    fn meta(&self) -> Meta {
+        let nodes = self.nodes();
+        let specs = || self.programs.iter().map(ProgramSpec::to_string);
+        let mut command: Vec<String> = ["hither", "gen"].map(str::to_owned).into();
+        command.extend(specs());
+        let conditions = &self.conditions;
+        let numbers = [
+            ("threads", conditions.threads.map(u64::from)),
+            ("nodes", conditions.nodes.map(u64::from)),
+            ("seed", Some(conditions.seed)),
+            (
+                "migrate-every",
+                Some(conditions.migrate_every).filter(|&every| every > 0),
+            ),
+        ];
+        for (name, number) in numbers {
+            if let Some(number) = number {
+                command.extend([format!("--{name}"), number.to_string()]);
+            }
+        }
+        let generated = [
+            ("programs", specs().collect::<Vec<_>>().into()),
+            ("seed", Value::from(conditions.seed)),
+        ];
+        let generated = generated.map(|(key, value)| (key.to_owned(), value));
+        let generated = Value::Object(generated.into_iter().collect());
+        let node = |node| MemoryNode {
+            node,
+            cpus: vec![node],
+            ..MemoryNode::default()
+        };
+        Meta {
+            clock: "modelled time".to_owned(),
+            command,
+            machine: Machine {
+                cpus: nodes,
+                page_bytes: LoadOptions::DEFAULT.block_bytes,
+                ..Machine::default()
+            },
+            nodes: (0..nodes).map(node).collect(),
+            more: [("generated".to_owned(), generated)].into_iter().collect(),
+            ..Meta::default()
+        }
+    }
+}
+
+/// What comes from a program, and the numbers in the trace of what it made.
+struct Feed {
+    batches: Receiver<Batch>,
+    rows: VecDeque<AccessRow>,
+    /// An object that was not touched yet has no number.
+    objects: Vec<(ObjectRow, Option<u32>)>,
+    sites: Vec<u32>,
+    processes: Vec<u32>,
+    threads: Vec<u32>,
+    done: f64,
+}
+
+impl Feed {
+    fn new(batches: Receiver<Batch>) -> Feed {
+        Feed {
+            batches,
+            rows: VecDeque::new(),
+            objects: Vec::new(),
+            sites: vec![0],
+            processes: Vec::new(),
+            threads: Vec::new(),
+            done: 0.0,
+        }
+    }
+
+    /// Sees to it that there is a row, unless the program has ended. True if there is news of how much is done.
+    fn fetch(&mut self, sink: &mut dyn Sink) -> bool {
+        let mut news = false;
+        while self.rows.is_empty()
+            && let Ok(batch) = self.batches.recv()
+        {
+            news = true;
+            self.objects
+                .extend(batch.objects.into_iter().map(|row| (row, None)));
+            for function in batch.sites {
+                self.sites.push(sink.add_site(SiteRow {
+                    signature: signature(&function),
+                    function: Some(function),
+                    ..SiteRow::default()
+                }));
+            }
+            for (exe, command) in batch.processes {
+                let pid = FIRST_PID + sink.meta().processes.len() as u32;
+                self.processes.push(sink.add_process(ProcessRow {
+                    pid,
+                    parent_pid: 1,
+                    exe,
+                    command,
+                    ..ProcessRow::default()
+                }));
+            }
+            for process in batch.threads {
+                let tid = FIRST_PID + sink.meta().threads.len() as u32;
+                let process = self.processes[process as usize];
+                self.threads.push(sink.add_thread(ThreadRow {
+                    process,
+                    tid,
+                    ..ThreadRow::default()
+                }));
+            }
+            self.rows = batch.rows.into();
+            self.done = batch.done;
+        }
+        news
+    }
+
+    /// The row with the trace's numbers.
+    fn numbered(&mut self, row: AccessRow, sink: &mut dyn Sink) -> AccessRow {
+        let object = match self.objects.get_mut(row.object as usize) {
+            Some((object, number)) if row.op != RowOp::Mark => *number.get_or_insert_with(|| {
+                sink.add_object(ObjectRow {
+                    first_seen_ns: row.time_ns,
+                    ..std::mem::take(object)
+                })
+            }),
+            _ => 0,
+        };
+        AccessRow {
+            process: self.processes[row.process as usize],
+            thread: self.threads[row.thread as usize],
+            site: self.sites[row.site as usize],
+            object,
+            ..row
+        }
+    }
+}
+
+fn merge(mut feeds: Vec<Feed>, sink: &mut dyn Sink, mut progress: impl FnMut(f64)) -> Result<()> {
+    for feed in &mut feeds {
+        feed.fetch(sink);
+    }
+    loop {
+        let heads = feeds.iter().enumerate();
+        let heads = heads.filter_map(|(at, feed)| Some((feed.rows.front()?.time_ns, at)));
+        let Some((_, at)) = heads.min() else {
+            return Ok(());
+        };
+        let feed = &mut feeds[at];
+        let row = feed.rows.pop_front().expect("it has a row");
+        let row = feed.numbered(row, sink);
+        sink.request(&row)?;
+        if feed.rows.is_empty() && feed.fetch(sink) {
+            let done: f64 = feeds.iter().map(|feed| feed.done).sum();
+            progress(done / feeds.len() as f64);
+        }
+    }
+}
