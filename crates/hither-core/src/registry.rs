@@ -63,6 +63,13 @@ pub enum Kind {
         /// Where the user says nothing.
         default: &'static str,
     },
+    /// One of some names.
+    Name {
+        /// Where the user says nothing.
+        default: &'static str,
+        /// What may be written.
+        names: &'static [&'static str],
+    },
 }
 
 /// What a policy must know of an access beyond its block.

@@ -74,6 +74,8 @@ pub enum Value {
     Policy(&'static str),
     /// The name of a placement.
     Placement(&'static str),
+    /// One of the names that the parameter allows.
+    Name(&'static str),
 }
 
 impl fmt::Display for Value {
@@ -81,7 +83,7 @@ impl fmt::Display for Value {
         match self {
             Value::Count(value) => value.fmt(f),
             Value::Real(value) => value.fmt(f),
-            Value::Policy(value) | Value::Placement(value) => value.fmt(f),
+            Value::Policy(value) | Value::Placement(value) | Value::Name(value) => value.fmt(f),
         }
     }
 }
@@ -120,6 +122,14 @@ impl Values {
                 Spec::defaults(inner_placement(name).expect("checked on parsing"))
             }
             other => panic!("parameter {index} is {other:?}, not a placement"),
+        }
+    }
+
+    /// The parameter at `index` of the entry, a [`Kind::Name`].
+    pub fn name(&self, index: usize) -> &'static str {
+        match self.0[index] {
+            Value::Name(name) => name,
+            other => panic!("parameter {index} is {other:?}, not a name"),
         }
     }
 }
@@ -321,6 +331,7 @@ impl Kind {
             Kind::Real { default, .. } => Value::Real(default),
             Kind::Policy { default } => Value::Policy(default),
             Kind::Placement { default } => Value::Placement(default),
+            Kind::Name { default, .. } => Value::Name(default),
         }
     }
 
@@ -339,6 +350,10 @@ impl Kind {
                 entry.needs.nothing().then_some(Value::Policy(entry.name))
             }
             Kind::Placement { .. } => Some(Value::Placement(inner_placement(text)?.name)),
+            Kind::Name { names, .. } => {
+                let name = names.iter().find(|name| **name == text)?;
+                Some(Value::Name(name))
+            }
         }
     }
 
@@ -358,6 +373,7 @@ impl Kind {
                     .collect();
                 format!("one of {}", names.join(", "))
             }
+            Kind::Name { names, .. } => format!("one of {}", names.join(", ")),
             Kind::Placement { .. } => {
                 let names: Vec<_> = inner_placements().map(|entry| entry.name).collect();
                 format!("one of {}", names.join(", "))

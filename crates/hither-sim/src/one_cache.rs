@@ -437,7 +437,7 @@ pub(crate) fn params<E: Choice>(spec: &Spec<E>) -> BTreeMap<&'static str, serde_
     let to_json = |value: Value| match value {
         Value::Count(value) => value.into(),
         Value::Real(value) => value.into(),
-        Value::Policy(value) | Value::Placement(value) => value.into(),
+        Value::Policy(value) | Value::Placement(value) | Value::Name(value) => value.into(),
     };
     spec.params()
         .map(|(param, value)| (param.name, to_json(value)))

@@ -52,7 +52,7 @@ impl Pattern for Zipf {
 
 /// Draws ranks from 1 to n, each in proportion to rank^-skew. The names are the paper's: h(x) = x^-skew, H its integral.
 #[derive(Debug)]
-pub(super) struct Ranks {
+pub(in crate::generate) struct Ranks {
     ranks: u64,
     skew: f64,
     /// H(3/2) - 1, the upper end of what is inverted.
@@ -64,7 +64,7 @@ pub(super) struct Ranks {
 }
 
 impl Ranks {
-    pub(super) fn new(ranks: u64, skew: f64) -> Ranks {
+    pub(in crate::generate) fn new(ranks: u64, skew: f64) -> Ranks {
         let mut drawn = Ranks {
             ranks,
             skew,
@@ -80,7 +80,7 @@ impl Ranks {
 
     /// A rank.
     #[inline]
-    pub(super) fn draw(&self, random: &mut Random) -> u64 {
+    pub(in crate::generate) fn draw(&self, random: &mut Random) -> u64 {
         loop {
             let u = self.h_last + random.unit() * (self.h_first - self.h_last);
             let x = self.inverse(u);

@@ -17,6 +17,7 @@ mod execution;
 mod files;
 mod mix;
 mod parallel_grep;
+mod shared_files;
 
 use hither_core::registry::{Kind, Param};
 use hither_core::spec::{Choice, Values};
@@ -66,7 +67,7 @@ impl Choice for Program {
 pub type ProgramSpec = hither_core::Spec<Program>;
 
 /// One line a program, sorted by name; the rest of it is in its file.
-pub static PROGRAMS: &[Program] = &[parallel_grep::ENTRY];
+pub static PROGRAMS: &[Program] = &[parallel_grep::ENTRY, shared_files::ENTRY];
 
 /// A parameter that counts something there is at least one of.
 pub(crate) const fn count(name: &'static str, doc: &'static str, default: u64, max: u64) -> Param {
