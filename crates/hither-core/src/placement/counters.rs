@@ -36,8 +36,7 @@ impl Counters {
 
     /// Counts accesses to one block, a number a node.
     pub fn add_row(&mut self, block: Block, counts: &[u32]) {
-        let counters = &mut self.counts[block.index() * self.nodes..][..self.nodes];
-        for (counter, &count) in counters.iter_mut().zip(counts) {
+        for (counter, &count) in self.row_mut(block).iter_mut().zip(counts) {
             *counter = counter.saturating_add(count);
         }
         if !self.known[block.index()] {
@@ -59,6 +58,13 @@ impl Counters {
         &self.counts[block.index() * self.nodes..][..self.nodes]
     }
 
+    /// The counters of a block, for hardware that counts otherwise than [`add`](Counters::add); it is not among those
+    /// touched for that.
+    #[inline]
+    pub(crate) fn row_mut(&mut self, block: Block) -> &mut [u32] {
+        &mut self.counts[block.index() * self.nodes..][..self.nodes]
+    }
+
     /// The blocks with any, in order of their first access since the last [`clear`](Counters::clear).
     pub fn touched(&self) -> &[Block] {
         &self.touched
@@ -66,7 +72,7 @@ impl Counters {
 
     /// Sets one block's counters to zero; it stays among those touched.
     pub fn reset(&mut self, block: Block) {
-        self.counts[block.index() * self.nodes..][..self.nodes].fill(0);
+        self.row_mut(block).fill(0);
     }
 
     /// Sets all to zero. Costs as much as was touched.

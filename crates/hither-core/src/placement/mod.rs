@@ -5,6 +5,7 @@
 //! far as it can and says what came of it. A policy keeps only what it has learnt.
 
 mod always_migrate;
+mod autonuma;
 mod counters;
 mod dual_layer;
 mod first_and_forever;
@@ -14,6 +15,7 @@ mod one_step;
 mod post_office;
 #[cfg(test)]
 mod testing;
+mod threshold;
 mod upm;
 
 use std::sync::Arc;
@@ -313,11 +315,13 @@ pub fn placements() -> &'static [Entry] {
 /// One line a policy, sorted by name; the rest of it is in its file.
 static PLACEMENTS: &[Entry] = &[
     always_migrate::ENTRY,
+    autonuma::ENTRY,
     dual_layer::ENTRY,
     first_and_forever::ENTRY,
     first_touch::ENTRY,
     one_step::ENTRY,
     post_office::ENTRY,
+    threshold::ENTRY,
     upm::ENTRY,
 ];
 

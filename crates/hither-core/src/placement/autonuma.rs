@@ -1,0 +1,601 @@
+//! AutoNUMA: Linux's NUMA balancing of memory. A scanner takes the translations of a stretch of pages away; the next
+//! access to each faults, and the fault says which thread uses the page from where. A page moves to the faulting node at
+//! the second fault in a row from there.
+//!
+//! Source: Linux 6.1, `kernel/sched/fair.c` (`task_numa_work`, `should_numa_migrate_memory`, `update_task_scan_period`),
+//! followed closely:
+//!
+//! - *Scanning*: `scan_mb` of a process's pages each scan period, the first time after `delay_ms`. The period is between
+//!   `min_ms` and `max_ms` divided by the number of stretches that its pages are, and not below `min_ms` / 10 (2560 MB/s);
+//!   it starts at the least.
+//! - *Adapting*: when all pages were scanned, faults by threads that also made the page's last fault are *private*, others
+//!   *shared*; faults on the page's node are *local*. With 70 % or more private, or else local, the period grows by a
+//!   tenth for each 10 % above 70 (at least one tenth); otherwise it shrinks by a tenth for each 10 % below. Without
+//!   local or shared faults, and after a refused migration, it doubles.
+//! - *Two stages*: a page migrates if its last fault was on the faulting node too; on the first fault ever, or if the same
+//!   thread made the last one, already during the first four passes. Private faults always migrate. For shared ones the
+//!   process's faults by node decide: the faulting node has over three times those of the page's, or faults by memory less
+//!   than three quarters as many, compared with faults by CPU.
+//! - *Rate limit*: so many MB to a node in 100 ms windows, as in kernels before 4.20 (1280 MB/s); 0: none, as later ones.
+//!
+//! Left out: moving threads to their memory (a simulated thread runs where it runs), memory tiers, huge pages, and that
+//! scan periods are kept by thread: here it is by process, all of whose threads form one group. Pages are scanned in order
+//! of first touch, which is the order of addresses in most programs. Faults by CPU are not weighed by run time.
+//! Times are the program's; a modelled run of seconds needs shorter ones (`delay_ms`, `min_ms`, `max_ms`) for as many scans.
+//! A hint fault costs its thread `fault_ns`, scanning `scan_ns` a page.
+
+use super::{Action, Entry, Nodes, Of, Outcome, Placement, Settings};
+use crate::access::Access;
+use crate::ids::{Block, Node, Process, Thread};
+use crate::registry::{Kind, Needs, Param};
+use crate::spec::Values;
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "autonuma",
+    summary: "to the node of two hint faults in a row (the kernel's, Linux)",
+    source: "Linux 6.1, kernel/sched/fair.c",
+    params: PARAMS,
+    of: Of::Memory,
+    needs: Needs {
+        processes: true,
+        ..Needs::NOTHING
+    },
+    foresight: false,
+    build,
+};
+
+const fn real(name: &'static str, doc: &'static str, default: f64, min: f64) -> Param {
+    Param {
+        name,
+        doc,
+        kind: Kind::Real {
+            default,
+            min,
+            max: 1e9,
+        },
+    }
+}
+
+const fn cost(name: &'static str, doc: &'static str, default: u64) -> Param {
+    Param {
+        name,
+        doc,
+        kind: Kind::Count {
+            default,
+            min: 0,
+            max: 1 << 30,
+        },
+    }
+}
+
+/// Times and sizes are the kernel's defaults; costs those of a current server (2026-11: 1.3 us a sampled fault).
+const PARAMS: &[Param] = &[
+    Param {
+        name: "initial",
+        doc: "where pages are at first",
+        kind: Kind::Placement {
+            default: "first-touch",
+        },
+    },
+    real("delay_ms", "time before the first scan", 1000.0, 0.0),
+    real(
+        "min_ms",
+        "shortest time in which all pages are scanned",
+        1000.0,
+        0.001,
+    ),
+    real("max_ms", "longest", 60_000.0, 0.001),
+    real("scan_mb", "memory scanned each time", 256.0, 0.001),
+    real(
+        "rate_mb",
+        "most MB/s that migrate to a node; 0: no limit",
+        1280.0,
+        0.0,
+    ),
+    cost("fault_ns", "what a hint fault costs", 1300),
+    cost("scan_ns", "what scanning a page costs", 30),
+];
+
+/// Passes during which a thread's first faults migrate at once.
+const EARLY_PASSES: u32 = 4;
+/// Parts of the scan period, and of all faults.
+const SLOTS: u64 = 10;
+/// With more parts than this private or local, scanning slows down.
+const ENOUGH: u64 = 7;
+/// More MB/s are never scanned.
+const SCAN_RATE_MB: f64 = 2560.0;
+/// A node with more than this many times the faults gets pages without further ado.
+const ACTIVE: u64 = 3;
+const WINDOW_NS: u64 = 100_000_000;
+
+/// Makes one.
+fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Placement> {
+    let pages = |mb: f64| mb * f64::from(1 << 20) / f64::from(settings.block_bytes.max(1));
+    let ns = |index: usize| (values.real(index) * 1e6) as u64;
+    let min_ns = ns(2).max(1);
+    let windows = (SCAN_RATE_MB / values.real(4)).max(1.0);
+    Box::new(AutoNuma {
+        initial: values.placement(0).build(settings),
+        config: Config {
+            delay_ns: ns(1),
+            min_ns,
+            max_ns: ns(3),
+            floor_ns: ((min_ns as f64 / windows) as u64).max(1),
+            scan_pages: (pages(values.real(4)) as usize).max(1),
+            rate_pages: match values.real(5) {
+                0.0 => u64::MAX,
+                mb => (pages(mb) * WINDOW_NS as f64 / 1e9) as u64,
+            },
+            fault_ns: values.count(6),
+            scan_ns: values.count(7),
+        },
+        nodes: settings.topology.nodes(),
+        pages: vec![Page::default(); settings.blocks as usize],
+        programs: Vec::new(),
+        windows: vec![Window::default(); settings.topology.nodes()],
+        overhead_ns: 0,
+        statistics: Statistics::default(),
+    })
+}
+
+struct Config {
+    delay_ns: u64,
+    min_ns: u64,
+    max_ns: u64,
+    floor_ns: u64,
+    scan_pages: usize,
+    rate_pages: u64,
+    fault_ns: u64,
+    scan_ns: u64,
+}
+
+struct AutoNuma {
+    initial: Box<dyn Placement>,
+    config: Config,
+    nodes: usize,
+    pages: Vec<Page>,
+    /// By process.
+    programs: Vec<Program>,
+    /// What migrated to each node lately.
+    windows: Vec<Window>,
+    overhead_ns: u64,
+    statistics: Statistics,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Page {
+    /// The next access faults.
+    hinted: bool,
+    placed: bool,
+    /// Who faulted last, from where (`last_cpupid`).
+    last: Option<(Thread, Node)>,
+}
+
+/// The memory of one process.
+struct Program {
+    pages: Vec<Block>,
+    /// Where the next scan begins.
+    cursor: usize,
+    passes: u32,
+    period_ns: u64,
+    /// `u64::MAX` before the first page.
+    next_scan_ns: u64,
+    /// Faults of this pass: local, remote, private, shared; migrations refused.
+    local: u64,
+    remote: u64,
+    private: u64,
+    shared: u64,
+    refused: bool,
+    /// Faults by node, of the page and of the thread: halved each pass, and those of this pass.
+    by_memory: Vec<[u64; 2]>,
+    by_cpu: Vec<[u64; 2]>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Window {
+    since_ns: u64,
+    pages: u64,
+}
+
+#[derive(Default)]
+struct Statistics {
+    scanned: u64,
+    faults: u64,
+    candidates: u64,
+    filtered: u64,
+    limited: u64,
+    migrated: u64,
+    passes: u64,
+}
+
+impl Program {
+    fn new(nodes: usize) -> Program {
+        Program {
+            pages: Vec::new(),
+            cursor: 0,
+            passes: 0,
+            period_ns: 0,
+            next_scan_ns: u64::MAX,
+            local: 0,
+            remote: 0,
+            private: 0,
+            shared: 0,
+            refused: false,
+            by_memory: vec![[0; 2]; nodes],
+            by_cpu: vec![[0; 2]; nodes],
+        }
+    }
+
+    /// The bounds of the scan period (`task_scan_min`, `task_scan_max`).
+    fn bounds_ns(&self, config: &Config) -> (u64, u64) {
+        let stretches = self.pages.len().div_ceil(config.scan_pages).max(1) as u64;
+        let min_ns = (config.min_ns / stretches).max(config.floor_ns);
+        (min_ns, (config.max_ns / stretches).max(min_ns))
+    }
+
+    /// Adapts the period to the faults of a pass (`update_task_scan_period`) and ages those by node.
+    fn pass_ended(&mut self, config: &Config) {
+        self.passes += 1;
+        for faults in self.by_memory.iter_mut().chain(&mut self.by_cpu) {
+            *faults = [faults[0] / 2 + faults[1], 0];
+        }
+        let (min_ns, max_ns) = self.bounds_ns(config);
+        self.period_ns = if self.local + self.shared == 0 || self.refused {
+            (self.period_ns * 2).min(max_ns)
+        } else {
+            let slot_ns = self.period_ns.div_ceil(SLOTS);
+            let private = self.private * SLOTS / (self.private + self.shared);
+            let local = self.local * SLOTS / (self.local + self.remote);
+            let next_ns = if private >= ENOUGH {
+                self.period_ns + (private - ENOUGH).max(1) * slot_ns
+            } else if local >= ENOUGH {
+                self.period_ns + (local - ENOUGH).max(1) * slot_ns
+            } else {
+                let least = ENOUGH - local.max(private);
+                self.period_ns.saturating_sub(least * slot_ns)
+            };
+            next_ns.clamp(min_ns, max_ns)
+        };
+        (self.local, self.remote, self.private, self.shared) = (0, 0, 0, 0);
+        self.refused = false;
+    }
+
+    /// `should_numa_migrate_memory`.
+    fn should_migrate(
+        &self,
+        last: Option<(Thread, Node)>,
+        thread: Thread,
+        from: Node,
+        to: Node,
+    ) -> bool {
+        let private = last.is_some_and(|(last, _)| last == thread);
+        if self.passes <= EARLY_PASSES && (last.is_none() || private) {
+            return true;
+        }
+        if last.is_some_and(|(_, node)| node != to) {
+            return false;
+        }
+        let (cpu_to, cpu_from) = (self.by_cpu[to.index()][0], self.by_cpu[from.index()][0]);
+        let (memory_to, memory_from) = (
+            self.by_memory[to.index()][0],
+            self.by_memory[from.index()][0],
+        );
+        private || cpu_to > cpu_from * ACTIVE || cpu_to * memory_from * 3 > cpu_from * memory_to * 4
+    }
+}
+
+impl AutoNuma {
+    fn program(&mut self, process: Process) -> &mut Program {
+        while self.programs.len() <= process.index() {
+            self.programs.push(Program::new(self.nodes));
+        }
+        &mut self.programs[process.index()]
+    }
+
+    /// Takes away the translations of the next stretch.
+    #[cold]
+    fn scan(&mut self, process: Process, now_ns: u64) {
+        let config = &self.config;
+        let program = &mut self.programs[process.index()];
+        if program.period_ns == 0 {
+            program.period_ns = program.bounds_ns(config).0;
+        }
+        program.next_scan_ns = now_ns + program.period_ns;
+        let left = &program.pages[program.cursor..];
+        let scanned = left.len().min(config.scan_pages);
+        for block in &left[..scanned] {
+            self.pages[block.index()].hinted = true;
+        }
+        self.overhead_ns += scanned as u64 * config.scan_ns;
+        self.statistics.scanned += scanned as u64;
+        program.cursor += scanned;
+        if program.cursor == program.pages.len() {
+            program.cursor = 0;
+            program.pass_ended(config);
+            self.statistics.passes += 1;
+        }
+    }
+
+    /// Whether the page is to migrate to the node of the thread that faulted.
+    #[cold]
+    fn fault(&mut self, access: &Access, home: Node, now_ns: u64) -> bool {
+        let (thread, to) = (access.thread, access.node);
+        self.overhead_ns += self.config.fault_ns;
+        self.statistics.faults += 1;
+        let page = &mut self.pages[access.block.index()];
+        page.hinted = false;
+        let last = page.last.replace((thread, to));
+        let program = &mut self.programs[access.process.index()];
+        let wanted = program.should_migrate(last, thread, home, to);
+        if last.is_none_or(|(last, _)| last == thread) {
+            program.private += 1;
+        } else {
+            program.shared += 1;
+        }
+        if home == to {
+            program.local += 1;
+        } else {
+            program.remote += 1;
+        }
+        program.by_memory[home.index()][1] += 1;
+        program.by_cpu[to.index()][1] += 1;
+        if home == to {
+            return false;
+        }
+        self.statistics.candidates += 1;
+        if !wanted {
+            self.statistics.filtered += 1;
+            return false;
+        }
+        let window = &mut self.windows[to.index()];
+        if now_ns - window.since_ns >= WINDOW_NS {
+            *window = Window {
+                since_ns: now_ns,
+                pages: 0,
+            };
+        }
+        window.pages += 1;
+        let limited = window.pages > self.config.rate_pages;
+        self.statistics.limited += u64::from(limited);
+        !limited
+    }
+}
+
+impl Placement for AutoNuma {
+    fn place(&mut self, access: &Access, nodes: &Nodes) -> Node {
+        let delay_ns = self.config.delay_ns;
+        let page = &mut self.pages[access.block.index()];
+        let placed = std::mem::replace(&mut page.placed, true);
+        let program = self.program(access.process);
+        if !placed {
+            program.pages.push(access.block);
+        }
+        if program.next_scan_ns == u64::MAX {
+            program.next_scan_ns = nodes.now_ns() + delay_ns;
+        }
+        self.initial.place(access, nodes)
+    }
+
+    #[inline]
+    fn served(&mut self, access: &Access, from: Node, nodes: &Nodes, out: &mut Vec<Action>) {
+        self.initial.served(access, from, nodes, out);
+        let now_ns = nodes.now_ns();
+        let program = self.programs.get(access.process.index());
+        if program.is_some_and(|program| now_ns >= program.next_scan_ns) {
+            self.scan(access.process, now_ns);
+        }
+        if !self.pages[access.block.index()].hinted {
+            return;
+        }
+        self.program(access.process);
+        let home = nodes.home(access.block).unwrap_or(from);
+        if self.fault(access, home, now_ns) {
+            let (block, to) = (access.block, access.node);
+            out.push(Action::Migrate { block, to });
+        }
+    }
+
+    fn gone(&mut self, block: Block, at: Node, nodes: &Nodes, out: &mut Vec<Action>) {
+        let page = &mut self.pages[block.index()];
+        (page.hinted, page.last) = (false, None);
+        self.initial.gone(block, at, nodes, out);
+    }
+
+    fn settled(&mut self, outcomes: &[Outcome], _: &Nodes) {
+        for outcome in outcomes {
+            self.statistics.migrated += u64::from(outcome.done);
+            if !outcome.done {
+                // The kernel marks the task; which one it was matters little: the target was full for all of them.
+                self.programs
+                    .iter_mut()
+                    .for_each(|program| program.refused = true);
+            }
+        }
+    }
+
+    fn overhead_ns(&mut self) -> u64 {
+        std::mem::take(&mut self.overhead_ns)
+    }
+
+    fn statistics(&self) -> Vec<(&'static str, u64)> {
+        let of = &self.statistics;
+        vec![
+            ("scanned", of.scanned),
+            ("passes", of.passes),
+            ("hint_faults", of.faults),
+            ("candidates", of.candidates),
+            ("filtered", of.filtered),
+            ("rate_limited", of.limited),
+            ("migrated", of.migrated),
+        ]
+    }
+
+    fn check(&self, nodes: &Nodes) {
+        self.initial.check(nodes);
+        for program in &self.programs {
+            assert!(program.cursor <= program.pages.len());
+            assert!(
+                program.period_ns <= max_ns.max(program.period_ns / 2),
+                "scan period"
+            );
+        }
+        let scanned = self.pages.iter().filter(|page| page.hinted);
+        assert!(
+            scanned.clone().all(|page| page.placed),
+            "scanned before it was there"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::placement::testing::Machine;
+
+    /// Pages 0 to 3 (16 KiB) on node 0 of 4, scanned 2 at a time from 10 ms on, a pass in 10 ms or more.
+    fn machine(params: &str) -> Machine {
+        let scan_mb = 2.0 / 64.0;
+        let policy =
+            format!("autonuma{{delay_ms=10,min_ms=10,max_ms=80,scan_mb={scan_mb},{params}}}");
+        let mut machine = Machine::origin(&policy, 4, 4);
+        machine.place(0, &[(0, 0), (1, 0), (2, 0), (3, 0)]);
+        machine
+    }
+
+    fn at_ms(machine: &mut Machine, ms: u64) {
+        machine.nodes.set_now_ns(ms * 1_000_000);
+    }
+
+    /// Two pages are hinted at 10 ms; each faults once. The first fault of a page migrates at once.
+    #[test]
+    fn scanned_pages_fault_once() {
+        let mut machine = machine("rate_mb=0");
+        assert_eq!(machine.access(1, 1, 0, 5), 0, "not scanned yet");
+        at_ms(&mut machine, 10);
+        assert_eq!(machine.access(1, 1, 0, 5), 1);
+        assert_eq!(machine.policy.overhead_ns(), 1300 + 2 * 30);
+        assert_eq!(machine.access(2, 2, 0, 5), 1, "its translation is back");
+        assert_eq!(machine.access(2, 2, 3, 5), 0, "beyond the stretch");
+        assert_eq!(machine.policy.overhead_ns(), 0);
+        assert_eq!(machine.statistic("hint_faults"), 1);
+    }
+
+    fn program(passes: u32) -> Program {
+        let mut program = Program::new(3);
+        program.passes = passes;
+        program
+    }
+
+    #[test]
+    fn two_stages() {
+        let (thread, from, to) = (Thread(7), Node(0), Node(1));
+        let should = |program: &Program, last: Option<(u32, u16)>| {
+            let last = last.map(|(thread, node)| (Thread(thread), Node(node)));
+            program.should_migrate(last, thread, from, to)
+        };
+        let early = program(4);
+        assert!(should(&early, None));
+        assert!(
+            should(&early, Some((7, 2))),
+            "private, although from another node"
+        );
+        assert!(!should(&early, Some((8, 2))));
+        let late = program(5);
+        assert!(
+            !should(&late, Some((7, 2))),
+            "private, but it ran elsewhere"
+        );
+        assert!(should(&late, Some((7, 1))));
+        assert!(!should(&late, Some((8, 2))), "the first fault from node 1");
+        // The second from node 1, shared: up to the faults by node.
+        let mut group = program(5);
+        let mut shared = |cpu: [u64; 2], memory: [u64; 2]| {
+            (group.by_cpu[0][0], group.by_cpu[1][0]) = (cpu[0], cpu[1]);
+            (group.by_memory[0][0], group.by_memory[1][0]) = (memory[0], memory[1]);
+            should(&group, Some((8, 1)))
+        };
+        assert!(shared([10, 31], [0, 0]), "over three times as busy");
+        assert!(!shared([10, 30], [0, 0]));
+        assert!(shared([10, 10], [41, 30]), "10 * 41 * 3 > 10 * 30 * 4");
+        assert!(!shared([10, 10], [40, 30]));
+    }
+
+    /// Four pages in stretches of 2: between 10 / 2 and 80 / 2 ms.
+    #[test]
+    fn periods_adapt() {
+        let config = Config {
+            delay_ns: 0,
+            min_ns: 10_000,
+            max_ns: 80_000,
+            floor_ns: 1,
+            scan_pages: 2,
+            rate_pages: 0,
+            fault_ns: 0,
+            scan_ns: 0,
+        };
+        let after = |period_ns: u64, [local, remote, private, shared]: [u64; 4]| {
+            let mut program = program(0);
+            program.pages = vec![Block(0); 4];
+            program.period_ns = period_ns;
+            (program.local, program.remote) = (local, remote);
+            (program.private, program.shared) = (private, shared);
+            program.pass_ended(&config);
+            program.period_ns
+        };
+        assert_eq!(
+            after(10_000, [0, 10, 9, 0]),
+            20_000,
+            "nothing local, nothing shared"
+        );
+        assert_eq!(after(30_000, [0, 0, 0, 0]), 40_000, "at most");
+        assert_eq!(
+            after(10_000, [5, 5, 10, 0]),
+            13_000,
+            "3 slots of 1000 above 7"
+        );
+        assert_eq!(after(10_000, [7, 3, 0, 10]), 11_000, "1 slot at least");
+        assert_eq!(after(10_000, [2, 8, 3, 7]), 6_000, "4 slots below 7");
+        assert_eq!(
+            after(10_000, [0, 10, 0, 10]),
+            5_000,
+            "7 slots, but not below the least"
+        );
+    }
+
+    /// One page (16 KiB) in 100 ms: 0.16 MiB/s.
+    #[test]
+    fn rate_limited() {
+        let mut machine = machine("rate_mb=0.16");
+        at_ms(&mut machine, 10);
+        assert_eq!(machine.access(1, 1, 0, 1), 1);
+        assert_eq!(machine.access(1, 1, 1, 1), 0);
+        assert_eq!(machine.statistic("rate_limited"), 1);
+        assert_eq!(
+            machine.access(1, 1, 1, 1),
+            0,
+            "no further fault until it is scanned again"
+        );
+        for ms in [110, 120, 130] {
+            at_ms(&mut machine, ms);
+            machine.access(1, 1, 3, 1);
+        }
+        at_ms(&mut machine, 230);
+        assert_eq!(machine.access(1, 1, 1, 1), 1);
+    }
+
+    /// Shared by two nodes in turn, a page stays where it is.
+    #[test]
+    fn shared_pages_stay() {
+        let mut machine = machine("rate_mb=0");
+        let mut homes = Vec::new();
+        for pass in 0..12 {
+            at_ms(&mut machine, 10 + 100 * pass);
+            let node = 1 + (pass % 2) as u16;
+            homes.push(machine.access(u32::from(node), node, 0, 1));
+            at_ms(&mut machine, 60 + 100 * pass);
+            machine.access(3, 3, 3, 1);
+        }
+        assert_eq!(homes, [1; 12], "moved by its first fault, then filtered");
+        assert_eq!(machine.statistic("migrated"), 2, "and page 3");
+    }
+}

@@ -1,0 +1,393 @@
+//! Threshold: the kernel's own page migration on interrupts, as IRIX does it on the Origin2000. Hardware counts accesses by
+//! page and node and interrupts when a remote node is ahead of the home by more than a threshold; the handler migrates the
+//! page unless one of its filters says no.
+//!
+//! Source: Nikolopoulos et al., ICS 2000, section 2.2, and the manual pages that it cites (IRIX 6.5: `migration(5)`,
+//! `sn(1)`). Readings chosen:
+//!
+//! - *The threshold* is half of what an 11-bit counter holds. Counters saturate.
+//! - *After an interrupt* the page's counters start anew, whether it migrates or not: the next one takes as many accesses.
+//! - *Dampening*: a page migrates after so many interrupts in a row by the same node; `sn(1)` gives 4 as the most.
+//! - *Freezing*: a page migrates so many times, then not until `melt_ms` have passed since.
+//! - *Aging* halves a page's counters. Aging and melting are done by a walk over all pages, one every 10 ms.
+//! - *Memory pressure*: no page goes to a node whose free frames are fewer than `reserve` of its frames.
+//! - An interrupt costs `interrupt_ns`, paid by the thread whose access caused it (on the Origin by a processor of the
+//!   home), a visit of the walk nothing.
+
+use super::{Action, Counters, Entry, Nodes, Of, Outcome, Placement, Settings};
+use crate::access::Access;
+use crate::ids::{Block, Node};
+use crate::registry::{Kind, Needs, Param};
+use crate::spec::Values;
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "threshold",
+    summary: "when a remote node is ahead of the home by a threshold, filtered (the kernel's, IRIX)",
+    source: "IRIX 6.5 on the Origin2000; Nikolopoulos et al., ICS 2000, section 2.2",
+    params: PARAMS,
+    of: Of::Memory,
+    needs: Needs::NOTHING,
+    foresight: false,
+    build,
+};
+
+const fn count(name: &'static str, doc: &'static str, default: u64, min: u64, max: u64) -> Param {
+    Param {
+        name,
+        doc,
+        kind: Kind::Count { default, min, max },
+    }
+}
+
+const fn real(name: &'static str, doc: &'static str, default: f64, max: f64) -> Param {
+    Param {
+        name,
+        doc,
+        kind: Kind::Real {
+            default,
+            min: 0.0,
+            max,
+        },
+    }
+}
+
+const PARAMS: &[Param] = &[
+    Param {
+        name: "initial",
+        doc: "where pages are at first",
+        kind: Kind::Placement {
+            default: "first-touch",
+        },
+    },
+    count(
+        "threshold",
+        "remote less local accesses that interrupt",
+        1024,
+        0,
+        1 << 31,
+    ),
+    count(
+        "saturation",
+        "the most that a counter holds",
+        2047,
+        1,
+        1 << 31,
+    ),
+    count(
+        "dampening",
+        "interrupts in a row by one node before the page migrates",
+        3,
+        1,
+        1 << 20,
+    ),
+    count(
+        "freeze",
+        "migrations after which a page is frozen; 0: never",
+        4,
+        0,
+        1 << 20,
+    ),
+    real(
+        "melt_ms",
+        "time after which a frozen page may migrate again",
+        1000.0,
+        1e9,
+    ),
+    real(
+        "walk_ms",
+        "time between two pages of the periodic walk; 0: no aging, no melting",
+        10.0,
+        1e9,
+    ),
+    real(
+        "reserve",
+        "part of a node's frames that migrations leave free",
+        0.0,
+        1.0,
+    ),
+    count("interrupt_ns", "what an interrupt costs", 5000, 0, 1 << 30),
+];
+
+/// Makes one.
+fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Placement> {
+    Box::new(Threshold {
+        initial: values.placement(0).build(settings),
+        threshold: values.count(1),
+        saturation: values.count(2) as u32,
+        dampening: values.count(3) as u32,
+        freeze: values.count(4) as u32,
+        melt_ns: (values.real(5) * 1e6) as u64,
+        walk_ns: (values.real(6) * 1e6) as u64,
+        reserve: values.real(7),
+        interrupt_ns: values.count(8),
+        counters: Counters::new(settings.topology.nodes(), settings.blocks),
+        pages: vec![Page::default(); settings.blocks as usize],
+        walk: 0,
+        next_walk_ns: 0,
+        overhead_ns: 0,
+        statistics: Statistics::default(),
+    })
+}
+
+struct Threshold {
+    initial: Box<dyn Placement>,
+    threshold: u64,
+    saturation: u32,
+    dampening: u32,
+    freeze: u32,
+    melt_ns: u64,
+    /// 0: no walk.
+    walk_ns: u64,
+    reserve: f64,
+    interrupt_ns: u64,
+    counters: Counters,
+    pages: Vec<Page>,
+    /// The page that the walk visits next, and when.
+    walk: usize,
+    next_walk_ns: u64,
+    overhead_ns: u64,
+    statistics: Statistics,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Page {
+    /// Who interrupted last, and how many times in a row; 0 before the first.
+    node: Node,
+    interrupts: u32,
+    migrations: u32,
+    /// When it migrated last.
+    migrated_ns: u64,
+}
+
+#[derive(Default)]
+struct Statistics {
+    interrupts: u64,
+    candidates: u64,
+    migrated: u64,
+    dampened: u64,
+    frozen: u64,
+    pressed: u64,
+    melted: u64,
+}
+
+impl Threshold {
+    /// A remote node is ahead: whether the page is to migrate there.
+    #[cold]
+    fn interrupt(&mut self, block: Block, by: Node, nodes: &Nodes) -> bool {
+        self.overhead_ns += self.interrupt_ns;
+        self.counters.reset(block);
+        self.statistics.interrupts += 1;
+        let page = &mut self.pages[block.index()];
+        // The first since it was placed, or since it migrated.
+        self.statistics.candidates += u64::from(page.interrupts == 0);
+        page.interrupts = if page.interrupts > 0 && page.node == by {
+            page.interrupts + 1
+        } else {
+            1
+        };
+        page.node = by;
+        let leaves = self.reserve * f64::from(nodes.capacity(by));
+        if page.interrupts < self.dampening {
+            self.statistics.dampened += 1;
+            false
+        } else if self.freeze > 0 && page.migrations >= self.freeze {
+            self.statistics.frozen += 1;
+            false
+        } else if nodes.free(by) == 0 || f64::from(nodes.free(by)) <= leaves {
+            self.statistics.pressed += 1;
+            false
+        } else {
+            true
+        }
+    }
+
+    /// Ages and melts as many pages as time has passed for, each at most once.
+    #[cold]
+    fn walk(&mut self, now_ns: u64) {
+        let due = (now_ns - self.next_walk_ns) / self.walk_ns + 1;
+        self.next_walk_ns += due * self.walk_ns;
+        for _ in 0..due.min(self.pages.len() as u64) {
+            let counts = self.counters.row_mut(Block(self.walk as u32));
+            counts.iter_mut().for_each(|count| *count /= 2);
+            let page = &mut self.pages[self.walk];
+            let frozen = self.freeze > 0 && page.migrations >= self.freeze;
+            if frozen && now_ns - page.migrated_ns >= self.melt_ns {
+                page.migrations = 0;
+                self.statistics.melted += 1;
+            }
+            self.walk = (self.walk + 1) % self.pages.len();
+        }
+    }
+}
+
+impl Placement for Threshold {
+    fn place(&mut self, access: &Access, nodes: &Nodes) -> Node {
+        self.initial.place(access, nodes)
+    }
+
+    #[inline]
+    fn served(&mut self, access: &Access, from: Node, nodes: &Nodes, out: &mut Vec<Action>) {
+        self.initial.served(access, from, nodes, out);
+        let now_ns = nodes.now_ns();
+        if self.walk_ns > 0 && now_ns >= self.next_walk_ns {
+            self.walk(now_ns);
+        }
+        let Access {
+            block, node, count, ..
+        } = *access;
+        let counts = self.counters.row_mut(block);
+        let counter = &mut counts[node.index()];
+        *counter = counter.saturating_add(count).min(self.saturation);
+        let (Some(home), remote) = (nodes.home(block), *counter) else {
+            return;
+        };
+        let ahead = u64::from(remote) > u64::from(counts[home.index()]) + self.threshold;
+        if node != home && ahead && self.interrupt(block, node, nodes) {
+            out.push(Action::Migrate { block, to: node });
+        }
+    }
+
+    fn gone(&mut self, block: Block, at: Node, nodes: &Nodes, out: &mut Vec<Action>) {
+        self.counters.reset(block);
+        self.pages[block.index()] = Page::default();
+        self.initial.gone(block, at, nodes, out);
+    }
+
+    fn settled(&mut self, outcomes: &[Outcome], nodes: &Nodes) {
+        for outcome in outcomes.iter().filter(|outcome| outcome.done) {
+            if let Action::Migrate { block, .. } = outcome.action {
+                let page = &mut self.pages[block.index()];
+                page.interrupts = 0;
+                page.migrations += 1;
+                page.migrated_ns = nodes.now_ns();
+                self.statistics.migrated += 1;
+            }
+        }
+    }
+
+    fn overhead_ns(&mut self) -> u64 {
+        std::mem::take(&mut self.overhead_ns)
+    }
+
+    fn statistics(&self) -> Vec<(&'static str, u64)> {
+        let of = &self.statistics;
+        vec![
+            ("interrupts", of.interrupts),
+            ("candidates", of.candidates),
+            ("migrated", of.migrated),
+            ("dampened", of.dampened),
+            ("frozen", of.frozen),
+            ("pressed", of.pressed),
+            ("melted", of.melted),
+        ]
+    }
+
+    fn check(&self, nodes: &Nodes) {
+        self.initial.check(nodes);
+        for (number, page) in self.pages.iter().enumerate() {
+            let block = Block(number as u32);
+            let full = self.counters.of(block).iter().max();
+            assert!(full.is_none_or(|&most| most <= self.saturation));
+            assert!(
+                self.freeze == 0 || page.migrations <= self.freeze,
+                "{block:?} moved while frozen"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::placement::testing::Machine;
+
+    /// Pages 0 to 2 on node 0 of 4.
+    fn machine(params: &str) -> Machine {
+        let mut machine = Machine::origin(&format!("threshold{{{params}}}"), 4, 3);
+        machine.place(0, &[(0, 0), (1, 0), (2, 0)]);
+        machine
+    }
+
+    /// 100 local accesses: a remote node must be ahead by more than 1024, which 1125 are.
+    #[test]
+    fn interrupts_beyond_the_threshold() {
+        let mut machine = machine("dampening=1");
+        machine.access(0, 0, 0, 100);
+        assert_eq!(machine.access(1, 1, 0, 1124), 0);
+        assert_eq!(machine.policy.overhead_ns(), 0);
+        assert_eq!(machine.access(1, 1, 0, 1), 1);
+        assert_eq!(machine.policy.overhead_ns(), 5000);
+        assert_eq!(machine.policy.overhead_ns(), 0, "once");
+        assert_eq!(
+            (
+                machine.statistic("candidates"),
+                machine.statistic("migrated")
+            ),
+            (1, 1)
+        );
+    }
+
+    /// A home whose counter is full at 2047 cannot be exceeded.
+    #[test]
+    fn counters_saturate() {
+        let mut machine = machine("dampening=1");
+        machine.access(0, 0, 0, 1 << 20);
+        assert_eq!(machine.access(1, 1, 0, 1 << 20), 0);
+        assert_eq!(machine.statistic("interrupts"), 0);
+    }
+
+    /// Three interrupts in a row; one by another node starts the count anew.
+    #[test]
+    fn dampened() {
+        let mut machine = machine("");
+        for (node, home) in [(1, 0), (1, 0), (2, 0), (1, 0), (1, 0), (1, 1)] {
+            assert_eq!(machine.access(u32::from(node), node, 0, 1025), home);
+        }
+        assert_eq!(machine.statistic("dampened"), 5);
+        assert_eq!(
+            machine.statistic("candidates"),
+            1,
+            "one page, however many interrupts"
+        );
+    }
+
+    /// Two migrations and no more, until the walk (a page every 10 ms, three pages) comes by 50 ms after the last.
+    #[test]
+    fn frozen_and_melted() {
+        let mut machine = machine("dampening=1,freeze=2,melt_ms=50");
+        assert_eq!(machine.access(1, 1, 0, 1025), 1);
+        assert_eq!(machine.access(2, 2, 0, 1025), 2);
+        assert_eq!(machine.access(1, 1, 0, 1025), 2, "frozen");
+        machine.nodes.set_now_ns(49_000_000);
+        assert_eq!(
+            machine.access(1, 1, 0, 1025),
+            2,
+            "the walk came by too early"
+        );
+        machine.nodes.set_now_ns(80_000_000);
+        assert_eq!(machine.access(1, 1, 0, 1025), 1);
+        assert_eq!(
+            (machine.statistic("frozen"), machine.statistic("melted")),
+            (2, 1)
+        );
+    }
+
+    /// The walk visits page 0 at 0 ms, 1 at 10 ms, 2 at 20 ms, 0 again at 30 ms: 1000 accesses of page 0 are 500 then.
+    #[test]
+    fn aged() {
+        let mut machine = machine("dampening=1");
+        machine.access(0, 1, 0, 1000);
+        machine.nodes.set_now_ns(29_999_999);
+        machine.access(0, 1, 1, 1);
+        assert_eq!(machine.access(0, 1, 0, 24), 0, "1024");
+        machine.nodes.set_now_ns(30_000_000);
+        assert_eq!(machine.access(0, 1, 0, 512), 0, "512 + 512");
+        assert_eq!(machine.access(0, 1, 0, 1), 1);
+    }
+
+    #[test]
+    fn memory_pressure() {
+        let mut machine = machine("dampening=1,reserve=1");
+        assert_eq!(machine.access(1, 1, 0, 5000), 0);
+        assert_eq!(machine.statistic("pressed"), 1);
+    }
+}
