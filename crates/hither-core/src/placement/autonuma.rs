@@ -434,10 +434,6 @@ impl Placement for AutoNuma {
         self.initial.check(nodes);
         for program in &self.programs {
             assert!(program.cursor <= program.pages.len());
-            assert!(
-                program.period_ns <= max_ns.max(program.period_ns / 2),
-                "scan period"
-            );
         }
         let scanned = self.pages.iter().filter(|page| page.hinted);
         assert!(

@@ -13,6 +13,7 @@ mod plain;
 mod queues;
 mod regions;
 mod traces;
+mod upm;
 
 use frequency::{NaiveLfu, NaiveTinyLfu};
 use hither_core::registry::{self, Settings};
