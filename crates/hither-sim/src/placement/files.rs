@@ -8,6 +8,7 @@ mod caches;
 mod costs;
 mod disks;
 mod network;
+mod room;
 #[cfg(test)]
 mod tests;
 
