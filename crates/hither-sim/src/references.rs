@@ -61,6 +61,8 @@ pub trait References: Sync {
 pub struct InMemory {
     accesses: Vec<Access>,
     blocks: u32,
+    nodes: usize,
+    threads: usize,
     knows: Needs,
     marks: Vec<Mark>,
     object_bytes: Vec<u64>,
@@ -79,7 +81,11 @@ impl InMemory {
             access.tick = tick as u64;
             access.next = std::mem::replace(&mut upcoming[access.block.index()], access.tick);
         }
+        let nodes = accesses.iter().map(|access| access.node.index() + 1);
+        let threads = accesses.iter().map(|access| access.thread.index() + 1);
         InMemory {
+            nodes: nodes.max().unwrap_or(1),
+            threads: threads.max().unwrap_or(0),
             accesses,
             blocks,
             knows,
@@ -125,13 +131,11 @@ impl References for InMemory {
     }
 
     fn nodes(&self) -> usize {
-        let nodes = self.accesses.iter().map(|access| access.node.index() + 1);
-        nodes.max().unwrap_or(1)
+        self.nodes
     }
 
     fn threads(&self) -> usize {
-        let threads = self.accesses.iter().map(|access| access.thread.index() + 1);
-        threads.max().unwrap_or(0)
+        self.threads
     }
 
     fn object_bytes(&self) -> Vec<u64> {

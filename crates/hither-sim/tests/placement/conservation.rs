@@ -1,0 +1,183 @@
+//! What no placement can change: every access is local, remote or a miss; a block has one home and no two copies on one
+//! node; no node holds more than fits. Engines walk all of it, and what the policy believes, after each access.
+
+use hither_core::placement::{Of, placements};
+use hither_core::registry::{Kind, Param};
+use hither_sim::placement::{Binding, Options, Outcome, PlacementSpec, Totals, WarmUp};
+
+use super::world::{ACCESSES, World};
+use super::{all, simulate};
+
+const WORLDS: u64 = 200;
+
+const CHECKED: Options<'static> = Options {
+    binding: Binding::Trace,
+    warm_up: WarmUp::References(0),
+    intervals: 7,
+    moves: 50,
+    period_ns: 100_000,
+    check: true,
+    progress: None,
+    cancel: None,
+};
+
+fn whole(totals: &Totals) {
+    let served = totals.local + totals.remote + totals.misses;
+    assert_eq!(served, totals.accesses, "{totals:?}");
+    assert!(totals.hops >= totals.remote, "a remote one is a hop away");
+}
+
+/// What the outcome of a world says must add up.
+fn conserved(world: &World, outcome: &Outcome) {
+    let made = world.trace.accesses();
+    let count = made
+        .iter()
+        .map(|access| u64::from(access.count))
+        .sum::<u64>();
+    let (before, after) = (&outcome.warm_up, &outcome.totals);
+    assert_eq!(before.accesses + after.accesses, count);
+    whole(before);
+    whole(after);
+    assert_eq!(outcome.traffic.iter().sum::<u64>(), after.accesses);
+    let nodes = world.capacity.len();
+    let own = outcome.traffic.iter().step_by(nodes + 1).sum::<u64>();
+    assert!(own >= after.local, "{own} on the diagonal");
+
+    assert_eq!(outcome.timeline.len(), CHECKED.intervals);
+    assert_eq!(outcome.timeline.last().map(|last| last.end), Some(ACCESSES));
+    assert!(
+        outcome
+            .timeline
+            .is_sorted_by_key(|each| (each.end, each.end_ns))
+    );
+    let mut timeline = [0; 6];
+    let counted = |totals: &Totals| {
+        [
+            totals.accesses,
+            totals.local,
+            totals.remote,
+            totals.misses,
+            totals.replications,
+            totals.migrations,
+        ]
+    };
+    for interval in &outcome.timeline {
+        whole(&interval.totals);
+        let fits = interval.used.iter().zip(&world.capacity);
+        assert!(fits.clone().all(|(used, capacity)| used <= capacity));
+        let counts = timeline.iter_mut().zip(counted(&interval.totals));
+        counts.for_each(|(sum, count)| *sum += count);
+    }
+    let both = counted(before).into_iter().zip(counted(after));
+    assert!(
+        timeline
+            .into_iter()
+            .eq(both.map(|(before, after)| before + after))
+    );
+
+    assert!(outcome.moves.len() <= CHECKED.moves);
+    for moved in &outcome.moves {
+        assert_ne!(moved.from, moved.to);
+        assert!(usize::from(moved.from.max(moved.to)) < nodes);
+    }
+    if nodes == 1 {
+        let of = |totals: &Totals| totals.remote + totals.migrations + totals.replications;
+        assert_eq!(of(before) + of(after), 0, "there is nowhere to go");
+    }
+}
+
+#[test]
+fn on_random_worlds() {
+    for of in [Of::Memory, Of::Files] {
+        for seed in 0..WORLDS {
+            let world = World::new(seed, of);
+            let warm_up = match seed % 3 {
+                0 => WarmUp::References(seed % 7 * 50),
+                1 => WarmUp::Iterations(seed % 4),
+                _ => WarmUp::References(0),
+            };
+            let options = Options { warm_up, ..CHECKED };
+            for spec in all(of) {
+                println!("seed {seed}: {spec} on {}", world.topology.name());
+                let outcome = simulate(&world, spec, &options);
+                conserved(&world, &outcome);
+                assert_eq!(
+                    outcome,
+                    simulate(&world, spec, &options),
+                    "a run can be repeated"
+                );
+            }
+        }
+    }
+}
+
+/// The values that a parameter may have at its ends.
+fn extremes(param: &Param) -> Vec<String> {
+    match param.kind {
+        Kind::Count { min, max, .. } => vec![min.to_string(), max.to_string()],
+        Kind::Real { min, max, .. } => vec![min.to_string(), max.to_string()],
+        Kind::Policy { .. } => vec!["arc".to_owned()],
+        Kind::Placement { .. } => {
+            let made_of_another = |param: &Param| matches!(param.kind, Kind::Placement { .. });
+            let simple = placements().iter().filter(|entry| {
+                entry.of == Of::Memory && !entry.params.iter().any(made_of_another)
+            });
+            simple.map(|entry| entry.name.to_owned()).collect()
+        }
+    }
+}
+
+#[test]
+fn at_the_ends_of_every_parameter() {
+    for entry in placements() {
+        let mut texts: Vec<String> = entry
+            .params
+            .iter()
+            .flat_map(|param| {
+                let values = extremes(param).into_iter();
+                values.map(move |value| format!("{}{{{}={value}}}", entry.name, param.name))
+            })
+            .collect();
+        let ends = |pick: fn(&[String]) -> &String| {
+            let values = entry.params.iter().map(|param| {
+                let values = extremes(param);
+                format!("{}={}", param.name, pick(&values))
+            });
+            format!("{}{{{}}}", entry.name, values.collect::<Vec<_>>().join(","))
+        };
+        if !entry.params.is_empty() {
+            texts.push(ends(|values| &values[0]));
+            texts.push(ends(|values| &values[values.len() - 1]));
+        }
+        for (seed, text) in (0..).zip(texts) {
+            println!("seed {seed}: {text}");
+            let spec: PlacementSpec = text.parse().expect("allowed");
+            for seed in [seed, seed + 1] {
+                let world = World::new(1000 + seed, entry.of);
+                conserved(&world, &simulate(&world, spec, &CHECKED));
+            }
+        }
+    }
+}
+
+#[test]
+fn threads_and_processes_stand_for_nodes() {
+    for of in [Of::Memory, Of::Files] {
+        for (seed, binding) in [
+            (1, Binding::Threads),
+            (2, Binding::Processes),
+            (3, Binding::Auto),
+            (4, Binding::Threads),
+        ] {
+            let world = World::new(seed, of);
+            let options = Options { binding, ..CHECKED };
+            for spec in all(of) {
+                println!(
+                    "seed {seed}: {spec} on {}, {binding:?}",
+                    world.topology.name()
+                );
+                conserved(&world, &simulate(&world, spec, &options));
+            }
+        }
+    }
+}

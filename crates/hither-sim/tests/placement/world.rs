@@ -1,0 +1,126 @@
+//! Random programs on random machines.
+
+use std::sync::Arc;
+
+use hither_core::placement::{EpochKind, Mark, Of};
+use hither_core::registry::Needs;
+use hither_core::{Access, Block, Node, Object, Op, Process, Random, Site, Thread, Topology};
+use hither_sim::references::InMemory;
+
+/// A program and the machine that it runs on.
+pub(crate) struct World {
+    pub(crate) trace: InMemory,
+    pub(crate) topology: Arc<Topology>,
+    pub(crate) capacity: Vec<u32>,
+}
+
+fn topologies() -> Vec<Topology> {
+    let named = [
+        "1",
+        "2",
+        "3",
+        "mesh:3x3",
+        "torus:3x3",
+        "hypercube:3",
+        "tree:2x3",
+        "ring:2x3",
+        "opteron2",
+        "numachine-4",
+    ];
+    let named = named.iter().map(|text| text.parse().expect("a topology"));
+    named.chain([chain()]).collect()
+}
+
+/// Three nodes in a row, the middle one nearer to one end, and one end slow by itself.
+fn chain() -> Topology {
+    let latency_ns = [80, 130, 240, 130, 80, 160, 240, 160, 90];
+    Topology::from_matrix("chain", &latency_ns).expect("distances")
+}
+
+/// The length of a program.
+pub(crate) const ACCESSES: u64 = 300;
+
+impl World {
+    /// Threads on nodes that they change now and then, in two processes, sweeping over files and coming back to some of
+    /// their blocks more often than to others, with iterations and constructs if the seed is even.
+    pub(crate) fn new(seed: u64, of: Of) -> World {
+        let mut random = Random::new(seed);
+        let mut topologies = topologies();
+        let topology = topologies.swap_remove(random.below(topologies.len() as u64) as usize);
+        let nodes = topology.nodes() as u64;
+        let most = [1, 3, 8, 40][random.below(4) as usize];
+        let capacity = (0..nodes).map(|_| 1 + random.below(most) as u32).collect();
+
+        let threads = 1 + random.below(2 * nodes);
+        let mut runs_on: Vec<u64> = (0..threads).map(|_| random.below(nodes)).collect();
+        let mut at = vec![0; threads as usize];
+        let sizes: Vec<u64> = (0..1 + random.below(4))
+            .map(|_| 1 + random.below(20))
+            .collect();
+        let bases: Vec<u64> = sizes
+            .iter()
+            .scan(0, |next, size| Some(std::mem::replace(next, *next + size)))
+            .collect();
+        let (writes, moves) = (random.below(4), random.below(2) * 20);
+        let accesses = (0..ACCESSES)
+            .map(|tick| {
+                let thread = random.below(threads);
+                if moves > 0 && random.below(moves) == 0 {
+                    runs_on[thread as usize] = random.below(nodes);
+                }
+                let object = random.below(sizes.len() as u64);
+                let size = sizes[object as usize];
+                let index = if random.below(3) == 0 {
+                    random.below(size).min(random.below(size))
+                } else {
+                    at[thread as usize] += 1;
+                    at[thread as usize] % size
+                };
+                Access {
+                    object: Object(object as u32),
+                    index: index as u32,
+                    site: Site(object as u32),
+                    thread: Thread(thread as u32),
+                    process: Process(thread as u32 % 2),
+                    op: match random.below(20) {
+                        op if op < writes => Op::Write,
+                        19 if of == Of::Files => Op::Map,
+                        _ => Op::Read,
+                    },
+                    node: Node(runs_on[thread as usize] as u16),
+                    count: match of {
+                        Of::Memory => 1 + random.below(60) as u32,
+                        Of::Files => 1,
+                    },
+                    ..Access::bare(tick, Block((bases[object as usize] + index) as u32))
+                }
+            })
+            .collect();
+        let marks = (1..ACCESSES / 20).map(|nth| Mark {
+            reference: nth * 20,
+            kind: match nth % 3 {
+                0 => EpochKind::Iteration,
+                _ => EpochKind::Construct,
+            },
+            process: Process((nth / 3 % 2) as u32),
+        });
+        let marks = match seed % 2 {
+            0 => marks.collect(),
+            _ => Vec::new(),
+        };
+        let knows = Needs {
+            future: true,
+            sites: true,
+            objects: true,
+            processes: true,
+        };
+        let bytes = sizes.iter().map(|size| size * 4096).collect();
+        World {
+            trace: InMemory::new(accesses, knows)
+                .with_marks(marks)
+                .with_object_bytes(bytes),
+            topology: Arc::new(topology),
+            capacity,
+        }
+    }
+}
