@@ -34,6 +34,11 @@ pub trait References: Sync {
     /// How many threads made them; threads are numbered below it.
     fn threads(&self) -> usize;
 
+    /// How many processes those are of; processes are numbered below it.
+    fn processes(&self) -> usize {
+        1
+    }
+
     /// The size of each object in bytes, by number; empty where the references know no objects.
     fn object_bytes(&self) -> Vec<u64> {
         Vec::new()
@@ -138,6 +143,14 @@ impl References for InMemory {
         self.threads
     }
 
+    fn processes(&self) -> usize {
+        let processes = self
+            .accesses
+            .iter()
+            .map(|access| access.process.index() + 1);
+        processes.max().unwrap_or(0)
+    }
+
     fn object_bytes(&self) -> Vec<u64> {
         self.object_bytes.clone()
     }
@@ -184,6 +197,10 @@ impl References for Trace {
 
     fn threads(&self) -> usize {
         Trace::threads(self)
+    }
+
+    fn processes(&self) -> usize {
+        Trace::processes(self)
     }
 
     fn object_bytes(&self) -> Vec<u64> {

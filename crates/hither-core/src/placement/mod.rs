@@ -4,8 +4,10 @@
 //! The caller (a simulator's engine, or the live runtime) owns the truth, [`Nodes`]: it does what a policy asks for as
 //! far as it can and says what came of it. A policy keeps only what it has learnt.
 
+mod a_priori;
 mod always_migrate;
 mod autonuma;
+mod cache_aware;
 mod counters;
 mod dual_layer;
 mod first_and_forever;
@@ -13,6 +15,8 @@ mod first_touch;
 mod nodes;
 mod one_step;
 mod post_office;
+mod round_robin;
+mod single_node;
 #[cfg(test)]
 mod testing;
 mod threshold;
@@ -196,9 +200,9 @@ pub struct Epoch<'a> {
     pub kind: EpochKind,
     /// Whose construct or iteration it was; a period is everybody's.
     pub process: Option<Process>,
-    /// Accesses by block and node since the last iteration (of any process) or period ended.
+    /// Accesses by block and node: of that process since its last iteration ended, or of all since the last period did.
     pub counts: &'a Counters,
-    /// Threads that run on another node than at the last epoch, of all processes.
+    /// Threads that run on another node than at the last epoch, of that process or of all.
     pub moved: &'a [Moved],
     /// Threads of the process that made accesses since its last iteration ended; of all since the last period.
     pub threads: usize,
@@ -260,6 +264,8 @@ pub struct Settings<'a> {
     pub block_bytes: u32,
     /// Size of each object (file or region of memory) in bytes, by number; 0 or missing where unknown.
     pub object_bytes: &'a [u64],
+    /// The process that uses each object first, by number; missing where unknown. Only for policies that need processes.
+    pub object_owners: &'a [Process],
     /// All accesses by block and node, for policies with [`Entry::foresight`].
     pub totals: Option<&'a Counters>,
 }
@@ -314,13 +320,17 @@ pub fn placements() -> &'static [Entry] {
 
 /// One line a policy, sorted by name; the rest of it is in its file.
 static PLACEMENTS: &[Entry] = &[
+    a_priori::ENTRY,
     always_migrate::ENTRY,
     autonuma::ENTRY,
+    cache_aware::ENTRY,
     dual_layer::ENTRY,
     first_and_forever::ENTRY,
     first_touch::ENTRY,
     one_step::ENTRY,
     post_office::ENTRY,
+    round_robin::ENTRY,
+    single_node::ENTRY,
     threshold::ENTRY,
     upm::ENTRY,
 ];

@@ -35,6 +35,7 @@ impl Machine {
             blocks,
             block_bytes: 16 << 10,
             object_bytes: &[],
+            object_owners: &[],
             totals: None,
         };
         Machine {

@@ -7,6 +7,9 @@
 //! at a price ([`Costs`]). Policies act on accesses (the thread waits) and at epochs (everybody waits): at the marks of
 //! the trace, or by time where it has none.
 //!
+//! In a trace of several processes each has iterations, counters and barriers of its own. A process's pages (those it
+//! touched first) are free again after its last access, as when it ends.
+//!
 //! Where marks end constructs or iterations, the threads of the process wait for each other. A trace without marks has
 //! no barriers, and its modelled time is that of its slowest thread.
 //!
@@ -48,21 +51,31 @@ pub fn run(
         true => Some(source.totals()?),
         false => None,
     };
+    let processes = source.processes()?;
     let policy = configuration.spec.build(&Settings {
         topology: configuration.topology.clone(),
         capacity: &configuration.capacity,
         blocks: references.blocks(),
         block_bytes: references.block_bytes(),
         object_bytes: &references.object_bytes(),
+        object_owners: &processes.owners,
         totals: totals.as_ref(),
     });
     drop(totals);
-    drive(policy, &source, configuration, costs, options)
+    drive(
+        policy,
+        &source,
+        processes.ends,
+        configuration,
+        costs,
+        options,
+    )
 }
 
 fn drive(
     policy: Box<dyn Placement>,
     source: &Source<'_, impl References>,
+    ends: Vec<End>,
     configuration: &Configuration,
     costs: &Costs,
     options: &Options<'_>,
@@ -70,11 +83,15 @@ fn drive(
     let references = source.references;
     let mut engine = Engine::new(policy, references, configuration, costs, options);
     let mut marks = references.marks().iter().copied().peekable();
+    let mut ends = ends.into_iter().peekable();
     let (mut batch, mut start) = (Vec::with_capacity(BATCH), 0);
     let (mut done, end) = (0, references.references());
     loop {
         while let Some(mark) = marks.next_if(|mark| mark.reference <= done) {
             engine.mark(mark);
+        }
+        while let Some(ended) = ends.next_if(|end| end.reference <= done) {
+            engine.ended(ended.process);
         }
         if done == end {
             engine.settle();
@@ -88,9 +105,11 @@ fn drive(
             start = done;
             source.fill(start, &mut batch)?;
         }
-        let next = marks.peek().map_or(u64::MAX, |mark| mark.reference);
+        let mark = marks.peek().map_or(u64::MAX, |mark| mark.reference);
+        let ended = ends.peek().map_or(u64::MAX, |end| end.reference);
         let stop = (start + batch.len() as u64)
-            .min(next)
+            .min(mark)
+            .min(ended)
             .min(engine.timeline.stop().max(done + 1));
         engine.drive(&batch[(done - start) as usize..(stop - start) as usize]);
         done = stop;
@@ -129,17 +148,66 @@ impl<'a, R: References> Source<'a, R> {
     /// All accesses by page and node.
     fn totals(&self) -> Result<Counters, Error> {
         let mut totals = Counters::new(self.nodes, self.references.blocks());
+        self.each(|access| totals.add(access.block, access.node, access.count))?;
+        Ok(totals)
+    }
+
+    /// Which process is the first to use each object, and when each but the last to end makes its last access. Of a
+    /// trace of one process nothing need be read for that.
+    fn processes(&self) -> Result<Processes, Error> {
+        let all = self.references.processes();
+        let mut owners = Vec::new();
+        if all <= 1 {
+            let ends = Vec::new();
+            return Ok(Processes { owners, ends });
+        }
+        const NOBODY: Process = Process(u32::MAX);
+        let mut last = vec![None; all];
+        self.each(|access| {
+            last[access.process.index()] = Some(access.tick);
+            let object = access.object.index();
+            if object >= owners.len() {
+                owners.resize(object + 1, NOBODY);
+            }
+            if owners[object] == NOBODY {
+                owners[object] = access.process;
+            }
+        })?;
+        let ends = (0..).zip(last).filter_map(|(process, last)| {
+            Some(End {
+                reference: last? + 1,
+                process: Process(process),
+            })
+        });
+        let mut ends: Vec<End> = ends.collect();
+        ends.sort_by_key(|end| end.reference);
+        ends.pop();
+        Ok(Processes { owners, ends })
+    }
+
+    fn each(&self, mut each: impl FnMut(&Access)) -> Result<(), Error> {
         let mut batch = Vec::with_capacity(BATCH);
         let mut start = 0;
         while start < self.references.references() {
             self.fill(start, &mut batch)?;
-            for access in &batch {
-                totals.add(access.block, access.node, access.count);
-            }
+            batch.iter().for_each(&mut each);
             start += batch.len() as u64;
         }
-        Ok(totals)
+        Ok(())
     }
+}
+
+struct Processes {
+    /// By object.
+    owners: Vec<Process>,
+    ends: Vec<End>,
+}
+
+/// A process makes its last access before that reference.
+#[derive(Clone, Copy)]
+struct End {
+    reference: u64,
+    process: Process,
 }
 
 /// Who waits while pages move.
@@ -154,7 +222,11 @@ struct Engine {
     policy: Box<dyn Placement>,
     nodes: Nodes,
     frames: Frames,
-    counts: Counters,
+    /// By process, where each has iterations of its own; otherwise all in the first.
+    counts: Vec<Counters>,
+    by_process: bool,
+    /// The pages that each process touched first, where there are several.
+    touched: Vec<Vec<Block>>,
     clocks: Clocks,
     timeline: Timeline,
     costs: Costs,
@@ -184,8 +256,10 @@ impl Engine {
         options: &Options<'_>,
     ) -> Engine {
         let (nodes, blocks) = (configuration.topology.nodes(), references.blocks());
+        let processes = references.processes();
         let unmarked = references.marks().is_empty() && options.period_ns > 0;
         let period_ns = policy.period_ns().or(unmarked.then_some(options.period_ns));
+        let by_process = processes > 1 && period_ns.is_none();
         Engine {
             policy,
             nodes: Nodes::new(
@@ -194,7 +268,11 @@ impl Engine {
                 blocks,
             ),
             frames: Frames::new(nodes, blocks),
-            counts: Counters::new(nodes, blocks),
+            counts: (0..if by_process { processes } else { 1 })
+                .map(|_| Counters::new(nodes, blocks))
+                .collect(),
+            by_process,
+            touched: vec![Vec::new(); if processes > 1 { processes } else { 0 }],
             clocks: Clocks::new(references.threads(), nodes, costs.service_ns),
             timeline: Timeline::new(references, nodes, options),
             costs: *costs,
@@ -264,7 +342,12 @@ impl Engine {
         self.clocks
             .pass(thread, hit_ns + missed * latency_ns + computed_ns);
         self.clocks.served(thread, from, count);
-        self.counts.add(block, node, count);
+        let counts = if self.by_process {
+            access.process.index()
+        } else {
+            0
+        };
+        self.counts[counts].add(block, node, count);
         self.frames.touch(block);
         if holder.is_some() {
             self.policy.served(access, from, &self.nodes, &mut self.out);
@@ -326,6 +409,9 @@ impl Engine {
             _ => wanted,
         };
         self.insert(access.block, at);
+        if let Some(touched) = self.touched.get_mut(access.process.index()) {
+            touched.push(access.block);
+        }
         let again = std::mem::replace(&mut self.seen[access.block.index()], true);
         let fault_ns = u64::from(match again {
             true => self.costs.refault_ns,
@@ -501,6 +587,18 @@ impl Engine {
         }
     }
 
+    /// A process ended: its pages are nobody's.
+    fn ended(&mut self, process: Process) {
+        for block in std::mem::take(&mut self.touched[process.index()]) {
+            while let Some(at) = self.nodes.home(block) {
+                self.remove(block, at);
+            }
+            self.seen[block.index()] = false;
+            self.dirty[block.index()] = false;
+        }
+        self.act(Waiting::All);
+    }
+
     #[cold]
     fn period(&mut self) {
         self.settle();
@@ -516,11 +614,13 @@ impl Engine {
             Waiting::Process(process) => Some(process),
             Waiting::Thread(_) | Waiting::All => None,
         };
-        let (moved, threads) = self.clocks.epoch(process);
+        let of = process.filter(|_| self.by_process);
+        let counts = of.map_or(0, |process| process.index());
+        let (moved, threads) = self.clocks.epoch(of);
         let epoch = Epoch {
             kind,
             process,
-            counts: &self.counts,
+            counts: &self.counts[counts],
             moved,
             threads,
         };
@@ -531,8 +631,8 @@ impl Engine {
         }
         self.act(waiting);
         if kind != EpochKind::Construct {
-            self.counts.clear();
-            self.clocks.rest(process);
+            self.counts[counts].clear();
+            self.clocks.rest(of);
         }
     }
 

@@ -33,6 +33,7 @@ impl Machine {
             blocks,
             block_bytes: 4096,
             object_bytes: &[],
+            object_owners: &[],
             totals: None,
         };
         Machine {

@@ -96,6 +96,7 @@ impl Caches {
             blocks,
             block_bytes,
             object_bytes: &object_bytes,
+            object_owners: &[],
             totals: None,
         });
         let replacement = &configuration.replacement;

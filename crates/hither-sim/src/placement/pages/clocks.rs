@@ -124,9 +124,7 @@ impl Clocks {
 
     /// All threads of a process, or of all of them, wait for its slowest, and for `ns` more.
     pub(super) fn barrier(&mut self, process: Option<Process>, ns: u64) {
-        let waits = |of: &&mut OfThread| {
-            of.node_before != NOWHERE && process.is_none_or(|process| process == of.process)
-        };
+        let waits = |of: &&mut OfThread| of.is_of(process);
         let slowest = self.threads.iter_mut().filter(waits).map(|of| of.now_ns);
         let Some(slowest) = slowest.max() else {
             return;
@@ -145,31 +143,29 @@ impl Clocks {
 
     /// `ns` pass for every thread.
     pub(super) fn pass_all(&mut self, ns: u64) {
-        for thread in self
-            .threads
-            .iter_mut()
-            .filter(|of| of.node_before != NOWHERE)
-        {
+        for thread in self.threads.iter_mut().filter(|of| of.is_of(None)) {
             thread.now_ns += ns;
             thread.settled_ns += ns;
             self.now_ns = self.now_ns.max(thread.now_ns);
         }
     }
 
-    /// Threads that run elsewhere than when this was called last, by number; and how many threads of a process, or of
-    /// all of them, made accesses since [`rest`](Clocks::rest).
+    /// Threads (of a process, or all) that run elsewhere than when this was called last, by number; and how many made
+    /// accesses since [`rest`](Clocks::rest).
     pub(super) fn epoch(&mut self, process: Option<Process>) -> (&[Moved], usize) {
         self.moved.clear();
         let mut active = 0;
-        for (number, of) in self.threads.iter_mut().enumerate() {
-            let its = process.is_none_or(|process| process == of.process);
-            active += usize::from(of.active && its);
-            let (from, to) = (of.node_before, of.node);
+        for (number, thread) in self.threads.iter_mut().enumerate() {
+            if !thread.is_of(process) {
+                continue;
+            }
+            active += usize::from(thread.active);
+            let (from, to) = (thread.node_before, thread.node);
             if from != to {
-                of.node_before = to;
+                thread.node_before = to;
                 self.moved.push(Moved {
                     thread: Thread(number as u32),
-                    process: of.process,
+                    process: thread.process,
                     from,
                     to,
                 });
@@ -180,9 +176,14 @@ impl Clocks {
 
     /// No thread of the process, or of any, has made an access yet.
     pub(super) fn rest(&mut self, process: Option<Process>) {
-        let all = self.threads.iter_mut();
-        all.filter(|of| process.is_none_or(|process| process == of.process))
-            .for_each(|of| of.active = false);
+        let of = self.threads.iter_mut().filter(|of| of.is_of(process));
+        of.for_each(|of| of.active = false);
+    }
+}
+
+impl OfThread {
+    fn is_of(&self, process: Option<Process>) -> bool {
+        self.node_before != NOWHERE && process.is_none_or(|process| process == self.process)
     }
 }
 

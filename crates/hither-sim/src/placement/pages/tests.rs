@@ -126,7 +126,9 @@ fn scripted(
 ) -> (Outcome, Vec<String>) {
     let heard = policy.heard.clone();
     let source = Source::new(&references, configuration, options);
-    let outcome = drive(Box::new(policy), &source, configuration, &costs, options).unwrap();
+    let ends = source.processes().unwrap().ends;
+    let policy = Box::new(policy);
+    let outcome = drive(policy, &source, ends, configuration, &costs, options).unwrap();
     let heard = heard.lock().unwrap().clone();
     (outcome, heard)
 }
@@ -410,6 +412,109 @@ fn a_write_pays_for_the_replicas_that_stay() {
     assert_eq!(outcome.totals.bytes_moved, 4096 + 2 * 64);
     let copying = 64 * remote / 10;
     assert_eq!(outcome.totals.overhead_ns, 5 * 2 + copying);
+}
+
+#[test]
+fn processes_go_their_own_ways() {
+    let access = |process, block, count| Access {
+        thread: Thread(process),
+        process: Process(process),
+        count,
+        ..Access::bare(0, Block(block))
+    };
+    let mark = |reference, process| Mark {
+        reference,
+        kind: EpochKind::Iteration,
+        process: Process(process),
+    };
+    let accesses = vec![
+        access(0, 0, 10),
+        access(1, 1, 3),
+        access(0, 0, 5),
+        access(1, 2, 1), // there is no room for it while process 0 lives
+        access(1, 2, 1),
+    ];
+    let references =
+        InMemory::new(accesses, Needs::NOTHING).with_marks(vec![mark(1, 0), mark(5, 1)]);
+    let one = configuration(Topology::uniform(1), 2);
+    let local = u64::from(one.topology.latency_ns(Node(0), Node(0)));
+    let options = Options {
+        binding: Binding::Processes,
+        ..options()
+    };
+    let policy = Scripted::default();
+    let (outcome, heard) = scripted(policy, references, &one, free_of_charge(), &options);
+    assert_eq!(
+        heard,
+        [
+            "Iteration [(0, [10])] [] 1",
+            "gone 0 0",
+            "Iteration [(1, [3]), (2, [2])] [] 1",
+        ]
+    );
+    assert_eq!(outcome.totals.evictions, 0, "the frame of page 0 was free");
+    assert_eq!(
+        outcome.modelled_time_ns,
+        15 * local,
+        "nobody waits for another process"
+    );
+}
+
+#[test]
+fn no_static_placement_beats_a_priori() {
+    let mut random = hither_core::Random::new(11);
+    for round in 0..40 {
+        let topology = Arc::new(match round % 3 {
+            0 => Topology::uniform(3),
+            1 => Topology::mesh(&[4]),
+            _ => Topology::mesh(&[2, 2]),
+        });
+        let nodes = topology.nodes() as u64;
+        let pages = 40;
+        let access = |_| {
+            let thread = random.below(nodes * 2) as u32;
+            let block = (random.below(pages) * random.below(pages) / pages) as u32;
+            Access {
+                thread: Thread(thread),
+                node: Node((u64::from(thread) % nodes) as u16),
+                count: 1 + random.below(8) as u32,
+                index: block,
+                ..Access::bare(0, Block(block))
+            }
+        };
+        let accesses: Vec<Access> = (0..600).map(access).collect();
+        let knows = Needs {
+            objects: true,
+            processes: true,
+            ..Needs::NOTHING
+        };
+        let references = InMemory::new(accesses, knows).with_object_bytes(vec![pages * 4096]);
+        let frames = (pages / nodes + 1 + random.below(pages)) as u32;
+        let costs = Costs {
+            service_ns: 0,
+            ..Costs::default()
+        };
+        let cost_ns = |spec: &str| {
+            let spec = spec.parse().unwrap();
+            let configuration = Configuration::even(spec, Arc::clone(&topology), frames);
+            let totals = run(&references, &configuration, &costs, &options())
+                .unwrap()
+                .totals;
+            assert_eq!(totals.migrations + totals.evictions, 0);
+            totals.hit_ns + totals.miss_ns
+        };
+        let best = cost_ns("a-priori");
+        let placements = [
+            "first-touch",
+            "round-robin",
+            "single-node{node=1}",
+            "cache-aware{region=1}",
+            "cache-aware{region=1,distances=0,sample=0.2,limit=1}",
+        ];
+        for spec in placements {
+            assert!(best <= cost_ns(spec), "{spec} in round {round}");
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,320 @@
+//! Cache-aware placement: regions of memory that are first touched in sequence are expected to stay in the processors'
+//! caches and go to remote nodes, which leaves local frames to those that are not (thesis, chapter 4).
+//!
+//! A *region* is an object of `region` bytes or more; what is smaller goes where it is touched first. The first faults
+//! of a region are watched ([`sequence`]) and decide whether it is *remote* or *local*, for good. A page of a remote
+//! region goes to the remote node with the most free frames, unless usage there is above the threshold: then to the
+//! local node, unless that is above it as well: then to the node of lowest usage. A page of a local region goes to the
+//! local node while it has frames, then to the remote node of lowest usage. Where the next remote page would be more than
+//! a given part of an application's memory, all its regions become local ones for good (section 4.4.3).
+//!
+//! Readings, where the thesis leaves a choice:
+//! - The fault that completes a sequence is placed as a remote one already (figure 4.1: detection comes before placement).
+//! - The usage threshold has no number in the thesis; 0.8 is ours. Usage is the part of a node's frames that is
+//!   allocated, as in the thesis' experiments, or that part times what the sample says is in use ([`usage`]). A node
+//!   without a free frame is not chosen while another one has any, also where the sample calls it idle.
+//! - The limit counts every page of the application that was placed away from the node that touched it, whatever for;
+//!   an application's memory is all objects that its process is the first to use.
+//! - With several remote distances (proposed in section 5.1.1, not built there) sequential regions go to the furthest
+//!   nodes with usage below the threshold, and local regions to the nearest ones with a free frame; the rules above hold
+//!   among nodes of equal distance. Where there is one remote distance, as on the thesis' machine, that changes nothing.
+//! - The thesis looks at programs of one thread. With several, the faults of all of them are one order, in which each may
+//!   extend its own sequence; "local" is the node of the thread that faults.
+
+mod sequence;
+mod usage;
+
+use std::sync::Arc;
+
+use self::sequence::{Class, Sequences};
+use self::usage::Usage;
+use super::{Action, Entry, Nodes, Of, Placement, Settings};
+use crate::access::Access;
+use crate::ids::{Block, Node};
+use crate::registry::{Kind, Needs, Param};
+use crate::spec::Values;
+use crate::topology::Topology;
+
+const REGION: usize = 0;
+const SEQUENCE: usize = 1;
+const FAULTS: usize = 2;
+const THRESHOLD: usize = 3;
+const LIMIT: usize = 4;
+const DISTANCES: usize = 5;
+const SAMPLE: usize = 6;
+const PERIOD_MS: usize = 7;
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "cache-aware",
+    summary: "what is touched in sequence goes to remote nodes, the rest is local",
+    source: "cache-aware page placement, PhD thesis, University of Toronto",
+    params: &[
+        Param {
+            name: "region",
+            doc: "the smallest object that is a region, in bytes",
+            kind: Kind::Count {
+                default: 1 << 20,
+                min: 0,
+                max: u64::MAX,
+            },
+        },
+        Param {
+            name: "sequence",
+            doc: "so many adjacent faults make a region remote",
+            kind: Kind::Count {
+                default: 5,
+                min: 2,
+                max: 1_000_000,
+            },
+        },
+        Param {
+            name: "faults",
+            doc: "a region that is not remote after so many faults is local",
+            kind: Kind::Count {
+                default: 10,
+                min: 2,
+                max: 1_000_000,
+            },
+        },
+        Param {
+            name: "threshold",
+            doc: "usage of a node above which it takes no more remote pages while others are below",
+            kind: Kind::Real {
+                default: 0.8,
+                min: 0.0,
+                max: 1.0,
+            },
+        },
+        Param {
+            name: "limit",
+            doc: "the part of an application's pages that may be remote",
+            kind: Kind::Real {
+                default: 0.5,
+                min: 0.0,
+                max: 1.0,
+            },
+        },
+        Param {
+            name: "distances",
+            doc: "1: sequential regions go furthest, others nearest; 0: all remote nodes are alike",
+            kind: Kind::Count {
+                default: 1,
+                min: 0,
+                max: 1,
+            },
+        },
+        Param {
+            name: "sample",
+            doc: "the part of allocated pages that is sampled to see which are in use; 0: all that are allocated",
+            kind: Kind::Real {
+                default: 0.0,
+                min: 0.0,
+                max: 1.0,
+            },
+        },
+        Param {
+            name: "period_ms",
+            doc: "how often a sample is taken",
+            kind: Kind::Count {
+                default: 100,
+                min: 1,
+                max: 1_000_000,
+            },
+        },
+    ],
+    of: Of::Memory,
+    needs: Needs {
+        objects: true,
+        processes: true,
+        ..Needs::NOTHING
+    },
+    foresight: false,
+    build: |settings, values| Box::new(CacheAware::new(settings, values)),
+};
+
+struct CacheAware {
+    topology: Arc<Topology>,
+    threshold: f64,
+    limit: f64,
+    distances: bool,
+    /// By object.
+    regions: Vec<Region>,
+    /// By process.
+    applications: Vec<Application>,
+    usage: Usage,
+}
+
+enum Region {
+    /// Too small to be one.
+    None,
+    Watched(Sequences),
+    Settled(Class),
+}
+
+#[derive(Clone, Copy, Default)]
+struct Application {
+    /// How many it has.
+    pages: u64,
+    /// How many of those placed are remote.
+    remote: u64,
+    /// Whether it reached the limit.
+    limited: bool,
+}
+
+impl CacheAware {
+    fn new(settings: &Settings<'_>, values: &Values) -> CacheAware {
+        let watched = || Sequences::new(values.count(SEQUENCE), values.count(FAULTS));
+        let region = |&bytes: &u64| match bytes >= values.count(REGION) && bytes > 0 {
+            true => Region::Watched(watched()),
+            false => Region::None,
+        };
+        let mut applications: Vec<Application> = Vec::new();
+        let objects = settings.object_bytes.iter().enumerate();
+        for (object, bytes) in objects {
+            let owner = settings
+                .object_owners
+                .get(object)
+                .copied()
+                .unwrap_or_default();
+            application(&mut applications, owner.index()).pages +=
+                bytes.div_ceil(settings.block_bytes.into());
+        }
+        CacheAware {
+            topology: Arc::clone(&settings.topology),
+            threshold: values.real(THRESHOLD),
+            limit: values.real(LIMIT),
+            distances: values.count(DISTANCES) == 1,
+            regions: settings.object_bytes.iter().map(region).collect(),
+            applications,
+            usage: Usage::new(
+                settings.topology.nodes(),
+                settings.blocks,
+                values.real(SAMPLE),
+                values.count(PERIOD_MS) * 1_000_000,
+            ),
+        }
+    }
+
+    /// What the region of a page is, this fault included; none where it is of no region.
+    fn class(&mut self, access: &Access) -> Option<Class> {
+        let region = self.regions.get_mut(access.object.index())?;
+        if let Region::Watched(sequences) = region
+            && let Some(class) = sequences.fault(access.index)
+        {
+            *region = Region::Settled(class);
+        }
+        match region {
+            Region::None => None,
+            Region::Watched(_) => Some(Class::Local),
+            Region::Settled(class) => Some(*class),
+        }
+    }
+
+    /// The other nodes in groups of equal distance, the nearest first; all in one where distances do not matter.
+    fn others(&self, local: Node) -> impl DoubleEndedIterator<Item = &[Node]> {
+        let alike = move |a: &Node, b: &Node| {
+            let latency_ns = |node: &Node| self.topology.latency_ns(local, *node);
+            !self.distances || latency_ns(a) == latency_ns(b)
+        };
+        self.topology.nearest(local)[1..].chunk_by(alike)
+    }
+
+    fn for_remote(&self, local: Node, nodes: &Nodes) -> Node {
+        let above = |node: Node| self.usage.of(node, nodes) > self.threshold;
+        for group in self.others(local).rev() {
+            let most_free = group.iter().copied().min_by_key(|&node| {
+                let free = nodes.free(node);
+                (std::cmp::Reverse(free), node)
+            });
+            if let Some(node) = most_free.filter(|&node| nodes.free(node) > 0 && !above(node)) {
+                return node;
+            }
+        }
+        if nodes.free(local) > 0 && !above(local) {
+            return local;
+        }
+        self.lowest(self.topology.nearest(local), nodes)
+            .unwrap_or(local)
+    }
+
+    fn for_local(&self, local: Node, nodes: &Nodes) -> Node {
+        if nodes.free(local) > 0 {
+            return local;
+        }
+        let mut groups = self.others(local);
+        groups
+            .find_map(|group| self.lowest(group, nodes))
+            .unwrap_or(local)
+    }
+
+    /// The node of lowest usage among those with a free frame, the first among equals.
+    fn lowest(&self, among: &[Node], nodes: &Nodes) -> Option<Node> {
+        let with_room = among.iter().copied().filter(|&node| nodes.free(node) > 0);
+        let usage = |node: &Node| self.usage.of(*node, nodes);
+        with_room.min_by(|a, b| usage(a).total_cmp(&usage(b)))
+    }
+}
+
+/// The application of a process, which is made where there is none.
+fn application(applications: &mut Vec<Application>, process: usize) -> &mut Application {
+    if process >= applications.len() {
+        applications.resize(process + 1, Application::default());
+    }
+    &mut applications[process]
+}
+
+impl Placement for CacheAware {
+    fn place(&mut self, access: &Access, nodes: &Nodes) -> Node {
+        self.usage.tick(nodes);
+        let class = self.class(access);
+        let local = access.node;
+        let of = application(&mut self.applications, access.process.index());
+        if class == Some(Class::Remote) && (of.remote + 1) as f64 > self.limit * of.pages as f64 {
+            of.limited = true;
+        }
+        let limited = of.limited;
+        let node = match class {
+            None => local,
+            Some(Class::Remote) if !limited => self.for_remote(local, nodes),
+            Some(_) => self.for_local(local, nodes),
+        };
+        let remote = u64::from(node != local || nodes.free(node) == 0);
+        application(&mut self.applications, access.process.index()).remote += remote;
+        self.usage.placed(access.block);
+        node
+    }
+
+    fn served(&mut self, access: &Access, from: Node, nodes: &Nodes, _: &mut Vec<Action>) {
+        self.usage.served(access.block, from, nodes);
+    }
+
+    fn gone(&mut self, block: Block, _: Node, nodes: &Nodes, _: &mut Vec<Action>) {
+        self.usage.gone(block, nodes);
+    }
+
+    fn overhead_ns(&mut self) -> u64 {
+        self.usage.overhead_ns()
+    }
+
+    fn statistics(&self) -> Vec<(&'static str, u64)> {
+        let count = |of: &dyn Fn(&Region) -> bool| {
+            self.regions.iter().filter(|region| of(region)).count() as u64
+        };
+        let settled = |class| {
+            count(&|region| matches!(region, Region::Settled(settled) if *settled == class))
+        };
+        let limited = self.applications.iter().filter(|of| of.limited).count();
+        vec![
+            ("remote_regions", settled(Class::Remote)),
+            ("local_regions", settled(Class::Local)),
+            (
+                "undecided_regions",
+                count(&|region| matches!(region, Region::Watched(_))),
+            ),
+            ("limited_applications", limited as u64),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,62 @@
+//! Round-robin: pages go to the nodes in turn, in order of their first touch. What IRIX and `numactl --interleave` do
+//! where accesses are to be spread evenly and nothing is known of them (UPM paper, section 5.2). A full node
+//! loses its turn.
+
+use super::{Entry, Nodes, Of, Placement};
+use crate::access::Access;
+use crate::ids::Node;
+use crate::registry::Needs;
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "round-robin",
+    summary: "on the nodes in turn",
+    source: "IRIX; Nikolopoulos et al., ICS 2000",
+    params: &[],
+    of: Of::Memory,
+    needs: Needs::NOTHING,
+    foresight: false,
+    build: |_, _| Box::new(RoundRobin { next: 0 }),
+};
+
+struct RoundRobin {
+    next: usize,
+}
+
+impl Placement for RoundRobin {
+    fn place(&mut self, _: &Access, nodes: &Nodes) -> Node {
+        let from = self.next;
+        let turn = (0..nodes.len()).map(|by| Node(((from + by) % nodes.len()) as u16));
+        let mut with_room = turn.filter(|&node| nodes.free(node) > 0);
+        let node = with_room.next().unwrap_or(Node(from as u16));
+        self.next = (node.index() + 1) % nodes.len();
+        node
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::ids::{Block, Slot};
+    use crate::topology::Topology;
+
+    #[test]
+    fn full_nodes_lose_their_turn() {
+        let mut nodes = Nodes::new(Arc::new(Topology::uniform(3)), vec![2, 1, 3], 9);
+        let mut policy = RoundRobin { next: 0 };
+        let mut place = |block| {
+            let node = policy.place(&Access::bare(0, Block(block)), &nodes);
+            if nodes.free(node) > 0 {
+                nodes.insert(Block(block), node, Slot(0));
+            }
+            node.0
+        };
+        let placed: Vec<u16> = (0..9).map(&mut place).collect();
+        assert_eq!(
+            placed,
+            [0, 1, 2, 0, 2, 2, 0, 1, 2],
+            "all are full after six"
+        );
+    }
+}

@@ -1,0 +1,37 @@
+//! Single node: all pages on one node, as where one thread initialises what all use. The UPM paper's worst case
+//! (section 5.2). Where the node is full the nearest ones take the rest.
+
+use super::{Entry, Nodes, Of, Placement};
+use crate::access::Access;
+use crate::ids::Node;
+use crate::registry::{Kind, Needs, Param};
+
+pub(super) const ENTRY: Entry = Entry {
+    name: "single-node",
+    summary: "all on one node, as far as they fit",
+    source: "Nikolopoulos et al., ICS 2000",
+    params: &[Param {
+        name: "node",
+        doc: "which; the last one where there are fewer",
+        kind: Kind::Count {
+            default: 0,
+            min: 0,
+            max: 65_535,
+        },
+    }],
+    of: Of::Memory,
+    needs: Needs::NOTHING,
+    foresight: false,
+    build: |settings, values| {
+        let last = settings.topology.nodes() as u64 - 1;
+        Box::new(SingleNode(Node(values.count(0).min(last) as u16)))
+    },
+};
+
+struct SingleNode(Node);
+
+impl Placement for SingleNode {
+    fn place(&mut self, _: &Access, _: &Nodes) -> Node {
+        self.0
+    }
+}
