@@ -115,6 +115,7 @@ fn compare(random: &mut Random) -> usize {
         blocks,
         block_bytes: 4096,
         object_bytes: &[],
+        object_owners: &[],
         totals: None,
     });
     let mut nodes = Nodes::new(topology.clone(), capacity.clone(), blocks);
