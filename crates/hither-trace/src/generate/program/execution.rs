@@ -4,12 +4,14 @@
 //! Numbers are the program's own, in the order in which things are made; whoever merges several programs gives them new
 //! ones. What is made goes over a channel ahead of the rows that use it.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::mpsc::SyncSender;
 
 use hither_core::placement::EpochKind;
 use hither_core::random::{Random, mix};
 
-use crate::schema::{AccessRow, ObjectKind, ObjectRow, RowOp};
+use crate::schema::{AccessRow, ObjectKind, ObjectRow};
 
 /// Rows that are handed on at a time, and after which an event loop should settle.
 pub(crate) const BATCH_ROWS: usize = 1 << 14;
@@ -268,19 +270,20 @@ impl Execution {
     }
 }
 
-/// Runs `actors` that each do one thing at a time, in order of time: `step` is told who and when, and says when that one
-/// is ready for its next thing; none where it has ended. Of those ready at the same time the lowest number goes first.
+/// Runs `actors` that each do one thing at a time, in order of time from `start_ns` on: `step` is told who and when, and
+/// says when that one is ready for its next thing; none where it has ended. Of those ready at the same time the lowest
+/// number goes first. Returns when the last one ended.
 pub(crate) fn take_turns(
     execution: &mut Execution,
     actors: u32,
+    start_ns: u64,
     mut step: impl FnMut(&mut Execution, u32, u64) -> Result<Option<u64>, Stopped>,
-) -> Result<(), Stopped> {
-    use std::cmp::Reverse;
-    use std::collections::BinaryHeap;
-    let mut ready: BinaryHeap<Reverse<(u64, u32)>> =
-        (0..actors).map(|actor| Reverse((0, actor))).collect();
-    let mut turns = 0usize;
+) -> Result<u64, Stopped> {
+    let first = (0..actors).map(|actor| Reverse((start_ns, actor)));
+    let mut ready: BinaryHeap<_> = first.collect();
+    let (mut turns, mut end_ns) = (0usize, start_ns);
     while let Some(Reverse((now, actor))) = ready.pop() {
+        end_ns = now;
         if let Some(next) = step(execution, actor, now)? {
             assert!(next > now, "time goes on");
             ready.push(Reverse((next, actor)));
@@ -290,32 +293,6 @@ pub(crate) fn take_turns(
             execution.settle()?;
         }
     }
-    execution.settle()
-}
-
-/// A request for bytes of a file.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Request {
-    pub(crate) thread: u32,
-    pub(crate) site: u32,
-    pub(crate) object: u32,
-    pub(crate) op: RowOp,
-    pub(crate) offset: u64,
-    pub(crate) length: u64,
-}
-
-impl Request {
-    /// Its row. It returns at `time_ns`.
-    pub(crate) fn row(self, time_ns: u64) -> AccessRow {
-        AccessRow {
-            time_ns,
-            thread: self.thread,
-            site: self.site,
-            object: self.object,
-            op: self.op,
-            offset: self.offset,
-            length: self.length,
-            ..AccessRow::default()
-        }
-    }
+    execution.settle()?;
+    Ok(end_ns)
 }

@@ -13,11 +13,14 @@
 //! version give the same bytes: whatever is drawn is drawn from [`Execution::random`], and where logarithms are needed
 //! they are those of the `libm` crate.
 
+mod compile;
 mod execution;
 mod files;
+mod iozone;
 mod mix;
 mod parallel_grep;
 mod shared_files;
+mod web_server;
 
 use hither_core::registry::{Kind, Param};
 use hither_core::spec::{Choice, Values};
@@ -67,7 +70,26 @@ impl Choice for Program {
 pub type ProgramSpec = hither_core::Spec<Program>;
 
 /// One line a program, sorted by name; the rest of it is in its file.
-pub static PROGRAMS: &[Program] = &[parallel_grep::ENTRY, shared_files::ENTRY];
+pub static PROGRAMS: &[Program] = &[
+    compile::ENTRY,
+    iozone::ENTRY,
+    parallel_grep::ENTRY,
+    shared_files::ENTRY,
+    web_server::ENTRY,
+];
+
+/// A parameter that is 1 (yes) or 0 (no).
+pub(crate) const fn switch(name: &'static str, doc: &'static str, default: u64) -> Param {
+    Param {
+        name,
+        doc,
+        kind: Kind::Count {
+            default,
+            min: 0,
+            max: 1,
+        },
+    }
+}
 
 /// A parameter that counts something there is at least one of.
 pub(crate) const fn count(name: &'static str, doc: &'static str, default: u64, max: u64) -> Param {

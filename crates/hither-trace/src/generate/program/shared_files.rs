@@ -20,8 +20,8 @@
 //!
 //! Threads are laid out in rows of a mesh as square as can be; thread i is on node i where there are as many nodes.
 
-use super::execution::{Request, take_turns};
-use super::files::Pace;
+use super::execution::take_turns;
+use super::files::{Pace, Piece};
 use super::{Execution, Program, Stopped, count};
 use crate::generate::Scatter;
 use crate::generate::zipf::Ranks;
@@ -371,7 +371,7 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
         })
         .collect();
     let mut pace = Pace::new(execution.random(threads + 1));
-    take_turns(execution, threads as u32, |execution, number, now| {
+    take_turns(execution, threads as u32, 0, |execution, number, now| {
         let worker = &mut workers[number as usize];
         if worker.done >= plan.work {
             return Ok(None);
@@ -384,15 +384,16 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
         let writes = plan.style.writes[usize::from(!matches!(area, Area::Slab))];
         let write = worker.random.unit() < writes;
         let (object, site) = areas[area as usize];
-        let request = Request {
-            thread: worker.thread,
+        let piece = Piece {
             site,
             object,
             op: if write { RowOp::Write } else { RowOp::Read },
             offset: first * block_bytes,
             length: blocks * block_bytes,
+            in_kernel: false,
         };
-        execution.push(request.row(now));
+        execution.push(piece.row(worker.thread, now));
         Ok(Some(pace.drawn(now, WORK_NS * blocks as f64)))
     })
+    .map(|_| ())
 }

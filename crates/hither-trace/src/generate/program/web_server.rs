@@ -1,0 +1,102 @@
+//! A web server with a fixed number of processes that take requests from one queue, each working on one at a time (Apache's
+//! prefork). It sends files by `sendfile`, so that the bytes go from the page cache to a socket within the kernel.
+//!
+//! The paper's test: 100 requests, 100 of them at the same time, for a file of 40 MB: with fewer workers than that they wait in
+//! the queue. It has no other requests; here small files by Zipf's law are sent in between, as a site's pages are, and
+//! `small=0` leaves them out.
+
+use super::files::{Balance, File, Job, Pace, work};
+use super::{Execution, Program, Stopped, count};
+use crate::generate::zipf::Ranks;
+use crate::schema::RowOp;
+use hither_core::registry::{Kind, Param};
+use hither_core::spec::Values;
+
+/// The line in the registry.
+pub(super) const ENTRY: Program = Program {
+    name: "web-server",
+    summary: "workers that send a large file, and small ones by popularity, a worker a thread",
+    source: "the Web test of the dual-layered file cache (sections 4 and 5): 100 concurrent requests for 40 MB",
+    params: &[
+        count(
+            "requests",
+            "how often the large file is asked for",
+            100,
+            1 << 30,
+        ),
+        count("size_mib", "the size of the large file", 40, 1 << 20),
+        Param {
+            name: "small",
+            doc: "how many requests for small files come with each for the large one",
+            kind: Kind::Count {
+                default: 20,
+                min: 0,
+                max: 1 << 20,
+            },
+        },
+        count("files", "how many small files", 2000, 1 << 24),
+        count(
+            "files_mib",
+            "the size of all small files together",
+            100,
+            1 << 20,
+        ),
+        Param {
+            name: "skew",
+            doc: "the exponent of Zipf's law for the popularity of the small files",
+            kind: Kind::Real {
+                default: 1.0,
+                min: 0.0,
+                max: 20.0,
+            },
+        },
+        count("send_kib", "how much is sent at a time", 64, 1 << 20),
+    ],
+    threads: 8,
+    iterates: false,
+    run,
+};
+
+fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
+    let (requests, small) = (values.count(0), values.count(2));
+    let buffer = values.count(6) << 10;
+    let large = File::new(execution, "/srv/www/large.iso", values.count(1) << 20);
+    let mut random = execution.random(0);
+    let (total, count) = (values.count(4) << 20, values.count(3));
+    let files = File::folder(execution, total, count, &mut random, |number| {
+        format!("/srv/www/p{:02}/{number:05}.html", number % 100)
+    });
+    let popular = Ranks::new(count, values.real(5));
+    let site = execution.site("ap_send_fd");
+    let mut pace = Pace::new(execution.random(1));
+    let mut balance = Balance::new(execution, execution.random(2));
+    let workers: Vec<u32> = (0..execution.threads())
+        .map(|_| {
+            let process = execution.process(&["httpd", "-DFOREGROUND"]);
+            execution.thread(process)
+        })
+        .collect();
+    let all = requests.saturating_mul(small + 1);
+    let mut taken = 0;
+    let next = |execution: &mut Execution, _: &mut Balance, worker: u32| {
+        execution.done(taken as f64 / all as f64);
+        let file = match taken % (small + 1) {
+            0 => large,
+            _ => files[popular.draw(&mut random) as usize - 1],
+        };
+        taken += 1;
+        (taken <= all).then(|| Job {
+            thread: workers[worker as usize],
+            starting: None,
+            pieces: (file.whole(site, RowOp::Read, buffer))
+                .map(|mut piece| {
+                    piece.in_kernel = true;
+                    piece
+                })
+                .collect(),
+        })
+    };
+    let slots = workers.len() as u32;
+    work(execution, &mut pace, &mut balance, slots, 0, next)?;
+    Ok(())
+}
