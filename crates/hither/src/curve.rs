@@ -11,7 +11,7 @@ use hither_trace::Trace;
 use crate::exit::Usage;
 use crate::format::{bytes, counted, policy, shortened};
 use crate::output;
-use crate::plot::{Chart, Line};
+use crate::plot::{Chart, Line, Picture};
 use crate::rows::{self, Row, Source};
 use crate::simulate;
 use crate::ui::Ui;
@@ -140,8 +140,7 @@ pub(crate) fn write(
 fn rows<'a>(curve: &'a MissRatioCurve, source: &'a Source) -> impl Iterator<Item = Row<'a>> {
     curve.outcomes.iter().map(move |outcome| Row {
         source,
-        policy: outcome.policy,
-        spec: curve.spec.to_string(),
+        policy: Some(curve.spec),
         size: outcome.cache_blocks.to_string(),
         cache_blocks: outcome.cache_blocks.into(),
         hits: outcome.hits,
@@ -149,6 +148,7 @@ fn rows<'a>(curve: &'a MissRatioCurve, source: &'a Source) -> impl Iterator<Item
         standard_error: outcome
             .estimate
             .and_then(|estimate| estimate.standard_error),
+        placed: None,
     })
 }
 

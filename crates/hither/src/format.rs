@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use hither_core::Spec;
+use hither_core::spec::Choice;
 
 /// A share as a percentage with one decimal: `12.3 %`; a share too small to show but not zero is `<0.1 %`.
 pub(crate) fn percent(share: f64) -> String {
@@ -33,8 +34,22 @@ pub(crate) fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{ending}", count(number))
 }
 
-/// A policy by its name and those parameters that are not the defaults.
-pub(crate) fn policy(spec: &Spec) -> String {
+/// A time in the unit that fits, with three digits: `104 ns`, `12.3 µs`, `1.23 ms`, `4.56 s`.
+pub(crate) fn duration_ns(time_ns: f64) -> String {
+    let units = [(1e9, "s"), (1e6, "ms"), (1e3, "µs")];
+    // What rounds to a thousand of the smaller unit is one of the larger.
+    let fits = units.into_iter().find(|(unit, _)| time_ns >= unit * 0.9995);
+    let (value, unit) = fits.map_or((time_ns, "ns"), |(scale, unit)| (time_ns / scale, unit));
+    let decimals = match value {
+        small if small == 0.0 || small >= 99.95 => 0,
+        middle if middle >= 9.995 => 1,
+        _ => 2,
+    };
+    format!("{value:.decimals$} {unit}")
+}
+
+/// A policy (or a placement) by its name and those parameters that are not the defaults.
+pub(crate) fn policy<E: Choice>(spec: &Spec<E>) -> String {
     let defaults = Spec::defaults(spec.entry());
     let changed: Vec<String> = spec
         .params()
@@ -42,7 +57,7 @@ pub(crate) fn policy(spec: &Spec) -> String {
         .filter(|((_, value), (_, default))| value != default)
         .map(|((param, value), _)| format!("{}={value}", param.name))
         .collect();
-    let name = spec.entry().name;
+    let name = spec.entry().name();
     if changed.is_empty() {
         name.to_owned()
     } else {
@@ -150,6 +165,20 @@ mod tests {
         assert_eq!(percent(0.12345), "12.3 %");
         assert_eq!(percent(0.0001), "<0.1 %");
         assert_eq!(percent(0.0), "0.0 %");
+        let times = [
+            0.0,
+            7.256,
+            104.3,
+            999.96,
+            12_345.0,
+            1_230_000.0,
+            4.56e9,
+            123_456e9,
+        ];
+        let written = [
+            "0 ns", "7.26 ns", "104 ns", "1.00 µs", "12.3 µs", "1.23 ms", "4.56 s", "123456 s",
+        ];
+        assert_eq!(times.map(duration_ns), written);
         assert_eq!(counted(1, "file"), "1 file");
         assert_eq!(counted(1500, "file"), "1,500 files");
         assert_eq!(

@@ -14,6 +14,7 @@ mod knowledge;
 mod located;
 mod memory;
 mod output;
+mod place;
 mod plot;
 mod preload;
 mod rows;

@@ -1,4 +1,4 @@
-//! Results as data: one row a cache, with all that is needed to make it again, as CSV, JSON or Parquet.
+//! Results as data: one row a cache or a placement, with all that is needed to make it again, as CSV, JSON or Parquet.
 //!
 //! The columns are listed once and every format is written from that list. Nothing in a file depends on when or
 //! where it was written, so that the same results are the same bytes.
@@ -11,10 +11,14 @@ use std::sync::Arc;
 use anyhow::Context;
 use arrow::array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema};
+use hither_core::Spec;
+use hither_sim::placement::{Binding, PlacementSpec, Totals};
 use hither_trace::Trace;
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
 use serde::{Deserialize, Serialize};
+
+use crate::place::WarmUp;
 
 /// A trace, as far as rows tell of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,20 +55,37 @@ impl Source {
     }
 }
 
-/// One cache.
+/// One cache, or one placement on nodes.
 #[derive(Clone, Debug)]
 pub(crate) struct Row<'a> {
     pub(crate) source: &'a Source,
-    pub(crate) policy: &'static str,
-    /// The policy with all parameters written out.
-    pub(crate) spec: String,
+    /// With all parameters written out; none where pages of memory are placed.
+    pub(crate) policy: Option<Spec>,
     /// The size as it was written.
     pub(crate) size: String,
+    /// Of all nodes together.
     pub(crate) cache_blocks: u64,
     pub(crate) hits: u64,
     pub(crate) misses: u64,
     /// Of the miss ratio, where it was estimated from a sample and the error can be told.
     pub(crate) standard_error: Option<f64>,
+    pub(crate) placed: Option<Placed>,
+}
+
+/// What more there is to say of a placement.
+#[derive(Clone, Debug)]
+pub(crate) struct Placed {
+    pub(crate) spec: PlacementSpec,
+    /// The topology, as a user writes it.
+    pub(crate) nodes: String,
+    pub(crate) binding: Binding,
+    pub(crate) warm_up: WarmUp,
+    /// What the model took things to cost, where that was said.
+    pub(crate) costs: String,
+    /// After the warm-up.
+    pub(crate) totals: Totals,
+    pub(crate) modelled_time_ns: u64,
+    pub(crate) node_imbalance: f64,
 }
 
 impl Row<'_> {
@@ -81,6 +102,10 @@ enum Column {
     Text(fn(&Row<'_>) -> String),
     Count(fn(&Row<'_>) -> u64),
     Real(fn(&Row<'_>) -> Option<f64>),
+    /// Not every row has one.
+    OptionalText(fn(&Row<'_>) -> Option<String>),
+    /// Not every row has one.
+    OptionalCount(fn(&Row<'_>) -> Option<u64>),
 }
 
 const COLUMNS: &[(&str, Column)] = &[
@@ -98,8 +123,14 @@ const COLUMNS: &[(&str, Column)] = &[
     ("references", Column::Count(|row| row.source.references)),
     ("distinct_blocks", Column::Count(|row| row.source.distinct)),
     ("block_bytes", Column::Count(|row| row.source.block_bytes)),
-    ("policy", Column::Text(|row| row.policy.to_owned())),
-    ("spec", Column::Text(|row| row.spec.clone())),
+    (
+        "policy",
+        Column::OptionalText(|row| Some(row.policy?.entry().name.to_owned())),
+    ),
+    (
+        "spec",
+        Column::OptionalText(|row| Some(row.policy?.to_string())),
+    ),
     ("size", Column::Text(|row| row.size.clone())),
     ("cache_blocks", Column::Count(|row| row.cache_blocks)),
     (
@@ -110,6 +141,68 @@ const COLUMNS: &[(&str, Column)] = &[
     ("misses", Column::Count(|row| row.misses)),
     ("miss_ratio", Column::Real(|row| Some(row.miss_ratio()))),
     ("standard_error", Column::Real(|row| row.standard_error)),
+    (
+        "placement",
+        Column::OptionalText(|row| Some(row.placed.as_ref()?.spec.entry().name.to_owned())),
+    ),
+    (
+        "placement_spec",
+        Column::OptionalText(|row| Some(row.placed.as_ref()?.spec.to_string())),
+    ),
+    (
+        "nodes",
+        Column::OptionalText(|row| Some(row.placed.as_ref()?.nodes.clone())),
+    ),
+    (
+        "binding",
+        Column::OptionalText(|row| {
+            Some(crate::place::options::binding_name(row.placed.as_ref()?.binding).to_owned())
+        }),
+    ),
+    (
+        "warm_up",
+        Column::OptionalText(|row| Some(row.placed.as_ref()?.warm_up.to_string())),
+    ),
+    (
+        "costs",
+        Column::OptionalText(|row| Some(row.placed.as_ref()?.costs.clone())),
+    ),
+    (
+        "local_hit_ratio",
+        Column::Real(|row| Some(row.placed.as_ref()?.totals.local_hit_ratio())),
+    ),
+    (
+        "hops",
+        Column::Real(|row| Some(row.placed.as_ref()?.totals.mean_hops())),
+    ),
+    (
+        "hit_latency_ns",
+        Column::Real(|row| Some(row.placed.as_ref()?.totals.hit_latency_ns())),
+    ),
+    (
+        "access_latency_ns",
+        Column::Real(|row| Some(row.placed.as_ref()?.totals.access_latency_ns())),
+    ),
+    (
+        "migrations",
+        Column::OptionalCount(|row| Some(row.placed.as_ref()?.totals.migrations)),
+    ),
+    (
+        "replications",
+        Column::OptionalCount(|row| Some(row.placed.as_ref()?.totals.replications)),
+    ),
+    (
+        "bytes_moved",
+        Column::OptionalCount(|row| Some(row.placed.as_ref()?.totals.bytes_moved)),
+    ),
+    (
+        "modelled_time_ns",
+        Column::OptionalCount(|row| Some(row.placed.as_ref()?.modelled_time_ns)),
+    ),
+    (
+        "node_imbalance",
+        Column::Real(|row| Some(row.placed.as_ref()?.node_imbalance)),
+    ),
     (
         "hither",
         Column::Text(|_| env!("CARGO_PKG_VERSION").to_owned()),
@@ -176,6 +269,12 @@ fn csv(rows: &[Row<'_>]) -> String {
                 Column::Text(value) => text.write_str(&quoted(value(row))),
                 Column::Count(value) => write!(text, "{}", value(row)),
                 Column::Real(value) => value(row).map_or(Ok(()), |value| write!(text, "{value}")),
+                Column::OptionalText(value) => {
+                    value(row).map_or(Ok(()), |value| text.write_str(&quoted(value)))
+                }
+                Column::OptionalCount(value) => {
+                    value(row).map_or(Ok(()), |value| write!(text, "{value}"))
+                }
             };
         }
         text.push('\n');
@@ -204,6 +303,8 @@ fn json(rows: &[Row<'_>]) -> anyhow::Result<Vec<u8>> {
                 Column::Text(value) => serde_json::to_writer(&mut bytes, &value(row))?,
                 Column::Count(value) => serde_json::to_writer(&mut bytes, &value(row))?,
                 Column::Real(value) => serde_json::to_writer(&mut bytes, &value(row))?,
+                Column::OptionalText(value) => serde_json::to_writer(&mut bytes, &value(row))?,
+                Column::OptionalCount(value) => serde_json::to_writer(&mut bytes, &value(row))?,
             }
         }
         bytes.push(b'}');
@@ -217,6 +318,8 @@ fn parquet(rows: &[Row<'_>]) -> parquet::errors::Result<Vec<u8>> {
         Column::Text(_) => Field::new(*name, DataType::Utf8, false),
         Column::Count(_) => Field::new(*name, DataType::UInt64, false),
         Column::Real(_) => Field::new(*name, DataType::Float64, true),
+        Column::OptionalText(_) => Field::new(*name, DataType::Utf8, true),
+        Column::OptionalCount(_) => Field::new(*name, DataType::UInt64, true),
     });
     let schema = Arc::new(Schema::new(fields.collect::<Vec<Field>>()));
     let columns = COLUMNS.iter().map(|(_, column)| -> ArrayRef {
@@ -224,6 +327,12 @@ fn parquet(rows: &[Row<'_>]) -> parquet::errors::Result<Vec<u8>> {
             Column::Text(value) => Arc::new(StringArray::from_iter_values(rows.iter().map(value))),
             Column::Count(value) => Arc::new(UInt64Array::from_iter_values(rows.iter().map(value))),
             Column::Real(value) => Arc::new(rows.iter().map(value).collect::<Float64Array>()),
+            Column::OptionalText(value) => {
+                Arc::new(rows.iter().map(value).collect::<StringArray>())
+            }
+            Column::OptionalCount(value) => {
+                Arc::new(rows.iter().map(value).collect::<UInt64Array>())
+            }
         }
     });
     let batch = RecordBatch::try_new(schema.clone(), columns.collect())?;
@@ -247,23 +356,49 @@ mod tests {
     fn rows(source: &Source) -> Vec<Row<'_>> {
         let row = Row {
             source,
-            policy: "ubm",
-            spec: "ubm{threshold=3,other=lru}".to_owned(),
+            policy: Some("ubm{expire=0}".parse().unwrap()),
             size: "10%".to_owned(),
             cache_blocks: 10,
             hits: 3,
             misses: 1,
             standard_error: Some(0.01),
+            placed: None,
         };
         let empty = Row {
-            policy: "lru",
-            spec: "lru".to_owned(),
+            policy: Some("lru".parse().unwrap()),
             hits: 0,
             misses: 0,
             standard_error: None,
             ..row.clone()
         };
-        vec![row, empty]
+        let placed = Placed {
+            spec: "first-touch".parse().unwrap(),
+            nodes: "mesh:2x2".to_owned(),
+            binding: Binding::Threads,
+            warm_up: WarmUp::Percent(10.0),
+            costs: String::new(),
+            totals: Totals {
+                accesses: 4,
+                local: 2,
+                remote: 1,
+                misses: 1,
+                hops: 2,
+                hit_ns: 300,
+                miss_ns: 500,
+                migrations: 7,
+                bytes_moved: 4096,
+                ..Totals::default()
+            },
+            modelled_time_ns: 800,
+            node_imbalance: 1.5,
+        };
+        let placed = Row {
+            policy: None,
+            placed: Some(placed),
+            standard_error: None,
+            ..row.clone()
+        };
+        vec![row, empty, placed]
     }
 
     fn source() -> Source {
@@ -284,13 +419,20 @@ mod tests {
         let source = source();
         let text = csv(&rows(&source));
         let version = env!("CARGO_PKG_VERSION");
+        let of_trace = "\"a \"\"b\"\", c.trace\",00ff,lirs,{},0.5,4,100,4096";
         assert_eq!(
             text,
             format!(
                 "trace,sha256,format,loaded_with,sample_rate,references,distinct_blocks,block_bytes,policy,spec,size,cache_blocks,cache_bytes,hits,misses,\
-                 miss_ratio,standard_error,hither\n\
-                 \"a \"\"b\"\", c.trace\",00ff,lirs,{{}},0.5,4,100,4096,ubm,\"ubm{{threshold=3,other=lru}}\",10%,10,40960,3,1,0.25,0.01,{version}\n\
-                 \"a \"\"b\"\", c.trace\",00ff,lirs,{{}},0.5,4,100,4096,lru,lru,10%,10,40960,0,0,0,,{version}\n"
+                 miss_ratio,standard_error,placement,placement_spec,nodes,binding,warm_up,costs,local_hit_ratio,hops,hit_latency_ns,\
+                 access_latency_ns,migrations,replications,bytes_moved,modelled_time_ns,node_imbalance,hither
+\
+                 {of_trace},ubm,\"ubm{{threshold=3,expire=0,other=lru}}\",10%,10,40960,3,1,0.25,0.01,,,,,,,,,,,,,,,,{version}
+\
+                 {of_trace},lru,lru,10%,10,40960,0,0,0,,,,,,,,,,,,,,,,,{version}
+\
+                 {of_trace},,,10%,10,40960,3,1,0.25,,first-touch,first-touch,mesh:2x2,threads,10%,,0.5,0.6666666666666666,100,200,7,0,4096,800,1.5,{version}
+"
             )
         );
     }
@@ -309,22 +451,28 @@ mod tests {
             .build()
             .unwrap();
         let batch = reader.next().unwrap().unwrap();
-        assert_eq!(batch.num_rows(), 2);
+        assert_eq!(batch.num_rows(), rows.len());
         for (index, (name, column)) in COLUMNS.iter().enumerate() {
             let array = batch.column_by_name(name).unwrap();
-            let value = &parsed[0][name];
-            match column {
-                Column::Text(_) => {
-                    let array: &StringArray = array.as_any().downcast_ref().unwrap();
-                    assert_eq!(value, array.value(0));
+            for row in 0..rows.len() {
+                let value = &parsed[row][name];
+                if array.is_null(row) {
+                    assert!(value.is_null(), "{name} of row {row}: {value}");
+                    continue;
                 }
-                Column::Count(_) => {
-                    let array: &UInt64Array = array.as_any().downcast_ref().unwrap();
-                    assert_eq!(*value, array.value(0));
-                }
-                Column::Real(_) => {
-                    let array: &Float64Array = array.as_any().downcast_ref().unwrap();
-                    assert_eq!(*value, array.value(0));
+                match column {
+                    Column::Text(_) | Column::OptionalText(_) => {
+                        let array: &StringArray = array.as_any().downcast_ref().unwrap();
+                        assert_eq!(value, array.value(row));
+                    }
+                    Column::Count(_) | Column::OptionalCount(_) => {
+                        let array: &UInt64Array = array.as_any().downcast_ref().unwrap();
+                        assert_eq!(*value, array.value(row));
+                    }
+                    Column::Real(_) => {
+                        let array: &Float64Array = array.as_any().downcast_ref().unwrap();
+                        assert_eq!(*value, array.value(row));
+                    }
                 }
             }
             assert_eq!(batch.schema().field(index).name(), name);

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Counts and sums over a part of a run.
 ///
 /// Every access is one of three: *local* (a copy on the accessing node), *remote* (a copy on another node), or a *miss*
 /// (a block from storage, or the first touch of a page). An access with a `count` counts that often.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// All accesses.
     pub accesses: u64,

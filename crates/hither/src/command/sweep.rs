@@ -17,6 +17,8 @@ use super::options::{Caches, Loading, Sampling};
 use crate::exit::Usage;
 use crate::format::{bytes, counted};
 use crate::output;
+use crate::place;
+use crate::place::options::Placing;
 use crate::rows::Format;
 use crate::simulate::{self, Ratio, ratio_table};
 use crate::sweep::{self, Defaults, End, Job, Journal, Plan, Run, Sweep};
@@ -33,7 +35,11 @@ use crate::ui::{self, Ui};
     sizes = [\"1%\", \"64MiB\", 512]\n  \
     [[traces]]\n  \
     path = \"cs.trace.gz\"        # from the folder of SPEC.toml\n  \
-    format = \"lirs\"             # and block, keep-repeats, no-in-kernel, maps, sample, policies, sizes\n\n\
+    format = \"lirs\"             # and block, keep-repeats, no-in-kernel, maps, sample, policies, sizes\n  \
+    [[traces]]\n  \
+    path = \"shared.hither\"\n  \
+    nodes = [4, \"mesh:5x5\"]     # and placements, bind, warm-up, costs\n  \
+    placements = [\"first-and-forever\", \"post-office\"]\n\n\
     Examples:\n  \
     hither sweep --trace a.hither --trace b.hither -p lru,arc,opt -s 1%,10%   a table for each trace\n  \
     hither sweep papers.toml -o papers.parquet                                what the file says\n  \
@@ -54,6 +60,9 @@ pub(super) struct Sweeping {
 
     #[command(flatten)]
     sampling: Sampling,
+
+    #[command(flatten)]
+    placing: Placing,
 
     /// Write the results to FILE, one row a cache, in the format that its name ends in: .csv, .json or .parquet
     #[arg(long, short, value_name = "FILE")]
@@ -182,12 +191,17 @@ impl Sweeping {
                 options: defaults.options,
                 policies: Vec::new(),
                 sizes: Vec::new(),
+                placing: sweep::Placing::default(),
             };
             plan.jobs = self.traces.iter().map(of_all).collect();
         }
         for job in &mut plan.jobs {
+            self.placing.apply(&mut job.placing)?;
             if self.caches.names_policies() || job.policies.is_empty() {
-                job.policies = self.caches.policies("lru,arc,opt");
+                let placed = !job.placing.nodes.is_empty();
+                job.policies = self
+                    .caches
+                    .policies(if placed { "lru" } else { "lru,arc,opt" });
             }
             if self.caches.names_sizes() {
                 job.sizes = self.caches.sizes_as_written().to_vec();
@@ -263,9 +277,36 @@ impl Sweeping {
 /// For people: a table a trace, with the miss ratio of each policy at each size.
 fn tables(sweep: &Sweep<'_>, plan: &Plan) -> anyhow::Result<String> {
     let mut tables = Vec::new();
-    for ((source, rows), job) in sweep.rows_by_trace().zip(&plan.jobs) {
+    for (((source, rows), cases), job) in sweep
+        .rows_by_trace()
+        .zip(sweep.cases_by_trace())
+        .zip(&plan.jobs)
+    {
         if source.references == 0 {
             tables.push(format!("{} has no references\n", source.trace));
+            continue;
+        }
+        if !cases.is_empty() {
+            let results: Vec<place::Line<'_>> = cases
+                .into_iter()
+                .zip(&rows)
+                .filter_map(|(case, row)| {
+                    let placed = row.placed.as_ref()?;
+                    Some(place::Line {
+                        case,
+                        totals: &placed.totals,
+                        modelled_time_ns: placed.modelled_time_ns,
+                    })
+                })
+                .collect();
+            tables.push(format!(
+                "{}: {} to {} of {}\n{}",
+                source.trace,
+                counted(source.references, "reference"),
+                counted(source.distinct, "distinct block"),
+                bytes(source.block_bytes),
+                place::table(&results, job.placing.running.binding, source.block_bytes)
+            ));
             continue;
         }
         let sizes = simulate::sizes(&job.sizes, source.block_bytes, source.distinct)?;

@@ -72,6 +72,20 @@ impl Axis {
         )
     }
 
+    /// Round numbers at least so many points apart, on an axis that goes by steps: for one that stands upright.
+    pub(super) fn count_ticks_apart(&self, points: f64) -> Vec<Tick> {
+        let fit = ((self.places.1 - self.places.0).abs() / points).max(1.0);
+        let step = round_step(self.values.1 / fit, &[1.0, 2.0, 5.0], 10.0).max(1.0);
+        (0..)
+            .map(|number| f64::from(number) * step)
+            .take_while(|at| *at <= self.values.1)
+            .map(|at| Tick {
+                at,
+                label: format::count(at as u64),
+            })
+            .collect()
+    }
+
     /// Round numbers of bytes, on an axis of blocks.
     pub(super) fn byte_ticks(&self, block_bytes: u64) -> Vec<Tick> {
         let unit = block_bytes as f64;

@@ -1,6 +1,6 @@
-//! Pictures of miss-ratio curves, as SVG and PNG.
+//! Pictures, as SVG and PNG: miss-ratio curves here, and what placements do in `heatmap`, `moves` and `timeline`.
 //!
-//! A [`Chart`] is laid out once into a [`scene::Scene`] of lines, filled shapes and texts, which `svg` writes down and
+//! A [`Picture`] is laid out once into a [`scene::Scene`] of lines, filled shapes and texts, which `svg` writes down and
 //! `png` paints; so both show the same. Text is set in DejaVu Sans, which the `dejavu` crate brings along (its
 //! licence, that of Bitstream Vera, allows that): a picture must not depend on the fonts of the machine.
 //!
@@ -8,10 +8,18 @@
 //! differently), so that they can be told apart in grey.
 
 mod axis;
+mod heatmap;
 mod marks;
+mod moves;
+mod panels;
 mod png;
 mod scene;
 mod svg;
+mod timeline;
+
+pub(crate) use heatmap::{Heatmap, Matrix};
+pub(crate) use moves::{Arrow, Moves, MovesMap};
+pub(crate) use timeline::{History, Step, Timeline};
 
 use axis::{Axis, Tick};
 use scene::{Anchor, Colour, Face, Scene};
@@ -53,13 +61,26 @@ pub(crate) struct Line {
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-impl Chart {
-    pub(crate) fn svg(&self) -> String {
-        svg::write(&self.scene(), &self.title)
+/// What can be drawn.
+pub(crate) trait Picture {
+    /// What it is of.
+    fn title(&self) -> &str;
+
+    /// What is where.
+    fn scene(&self) -> Scene;
+
+    fn svg(&self) -> String {
+        svg::write(&self.scene(), self.title())
     }
 
-    pub(crate) fn png(&self) -> anyhow::Result<Vec<u8>> {
+    fn png(&self) -> anyhow::Result<Vec<u8>> {
         png::paint(&self.scene())
+    }
+}
+
+impl Picture for Chart {
+    fn title(&self) -> &str {
+        &self.title
     }
 
     fn scene(&self) -> Scene {
@@ -102,7 +123,9 @@ impl Chart {
         }
         scene
     }
+}
 
+impl Chart {
     fn axes(&self, scene: &mut Scene, x: &Axis, y: &Axis) {
         let (left, right) = x.ends();
         for Tick { at, label } in y.decimal_ticks() {

@@ -10,11 +10,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use hither_sim::placement::{self, Totals};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::plan::hex;
-use crate::rows::Source;
+use crate::place::{Case, Running};
+use crate::rows::{self, Source};
 
 /// The first line.
 #[derive(Serialize, Deserialize)]
@@ -24,7 +26,7 @@ struct Header {
     plan: String,
 }
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// One thing that happened.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -50,6 +52,65 @@ pub(crate) struct Counts {
     pub(super) misses: u64,
     /// The standard error, where there is one, as its bits: JSON has no exact fractions.
     pub(super) error_bits: Option<u64>,
+    /// What more a placement counted.
+    pub(super) placed: Option<Placed>,
+}
+
+/// What a placement counted after its warm-up.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Placed {
+    pub(super) totals: Totals,
+    pub(super) modelled_time_ns: u64,
+    pub(super) imbalance_bits: u64,
+}
+
+impl Counts {
+    /// Those of a cache.
+    pub(super) fn cache((&cache, outcome): (&usize, &hither_sim::Outcome)) -> Counts {
+        let error = outcome
+            .estimate
+            .and_then(|estimate| estimate.standard_error);
+        Counts {
+            cache,
+            hits: outcome.hits,
+            misses: outcome.misses,
+            error_bits: error.map(f64::to_bits),
+            placed: None,
+        }
+    }
+
+    /// Those of a placement.
+    pub(super) fn placed((&cache, outcome): (&usize, &placement::Outcome)) -> Counts {
+        let totals = outcome.totals;
+        Counts {
+            cache,
+            hits: totals.local + totals.remote,
+            misses: totals.misses,
+            error_bits: None,
+            placed: Some(Placed {
+                totals,
+                modelled_time_ns: outcome.modelled_time_ns,
+                imbalance_bits: outcome.node_imbalance().to_bits(),
+            }),
+        }
+    }
+}
+
+impl Placed {
+    /// What a row tells of it.
+    pub(super) fn row(&self, case: &Case, running: &Running) -> rows::Placed {
+        rows::Placed {
+            spec: case.configuration.spec,
+            nodes: case.configuration.topology.name().to_owned(),
+            binding: running.binding,
+            warm_up: running.warm_up,
+            costs: running.costs.to_string(),
+            totals: self.totals,
+            modelled_time_ns: self.modelled_time_ns,
+            node_imbalance: f64::from_bits(self.imbalance_bits),
+        }
+    }
 }
 
 /// A journal that is being written, locked.
@@ -242,6 +303,14 @@ mod tests {
                     hits,
                     misses: 6,
                     error_bits,
+                    placed: error_bits.map(|imbalance_bits| Placed {
+                        totals: Totals {
+                            hit_ns: u64::MAX,
+                            ..Totals::default()
+                        },
+                        modelled_time_ns: 7,
+                        imbalance_bits,
+                    }),
                 })
                 .to_vec(),
         }

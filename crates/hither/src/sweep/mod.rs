@@ -1,4 +1,4 @@
-//! Sweeps: every policy at every size on every trace, over hours if need be, and never the same work twice.
+//! Sweeps: every policy at every size (and every placement on every topology) on every trace, over hours if need be, and never the same work twice.
 //!
 //! A sweep goes trace by trace, and within a trace by *units*: some caches that are simulated over one pass. After each
 //! unit its counts go to a [journal](mod@journal) beside the output, so that a sweep that ended before its time, by
@@ -21,10 +21,11 @@ use indicatif::ProgressBar;
 use rayon::current_num_threads;
 
 pub(crate) use journal::{Entry, Journal};
-pub(crate) use plan::{Defaults, Job, Plan};
+pub(crate) use plan::{Defaults, Job, Placing, Plan};
 pub(crate) use spec::read;
 
 use crate::exit::Usage;
+use crate::place::{self, Case, Running, Watch};
 use crate::rows::{Row, Source};
 use crate::simulate;
 use journal::Counts;
@@ -59,11 +60,18 @@ struct Known {
     caches: Vec<Cache>,
 }
 
+/// One cache, or one placement on nodes.
 struct Cache {
-    configuration: Configuration,
+    what: What,
     /// The size as it was written.
     size: String,
     counts: Option<Counts>,
+}
+
+#[derive(Clone)]
+enum What {
+    Cache(Box<Configuration>),
+    Placed(Box<Case>),
 }
 
 /// How a sweep ended.
@@ -186,38 +194,17 @@ impl<'a> Sweep<'a> {
         self.run.bar.reset_eta();
         let mut done = done_before;
         for unit in units(&open, known, self.run.unit_references, trace.references()) {
-            let configurations: Vec<Configuration> = unit
-                .iter()
-                .map(|&cache| known.caches[cache].configuration)
-                .collect();
-            let progress = |references: u64| {
-                let pass = references as f64 / trace.references().max(1) as f64;
-                let caches = done as f64 + pass * unit.len() as f64;
-                self.run.bar.set_position(part(caches));
+            let progress = |caches: f64| {
+                self.run.bar.set_position(part(done as f64 + caches));
             };
-            let options = Options {
-                progress: Some(&progress),
-                cancel: Some(&self.run.cancel),
-                ..Options::default()
-            };
-            let outcomes = match hither_sim::run(&trace, &configurations, &options) {
-                Err(hither_sim::Error::Cancelled) => return Ok(End::Cancelled),
-                other => other.map_err(simulate::failed).with_context(name)?,
+            let counts = match known.simulate(&unit, &trace, job, &progress, &self.run.cancel) {
+                Err(Stopped::Cancelled) => return Ok(End::Cancelled),
+                Err(Stopped::Failed(error)) => return Err(error).with_context(name),
+                Ok(counts) => counts,
             };
             done += unit.len();
-            let mut counts = Vec::new();
-            for (&cache, outcome) in unit.iter().zip(outcomes) {
-                let error = outcome
-                    .estimate
-                    .and_then(|estimate| estimate.standard_error);
-                let of_cache = Counts {
-                    cache,
-                    hits: outcome.hits,
-                    misses: outcome.misses,
-                    error_bits: error.map(f64::to_bits),
-                };
-                known.caches[cache].counts = Some(of_cache);
-                counts.push(of_cache);
+            for of_cache in &counts {
+                known.caches[of_cache.cache].counts = Some(*of_cache);
             }
             if let Some(journal) = &mut self.journal {
                 journal.append(&Entry::Done {
@@ -264,14 +251,27 @@ impl<'a> Sweep<'a> {
 
     /// A row for each cache, in the order of the plan.
     pub(crate) fn rows(&self) -> Vec<Row<'_>> {
-        let known = self.states.iter().filter_map(|state| state.known.as_ref());
-        known.flat_map(Known::rows).collect()
+        self.rows_by_trace().flat_map(|(_, rows)| rows).collect()
     }
 
     /// The rows of each trace.
     pub(crate) fn rows_by_trace(&self) -> impl Iterator<Item = (&Source, Vec<Row<'_>>)> {
+        self.states
+            .iter()
+            .zip(&self.plan.jobs)
+            .filter_map(|(state, job)| {
+                let known = state.known.as_ref()?;
+                Some((&known.source, known.rows(&job.placing.running).collect()))
+            })
+    }
+
+    /// What is placed where on each trace, with what came of it: nothing where caches are simulated.
+    pub(crate) fn cases_by_trace(&self) -> impl Iterator<Item = Vec<&Case>> {
         let known = self.states.iter().filter_map(|state| state.known.as_ref());
-        known.map(|known| (&known.source, known.rows().collect()))
+        known.map(|known| {
+            let cases = (0..known.caches.len()).filter_map(|cache| known.case(cache));
+            cases.collect()
+        })
     }
 
     /// Removes the journal: the output is written.
@@ -283,22 +283,87 @@ impl<'a> Sweep<'a> {
 impl Known {
     fn new(job: &Job, source: Source, stamp: String) -> anyhow::Result<Known> {
         // A part of no blocks is no size; there is nothing to simulate anyway.
-        let sizes = match source.references {
-            0 => Vec::new(),
-            _ => simulate::sizes(&job.sizes, source.block_bytes, source.distinct)?,
+        let caches = match (source.references, job.placing.nodes.is_empty()) {
+            (0, _) => Vec::new(),
+            (_, true) => {
+                let sizes = simulate::sizes(&job.sizes, source.block_bytes, source.distinct)?;
+                let caches = job.policies.iter().flat_map(|&spec| {
+                    sizes.iter().map(move |&(size, cache_blocks)| Cache {
+                        what: What::Cache(Box::new(Configuration { spec, cache_blocks })),
+                        size: size.to_string(),
+                        counts: None,
+                    })
+                });
+                caches.collect()
+            }
+            (_, false) => {
+                let cases = place::cases(&job.request(), source.block_bytes, source.distinct)?;
+                let caches = cases.into_iter().map(|case| Cache {
+                    size: case.size.clone(),
+                    what: What::Placed(Box::new(case)),
+                    counts: None,
+                });
+                caches.collect()
+            }
         };
-        let caches = job.policies.iter().flat_map(|&spec| {
-            sizes.iter().map(move |&(size, cache_blocks)| Cache {
-                configuration: Configuration { spec, cache_blocks },
-                size: size.to_string(),
-                counts: None,
-            })
-        });
         Ok(Known {
-            caches: caches.collect(),
+            caches,
             source,
             stamp,
         })
+    }
+
+    /// Simulates some caches, all of one sort, telling how many of them would be done by now.
+    fn simulate(
+        &self,
+        unit: &[usize],
+        trace: &Trace,
+        job: &Job,
+        progress: &(dyn Fn(f64) + Sync),
+        cancel: &AtomicBool,
+    ) -> Result<Vec<Counts>, Stopped> {
+        let passes = |references: u64| references as f64 / trace.references().max(1) as f64;
+        let cases: Vec<Case> = unit
+            .iter()
+            .filter_map(|&cache| self.case(cache))
+            .cloned()
+            .collect();
+        if !cases.is_empty() {
+            let watch = Watch {
+                progress: Some(&|references| progress(passes(references))),
+                cancel: Some(cancel),
+            };
+            let outcomes = place::run(trace, &cases, &job.placing.running, 0, watch);
+            let outcomes = outcomes.map_err(|error| match cancel.load(Ordering::Relaxed) {
+                true => Stopped::Cancelled,
+                false => Stopped::Failed(error),
+            })?;
+            return Ok(unit.iter().zip(&outcomes).map(Counts::placed).collect());
+        }
+        let configurations = unit
+            .iter()
+            .filter_map(|&cache| match &self.caches[cache].what {
+                What::Cache(configuration) => Some(**configuration),
+                What::Placed(_) => None,
+            });
+        let configurations: Vec<Configuration> = configurations.collect();
+        let options = Options {
+            progress: Some(&|references| progress(passes(references) * unit.len() as f64)),
+            cancel: Some(cancel),
+            ..Options::default()
+        };
+        match hither_sim::run(trace, &configurations, &options) {
+            Err(hither_sim::Error::Cancelled) => Err(Stopped::Cancelled),
+            Err(error) => Err(Stopped::Failed(simulate::failed(error))),
+            Ok(outcomes) => Ok(unit.iter().zip(&outcomes).map(Counts::cache).collect()),
+        }
+    }
+
+    fn case(&self, cache: usize) -> Option<&Case> {
+        match &self.caches[cache].what {
+            What::Cache(_) => None,
+            What::Placed(case) => Some(case),
+        }
     }
 
     /// The caches that are not done.
@@ -310,21 +375,35 @@ impl Known {
         self.open().next().is_none()
     }
 
-    fn rows(&self) -> impl Iterator<Item = Row<'_>> {
+    fn rows<'a>(&'a self, running: &'a Running) -> impl Iterator<Item = Row<'a>> {
         self.caches.iter().filter_map(|cache| {
             let counts = cache.counts?;
+            let (policy, cache_blocks, placed) = match &cache.what {
+                What::Cache(own) => (Some(own.spec), own.cache_blocks.into(), None),
+                What::Placed(case) => (
+                    case.policy(),
+                    case.blocks(),
+                    counts.placed.map(|counts| counts.row(case, running)),
+                ),
+            };
             Some(Row {
                 source: &self.source,
-                policy: cache.configuration.spec.entry().name,
-                spec: cache.configuration.spec.to_string(),
+                policy,
                 size: cache.size.clone(),
-                cache_blocks: cache.configuration.cache_blocks.into(),
+                cache_blocks,
                 hits: counts.hits,
                 misses: counts.misses,
                 standard_error: counts.error_bits.map(f64::from_bits),
+                placed,
             })
         })
     }
+}
+
+/// Why some caches have no counts.
+enum Stopped {
+    Cancelled,
+    Failed(anyhow::Error),
 }
 
 /// Parts the caches into units: as many as there are threads at least, or else threads would idle, and then as many as
@@ -337,10 +416,14 @@ fn units(
 ) -> Vec<Vec<usize>> {
     let mut whole: Vec<Vec<usize>> = Vec::new();
     for &cache in open {
-        let spec = &known.caches[cache].configuration.spec;
-        let same = whole.iter_mut().find(|caches| {
-            hither_sim::stack::exists(spec) && known.caches[caches[0]].configuration.spec == *spec
-        });
+        let stack = |cache: usize| match &known.caches[cache].what {
+            What::Cache(own) if hither_sim::stack::exists(&own.spec) => Some(own.spec),
+            _ => None,
+        };
+        let spec = stack(cache);
+        let same = whole
+            .iter_mut()
+            .find(|caches| spec.is_some() && stack(caches[0]) == spec);
         match same {
             Some(caches) => caches.push(cache),
             None => whole.push(vec![cache]),
@@ -358,7 +441,18 @@ pub(crate) fn check_traces(plan: &Plan) -> anyhow::Result<()> {
     if plan.jobs.is_empty() {
         return Err(Usage("no traces: name some with --trace or in a TOML file".to_owned()).into());
     }
-    for Job { path, format, .. } in &plan.jobs {
+    for job in &plan.jobs {
+        let Job {
+            path,
+            format,
+            placing,
+            ..
+        } = job;
+        if placing.nodes.is_empty() != placing.placements.is_empty() {
+            let problem =
+                "placements need nodes, and nodes placements: a sweep names both or neither";
+            return Err(Usage(format!("{}: {problem}", job.name.display())).into());
+        }
         if path == Path::new("-") {
             let problem = "a sweep may read its traces again, so none of them is standard input (a file -: ./-)";
             return Err(Usage(problem.to_owned()).into());

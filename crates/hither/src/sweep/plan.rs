@@ -1,14 +1,17 @@
 //! What a sweep is to do.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use hither_core::Spec;
+use hither_core::{Spec, Topology};
 use hither_sim::Size;
+use hither_sim::placement::PlacementSpec;
 use hither_trace::LoadOptions;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use super::stamp;
+use crate::place::{self, Request};
 
 /// All traces of a sweep, each with its caches.
 #[derive(Clone, Debug)]
@@ -16,7 +19,7 @@ pub(crate) struct Plan {
     pub(crate) jobs: Vec<Job>,
 }
 
-/// One trace with its caches: each policy at each size.
+/// One trace with its caches: each policy at each size, or where nodes are named, each placement on each of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     /// The path as the user wrote it.
@@ -26,8 +29,17 @@ pub(crate) struct Job {
     pub(crate) format: Option<String>,
     pub(crate) options: LoadOptions,
     pub(crate) policies: Vec<Spec>,
-    /// Five parts of the distinct blocks, where it is empty.
+    /// Five parts of the distinct blocks, where it is empty; of each node, where there are nodes.
     pub(crate) sizes: Vec<Size>,
+    pub(crate) placing: Placing,
+}
+
+/// What is placed where; with `policies` and `sizes` it makes a [`Request`].
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Placing {
+    pub(crate) nodes: Vec<Arc<Topology>>,
+    pub(crate) placements: Vec<PlacementSpec>,
+    pub(crate) running: place::Running,
 }
 
 /// What holds for a trace of which nothing else is said.
@@ -46,12 +58,19 @@ impl Plan {
             .map(|job| {
                 let policies: Vec<String> = job.policies.iter().map(Spec::to_string).collect();
                 let sizes: Vec<String> = job.sizes.iter().map(Size::to_string).collect();
+                let placing = &job.placing;
+                let placements = placing.placements.iter().map(PlacementSpec::to_string);
+                // All of a topology, since it may come from a file or from this machine.
+                let nodes = placing.nodes.iter().map(|nodes| format!("{nodes:?}"));
                 json!({
                     "name": job.name.to_string_lossy(),
                     "format": job.format,
                     "options": job.options,
                     "policies": policies,
                     "sizes": sizes,
+                    "nodes": nodes.collect::<Vec<_>>(),
+                    "placements": placements.collect::<Vec<_>>(),
+                    "running": format!("{:?}", placing.running),
                 })
             })
             .collect();
@@ -61,9 +80,21 @@ impl Plan {
 }
 
 impl Job {
+    /// What is placed where.
+    pub(super) fn request(&self) -> Request {
+        Request {
+            nodes: self.placing.nodes.clone(),
+            placements: self.placing.placements.clone(),
+            sizes: self.sizes.clone(),
+            policies: self.policies.clone(),
+        }
+    }
+
     /// Its share of the work, roughly: the bytes to read times the caches.
     pub(crate) fn weight(&self) -> u64 {
-        let caches = self.policies.len() * self.sizes.len().max(1);
+        let placing = &self.placing;
+        let placed = placing.nodes.len().max(1) * placing.placements.len().max(1);
+        let caches = self.policies.len().max(1) * self.sizes.len().max(1) * placed;
         stamp::bytes(&self.path)
             .max(1)
             .saturating_mul(caches as u64)

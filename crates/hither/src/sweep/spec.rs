@@ -12,6 +12,12 @@
 //! path = "build.hither"
 //! block = "64KiB"
 //! sizes = ["5%"]              # in place of those above
+//!
+//! [[traces]]
+//! path = "shared.hither"
+//! nodes = [4, "mesh:5x5", "cluster.toml"]
+//! placements = ["first-and-forever", "post-office{threshold=4}"]
+//! warm-up = "10%"
 //! ```
 //!
 //! Whatever is wrong is an error with its line: a key that does not exist, too.
@@ -19,15 +25,17 @@
 use std::path::{Path, PathBuf};
 
 use hither_core::Spec;
+use hither_core::spec::Choice;
 use hither_sim::Size;
 use hither_trace::Sample;
 use serde::Deserialize;
 use toml::{Spanned, Value};
 
-use super::plan::{Defaults, Job, Plan};
+use super::plan::{Defaults, Job, Placing, Plan};
 use crate::command::options::{block_bytes, format_name, whole};
 use crate::located::{self, Problem, read_as};
 use crate::output::folder_of;
+use crate::place::{self, Costs, WarmUp};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -38,6 +46,12 @@ struct Document {
     sizes: Vec<Spanned<Value>>,
     #[serde(default)]
     traces: Vec<Trace>,
+    nodes: Option<Vec<Spanned<Value>>>,
+    placements: Option<Vec<Spanned<String>>>,
+    bind: Option<Spanned<String>>,
+    #[serde(rename = "warm-up")]
+    warm_up: Option<Spanned<Value>>,
+    costs: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]
@@ -52,6 +66,11 @@ struct Trace {
     sample: Option<Spanned<String>>,
     policies: Option<Vec<Spanned<String>>>,
     sizes: Option<Vec<Spanned<Value>>>,
+    nodes: Option<Vec<Spanned<Value>>>,
+    placements: Option<Vec<Spanned<String>>>,
+    bind: Option<Spanned<String>>,
+    warm_up: Option<Spanned<Value>>,
+    costs: Option<Spanned<String>>,
 }
 
 /// The plan in the file at `path`.
@@ -62,6 +81,14 @@ pub(crate) fn read(path: &Path, defaults: &Defaults) -> anyhow::Result<Plan> {
 fn plan(document: Document, path: &Path, defaults: &Defaults) -> Result<Plan, Problem> {
     let policies = specs(&document.policies)?;
     let sizes_of_all = sizes(&document.sizes)?;
+    let said = Said {
+        nodes: &document.nodes,
+        placements: &document.placements,
+        bind: &document.bind,
+        warm_up: &document.warm_up,
+        costs: &document.costs,
+    };
+    let placing_of_all = said.placing(&Placing::default(), folder_of(path))?;
     let mut jobs = Vec::new();
     for trace in document.traces {
         let mut options = defaults.options;
@@ -80,7 +107,16 @@ fn plan(document: Document, path: &Path, defaults: &Defaults) -> Result<Plan, Pr
             Some(name) => Some(format_name(name.as_ref()).map_err(Problem::at(name.span()))?),
             None => defaults.format.clone(),
         };
+        let said = Said {
+            nodes: &trace.nodes,
+            placements: &trace.placements,
+            bind: &trace.bind,
+            warm_up: &trace.warm_up,
+            costs: &trace.costs,
+        };
+        let placing = said.placing(&placing_of_all, folder_of(path))?;
         jobs.push(Job {
+            placing,
             path: folder_of(path).join(&trace.path),
             name: trace.path,
             format,
@@ -98,9 +134,53 @@ fn plan(document: Document, path: &Path, defaults: &Defaults) -> Result<Plan, Pr
     Ok(Plan { jobs })
 }
 
-fn specs(list: &[Spanned<String>]) -> Result<Vec<Spec>, Problem> {
+/// What one trace, or the head of the file for all, says of placements.
+struct Said<'a> {
+    nodes: &'a Option<Vec<Spanned<Value>>>,
+    placements: &'a Option<Vec<Spanned<String>>>,
+    bind: &'a Option<Spanned<String>>,
+    warm_up: &'a Option<Spanned<Value>>,
+    costs: &'a Option<Spanned<String>>,
+}
+
+impl Said<'_> {
+    /// With what `otherwise` says where this says nothing; files are in `folder`.
+    fn placing(&self, otherwise: &Placing, folder: &Path) -> Result<Placing, Problem> {
+        let mut placing = otherwise.clone();
+        if let Some(list) = self.nodes {
+            let topology = |name: &Spanned<Value>| {
+                let load = |text: &str| {
+                    let file = text.ends_with(".toml").then(|| folder.join(text));
+                    let text = file.map_or(text.to_owned(), |file| file.to_string_lossy().into());
+                    let found = place::topologies(&[text]).map_err(|error| format!("{error:#}"))?;
+                    Ok(found.into_iter().next().expect("one for one"))
+                };
+                read_as(name, load)
+            };
+            placing.nodes = list.iter().map(topology).collect::<Result<_, _>>()?;
+        }
+        if let Some(list) = self.placements {
+            placing.placements = specs(list)?;
+        }
+        let running = &mut placing.running;
+        if let Some(text) = self.bind {
+            let binding = place::options::binding_named(text.as_ref());
+            running.binding = binding.map_err(Problem::at(text.span()))?;
+        }
+        if let Some(value) = self.warm_up {
+            running.warm_up = read_as(value, |text| text.parse::<WarmUp>())?;
+        }
+        if let Some(text) = self.costs {
+            let parsed = text.as_ref().parse::<Costs>();
+            running.costs = parsed.map_err(Problem::at(text.span()))?;
+        }
+        Ok(placing)
+    }
+}
+
+fn specs<E: Choice>(list: &[Spanned<String>]) -> Result<Vec<Spec<E>>, Problem> {
     let spec = |text: &Spanned<String>| {
-        let spec: Result<Spec, _> = text.as_ref().parse();
+        let spec: Result<Spec<E>, _> = text.as_ref().parse();
         spec.map_err(Problem::at(text.span()))
     };
     list.iter().map(spec).collect()
@@ -163,6 +243,32 @@ mod tests {
     }
 
     #[test]
+    fn nodes_and_placements_for_all_and_for_one() {
+        let plan = parsed(
+            "nodes = [4, \"mesh:2x2\"]\nplacements = [\"first-touch\"]\nwarm-up = 100\n\
+             [[traces]]\npath = \"a\"\n\
+             [[traces]]\npath = \"b\"\nnodes = []\n\
+             [[traces]]\npath = \"c\"\nnodes = [2]\nbind = \"threads\"\nwarm-up = \"10%\"\n",
+        )
+        .unwrap();
+        let names = |job: usize| -> Vec<&str> {
+            let nodes = plan.jobs[job].placing.nodes.iter();
+            nodes.map(|topology| topology.name()).collect()
+        };
+        assert_eq!(
+            (names(0), names(1), names(2)),
+            (vec!["4", "mesh:2x2"], vec![], vec!["2"])
+        );
+        let running = |job: usize| plan.jobs[job].placing.running.clone();
+        assert_eq!(running(0).warm_up, WarmUp::References(100));
+        assert_eq!(running(2).warm_up, WarmUp::Percent(10.0));
+        assert_eq!(running(2).binding, hither_sim::placement::Binding::Threads);
+        let mut other = plan.clone();
+        other.jobs[0].placing.nodes.pop();
+        assert_ne!(plan.digest(), other.digest());
+    }
+
+    #[test]
     fn what_is_wrong_is_named_by_file_and_line() {
         for (text, expected) in [
             (
@@ -177,6 +283,19 @@ mod tests {
             (
                 "\nsizes = [1.5]\n",
                 "sweep.toml:2: expected a text or a whole number, found float",
+            ),
+            ("nodes = [2, 0]\n", "sweep.toml:1: "),
+            (
+                "placements = [\n\"first-tuch\"]\n",
+                "sweep.toml:2: unknown placement `first-tuch` (did you mean `first-touch`?)",
+            ),
+            (
+                "[[traces]]\npath = \"a\"\nwarm-up = \"half\"\n",
+                "sweep.toml:3: `half` is no warm-up",
+            ),
+            (
+                "bind = \"cpus\"\n",
+                "sweep.toml:1: `cpus` is none of auto, trace, threads, processes",
             ),
             (
                 "[[traces]]\npath = \"a\"\nformat = \"lisr\"\n",

@@ -1,0 +1,215 @@
+//! The arguments of commands that place blocks.
+
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+use hither_core::Topology;
+use hither_core::spec::SpecError;
+use hither_sim::placement::{Binding, PlacementSpec};
+
+use super::{Costs, Running, WarmUp};
+use crate::output;
+use crate::sweep;
+
+/// What is placed, and where.
+#[derive(Args, Debug)]
+pub(crate) struct Placing {
+    /// Place blocks or pages on these nodes: 2, mesh:5x5, torus:4x4, hypercube:4, ring:4x4, tree:2x8, a TOML file with a
+    /// matrix, this machine (this) or a preset; `hither topo` shows them. --size is then that of each node
+    #[arg(long, value_name = "T[,T]", value_delimiter = ',')]
+    nodes: Vec<String>,
+
+    /// Placements, such as upm or 'post-office{threshold=4}'; `hither policies --placements` lists them
+    #[arg(long = "placement", value_name = "P[,P]", requires = "nodes")]
+    placements: Vec<Placements>,
+
+    /// Which node an access is made from: as the trace says where it knows several (trace), threads or processes in turn
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Bind::Auto, requires = "nodes")]
+    bind: Bind,
+
+    /// Count nothing at the beginning, for so many references (100k), a part of them (10%) or iterations (2iterations)
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "0",
+        hide_default_value = true,
+        requires = "nodes"
+    )]
+    warm_up: WarmUp,
+
+    /// Model other costs than those of the papers, such as fault_ns=2000
+    #[arg(
+        long,
+        value_name = "NAME=VALUE[,..]",
+        default_value = "",
+        hide_default_value = true,
+        requires = "nodes"
+    )]
+    costs: Costs,
+}
+
+/// A list of placements, separated by commas outside of braces.
+#[derive(Clone, Debug)]
+struct Placements(Vec<PlacementSpec>);
+
+impl FromStr for Placements {
+    type Err = SpecError;
+
+    fn from_str(text: &str) -> Result<Self, SpecError> {
+        PlacementSpec::parse_list(text).map(Placements)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Bind {
+    /// The trace's nodes where it has several, or else threads in turn
+    Auto,
+    /// The trace's nodes
+    Trace,
+    /// Threads in turn
+    Threads,
+    /// Processes in turn
+    Processes,
+}
+
+impl Placing {
+    /// Whether nodes are named.
+    pub(crate) fn wanted(&self) -> bool {
+        !self.nodes.is_empty()
+    }
+
+    /// The topologies that are named.
+    pub(crate) fn topologies(&self) -> anyhow::Result<Vec<Arc<Topology>>> {
+        super::topologies(&self.nodes)
+    }
+
+    /// The placements that are named.
+    pub(crate) fn placements(&self) -> Vec<PlacementSpec> {
+        self.placements
+            .iter()
+            .flat_map(|list| list.0.iter().copied())
+            .collect()
+    }
+
+    /// How runs go.
+    pub(crate) fn running(&self) -> Running {
+        Running {
+            binding: binding(self.bind),
+            warm_up: self.warm_up,
+            costs: self.costs.clone(),
+        }
+    }
+
+    /// Replaces what a file says by what is named here.
+    pub(crate) fn apply(&self, placing: &mut sweep::Placing) -> anyhow::Result<()> {
+        if self.wanted() {
+            placing.nodes = self.topologies()?;
+            placing.running = self.running();
+        }
+        if !self.placements.is_empty() {
+            placing.placements = self.placements();
+        }
+        Ok(())
+    }
+}
+
+fn binding(bind: Bind) -> Binding {
+    match bind {
+        Bind::Auto => Binding::Auto,
+        Bind::Trace => Binding::Trace,
+        Bind::Threads => Binding::Threads,
+        Bind::Processes => Binding::Processes,
+    }
+}
+
+/// What a user writes for it.
+pub(crate) fn binding_name(binding: Binding) -> &'static str {
+    match binding {
+        Binding::Auto => "auto",
+        Binding::Trace => "trace",
+        Binding::Threads => "threads",
+        Binding::Processes => "processes",
+    }
+}
+
+/// The binding of that name.
+pub(crate) fn binding_named(text: &str) -> Result<Binding, String> {
+    <Bind as ValueEnum>::from_str(text, false)
+        .map(binding)
+        .map_err(|_| format!("`{text}` is none of auto, trace, threads, processes"))
+}
+
+/// What is drawn of placements.
+#[derive(Args, Debug)]
+pub(crate) struct Drawing {
+    /// Draw who served whom, node by node, as .svg or .png
+    #[arg(long, value_name = "FILE", requires = "nodes", value_parser = picture)]
+    pub(super) heatmap: Option<Drawn>,
+
+    /// Draw the nodes with the blocks that moved between them, as .svg or .png
+    #[arg(long, value_name = "FILE", requires = "nodes", value_parser = picture)]
+    pub(super) mesh: Option<Drawn>,
+
+    /// Write what each node holds and how much is served locally over time, as .svg, .png or .csv
+    #[arg(long, value_name = "FILE", requires = "nodes", value_parser = picture_or_table)]
+    pub(super) timeline: Option<Drawn>,
+
+    /// Also print the accesses from each node to each, for 16 nodes or fewer
+    #[arg(long, requires = "nodes", conflicts_with = "json")]
+    pub(crate) traffic: bool,
+}
+
+/// A file to write, and as what.
+#[derive(Clone, Debug)]
+pub(super) struct Drawn {
+    pub(super) path: PathBuf,
+    pub(super) kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Svg,
+    Png,
+    Csv,
+}
+
+fn drawn(text: &str, allowed: &[(&str, Kind)]) -> Result<Drawn, String> {
+    let path = PathBuf::from(text);
+    let ending = path.extension().and_then(|ending| ending.to_str());
+    let found = allowed.iter().find(|(name, _)| Some(*name) == ending);
+    let kind = found.map(|&(_, kind)| kind).ok_or_else(|| {
+        let names: Vec<String> = allowed.iter().map(|(name, _)| format!(".{name}")).collect();
+        format!("the name ends in none of {}", names.join(", "))
+    })?;
+    Ok(Drawn { path, kind })
+}
+
+fn picture(text: &str) -> Result<Drawn, String> {
+    drawn(text, &[("svg", Kind::Svg), ("png", Kind::Png)])
+}
+
+fn picture_or_table(text: &str) -> Result<Drawn, String> {
+    drawn(
+        text,
+        &[("svg", Kind::Svg), ("png", Kind::Png), ("csv", Kind::Csv)],
+    )
+}
+
+impl Drawing {
+    fn files(&self) -> impl Iterator<Item = &Path> {
+        let files = [&self.heatmap, &self.mesh, &self.timeline];
+        files.into_iter().flatten().map(|file| file.path.as_path())
+    }
+
+    /// Fails where a file could not be written: better said before a long simulation than after.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        self.files().try_for_each(output::check_folder)
+    }
+
+    /// How many moves a run has to keep for what is drawn. A million of them take 24 MB, and show the same picture as all.
+    pub(crate) fn moves(&self) -> usize {
+        if self.mesh.is_some() { 1_000_000 } else { 0 }
+    }
+}
