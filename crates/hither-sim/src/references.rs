@@ -195,6 +195,14 @@ impl References for Trace {
         }
     }
 
+    fn marks(&self) -> &[Mark] {
+        Trace::marks(self)
+    }
+
+    fn nodes(&self) -> usize {
+        Trace::nodes(self)
+    }
+
     fn threads(&self) -> usize {
         Trace::threads(self)
     }

@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use hither_core::Op;
+use hither_core::placement::Mark;
 use hither_core::registry::Needs;
 use serde_json::Value;
 
@@ -217,7 +218,7 @@ pub(crate) fn write_references(
         }
         for access in &batch {
             while let Some(mark) = marks.next_if(|mark| mark.reference == access.tick) {
-                writer.push(&AccessRow::mark(mark.kind, access.tick))?;
+                writer.push(&mark_row(trace, mark, access.tick))?;
             }
             // A count on a file is one of loads, through a mapping.
             let kind = objects[access.object.index()].kind;
@@ -251,7 +252,7 @@ pub(crate) fn write_references(
         progress(done as u64);
     }
     for mark in marks {
-        writer.push(&AccessRow::mark(mark.kind, done as u64))?;
+        writer.push(&mark_row(trace, mark, done as u64))?;
     }
     for object in &mut objects {
         object.first_seen_ns = object.first_seen_ns.min(object.last_seen_ns);
@@ -272,4 +273,15 @@ pub(crate) fn write_references(
     }
     writer.finish(&objects, trace.sites(), &meta)?;
     Ok(done as u64)
+}
+
+/// The row of a mark, of the first thread of its process: which one made it is not kept.
+fn mark_row(trace: &Trace, mark: &Mark, time_ns: u64) -> AccessRow {
+    let mut processes = trace.processes.iter();
+    let thread = processes.position(|&process| process == mark.process.0);
+    AccessRow {
+        process: mark.process.0,
+        thread: thread.expect("a mark is a thread's") as u32,
+        ..AccessRow::mark(mark.kind, time_ns)
+    }
 }

@@ -41,5 +41,5 @@ pub use sample::{Sample, SampleError, Sampled};
 pub use sink::Sink;
 pub use source::Input;
 pub use stats::{Concentration, Ranked, Shared, Sharing, Stats};
-pub use trace::{Mark, Trace};
+pub use trace::Trace;
 pub use writer::{Writer, partial_path};

@@ -12,7 +12,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use hither_core::Op;
+use hither_core::placement::Mark;
+use hither_core::{Op, Process};
 use rustc_hash::FxHashMap;
 
 use crate::counts::{Counts, Tally};
@@ -23,7 +24,7 @@ use crate::sample::{Sample, Sampler};
 use crate::schema::{AccessRow, Meta, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow};
 use crate::source::Input;
 use crate::store::{Run, Store};
-use crate::trace::{Mark, Trace};
+use crate::trace::Trace;
 
 /// The most references that one row may stand for. A row that says more is taken for a corrupt one: it would fill the
 /// disk before anybody saw that it is.
@@ -275,7 +276,12 @@ impl Builder {
             RowOp::Mark => {
                 let kind = row.marked().expect("checked above");
                 let reference = self.trace.store.references() as u64;
-                self.trace.marks.push(Mark { reference, kind });
+                let process = Process(row.process);
+                self.trace.marks.push(Mark {
+                    reference,
+                    kind,
+                    process,
+                });
                 return Ok(());
             }
         };

@@ -10,7 +10,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use hither_core::placement::EpochKind;
+use hither_core::placement::Mark;
 use hither_core::registry::Needs;
 use hither_core::{Access, Block, NEVER, Node, Object, Process, Site, Thread};
 
@@ -48,15 +48,6 @@ pub struct Trace {
 }
 
 const NO_NEXT_USE: u32 = u32::MAX;
-
-/// A point between references at which something ended, as the trace says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark {
-    /// The number of references before it.
-    pub reference: u64,
-    /// What ended: an iteration, or a parallel construct within one.
-    pub kind: EpochKind,
-}
 
 impl Trace {
     /// The number of references.

@@ -4,14 +4,14 @@ mod common;
 
 use std::path::Path;
 
-use hither_core::placement::EpochKind;
+use hither_core::placement::{EpochKind, Mark};
 use hither_core::registry::Needs;
-use hither_core::{Access, Op};
+use hither_core::{Access, Op, Process};
 use hither_trace::schema::{
     AccessRow, MemoryNode, Meta, ObjectKind, ObjectRow, ProcessRow, RowOp, SiteRow, ThreadRow,
 };
 use hither_trace::{
-    Error, Export, Input, LoadOptions, Mark, Result, Sample, Shared, Stats, Trace, Writer, import,
+    Error, Export, Input, LoadOptions, Result, Sample, Shared, Stats, Trace, Writer, import,
 };
 
 const PAGE_BYTES: u64 = 4096;
@@ -119,7 +119,11 @@ fn marks() -> [Mark; 3] {
         (8, EpochKind::Construct),
         (8, EpochKind::Iteration),
     ]
-    .map(|(reference, kind)| Mark { reference, kind })
+    .map(|(reference, kind)| Mark {
+        reference,
+        kind,
+        process: Process(0),
+    })
 }
 
 #[test]

@@ -117,6 +117,7 @@ fn extremes(param: &Param) -> Vec<String> {
         Kind::Count { min, max, .. } => vec![min.to_string(), max.to_string()],
         Kind::Real { min, max, .. } => vec![min.to_string(), max.to_string()],
         Kind::Policy { .. } => vec!["arc".to_owned()],
+        Kind::Name { names, .. } => names.iter().map(|&name| name.to_owned()).collect(),
         Kind::Placement { .. } => {
             let made_of_another = |param: &Param| matches!(param.kind, Kind::Placement { .. });
             let simple = placements().iter().filter(|entry| {
