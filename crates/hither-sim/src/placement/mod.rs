@@ -7,7 +7,7 @@ pub mod pages;
 mod report;
 mod timeline;
 
-pub use report::{Interval, Move, Outcome, Totals};
+pub use report::{Interval, Move, OfProcess, Outcome, Totals};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

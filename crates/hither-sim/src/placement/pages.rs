@@ -30,7 +30,7 @@ use hither_core::{Access, Block, Node, Op, Placement, Process, Thread};
 use self::clocks::Clocks;
 pub use self::costs::{Costs, CostsError};
 use self::frames::Frames;
-use super::report::{Move, Outcome};
+use super::report::{Move, OfProcess, Outcome};
 use super::timeline::Timeline;
 use super::{Binding, Configuration, Options};
 use crate::one_cache::Error;
@@ -260,6 +260,9 @@ impl Engine {
         let unmarked = references.marks().is_empty() && options.period_ns > 0;
         let period_ns = policy.period_ns().or(unmarked.then_some(options.period_ns));
         let by_process = processes > 1 && period_ns.is_none();
+        let several = if processes > 1 { processes } else { 0 };
+        let mut timeline = Timeline::new(references, nodes, options);
+        timeline.processes = vec![OfProcess::default(); several];
         Engine {
             policy,
             nodes: Nodes::new(
@@ -272,9 +275,9 @@ impl Engine {
                 .map(|_| Counters::new(nodes, blocks))
                 .collect(),
             by_process,
-            touched: vec![Vec::new(); if processes > 1 { processes } else { 0 }],
+            touched: vec![Vec::new(); several],
             clocks: Clocks::new(references.threads(), nodes, costs.service_ns),
-            timeline: Timeline::new(references, nodes, options),
+            timeline,
             costs: *costs,
             page_bytes: references.block_bytes(),
             seen: vec![false; blocks as usize],
@@ -338,6 +341,14 @@ impl Engine {
             totals.bytes_moved += (hits + missed) * u64::from(self.costs.line_bytes);
         }
         self.timeline.served(node, from, hits + missed);
+        if let Some(of) = self.timeline.processes.get_mut(access.process.index()) {
+            of.misses += missed;
+            *(if from == node {
+                &mut of.local
+            } else {
+                &mut of.remote
+            }) += hits;
+        }
         let computed_ns = u64::from(count) * u64::from(self.costs.compute_ns);
         self.clocks
             .pass(thread, hit_ns + missed * latency_ns + computed_ns);
@@ -589,6 +600,8 @@ impl Engine {
 
     /// A process ended: its pages are nobody's.
     fn ended(&mut self, process: Process) {
+        self.settle();
+        self.timeline.processes[process.index()].end_ns = self.clocks.of_ns(process);
         for block in std::mem::take(&mut self.touched[process.index()]) {
             while let Some(at) = self.nodes.home(block) {
                 self.remove(block, at);
@@ -657,7 +670,12 @@ impl Engine {
         assert_eq!(kinds, totals.accesses, "local, remote or a miss");
     }
 
-    fn outcome(self, configuration: &Configuration) -> Outcome {
+    fn outcome(mut self, configuration: &Configuration) -> Outcome {
+        for (number, of) in (0..).zip(&mut self.timeline.processes) {
+            if of.end_ns == 0 {
+                of.end_ns = self.clocks.of_ns(Process(number));
+            }
+        }
         let statistics = self.policy.statistics();
         let end_ns = self.clocks.now_ns();
         let costs = serde_json::to_value(self.costs).expect("numbers alone");

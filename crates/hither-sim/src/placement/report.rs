@@ -140,6 +140,19 @@ pub struct Move {
     pub replica: bool,
 }
 
+/// What became of one process of several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct OfProcess {
+    /// Its accesses that the accessing node served, after the warm-up.
+    pub local: u64,
+    /// Those that another node served.
+    pub remote: u64,
+    /// Those that nobody held.
+    pub misses: u64,
+    /// Modelled time of its last access, since the start.
+    pub end_ns: u64,
+}
+
 /// What became of one placement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
@@ -166,6 +179,8 @@ pub struct Outcome {
     /// Accesses from each node (row) to each node that served them, misses by the node that the block was placed on,
     /// after the warm-up.
     pub traffic: Vec<u64>,
+    /// By process, where there are several (memory pages only).
+    pub processes: Vec<OfProcess>,
     /// The first moves, as many as were asked for.
     pub moves: Vec<Move>,
     /// What the policy counted of its own doings.

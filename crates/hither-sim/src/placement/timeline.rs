@@ -2,7 +2,7 @@
 
 use hither_core::Node;
 
-use super::report::{Interval, Move, Outcome, Totals};
+use super::report::{Interval, Move, OfProcess, Outcome, Totals};
 use super::{Configuration, Options};
 use crate::one_cache::params;
 use crate::references::References;
@@ -24,6 +24,8 @@ pub(super) struct Timeline {
     timeline: Vec<Interval>,
     iterations: Vec<Interval>,
     traffic: Vec<u64>,
+    /// By process; empty where the engine does not tell them apart.
+    pub(super) processes: Vec<OfProcess>,
     moves_max: usize,
     moves: Vec<Move>,
 }
@@ -43,6 +45,7 @@ impl Timeline {
             timeline: Vec::with_capacity(options.intervals),
             iterations: Vec::new(),
             traffic: vec![0; nodes * nodes],
+            processes: Vec::new(),
             moves_max: options.moves,
             moves: Vec::new(),
         }
@@ -75,6 +78,9 @@ impl Timeline {
         if self.warm_up_ends(reference) {
             self.warm_up = Some((self.totals, now_ns));
             self.traffic.fill(0);
+            for process in &mut self.processes {
+                (process.local, process.remote, process.misses) = (0, 0, 0);
+            }
         }
         while (self.timeline.len() as u64) < self.parts && reference >= self.part_end() {
             let totals = self.totals.since(&self.at_part);
@@ -143,6 +149,7 @@ impl Timeline {
             timeline: self.timeline,
             iterations: self.iterations,
             traffic: self.traffic,
+            processes: self.processes,
             moves: self.moves,
             statistics,
         }

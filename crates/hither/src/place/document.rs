@@ -38,6 +38,7 @@ pub(crate) fn document(case: &Case, outcome: &Outcome, running: &Running, trace:
         "timeline": outcome.timeline,
         "iterations": outcome.iterations,
         "traffic": rows,
+        "processes": outcome.processes,
     });
     let fields = document.as_object_mut().expect("an object");
     // The counts by their own names; but for the sum of hops, whose name is that of the mean.

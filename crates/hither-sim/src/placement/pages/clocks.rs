@@ -150,6 +150,12 @@ impl Clocks {
         }
     }
 
+    /// The time of the thread of a process that is furthest.
+    pub(super) fn of_ns(&self, process: Process) -> u64 {
+        let its = self.threads.iter().filter(|of| of.is_of(Some(process)));
+        its.map(|of| of.now_ns).max().unwrap_or(0)
+    }
+
     /// Threads (of a process, or all) that run elsewhere than when this was called last, by number; and how many made
     /// accesses since [`rest`](Clocks::rest).
     pub(super) fn epoch(&mut self, process: Option<Process>) -> (&[Moved], usize) {

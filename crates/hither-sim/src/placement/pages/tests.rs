@@ -458,6 +458,9 @@ fn processes_go_their_own_ways() {
         15 * local,
         "nobody waits for another process"
     );
+    let of = outcome.processes.iter();
+    let of: Vec<_> = of.map(|of| (of.local, of.misses, of.end_ns)).collect();
+    assert_eq!(of, [(14, 1, 15 * local), (3, 2, 5 * local)]);
 }
 
 #[test]
