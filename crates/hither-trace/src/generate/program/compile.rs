@@ -121,11 +121,9 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
             1,
             now,
             |execution, balance, _| {
+                let pieces = pieces.take()?;
                 let tar = ["tar", "czf", "/usr/src/linux.tar.gz", "/usr/src/linux"];
-                Some(Job::of_new(
-                    balance.process(execution, &tar),
-                    pieces.take()?,
-                ))
+                Some(Job::of_new(balance.process(execution, &tar), pieces))
             },
         )?;
     }

@@ -296,3 +296,74 @@ pub(crate) fn take_turns(
     execution.settle()?;
     Ok(end_ns)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+    use crate::schema::RowOp;
+
+    fn execution(out: SyncSender<Batch>, threads: u32, nodes: u32) -> Execution {
+        let setting = Setting {
+            threads,
+            nodes,
+            seed: 1,
+            migrate_every: 2,
+            iterates: true,
+            threads_before: 1,
+        };
+        Execution::new(setting, out)
+    }
+
+    #[test]
+    fn rows_are_put_in_order_between_settles_and_threads_are_dealt_and_moved() {
+        let (out, batches) = sync_channel(4);
+        let mut execution = execution(out, 4, 4);
+        let process = execution.process(&["p"]);
+        let threads: Vec<u32> = (0..4).map(|_| execution.thread(process)).collect();
+        let nodes = |execution: &Execution| threads.iter().map(|&t| execution.node(t)).collect();
+        let before: Vec<u32> = nodes(&execution);
+        assert_eq!(before, [1, 2, 3, 0]);
+        for iteration in 0..4 {
+            for &thread in &threads {
+                execution.push(AccessRow {
+                    thread,
+                    time_ns: iteration * 100 + 9 - u64::from(thread),
+                    op: RowOp::Load,
+                    ..AccessRow::default()
+                });
+            }
+            execution.iteration_ends(iteration * 100 + 50).unwrap();
+        }
+        let mut after: Vec<u32> = nodes(&execution);
+        assert_ne!(before, after);
+        after.sort_unstable();
+        assert_eq!(after, [0, 1, 2, 3]);
+        execution.finish().unwrap();
+        let rows = batches.recv().unwrap().rows;
+        assert!(rows.is_sorted_by_key(|row| row.time_ns));
+        let marks = rows.iter().filter(|row| row.op == RowOp::Mark);
+        assert!(marks.map(|row| row.time_ns).eq([50, 150, 250, 350]));
+    }
+
+    #[test]
+    fn a_program_is_stopped_where_nobody_takes_its_rows() {
+        let (out, batches) = sync_channel(1);
+        let execution = execution(out, 1, 1);
+        drop(batches);
+        assert!(execution.finish().is_err());
+    }
+
+    #[test]
+    fn turns_are_by_time_and_then_by_number() {
+        let (out, _batches) = sync_channel(1);
+        let mut seen = Vec::new();
+        let end = take_turns(&mut execution(out, 2, 1), 2, 10, |_, actor, now| {
+            seen.push((now, actor));
+            Ok((now < 16).then_some(now + 3 + 3 * u64::from(actor)))
+        });
+        assert_eq!(seen, [(10, 0), (10, 1), (13, 0), (16, 0), (16, 1)]);
+        assert_eq!(end.unwrap(), 16);
+    }
+}

@@ -244,3 +244,35 @@ pub(super) fn work(
         },
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_have_the_size_that_is_asked_for_and_differ_in_theirs() {
+        let sizes = sizes(40 << 20, 2000, &mut Random::new(1));
+        let sum: u64 = sizes.iter().sum();
+        assert!(sum.abs_diff(40 << 20) <= 2000, "{sum}");
+        let mut sorted = sizes;
+        sorted.sort_unstable();
+        let (median, largest) = (sorted[1000], sorted[1999]);
+        // The mean of a log-normal is e^(1.6^2 / 2) = 3.6 medians.
+        assert!(
+            (2.5..5.0).contains(&(sum as f64 / 2000.0 / median as f64)),
+            "{median}"
+        );
+        assert!(sorted[0] >= 1 && largest > 20 * median, "{largest}");
+    }
+
+    #[test]
+    fn the_last_piece_of_a_file_is_what_is_left() {
+        let file = File {
+            object: 3,
+            bytes: 10,
+        };
+        let pieces = file.whole(1, RowOp::Read, 4);
+        let pieces: Vec<(u64, u64)> = pieces.map(|piece| (piece.offset, piece.length)).collect();
+        assert_eq!(pieces, [(0, 4), (4, 4), (8, 2)]);
+    }
+}

@@ -83,3 +83,22 @@ fn strided(pieces: &[Piece], stride: usize) -> Vec<Piece> {
     let passes = (0..stride).flat_map(|first| pieces.iter().skip(first).step_by(stride));
     passes.copied().collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strides_come_back_for_what_they_left_out() {
+        let file = File {
+            object: 0,
+            bytes: 7,
+        };
+        let pieces: Vec<Piece> = file.whole(0, RowOp::Read, 1).collect();
+        let order: Vec<u64> = strided(&pieces, 3)
+            .iter()
+            .map(|piece| piece.offset)
+            .collect();
+        assert_eq!(order, [0, 3, 6, 1, 4, 2, 5]);
+    }
+}

@@ -123,4 +123,17 @@ mod tests {
             assert!(generators.iter().all(|other| other.name != entry.name));
         }
     }
+
+    #[test]
+    fn every_file_of_this_folder_is_registered() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/generate/program");
+        let helpers = ["execution", "files", "memory", "mix", "mod"];
+        for file in std::fs::read_dir(folder).unwrap() {
+            let path = file.unwrap().path();
+            let stem = path.file_stem().unwrap().to_str().unwrap();
+            let name = stem.replace('_', "-");
+            let registered = PROGRAMS.iter().any(|entry| entry.name == name);
+            assert!(registered || helpers.contains(&stem), "{name}");
+        }
+    }
 }

@@ -397,3 +397,69 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
     })
     .map(|_| ())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mesh_has_borders_between_neighbours_and_tables_at_its_places() {
+        let mesh = Mesh::new(25);
+        assert_eq!((mesh.columns, mesh.rows, mesh.borders().len()), (5, 5, 40));
+        let uneven = Mesh::new(7);
+        assert_eq!((uneven.columns, uneven.rows), (3, 3));
+        let borders = [
+            [0, 1],
+            [1, 2],
+            [3, 4],
+            [4, 5],
+            [0, 3],
+            [1, 4],
+            [2, 5],
+            [3, 6],
+        ];
+        assert_eq!(uneven.borders(), borders);
+        assert!(Mesh::new(1).borders().is_empty());
+        let mut random = Random::new(1);
+        assert_eq!(mesh.table(7, 0, 0, &mut random), 7);
+        // Two columns and a row on, around the edges.
+        assert_eq!(mesh.table(24, 0, 1, &mut random), 1);
+        for _ in 0..100 {
+            let table = mesh.table(12, 2, 0, &mut random);
+            let hops = (table % 5).abs_diff(2) + (table / 5).abs_diff(2);
+            assert!(hops == 0 || hops == 2, "{table}");
+        }
+    }
+
+    #[test]
+    fn a_sweep_goes_over_each_tile_twice_before_the_next() {
+        for slab in [1, 7, 8, 9, 100, 1000, 1001] {
+            let (mut swept, mut visits, mut last) = (0, vec![0; slab as usize], 0);
+            while swept < 2 * slab {
+                let (at, blocks) = sweep(slab, swept);
+                for block in at..at + blocks {
+                    visits[block as usize] += 1;
+                }
+                let tile = at / slab.div_ceil(TILES);
+                assert!(tile >= last, "{slab}: {at}");
+                last = tile;
+                swept += blocks;
+            }
+            assert!(visits.iter().all(|&visits| visits == 2), "{slab}");
+            assert_eq!(sweep(slab, swept), sweep(slab, 0));
+        }
+    }
+
+    #[test]
+    fn the_styles_average_to_what_the_paper_gives() {
+        let Kind::Name { names, .. } = ENTRY.params[0].kind else {
+            panic!("the first parameter is the style");
+        };
+        let mean = |share: fn(&Style) -> f64| {
+            names.iter().map(|name| share(&style(name))).sum::<f64>() / names.len() as f64
+        };
+        assert!((mean(|style| style.private_blocks) - 0.807).abs() < 1e-3);
+        assert!((mean(|style| style.private_accesses) - 0.333).abs() < 1e-3);
+        assert!((mean(|style| style.border_accesses) - 0.028).abs() < 1e-3);
+    }
+}
