@@ -281,7 +281,7 @@ impl Caches {
             }
             end_ns = coherent_ns;
         }
-        self.clocks[by.index()] = end_ns;
+        self.clocks[by.index()] = end_ns + self.costs.compute_ns;
     }
 
     /// A copy on another node serves: looked for here, then at the neighbours, then everywhere at once; the data then

@@ -30,6 +30,8 @@ pub struct Costs {
     pub hop_ns: u64,
     /// Sending a message over one hop. Messages delay, but occupy no link.
     pub message_hop_ns: u64,
+    /// What a node computes between two accesses.
+    pub compute_ns: u64,
     /// Whether what travels waits for what is on its link.
     pub contention: bool,
     /// A disk access, if it is always the same. 0: by the arm, the platter and the buffer.
@@ -106,6 +108,7 @@ impl Costs {
             lookup_ns: 100_000,
             hop_ns: scaled(100_000, block_bytes),
             message_hop_ns: scaled(100_000, MESSAGE_BYTES as u32),
+            compute_ns: 0,
             contention: true,
             disk_ns: 0,
             disk_turn_ns: 6_000_000,
