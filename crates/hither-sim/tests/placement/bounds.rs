@@ -1,8 +1,11 @@
-//! What no placement can better: the optimum of one cache as large as all of them; and what all become on one node.
+//! What no placement can better: the optimum of one cache as large as all of them, a-priori among the static
+//! placements; and what all become on one node.
+
+use std::sync::Arc;
 
 use hither_core::Spec;
 use hither_core::placement::Of;
-use hither_sim::placement::Options;
+use hither_sim::placement::{Configuration, Options, PlacementSpec, pages};
 
 use super::world::World;
 use super::{all, simulate};
@@ -55,4 +58,62 @@ fn on_one_node_a_placement_of_files_is_lru() {
         }
     }
     assert!(worlds > 5, "some are on one node");
+}
+
+/// The latency of all accesses where all pages have frames and nothing waits for memory, if the placement is static.
+fn latency_ns(world: &World, spec: PlacementSpec) -> Option<u64> {
+    let frames = world.capacity.iter().sum::<u32>();
+    let capacity = match frames >= world.blocks() {
+        true => world.capacity.clone(),
+        false => vec![world.blocks(); world.capacity.len()],
+    };
+    let configuration = Configuration {
+        capacity,
+        ..Configuration::even(spec, Arc::clone(&world.topology), 1)
+    };
+    let costs = pages::Costs {
+        service_ns: 0,
+        ..pages::Costs::default()
+    };
+    let outcome = pages::run(&world.trace, &configuration, &costs, &Options::default());
+    let totals = outcome.expect("it is not refused").totals;
+    assert_eq!(totals.evictions, 0);
+    (totals.migrations + totals.replications == 0).then_some(totals.hit_ns + totals.miss_ns)
+}
+
+#[test]
+fn no_static_placement_of_pages_beats_a_priori() {
+    let a_priori: PlacementSpec = "a-priori".parse().expect("a placement");
+    let (mut compared, mut better) = (0, 0);
+    for seed in 0..100 {
+        let world = World::new(seed, Of::Memory);
+        let least = latency_ns(&world, a_priori).expect("it is static");
+        for spec in all(Of::Memory) {
+            let Some(ns) = latency_ns(&world, spec) else {
+                continue;
+            };
+            println!("seed {seed}: {spec} on {}", world.topology.name());
+            assert!(ns >= least, "{ns} < {least}");
+            compared += 1;
+            better += u64::from(ns > least);
+        }
+    }
+    assert!(
+        compared > 300,
+        "first-touch, round-robin and single-node at least: {compared}"
+    );
+    assert!(better > 100, "{better}");
+}
+
+/// Worked by hand: on a chain 0 - 1 - 2, a page that both ends use and one that node 0 uses alone.
+#[test]
+fn the_best_static_placement_of_a_chain() {
+    let world = World::chain();
+    let a_priori: PlacementSpec = "a-priori".parse().expect("a placement");
+    // Page 0: node 0 reads 10, node 2 reads 11: at 0 10 * 80 + 11 * 240 = 3440; at 1 10 * 130 + 11 * 160 = 3060; at 2
+    // 10 * 240 + 11 * 90 = 3390. Page 1 at 0: 5 * 80. One fault each.
+    let faults = 2 * u64::from(pages::Costs::default().fault_ns);
+    assert_eq!(latency_ns(&world, a_priori), Some(3060 + 400 + faults));
+    let first: PlacementSpec = "first-touch".parse().expect("a placement");
+    assert_eq!(latency_ns(&world, first), Some(3440 + 400 + faults));
 }

@@ -116,6 +116,7 @@ fn extremes(param: &Param) -> Vec<String> {
     match param.kind {
         Kind::Count { min, max, .. } => vec![min.to_string(), max.to_string()],
         Kind::Real { min, max, .. } => vec![min.to_string(), max.to_string()],
+        Kind::Name { names, .. } => names.iter().map(|&name| name.to_owned()).collect(),
         Kind::Policy { .. } => vec!["arc".to_owned()],
         Kind::Name { names, .. } => names.iter().map(|&name| name.to_owned()).collect(),
         Kind::Placement { .. } => {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use hither_core::placement::{EpochKind, Mark, Of};
 use hither_core::registry::Needs;
 use hither_core::{Access, Block, Node, Object, Op, Process, Random, Site, Thread, Topology};
+use hither_sim::References;
 use hither_sim::references::InMemory;
 
 /// A program and the machine that it runs on.
@@ -41,6 +42,30 @@ fn chain() -> Topology {
 pub(crate) const ACCESSES: u64 = 300;
 
 impl World {
+    /// Two pages on a chain of three nodes: 0 is read 10 times from one end and 11 times from the other, 1 from one.
+    pub(crate) fn chain() -> World {
+        let read = |tick, block, node, count| Access {
+            node: Node(node),
+            count,
+            ..Access::bare(tick, Block(block))
+        };
+        let accesses = vec![read(0, 0, 0, 10), read(1, 1, 0, 5), read(2, 0, 2, 11)];
+        let knows = Needs {
+            objects: true,
+            ..Needs::NOTHING
+        };
+        World {
+            trace: InMemory::new(accesses, knows),
+            topology: Arc::new(chain()),
+            capacity: vec![2; 3],
+        }
+    }
+
+    /// How many blocks the program uses.
+    pub(crate) fn blocks(&self) -> u32 {
+        self.trace.blocks()
+    }
+
     /// Threads on nodes that they change now and then, in two processes, sweeping over files and coming back to some of
     /// their blocks more often than to others, with iterations and constructs if the seed is even.
     pub(crate) fn new(seed: u64, of: Of) -> World {
