@@ -64,7 +64,8 @@ impl Classifier for Ubm {
         } else if file.length > 0 && index == file.start && file.end - file.start >= self.threshold
         {
             file.looping = true;
-            file.period = access.tick - file.started;
+            // Blocks that another cache hands on come several at a time.
+            file.period = (access.tick - file.started).max(1);
             file.started = access.tick;
             file.length = 1;
             file.last = index;

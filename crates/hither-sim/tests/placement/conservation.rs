@@ -118,7 +118,6 @@ fn extremes(param: &Param) -> Vec<String> {
         Kind::Real { min, max, .. } => vec![min.to_string(), max.to_string()],
         Kind::Name { names, .. } => names.iter().map(|&name| name.to_owned()).collect(),
         Kind::Policy { .. } => vec!["arc".to_owned()],
-        Kind::Name { names, .. } => names.iter().map(|&name| name.to_owned()).collect(),
         Kind::Placement { .. } => {
             let made_of_another = |param: &Param| matches!(param.kind, Kind::Placement { .. });
             let simple = placements().iter().filter(|entry| {

@@ -18,6 +18,7 @@ use world::World;
 fn simulate(world: &World, spec: PlacementSpec, options: &Options<'_>) -> Outcome {
     let configuration = Configuration {
         capacity: world.capacity.clone(),
+        replacement: world.replacement,
         ..Configuration::even(spec, Arc::clone(&world.topology), 1)
     };
     let trace = &world.trace;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use hither_core::placement::{EpochKind, Mark, Of};
-use hither_core::registry::Needs;
-use hither_core::{Access, Block, Node, Object, Op, Process, Random, Site, Thread, Topology};
+use hither_core::registry::{self, Needs};
+use hither_core::{Access, Block, Node, Object, Op, Process, Random, Site, Spec, Thread, Topology};
 use hither_sim::References;
 use hither_sim::references::InMemory;
 
@@ -13,6 +13,8 @@ pub(crate) struct World {
     pub(crate) trace: InMemory,
     pub(crate) topology: Arc<Topology>,
     pub(crate) capacity: Vec<u32>,
+    /// What ranks a node's blocks of files.
+    pub(crate) replacement: Spec,
 }
 
 fn topologies() -> Vec<Topology> {
@@ -58,6 +60,7 @@ impl World {
             trace: InMemory::new(accesses, knows),
             topology: Arc::new(chain()),
             capacity: vec![2; 3],
+            replacement: "lru".parse().expect("a policy"),
         }
     }
 
@@ -75,6 +78,15 @@ impl World {
         let nodes = topology.nodes() as u64;
         let most = [1, 3, 8, 40][random.below(4) as usize];
         let capacity = (0..nodes).map(|_| 1 + random.below(most) as u32).collect();
+
+        let simple = registry::policies()
+            .iter()
+            .filter(|entry| !entry.needs.future);
+        let simple: Vec<_> = simple.collect();
+        let replacement = match random.below(2) {
+            0 => registry::find("lru").expect("a policy"),
+            _ => simple[random.below(simple.len() as u64) as usize],
+        };
 
         let threads = 1 + random.below(2 * nodes);
         let mut runs_on: Vec<u64> = (0..threads).map(|_| random.below(nodes)).collect();
@@ -146,6 +158,7 @@ impl World {
                 .with_object_bytes(bytes),
             topology: Arc::new(topology),
             capacity,
+            replacement: Spec::defaults(replacement),
         }
     }
 }

@@ -65,6 +65,9 @@ pub(super) struct Shelf {
     pub(super) free: Vec<u32>,
     /// How many of its copies the replacement ranks.
     pub(super) ranked: u32,
+    /// The replacement gave up a slot and waits for what comes into it, which it is told of even where that is not its to
+    /// rank.
+    pub(super) promised: bool,
 }
 
 pub(super) const EMPTY: u32 = u32::MAX;
@@ -87,12 +90,10 @@ impl Caches {
         let topology = Arc::clone(&configuration.topology);
         let (blocks, block_bytes) = (references.blocks(), references.block_bytes());
         let object_bytes = references.object_bytes();
-        // A cache larger than the trace's footprint never evicts: what it does not need it does not get.
-        let capacity = configuration.capacity.iter();
-        let capacity: Vec<u32> = capacity.map(|&room| room.min(blocks.max(1))).collect();
+        let capacity = &configuration.capacity;
         let placement = configuration.spec.build(&Settings {
             topology: Arc::clone(&topology),
-            capacity: &capacity,
+            capacity,
             blocks,
             block_bytes,
             object_bytes: &object_bytes,
@@ -100,11 +101,13 @@ impl Caches {
             totals: None,
         });
         let replacement = &configuration.replacement;
-        let shelf = |&capacity: &u32| Shelf {
-            replacement: replacement.build(&registry::Settings::new(capacity)),
+        // A cache larger than the trace's footprint never evicts: what its replacement does not need it does not get.
+        let shelf = |&room: &u32| Shelf {
+            replacement: replacement.build(&registry::Settings::new(room.min(blocks.max(1)))),
             block_of: Vec::new(),
             free: Vec::new(),
             ranked: 0,
+            promised: false,
         };
         let disks = costs.disk_nodes(&topology).map_err(|disk| Error::NoNode {
             topology: topology.name().to_owned(),
@@ -151,7 +154,7 @@ impl Caches {
             period_ns,
             next_period_ns: period_ns,
             timeline: Timeline::new(references, nodes, options),
-            nodes: Nodes::new(Arc::clone(&topology), capacity, blocks),
+            nodes: Nodes::new(Arc::clone(&topology), capacity.clone(), blocks),
             topology,
         })
     }
@@ -433,7 +436,7 @@ impl Caches {
             Action::Promote { block, at } => {
                 let replica = self.nodes.holds(block, at) && self.nodes.home(block) != Some(at);
                 if replica {
-                    self.promote(block, at);
+                    self.promote(block, at, access);
                 }
                 replica
             }
@@ -445,7 +448,7 @@ impl Caches {
             return false;
         };
         if self.nodes.holds(block, to) {
-            self.promote(block, to);
+            self.promote(block, to, access);
             self.detach(block, home, false);
         } else {
             self.cascade += 1;
@@ -505,7 +508,7 @@ impl Caches {
     }
 
     /// Makes the replica at `at` the original.
-    fn promote(&mut self, block: Block, at: Node) {
+    fn promote(&mut self, block: Block, at: Node, access: &Access) {
         let home = self.nodes.home(block).expect("a replica has an original");
         if self.layer == Layer::Own {
             let slot = |node| self.nodes.slot(block, node).expect("it holds the block");
@@ -513,7 +516,7 @@ impl Caches {
             self.shelves[home.index()].replacement.removed(old);
             self.shelves[home.index()].ranked -= 1;
             self.resized(home);
-            let access = self.known(block, &Access::bare(0, block));
+            let access = self.known(block, access);
             self.list(at, new, &access);
         }
         self.nodes.promote(block, at);

@@ -39,9 +39,12 @@ impl Caches {
         let slot = if self.remembered.is_empty() {
             shelf.replacement.victim(access)
         } else {
-            let access = &self.remembered[incoming.block.index()];
-            shelf.replacement.victim(access)
+            let access = self.known(incoming.block, access);
+            let shelf = &mut self.shelves[at.index()];
+            shelf.replacement.victim(&access)
         };
+        let shelf = &mut self.shelves[at.index()];
+        shelf.promised = true;
         let evicted = Block(shelf.block_of[slot.index()]);
         self.gave_up[at.index()] = self.cascade;
         let asked = self.nodes.home(evicted) == Some(at)
@@ -183,6 +186,12 @@ impl Caches {
             let access = self.known(block, access);
             self.list(at, slot, &access);
         } else {
+            if std::mem::take(&mut self.shelves[at.index()].promised) {
+                let access = self.known(block, access);
+                let shelf = &mut self.shelves[at.index()];
+                shelf.replacement.inserted(slot, &access);
+                shelf.replacement.removed(slot);
+            }
             self.resized(at);
         }
     }
@@ -191,6 +200,7 @@ impl Caches {
     pub(super) fn list(&mut self, at: Node, slot: Slot, access: &Access) {
         let shelf = &mut self.shelves[at.index()];
         shelf.ranked += 1;
+        shelf.promised = false;
         shelf.replacement.inserted(slot, access);
     }
 
@@ -199,7 +209,10 @@ impl Caches {
         let shelf = &mut self.shelves[at.index()];
         let replicas = self.nodes.used(at).saturating_sub(shelf.ranked);
         let originals = self.nodes.capacity(at).saturating_sub(replicas);
-        shelf.replacement.resized(originals);
+        // No policy is made for a cache without room.
+        shelf
+            .replacement
+            .resized(originals.clamp(1, self.nodes.blocks()));
     }
 
     #[inline]
@@ -207,10 +220,15 @@ impl Caches {
         self.layer == Layer::Shared || self.nodes.home(block) == Some(at)
     }
 
-    /// What the replacement is told of a block that comes without being accessed.
+    /// What the replacement is told of a block that comes now, without being accessed.
     pub(super) fn known(&self, block: Block, access: &Access) -> Access {
-        let remembered = self.remembered.get(block.index());
-        remembered.copied().unwrap_or(Access { block, ..*access })
+        match self.remembered.get(block.index()) {
+            Some(&remembered) => Access {
+                tick: access.tick,
+                ..remembered
+            },
+            None => Access { block, ..*access },
+        }
     }
 
     /// Sends a block that nobody waits for.
