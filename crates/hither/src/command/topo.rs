@@ -1,6 +1,7 @@
 //! `hither topo`: what a topology is: its nodes, how far they are from each other, and a drawing.
 
 use std::fmt::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -10,7 +11,9 @@ use serde_json::json;
 
 use super::Subcommand;
 use crate::format::{self, Lean, Table};
-use crate::topology::load;
+use crate::output::{check_folder, write_whole};
+use crate::plot::{Network, Picture as _};
+use crate::topology::{drawing, load};
 use crate::ui::{self, Ui};
 
 /// Show and draw a topology: this machine's nodes, a mesh, the machines of the papers
@@ -18,6 +21,7 @@ use crate::ui::{self, Ui};
 #[command(after_help = "Examples:\n  \
     hither topo                          this machine's memory nodes\n  \
     hither topo mesh:5x5                 a mesh; also 4, torus:4x4x4, hypercube:4, ring:4x4, tree:4x4\n  \
+    hither topo torus:4x4 -o torus.svg   a picture; also .png\n  \
     hither topo --list                   the papers' machines\n  \
     hither topo origin2000-16 --json     one of them, for programs\n  \
     hither topo machine.toml             from a file: latencies, capacities, CPUs, weights (docs/topologies.md)")]
@@ -30,9 +34,31 @@ pub(super) struct Topo {
     #[arg(long, conflicts_with = "topology")]
     list: bool,
 
+    /// Draw it, as .svg or .png
+    #[arg(long, short, visible_alias = "svg", value_name = "FILE", value_parser = picture, conflicts_with = "list")]
+    output: Option<Picture>,
+
     /// Print one JSON document
     #[arg(long)]
     json: bool,
+}
+
+/// A picture to write.
+#[derive(Clone, Debug)]
+struct Picture {
+    path: PathBuf,
+    png: bool,
+}
+
+fn picture(text: &str) -> Result<Picture, String> {
+    let path = PathBuf::from(text);
+    match path.extension().and_then(|ending| ending.to_str()) {
+        Some(ending @ ("svg" | "png")) => Ok(Picture {
+            png: ending == "png",
+            path,
+        }),
+        _ => Err("the name ends in neither .svg nor .png".to_owned()),
+    }
 }
 
 /// The most nodes that are shown each by each and pair by pair.
@@ -41,25 +67,66 @@ const SHOWN: usize = 16;
 impl Subcommand for Topo {
     const NAME: &'static str = "topo";
 
-    fn run(self, _ui: &Ui) -> anyhow::Result<ExitCode> {
-        match (self.list, self.json) {
-            (true, true) => {
-                let entries = presets().iter().map(|preset| {
-                    json!({ "name": preset.name, "summary": preset.summary, "source": preset.source })
-                });
-                ui::print_json(&json!({ "presets": entries.collect::<Vec<_>>() }))?;
-            }
-            (true, false) => {
-                let entries = presets().iter().map(|preset| {
-                    let (name, summary, source) = (preset.name, preset.summary, preset.source);
-                    format!("{name}: {summary}\n    source: {source}\n")
-                });
-                ui::print(&entries.collect::<Vec<_>>().join("\n"))?;
-            }
-            (false, true) => ui::print_json(&document(&load(&self.topology)?))?,
-            (false, false) => ui::print(&text(&load(&self.topology)?)?)?,
+    fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
+        if self.list {
+            self.list()?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let topology = load(&self.topology)?;
+        if let Some(Picture { path, png }) = &self.output {
+            check_folder(path)?;
+            let subtitle = head(&topology);
+            let network = Network::new(&topology, &subtitle)?;
+            let bytes = if *png {
+                network.png()?
+            } else {
+                network.svg().into_bytes()
+            };
+            write_whole(path, &bytes)?;
+            ui.note(format_args!("drawn in {}", path.display()));
+        }
+        if self.json {
+            ui::print_json(&document(&topology))?;
+        } else if self.output.is_none() {
+            ui::print(&text(&topology)?)?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Topo {
+    fn list(&self) -> anyhow::Result<()> {
+        if self.json {
+            let entries = presets().iter().map(|preset| {
+                json!({ "name": preset.name, "summary": preset.summary, "source": preset.source })
+            });
+            return ui::print_json(&json!({ "presets": entries.collect::<Vec<_>>() }));
+        }
+        let entries = presets().iter().map(|preset| {
+            let (name, summary, source) = (preset.name, preset.summary, preset.source);
+            format!("{name}: {summary}\n    source: {source}\n")
+        });
+        ui::print(&entries.collect::<Vec<_>>().join("\n"))
+    }
+}
+
+/// What it is, in a line.
+fn head(topology: &Topology) -> String {
+    let nodes = format::counted(topology.nodes() as u64, "node");
+    let latencies = topology.latencies();
+    let local = latency(latencies.local_ns);
+    let storage = match latencies.storage_ns {
+        Some(storage_ns) => format!(", {} from storage", latency(storage_ns)),
+        None => String::new(),
+    };
+    // A matrix has no links but those of each pair, and no latency of a hop.
+    match topology.kind() {
+        "matrix" => format!("matrix of {nodes}; {local} local{storage}"),
+        kind => format!(
+            "{kind} of {nodes}, {}; {local} local, {} a hop{storage}",
+            format::counted(topology.links() as u64, "directed link"),
+            latency(latencies.hop_ns),
+        ),
     }
 }
 
@@ -101,13 +168,7 @@ fn document(topology: &Topology) -> serde_json::Value {
 fn text(topology: &Topology) -> Result<String, std::fmt::Error> {
     let mut text = String::new();
     let matrix = topology.kind() == "matrix";
-    let nodes = format::counted(topology.nodes() as u64, "node");
-    write!(text, "{}: {}, {nodes}", topology.name(), topology.kind())?;
-    if !matrix {
-        let links = topology.links() as u64;
-        write!(text, ", {}", format::counted(links, "directed link"))?;
-    }
-    writeln!(text)?;
+    writeln!(text, "{}: {}", topology.name(), head(topology))?;
     let alike = topology
         .all()
         .all(|node| topology.about(node) == topology.about(Node(0)));
@@ -118,17 +179,11 @@ fn text(topology: &Topology) -> Result<String, std::fmt::Error> {
             0 => String::new(),
             bytes => format!(", {}", format::bytes(bytes)),
         };
-        writeln!(text, "  each node: {cpus}{capacity}")?;
+        writeln!(text, "each node: {cpus}{capacity}")?;
     }
-    let latencies = topology.latencies();
-    write!(text, "  latency: {} local", latency(latencies.local_ns))?;
-    if !matrix {
-        write!(text, ", {} a hop", latency(latencies.hop_ns))?;
+    if let Some(drawing) = drawing(topology) {
+        write!(text, "\n{drawing}")?;
     }
-    if let Some(storage_ns) = latencies.storage_ns {
-        write!(text, ", {} from storage", latency(storage_ns))?;
-    }
-    writeln!(text)?;
     if topology.nodes() <= SHOWN {
         writeln!(text, "\n{}", of_nodes(topology).render())?;
         if matrix {

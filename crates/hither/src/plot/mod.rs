@@ -1,4 +1,5 @@
-//! Pictures, as SVG and PNG: miss-ratio curves here, and what placements do in `heatmap`, `moves` and `timeline`.
+//! Pictures, as SVG and PNG: miss-ratio curves here, topologies in `network`, and what placements do in `heatmap`, `moves`
+//! and `timeline`.
 //!
 //! A [`Picture`] is laid out once into a [`scene::Scene`] of lines, filled shapes and texts, which `svg` writes down and
 //! `png` paints; so both show the same. Text is set in DejaVu Sans, which the `dejavu` crate brings along (its
@@ -11,6 +12,7 @@ mod axis;
 mod heatmap;
 mod marks;
 mod moves;
+mod network;
 mod panels;
 mod png;
 mod scene;
@@ -19,6 +21,7 @@ mod timeline;
 
 pub(crate) use heatmap::{Heatmap, Matrix};
 pub(crate) use moves::{Arrow, Moves, MovesMap};
+pub(crate) use network::Network;
 pub(crate) use timeline::{History, Step, Timeline};
 
 use axis::{Axis, Tick};

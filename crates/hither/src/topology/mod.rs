@@ -1,5 +1,6 @@
 //! Topologies as users name them: a shape, a preset, a file, or the machine that we run on.
 
+mod drawing;
 mod file;
 mod this;
 
@@ -9,6 +10,8 @@ use hither_core::Topology;
 use hither_core::topology::TopologyError;
 
 use crate::exit::Usage;
+
+pub(crate) use drawing::drawing;
 
 /// The topology that a user wrote: a shape (`mesh:5x5`), a preset (`opteron2`), `this`, or a path that ends in `.toml`.
 pub(crate) fn load(text: &str) -> anyhow::Result<Topology> {

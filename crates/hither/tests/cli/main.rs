@@ -15,6 +15,7 @@ mod record;
 mod sim;
 mod stat;
 mod sweep;
+mod topo;
 
 use std::ffi::OsString;
 use std::fmt;
