@@ -5,18 +5,31 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hither_core::registry::{self, Entry};
+use hither_core::placement::{self, Of};
+use hither_core::registry::{self, Needs, Param};
 
 const INTRODUCTION: &str = "\
-# Replacement policies
+# Policies
+
+What a cache keeps, and [which node holds what](#placements). This page is made from the registries and the sources
+(`HITHER_BLESS=1 cargo test -p hither --test policies_page`). [Adding a policy](adding-a-policy.md) says how to add one.
+
+# Replacement
 
 What a cache of a given size keeps. Each can be named in `--policy`, with parameters where it has some:
 `hither sim trace.hither --policy 'lru,lru-k{k=3},opt' --size 64MiB,10%`. All of them work from a cache of one block up.
 Below the table stands what each policy's file says of itself: the rule, its source, and where the code departs from
 the source.
 
-This page is made from the registry and the sources (`HITHER_BLESS=1 cargo test -p hither --test policies_page`).
-[Adding a policy](adding-a-policy.md) says how to add one.
+";
+
+const PLACEMENTS: &str = "
+# Placements
+
+Which node holds what: pages of memory on the nodes of a machine, or blocks of files in the caches of nodes over storage.
+Each can be named in `--placement`, beside the nodes: `hither sim trace.hither --nodes mesh:5x5 --placement
+'first-and-forever,post-office'`. [Topologies](topologies.md) says what nodes there are,
+[ARCHITECTURE.md](ARCHITECTURE.md#where-placements) how they are simulated.
 
 ";
 
@@ -26,22 +39,27 @@ fn root() -> PathBuf {
 }
 
 /// What the policy's file says of itself, as Markdown.
-fn module_text(name: &str) -> String {
+fn module_text(folder: &str, name: &str) -> String {
     // No name in Rust begins with a digit.
     let stem = name.replace('-', "_").replace("2q", "two_q");
-    let file = format!("crates/hither-core/src/replacement/{stem}.rs");
-    let source = fs::read_to_string(root().join(file)).unwrap();
+    let sources = root().join("crates/hither-core/src").join(folder);
+    // A policy of several files is a folder.
+    let file = [format!("{stem}.rs"), format!("{stem}/mod.rs")]
+        .map(|file| sources.join(file))
+        .into_iter()
+        .find(|file| file.exists());
+    let source = fs::read_to_string(file.expect("a policy has its file")).unwrap();
     let lines = source.lines().map_while(|line| line.strip_prefix("//!"));
     let mut text = String::new();
     for line in lines {
         text.push_str(line.strip_prefix(' ').unwrap_or(line));
         text.push('\n');
     }
-    with_file_links(&text)
+    with_file_links(folder, &text)
 }
 
 /// ``[`X`]`` and ``[`X`](crate::x)`` as a link to the file of the module X, or as `` `X` `` where it is no module.
-fn with_file_links(text: &str) -> String {
+fn with_file_links(folder: &str, text: &str) -> String {
     let mut parts = text.split("[`");
     let mut out = parts.next().unwrap().to_owned();
     for part in parts {
@@ -50,7 +68,7 @@ fn with_file_links(text: &str) -> String {
             Some(rest) => rest.split_once(')').expect("its target ends"),
             None => (name, rest),
         };
-        let module = target.replace("super::", "crate::replacement::");
+        let module = target.replace("super::", &format!("crate::{folder}::"));
         let file = module.trim_start_matches("crate::").replace("::", "/");
         let file = format!("crates/hither-core/src/{file}.rs");
         if root().join(&file).exists() {
@@ -67,11 +85,54 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
-fn section(entry: &Entry) -> String {
-    let mut text = format!("\n## {}\n\n{}", entry.name, module_text(entry.name));
-    let needs: Vec<&str> = entry.needs.names().collect();
-    if !needs.is_empty() {
-        writeln!(text, "\nNeeds to know: {}.", needs.join(", ")).unwrap();
+/// An entry of either registry.
+struct Listed {
+    /// The folder that its file is in.
+    folder: &'static str,
+    name: &'static str,
+    summary: &'static str,
+    source: &'static str,
+    /// What it places, for a placement.
+    places: &'static str,
+    needs: String,
+    params: &'static [Param],
+}
+
+fn listed() -> [Vec<Listed>; 2] {
+    let needs = |needs: Needs| needs.names().collect::<Vec<_>>().join(", ");
+    let policies = registry::policies().iter().map(|entry| Listed {
+        folder: "replacement",
+        name: entry.name,
+        summary: entry.summary,
+        source: entry.source,
+        places: "",
+        needs: needs(entry.needs),
+        params: entry.params,
+    });
+    let placements = placement::placements().iter().map(|entry| Listed {
+        folder: "placement",
+        name: entry.name,
+        summary: entry.summary,
+        source: entry.source,
+        places: match entry.of {
+            Of::Memory => "pages of memory",
+            Of::Files => "blocks of files",
+        },
+        needs: match (entry.foresight, needs(entry.needs)) {
+            (true, known) if known.is_empty() => "who will use what".to_owned(),
+            (true, known) => format!("{known}, who will use what"),
+            (false, known) => known,
+        },
+        params: entry.params,
+    });
+    [policies.collect(), placements.collect()]
+}
+
+fn section(entry: &Listed) -> String {
+    let text = module_text(entry.folder, entry.name);
+    let mut text = format!("\n## {}\n\n{text}", entry.name);
+    if !entry.needs.is_empty() {
+        writeln!(text, "\nNeeds to know: {}.", entry.needs).unwrap();
     }
     if !entry.params.is_empty() {
         text += "\n| parameter | default | what it does | allowed |\n|---|---|---|---|\n";
@@ -85,19 +146,44 @@ fn section(entry: &Entry) -> String {
 }
 
 fn page() -> String {
+    let [policies, placements] = listed();
     let mut page = INTRODUCTION.to_owned();
     page += "| policy | what it does | source | needs |\n|---|---|---|---|\n";
-    for entry in registry::policies() {
-        let needs: Vec<&str> = entry.needs.names().collect();
-        let (name, needs) = (entry.name, needs.join(", "));
-        let (summary, source) = (cell(entry.summary), cell(entry.source));
+    for Listed {
+        name,
+        summary,
+        source,
+        needs,
+        ..
+    } in &policies
+    {
+        let (summary, source) = (cell(summary), cell(source));
         writeln!(
             page,
             "| [{name}](#{name}) | {summary} | {source} | {needs} |"
         )
         .unwrap();
     }
-    page.extend(registry::policies().iter().map(section));
+    page.extend(policies.iter().map(section));
+    page += PLACEMENTS;
+    page += "| placement | of | what goes where | source | needs |\n|---|---|---|---|---|\n";
+    for Listed {
+        name,
+        places,
+        summary,
+        source,
+        needs,
+        ..
+    } in &placements
+    {
+        let (summary, source) = (cell(summary), cell(source));
+        writeln!(
+            page,
+            "| [{name}](#{name}) | {places} | {summary} | {source} | {needs} |"
+        )
+        .unwrap();
+    }
+    page.extend(placements.iter().map(section));
     page
 }
 
@@ -121,7 +207,10 @@ fn the_page_is_what_the_registry_says() {
 #[test]
 fn links_between_items_lead_to_files() {
     assert_eq!(
-        with_file_links("see [`A`], [`lru`](super::lru) and [`crate::heap`], [c](d)"),
+        with_file_links(
+            "replacement",
+            "see [`A`], [`lru`](super::lru) and [`crate::heap`], [c](d)"
+        ),
         "see `A`, [`lru`](../crates/hither-core/src/replacement/lru.rs) and \
          [`crate::heap`](../crates/hither-core/src/heap.rs), [c](d)"
     );

@@ -1,13 +1,16 @@
-//! `hither advise`: what would help a program's file accesses, in plain words.
+//! `hither advise`: what would help a program's accesses, in plain words: another policy, more cache, or another place.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::Args;
 use hither_core::Spec;
 use hither_core::classify::{Class, pcc};
+use hither_core::placement::Of;
 use hither_core::registry::Needs;
+use hither_sim::placement::Binding;
 use hither_sim::{Outcome, References};
 use hither_trace::{Stats, Trace};
 use serde::Serialize;
@@ -19,18 +22,21 @@ use super::record::{self, Recording};
 use crate::advice::Evidence;
 use crate::exit;
 use crate::format::{Lean, Table, bytes, count, counted, percent, policy, shortened};
+use crate::place::options::Placing;
+use crate::place::{self, Case, Request, Running, Watch};
 use crate::simulate::{self, about, hit_ratios};
 use crate::ui::{self, Ui};
 
 /// What is simulated unless policies are named.
 const POLICIES: &str = "lru,arc,dear,ubm,pcc,opt";
 
-/// Say what would help a program's file accesses: another policy, more cache, or nothing
+/// Say what would help a program's accesses: another policy, more cache, another placement, or nothing
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     hither advise -- grep -r needle /usr/include   record a program and advise\n  \
     hither advise -o make.hither -- make -j8       and keep the trace\n  \
     hither advise make.hither --size 64MiB,1GiB    advise on a trace\n  \
+    hither advise cg.hither --nodes 4              and on which of four nodes its data should be\n  \
     hither advise --format lirs cs.trace.gz        on a trace of bare block numbers")]
 pub(super) struct Advise {
     /// The trace to advise on
@@ -49,6 +55,9 @@ pub(super) struct Advise {
 
     #[command(flatten)]
     loading: Loading,
+
+    #[command(flatten)]
+    placing: Placing,
 
     #[command(flatten)]
     recording: Recording,
@@ -85,6 +94,10 @@ impl Subcommand for Advise {
 impl Advise {
     fn advise(&self, path: &Path, ui: &Ui) -> anyhow::Result<()> {
         let trace = self.loading.load(path, ui)?;
+        let placed = self.place(&trace, ui)?;
+        if place::kind(&trace) == Some(Of::Memory) {
+            return self.advise_on_memory(&trace, &placed);
+        }
         let mut policies = self.caches.policies(POLICIES);
         if !self.caches.names_policies() {
             let known = trace.knows();
@@ -128,9 +141,9 @@ impl Advise {
         let advice = evidence.advice();
         let sites = call_sites(&trace, &stats, &policies, &outcomes);
         if self.json {
-            return ui::print_json(
-                &json!({ "trace": about(&trace), "advice": advice, "results": outcomes, "sites": sites }),
-            );
+            let mut document = json!({ "trace": about(&trace), "advice": advice, "results": outcomes, "sites": sites });
+            placed.add_to(&mut document, &trace);
+            return ui::print_json(&document);
         }
 
         let mut text = format!(
@@ -145,6 +158,7 @@ impl Advise {
             .iter()
             .chain(&cautions(&trace))
             .chain(&loops(&sites, block_bytes))
+            .chain(placed.sentences())
         {
             text += &format!("{sentence}\n");
         }
@@ -154,8 +168,118 @@ impl Advise {
                 hit_ratios(&policies, &sizes, &outcomes, block_bytes)
             );
         }
+        text += &placed.table(block_bytes);
         text += &site_table(&sites, self.top);
         ui::print(&text)
+    }
+
+    /// Simulates placements where nodes are named or the trace knows several.
+    fn place(&self, trace: &Trace, ui: &Ui) -> anyhow::Result<Placed> {
+        let mut placed = Placed {
+            running: self.placing.running(),
+            binding: self
+                .placing
+                .running()
+                .binding
+                .resolved(References::nodes(trace)),
+            cases: Vec::new(),
+            outcomes: Vec::new(),
+            advice: Vec::new(),
+        };
+        let nodes = match self.placing.wanted() {
+            true => self.placing.topologies()?,
+            false if trace.nodes() > 1 => vec![Arc::new(place::recorded(trace))],
+            false => Vec::new(),
+        };
+        if nodes.is_empty() || trace.references() == 0 {
+            return Ok(placed);
+        }
+        let named = self.placing.placements();
+        let request = Request {
+            nodes,
+            placements: match named.is_empty() {
+                true => place::usual(place::kind(trace)),
+                false => named,
+            },
+            sizes: match self.placing.wanted() {
+                true => self.caches.sizes_as_written().to_vec(),
+                false => Vec::new(),
+            },
+            policies: Vec::new(),
+        };
+        let block_bytes = u64::from(trace.options().block_bytes);
+        placed.cases = place::cases(&request, block_bytes, trace.blocks_of_all())?;
+        let runs = trace.references() as u64 * placed.cases.len() as u64;
+        let bar = ui.bar("placing", runs);
+        let watch = Watch {
+            progress: Some(&|done| bar.set_position(done)),
+            cancel: None,
+        };
+        placed.outcomes = place::run(trace, &placed.cases, &placed.running, 0, watch)?;
+        bar.finish_and_clear();
+        let lines = place::lines(&placed.cases, &placed.outcomes);
+        placed.advice = place::advice(&lines, block_bytes);
+        Ok(placed)
+    }
+
+    /// Pages are not cached: for them, where they are is all there is to say.
+    fn advise_on_memory(&self, trace: &Trace, placed: &Placed) -> anyhow::Result<()> {
+        if self.json {
+            let mut document = json!({ "trace": about(trace) });
+            placed.add_to(&mut document, trace);
+            return ui::print_json(&document);
+        }
+        let block_bytes = u64::from(trace.options().block_bytes);
+        let pages = trace.blocks_of_all();
+        let mut text = format!(
+            "{} to {} of memory ({}) by {}.\n",
+            counted(trace.references_of_all(), "reference"),
+            counted(pages, "page"),
+            bytes(pages * block_bytes),
+            counted(trace.threads() as u64, "thread"),
+        );
+        if placed.cases.is_empty() {
+            text +=
+                "Nothing says on how many nodes: --nodes simulates where the pages should be.\n";
+        }
+        for sentence in placed.sentences() {
+            text += &format!("{sentence}\n");
+        }
+        text += &placed.table(block_bytes);
+        ui::print(&text)
+    }
+}
+
+/// Placements that were simulated, if any.
+struct Placed {
+    running: Running,
+    binding: Binding,
+    cases: Vec<Case>,
+    outcomes: Vec<hither_sim::placement::Outcome>,
+    /// One for each topology and size.
+    advice: Vec<place::Advice>,
+}
+
+impl Placed {
+    fn sentences(&self) -> impl Iterator<Item = &String> {
+        self.advice.iter().flat_map(|advice| &advice.sentences)
+    }
+
+    fn table(&self, block_bytes: u64) -> String {
+        let lines = place::lines(&self.cases, &self.outcomes);
+        place::table(&lines, self.binding, block_bytes)
+    }
+
+    /// Adds `placement`, the advice, and `placements`, the results, where there are any.
+    fn add_to(&self, document: &mut serde_json::Value, trace: &Trace) {
+        if self.cases.is_empty() {
+            return;
+        }
+        let each = self.cases.iter().zip(&self.outcomes);
+        let results =
+            each.map(|(case, outcome)| place::document(case, outcome, &self.running, trace));
+        document["placements"] = results.collect();
+        document["placement"] = json!(self.advice);
     }
 }
 

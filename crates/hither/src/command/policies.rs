@@ -1,65 +1,144 @@
-//! `hither policies`: what can be simulated, from the registry.
+//! `hither policies`: what can be simulated, from the registries.
 
 use std::process::ExitCode;
 
 use clap::Args;
-use hither_core::Spec;
-use hither_core::registry::{self, Entry, Param};
+use hither_core::placement::{self, Of};
+use hither_core::registry::{self, Param};
+use hither_core::spec::SpecError;
+use hither_core::{Spec, placement::Entry as Placement, registry::Entry as Policy};
 use serde_json::json;
 
 use super::Subcommand;
 use crate::exit::Usage;
 use crate::ui::{self, Ui};
 
-/// List the replacement policies, their parameters and their sources
+/// List the replacement and placement policies, their parameters and their sources
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    hither policies            all of them\n  \
-    hither policies pcc ubm    these two\n  \
-    hither policies --json     for programs")]
+    hither policies                 all of them: what a cache keeps, and which node holds what\n  \
+    hither policies pcc upm         these two\n  \
+    hither policies --placements    those for sim --nodes\n  \
+    hither policies --json          for programs")]
 pub(super) struct Policies {
     /// Only these
     #[arg(value_name = "NAME")]
     names: Vec<String>,
+
+    /// Only those that say which node holds what
+    #[arg(long, conflicts_with = "names")]
+    placements: bool,
 
     /// Print one JSON document
     #[arg(long)]
     json: bool,
 }
 
+/// What both registries tell of an entry.
+struct Listed {
+    name: &'static str,
+    summary: &'static str,
+    source: &'static str,
+    needs: Vec<&'static str>,
+    params: &'static [Param],
+    /// Of a placement.
+    of: Option<Of>,
+}
+
+impl From<&Policy> for Listed {
+    fn from(entry: &Policy) -> Listed {
+        Listed {
+            name: entry.name,
+            summary: entry.summary,
+            source: entry.source,
+            needs: entry.needs.names().collect(),
+            params: entry.params,
+            of: None,
+        }
+    }
+}
+
+impl From<&Placement> for Listed {
+    fn from(entry: &Placement) -> Listed {
+        let foresight = entry.foresight.then_some("who will use what");
+        Listed {
+            name: entry.name,
+            summary: entry.summary,
+            source: entry.source,
+            needs: entry.needs.names().chain(foresight).collect(),
+            params: entry.params,
+            of: Some(entry.of),
+        }
+    }
+}
+
 impl Subcommand for Policies {
     const NAME: &'static str = "policies";
 
     fn run(self, _ui: &Ui) -> anyhow::Result<ExitCode> {
-        let entries: Vec<&Entry> = if self.names.is_empty() {
-            registry::policies().iter().collect()
-        } else {
-            let parsed = self.names.iter().map(|name| name.parse::<Spec>());
-            parsed
-                .map(|spec| spec.map(|spec| spec.entry()))
-                .collect::<Result<_, _>>()
-                .map_err(|e| Usage(e.to_string()))?
+        let placements = || placement::placements().iter().map(Listed::from);
+        let policies = || registry::policies().iter().map(Listed::from);
+        let listed: Vec<Listed> = match (self.names.is_empty(), self.placements) {
+            (true, true) => placements().collect(),
+            (true, false) => policies().chain(placements()).collect(),
+            (false, _) => {
+                let found = self.names.iter().map(|name| find(name));
+                found
+                    .collect::<Result<_, _>>()
+                    .map_err(|error| Usage(error.to_string()))?
+            }
         };
         if self.json {
-            ui::print_json(
-                &json!({ "policies": entries.iter().map(|entry| document(entry)).collect::<Vec<_>>() }),
-            )?;
+            let of = |placement: bool| -> Vec<_> {
+                let those = listed
+                    .iter()
+                    .filter(|entry| entry.of.is_some() == placement);
+                those.map(document).collect()
+            };
+            ui::print_json(&json!({ "policies": of(false), "placements": of(true) }))?;
         } else {
-            let texts: Vec<String> = entries.iter().map(|entry| text(entry)).collect();
+            let texts: Vec<String> = listed.iter().map(text).collect();
             ui::print(&texts.join("\n"))?;
         }
         Ok(ExitCode::SUCCESS)
     }
 }
 
-fn text(entry: &Entry) -> String {
+/// The entry of that name in either registry. What is in neither is an error of that one which has a name like it.
+fn find(name: &str) -> Result<Listed, SpecError> {
+    let policy = match name.parse::<Spec>() {
+        Ok(spec) => return Ok(spec.entry().into()),
+        Err(error) => error,
+    };
+    match name.parse::<Spec<Placement>>() {
+        Ok(spec) => Ok(spec.entry().into()),
+        Err(SpecError::Unknown { hint, .. }) if hint.is_empty() => Err(policy),
+        Err(placement) => match &policy {
+            SpecError::Unknown { hint, .. } if hint.is_empty() => Err(placement),
+            _ => Err(policy),
+        },
+    }
+}
+
+fn places(of: Of) -> &'static str {
+    match of {
+        Of::Memory => "memory",
+        Of::Files => "files",
+    }
+}
+
+fn text(entry: &Listed) -> String {
     let mut text = format!(
         "{}: {}\n    source: {}\n",
         entry.name, entry.summary, entry.source
     );
-    let needs: Vec<&str> = entry.needs.names().collect();
-    if !needs.is_empty() {
-        text += &format!("    needs: {}\n", needs.join(", "));
+    match entry.of {
+        Some(Of::Memory) => text += "    places: pages of memory\n",
+        Some(Of::Files) => text += "    places: blocks of files\n",
+        None => {}
+    }
+    if !entry.needs.is_empty() {
+        text += &format!("    needs: {}\n", entry.needs.join(", "));
     }
     text + &params(entry.params)
 }
@@ -78,7 +157,7 @@ pub(super) fn params(params: &[Param]) -> String {
     params.iter().map(line).collect()
 }
 
-fn document(entry: &Entry) -> serde_json::Value {
+fn document(entry: &Listed) -> serde_json::Value {
     let params: Vec<_> = entry
         .params
         .iter()
@@ -91,11 +170,15 @@ fn document(entry: &Entry) -> serde_json::Value {
             })
         })
         .collect();
-    json!({
+    let mut document = json!({
         "name": entry.name,
         "summary": entry.summary,
         "source": entry.source,
-        "needs": entry.needs.names().collect::<Vec<_>>(),
+        "needs": entry.needs,
         "params": params,
-    })
+    });
+    if let Some(of) = entry.of {
+        document["places"] = places(of).into();
+    }
+    document
 }

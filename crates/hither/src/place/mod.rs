@@ -3,6 +3,7 @@
 //! Every combination of topology, size, replacement and placement is a [`Case`]; they go in that order everywhere, so that
 //! what is compared with each other stands together.
 
+mod advice;
 mod costs;
 mod document;
 mod layout;
@@ -27,10 +28,12 @@ use hither_trace::schema::ObjectKind;
 use rayon::prelude::*;
 use serde::Serialize;
 
+pub(crate) use advice::{Advice, advice};
 pub(crate) use costs::Costs;
 pub(crate) use document::{document, pretty};
 pub(crate) use pictures::write;
 pub(crate) use table::{Line, lines, table, traffic};
+
 pub(crate) use warm_up::WarmUp;
 
 use crate::exit::Usage;
@@ -336,6 +339,26 @@ fn at_once(trace: &Trace, cases: &[Case]) -> usize {
 pub(crate) fn topologies(names: &[String]) -> anyhow::Result<Vec<Arc<Topology>>> {
     let load = |name: &String| crate::topology::load(name).map(Arc::new);
     names.iter().map(load).collect()
+}
+
+/// Local latency of a machine of which only the firmware's distances are known, in which 10 is local.
+const LOCAL_NS: u32 = 70;
+
+/// The nodes of the machine that the trace was recorded on, as far apart as its firmware said, or else one hop.
+pub(crate) fn recorded(trace: &Trace) -> Topology {
+    let nodes = trace.nodes();
+    let known = &trace.meta().nodes;
+    let latencies: Vec<u32> = known
+        .iter()
+        .flat_map(|node| {
+            node.distances
+                .iter()
+                .map(|&distance| LOCAL_NS * distance / 10)
+        })
+        .collect();
+    let matrix = (latencies.len() == nodes * nodes)
+        .then(|| Topology::from_matrix("the trace's nodes", &latencies).ok());
+    matrix.flatten().unwrap_or_else(|| Topology::uniform(nodes))
 }
 
 /// The file's name alone, for a title.

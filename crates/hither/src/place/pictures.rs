@@ -10,7 +10,7 @@ use hither_trace::Trace;
 use super::layout::layout;
 use super::options::{Drawing, Drawn, Kind};
 use super::{Case, Running, file_name, table};
-use crate::format::{bytes, count, counted, percent, policy, shortened};
+use crate::format::{count, counted, percent, policy, shortened};
 use crate::output;
 use crate::plot::{Arrow, Heatmap, History, Matrix, Moves, MovesMap, Picture, Step, Timeline};
 use crate::ui::Ui;
@@ -262,17 +262,15 @@ fn moved(outcome: &Outcome) -> String {
     if migrations + replications == 0 {
         return "nothing moved".to_owned();
     }
-    let all = migrations + replications;
     let kept = outcome.moves.len() as u64;
-    let first = match kept < all {
-        true => format!(", the first {} drawn", count(kept)),
+    let first = match kept < migrations + replications {
+        true => format!("; of the first {}", count(kept)),
         false => String::new(),
     };
     format!(
-        "{} migrated, {} replicated{first}; {} between nodes in all",
+        "{} migrated, {} replicated{first}",
         count(migrations),
-        count(replications),
-        bytes(totals.bytes_moved + warm_up.bytes_moved)
+        count(replications)
     )
 }
 

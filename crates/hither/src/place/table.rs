@@ -34,7 +34,7 @@ pub(crate) fn table(lines: &[Line<'_>], binding: Binding, block_bytes: u64) -> S
 }
 
 /// What the placements of a table have in common. Two topologies may have one name, but not one place in memory.
-fn group(case: &Case) -> (*const hither_core::Topology, &str, &[u32], String) {
+pub(super) fn group(case: &Case) -> (*const hither_core::Topology, &str, &[u32], String) {
     let configuration = &case.configuration;
     (
         std::sync::Arc::as_ptr(&configuration.topology),

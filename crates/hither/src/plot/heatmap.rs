@@ -70,7 +70,12 @@ impl Picture for Heatmap {
         let mut scene = panels.scene(&self.title, &self.subtitle);
         let scale = Scale::of(&self.panels);
         for (index, matrix) in self.panels.iter().enumerate() {
-            panels.heading(&mut scene, index, &matrix.label, &matrix.note);
+            panels.heading(
+                &mut scene,
+                index,
+                &matrix.label,
+                std::slice::from_ref(&matrix.note),
+            );
             draw(
                 &mut scene,
                 matrix,

@@ -101,16 +101,15 @@ impl Picture for MovesMap {
         });
         for (index, moves) in self.panels.iter().enumerate() {
             let (arrows, part) = moves.drawn();
-            let note = match part < 0.999 && !arrows.is_empty() {
-                true => format!(
-                    "{}; drawn: the {} busiest pairs, {} of them",
-                    moves.note,
-                    arrows.len(),
-                    format::percent(part)
-                ),
-                false => moves.note.clone(),
-            };
-            panels.heading(&mut scene, index, &moves.label, &note);
+            let mut notes = vec![moves.note.clone()];
+            if part < 0.999 && !arrows.is_empty() {
+                let pairs = arrows.len();
+                let part = format::percent(part);
+                notes.push(format!(
+                    "drawn: the {pairs} busiest pairs, {part} of the moves"
+                ));
+            }
+            panels.heading(&mut scene, index, &moves.label, &notes);
             draw(
                 &mut scene,
                 moves,
@@ -133,7 +132,7 @@ fn arrow_width(part: f64) -> f64 {
 /// Few blocks are pale.
 fn arrow_colour(replica: bool, part: f64) -> Colour {
     let full = if replica { REPLICATED } else { MIGRATED };
-    WHITE.towards(full, 0.3 + 0.7 * part.sqrt())
+    WHITE.towards(full, 0.4 + 0.6 * part.sqrt())
 }
 
 fn draw(

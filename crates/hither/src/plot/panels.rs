@@ -35,11 +35,11 @@ pub(super) fn ink_on(value: f64) -> Colour {
 }
 
 /// Space above and beside a panel.
-const ABOVE: f64 = 50.0;
+const ABOVE: f64 = 56.0;
 const LEFT: f64 = 58.0;
 const BELOW: f64 = 50.0;
 /// The first row of panels begins here.
-const TOP: f64 = 70.0;
+const TOP: f64 = 66.0;
 const EDGE: f64 = 24.0;
 
 /// Where the panels go.
@@ -98,11 +98,15 @@ impl Panels {
         )
     }
 
-    /// What a panel is of, and a remark in smaller letters, above it.
-    pub(super) fn heading(&self, scene: &mut Scene, panel: usize, label: &str, note: &str) {
+    /// What a panel is of, and remarks in smaller letters, a line each, above it.
+    pub(super) fn heading(&self, scene: &mut Scene, panel: usize, label: &str, notes: &[String]) {
         let (left, top) = self.corner(panel);
-        scene.text(left, top - 26.0, 14.0, INK, Anchor::Start, label);
-        scene.text(left, top - 10.0, 11.0, FAINT, Anchor::Start, note);
+        let mut line = top - 10.0;
+        for note in notes.iter().rev() {
+            scene.text(left, line, 11.0, FAINT, Anchor::Start, note);
+            line -= 15.0;
+        }
+        scene.text(left, line - 1.0, 14.0, INK, Anchor::Start, label);
     }
 
     /// The upper left corner of the legend.

@@ -31,34 +31,43 @@ fn a_policy_is_described_with_its_parameters_and_source() {
 fn without_names_all_are_listed_in_order() {
     let lab = Lab::new();
     let document = lab.json("hither policies --json");
-    assert_eq!(keys(&document), ["policies"]);
-    let policies = document["policies"].as_array().unwrap();
-    for policy in policies {
-        assert_eq!(
-            keys(policy),
-            ["name", "needs", "params", "source", "summary"]
-        );
-    }
-    let names: Vec<&str> = policies
-        .iter()
-        .map(|policy| policy["name"].as_str().unwrap())
-        .collect();
-    assert!(names.is_sorted(), "{names:?}");
-    assert!(
-        ["arc", "lru", "opt", "pcc"]
+    assert_eq!(keys(&document), ["placements", "policies"]);
+    let names = |of: &str, expected: &[&str], known: &[&str]| -> Vec<String> {
+        let entries = document[of].as_array().unwrap();
+        assert!(entries.iter().all(|entry| keys(entry) == expected));
+        let names = entries
             .iter()
-            .all(|name| names.contains(name))
+            .map(|entry| entry["name"].as_str().unwrap().to_owned());
+        let names: Vec<String> = names.collect();
+        assert!(names.is_sorted(), "{names:?}");
+        assert!(
+            known.iter().all(|name| names.contains(&(*name).to_owned())),
+            "{names:?}"
+        );
+        names
+    };
+    let expected = ["name", "needs", "params", "source", "summary"];
+    let policies = names("policies", &expected, &["arc", "lru", "opt", "pcc"]);
+    let expected = ["name", "needs", "params", "places", "source", "summary"];
+    let placements = names(
+        "placements",
+        &expected,
+        &["first-touch", "post-office", "upm"],
     );
 
-    let text = lab.run("hither policies");
-    let listed: Vec<&str> = text
-        .stdout()
-        .lines()
-        .filter(|line| !line.starts_with(' '))
-        .filter_map(|line| line.split_once(':'))
-        .map(|(name, _)| name)
-        .collect();
-    assert_eq!(listed, names);
+    let listed = |line: &str| -> Vec<String> {
+        let text = lab.run(line);
+        let heads = text.stdout().lines().filter(|line| !line.starts_with(' '));
+        let names = heads.filter_map(|line| line.split_once(':'));
+        names.map(|(name, _)| name.to_owned()).collect()
+    };
+    assert_eq!(listed("hither policies --placements"), placements);
+    assert_eq!(listed("hither policies"), [policies, placements].concat());
+}
+
+#[test]
+fn a_placement_says_what_it_places() {
+    assert_snapshot!(Lab::new().run("hither policies first-touch a-priori"));
 }
 
 #[test]
@@ -67,6 +76,7 @@ fn one_document_for_programs() {
     exit code: 0
     ----- stdout -----
     {
+      "placements": [],
       "policies": [
         {
           "name": "ubm",
@@ -112,4 +122,10 @@ fn a_policy_that_is_not_there() {
     ----- stderr -----
     hither: unknown policy `pc` (did you mean `pcc`?); the policies are [POLICIES]
     ");
+    let ran = Lab::new().run("hither policies lru first-tuch");
+    assert_eq!(ran.code, 2);
+    assert!(
+        ran.stderr
+            .contains("unknown placement `first-tuch` (did you mean `first-touch`?)")
+    );
 }
