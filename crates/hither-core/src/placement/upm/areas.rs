@@ -1,7 +1,6 @@
 //! Hot areas: what is known of each region of memory, on which the algorithm works separately (paper, section 3.4).
 
 use crate::ids::{Block, Node, Object, Process};
-use crate::placement::Counters;
 
 /// Blocks that were never placed belong to none.
 const NONE: u32 = u32::MAX;
@@ -24,6 +23,7 @@ pub(super) struct Areas {
 
 #[derive(Clone)]
 struct Area {
+    /// Whose it is: where processes share a region, that of the last of them to touch a page first.
     process: Process,
     pages: Vec<Block>,
     /// Where the next visit of the periodic mode begins.
@@ -85,23 +85,6 @@ impl Areas {
         let area = &mut self.list[object.index()];
         area.process = process;
         area.pages.push(block);
-    }
-
-    /// Whose page it is. A region that processes share is the one's that touched it last for the first time.
-    #[inline]
-    pub(super) fn process(&self, block: Block) -> Option<Process> {
-        let area = self.list.get(self.of[block.index()] as usize)?;
-        Some(area.process)
-    }
-
-    /// Those of the pages that were counted that are of a process.
-    pub(super) fn of_process<'a>(
-        &'a self,
-        process: Process,
-        counts: &'a Counters,
-    ) -> impl Iterator<Item = Block> + 'a {
-        let touched = counts.touched().iter().copied();
-        touched.filter(move |&block| self.process(block) == Some(process))
     }
 
     /// The page is looked at: its area, or `None` where that is cold.

@@ -22,10 +22,11 @@
 //!   `history=0` the counters of a page start anew when it was looked at. It has no iterations to compare, and so no
 //!   predictive criterion.
 //! - *In a mix of programs* each has its own iterations, threads and criteria, as if linked with its own copy of the
-//!   runtime; record-replay is for programs that run alone.
+//!   runtime.
 //! - The work is done by a thread of its own, overlapped with the program's (section 4): watching costs nothing here.
 
 mod areas;
+mod config;
 mod criteria;
 mod movers;
 mod replay;
@@ -37,10 +38,11 @@ use std::collections::VecDeque;
 use super::{Action, Counters, Entry, Epoch, EpochKind, Nodes, Of, Outcome, Placement, Settings};
 use crate::access::Access;
 use crate::ids::{Block, Node, Process};
-use crate::registry::{Kind, Needs, Param};
+use crate::registry::Needs;
 use crate::spec::Values;
 use areas::Areas;
-use criteria::{Bar, Prices};
+use config::{Config, PARAMS};
+use criteria::Bar;
 use movers::Movers;
 use replay::{Replay, Step};
 
@@ -59,162 +61,25 @@ pub(super) const ENTRY: Entry = Entry {
     build,
 };
 
-const fn switch(name: &'static str, doc: &'static str, default: u64) -> Param {
-    count(name, doc, default, 1)
-}
-
-const fn count(name: &'static str, doc: &'static str, default: u64, max: u64) -> Param {
-    Param {
-        name,
-        doc,
-        kind: Kind::Count {
-            default,
-            min: 0,
-            max,
-        },
-    }
-}
-
-/// Figures of the Origin2000 (sections 3.1 and 5.4); what the paper calls "a constant" or "several" is ours.
-const PARAMS: &[Param] = &[
-    Param {
-        name: "initial",
-        doc: "where pages are at first",
-        kind: Kind::Placement {
-            default: "first-touch",
-        },
-    },
-    count(
-        "contention_ns",
-        "what each contending node adds to a remote access",
-        50,
-        1 << 20,
-    ),
-    count(
-        "migration_ns",
-        "what a migration costs, `ml`",
-        1_100_000,
-        1 << 40,
-    ),
-    switch("optimistic", "1: `ml` is left out", 0),
-    switch(
-        "history",
-        "1: counters go on over iterations; 0: they start anew",
-        1,
-    ),
-    switch("predictive", "1: pages follow threads that moved", 1),
-    count(
-        "stay",
-        "constructs that a thread must stay where it moved to",
-        2,
-        1 << 20,
-    ),
-    switch(
-        "freeze",
-        "1: a page that would return to its previous home stays for good",
-        1,
-    ),
-    Param {
-        name: "tune",
-        doc: "what an area's latency ratio is multiplied by when its worst remote latency grew; 1: never",
-        kind: Kind::Real {
-            default: 1.1,
-            min: 1.0,
-            max: 100.0,
-        },
-    },
-    count(
-        "cold",
-        "invocations without candidates after which an area is not looked at; 0: never",
-        3,
-        1 << 20,
-    ),
-    count(
-        "skip",
-        "iterations at the start that are not counted",
-        1,
-        1 << 20,
-    ),
-    Param {
-        name: "period_ms",
-        doc: "time between two invocations in place of iterations; 0: iterations, or periods where there are none",
-        kind: Kind::Real {
-            default: 0.0,
-            min: 0.0,
-            max: 1e9,
-        },
-    },
-    Param {
-        name: "visit",
-        doc: "pages looked at each period",
-        kind: Kind::Count {
-            default: 512,
-            min: 1,
-            max: 1 << 30,
-        },
-    },
-    count(
-        "replay",
-        "pages moved before each construct and back after it; 0: none",
-        0,
-        1 << 20,
-    ),
-];
-
 /// Makes one.
 fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Placement> {
-    let config = Config {
-        contention_ns: values.count(1) as u32,
-        migration_ns: if values.count(3) == 1 {
-            0
-        } else {
-            values.count(2)
-        },
-        history: values.count(4) == 1,
-        predictive: values.count(5) == 1,
-        freeze: values.count(7) == 1,
-        tune: values.real(8),
-        cold: values.count(9),
-        skip: values.count(10),
-        period_ns: (values.real(11) * 1e6) as u64,
-        visit: values.count(12) as usize,
-        stay: values.count(6),
-        replay: values.count(13),
-    };
+    let config = Config::of(values);
     let nodes = settings.topology.nodes();
-    let counters = |wanted| Counters::new(nodes, if wanted { settings.blocks } else { 0 });
-    let blocks = settings.blocks as usize;
     Box::new(Upm {
         initial: values.placement(0).build(settings),
         programs: Vec::new(),
         areas: Areas::new(nodes, settings.blocks),
         // A trace without iterations sums up its periods, whatever the parameters say.
-        sums: counters(true),
-        last: counters(config.predictive),
-        current: counters(false),
+        sums: Counters::new(nodes, settings.blocks),
         config,
         nodes,
-        pages: vec![Page::default(); blocks],
+        pages: vec![Page::default(); settings.blocks as usize],
+        early: false,
         statistics: Statistics::default(),
         asked: VecDeque::new(),
         visiting: Vec::new(),
         steps: Vec::new(),
     })
-}
-
-struct Config {
-    contention_ns: u32,
-    migration_ns: u64,
-    history: bool,
-    predictive: bool,
-    freeze: bool,
-    tune: f64,
-    cold: u64,
-    skip: u64,
-    period_ns: u64,
-    visit: usize,
-    stay: u64,
-    replay: u64,
 }
 
 struct Upm {
@@ -226,11 +91,9 @@ struct Upm {
     programs: Vec<Program>,
     /// Counts since the start, or since a page was last visited; unused where each iteration is judged by itself.
     sums: Counters,
-    /// Counts of each program's last iteration, for the predictive criterion.
-    last: Counters,
-    /// In a mix, counts since each program's last iteration ended.
-    current: Counters,
     pages: Vec<Page>,
+    /// Whether the invocation is one of the program's first two.
+    early: bool,
     statistics: Statistics,
     /// Migrations asked for that have not been heard of.
     asked: VecDeque<Asked>,
@@ -241,6 +104,8 @@ struct Upm {
 
 /// What is known of one program.
 struct Program {
+    /// Counts of its last iteration, for the predictive criterion.
+    last: Counters,
     movers: Movers,
     replay: Replay,
     /// Whether the predictive criterion is in use.
@@ -283,34 +148,6 @@ struct Statistics {
     cold: u64,
 }
 
-impl Config {
-    fn prices<'a>(&self, nodes: &'a Nodes, home: Node) -> Prices<impl Fn(Node) -> u32 + 'a> {
-        Prices {
-            latency_ns: move |from| nodes.topology().latency_ns(from, home),
-            contention_ns: self.contention_ns,
-        }
-    }
-
-    /// The competitive criterion for a move there and back.
-    fn judge<'a>(
-        &self,
-        nodes: &'a Nodes,
-    ) -> impl Fn(&[u32], Node) -> Option<criteria::Better> + 'a {
-        let bar = Bar {
-            factor: 1.0,
-            migration_ns: 2 * self.migration_ns,
-        };
-        let contention_ns = self.contention_ns;
-        move |counts, home| {
-            let prices = Prices {
-                latency_ns: |from| nodes.topology().latency_ns(from, home),
-                contention_ns,
-            };
-            prices.competitive(counts, home, bar)
-        }
-    }
-}
-
 impl Upm {
     fn ask(&mut self, block: Block, from: Node, to: Node, why: Why, out: &mut Vec<Action>) {
         self.asked.push_back(Asked { block, from, why });
@@ -321,15 +158,14 @@ impl Upm {
     fn program(&mut self, process: Process) -> &mut Program {
         while self.programs.len() <= process.index() {
             let blocks = self.pages.len() as u32;
+            let compared = if self.config.predictive { blocks } else { 0 };
             self.programs.push(Program {
+                last: Counters::new(self.nodes, compared),
                 movers: Movers::new(self.nodes, self.config.stay),
                 replay: Replay::new(self.nodes, blocks, self.config.replay),
                 following: false,
                 iterations: 0,
             });
-            if self.programs.len() == 2 {
-                self.current = Counters::new(self.nodes, blocks);
-            }
         }
         &mut self.programs[process.index()]
     }
@@ -341,19 +177,18 @@ impl Upm {
         nodes: &Nodes,
         out: &mut Vec<Action>,
     ) {
-        let program = &mut self.programs[process.index()];
+        let (skip, predictive) = (self.config.skip, self.config.predictive);
+        let program = self.program(process);
         program.iterations += 1;
-        if program.iterations <= self.config.skip {
+        if program.iterations <= skip {
             program.movers.restart();
         } else {
             self.invocation(process, counts, nodes, out);
         }
-        if self.config.predictive {
-            self.last
-                .clear_if(|block| self.areas.process(block) == Some(process));
-            for block in self.areas.of_process(process, counts) {
-                self.last.add_row(block, counts.of(block));
-            }
+        if predictive {
+            let last = &mut self.program(process).last;
+            last.clear();
+            last.add_all(counts);
         }
     }
 
@@ -365,10 +200,9 @@ impl Upm {
         out: &mut Vec<Action>,
     ) {
         self.statistics.invocations += 1;
+        self.early = self.programs[process.index()].iterations <= self.config.skip + 2;
         if self.config.history {
-            for block in self.areas.of_process(process, counts) {
-                self.sums.add_row(block, counts.of(block));
-            }
+            self.sums.add_all(counts);
         }
         let at = process.index();
         let program = &mut self.programs[at];
@@ -384,10 +218,8 @@ impl Upm {
             self.programs[at].movers.followed();
             self.compete(process, counts, nodes, out);
         }
-        let judge = self.config.judge(nodes);
-        self.programs[at]
-            .replay
-            .iteration_ended(counts, nodes, judge, &mut self.steps);
+        let replay = &mut self.programs[at].replay;
+        replay.iteration_ended(counts, nodes, self.config.judge(nodes), &mut self.steps);
         self.replay_steps(nodes, out);
     }
 
@@ -399,25 +231,25 @@ impl Upm {
         nodes: &Nodes,
         out: &mut Vec<Action>,
     ) -> bool {
-        let to = self.programs[process.index()].movers.to();
-        let before = out.len();
-        for block in self.areas.of_process(process, counts) {
+        let program = &self.programs[process.index()];
+        let asked = out.len();
+        for &block in counts.touched() {
             let Some(home) = nodes.home(block) else {
                 continue;
             };
-            let (now, before) = (counts.of(block), self.last.of(block));
-            if let Some(to) = criteria::predictive(now, before, home, to) {
-                let why = Why::Predictive;
+            let (now, before) = (counts.of(block), program.last.of(block));
+            if let Some(to) = criteria::predictive(now, before, home, program.movers.to()) {
                 self.asked.push_back(Asked {
                     block,
                     from: home,
-                    why,
+                    why: Why::Predictive,
                 });
                 out.push(Action::Migrate { block, to });
             }
         }
-        self.statistics.candidates += (out.len() - before) as u64;
-        out.len() > before
+        let candidates = out.len() - asked;
+        self.statistics.candidates += candidates as u64;
+        candidates > 0
     }
 
     fn compete(
@@ -428,8 +260,7 @@ impl Upm {
         out: &mut Vec<Action>,
     ) {
         for &block in counts.touched() {
-            let owned = || self.programs[process.index()].replay.owns(block);
-            if self.areas.process(block) == Some(process) && !owned() {
+            if !self.programs[process.index()].replay.owns(block) {
                 self.consider(block, Some(counts), nodes, out);
             }
         }
@@ -440,6 +271,7 @@ impl Upm {
 
     fn period(&mut self, counts: &Counters, nodes: &Nodes, out: &mut Vec<Action>) {
         self.statistics.invocations += 1;
+        self.early = self.statistics.invocations <= 2;
         self.sums.add_all(counts);
         let mut visiting = std::mem::take(&mut self.visiting);
         self.areas.next(self.config.visit, &mut visiting);
@@ -512,7 +344,6 @@ impl Upm {
 
 impl Placement for Upm {
     fn place(&mut self, access: &Access, nodes: &Nodes) -> Node {
-        self.program(access.process);
         self.areas
             .placed(access.block, access.object, access.process);
         self.initial.place(access, nodes)
@@ -543,14 +374,8 @@ impl Placement for Upm {
             let replay = &mut self.programs[process.index()].replay;
             replay.construct_ended(epoch.counts, nodes, judge, &mut self.steps);
             self.replay_steps(nodes, out);
-        } else if self.programs.len() == 1 {
-            self.iteration(process, epoch.counts, nodes, out);
         } else {
-            let mut current = std::mem::replace(&mut self.current, Counters::new(0, 0));
-            current.add_all(epoch.counts);
-            self.iteration(process, &current, nodes, out);
-            current.clear_if(|block| self.areas.process(block) == Some(process));
-            self.current = current;
+            self.iteration(process, epoch.counts, nodes, out);
         }
     }
 
@@ -572,10 +397,7 @@ impl Placement for Upm {
                 continue;
             }
             self.statistics.migrated += 1;
-            let early = self.areas.process(asked.block).is_some_and(|process| {
-                self.programs[process.index()].iterations <= self.config.skip + 2
-            });
-            self.statistics.first_two += u64::from(early);
+            self.statistics.first_two += u64::from(self.early);
             let page = &mut self.pages[asked.block.index()];
             if asked.why == Why::Predictive {
                 self.statistics.predicted += 1;

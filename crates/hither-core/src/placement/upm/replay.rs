@@ -142,8 +142,7 @@ impl Replay {
                 continue;
             };
             for (here, (now, seen)) in self.here.iter_mut().zip(now.iter().zip(seen)) {
-                // In a mix, another program's iteration may have cleared the counters.
-                *here = now.saturating_sub(*seen);
+                *here = now - seen;
             }
             if let Some(better) = judge(&self.here, home) {
                 plan.push(Planned { block, better });

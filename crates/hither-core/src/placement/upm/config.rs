@@ -1,0 +1,179 @@
+//! The parameters of upm, and what follows from them.
+
+use super::criteria::{Bar, Better, Prices};
+use crate::ids::Node;
+use crate::placement::Nodes;
+use crate::registry::{Kind, Param};
+use crate::spec::Values;
+
+const fn switch(name: &'static str, doc: &'static str, default: u64) -> Param {
+    count(name, doc, default, 1)
+}
+
+const fn count(name: &'static str, doc: &'static str, default: u64, max: u64) -> Param {
+    Param {
+        name,
+        doc,
+        kind: Kind::Count {
+            default,
+            min: 0,
+            max,
+        },
+    }
+}
+
+/// Figures of the Origin2000 (sections 3.1 and 5.4); what the paper calls "a constant" or "several" is ours.
+pub(super) const PARAMS: &[Param] = &[
+    Param {
+        name: "initial",
+        doc: "where pages are at first",
+        kind: Kind::Placement {
+            default: "first-touch",
+        },
+    },
+    count(
+        "contention_ns",
+        "what each contending node adds to a remote access",
+        50,
+        1 << 20,
+    ),
+    count(
+        "migration_ns",
+        "what a migration costs, `ml`",
+        1_100_000,
+        1 << 40,
+    ),
+    switch("optimistic", "1: `ml` is left out", 0),
+    switch(
+        "history",
+        "1: counters go on over iterations; 0: they start anew",
+        1,
+    ),
+    switch("predictive", "1: pages follow threads that moved", 1),
+    count(
+        "stay",
+        "constructs that a thread must stay where it moved to",
+        2,
+        1 << 20,
+    ),
+    switch(
+        "freeze",
+        "1: a page that would return to its previous home stays for good",
+        1,
+    ),
+    Param {
+        name: "tune",
+        doc: "what an area's latency ratio is multiplied by when its worst remote latency grew; 1: never",
+        kind: Kind::Real {
+            default: 1.1,
+            min: 1.0,
+            max: 100.0,
+        },
+    },
+    count(
+        "cold",
+        "invocations without candidates after which an area is not looked at; 0: never",
+        3,
+        1 << 20,
+    ),
+    count(
+        "skip",
+        "iterations at the start that are not counted",
+        1,
+        1 << 20,
+    ),
+    Param {
+        name: "period_ms",
+        doc: "time between two invocations in place of iterations; 0: iterations, or periods where there are none",
+        kind: Kind::Real {
+            default: 0.0,
+            min: 0.0,
+            max: 1e9,
+        },
+    },
+    Param {
+        name: "visit",
+        doc: "pages looked at each period",
+        kind: Kind::Count {
+            default: 512,
+            min: 1,
+            max: 1 << 30,
+        },
+    },
+    count(
+        "replay",
+        "pages moved before each construct and back after it; 0: none",
+        0,
+        1 << 20,
+    ),
+];
+
+/// Their values.
+pub(super) struct Config {
+    pub(super) contention_ns: u32,
+    /// 0 in the optimistic variant.
+    pub(super) migration_ns: u64,
+    pub(super) history: bool,
+    pub(super) predictive: bool,
+    pub(super) stay: u64,
+    pub(super) freeze: bool,
+    pub(super) tune: f64,
+    pub(super) cold: u64,
+    pub(super) skip: u64,
+    pub(super) period_ns: u64,
+    pub(super) visit: usize,
+    pub(super) replay: u64,
+}
+
+impl Config {
+    pub(super) fn of(values: &Values) -> Config {
+        Config {
+            contention_ns: values.count(1) as u32,
+            migration_ns: match values.count(3) {
+                0 => values.count(2),
+                _ => 0,
+            },
+            history: values.count(4) == 1,
+            predictive: values.count(5) == 1,
+            stay: values.count(6),
+            freeze: values.count(7) == 1,
+            tune: values.real(8),
+            cold: values.count(9),
+            skip: values.count(10),
+            period_ns: (values.real(11) * 1e6) as u64,
+            visit: values.count(12) as usize,
+            replay: values.count(13),
+        }
+    }
+
+    /// What accesses to pages of a home cost.
+    pub(super) fn prices<'a>(
+        &self,
+        nodes: &'a Nodes,
+        home: Node,
+    ) -> Prices<impl Fn(Node) -> u32 + 'a> {
+        Prices {
+            latency_ns: move |from| nodes.topology().latency_ns(from, home),
+            contention_ns: self.contention_ns,
+        }
+    }
+
+    /// The competitive criterion for a move there and back.
+    pub(super) fn judge<'a>(
+        &self,
+        nodes: &'a Nodes,
+    ) -> impl Fn(&[u32], Node) -> Option<Better> + 'a {
+        let bar = Bar {
+            factor: 1.0,
+            migration_ns: 2 * self.migration_ns,
+        };
+        let contention_ns = self.contention_ns;
+        move |counts, home| {
+            let prices = Prices {
+                latency_ns: |from| nodes.topology().latency_ns(from, home),
+                contention_ns,
+            };
+            prices.competitive(counts, home, bar)
+        }
+    }
+}
