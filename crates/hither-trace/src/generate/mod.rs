@@ -27,7 +27,7 @@ use hither_core::random::{Random, mix};
 use hither_core::registry::{Kind, Param};
 use hither_core::spec::{Choice, Values};
 
-pub use program::{Conditions, Mix, PROGRAMS, Program, ProgramSpec};
+pub use program::{Conditions, Mix, PROGRAMS, Program, ProgramSpec, THREADS_MAX};
 pub use workload::{Part, Workload};
 
 /// A generator.

@@ -10,7 +10,7 @@ use clap::Args;
 use hither_core::SpecError;
 use hither_core::spec::parse_count;
 use hither_trace::generate::{
-    Conditions, GENERATORS, Mix, PROGRAMS, ProgramSpec, SHARED, Spec, Workload,
+    Conditions, GENERATORS, Mix, PROGRAMS, ProgramSpec, SHARED, Spec, THREADS_MAX, Workload,
 };
 use hither_trace::{Export, LoadOptions, Trace};
 
@@ -38,7 +38,7 @@ pub(super) struct Gen {
     references: Option<u64>,
 
     /// Threads of each program [default: the program's]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=THREADS_MAX))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(THREADS_MAX)))]
     threads: Option<u32>,
 
     /// Nodes of the machine that programs run on [default: as many as threads]
@@ -67,8 +67,6 @@ pub(super) struct Gen {
     force: bool,
 }
 
-/// More threads than any machine has that a page is simulated for.
-const THREADS_MAX: i64 = 4096;
 /// Nodes have 16-bit numbers.
 const NODES_MAX: i64 = 65_534;
 /// References of patterns where the user does not say.
@@ -200,6 +198,18 @@ impl Gen {
                 return refuse(format!(
                     "{} is a program, whose length goes by its parameters: -n is for patterns",
                     programs[0].entry().name
+                ));
+            }
+            let threads = self.threads.unwrap_or(0);
+            let entries = programs.iter().map(ProgramSpec::entry);
+            if let Some(entry) = entries
+                .into_iter()
+                .find(|entry| threads > entry.threads_max)
+            {
+                return refuse(format!(
+                    "{} has at most {}",
+                    entry.name,
+                    counted(entry.threads_max.into(), "thread")
                 ));
             }
             return Ok(Source::Programs(Mix::new(

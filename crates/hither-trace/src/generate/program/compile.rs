@@ -8,7 +8,7 @@
 //! (gzip), cscope's half. Each new process goes to a node with the fewest running ones.
 
 use super::files::{Balance, File, Job, Pace, Piece, work};
-use super::{Execution, Program, Stopped, count, switch};
+use super::{Execution, Program, Stopped, THREADS_MAX, count, switch};
 use crate::generate::Scatter;
 use crate::generate::zipf::Ranks;
 use crate::schema::RowOp;
@@ -49,6 +49,7 @@ pub(super) const ENTRY: Program = Program {
         switch("cscope", "whether they are indexed meanwhile", 1),
     ],
     threads: 8,
+    threads_max: THREADS_MAX,
     iterates: false,
     run,
 };

@@ -44,10 +44,6 @@ struct ThreadState {
 }
 
 /// The run of a program.
-#[allow(
-    dead_code,
-    reason = "what kernels over memory use comes with the first of them"
-)]
 #[derive(Debug)]
 pub(crate) struct Execution {
     threads: u32,
@@ -82,10 +78,6 @@ pub(super) struct Setting {
     pub(super) threads_before: u32,
 }
 
-#[allow(
-    dead_code,
-    reason = "what kernels over memory use comes with the first of them"
-)]
 impl Execution {
     pub(super) fn new(setting: Setting, out: SyncSender<Batch>) -> Execution {
         Execution {
@@ -153,11 +145,6 @@ impl Execution {
     /// The node that a thread runs on.
     pub(crate) fn node(&self, thread: u32) -> u32 {
         self.running[thread as usize].node
-    }
-
-    /// Lets a thread go on on another node.
-    pub(crate) fn place(&mut self, thread: u32, node: u32) {
-        self.running[thread as usize].node = node;
     }
 
     /// A file of that size. The trace lists it from when it is touched first.

@@ -6,7 +6,7 @@
 //! nodes by load and not by where their file is; `--migrate-every` moves them during a test as well.
 
 use super::files::{Balance, File, Job, Pace, Piece, work};
-use super::{Execution, Program, Stopped, count};
+use super::{Execution, Program, Stopped, THREADS_MAX, count};
 use crate::schema::RowOp;
 use hither_core::spec::Values;
 
@@ -26,6 +26,7 @@ pub(super) const ENTRY: Program = Program {
         count("stride", "a stride in records", 17, 1 << 20),
     ],
     threads: 4,
+    threads_max: THREADS_MAX,
     iterates: false,
     run,
 };

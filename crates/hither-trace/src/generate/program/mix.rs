@@ -55,15 +55,20 @@ impl Mix {
     /// The mix of these programs.
     ///
     /// # Panics
-    /// If there are none, or no threads or nodes are wanted.
+    /// If there are none, no threads or nodes are wanted, or more threads than a program can have.
     pub fn new(programs: &[ProgramSpec], conditions: Conditions) -> Mix {
         assert!(!programs.is_empty(), "a mix has a program");
         assert!(conditions.threads != Some(0), "a program has a thread");
         assert!(conditions.nodes != Some(0), "a machine has a node");
-        Mix {
+        let mix = Mix {
             programs: programs.to_vec(),
             conditions,
+        };
+        for program in programs {
+            let entry = program.entry();
+            assert!(mix.threads(program) <= entry.threads_max, "{}", entry.name);
         }
+        mix
     }
 
     /// The number of nodes of the machine.

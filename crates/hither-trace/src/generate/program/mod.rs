@@ -17,6 +17,7 @@ mod compile;
 mod execution;
 mod files;
 mod iozone;
+mod memory;
 mod mix;
 mod parallel_grep;
 mod shared_files;
@@ -42,6 +43,8 @@ pub struct Program {
     pub params: &'static [Param],
     /// How many threads it has where the user does not say.
     pub threads: u32,
+    /// The most threads that it can have.
+    pub threads_max: u32,
     /// Whether it iterates and marks its iterations. Its threads are then moved by itself, between iterations
     /// ([`Execution::iteration_ends`]); those of others after so many of their own rows.
     pub iterates: bool,
@@ -71,12 +74,21 @@ pub type ProgramSpec = hither_core::Spec<Program>;
 
 /// One line a program, sorted by name; the rest of it is in its file.
 pub static PROGRAMS: &[Program] = &[
+    memory::bucket_sort::ENTRY,
+    memory::cfd::ENTRY,
+    memory::cg::ENTRY,
     compile::ENTRY,
     iozone::ENTRY,
+    memory::matmul::ENTRY,
+    memory::multigrid::ENTRY,
     parallel_grep::ENTRY,
     shared_files::ENTRY,
+    memory::stencil::ENTRY,
     web_server::ENTRY,
 ];
+
+/// The most threads of programs that set no limit of their own: more than any machine that is worth simulating has.
+pub const THREADS_MAX: u32 = 4096;
 
 /// A parameter that is 1 (yes) or 0 (no).
 pub(crate) const fn switch(name: &'static str, doc: &'static str, default: u64) -> Param {

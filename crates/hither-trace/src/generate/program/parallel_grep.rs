@@ -7,7 +7,7 @@
 //! the fewest running ones, as Linux balances on exec, which is how a shell's runs come to be on different nodes.
 
 use super::files::{Balance, File, Job, Pace, Piece, work};
-use super::{Execution, Program, Stopped, count};
+use super::{Execution, Program, Stopped, THREADS_MAX, count};
 use crate::schema::RowOp;
 use hither_core::spec::Values;
 
@@ -28,6 +28,7 @@ pub(super) const ENTRY: Program = Program {
         count("read_kib", "how much grep reads at a time", 32, 1 << 20),
     ],
     threads: 4,
+    threads_max: THREADS_MAX,
     iterates: false,
     run,
 };

@@ -22,7 +22,7 @@
 
 use super::execution::take_turns;
 use super::files::{Pace, Piece};
-use super::{Execution, Program, Stopped, count};
+use super::{Execution, Program, Stopped, THREADS_MAX, count};
 use crate::generate::Scatter;
 use crate::generate::zipf::Ranks;
 use crate::load::LoadOptions;
@@ -65,6 +65,7 @@ pub(super) const ENTRY: Program = Program {
         ),
     ],
     threads: 25,
+    threads_max: THREADS_MAX,
     iterates: false,
     run,
 };

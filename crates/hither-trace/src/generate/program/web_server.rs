@@ -6,7 +6,7 @@
 //! `small=0` leaves them out.
 
 use super::files::{Balance, File, Job, Pace, work};
-use super::{Execution, Program, Stopped, count};
+use super::{Execution, Program, Stopped, THREADS_MAX, count};
 use crate::generate::zipf::Ranks;
 use crate::schema::RowOp;
 use hither_core::registry::{Kind, Param};
@@ -53,6 +53,7 @@ pub(super) const ENTRY: Program = Program {
         count("send_kib", "how much is sent at a time", 64, 1 << 20),
     ],
     threads: 8,
+    threads_max: THREADS_MAX,
     iterates: false,
     run,
 };

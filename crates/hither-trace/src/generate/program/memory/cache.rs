@@ -1,0 +1,503 @@
+//! Private caches of the processors of a shared-memory machine, kept coherent by a directory.
+//!
+//! Each processor has a first and a second level, set-associative, least recently used goes first, write-back, the second
+//! including the first. The first has 64 sets of 64-byte lines, so that a way is a page, as in processors that look it up
+//! by the virtual address; the second is looked up by the physical address: each page begins at a set of its own,
+//! drawn by the seed, as frames come from a kernel that does not colour pages.
+//!
+//! A line is held by any number of processors that may read it or by one that may write it (MESI: the sole holder gets
+//! the right to write with its first load, so that private data pay nothing for coherence). A store elsewhere
+//! invalidates, a load elsewhere downgrades. Lines are small numbers and the directory is an array over all of them: an
+//! access hashes nothing and allocates nothing.
+
+use hither_core::random::mix;
+
+/// Size of a line.
+pub(super) const LINE_BYTES: usize = 64;
+/// Lines of a page.
+pub(super) const PAGE_LINES: u32 = 64;
+/// The most processors: a holder of a line is a bit of a word.
+pub(super) const PROCESSORS_MAX: usize = 64;
+/// The most ways of a first level.
+pub(super) const L1_WAYS_MAX: usize = 16;
+
+const L1_SETS: usize = PAGE_LINES as usize;
+const L2_WAYS: usize = 8;
+
+/// Sets of a second level of that size, which is at least [`L2_KIB_MIN`].
+const fn l2_sets(kib: u32) -> u32 {
+    kib * 1024 / (LINE_BYTES * L2_WAYS) as u32
+}
+
+/// The smallest second level: a page's lines lie in different sets.
+pub(super) const L2_KIB_MIN: u64 = 32;
+
+/// An entry of a set is a line and these bits; 0 is no line, since line 0 is never used.
+const WRITABLE: u32 = 1;
+const DIRTY: u32 = 2;
+const FLAGS: u32 = WRITABLE | DIRTY;
+const FLAG_BITS: u32 = 2;
+
+/// Lines are numbered below it: 64 GiB of memory.
+pub(super) const LINES_MAX: u64 = 1 << (u32::BITS - FLAG_BITS);
+
+/// Which level served an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Served {
+    /// The first level.
+    First,
+    /// The second level.
+    Second,
+    /// The second level, after the other holders had given the line up.
+    Upgrade,
+    /// Memory, or another processor's cache by way of it.
+    Memory,
+}
+
+/// What the caches of all processors have done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Traffic {
+    /// Lines fetched.
+    pub(super) misses: u64,
+    /// Dirty lines written back, evicted or asked for by another processor.
+    pub(super) write_backs: u64,
+    /// Copies taken away from a processor by another's store.
+    pub(super) invalidations: u64,
+}
+
+/// The caches of one processor; each set has its most recently used line first.
+#[derive(Clone, Debug)]
+struct Private {
+    l1: Box<[[u32; L1_WAYS_MAX]; L1_SETS]>,
+    l2: Box<[[u32; L2_WAYS]]>,
+}
+
+impl Private {
+    fn new(l2_sets: u32) -> Private {
+        Private {
+            l1: Box::new([[0; L1_WAYS_MAX]; L1_SETS]),
+            l2: vec![[0; L2_WAYS]; l2_sets as usize].into_boxed_slice(),
+        }
+    }
+
+    /// Takes a line away; whether it was dirty.
+    fn remove(&mut self, line: u32, l2_set: usize) -> bool {
+        remove(&mut self.l1[line as usize % L1_SETS], line);
+        remove(&mut self.l2[l2_set], line).expect("the directory knows the holders") & DIRTY != 0
+    }
+
+    /// Takes the right to write a line away; whether it was dirty. The second level says what the line is.
+    fn downgrade(&mut self, line: u32, l2_set: usize) -> bool {
+        if let Some(entry) = find(&mut self.l1[line as usize % L1_SETS], line) {
+            *entry &= !FLAGS;
+        }
+        let entry = find(&mut self.l2[l2_set], line).expect("the directory knows the holders");
+        let dirty = *entry & DIRTY != 0;
+        *entry &= !FLAGS;
+        dirty
+    }
+
+    /// Gives the right to write a line, which becomes dirty. It is in both levels.
+    fn own(&mut self, line: u32, l2_set: usize) {
+        let first = find(&mut self.l1[line as usize % L1_SETS], line);
+        *first.expect("just used") |= FLAGS;
+        let second = find(&mut self.l2[l2_set], line);
+        *second.expect("the second level includes the first") |= FLAGS;
+    }
+}
+
+fn find(set: &mut [u32], line: u32) -> Option<&mut u32> {
+    set.iter_mut().find(|entry| **entry >> FLAG_BITS == line)
+}
+
+/// Takes a line out of a set; the others keep their order.
+fn remove(set: &mut [u32], line: u32) -> Option<u32> {
+    let at = set.iter().position(|entry| entry >> FLAG_BITS == line)?;
+    let entry = set[at];
+    set.copy_within(at + 1.., at);
+    set[set.len() - 1] = 0;
+    Some(entry)
+}
+
+/// Moves the entry at `way` to the front and returns it.
+fn touch(set: &mut [u32], way: usize) -> u32 {
+    let entry = set[way];
+    set.copy_within(..way, 1);
+    set[0] = entry;
+    entry
+}
+
+/// Puts an entry in front; the last one, which goes, is returned.
+fn push(set: &mut [u32], entry: u32) -> u32 {
+    let last = set[set.len() - 1];
+    set.copy_within(..set.len() - 1, 1);
+    set[0] = entry;
+    last
+}
+
+/// The caches of all processors, one of which is at work.
+#[derive(Clone, Debug)]
+pub(super) struct Caches {
+    /// Of the processor at work. Its place among the parked ones is empty meanwhile, so that its accesses find them
+    /// without an index.
+    working: Private,
+    processor: usize,
+    parked: Vec<Private>,
+    /// By line: the processors that hold it.
+    holders: Vec<u64>,
+    /// By page: the set of its first line.
+    first_set: Vec<u32>,
+    l1_ways: usize,
+    l2_sets: u32,
+    seed: u64,
+    traffic: Traffic,
+}
+
+impl Caches {
+    pub(super) fn new(processors: usize, l1_ways: usize, l2_kib: u32, seed: u64) -> Caches {
+        assert!((1..=PROCESSORS_MAX).contains(&processors));
+        assert!((1..=L1_WAYS_MAX).contains(&l1_ways));
+        assert!(u64::from(l2_kib) >= L2_KIB_MIN);
+        let l2_sets = l2_sets(l2_kib);
+        Caches {
+            working: Private::new(l2_sets),
+            processor: 0,
+            parked: (0..processors).map(|_| Private::new(l2_sets)).collect(),
+            holders: Vec::new(),
+            first_set: Vec::new(),
+            l1_ways,
+            l2_sets,
+            seed,
+            traffic: Traffic::default(),
+        }
+    }
+
+    /// There are `pages` pages from now on, at least as many as before.
+    pub(super) fn extend(&mut self, pages: u32) {
+        let lines = u64::from(pages) * u64::from(PAGE_LINES);
+        assert!(lines <= LINES_MAX, "{pages} pages are too many");
+        self.holders.resize(lines as usize, 0);
+        let (seed, sets) = (self.seed, u64::from(self.l2_sets));
+        let more = self.first_set.len() as u64..u64::from(pages);
+        self.first_set
+            .extend(more.map(|page| (mix(seed ^ mix(page)) % sets) as u32));
+    }
+
+    #[cfg(test)]
+    fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+
+    /// The accesses that follow are this processor's.
+    pub(super) fn switch(&mut self, processor: usize) {
+        if processor != self.processor {
+            std::mem::swap(&mut self.working, &mut self.parked[self.processor]);
+            std::mem::swap(&mut self.working, &mut self.parked[processor]);
+            self.processor = processor;
+        }
+    }
+
+    /// A load from a line other than 0.
+    #[inline(always)]
+    pub(super) fn load(&mut self, line: u32) -> Served {
+        if self.working.l1[line as usize % L1_SETS][0] >> FLAG_BITS == line {
+            Served::First
+        } else {
+            self.load_further(line)
+        }
+    }
+
+    /// A store to a line other than 0.
+    #[inline(always)]
+    pub(super) fn store(&mut self, line: u32) -> Served {
+        if self.working.l1[line as usize % L1_SETS][0] == (line << FLAG_BITS | FLAGS) {
+            Served::First
+        } else {
+            self.store_further(line)
+        }
+    }
+
+    #[inline(never)]
+    fn load_further(&mut self, line: u32) -> Served {
+        match self.look_up(line) {
+            Some((_, served)) => served,
+            None => {
+                self.traffic.misses += 1;
+                let holders = self.holders[line as usize];
+                if holders.is_power_of_two() {
+                    let (holder, set) = (holders.trailing_zeros() as usize, self.l2_set(line));
+                    let dirty = self.parked[holder].downgrade(line, set);
+                    self.traffic.write_backs += u64::from(dirty);
+                }
+                self.fill(line, if holders == 0 { WRITABLE } else { 0 });
+                Served::Memory
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn store_further(&mut self, line: u32) -> Served {
+        let found = self.look_up(line);
+        if let Some((entry, served)) = found {
+            let upgrade = entry & WRITABLE == 0;
+            if upgrade {
+                self.invalidate_others(line);
+            }
+            if entry & FLAGS != FLAGS {
+                let set = self.l2_set(line);
+                self.working.own(line, set);
+            }
+            return if upgrade { Served::Upgrade } else { served };
+        }
+        self.traffic.misses += 1;
+        self.invalidate_others(line);
+        self.fill(line, FLAGS);
+        Served::Memory
+    }
+
+    /// Finds a line in the working processor's caches and makes it the most recently used.
+    fn look_up(&mut self, line: u32) -> Option<(u32, Served)> {
+        let l2_set = self.l2_set(line);
+        let first = &mut self.working.l1[line as usize % L1_SETS][..self.l1_ways];
+        if let Some(way) = first.iter().position(|entry| entry >> FLAG_BITS == line) {
+            return Some((touch(first, way), Served::First));
+        }
+        let second = &mut self.working.l2[l2_set];
+        let way = second.iter().position(|entry| entry >> FLAG_BITS == line)?;
+        let entry = touch(second, way);
+        push(first, entry);
+        Some((entry, Served::Second))
+    }
+
+    /// Puts a line into both levels.
+    fn fill(&mut self, line: u32, flags: u32) {
+        let entry = line << FLAG_BITS | flags;
+        let (l2_set, bit) = (self.l2_set(line), 1 << self.processor);
+        push(
+            &mut self.working.l1[line as usize % L1_SETS][..self.l1_ways],
+            entry,
+        );
+        let victim = push(&mut self.working.l2[l2_set], entry);
+        if victim != 0 {
+            let gone = victim >> FLAG_BITS;
+            remove(&mut self.working.l1[gone as usize % L1_SETS], gone);
+            self.holders[gone as usize] &= !bit;
+            self.traffic.write_backs += u64::from(victim & DIRTY != 0);
+        }
+        self.holders[line as usize] |= bit;
+    }
+
+    fn invalidate_others(&mut self, line: u32) {
+        let own = 1 << self.processor;
+        let mut others = self.holders[line as usize] & !own;
+        self.holders[line as usize] &= own;
+        while others != 0 {
+            let (holder, set) = (others.trailing_zeros() as usize, self.l2_set(line));
+            let dirty = self.parked[holder].remove(line, set);
+            self.traffic.write_backs += u64::from(dirty);
+            self.traffic.invalidations += 1;
+            others &= others - 1;
+        }
+    }
+
+    fn l2_set(&self, line: u32) -> usize {
+        let set = self.first_set[(line / PAGE_LINES) as usize] + line % PAGE_LINES;
+        (if set < self.l2_sets {
+            set
+        } else {
+            set - self.l2_sets
+        }) as usize
+    }
+
+    /// Walks every invariant and panics on a broken one.
+    #[cfg(test)]
+    fn check(&mut self) {
+        let working = self.processor;
+        let mut holders = vec![0u64; self.holders.len()];
+        let mut writable = vec![false; self.holders.len()];
+        for processor in 0..self.parked.len() {
+            self.switch(processor);
+            let mut second = Vec::new();
+            for (number, set) in self.working.l2.iter().enumerate() {
+                let filled = set.iter().take_while(|&&entry| entry != 0).count();
+                assert!(set[filled..].iter().all(|&entry| entry == 0));
+                for &entry in &set[..filled] {
+                    let line = entry >> FLAG_BITS;
+                    assert_eq!(self.l2_set(line), number);
+                    assert!(entry & DIRTY == 0 || entry & WRITABLE != 0);
+                    holders[line as usize] |= 1 << processor;
+                    writable[line as usize] |= entry & WRITABLE != 0;
+                    second.push(entry);
+                }
+            }
+            for (number, set) in self.working.l1.iter().enumerate() {
+                assert!(set[self.l1_ways..].iter().all(|&entry| entry == 0));
+                for &entry in set.iter().filter(|&&entry| entry != 0) {
+                    assert_eq!((entry >> FLAG_BITS) as usize % L1_SETS, number);
+                    assert!(second.contains(&entry), "the second level includes it");
+                }
+            }
+        }
+        assert_eq!(holders, self.holders);
+        for (holders, writable) in holders.iter().zip(writable) {
+            assert!(!writable || holders.is_power_of_two());
+        }
+        self.switch(working);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hither_core::random::Random;
+
+    /// Lines with whether they are writable and dirty, latest first.
+    type Set = Vec<(u32, bool, bool)>;
+
+    /// The same machine, told plainly: every processor's every set is a list, and who else holds a line is found by
+    /// looking.
+    struct Twin {
+        /// By processor and level.
+        levels: Vec<[Vec<Set>; 2]>,
+        ways: [usize; 2],
+        traffic: Traffic,
+    }
+
+    impl Twin {
+        fn access(&mut self, processor: usize, line: u32, sets: [usize; 2], store: bool) -> Served {
+            let at = |set: &Set| set.iter().position(|held| held.0 == line);
+            let mine = |twin: &Twin, level: usize| at(&twin.levels[processor][level][sets[level]]);
+            let (first, second) = (mine(self, 0), mine(self, 1));
+            let held = second.map(|way| self.levels[processor][1][sets[1]][way]);
+            let mut elsewhere = false;
+            for other in (0..self.levels.len()).filter(|&other| other != processor) {
+                let Some(way) = at(&self.levels[other][1][sets[1]]) else {
+                    continue;
+                };
+                elsewhere = true;
+                let dirty = self.levels[other][1][sets[1]][way].2;
+                if store {
+                    self.levels[other][1][sets[1]].remove(way);
+                    self.levels[other][0][sets[0]].retain(|held| held.0 != line);
+                    self.traffic.invalidations += 1;
+                    self.traffic.write_backs += u64::from(dirty);
+                } else if held.is_none() {
+                    self.levels[other][1][sets[1]][way] = (line, false, false);
+                    if let Some(way) = at(&self.levels[other][0][sets[0]]) {
+                        self.levels[other][0][sets[0]][way] = (line, false, false);
+                    }
+                    self.traffic.write_backs += u64::from(dirty);
+                }
+            }
+            let now = match held {
+                _ if store => (line, true, true),
+                Some(held) => held,
+                None => (line, !elsewhere, false),
+            };
+            let [l1, l2] = &mut self.levels[processor];
+            match first {
+                Some(way) => drop(l1[sets[0]].remove(way)),
+                None => l1[sets[0]].truncate(self.ways[0] - 1),
+            }
+            l1[sets[0]].insert(0, now);
+            match second {
+                // What the first level serves, the second does not see; it learns that the line is dirty.
+                Some(way) if first.is_some() => l2[sets[1]][way] = now,
+                Some(way) => {
+                    l2[sets[1]].remove(way);
+                    l2[sets[1]].insert(0, now);
+                }
+                None => {
+                    l2[sets[1]].insert(0, now);
+                    if l2[sets[1]].len() > self.ways[1] {
+                        let (gone, _, dirty) = l2[sets[1]].pop().unwrap();
+                        self.traffic.write_backs += u64::from(dirty);
+                        l1.iter_mut()
+                            .for_each(|set| set.retain(|held| held.0 != gone));
+                    }
+                    self.traffic.misses += 1;
+                }
+            }
+            match held {
+                None => Served::Memory,
+                Some((_, false, _)) if store => Served::Upgrade,
+                Some(_) if first.is_some() => Served::First,
+                Some(_) => Served::Second,
+            }
+        }
+    }
+
+    #[test]
+    fn equals_a_naive_twin_on_random_accesses() {
+        for seed in 0..6 {
+            let mut random = Random::new(seed);
+            let (processors, l1_ways) = (1 + seed as usize, 1 + 2 * (seed as usize % 3));
+            let pages = 100;
+            let mut caches = Caches::new(processors, l1_ways, L2_KIB_MIN as u32, seed);
+            caches.extend(pages / 2);
+            caches.extend(pages);
+            let mut twin = Twin {
+                levels: vec![
+                    [
+                        vec![Vec::new(); L1_SETS],
+                        vec![Vec::new(); l2_sets(32) as usize]
+                    ];
+                    processors
+                ],
+                ways: [l1_ways, L2_WAYS],
+                traffic: Traffic::default(),
+            };
+            for step in 0..40_000 {
+                let processor = random.below(processors as u64) as usize;
+                // Few lines of each page, so that sets overflow; some are shared by all, most belong to one.
+                let page = 1 + random.below(u64::from(pages) - 1) as u32;
+                let mine = random.below(4) > 0;
+                let shared = if mine { 1 + processor as u64 } else { 0 };
+                let offset = 8 * shared + random.below(8);
+                let line = page * PAGE_LINES + offset as u32;
+                let store = random.below(3) == 0;
+                let sets = [line as usize % L1_SETS, caches.l2_set(line)];
+                caches.switch(processor);
+                let served = if store {
+                    caches.store(line)
+                } else {
+                    caches.load(line)
+                };
+                assert_eq!(
+                    served,
+                    twin.access(processor, line, sets, store),
+                    "seed {seed}, step {step}"
+                );
+                if step % 1000 == 0 {
+                    caches.check();
+                }
+            }
+            assert_eq!(caches.traffic(), twin.traffic);
+            assert!(seed == 0 || twin.traffic.invalidations > 100);
+            assert!(twin.traffic.write_backs > 100);
+        }
+    }
+
+    #[test]
+    fn two_writers_of_one_line_miss_by_turns_and_neighbours_do_not() {
+        let mut caches = Caches::new(2, 4, 32, 1);
+        caches.extend(2);
+        let mut served = |processor, line| {
+            caches.switch(processor);
+            caches.store(line)
+        };
+        assert_eq!(served(0, 64), Served::Memory);
+        assert_eq!(served(1, 65), Served::Memory);
+        assert_eq!(served(0, 64), Served::First);
+        for _ in 0..3 {
+            assert_eq!(served(1, 64), Served::Memory);
+            assert_eq!(served(0, 64), Served::Memory);
+        }
+        assert_eq!(caches.traffic().invalidations, 6);
+        // Both read it, then one writes: it has the line already, and asks for the right.
+        caches.switch(1);
+        assert_eq!(caches.load(64), Served::Memory);
+        assert_eq!(caches.store(64), Served::Upgrade);
+        caches.check();
+    }
+}

@@ -1,0 +1,595 @@
+//! A team of threads on the nodes of a machine, simulated one at a time and always in the same order.
+//!
+//! A program is a sequence of *parallel constructs*, as in OpenMP: each thread has its share of a construct's units (a row
+//! of a grid, a line of a sweep), the thread that is furthest behind goes on for a quantum, and at the construct's
+//! end all wait for the last. Threads so run abreast, as on a real machine, though the units of a construct must not
+//! depend on each other. Reductions add up in the order of the threads, whatever the caches did.
+//!
+//! Time is modelled: [`FIRST_NS`] an access, and what the level that served it adds. A miss costs the same everywhere:
+//! where pages are is what whoever reads the trace wants to find out, and is not known here.
+//!
+//! What comes out is misses. A thread's misses on one page within a slice of its time are one row, at the time of the
+//! first: a loop over several arrays misses on their pages by turns, and a row for each miss would make a trace ten
+//! times as long that says the same.
+
+use std::ops::Range;
+
+use hither_core::placement::EpochKind;
+use hither_core::random::Random;
+
+use super::array::Array;
+use super::cache::{Caches, LINE_BYTES, PAGE_LINES, Served};
+use crate::schema::{AccessRow, RowOp};
+
+/// Size of a page: what a row never crosses.
+pub(super) const PAGE_BYTES: usize = LINE_BYTES * PAGE_LINES as usize;
+
+/// Of each access.
+const FIRST_NS: u64 = 1;
+/// More, where the second level serves it.
+const SECOND_NS: u64 = 10;
+/// More, where others have to give the line up first, or memory serves it.
+const MEMORY_NS: u64 = 100;
+/// What threads wait at a construct's end beyond the last one's time.
+const BARRIER_NS: u64 = 1_000;
+/// How far a thread runs ahead before another one goes on.
+const QUANTUM_NS: u64 = 1_000;
+
+/// Pages that a thread's slice keeps apart; a loop seldom walks over more at a time.
+const OPEN_ROWS: usize = 32;
+
+/// The machine and who runs on it.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) threads: usize,
+    /// Ways of a first-level cache, of 4 KiB each.
+    pub(super) l1_ways: usize,
+    /// Size of a second-level cache.
+    pub(super) l2_kib: u32,
+    /// How long a thread's misses on a page are gathered into a row.
+    pub(super) slice_ns: u64,
+    /// Whether thread 0 initialises all data by itself.
+    pub(super) serial_init: bool,
+    /// For the data.
+    pub(super) random: Random,
+}
+
+/// An array that was laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Region {
+    pub(super) name: &'static str,
+    pub(super) bytes: u64,
+    first_page: u32,
+}
+
+/// The misses of a thread in its slice so far, by page and op.
+#[derive(Clone, Debug)]
+struct Slice {
+    /// A page and whether stored to; 0 is none. Apart from the rest, so that a look-up is a few vector comparisons.
+    keys: [u32; OPEN_ROWS],
+    rows: [Open; OPEN_ROWS],
+    /// The row that makes way for the next one.
+    oldest: usize,
+    began_ns: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Open {
+    first_ns: u64,
+    line: u32,
+    count: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Thread {
+    processor: usize,
+    /// Up to date while it does not work.
+    clock_ns: u64,
+    slice: Slice,
+}
+
+/// Threads at work.
+#[derive(Clone, Debug)]
+pub(super) struct Team {
+    caches: Caches,
+    threads: Vec<Thread>,
+    working: usize,
+    /// Of the working thread.
+    clock_ns: u64,
+    regions: Vec<Region>,
+    /// By page: its region.
+    region_of: Vec<u32>,
+    sites: Vec<&'static str>,
+    site: u32,
+    slice_ns: u64,
+    serial_init: bool,
+    random: Random,
+    /// Rows of the construct so far, by thread.
+    rows: Vec<AccessRow>,
+    /// Rows of completed constructs, in order of time.
+    finished: Vec<AccessRow>,
+}
+
+/// The part of `n` units that is a thread's: contiguous, and as large as any other's or one smaller.
+pub(super) fn share(n: usize, threads: usize, thread: usize) -> Range<usize> {
+    n * thread / threads..n * (thread + 1) / threads
+}
+
+impl Team {
+    pub(super) fn new(settings: &Settings) -> Team {
+        let threads = settings.threads;
+        let slice = Slice {
+            keys: [0; OPEN_ROWS],
+            rows: [Open::default(); OPEN_ROWS],
+            oldest: 0,
+            began_ns: 0,
+        };
+        let mut random = settings.random.clone();
+        let mut caches = Caches::new(threads, settings.l1_ways, settings.l2_kib, random.bits());
+        // Page 0 is nobody's, as in a process.
+        caches.extend(1);
+        Team {
+            caches,
+            threads: (0..threads)
+                .map(|thread| Thread {
+                    processor: thread,
+                    clock_ns: 0,
+                    slice: slice.clone(),
+                })
+                .collect(),
+            working: 0,
+            clock_ns: 0,
+            regions: Vec::new(),
+            region_of: vec![u32::MAX],
+            sites: Vec::new(),
+            site: 0,
+            slice_ns: settings.slice_ns,
+            serial_init: settings.serial_init,
+            random,
+            rows: Vec::new(),
+            finished: Vec::new(),
+        }
+    }
+
+    /// Lays out an array of zeros on pages of its own. Nobody has touched them.
+    pub(super) fn array<T: Copy + Default>(
+        &mut self,
+        name: &'static str,
+        length: usize,
+    ) -> Array<T> {
+        let first_page = self.region_of.len() as u32;
+        let bytes = length * size_of::<T>();
+        let region = self.regions.len() as u32;
+        let pages = first_page as usize + bytes.div_ceil(PAGE_BYTES);
+        self.region_of.resize(pages, region);
+        self.caches.extend(pages as u32);
+        self.regions.push(Region {
+            name,
+            bytes: bytes as u64,
+            first_page,
+        });
+        Array::new(length, first_page * PAGE_LINES)
+    }
+
+    /// Randomness for the data.
+    pub(super) fn random(&mut self) -> &mut Random {
+        &mut self.random
+    }
+
+    /// How many threads there are.
+    pub(super) fn size(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Whether thread 0 touches all data first.
+    pub(super) fn initialises_serially(&self) -> bool {
+        self.serial_init
+    }
+
+    /// The thread at work.
+    pub(super) fn thread(&self) -> usize {
+        self.working
+    }
+
+    pub(super) fn regions(&self) -> &[Region] {
+        &self.regions
+    }
+
+    /// The names of the constructs so far; a row's `site` is an index into them.
+    pub(super) fn sites(&self) -> &[&'static str] {
+        &self.sites
+    }
+
+    /// How long a thread's misses on a page are gathered from now on.
+    #[cfg(test)]
+    pub(super) fn slice(&mut self, slice_ns: u64) {
+        self.slice_ns = slice_ns;
+    }
+
+    /// Takes the rows of the constructs since the last call, in order of time.
+    pub(super) fn take_rows(&mut self) -> Vec<AccessRow> {
+        std::mem::take(&mut self.finished)
+    }
+
+    /// The working thread loads from a line.
+    #[inline(always)]
+    pub(super) fn load(&mut self, line: u32) {
+        self.clock_ns += FIRST_NS;
+        let served = self.caches.load(line);
+        if served != Served::First {
+            self.pay(line, served, false);
+        }
+    }
+
+    /// The working thread stores to a line.
+    #[inline(always)]
+    pub(super) fn store(&mut self, line: u32) {
+        self.clock_ns += FIRST_NS;
+        let served = self.caches.store(line);
+        if served != Served::First {
+            self.pay(line, served, true);
+        }
+    }
+
+    #[inline(never)]
+    fn pay(&mut self, line: u32, served: Served, store: bool) {
+        let before_ns = self.clock_ns;
+        self.clock_ns += match served {
+            Served::First => 0,
+            Served::Second => SECOND_NS,
+            Served::Upgrade | Served::Memory => MEMORY_NS,
+        };
+        if served == Served::Memory {
+            self.missed(line, store, before_ns);
+        }
+    }
+
+    fn missed(&mut self, line: u32, store: bool, first_ns: u64) {
+        let key = line / PAGE_LINES * 2 + u32::from(store);
+        let slice = &mut self.threads[self.working].slice;
+        if let Some(at) = slice.keys.iter().position(|&open| open == key) {
+            slice.rows[at].count += 1;
+            return;
+        }
+        let at = slice.oldest;
+        self.close(at);
+        let slice = &mut self.threads[self.working].slice;
+        slice.oldest = (at + 1) % OPEN_ROWS;
+        slice.keys[at] = key;
+        slice.rows[at] = Open {
+            first_ns,
+            line,
+            count: 1,
+        };
+    }
+
+    /// Writes an open row of the working thread down.
+    fn close(&mut self, at: usize) {
+        let thread = &mut self.threads[self.working];
+        let key = std::mem::take(&mut thread.slice.keys[at]);
+        if key == 0 {
+            return;
+        }
+        let open = thread.slice.rows[at];
+        let region = self.region_of[(open.line / PAGE_LINES) as usize];
+        let first_line = self.regions[region as usize].first_page * PAGE_LINES;
+        self.rows.push(AccessRow {
+            time_ns: open.first_ns,
+            thread: self.working as u32,
+            site: self.site,
+            object: region,
+            op: if key % 2 == 1 {
+                RowOp::Store
+            } else {
+                RowOp::Load
+            },
+            offset: u64::from(open.line - first_line) * LINE_BYTES as u64,
+            length: LINE_BYTES as u64,
+            count: open.count,
+            ..AccessRow::default()
+        });
+    }
+
+    /// Ends the working thread's slice.
+    fn end_slice(&mut self) {
+        (0..OPEN_ROWS).for_each(|at| self.close(at));
+        let slice = &mut self.threads[self.working].slice;
+        (slice.oldest, slice.began_ns) = (0, self.clock_ns);
+    }
+
+    /// What follows is done by this thread.
+    fn switch(&mut self, thread: usize) {
+        self.threads[self.working].clock_ns = self.clock_ns;
+        self.working = thread;
+        self.clock_ns = self.threads[thread].clock_ns;
+        self.caches.switch(self.threads[thread].processor);
+    }
+
+    /// A construct: each thread does its units in order.
+    pub(super) fn parallel(
+        &mut self,
+        name: &'static str,
+        units: impl FnMut(usize) -> Range<usize>,
+        body: impl FnMut(&mut Team, usize),
+    ) {
+        self.work(name, units, body);
+        self.barrier();
+    }
+
+    fn work(
+        &mut self,
+        name: &'static str,
+        units: impl FnMut(usize) -> Range<usize>,
+        mut body: impl FnMut(&mut Team, usize),
+    ) {
+        let known = self.sites.iter().position(|&site| site == name);
+        self.site = known.unwrap_or(self.sites.len()) as u32;
+        if known.is_none() {
+            self.sites.push(name);
+        }
+        let mut left: Vec<Range<usize>> = (0..self.size()).map(units).collect();
+        loop {
+            self.threads[self.working].clock_ns = self.clock_ns;
+            let waiting = (0..self.size()).filter(|&thread| !left[thread].is_empty());
+            let behind = waiting.min_by_key(|&thread| self.threads[thread].clock_ns);
+            let Some(thread) = behind else { return };
+            self.switch(thread);
+            let until_ns = self.clock_ns + QUANTUM_NS;
+            for unit in left[thread].by_ref() {
+                body(self, unit);
+                if self.clock_ns >= until_ns {
+                    break;
+                }
+            }
+            if self.clock_ns - self.threads[thread].slice.began_ns >= self.slice_ns {
+                self.end_slice();
+            }
+        }
+    }
+
+    /// All threads have done their part: they go on at one time, and what they did is in order.
+    fn barrier(&mut self) {
+        for thread in 0..self.size() {
+            self.switch(thread);
+            self.end_slice();
+        }
+        self.switch(0);
+        let last_ns = self.threads.iter().map(|thread| thread.clock_ns).max();
+        let now_ns = last_ns.unwrap_or_default().max(self.clock_ns) + BARRIER_NS;
+        for thread in &mut self.threads {
+            (thread.clock_ns, thread.slice.began_ns) = (now_ns, now_ns);
+        }
+        self.clock_ns = now_ns;
+        self.rows.sort_by_key(|row| row.time_ns);
+        self.finished.append(&mut self.rows);
+        self.finished.push(AccessRow {
+            site: self.site,
+            ..AccessRow::mark(EpochKind::Construct, now_ns)
+        });
+    }
+
+    /// The time, between constructs.
+    pub(super) fn now_ns(&self) -> u64 {
+        self.clock_ns
+    }
+
+    /// Threads go on on other nodes, of which each has as many as before. Who stays on a node stays on its processor; who
+    /// comes gets one that was left, with what is in its caches.
+    pub(super) fn moved(&mut self, before: &[u32], after: &[u32]) {
+        let moving = || (0..before.len()).filter(|&thread| before[thread] != after[thread]);
+        let mut free: Vec<(u32, usize)> = moving()
+            .map(|thread| (before[thread], self.threads[thread].processor))
+            .collect();
+        for thread in moving() {
+            let left = free.iter().position(|&(node, _)| node == after[thread]);
+            let (_, processor) = free.remove(left.expect("a node has as many threads as before"));
+            self.threads[thread].processor = processor;
+        }
+        self.caches.switch(self.threads[self.working].processor);
+    }
+
+    /// A construct over `outer` times `inner` units: the outer ones are shared out in blocks.
+    pub(super) fn grid(
+        &mut self,
+        name: &'static str,
+        outer: Range<usize>,
+        inner: Range<usize>,
+        mut body: impl FnMut(&mut Team, usize, usize),
+    ) {
+        let (threads, rows, columns) = (self.size(), outer.len(), inner.len());
+        self.parallel(
+            name,
+            |thread| {
+                let rows = share(rows, threads, thread);
+                rows.start * columns..rows.end * columns
+            },
+            |team, unit| {
+                body(
+                    team,
+                    outer.start + unit / columns,
+                    inner.start + unit % columns,
+                )
+            },
+        );
+    }
+
+    /// As [`Team::grid`], but all by thread 0 if the settings say so.
+    pub(super) fn initialise(
+        &mut self,
+        name: &'static str,
+        outer: Range<usize>,
+        inner: Range<usize>,
+        mut body: impl FnMut(&mut Team, usize, usize),
+    ) {
+        if !self.serial_init {
+            return self.grid(name, outer, inner, body);
+        }
+        let (units, columns) = (outer.len() * inner.len(), inner.len());
+        self.parallel(
+            name,
+            |thread| if thread == 0 { 0..units } else { 0..0 },
+            |team, unit| {
+                body(
+                    team,
+                    outer.start + unit / columns,
+                    inner.start + unit % columns,
+                )
+            },
+        );
+    }
+
+    /// A construct over `n` elements, shared out in blocks, of which `chunk` at a time are a unit.
+    pub(super) fn chunks(
+        &mut self,
+        name: &'static str,
+        n: usize,
+        chunk: usize,
+        mut body: impl FnMut(&mut Team, Range<usize>),
+    ) {
+        let threads = self.size();
+        self.parallel(
+            name,
+            |thread| 0..share(n, threads, thread).len().div_ceil(chunk),
+            |team, unit| {
+                let share = share(n, threads, team.working);
+                let start = share.start + unit * chunk;
+                body(team, start..share.end.min(start + chunk));
+            },
+        );
+    }
+
+    /// As [`Team::chunks`], but all by thread 0 if the settings say so.
+    pub(super) fn initialise_chunks(
+        &mut self,
+        name: &'static str,
+        n: usize,
+        chunk: usize,
+        mut body: impl FnMut(&mut Team, Range<usize>),
+    ) {
+        if !self.serial_init {
+            return self.chunks(name, n, chunk, body);
+        }
+        self.parallel(
+            name,
+            |thread| 0..if thread == 0 { n.div_ceil(chunk) } else { 0 },
+            |team, unit| body(team, unit * chunk..n.min((unit + 1) * chunk)),
+        );
+    }
+
+    /// As [`Team::chunks`], and the sum of what the bodies return: each thread leaves its sum in its element of
+    /// `partial`, which share lines, and thread 0 adds them up.
+    pub(super) fn sum(
+        &mut self,
+        name: &'static str,
+        partial: &mut Array<f64>,
+        n: usize,
+        chunk: usize,
+        mut body: impl FnMut(&mut Team, Range<usize>) -> f64,
+    ) -> f64 {
+        let threads = self.size();
+        let mut sums = vec![0.0; threads];
+        self.work(
+            name,
+            |thread| 0..share(n, threads, thread).len().div_ceil(chunk) + 1,
+            |team, unit| {
+                let (thread, share) = (team.working, share(n, threads, team.working));
+                let start = share.start + unit * chunk;
+                if start < share.end {
+                    sums[thread] += body(team, start..share.end.min(start + chunk));
+                } else {
+                    partial.store(team, thread, sums[thread]);
+                }
+            },
+        );
+        self.switch(0);
+        let total = (0..threads).map(|thread| partial.load(self, thread)).sum();
+        self.barrier();
+        total
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::team;
+    use super::*;
+
+    #[test]
+    fn shares_are_contiguous_and_even() {
+        for (n, threads) in [(10, 3), (2, 5), (0, 4), (64, 64)] {
+            let shares: Vec<_> = (0..threads)
+                .map(|thread| share(n, threads, thread))
+                .collect();
+            assert!(shares.iter().flat_map(Clone::clone).eq(0..n));
+            let sizes = shares.iter().map(ExactSizeIterator::len);
+            assert!(sizes.clone().max().unwrap() - sizes.min().unwrap() <= 1);
+        }
+    }
+
+    /// Three threads store to a page each, then all load one another's: by hand, 1 + 100 ns a miss.
+    #[test]
+    fn rows_say_who_missed_where_and_when() {
+        let mut team = team(3);
+        let mut array: Array<f64> = team.array("x", 3 * PAGE_BYTES / 8);
+        team.grid("write", 0..3, 0..1, |team, page, _| {
+            (0..16).for_each(|at| array.store(team, page * PAGE_BYTES / 8 + at, 1.0));
+        });
+        let rows = team.take_rows();
+        let expected = |thread: u32| AccessRow {
+            time_ns: 1,
+            thread,
+            op: RowOp::Store,
+            offset: u64::from(thread) * PAGE_BYTES as u64,
+            length: 64,
+            // 128 bytes are two lines.
+            count: 2,
+            ..AccessRow::default()
+        };
+        // 14 hits and two misses, and the wait for all.
+        let mark = AccessRow::mark(EpochKind::Construct, 14 + 2 * 101 + BARRIER_NS);
+        assert_eq!(rows, [expected(0), expected(1), expected(2), mark]);
+        let mut partial = team.array("partial", 3);
+        let sum = team.sum("read", &mut partial, 3, 1, |team, pages| {
+            let values = pages.map(|page| array.load(team, (page + 1) % 3 * PAGE_BYTES / 8));
+            values.sum()
+        });
+        assert_eq!(sum, 3.0);
+        let rows = team.take_rows();
+        let of = |op: RowOp, object: u32| {
+            let rows = rows
+                .iter()
+                .filter(move |row| (row.op, row.object) == (op, object));
+            rows.map(|row| (row.thread, row.offset, row.count))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of(RowOp::Load, 0), [(0, 4096, 1), (1, 8192, 1), (2, 0, 1)]);
+        // The partial sums share a line, so that every thread has to fetch it, and the first one fetches it again.
+        assert_eq!(of(RowOp::Store, 1), [(0, 0, 1), (1, 0, 1), (2, 0, 1)]);
+        assert_eq!(of(RowOp::Load, 1), [(0, 0, 1)]);
+    }
+
+    #[test]
+    fn who_moves_gets_a_processor_that_was_left_and_its_caches() {
+        let mut team = team(4);
+        let array: Array<f64> = team.array("x", 8);
+        let owner = |team: &mut Team, thread: usize| {
+            team.parallel(
+                "load",
+                |other| 0..usize::from(other == thread),
+                |team, _| assert_eq!(array.load(team, 0), 0.0),
+            );
+            team.take_rows().len() - 1
+        };
+        assert_eq!(owner(&mut team, 0), 1);
+        assert_eq!(owner(&mut team, 0), 0);
+        team.moved(&[0, 0, 1, 1], &[1, 0, 0, 1]);
+        // Thread 2 runs where thread 0 did.
+        assert_eq!(owner(&mut team, 2), 0);
+        assert_eq!(owner(&mut team, 0), 1);
+        let mut processors: Vec<usize> = team.threads.iter().map(|t| t.processor).collect();
+        assert_eq!(processors, [2, 1, 0, 3]);
+        team.moved(&[1, 0, 0, 1], &[0, 1, 1, 0]);
+        processors = team.threads.iter().map(|thread| thread.processor).collect();
+        processors.sort_unstable();
+        assert_eq!(processors, [0, 1, 2, 3]);
+    }
+}
