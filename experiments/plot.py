@@ -1,0 +1,100 @@
+"""Charts as SVG, for the experiments: groups of bars, and lines. No dependencies; the same data give the same bytes."""
+
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+# Okabe and Ito's colours, which colour-blind people can tell apart; each series is also told by its place in the legend.
+COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999999", "#000000"]
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 860, 380, 62, 16, 64, 52
+
+
+class Chart:
+    """Axes, a title and a legend; values are drawn from 0 up."""
+
+    def __init__(self, title: str, unit: str, series: list[str], most: float):
+        self.parts: list[str] = []
+        self.top = step(most)[1]
+        self.text(LEFT, 20, title, size=15)
+        self.text(LEFT, TOP - 8, unit, size=11)
+        at = LEFT
+        for number, name in enumerate(series):
+            self.parts.append(f'<rect x="{at}" y="{30}" width="11" height="11" fill="{COLOURS[number % len(COLOURS)]}"/>')
+            self.text(at + 15, 40, name, size=11)
+            at += 30 + 6.3 * len(name)
+        value = 0.0
+        while value <= self.top + 1e-9:
+            y = self.y(value)
+            self.parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
+            self.text(LEFT - 6, y + 4, f"{value:g}", size=11, anchor="end")
+            value += step(most)[0]
+
+    def y(self, value: float) -> float:
+        return HEIGHT - BOTTOM - value / self.top * (HEIGHT - TOP - BOTTOM)
+
+    def text(self, x: float, y: float, text: str, size: int, anchor: str = "start") -> None:
+        self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}">{escape(text)}</text>')
+
+    def write(self, path: Path) -> None:
+        head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif">'
+        path.write_text("\n".join([head, f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>', *self.parts, "</svg>", ""]))
+
+
+def step(most: float) -> tuple[float, float]:
+    """The distance of round values on an axis up to `most`, and where it ends."""
+    size = 10.0 ** -6
+    while size * 10 < most:
+        size *= 10
+    for factor in (0.2, 0.5, 1, 2):
+        if most / (size * factor) <= 10:
+            distance = size * factor
+            break
+    ends = distance
+    while ends < most - 1e-9:
+        ends += distance
+    return distance, ends
+
+
+def bars(path: Path, title: str, unit: str, groups: dict[str, list[float | None]], series: list[str], spread: dict | None = None) -> None:
+    """A group of bars each: one a series, a gap where there is no value. `spread`: the least and the most of a bar, by
+    group and number of the series."""
+    spread = spread or {}
+    values = [value for group in groups.values() for value in group if value is not None]
+    chart = Chart(title, unit, series, max([*values, *(most for _, most in spread.values())]))
+    place = (WIDTH - LEFT - RIGHT) / len(groups)
+    width = place * 0.8 / len(series)
+    for number, (name, group) in enumerate(groups.items()):
+        left = LEFT + place * number + place * 0.1
+        chart.text(left + place * 0.4, HEIGHT - BOTTOM + 18, name, size=11, anchor="middle")
+        for bar, value in enumerate(group):
+            if value is None:
+                continue
+            x, y = left + bar * width, chart.y(value)
+            chart.parts.append(
+                f'<rect x="{x:.1f}" y="{y:.1f}" width="{width * 0.92:.1f}" height="{chart.y(0) - y:.1f}" fill="{COLOURS[bar % len(COLOURS)]}">'
+                f"<title>{escape(f'{name}, {series[bar]}: {value:.4g}')}</title></rect>"
+            )
+            if (name, bar) in spread:
+                least, most = (chart.y(end) for end in spread[name, bar])
+                middle = x + width * 0.46
+                chart.parts.append(f'<line x1="{middle:.1f}" x2="{middle:.1f}" y1="{least:.1f}" y2="{most:.1f}" stroke="#000"/>')
+    chart.write(path)
+
+
+def lines(path: Path, title: str, unit: str, across: str, series: dict[str, list[tuple[float, float]]]) -> None:
+    """A line a series, through its points."""
+    points = [point for line in series.values() for point in line]
+    chart = Chart(title, unit, list(series), max(y for _, y in points))
+    low, high = min(x for x, _ in points), max(x for x, _ in points)
+
+    def x(value: float) -> float:
+        return LEFT + 20 + (value - low) / (high - low or 1) * (WIDTH - LEFT - RIGHT - 40)
+
+    for value in sorted({x for x, _ in points}):
+        chart.text(x(value), HEIGHT - BOTTOM + 16, f"{value:g}", size=11, anchor="middle")
+    chart.text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, across, size=11, anchor="middle")
+    for number, line in enumerate(series.values()):
+        colour = COLOURS[number % len(COLOURS)]
+        path_of = " ".join(f"{x(at):.1f},{chart.y(value):.1f}" for at, value in line)
+        chart.parts.append(f'<polyline points="{path_of}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        chart.parts += [f'<circle cx="{x(at):.1f}" cy="{chart.y(value):.1f}" r="3" fill="{colour}"/>' for at, value in line]
+    chart.write(path)
