@@ -7,6 +7,7 @@ use hither_core::topology::{
     About, Latencies, Link, NODES_MAX, Place, Topology, TopologyError, presets,
 };
 use hither_core::{Node, Random};
+use proptest::prelude::*;
 
 /// One of each sort, with even, odd, short and lone axes.
 const TEXTS: &[&str] = &[
@@ -495,4 +496,25 @@ fn all_routes_of_256_nodes_stay_small() {
         .map(|(from, to)| mesh.route(from, to).len())
         .sum();
     assert!(steps * size_of::<u32>() < 4 << 20, "{steps} steps");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn whatever_is_written_is_taken_or_refused(
+        text in prop_oneof![
+            "\\PC*",
+            "(mesh|torus|hypercube|ring|tree|)(:|)([0-9]{1,3}x){0,4}[0-9]{0,2}",
+            "(mesh|torus|hypercube|ring|tree):([1-4]x){0,4}[1-4]",
+        ]
+    ) {
+        if let Ok(topology) = text.parse::<Topology>() {
+            let again: Topology = topology.name().parse().unwrap();
+            prop_assert_eq!(again.nodes(), topology.nodes());
+            let last = Node(topology.nodes() as u16 - 1);
+            prop_assert_eq!(again.hops(Node(0), last), topology.hops(Node(0), last));
+            prop_assert_eq!(topology.median(&vec![0; topology.nodes()]), Node(0));
+        }
+    }
 }

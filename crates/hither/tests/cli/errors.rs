@@ -19,14 +19,16 @@ fn no_command() {
     Usage: hither [OPTIONS] <COMMAND>
 
     Commands:
-      advise    Say what would help a program's file accesses: another policy, more cache, or nothing
+      advise    Say what would help a program's accesses: another policy, more cache, another placement,
+                or nothing
       export    Write a trace for other tools: libCacheSim's oracleGeneral or CSV, or a trace folder of
                 single references
-      gen       Make up a trace: zipf, scans, loops, shifting working sets, alone or mixed
+      gen       Make up a trace: patterns (zipf, scans, loops, shifting working sets) or threaded
+                programs, alone or mixed
       import    Make a trace folder of a trace in another format
-      policies  List the replacement policies, their parameters and their sources
+      policies  List the replacement and placement policies, their parameters and their sources
       record    Record an unmodified program's file accesses, and those of all that it starts
-      sim       Simulate caches of given policies and sizes on a trace
+      sim       Simulate caches of given policies and sizes on a trace, or placements on nodes
       stat      Say what is in a trace: requests and bytes, files, call sites, sharing, reuse distances
       sweep     Simulate many policies and sizes on many traces, and go on after an interruption
       topo      Show and draw a topology: this machine's nodes, a mesh, the machines of the papers

@@ -354,3 +354,16 @@ fn what_is_no_topology() {
     hither: unknown topology ``; write a number of nodes, mesh:5x5, torus:4x4x4, hypercube:4, ring:4x4, tree:4x4, or one of mesh5x5-io, numachine-4, opteron2, origin2000-16; or `this` machine, or a file that ends in .toml
     ");
 }
+
+#[test]
+fn the_picture_in_the_documents_is_what_is_drawn() {
+    let lab = Lab::new();
+    lab.run("hither topo -q origin2000-16 -o o.svg");
+    let drawn = std::fs::read(lab.path("o.svg")).unwrap();
+    let root = env!("CARGO_MANIFEST_DIR").to_owned() + "/../..";
+    let kept = std::fs::read(root + "/docs/origin2000-16.svg").unwrap();
+    assert!(
+        drawn == kept,
+        "hither topo origin2000-16 -o docs/origin2000-16.svg"
+    );
+}
