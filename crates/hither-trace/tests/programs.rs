@@ -19,10 +19,16 @@ const EVERYTHING: Needs = Needs {
 
 /// Small ones of those whose defaults take long.
 const SMALL: &[&str] = &[
+    "bucket-sort{keys=20000,key_bits=12,bucket_bits=5,iterations=3}",
+    "cfd{points=12,iterations=3}",
+    "cg{rows=1000,nonzeros=3,steps=4,iterations=3}",
     "compile{sources=40,source_mib=1,headers=30,header_mib=1,includes=10}",
     "iozone{size_mib=2}",
+    "matmul{rows=64,block=16,iterations=3,l2_kib=32}",
+    "multigrid{levels=4,iterations=3,l2_kib=32}",
     "parallel-grep{runs=10,files=50,size_mib=1}",
     "shared-files{blocks=5000}",
+    "stencil{points=48,iterations=3,l2_kib=32}",
     "web-server{requests=10,size_mib=2,small=5,files=50,files_mib=1}",
 ];
 

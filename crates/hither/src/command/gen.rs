@@ -24,7 +24,7 @@ use crate::interrupt;
 use crate::memory::half_of_free_bytes;
 use crate::ui::Ui;
 
-/// Make up a trace: patterns (zipf, scans, loops, shifting working sets) or threaded programs, alone or mixed
+/// Make up a trace: patterns (zipf, scans, loops) or threaded programs, alone or mixed
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, after_long_help = help())]
 pub(super) struct Gen {

@@ -3,6 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
+use hither_trace::generate::{GENERATORS, PROGRAMS};
 use insta::assert_snapshot;
 
 use crate::Lab;
@@ -104,26 +105,55 @@ fn a_format_that_is_not_there() {
 }
 
 #[test]
-fn the_help_lists_every_generator() {
-    assert_snapshot!(Lab::new().run("hither gen --help"), @"
-    exit code: 0
-    ----- stdout -----
-    Make up a trace: zipf, scans, loops, shifting working sets, alone or mixed
+fn the_help_lists_every_pattern_and_every_program() {
+    let help = Lab::new().run("hither gen --help");
+    // In a line of its own each, however long it is.
+    let words = help
+        .stdout()
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ");
+    let patterns = GENERATORS
+        .iter()
+        .map(|entry| (entry.name, entry.summary, entry.params));
+    let programs = PROGRAMS
+        .iter()
+        .map(|entry| (entry.name, entry.summary, entry.params));
+    for (name, summary, params) in patterns.chain(programs) {
+        assert!(words.contains(&format!("{name}: {summary}")), "{name}");
+        for param in params {
+            let (default, allowed) = (param.kind.default(), param.kind.allowed());
+            let line = format!("{}={default} {} ({allowed})", param.name, param.doc);
+            assert!(words.contains(&line), "{name}: {line}");
+        }
+    }
+    let usage = help.stdout().split("Patterns:").next().unwrap();
+    assert_snapshot!(usage, @"
+    Make up a trace: patterns (zipf, scans, loops) or threaded programs, alone or mixed
 
     Usage: hither gen [OPTIONS] <GENERATOR>...
 
     Arguments:
       <GENERATOR>...
-              What to generate, such as loop or 'zipf{blocks=1M,skew=0.9}'; several take turns
+              What to generate, such as loop, 'zipf{blocks=1M,skew=0.9}' or parallel-grep; several
+              patterns take turns, several programs run at the same time
 
     Options:
       -n, --references <N>
-              How many references, such as 500 or 10M
-              
-              [default: 1M]
+              How many references patterns make, such as 500 or 10M [default: 1M]
 
       -q, --quiet
               Print no progress and no notes, only results and errors
+
+          --threads <N>
+              Threads of each program [default: the program's]
+
+          --nodes <N>
+              Nodes of the machine that programs run on [default: as many as threads]
+
+          --migrate-every <N>
+              Move the threads of programs to other nodes after so many iterations, or where there are
+              none after so many requests of a thread [default: never]
 
           --seed <SEED>
               The same seed gives the same bytes
@@ -146,46 +176,125 @@ fn the_help_lists_every_generator() {
       -h, --help
               Print help (see a summary with '-h')
 
-    Generators:
-      loop: the same blocks in the same order, again and again
-        blocks=1000  the length of a pass (a whole number from 1 to 4294967295)
-        jitter=0  shuffle each stretch of so many blocks anew in each pass; 0: the order is always the
-        same (a whole number from 0 to 1048576)
-      nested: two nested loops over two files: after each block of the outer one, all of the inner one
-        outer=1000  the length of the outer loop (a whole number from 1 to 4294967295)
-        inner=100  the length of the inner loop (a whole number from 1 to 4294967295)
-        repeats=1  passes over the inner file after each block of the outer one (a whole number from 1
-        to 4294967296)
-      scan: each block once, in order
-      shifting: a working set that moves on after each phase
-        blocks=10000  the size of the working set (a whole number from 1 to 4294967295)
-        phase=100000  references until the set moves (a whole number of at least 1)
-        overlap=0.5  the share of the set that stays in it when it moves (a number from 0 to 1)
-        skew=0  the exponent of Zipf's law within the set; which block is popular is drawn anew in each
-        phase (a number from 0 to 20)
-      uniform: independent references, each block as likely as any other
-        blocks=10000  how many blocks there are (a whole number from 1 to 4294967295)
-      zipf: independent references, the k-th most popular block in proportion to k^-skew
-        blocks=100000  how many blocks there are (a whole number from 1 to 4294967295)
-        skew=1  the exponent of Zipf's law; 0: all alike (a number from 0 to 20)
-      All of them:
-        weight=1  its share of the references, relative to the other parts' (a number from 0.000001 to
-        1000000)
-        burst=16  how many references it makes before another part may have its turn (a whole number
-        from 1 to 4294967296)
-        writes=0  the share of its references that are writes (a number from 0 to 1)
+    ");
+}
 
-    Each part of a mixture is a process with one thread, files and call sites of its own, named for the
-    generator.
+#[test]
+fn a_program_has_processes_threads_nodes_and_a_clock() {
+    let lab = Lab::new();
+    assert_snapshot!(lab.run("hither gen 'parallel-grep{runs=6,files=20,size_mib=1}' --threads 2 -o grep && hither stat grep --top 2 | sed '/^LRU/,/first use/d'"), @"
+    exit code: 0
+    ----- stdout -----
+    command       hither gen parallel-grep{runs=6,files=20,size_mib=1,read_kib=32} --threads 2 --seed 1
+    references    1,596 to 266 distinct blocks of 4.00 KiB (1.04 MiB)
+    requests      270 in 0.01 s, 55.6 % sequential
+    bytes         6.00 MiB read, 0 B written, 0 B of these inside the kernel; 0 B mapped
+    made by       1 call site in 6 threads of 6 processes on 2 nodes
 
-    Examples:
-      hither gen 'zipf{blocks=1M,skew=1.0}' -n 10M -o zipf.hither
-      hither gen scan 'loop{burst=100}' --format oracle-general -o mixed.bin  for libCacheSim too
-      hither gen 'loop{blocks=2000}' 'scan{weight=0.5}' -n 100k --seed 7   mixed 2 to 1
-      hither gen 'nested{outer=500,inner=100}' 'zipf{weight=3,writes=0.2,burst=64}'
+    Sharing: blocks, and the accesses to them, by how many use them
+               blocks of one   of two  of more  accesses to those of one   of two  of more
+      thread           0.0 %    0.0 %  100.0 %                     0.0 %    0.0 %  100.0 %
+      process          0.0 %    0.0 %  100.0 %                     0.0 %    0.0 %  100.0 %
+      node             0.0 %  100.0 %    0.0 %                     0.0 %  100.0 %    0.0 %
+
+
+        share  references  blocks      read  written  call site
+      100.0 %       1,596     266  6.00 MiB      0 B  safe_read
+
+       share  references  blocks        read  written  file
+      45.9 %         732     122    2.85 MiB      0 B  /etc/d00/f0014.conf
+      10.9 %         174      29  679.29 KiB      0 B  /etc/d00/f0018.conf
+      ... 18 more (--top)
 
     ----- stderr -----
+    hither: 270 rows in grep
+
     ");
+    assert_eq!(lab.names(), ["grep"]);
+    let of_nodes = |flags: &str| {
+        lab.run(&format!(
+            "hither gen -q iozone{{size_mib=1}} --force -o t {flags}"
+        ));
+        lab.json("hither stat t --json")["stats"]["nodes"].clone()
+    };
+    assert_eq!(of_nodes(""), 4);
+    assert_eq!(of_nodes("--threads 3"), 3);
+    assert_eq!(of_nodes("--threads 3 --nodes 2 --migrate-every 10"), 2);
+}
+
+#[test]
+fn what_applications_share_is_in_the_statistics() {
+    let lab = Lab::new();
+    lab.run("hither gen -q 'shared-files{like=oltp,blocks=5000}' -o oltp");
+    assert_snapshot!(lab.run("hither stat oltp --top 0 | sed -n '/^Sharing/,/^$/p'"), @"
+    exit code: 0
+    ----- stdout -----
+    Sharing: blocks, and the accesses to them, by how many use them
+              blocks of one  of two  of more  accesses to those of one  of two  of more
+      thread         76.0 %   3.0 %   21.0 %                    28.1 %   1.3 %   70.6 %
+      node           76.0 %   3.0 %   21.0 %                    28.1 %   1.3 %   70.6 %
+
+
+    ----- stderr -----
+
+    ");
+}
+
+#[test]
+fn programs_in_other_formats_hold_the_same_references() {
+    let lab = Lab::new();
+    let program = "'web-server{requests=5,size_mib=1,files=20,files_mib=1}' --seed 3";
+    for (format, name) in [
+        ("hither", "t"),
+        ("oracle-general", "t.bin"),
+        ("csv", "t.csv"),
+    ] {
+        let ran = lab.run(&format!(
+            "hither gen -q {program} --format {format} -o {name}"
+        ));
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{format}");
+    }
+    let results = |name: &str| {
+        let outcome = lab.json(&format!("hither sim {name} -p lru,arc -s 50,300 --json"));
+        let results = outcome["results"].as_array().unwrap().iter();
+        let counts = results.map(|result| result["misses"].as_u64().unwrap());
+        counts.collect::<Vec<u64>>()
+    };
+    let folder = results("t");
+    assert!(folder.iter().all(|&misses| misses > 100), "{folder:?}");
+    assert_eq!(results("t.bin"), folder);
+    assert_eq!(results("t.csv"), folder);
+    let first = lab.run("head -2 t.csv | tail -1");
+    assert_eq!(first.stdout().split(',').count(), 8);
+}
+
+#[test]
+fn patterns_and_programs_are_told_apart() {
+    let lab = Lab::new();
+    for line in [
+        "hither gen zipf parallel-grep",
+        "hither gen parallel-grep -n 5000",
+        "hither gen zipf --threads 4",
+        "hither gen zipf scan --nodes 4",
+        "hither gen loop --migrate-every 4",
+    ] {
+        let ran = lab.run(line);
+        assert_eq!((ran.code, ran.stdout()), (2, ""), "{line}");
+        lab.run(&format!("({line}) 2>>messages"));
+    }
+    assert_snapshot!(lab.run("cat messages"), @"
+    exit code: 0
+    ----- stdout -----
+    hither: zipf is a pattern without end and parallel-grep a program with a clock: they cannot be mixed
+    hither: parallel-grep is a program, whose length goes by its parameters: -n is for patterns
+    hither: zipf is a pattern of one thread: --threads is for programs
+    hither: zipf is a pattern of one thread: --nodes is for programs
+    hither: loop is a pattern of one thread: --migrate-every is for programs
+
+    ----- stderr -----
+
+    ");
+    assert_eq!(lab.names(), ["messages"]);
 }
 
 #[test]
@@ -211,7 +320,7 @@ fn a_generator_that_is_not_there() {
     ----- stdout -----
 
     ----- stderr -----
-    error: invalid value 'zpif' for '<GENERATOR>...': unknown generator `zpif` (did you mean `zipf`?); the generators are loop, nested, scan, shifting, uniform, zipf
+    error: invalid value 'zpif' for '<GENERATOR>...': unknown generator `zpif` (did you mean `zipf`?); the patterns are loop, nested, scan, shifting, uniform, zipf, and the programs [PROGRAMS]
 
     For more information, try '--help'.
     ");
@@ -312,12 +421,11 @@ fn a_stream_goes_to_standard_output_and_a_folder_does_not() {
 #[test]
 fn an_interrupt_leaves_nothing_behind() {
     let lab = Lab::new();
-    for signal in ["INT", "TERM"] {
+    let pattern: &[&str] = &["scan", "-n", "4000M"];
+    let program: &[&str] = &["shared-files{reuse=100000}"];
+    for (args, signal) in [(pattern, "INT"), (pattern, "TERM"), (program, "INT")] {
         let mut command = lab.command("hither");
-        let mut child = command
-            .args(["gen", "-q", "scan", "-n", "4000M"])
-            .spawn()
-            .unwrap();
+        let mut child = command.args(["gen", "-q"]).args(args).spawn().unwrap();
         while lab.names().is_empty() {
             assert_eq!(child.try_wait().unwrap(), None);
             thread::sleep(Duration::from_millis(5));

@@ -134,7 +134,8 @@ impl Ran {
             .replace(self.folder.to_str().unwrap(), "[DIR]")
             .replace(&version, "\"hither\": \"[VERSION]\"")
             .replace(&policies(|_| true), "[POLICIES]")
-            .replace(&policies(|entry| entry.needs.nothing()), "[PLAIN POLICIES]");
+            .replace(&policies(|entry| entry.needs.nothing()), "[PLAIN POLICIES]")
+            .replace(&programs(), "[PROGRAMS]");
         text.lines()
             .map(|line| redacted_line(line) + "\n")
             .collect()
@@ -148,6 +149,13 @@ fn policies(wanted: impl Fn(&Entry) -> bool) -> String {
         .filter(|entry| wanted(entry))
         .map(|entry| entry.name)
         .collect();
+    names.join(", ")
+}
+
+/// The names of the programs of `hither gen`, as messages list them.
+fn programs() -> String {
+    let programs = hither_trace::generate::PROGRAMS.iter();
+    let names: Vec<&str> = programs.map(|entry| entry.name).collect();
     names.join(", ")
 }
 

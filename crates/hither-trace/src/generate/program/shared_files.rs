@@ -242,10 +242,13 @@ impl Plan {
             parts(shared * (1.0 - style.near), 1),
         ];
         let accesses = 1.0 - style.private_accesses - style.border_accesses;
-        let slab_blocks = if style.sweeps { SWEEP_BLOCKS } else { 1 } as f64;
+        let slab_blocks = match style.sweeps {
+            true => request_blocks(blocks[0].div_ceil(TILES)),
+            false => 1.0,
+        };
         let requests = [
             style.private_accesses / slab_blocks,
-            style.border_accesses / SWEEP_BLOCKS as f64,
+            style.border_accesses / request_blocks(blocks[1]),
             accesses * style.near,
             accesses * (1.0 - style.near),
         ];
@@ -318,6 +321,11 @@ impl Plan {
             }
         }
     }
+}
+
+/// Blocks of a request on average, where so many are gone over in order: the last request of a pass takes what is left.
+fn request_blocks(pass: u64) -> f64 {
+    pass as f64 / pass.div_ceil(SWEEP_BLOCKS) as f64
 }
 
 /// Where a sweep over a slab is after so many blocks, and how many blocks its next request takes: tile after tile, each of

@@ -1,0 +1,93 @@
+//! docs/workloads.md comes from the registry of programs and from what each program's file says of itself. This test makes
+//! the page anew and compares; `HITHER_BLESS=1 cargo test -p hither-trace --test workloads_page` writes it.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use hither_trace::generate::{PROGRAMS, Program};
+
+const INTRODUCTION: &str = "\
+# Workloads
+
+Threaded programs of a finite size that `hither gen` runs on a modelled machine and writes as a trace, with processes, threads,
+nodes, files or regions of memory, call sites and a clock. They stand for what the papers on placement ran.
+
+```sh
+hither gen parallel-grep --threads 8 --nodes 2 -o grep.hither
+hither gen 'shared-files{like=oltp,blocks=1M}' --seed 7 -o oltp.hither
+hither gen compile 'parallel-grep{runs=20}' --nodes 4 -o mix.hither      # at the same time
+```
+
+`--threads` is the number of threads of each program, `--nodes` that of the machine's nodes (as many as threads by default): threads
+are dealt to the nodes in turn, over all programs of a mix, but where a program says that its scheduler balances. Programs of a
+mix run at the same time, each with processes of its own, and are merged by time. With `--migrate-every N` threads move to
+other nodes after N iterations, or in programs without iterations after N of a thread's own requests. The same programs, options
+and version give the same bytes. `hither stat` says who shares what. Patterns of references without threads (zipf,
+scans, loops) are in `hither gen --help`.
+
+This page is made from the registry and the sources (`HITHER_BLESS=1 cargo test -p hither-trace --test workloads_page`).
+
+";
+
+fn sources() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src/generate/program")
+}
+
+/// What the program's file says of itself, as Markdown; links within the sources are names.
+fn module_text(name: &str) -> String {
+    let file = format!("{}.rs", name.replace('-', "_"));
+    let paths = ["", "memory"].map(|folder| sources().join(folder).join(&file));
+    let path = paths.iter().find(|path| path.exists());
+    let source = fs::read_to_string(path.expect("a program has its file")).unwrap();
+    let lines = source.lines().map_while(|line| line.strip_prefix("//!"));
+    let lines = lines.map(|line| line.strip_prefix(' ').unwrap_or(line));
+    let text: String = lines.map(|line| format!("{line}\n")).collect();
+    text.replace("[`", "`").replace("`]", "`")
+}
+
+fn section(entry: &Program) -> String {
+    let mut text = format!("\n## {}\n\n{}", entry.name, module_text(entry.name));
+    writeln!(
+        text,
+        "\nModelled after: {}. Threads: {}.",
+        entry.source, entry.threads
+    )
+    .unwrap();
+    text += "\n| parameter | default | what it does | allowed |\n|---|---|---|---|\n";
+    for param in entry.params {
+        let (name, doc, kind) = (param.name, param.doc.replace('|', "\\|"), param.kind);
+        writeln!(
+            text,
+            "| `{name}` | {} | {doc} | {} |",
+            kind.default(),
+            kind.allowed()
+        )
+        .unwrap();
+    }
+    text
+}
+
+fn page() -> String {
+    let mut page = INTRODUCTION.to_owned();
+    page += "| program | what it does |\n|---|---|\n";
+    for Program { name, summary, .. } in PROGRAMS {
+        writeln!(page, "| [{name}](#{name}) | {summary} |").unwrap();
+    }
+    page.extend(PROGRAMS.iter().map(section));
+    page
+}
+
+#[test]
+fn the_page_is_what_the_registry_says() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2);
+    let (path, page) = (root.unwrap().join("docs/workloads.md"), page());
+    if std::env::var_os("HITHER_BLESS").is_some() {
+        fs::write(&path, &page).unwrap();
+    }
+    let written = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        page == written,
+        "docs/workloads.md is out of date; HITHER_BLESS=1 makes it anew"
+    );
+}
