@@ -1,18 +1,18 @@
-//! The registry against the folder of policies: a policy file without an entry, or an entry without its file, fails.
+//! The registries against the folders of policies: a policy file without an entry, or an entry without its file, fails.
 
-use hither_core::registry;
+use hither_core::{placement, registry};
 use std::collections::BTreeSet;
+use std::path::Path;
 
-/// Files of `replacement/` that hold no policy of their own.
-const SHARED: [&str; 2] = ["mod", "partition"];
-
-#[test]
-fn every_policy_file_has_an_entry_and_every_entry_its_file() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/replacement");
-    let files: BTreeSet<String> = std::fs::read_dir(folder)
+/// What the files of a folder are the policies of, but for those that are `shared`. A policy of several files is a folder.
+fn policies_in(folder: &str, shared: &[&str]) -> BTreeSet<String> {
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    std::fs::read_dir(sources.join(folder))
         .expect("the folder of policies")
         .map(|file| file.expect("a readable entry").path())
-        .filter(|path| path.extension().is_some_and(|ext| ext == "rs"))
+        .filter(|path| {
+            path.extension().is_some_and(|ext| ext == "rs") || path.join("mod.rs").exists()
+        })
         .map(|path| {
             path.file_stem()
                 .expect("a name")
@@ -20,11 +20,20 @@ fn every_policy_file_has_an_entry_and_every_entry_its_file() {
                 .replace("two_q", "2q") // The name of a module cannot begin with a digit.
                 .replace('_', "-")
         })
-        .filter(|name| !SHARED.contains(&name.as_str()))
-        .collect();
-    let entries: BTreeSet<String> = registry::policies()
+        .filter(|name| !shared.contains(&name.as_str()))
+        .collect()
+}
+
+#[test]
+fn every_policy_file_has_an_entry_and_every_entry_its_file() {
+    let policies = registry::policies()
         .iter()
-        .map(|entry| entry.name.to_owned())
-        .collect();
-    assert_eq!(files, entries);
+        .map(|entry| entry.name.to_owned());
+    let files = policies_in("replacement", &["mod", "partition"]);
+    assert_eq!(files, policies.collect());
+    let placements = placement::placements()
+        .iter()
+        .map(|entry| entry.name.to_owned());
+    let files = policies_in("placement", &["mod", "counters", "nodes", "testing"]);
+    assert_eq!(files, placements.collect());
 }

@@ -6,7 +6,6 @@
 mod advice;
 mod costs;
 mod document;
-mod layout;
 pub(crate) mod options;
 mod pictures;
 mod table;

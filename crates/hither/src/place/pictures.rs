@@ -7,12 +7,13 @@ use hither_core::placement::Of;
 use hither_sim::placement::{Binding, Outcome};
 use hither_trace::Trace;
 
-use super::layout::layout;
 use super::options::{Drawing, Drawn, Kind};
 use super::{Case, Running, file_name, table};
 use crate::format::{count, counted, percent, policy, shortened};
 use crate::output;
-use crate::plot::{Arrow, Heatmap, History, Matrix, Moves, MovesMap, Picture, Step, Timeline};
+use crate::plot::{
+    Arrow, Ground, Heatmap, History, Matrix, Moves, MovesMap, Picture, Step, Timeline,
+};
 use crate::ui::Ui;
 
 /// Results with what they are of.
@@ -142,7 +143,6 @@ impl Results<'_> {
     fn moves(&self) -> MovesMap {
         let panel = |(case, outcome): (&Case, &Outcome)| {
             let topology = &case.configuration.topology;
-            let (places, links) = layout(topology);
             let nodes = topology.nodes();
             let all = outcome.traffic.iter().sum::<u64>().max(1) as f64;
             let served = |node: usize| {
@@ -152,8 +152,7 @@ impl Results<'_> {
             Moves {
                 label: self.label(case),
                 note: moved(outcome),
-                places,
-                links,
+                ground: Ground::of(topology),
                 served: (0..nodes).map(served).collect(),
                 arrows: arrows(outcome),
             }

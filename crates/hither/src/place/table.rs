@@ -60,26 +60,28 @@ pub(super) fn heading(case: &Case, binding: Binding, block_bytes: u64) -> String
             "blocks",
             format!(", {}", policy(&configuration.replacement)),
         ),
-        Of::Memory => ("frames", String::new()),
+        Of::Memory => ("frame", String::new()),
     };
     let least = configuration.capacity.iter().min().copied().unwrap_or(0);
     let most = configuration.capacity.iter().max().copied().unwrap_or(0);
     let size = bytes(u64::from(most) * block_bytes);
     let held = match least == most {
-        true => format!("{} {what} ({size}) each", count(most.into())),
+        true => format!("{} ({size}) each", counted(most.into(), what)),
         false => format!(
-            "{} to {} {what} (up to {size})",
+            "{} to {} {what}s (up to {size})",
             count(least.into()),
             count(most.into())
         ),
     };
     let bound = match binding {
-        Binding::Auto | Binding::Trace => "on the nodes that the trace says",
-        Binding::Threads => "threads in turn",
-        Binding::Processes => "processes in turn",
+        // A sweep has no trace at hand any more that would tell.
+        Binding::Auto => "",
+        Binding::Trace => ", on the nodes that the trace says",
+        Binding::Threads => ", threads in turn",
+        Binding::Processes => ", processes in turn",
     };
     format!(
-        "{named}{} of {held}{replacement}, {bound}",
+        "{named}{} of {held}{replacement}{bound}",
         counted(nodes, "node")
     )
 }

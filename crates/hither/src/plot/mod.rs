@@ -21,7 +21,7 @@ mod timeline;
 
 pub(crate) use heatmap::{Heatmap, Matrix};
 pub(crate) use moves::{Arrow, Moves, MovesMap};
-pub(crate) use network::Network;
+pub(crate) use network::{Ground, Network};
 pub(crate) use timeline::{History, Step, Timeline};
 
 use axis::{Axis, Tick};

@@ -2,7 +2,7 @@
 
 use super::panels::Panels;
 use super::scene::{Anchor, Colour, Scene};
-use super::{FAINT, GRID, INK, Picture};
+use super::{FAINT, GRID, Ground, INK, Picture};
 use crate::format;
 
 /// Topologies with moves on them, for one or several placements.
@@ -20,10 +20,7 @@ pub(crate) struct MovesMap {
 pub(crate) struct Moves {
     pub(crate) label: String,
     pub(crate) note: String,
-    /// Where each node is, in any unit, from the upper left.
-    pub(crate) places: Vec<(f64, f64)>,
-    /// Pairs of nodes with a link between them.
-    pub(crate) links: Vec<(usize, usize)>,
+    pub(crate) ground: Ground,
     /// The part of the accesses that each node served.
     pub(crate) served: Vec<f64>,
     pub(crate) arrows: Vec<Arrow>,
@@ -51,7 +48,7 @@ const BUSY: Colour = Colour(0x60, 0x60, 0x60);
 impl Moves {
     /// Height by width of what the nodes span; a line of nodes has room for its arrows' bends.
     fn aspect(&self) -> f64 {
-        let (width, height) = span(&self.places);
+        let (_, (width, height)) = extent(&self.ground);
         match width > 0.0 {
             true => (height / width).clamp(0.35, 1.2),
             false => 1.2,
@@ -70,13 +67,17 @@ impl Moves {
     }
 }
 
-fn span(places: &[(f64, f64)]) -> (f64, f64) {
-    let extent = |of: fn(&(f64, f64)) -> f64| {
-        let low = places.iter().map(of).fold(f64::INFINITY, f64::min);
-        let high = places.iter().map(of).fold(f64::NEG_INFINITY, f64::max);
-        (high - low).max(0.0)
-    };
-    (extent(|at| at.0), extent(|at| at.1))
+/// The upper left corner of all that is drawn, and its width and height.
+fn extent(ground: &Ground) -> ((f64, f64), (f64, f64)) {
+    let points = || ground.nodes.iter().chain(ground.lines.iter().flatten());
+    let low = |of: fn(&(f64, f64)) -> f64| points().map(of).fold(f64::INFINITY, f64::min);
+    let high = |of: fn(&(f64, f64)) -> f64| points().map(of).fold(f64::NEG_INFINITY, f64::max);
+    let (left, top) = (low(|at| at.0), low(|at| at.1));
+    let (right, bottom) = (high(|at| at.0), high(|at| at.1));
+    (
+        (left, top),
+        ((right - left).max(0.0), (bottom - top).max(0.0)),
+    )
 }
 
 impl Picture for MovesMap {
@@ -143,31 +144,38 @@ fn draw(
     size: (f64, f64),
     (busiest, widest): (f64, f64),
 ) {
-    let nodes = moves.places.len();
-    let (width, height) = span(&moves.places);
+    let Ground {
+        nodes,
+        switches,
+        lines,
+    } = &moves.ground;
+    let ((left, top), (width, height)) = extent(&moves.ground);
+    let pairs = || (1..nodes.len()).flat_map(|a| (0..a).map(move |b| (nodes[a], nodes[b])));
+    let nearest = pairs()
+        .map(|(a, b)| distance(a, b))
+        .fold(f64::INFINITY, f64::min);
     let edge = 22.0;
     let scale = [
         (size.0 - 2.0 * edge) / width.max(1e-9),
         (size.1 - 2.0 * edge) / height.max(1e-9),
+        160.0 / nearest,
     ];
-    let scale = scale[0].min(scale[1]).min(160.0);
-    let low =
-        |of: fn(&(f64, f64)) -> f64| moves.places.iter().map(of).fold(f64::INFINITY, f64::min);
-    let (left, top) = (low(|at| at.0), low(|at| at.1));
-    let place = |node: usize| {
-        let (x, y) = moves.places[node];
+    let scale = scale.into_iter().fold(f64::INFINITY, f64::min).max(1e-6);
+    let place = |(x, y): (f64, f64)| {
         (
             corner.0 + size.0 / 2.0 + (x - left - width / 2.0) * scale,
             corner.1 + size.1 / 2.0 + (y - top - height / 2.0) * scale,
         )
     };
-    let nearest = (1..nodes)
-        .map(|node| distance(place(node - 1), place(node)))
-        .fold(f64::INFINITY, f64::min);
-    let radius = (nearest * 0.24).clamp(4.0, 15.0);
-    for &(a, b) in &moves.links {
-        scene.line(vec![place(a), place(b)], 1.5, GRID);
+    let radius = (nearest * scale * 0.24).clamp(4.0, 15.0);
+    for line in lines {
+        scene.line(line.iter().copied().map(place).collect(), 1.5, GRID);
     }
+    for &switch in switches {
+        let (x, y) = place(switch);
+        scene.rectangle((x - 3.0, y - 3.0), (6.0, 6.0), GRID);
+    }
+    let place = |node: usize| place(nodes[node]);
     for arrow in arrows {
         let part = arrow.blocks as f64 / widest.max(1.0);
         let (from, to) = (place(arrow.from), place(arrow.to));
@@ -319,10 +327,7 @@ mod tests {
         let moves = Moves {
             label: "post-office".to_owned(),
             note: "1,234 moves".to_owned(),
-            places: (0..nodes)
-                .map(|node| ((node % side) as f64, (node / side) as f64))
-                .collect(),
-            links: (1..nodes).map(|node| (node - 1, node)).collect(),
+            ground: Ground::of(&hither_core::Topology::mesh(&[side, side])),
             served: vec![1.0 / nodes as f64; nodes],
             arrows: arrows.collect(),
         };

@@ -67,7 +67,20 @@ fn without_names_all_are_listed_in_order() {
 
 #[test]
 fn a_placement_says_what_it_places() {
-    assert_snapshot!(Lab::new().run("hither policies first-touch a-priori"));
+    assert_snapshot!(Lab::new().run("hither policies first-touch a-priori"), @"
+    exit code: 0
+    ----- stdout -----
+    first-touch: on the node that touches it first, for good
+        source: Linux and IRIX default; Marchetti et al., IPPS 1995
+        places: pages of memory
+
+    a-priori: the best static placement, from knowing all accesses
+        source: cache-aware thesis, section 3.1.1; bound
+        places: pages of memory
+        needs: who will use what
+
+    ----- stderr -----
+    ");
 }
 
 #[test]

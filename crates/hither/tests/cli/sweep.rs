@@ -172,24 +172,39 @@ fn rows_say_all_that_is_needed_to_make_them_again() {
     assert_eq!(row["hither"].take(), env!("CARGO_PKG_VERSION"));
     assert_snapshot!(serde_json::to_string_pretty(&row).unwrap(), @r#"
     {
+      "access_latency_ns": null,
+      "binding": null,
       "block_bytes": 4096,
+      "bytes_moved": null,
       "cache_blocks": 5,
       "cache_bytes": 20480,
+      "costs": null,
       "distinct_blocks": 10,
       "format": "lirs",
+      "hit_latency_ns": null,
       "hither": null,
       "hits": 9,
+      "hops": null,
       "loaded_with": "{\"block_bytes\":4096,\"keep_repeats\":true,\"include_in_kernel\":true,\"include_maps\":false,\"sample\":\"all\"}",
+      "local_hit_ratio": null,
+      "migrations": null,
       "miss_ratio": 0.7,
       "misses": 21,
+      "modelled_time_ns": null,
+      "node_imbalance": null,
+      "nodes": null,
+      "placement": null,
+      "placement_spec": null,
       "policy": "ubm",
       "references": 30,
+      "replications": null,
       "sample_rate": 1.0,
       "sha256": "[SHA256]",
       "size": "50%",
       "spec": "ubm{threshold=4,expire=2,other=lru}",
       "standard_error": null,
-      "trace": "loop.trace"
+      "trace": "loop.trace",
+      "warm_up": null
     }
     "#);
 }
@@ -380,7 +395,7 @@ fn what_is_wrong_is_said_before_anything_is_simulated() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: bad.toml:5: unknown field `blok`, expected one of `path`, `format`, `block`, `keep-repeats`, `no-in-kernel`, `maps`, `sample`, `policies`, `sizes`
+    hither: bad.toml:5: unknown field `blok`, expected one of `path`, `format`, `block`, `keep-repeats`, `no-in-kernel`, `maps`, `sample`, `policies`, `sizes`, `nodes`, `placements`, `bind`, `warm-up`, `costs`
     ");
     assert_snapshot!(lab.run("hither sweep none.toml"), @"
     exit code: 2

@@ -23,6 +23,29 @@ const HEAD: f64 = 52.0;
 const RADIUS: f64 = 12.0;
 const SWITCH: f64 = 6.0;
 
+/// Where a topology's nodes and links lie, for pictures that draw more on it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ground {
+    pub(crate) nodes: Vec<(f64, f64)>,
+    pub(crate) switches: Vec<(f64, f64)>,
+    pub(crate) lines: Vec<Vec<(f64, f64)>>,
+}
+
+impl Ground {
+    pub(crate) fn of(topology: &Topology) -> Ground {
+        let layout = layout::of(topology);
+        Ground {
+            nodes: layout.nodes,
+            switches: layout.switches,
+            lines: layout
+                .strokes
+                .into_iter()
+                .map(|stroke| stroke.points)
+                .collect(),
+        }
+    }
+}
+
 /// A topology to be drawn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Network<'a> {
