@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use hither_core::Topology;
-use hither_core::placement::Moved;
+use hither_core::placement::{Action, Epoch, EpochKind, Mark, Moved, Nodes, Outcome as Done};
 use hither_core::registry::Needs;
+use hither_core::{Access, Block, Node, Op, Process, Thread, Topology};
 
 use super::*;
-use crate::placement::{Totals, WarmUp};
+use crate::placement::{Binding, Totals, WarmUp};
 use crate::references::InMemory;
 
 /// Thread, its node, page, count, op.
@@ -381,6 +381,25 @@ fn moving_costs_and_is_refused() {
         .map(|of| (of.block, of.to, of.replica))
         .collect();
     assert_eq!(moves, [(0, 1, false), (2, 0, false), (1, 1, true)]);
+}
+
+#[test]
+fn busy_memory_is_waited_for() {
+    let topology = Topology::uniform(2);
+    let busy = Costs {
+        service_ns: 100_000,
+        ..free_of_charge()
+    };
+    // Memory that takes far longer than anything else: there is always the other thread's access ahead.
+    let rows = [(0, 0, 0, 10, Op::Read), (1, 1, 0, 10, Op::Read)];
+    let calm = first_touch(&rows, topology.clone(), 4, free_of_charge());
+    let waited = first_touch(&rows, topology.clone(), 4, busy);
+    assert_eq!(waited.totals.hit_ns, calm.totals.hit_ns + 20 * 100_000);
+    let alone = first_touch(&rows[..1], topology.clone(), 4, busy);
+    assert_eq!(
+        alone.totals,
+        first_touch(&rows[..1], topology, 4, free_of_charge()).totals
+    );
 }
 
 #[test]
