@@ -23,8 +23,7 @@ fn no_command() {
                 or nothing
       export    Write a trace for other tools: libCacheSim's oracleGeneral or CSV, or a trace folder of
                 single references
-      gen       Make up a trace: patterns (zipf, scans, loops, shifting working sets) or threaded
-                programs, alone or mixed
+      gen       Make up a trace: patterns (zipf, scans, loops) or threaded programs, alone or mixed
       import    Make a trace folder of a trace in another format
       policies  List the replacement and placement policies, their parameters and their sources
       record    Record an unmodified program's file accesses, and those of all that it starts

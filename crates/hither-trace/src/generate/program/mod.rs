@@ -46,7 +46,7 @@ pub struct Program {
     /// The most threads that it can have.
     pub threads_max: u32,
     /// Whether it iterates and marks its iterations. Its threads are then moved by itself, between iterations
-    /// ([`Execution::iteration_ends`]); those of others after so many of their own rows.
+    /// (`Execution::iteration_ends`); those of others after so many of their own rows.
     pub iterates: bool,
     /// Runs it.
     pub(crate) run: fn(&Values, &mut Execution) -> Result<(), Stopped>,
