@@ -3,13 +3,15 @@
 use hither_core::{Access, Block, Node};
 
 use super::costs::Costs;
-use super::network::Queue;
+use super::network::Calendars;
 
 /// Disks at nodes, with the files striped over them block by block: block `i` of a file is on the disk `(start + i) mod n`,
 /// files lying one behind the other.
 #[derive(Clone, Debug)]
 pub(super) struct Disks {
     costs: Costs,
+    calendars: Calendars,
+    slot_ns: u64,
     disks: Vec<Disk>,
     /// Where on all disks together each file starts; empty where files are not known.
     starts: Vec<u32>,
@@ -22,7 +24,6 @@ pub(super) struct Disks {
 #[derive(Clone, Debug)]
 struct Disk {
     node: Node,
-    queue: Queue,
     head: u32,
     /// Where the next block of each stream that the buffer follows is expected, the most recent one first.
     streams: Vec<u32>,
@@ -41,12 +42,13 @@ impl Disks {
         let starts: Vec<u32> = object_blocks.iter().map(start).collect();
         let disk = |&node: &Node| Disk {
             node,
-            queue: Queue::default(),
             head: 0,
             streams: Vec::new(),
         };
         Disks {
             costs: costs.clone(),
+            calendars: Calendars::new(at.len()),
+            slot_ns: (costs.disk_transfer_ns / 4).max(1),
             disks: at.iter().map(disk).collect(),
             span: end.max(blocks).div_ceil(at.len() as u32).max(1),
             starts,
@@ -73,15 +75,15 @@ impl Disks {
     pub(super) fn transfer(&mut self, block: Block, at_ns: u64) -> u64 {
         let place = self.places[block.index()];
         let disks = self.disks.len() as u32;
-        let disk = &mut self.disks[(place % disks) as usize];
+        let of = (place % disks) as usize;
         let service_ns = match self.costs.disk_ns {
             0 => {
-                let start_ns = at_ns + disk.queue.wait_ns(at_ns);
-                disk.service_ns(&self.costs, place / disks, self.span, start_ns)
+                let start_ns = self.calendars.start(of, self.slot_ns, at_ns);
+                self.disks[of].service_ns(&self.costs, place / disks, self.span, start_ns)
             }
             always => always,
         };
-        disk.queue.serve(at_ns, service_ns)
+        self.calendars.serve(of, self.slot_ns, at_ns, service_ns)
     }
 }
 
@@ -139,7 +141,7 @@ mod tests {
         assert_eq!(located(&mut disks, 1, 0, 1), Node(7));
         assert_eq!(disks.node(Block(1)), Node(7));
         assert_eq!(disks.transfer(Block(0), 5), 100_005);
-        assert_eq!(disks.transfer(Block(0), 6), 200_005, "waits its turn");
+        assert_eq!(disks.transfer(Block(0), 6), 200_000, "waits its turn");
         assert_eq!(disks.transfer(Block(1), 6), 100_006, "another disk");
     }
 
