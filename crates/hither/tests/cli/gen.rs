@@ -269,6 +269,46 @@ fn programs_in_other_formats_hold_the_same_references() {
 }
 
 #[test]
+fn a_program_over_memory_is_a_trace_of_its_misses() {
+    let lab = Lab::new();
+    assert_snapshot!(lab.run("hither gen 'stencil{points=48,iterations=3,l2_kib=32}' --threads 4 --nodes 2 -o swim && hither stat swim --top 2 | sed '/^LRU/,/first use/d'"), @"
+    exit code: 0
+    ----- stdout -----
+    command       hither gen stencil{points=48,iterations=3,serial_init=0,l1_ways=4,l2_kib=32,slice_ns=20000} --threads 4 --nodes 2 --seed 1
+    references    2,037 to 70 distinct pages of 4.00 KiB (280.00 KiB)
+    accesses      25,130 to memory in 0.00 s: 15,223 loads, 9,907 stores
+    marks         3 iterations, 11 parallel constructs
+    made by       5 call sites in 4 threads of 1 process on 2 nodes
+
+    Sharing: pages, and the accesses to them, by how many use them
+              pages of one  of two  of more  accesses to those of one  of two  of more
+      thread        25.7 %  74.3 %    0.0 %                    17.8 %  82.2 %    0.0 %
+      node          65.7 %  34.3 %    0.0 %                    62.5 %  37.5 %    0.0 %
+
+
+       share  references  blocks  loads  stores  call site
+      41.2 %         840      50  5,596   2,592  stencil::calc2
+      20.2 %         412      35  1,833   3,283  stencil::calc1
+      ... 3 more (--top)
+
+      share  references  blocks  loads  stores  file or region
+      8.7 %         177       5    792   1,110  stencil.z
+      8.5 %         174       5    744   1,127  stencil.cu
+      ... 12 more (--top)
+
+    ----- stderr -----
+    hither: 2,051 rows in swim
+    ");
+    assert_snapshot!(lab.run("hither gen cfd --threads 65 -o cfd"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: cfd has at most 64 threads
+    ");
+}
+
+#[test]
 fn patterns_and_programs_are_told_apart() {
     let lab = Lab::new();
     for line in [

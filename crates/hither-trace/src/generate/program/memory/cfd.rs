@@ -17,8 +17,8 @@ use hither_core::spec::Values;
 use super::array::Array;
 use super::team::{PAGE_BYTES, Team};
 use super::{
-    Kernel, L1_WAYS, L2_KIB, Program, SERIAL_INIT, SLICE_NS, THREADS, THREADS_MAX, count,
-    iterations, run,
+    Kernel, L1_WAYS, Program, SERIAL_INIT, SLICE_NS, THREADS, THREADS_MAX, count, iterations,
+    l2_kib, run,
 };
 
 /// The line in the registry.
@@ -31,7 +31,7 @@ pub(in super::super) const ENTRY: Program = Program {
         iterations(12),
         SERIAL_INIT,
         L1_WAYS,
-        L2_KIB,
+        l2_kib(64),
         SLICE_NS,
     ],
     threads: THREADS,

@@ -90,13 +90,15 @@ const L1_WAYS: Param = count(
 );
 
 /// The fourth.
-const L2_KIB: Param = count(
-    "l2_kib",
-    "size of a processor's second-level cache in KiB, 8 ways; what it misses is the trace",
-    64,
-    cache::L2_KIB_MIN,
-    1 << 16,
-);
+const fn l2_kib(default: u64) -> Param {
+    count(
+        "l2_kib",
+        "size of a processor's second-level cache in KiB, 8 ways; what it misses is the trace",
+        default,
+        cache::L2_KIB_MIN,
+        1 << 16,
+    )
+}
 
 /// The last.
 const SLICE_NS: Param = count(

@@ -12,8 +12,8 @@ use hither_core::spec::Values;
 use super::array::Array;
 use super::team::Team;
 use super::{
-    Kernel, L1_WAYS, L2_KIB, Program, SERIAL_INIT, SLICE_NS, THREADS, THREADS_MAX, count,
-    iterations, run,
+    Kernel, L1_WAYS, Program, SERIAL_INIT, SLICE_NS, THREADS, THREADS_MAX, count, iterations,
+    l2_kib, run,
 };
 
 /// The line in the registry.
@@ -26,7 +26,7 @@ pub(in super::super) const ENTRY: Program = Program {
         iterations(20),
         SERIAL_INIT,
         L1_WAYS,
-        L2_KIB,
+        l2_kib(64),
         SLICE_NS,
     ],
     threads: THREADS,
