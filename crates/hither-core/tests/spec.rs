@@ -98,3 +98,24 @@ fn wrong_ones_say_what_is_allowed() {
         );
     }
 }
+
+#[test]
+fn a_placement_may_start_from_another() {
+    type Placement = Spec<hither_core::placement::Entry>;
+    let parsed = |text: &str| text.parse::<Placement>();
+    let plain = parsed("upm").unwrap();
+    assert!(plain.to_string().contains("initial=first-touch"), "{plain}");
+    assert!(!plain.foresight());
+    let aware = parsed("upm{initial=cache-aware}").unwrap();
+    assert!(parsed("upm{initial=a-priori}").unwrap().foresight());
+    assert_eq!(parsed(&aware.to_string()).unwrap(), aware);
+    // Not of itself, and not of what places files.
+    for text in [
+        "upm{initial=upm}",
+        "upm{initial=dual-layer}",
+        "upm{initial=lru}",
+    ] {
+        let told = parsed(text).expect_err(text).to_string();
+        assert!(told.contains("initial is one of a-priori, "), "{told}");
+    }
+}
