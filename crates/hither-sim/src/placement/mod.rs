@@ -110,8 +110,8 @@ pub struct Options<'a> {
 }
 
 impl Default for Options<'_> {
-    /// No warm-up, a timeline of 50 intervals, no moves kept, and 10 ms between epochs: some hundred thousand cache
-    /// misses on 16 nodes.
+    /// No warm-up, a timeline of 50 intervals, no moves kept, and 10 ms between epochs: about a million cache misses of
+    /// 16 threads.
     fn default() -> Self {
         Options {
             binding: Binding::Auto,
