@@ -73,7 +73,7 @@ pub(super) const PARAMS: &[Param] = &[
     count(
         "cold",
         "invocations without candidates after which an area is not looked at; 0: never",
-        3,
+        10,
         1 << 20,
     ),
     count(
