@@ -85,12 +85,11 @@ impl Calendars {
         let (mut left, mut last) = (slots, first);
         for _ in 0..WORDS {
             let taken = &mut self.word(server, number).taken;
-            let mut free = !*taken & (u64::MAX << from);
-            while free != 0 && left > 0 {
-                last = number * 64 + u64::from(free.trailing_zeros());
-                *taken |= free & free.wrapping_neg();
-                free &= free - 1;
-                left -= 1;
+            let free = lowest(!*taken & (u64::MAX << from), left);
+            if free != 0 {
+                *taken |= free;
+                left -= u64::from(free.count_ones());
+                last = number * 64 + u64::from(free.ilog2());
             }
             if left == 0 {
                 break;
@@ -100,6 +99,21 @@ impl Calendars {
         let in_last_ns = service_ns - slots.saturating_sub(1) * slot_ns;
         (at_ns + service_ns).max(last * slot_ns + in_last_ns)
     }
+}
+
+/// The lowest `count` of the bits that are set, or all where there are fewer.
+#[inline]
+fn lowest(bits: u64, count: u64) -> u64 {
+    if u64::from(bits.count_ones()) <= count {
+        return bits;
+    }
+    // The widest part from bit 0 on that has no more; a disk takes a hundred slots at a time.
+    let part = |width: u32| bits & ((1 << width) - 1);
+    let fits = |width: u32| u64::from(part(width).count_ones()) <= count;
+    let steps = [32, 16, 8, 4, 2, 1].into_iter();
+    part(steps.fold(0, |width, step| {
+        width + if fits(width + step) { step } else { 0 }
+    }))
 }
 
 /// The links of a topology.
@@ -155,6 +169,18 @@ impl Network {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hither_core::Random;
+
+    #[test]
+    fn the_lowest_bits() {
+        let mut random = Random::new(5);
+        for _ in 0..1000 {
+            let (bits, count) = (random.bits() & random.bits(), random.below(66));
+            let mut left = bits;
+            (0..count).for_each(|_| left &= left.wrapping_sub(1));
+            assert_eq!(lowest(bits, count), bits & !left, "{count} of {bits:#x}");
+        }
+    }
 
     #[test]
     fn a_block_waits_for_the_one_on_its_link() {
