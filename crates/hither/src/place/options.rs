@@ -21,7 +21,7 @@ pub(crate) struct Placing {
     #[arg(long, value_name = "T[,T]", value_delimiter = ',')]
     nodes: Vec<String>,
 
-    /// Placements, such as upm or 'post-office{threshold=4}'; `hither policies --placements` lists them
+    /// Placements, such as upm or 'post-office{trigger=20}'; `hither policies --placements` lists them
     #[arg(long = "placement", value_name = "P[,P]", requires = "nodes")]
     placements: Vec<Placements>,
 

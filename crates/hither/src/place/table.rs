@@ -56,10 +56,7 @@ pub(super) fn heading(case: &Case, binding: Binding, block_bytes: u64) -> String
         false => format!("{name}: "),
     };
     let (what, replacement) = match case.of() {
-        Of::Files => (
-            "blocks",
-            format!(", {}", policy(&configuration.replacement)),
-        ),
+        Of::Files => ("block", format!(", {}", policy(&configuration.replacement))),
         Of::Memory => ("frame", String::new()),
     };
     let least = configuration.capacity.iter().min().copied().unwrap_or(0);

@@ -67,7 +67,8 @@ impl Picture for Timeline {
         let labels = self.runs.iter().map(|run| face.width(&run.label, 13.0));
         let right = WIDTH - labels.fold(70.0, f64::max) - 66.0;
         let height = TOP + 2.0 * (LINES + GAP) + self.runs.len() as f64 * (NODES + GAP) + 30.0;
-        let mut scene = Scene::new(WIDTH, height);
+        let width = WIDTH.max(LEFT + face.width(&self.subtitle, 12.0) + 24.0);
+        let mut scene = Scene::new(width.ceil(), height);
         scene.text(LEFT, 34.0, 19.0, INK, Anchor::Start, &self.title);
         scene.text(LEFT, 55.0, 12.0, FAINT, Anchor::Start, &self.subtitle);
         let x = Axis::new((0.0, self.end().max(1) as f64), (LEFT, right), false);

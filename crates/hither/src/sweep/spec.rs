@@ -16,7 +16,7 @@
 //! [[traces]]
 //! path = "shared.hither"
 //! nodes = [4, "mesh:5x5", "cluster.toml"]
-//! placements = ["first-and-forever", "post-office{threshold=4}"]
+//! placements = ["first-and-forever", "post-office{trigger=20}"]
 //! warm-up = "10%"
 //! ```
 //!

@@ -42,22 +42,22 @@ fn files_are_placed_in_caches_over_storage() {
     ----- stdout -----
     2,216 references to 277 distinct blocks of 4.00 KiB, the first 222 not counted
 
-    2 nodes of 55 blockses (220.00 KiB) each, lru, on the nodes that the trace says
+    2 nodes of 55 blocks (220.00 KiB) each, lru, on the nodes that the trace says
       placement           local  remote    miss  hops     hit  access  migrations  replicas     moved    time  by first-and-forever
       first-and-forever  11.9 %  49.8 %  38.3 %  0.81  623 ns  217 µs           0         0  3.88 MiB  261 ms                 1.000
       post-office        11.9 %  49.8 %  38.3 %  0.81  623 ns  217 µs           0         0  3.88 MiB  261 ms                 1.000
 
-    2 nodes of 55 blockses (220.00 KiB) each, arc, on the nodes that the trace says
+    2 nodes of 55 blocks (220.00 KiB) each, arc, on the nodes that the trace says
       placement           local  remote    miss  hops     hit  access  migrations  replicas     moved    time  by first-and-forever
       first-and-forever  18.9 %  21.5 %  59.6 %  0.53  564 ns  445 µs           0         0  1.68 MiB  442 ms                 1.000
       post-office        18.8 %  21.6 %  59.6 %  0.53  580 ns  445 µs           0         0  1.69 MiB  442 ms                 0.999
 
-    2 nodes of 111 blockses (444.00 KiB) each, lru, on the nodes that the trace says
+    2 nodes of 111 blocks (444.00 KiB) each, lru, on the nodes that the trace says
       placement           local  remote    miss  hops     hit  access  migrations  replicas     moved    time  by first-and-forever
       first-and-forever  17.8 %  50.1 %  32.2 %  0.74  608 ns  197 µs           0         0  3.90 MiB  204 ms                 1.000
       post-office        17.8 %  50.1 %  32.2 %  0.74  608 ns  197 µs           0         0  3.90 MiB  204 ms                 1.000
 
-    2 nodes of 111 blockses (444.00 KiB) each, arc, on the nodes that the trace says
+    2 nodes of 111 blocks (444.00 KiB) each, arc, on the nodes that the trace says
       placement           local  remote    miss  hops     hit  access  migrations  replicas     moved    time  by first-and-forever
       first-and-forever  25.1 %  33.4 %  41.5 %  0.57  572 ns  194 µs           0         0  2.60 MiB  241 ms                 1.000
       post-office        25.1 %  33.4 %  41.5 %  0.57  572 ns  194 µs           0         0  2.60 MiB  241 ms                 1.000
@@ -294,7 +294,7 @@ fn a_sweep_over_topologies_and_placements() {
     ----- stdout -----
     loop.trace: 30 references to 10 distinct blocks of 4.00 KiB
 
-    2 nodes of 30 blockses (120.00 KiB) each, lru
+    2 nodes of 30 blocks (120.00 KiB) each, lru
       placement   local  remote    miss  hops     hit  access  migrations  replicas  moved     time
       one-step   66.7 %   0.0 %  33.3 %  0.00  448 ns  224 µs           0         0    0 B  6.73 ms
 
