@@ -1,5 +1,5 @@
-//! docs/adding-a-policy.md, followed to the letter in a copy of the core: its policy compiles, equals its twin and passes
-//! every test that a policy of ours does. The page cannot rot.
+//! docs/adding-a-policy.md, followed to the letter in a copy of the core: its replacement policy compiles, equals its twin and
+//! passes every test that a policy of ours does, and so does its placement. The page cannot rot.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -76,7 +76,10 @@ fn what_the_page_says_compiles_and_passes() {
             fs::write(&path, code).unwrap();
             steps.push("file");
         } else if code.lines().count() == 1 {
-            insert_sorted(&path, &code, "bip");
+            let name = ["bip", "next_touch"]
+                .into_iter()
+                .find(|name| code.contains(name));
+            insert_sorted(&path, &code, name.expect("one of the page's policies"));
             steps.push("line");
         } else {
             let text = fs::read_to_string(&path).unwrap();
@@ -87,7 +90,9 @@ fn what_the_page_says_compiles_and_passes() {
             steps.push("contestants");
         }
     }
-    let expected = ["file", "line", "line", "file", "line", "contestants"];
+    let policy = ["file", "line", "line", "file", "line", "contestants"];
+    let placement = ["file", "line", "line"];
+    let expected = [&policy[..], &placement].concat();
     assert_eq!(steps, expected, "the steps of the page");
 
     // The dependencies are compiled once and kept.
@@ -102,6 +107,10 @@ fn what_the_page_says_compiles_and_passes() {
         .unwrap();
     let said = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
     assert!(output.status.success(), "{}\n{}", said[0], said[1]);
-    let ran = "replacement::bip::tests::a_part_of_a_loop_stays ... ok";
-    assert!(said[0].contains(ran), "{}", said[0]);
+    for ran in [
+        "replacement::bip::tests::a_part_of_a_loop_stays ... ok",
+        "placement::next_touch::tests::a_page_moves_once ... ok",
+    ] {
+        assert!(said[0].contains(ran), "{}", said[0]);
+    }
 }

@@ -93,11 +93,19 @@ fn one(lines: &[Line<'_>], block_bytes: u64) -> Advice {
         )),
     }
     if let Some(bound) = bound {
-        sentences.push(format!(
-            "The best place for each block, known beforehand ({}), would take {} less.",
-            name(bound.case),
-            percent(saves(bound).max(0.0))
-        ));
+        // The bound is one of latencies; what waits for what can still make it slower.
+        let saved = saves(bound);
+        sentences.push(match saved >= 0.0005 {
+            true => format!(
+                "The best place for each block, known beforehand ({}), would take {} less.",
+                name(bound.case),
+                percent(saved)
+            ),
+            false => format!(
+                "Nor would the best place for each block, known beforehand ({}), take less.",
+                name(bound.case)
+            ),
+        });
     }
     Advice {
         nodes: topology.name().to_owned(),

@@ -196,16 +196,16 @@ fn shared(topology: &Topology, blocks: u32) -> anyhow::Result<Vec<u32>> {
 }
 
 /// The blocks of each node where nothing is said: caches of files hold half of the data in all nodes together, so that
-/// there is something to decide; memory has a quarter more frames than there are pages, so that one node can be full
-/// while others are not.
+/// there is something to decide; each node's memory holds all pages, as that of most machines does, so that the placement
+/// and not the want of frames decides.
 fn fitting(of: Of, topology: &Topology, distinct: u64) -> anyhow::Result<(Vec<u32>, String)> {
-    let (part, size) = match of {
-        Of::Files => (0.5, "half of the data"),
-        Of::Memory => (1.25, "the data and a quarter"),
+    let nodes = topology.nodes() as u64;
+    let (blocks, size) = match of {
+        Of::Files => (distinct.div_ceil(2 * nodes), "half of the data"),
+        Of::Memory => (distinct, "all of the data"),
     };
-    let nodes = topology.nodes() as f64;
-    let blocks = (distinct as f64 * part / nodes).ceil().max(1.0);
-    Ok((shared(topology, blocks as u32)?, size.to_owned()))
+    let blocks = u32::try_from(blocks.max(1)).unwrap_or(u32::MAX);
+    Ok((shared(topology, blocks)?, size.to_owned()))
 }
 
 /// Pages cannot be put anywhere else: all frames together hold them all.
