@@ -22,21 +22,36 @@ fn a_table_of_placements_in_the_order_asked_for() {
     ----- stdout -----
     30 references to 10 distinct blocks of 4.00 KiB
 
-    2 nodes of 7 frames (28.00 KiB) each, threads in turn
+    2 nodes of 10 frames (40.00 KiB) each, threads in turn
       placement     local  remote    miss  hops      hit  access  migrations  replicas  moved     time  by round-robin
       round-robin  33.3 %  33.3 %  33.3 %  0.50  87.0 ns  420 ns           0         0  960 B  12.6 µs           1.000
-      first-touch  46.7 %  20.0 %  33.3 %  0.30  80.2 ns  414 ns           0         0  576 B  12.4 µs           0.984
+      first-touch  66.7 %   0.0 %  33.3 %  0.00  70.0 ns  403 ns           0         0    0 B  12.1 µs           0.960
 
     ----- stderr -----
     ");
-    assert_snapshot!(lab.run("hither sim loop.trace --nodes mesh:1x2 --placement first-touch -s 8 --traffic"), @"");
+    assert_snapshot!(lab.run("hither sim loop.trace --nodes mesh:1x2 --placement first-touch -s 8 --traffic"), @"
+    exit code: 0
+    ----- stdout -----
+    30 references to 10 distinct blocks of 4.00 KiB
+
+    mesh:1x2: 2 nodes of 8 frames (32.00 KiB) each, threads in turn
+      placement     local  remote    miss  hops      hit  access  migrations  replicas  moved     time
+      first-touch  53.3 %  13.3 %  33.3 %  0.20  76.8 ns  410 ns           0         0  384 B  12.3 µs
+
+    first-touch on mesh:1x2: accesses in %, from (row) to the node that served
+      from     0     1
+         0  80.0  20.0
+         1     .     .
+
+    ----- stderr -----
+    ");
 }
 
 #[test]
 fn files_are_placed_in_caches_over_storage() {
     let lab = with_grep();
     assert_snapshot!(
-        lab.run("hither sim grep.hither --nodes 2 --placement first-and-forever,post-office -s 20%,40% -p lru,arc --warm-up 10%"),
+        lab.run("hither sim grep.hither --nodes 2 --placement first-and-forever,post-office -s 20% -p lru,arc --warm-up 10% --costs disk_ns=1000000,contention=false"),
         @"
     exit code: 0
     ----- stdout -----
@@ -44,23 +59,13 @@ fn files_are_placed_in_caches_over_storage() {
 
     2 nodes of 55 blocks (220.00 KiB) each, lru, on the nodes that the trace says
       placement           local  remote    miss  hops     hit  access  migrations  replicas     moved    time  by first-and-forever
-      first-and-forever  11.9 %  49.8 %  38.3 %  0.81  623 ns  217 µs           0         0  3.88 MiB  261 ms                 1.000
-      post-office        11.9 %  49.8 %  38.3 %  0.81  623 ns  217 µs           0         0  3.88 MiB  261 ms                 1.000
+      first-and-forever  11.9 %  49.8 %  38.3 %  0.81  623 ns  393 µs           0         0  3.88 MiB  541 ms                 1.000
+      post-office        11.9 %  49.8 %  38.3 %  0.81  623 ns  393 µs           0         0  3.88 MiB  541 ms                 1.000
 
     2 nodes of 55 blocks (220.00 KiB) each, arc, on the nodes that the trace says
       placement           local  remote    miss  hops     hit  access  migrations  replicas     moved    time  by first-and-forever
-      first-and-forever  18.9 %  21.5 %  59.6 %  0.53  564 ns  445 µs           0         0  1.68 MiB  442 ms                 1.000
-      post-office        18.8 %  21.6 %  59.6 %  0.53  580 ns  445 µs           0         0  1.69 MiB  442 ms                 0.999
-
-    2 nodes of 111 blocks (444.00 KiB) each, lru, on the nodes that the trace says
-      placement           local  remote    miss  hops     hit  access  migrations  replicas     moved    time  by first-and-forever
-      first-and-forever  17.8 %  50.1 %  32.2 %  0.74  608 ns  197 µs           0         0  3.90 MiB  204 ms                 1.000
-      post-office        17.8 %  50.1 %  32.2 %  0.74  608 ns  197 µs           0         0  3.90 MiB  204 ms                 1.000
-
-    2 nodes of 111 blocks (444.00 KiB) each, arc, on the nodes that the trace says
-      placement           local  remote    miss  hops     hit  access  migrations  replicas     moved    time  by first-and-forever
-      first-and-forever  25.1 %  33.4 %  41.5 %  0.57  572 ns  194 µs           0         0  2.60 MiB  241 ms                 1.000
-      post-office        25.1 %  33.4 %  41.5 %  0.57  572 ns  194 µs           0         0  2.60 MiB  241 ms                 1.000
+      first-and-forever  18.9 %  21.5 %  59.6 %  0.53  564 ns  619 µs           0         0  1.68 MiB  590 ms                 1.000
+      post-office        18.8 %  21.6 %  59.6 %  0.53  564 ns  618 µs           0         0  1.69 MiB  591 ms                 1.002
 
     ----- stderr -----
     "
@@ -289,14 +294,14 @@ fn a_sweep_over_topologies_and_placements() {
          [[traces]]\npath = \"grep.hither\"\n\
          [[traces]]\npath = \"loop.trace\"\nnodes = []\nplacements = []\npolicies = [\"lru\"]\nsizes = [5]\n",
     );
-    assert_snapshot!(lab.run("hither sweep sweep.toml --nodes 2 --placement one-step -s 30 -p lru -t loop.trace"), @"
+    assert_snapshot!(lab.run("hither sweep sweep.toml --nodes 2 --placement one-step -s 30 -p lru -t loop.trace --costs disk_ns=1000000,contention=false"), @"
     exit code: 0
     ----- stdout -----
     loop.trace: 30 references to 10 distinct blocks of 4.00 KiB
 
     2 nodes of 30 blocks (120.00 KiB) each, lru
       placement   local  remote    miss  hops     hit  access  migrations  replicas  moved     time
-      one-step   66.7 %   0.0 %  33.3 %  0.00  448 ns  224 µs           0         0    0 B  6.73 ms
+      one-step   66.7 %   0.0 %  33.3 %  0.00  448 ns  334 µs           0         0    0 B  10.0 ms
 
     ----- stderr -----
     ");
