@@ -122,9 +122,9 @@ impl Clocks {
         waited
     }
 
-    /// All threads of a process, or of all of them, wait for its slowest, and for `ns` more.
-    pub(super) fn barrier(&mut self, process: Option<Process>, ns: u64) {
-        let waits = |of: &&mut OfThread| of.is_of(process);
+    /// All threads of a process wait for its slowest, and for `ns` more.
+    pub(super) fn barrier(&mut self, process: Process, ns: u64) {
+        let waits = |of: &&mut OfThread| of.is_of(Some(process));
         let slowest = self.threads.iter_mut().filter(waits).map(|of| of.now_ns);
         let Some(slowest) = slowest.max() else {
             return;
@@ -133,10 +133,7 @@ impl Clocks {
             thread.now_ns = slowest + ns;
             thread.settled_ns = thread.now_ns;
         }
-        match process {
-            Some(process) => self.barriers_ns[process.index()] = slowest + ns,
-            None => self.barriers_ns.fill(slowest + ns),
-        }
+        self.barriers_ns[process.index()] = slowest + ns;
         self.latest_barrier_ns = self.latest_barrier_ns.max(slowest + ns);
         self.now_ns = self.now_ns.max(slowest + ns);
     }
@@ -306,7 +303,7 @@ mod tests {
             clocks.seen(&access(thread, process));
             clocks.pass(Thread(thread), ns);
         }
-        clocks.barrier(Some(Process(0)), 5);
+        clocks.barrier(Process(0), 5);
         let times = |clocks: &Clocks| {
             clocks
                 .threads
@@ -315,7 +312,7 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!((times(&clocks), clocks.now_ns()), (vec![35, 35, 50], 50));
-        clocks.barrier(None, 0);
-        assert_eq!(times(&clocks), [50, 50, 50]);
+        clocks.pass_all(1);
+        assert_eq!(times(&clocks), [36, 36, 51]);
     }
 }

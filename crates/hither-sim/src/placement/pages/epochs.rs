@@ -26,7 +26,7 @@ impl Engine {
     /// A construct or an iteration of a process ended.
     pub(super) fn mark(&mut self, mark: Mark) {
         self.settle();
-        self.clocks.barrier(Some(mark.process), 0);
+        self.clocks.barrier(mark.process, 0);
         if self.period_ns.is_none() {
             self.epoch(mark.kind, Waiting::Process(mark.process));
         }

@@ -128,7 +128,7 @@ impl Engine {
         self.timeline.totals.overhead_ns += ns;
         match waiting {
             Waiting::Thread(thread) => self.clocks.pass(thread, shown_ns),
-            Waiting::Process(process) => self.clocks.barrier(Some(process), shown_ns),
+            Waiting::Process(process) => self.clocks.barrier(process, shown_ns),
             Waiting::All => self.clocks.pass_all(shown_ns),
         }
     }
