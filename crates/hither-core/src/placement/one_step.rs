@@ -1,5 +1,5 @@
-//! One step (OSM): a block that another node asks for moves one hop towards that node, and the block that has to make room there
-//! moves to where it came from.
+//! One step (OSM): a block that another node asks for moves one hop towards that node, and the block that has to make
+//! room there moves to where it came from.
 //!
 //! The paper leaves open along which axis: it is the topology's route, along the last axis (`X`) first.
 

@@ -85,8 +85,8 @@ fn the_papers_example() {
     assert_eq!(moves, [migrate(0, at(4, 4))]);
 }
 
-/// On a line of five, 0 and 4 ask for the block twice each and 1 once: the median is node 1. A weight of 3 for node 4 makes
-/// it 6 of 9.
+/// On a line of five, 0 and 4 ask for the block twice each and 1 once: the median is node 1. A weight of 3 for node 4
+/// makes it 6 of 9.
 #[test]
 fn the_weighted_median_by_counts_and_by_weights() {
     let line = Topology::mesh(&[1, 5]);
@@ -108,7 +108,8 @@ fn the_median_goes_around_a_torus() {
     }
 }
 
-/// Table 1: with the 50th access, counting from the fetch, and then with the 50th from there; at the best place it stays.
+/// Table 1: with the 50th access, counting from the fetch, and then with the 50th from there; at the best place it
+/// stays.
 #[test]
 fn counters_start_again_after_fifty() {
     let mut bench = Bench::new("post-office", Topology::mesh(&[5, 5]), &[8; 25]);

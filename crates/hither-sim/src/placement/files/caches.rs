@@ -37,7 +37,8 @@ pub(super) struct Caches {
     pub(super) clocks: Vec<u64>,
     /// Whether a block differs from storage.
     pub(super) dirty: Vec<bool>,
-    /// The last access to each block, where the replacement must know more of a block that was forwarded than its number.
+    /// The last access to each block, where the replacement must know more of a block that was forwarded than its
+    /// number.
     pub(super) remembered: Vec<Access>,
     pub(super) block_bytes: u64,
     pub(super) actions: Vec<Action>,
@@ -65,8 +66,8 @@ pub(super) struct Shelf {
     pub(super) free: Vec<u32>,
     /// How many of its copies the replacement ranks.
     pub(super) ranked: u32,
-    /// The replacement gave up a slot and waits for what comes into it, which it is told of even where that is not its to
-    /// rank.
+    /// The replacement gave up a slot and waits for what comes into it, which it is told of even where that is not
+    /// its to rank.
     pub(super) promised: bool,
 }
 
@@ -204,8 +205,8 @@ impl Caches {
         }
     }
 
-    /// Tells the placement that an iteration, a construct or a period ended. The counts are all zero: placements of files
-    /// count what they need, over lifetimes of their own.
+    /// Tells the placement that an iteration, a construct or a period ended. The counts are all zero: placements of
+    /// files count what they need, over lifetimes of their own.
     fn epoch(&mut self, kind: EpochKind, process: Option<Process>, reference: u64) {
         let epoch = Epoch {
             kind,

@@ -1,10 +1,10 @@
 //! What an access to a file costs on a topology of caches over storage.
 //!
-//! On a cluster it is POP's table 1: a cache access takes 0.1 ms, a hop 0.1 ms and a disk access 8.2 ms, all of 4 KiB. The
-//! paper's lookup goes in steps that it does not price. Readings chosen here: each step that was in vain costs one
-//! cache access, as caches have to be asked; and what carries no block is a message of 64 bytes, which takes that part of
-//! a hop. The latency of a remote hit is then 3 hops' worth and one for each hop of distance, which is what the paper's own
-//! figures 6 and 7 ask for: 2.25 hops less make it 29.1 % less.
+//! On a cluster it is POP's table 1: a cache access takes 0.1 ms, a hop 0.1 ms and a disk access 8.2 ms, all of 4
+//! KiB. The paper's lookup goes in steps that it does not price. Readings chosen here: each step that was in vain
+//! costs one cache access, as caches have to be asked; and what carries no block is a message of 64 bytes, which
+//! takes that part of a hop. The latency of a remote hit is then 3 hops' worth and one for each hop of distance,
+//! which is what the paper's own figures 6 and 7 ask for: 2.25 hops less make it 29.1 % less.
 //!
 //! On one machine nothing is looked up by message, and a block is copied line by line from the memory that holds it.
 
@@ -98,9 +98,9 @@ impl Costs {
         }
     }
 
-    /// Table 1 for blocks of this size, with disks that seek at all nodes. 10,000 turns a minute and a buffer of 16 MiB are the
-    /// paper's; seeks of 0.6 to 9.1 ms make a random access 8.2 ms in the mean: 8/15 of the way from the shortest to the
-    /// longest, half a turn of 3 ms, and 0.08 ms for 4 KiB.
+    /// Table 1 for blocks of this size, with disks that seek at all nodes. 10,000 turns a minute and a buffer of 16
+    /// MiB are the paper's; seeks of 0.6 to 9.1 ms make a random access 8.2 ms in the mean: 8/15 of the way from the
+    /// shortest to the longest, half a turn of 3 ms, and 0.08 ms for 4 KiB.
     fn cluster(block_bytes: u32) -> Costs {
         let blocks = |bytes: u32| (bytes / block_bytes).max(1);
         Costs {
@@ -179,6 +179,7 @@ impl Costs {
             message_hop_ns: 1,
             contention: false,
             disk_ns: 100_000,
+            disk_transfer_ns: 1000,
             ..Costs::cluster(4096)
         }
     }

@@ -5,8 +5,8 @@ use hither_core::{Access, Block, Node};
 use super::costs::Costs;
 use super::network::Calendars;
 
-/// Disks at nodes, with the files striped over them block by block: block `i` of a file is on the disk `(start + i) mod n`,
-/// files lying one behind the other.
+/// Disks at nodes, with the files striped over them block by block: block `i` of a file is on the disk `(start + i)
+/// mod n`, files lying one behind the other.
 #[derive(Clone, Debug)]
 pub(super) struct Disks {
     costs: Costs,
@@ -30,8 +30,8 @@ struct Disk {
 }
 
 impl Disks {
-    /// For `blocks` blocks of files with `object_blocks` blocks each; where that is empty, blocks lie in the order of their
-    /// numbers.
+    /// For `blocks` blocks of files with `object_blocks` blocks each; where that is empty, blocks lie in the order of
+    /// their numbers.
     pub(super) fn new(costs: &Costs, at: &[Node], blocks: u32, object_blocks: &[u32]) -> Disks {
         let mut end = 0u32;
         let start = |&blocks: &u32| {
@@ -48,7 +48,7 @@ impl Disks {
         Disks {
             costs: costs.clone(),
             calendars: Calendars::new(at.len()),
-            slot_ns: (costs.disk_transfer_ns / 4).max(1),
+            slot_ns: costs.disk_transfer_ns.max(1),
             disks: at.iter().map(disk).collect(),
             span: end.max(blocks).div_ceil(at.len() as u32).max(1),
             starts,
@@ -88,8 +88,8 @@ impl Disks {
 }
 
 impl Disk {
-    /// How long the block at `place` takes when the arm is free at `start_ns`; moves the arm. The disk's `span` blocks are
-    /// spread over the whole of it.
+    /// How long the block at `place` takes when the arm is free at `start_ns`; moves the arm. The disk's `span`
+    /// blocks are spread over the whole of it.
     fn service_ns(&mut self, costs: &Costs, place: u32, span: u32, start_ns: u64) -> u64 {
         let ahead = |&next: &u32| next.saturating_add(costs.disk_ahead_blocks);
         let follows = |next: &u32| (*next..ahead(next)).contains(&place);

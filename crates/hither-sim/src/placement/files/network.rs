@@ -13,6 +13,8 @@ use hither_core::{Node, Topology};
 #[derive(Clone, Debug)]
 pub(super) struct Calendars {
     servers: usize,
+    /// How many words are remembered of each.
+    remembered: u64,
     /// 64 slots each; those of all servers at about one time lie together, since that is how they are used.
     words: Vec<Word>,
 }
@@ -23,21 +25,25 @@ struct Word {
     taken: u64,
 }
 
-/// So many are remembered of each server.
-const WORDS: u64 = 1024;
+/// So many words are remembered of all servers, within the bounds for each: 64 MiB, of which only what the nodes' clocks
+/// are at is ever in the processor's cache.
+const WORDS: u64 = 1 << 22;
+const OF_EACH: [u64; 2] = [256, 8192];
 
 impl Calendars {
     pub(super) fn new(servers: usize) -> Calendars {
+        let remembered = (WORDS / servers.max(1) as u64).clamp(OF_EACH[0], OF_EACH[1]);
         Calendars {
             servers,
-            words: vec![Word::default(); servers * WORDS as usize],
+            remembered,
+            words: vec![Word::default(); servers * remembered as usize],
         }
     }
 
     /// The slots of a word; one that is not remembered is free.
     #[inline]
     fn word(&mut self, server: usize, number: u64) -> &mut Word {
-        let word = &mut self.words[(number % WORDS) as usize * self.servers + server];
+        let word = &mut self.words[(number % self.remembered) as usize * self.servers + server];
         if word.number != number {
             *word = Word { number, taken: 0 };
         }
@@ -47,7 +53,7 @@ impl Calendars {
     /// When a request that arrives at `at_ns` begins to be served.
     pub(super) fn start(&mut self, server: usize, slot_ns: u64, at_ns: u64) -> u64 {
         let mut slot = at_ns / slot_ns;
-        for _ in 0..WORDS {
+        for _ in 0..self.remembered {
             let free = !self.word(server, slot / 64).taken & (u64::MAX << (slot % 64));
             if free != 0 {
                 slot = slot / 64 * 64 + u64::from(free.trailing_zeros());
@@ -83,7 +89,7 @@ impl Calendars {
         let (mut number, mut from) = (first / 64, first % 64);
         let slots = service_ns.div_ceil(slot_ns);
         let (mut left, mut last) = (slots, first);
-        for _ in 0..WORDS {
+        for _ in 0..self.remembered {
             let taken = &mut self.word(server, number).taken;
             let free = lowest(!*taken & (u64::MAX << from), left);
             if free != 0 {
@@ -95,6 +101,10 @@ impl Calendars {
                 break;
             }
             (number, from) = (number + 1, 0);
+        }
+        if left > 0 {
+            // All that is remembered is taken: after that.
+            last = number * 64;
         }
         let in_last_ns = service_ns - slots.saturating_sub(1) * slot_ns;
         (at_ns + service_ns).max(last * slot_ns + in_last_ns)

@@ -14,8 +14,8 @@ pub(super) struct Forwarded {
 }
 
 impl Caches {
-    /// Sees to it that `at` has room for `incoming`; `None` where it cannot. What was pushed out and another node takes in is
-    /// still to be [forwarded](Caches::forward), once the incoming block is in.
+    /// Sees to it that `at` has room for `incoming`; `None` where it cannot. What was pushed out and another node
+    /// takes in is still to be [forwarded](Caches::forward), once the incoming block is in.
     pub(super) fn make_room(
         &mut self,
         at: Node,
@@ -89,8 +89,8 @@ impl Caches {
     }
 
     /// Takes victims in where the placement sends them. `freed` is the node that an incoming block left: a victim
-    /// that goes there has changed places with it and stays modified, where any other is written back when it is pushed out
-    /// (POP, figure 4, lines 23 to 25).
+    /// that goes there has changed places with it and stays modified, where any other is written back when it is
+    /// pushed out (POP, figure 4, lines 23 to 25).
     pub(super) fn forward(
         &mut self,
         forwarded: Option<Forwarded>,

@@ -1,5 +1,5 @@
-//! Whole runs: latencies that a hand computes, what placements do to caches, bounds, and random runs that are checked after every
-//! step.
+//! Whole runs: latencies that a hand computes, what placements do to caches, bounds, and random runs that are checked
+//! after every step.
 
 use std::sync::Arc;
 
@@ -35,6 +35,17 @@ fn simulate(
     rows: &[Row],
     costs: &Costs,
 ) -> Outcome {
+    simulated(placement, topology, capacity, rows, costs, true)
+}
+
+fn simulated(
+    placement: &str,
+    topology: &str,
+    capacity: &[u32],
+    rows: &[Row],
+    costs: &Costs,
+    check: bool,
+) -> Outcome {
     let topology: Topology = topology.parse().unwrap();
     let configuration = Configuration {
         spec: placement.parse().unwrap(),
@@ -43,7 +54,7 @@ fn simulate(
         replacement: "lru".parse().unwrap(),
     };
     let options = Options {
-        check: true,
+        check,
         moves: 100,
         binding: Binding::Trace,
         ..Options::default()
@@ -116,9 +127,29 @@ fn links_and_disks_make_wait() {
     let outcome = simulate("first-and-forever", "mesh:1x3", &[4; 3], &misses, &costs);
     let alone = |vain: u64, hops: u64| vain + hops + 100_000 + 10 * hops + 1000;
     let (first, second) = (alone(200 + 2, 1), alone(300 + 6, 2));
-    // Slots of 20000: the first took 0 to 4, and the second, which came at 308, has those to 200000.
+    // Slots of 1000: the first took 0 to 99, and the second, which came at 308, has those to 200000.
     let waited = 100_000 - 308;
     assert_eq!(outcome.totals.miss_ns, first + second + waited);
+}
+
+/// One disk for nine nodes that do nothing but miss: it is busy all the time, and everybody waits for everybody.
+#[test]
+fn a_disk_that_everybody_needs_is_what_a_run_takes() {
+    let rows: Vec<Row> = (0..9000)
+        .map(|nth| ((nth % 9) as u16, nth, false))
+        .collect();
+    let costs = Costs::plain().with("disks=4,disk_ns=160000").unwrap();
+    let outcome = simulated(
+        "first-and-forever",
+        "mesh:3x3",
+        &[20; 9],
+        &rows,
+        &costs,
+        false,
+    );
+    let busy_ns = 9000 * 160_000;
+    assert!(outcome.modelled_time_ns >= busy_ns);
+    assert!(outcome.modelled_time_ns < busy_ns + busy_ns / 100);
 }
 
 /// FAF lets the least recent block go; AMG and OSM change it with the one that comes, which nobody misses.
@@ -160,7 +191,8 @@ fn post_office_forwards_victims() {
     assert_eq!((outcome.totals.remote, outcome.totals.misses), (2, 4));
 }
 
-/// 3 asks for a block that 0 fetched, until it moves to their median; the copies of other blocks follow the paper's rules.
+/// 3 asks for a block that 0 fetched, until it moves to their median; the copies of other blocks follow the paper's
+/// rules.
 #[test]
 fn post_office_moves_and_replicates() {
     let spec = "post-office{trigger=4,replication=2}";
