@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Cost of placements as work grows: processor time of `hither sim --nodes` for a million to 30 million references, and for 4 to
+"""Cost of placements as work grows: processor time of `hither sim --nodes` for up to ten million references, and for 4 to
 256 nodes, of post-office and dual-layer on files (`hither gen shared-files`) and of upm and first-touch on pages (`hither gen
 stencil`).
 
@@ -83,7 +83,7 @@ def main() -> None:
     about = {"date": time.strftime("%Y-%m-%d"), "cores": os.cpu_count(), "kernel": platform.release(), "hither": version}
     print(f"{about}\n\n| placement | nodes | references | blocks | processor, s | M references/s | ns a reference |\n|---|---|--:|--:|--:|--:|--:|")
     # Accesses grow at the same number of blocks; each node holds 2 % of them, half of all together on 25 nodes.
-    for reuse in (10, 100, 300):
+    for reuse in (10, 30, 100):
         trace = bench.trace(f"shared-files{{blocks={100_000 // scale},reuse={reuse}}}", 25)
         for placement, nodes, topology, size in (("post-office", 25, "mesh:5x5", "2%"), ("dual-layer", 2, "2", "40%")):
             bench.run("accesses", trace, placement, nodes, topology, size)
