@@ -14,13 +14,21 @@ class Chart:
     def __init__(self, title: str, unit: str, series: list[str], most: float):
         self.parts: list[str] = []
         self.top = step(most)[1]
-        self.text(LEFT, 20, title, size=15)
+        places, at, row = [], LEFT, 0
+        for name in series:
+            width = 30 + 6.3 * len(name)
+            if at > LEFT and at + width > WIDTH:
+                at, row = LEFT, row + 1
+            places.append((at, row))
+            at += width
+        # A legend of several rows grows upwards, with the picture.
+        self.above = 16 * row
+        self.text(LEFT, 20 - self.above, title, size=15)
         self.text(LEFT, TOP - 8, unit, size=11)
-        at = LEFT
-        for number, name in enumerate(series):
-            self.parts.append(f'<rect x="{at}" y="{30}" width="11" height="11" fill="{COLOURS[number % len(COLOURS)]}"/>')
-            self.text(at + 15, 40, name, size=11)
-            at += 30 + 6.3 * len(name)
+        for number, (name, (at, row)) in enumerate(zip(series, places)):
+            y = 30 - self.above + 16 * row
+            self.parts.append(f'<rect x="{at}" y="{y}" width="11" height="11" fill="{COLOURS[number % len(COLOURS)]}"/>')
+            self.text(at + 15, y + 10, name, size=11)
         value = 0.0
         while value <= self.top + 1e-9:
             y = self.y(value)
@@ -35,8 +43,10 @@ class Chart:
         self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}">{escape(text)}</text>')
 
     def write(self, path: Path) -> None:
-        head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif">'
-        path.write_text("\n".join([head, f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>', *self.parts, "</svg>", ""]))
+        height = HEIGHT + self.above
+        head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 {-self.above} {WIDTH} {height}" font-family="sans-serif">'
+        ground = f'<rect y="{-self.above}" width="{WIDTH}" height="{height}" fill="#fff"/>'
+        path.write_text("\n".join([head, ground, *self.parts, "</svg>", ""]))
 
 
 def step(most: float) -> tuple[float, float]:
