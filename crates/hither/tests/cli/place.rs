@@ -59,13 +59,13 @@ fn files_are_placed_in_caches_over_storage() {
 
     2 nodes of 55 blocks (220.00 KiB) each, lru, on the nodes that the trace says
       placement           local  remote    miss  hops     hit  access  migrations  replicas     moved    time  by first-and-forever
-      first-and-forever  11.9 %  49.8 %  38.3 %  0.81  623 ns  393 µs           0         0  3.88 MiB  541 ms                 1.000
-      post-office        11.9 %  49.8 %  38.3 %  0.81  623 ns  393 µs           0         0  3.88 MiB  541 ms                 1.000
+      first-and-forever  11.9 %  49.8 %  38.3 %  0.81  623 ns  581 µs           0         0  3.88 MiB  566 ms                 1.000
+      post-office        11.9 %  49.8 %  38.3 %  0.81  623 ns  581 µs           0         0  3.88 MiB  566 ms                 1.000
 
     2 nodes of 55 blocks (220.00 KiB) each, arc, on the nodes that the trace says
       placement           local  remote    miss  hops     hit  access  migrations  replicas     moved    time  by first-and-forever
-      first-and-forever  18.9 %  21.5 %  59.6 %  0.53  564 ns  619 µs           0         0  1.68 MiB  590 ms                 1.000
-      post-office        18.8 %  21.6 %  59.6 %  0.53  564 ns  618 µs           0         0  1.69 MiB  591 ms                 1.002
+      first-and-forever  18.9 %  21.5 %  59.6 %  0.53  564 ns  864 µs           0         0  1.68 MiB  848 ms                 1.000
+      post-office        18.8 %  21.6 %  59.6 %  0.53  564 ns  865 µs           0         0  1.69 MiB  846 ms                 0.998
 
     ----- stderr -----
     "
