@@ -4,9 +4,9 @@ Son, Kandemir, Zhang and Garg, "Topology-aware I/O caching for shared storage sy
 other topologies, replication distance, sizes of network, block and cache, places of disks, thresholds, contention.
 
 The six applications are `hither gen shared-files` in the likeness of each, which has the sharing of figures 2 and 3. Writes CSV
-tables, SVG plots and summary.md to --results; traces go to --work and are used again by the next run.
+tables, SVG plots and summary.md to --output; traces go to --work and are used again by the next run.
 
-    python3 post_office.py --hither target/release/hither --work /tmp/post_office --results experiments/post_office/results
+    python3 post_office.py --hither target/release/hither --work /tmp/post_office --output experiments/post_office/results
 """
 
 import argparse
@@ -19,7 +19,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from plots import bars, lines
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+import plot
+
 
 POP = "post-office{miss_ratio=0.15,remote_misses=0}"
 APPLICATIONS = ["ammp", "fma3d", "wupwise", "oltp", "specjbb", "specweb"]
@@ -138,20 +140,20 @@ def figures(lab: Lab, results: Path, pool: ThreadPoolExecutor) -> str:
     sharing = [{"application": name, "of": of, **users} for name, stat in zip(APPLICATIONS, shared) for of, users in shares(stat).items()]
     write_csv(results / "sharing.csv", sharing)
     for number, of in ((2, "blocks"), (3, "accesses")):
-        kept = {row["application"]: [row[users] for users in ("private", "two", "more")] for row in sharing if row["of"] == of}
-        (results / f"figure_{number}.svg").write_text(bars(f"Figure {number}: {of} by the nodes that share them", list(kept), {
-            users: [values[at] for values in kept.values()] for at, users in enumerate(("private", "two", "more"))}))
+        kept = {row["application"]: [100 * row[users] for users in ("private", "two", "more")] for row in sharing if row["of"] == of}
+        plot.bars(results / f"figure_{number}.svg", f"Figure {number}: {of} by the nodes that share them", "%", kept, ["private", "two", "more"])
 
-    def by_scheme(name: str, of: str | None = "FAF") -> dict[str, list[float]]:
-        values = {scheme: [by_application[app][at][name] for app in APPLICATIONS] for at, scheme in enumerate(SCHEMES)}
-        return values if of is None else {scheme: [one / base for one, base in zip(line, values[of])] for scheme, line in values.items()}
+    def by_application_of(name: str, schemes: list[str], scale: float = 1.0, relative: bool = False) -> dict[str, list[float]]:
+        """For each application the values of the schemes; `relative`: by those of the first scheme."""
+        at = [list(SCHEMES).index(scheme) for scheme in schemes]
+        return {app: [scale * all_of[one][name] / (all_of[0][name] if relative else 1) for one in at] for app, all_of in by_application.items()}
 
-    drawn = [(6, "hit latency, FAF = 1", by_scheme("hit_latency_ms")), (7, "hops of a hit", by_scheme("hops", None)), (8, "miss rate", by_scheme("miss_rate", None)),
-             (9, "access latency, FAF = 1", by_scheme("access_latency_ms"))]
-    for number, title, values in drawn:
-        (results / f"figure_{number}.svg").write_text(bars(f"Figure {number}: {title}", APPLICATIONS, values))
-    moved = {scheme: [one[at]["migrations"] + one[at]["forwarded"] for one in by_application.values()] for at, scheme in enumerate(SCHEMES) if scheme in ("OSM", "POP")}
-    (results / "figure_10.svg").write_text(bars("Figure 10: blocks moved between caches", APPLICATIONS, moved))
+    every = list(SCHEMES)
+    plot.bars(results / "figure_6.svg", "Figure 6: hit latency", "% of FAF's", by_application_of("hit_latency_ms", every, 100, True), every)
+    plot.bars(results / "figure_7.svg", "Figure 7: hops of a hit", "hops", by_application_of("hops", every), every)
+    plot.bars(results / "figure_8.svg", "Figure 8: misses", "% of accesses", by_application_of("miss_rate", every, 100), every)
+    plot.bars(results / "figure_9.svg", "Figure 9: access latency", "% of FAF's", by_application_of("access_latency_ms", every, 100, True), every)
+    plot.bars(results / "figure_10.svg", "Figure 10: migrations", "blocks", by_application_of("migrations", ["OSM", "POP"]), ["OSM", "POP"])
 
     def against(name: str, base: str) -> dict[str, float]:
         """The mean over the applications of how much less or more it is."""
@@ -199,6 +201,7 @@ def sweep(lab: Lab, pool: ThreadPoolExecutor, cases: list[tuple[str, dict, list[
     return rows
 
 
+TRIGGERS = [5, 10, 20, 50, 100, 200]
 SHOWN = {"hit, ms": "hit_latency_ms", "hops": "hops", "miss rate": "miss_rate", "access, ms": "access_latency_ms"}
 
 
@@ -212,6 +215,12 @@ def compared(title: str, why: str, rows: list[dict]) -> str:
             gain = [percent(row[name] / first[name] - 1) if row is not first else "" for name in ("hit_latency_ms", "access_latency_ms")]
             lines_of.append([case if row is first else "", row["placement"], *(row[name] for name in SHOWN.values()), f"{row['migrations']:,.0f}", f"{row['forwarded']:,.0f}", *gain])
     return f"## {title}\n\n{why}\n\n" + table(["", "placement", *SHOWN, "migrations", "forwarded", "hit against first", "access against first"], lines_of)
+
+
+def relative(path: Path, title: str, across: str, at: list[int], base: dict, rows: list[dict]) -> None:
+    """Draws how a parameter matters: hit latency, miss rate and access latency, by first-and-forever's."""
+    drawn = {"hit latency": "hit_latency_ms", "miss rate": "miss_rate", "access latency": "access_latency_ms"}
+    plot.lines(path, title, "% of FAF's", across, {name: [(x, 100 * row[of] / base[of]) for x, row in zip(at, rows)] for name, of in drawn.items()})
 
 
 def open_questions(lab: Lab, results: Path, pool: ThreadPoolExecutor) -> str:
@@ -237,7 +246,7 @@ def open_questions(lab: Lab, results: Path, pool: ThreadPoolExecutor) -> str:
     disks = {"all nodes": "", "corners": "disks=0:4:20:24", "left edge": "disks=0:5:10:15:20", "middle row": "disks=10:11:12:13:14"}
     section("disk_places", "Places of disks", "Blocks are striped over the nodes that have one.", [(name, {"costs": costs}, two) for name, costs in disks.items()])
     section("cache_sizes", "Cache sizes", "All nodes together, as a part of the data.", [(f"{100 * part:.0f} %", {"part": part / 25}, all_of) for part in (0.1, 0.2, 0.4, 0.6, 0.8, 1.2)])
-    triggers = section("trigger", "The trigger T_tr", "Accesses to a block before it moves.", [("", {}, [faf, *(f"{pop}{{miss_ratio=0.15,remote_misses=0,trigger={count}}}" for count in (5, 10, 20, 50, 100, 200))])])
+    triggers = section("trigger", "The trigger T_tr", "Accesses to a block before it moves.", [("", {}, [faf, *(f"{pop}{{miss_ratio=0.15,remote_misses=0,trigger={count}}}" for count in TRIGGERS)])])
     section("pressure", "The pressure T_m", "The local miss ratio from which on victims are forwarded; what other caches serve counted as missed or not.",
             [("", {"part": 0.4 / 25}, [faf, *(f"{pop}{{miss_ratio={ratio},remote_misses={remote}}}" for remote in (1, 0) for ratio in (0, 0.05, 0.1, 0.15, 0.2, 0.4, 0.6, 0.8))])])
     section("uneven", "Unequal nodes", "Nodes with odd numbers have a quarter of the room of the others; the sum is the same.",
@@ -250,9 +259,8 @@ def open_questions(lab: Lab, results: Path, pool: ThreadPoolExecutor) -> str:
     for part in (0.2, 0.8):
         specs = [faf, POP, *(f"{pop}{{miss_ratio=0.15,remote_misses=0,replication={distance}}}" for distance in distances)]
         rows = section(f"replication_{100 * part:.0f}", f"Replication distance, caches of {100 * part:.0f} % of the data", "A read-only block farther than so many hops is replicated.", [("", {"part": part / 25}, specs)])
-        (results / f"replication_{100 * part:.0f}.svg").write_text(lines(f"Replication distance, caches of {100 * part:.0f} % of the data", "hops", [str(distance) for distance in distances], {
-            name: [row[SHOWN[name]] for row in rows[2:]] for name in ("hit, ms", "miss rate", "access, ms")}))
-    (results / "trigger.svg").write_text(lines("T_tr", "accesses", ["5", "10", "20", "50", "100", "200"], {name: [row[SHOWN[name]] for row in triggers[1:]] for name in ("hit, ms", "hops", "access, ms")}))
+        relative(results / f"replication_{100 * part:.0f}.svg", f"Replication distance, caches of {100 * part:.0f} % of the data", "hops", distances, rows[0], rows[2:])
+    relative(results / "trigger.svg", "Accesses to a block before it moves (T_tr)", "accesses", TRIGGERS, triggers[0], triggers[1:])
     return "\n".join(parts)
 
 
@@ -268,7 +276,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hither", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True, help="folder for the traces")
-    parser.add_argument("--results", type=Path, required=True, help="where tables, plots and the summary go")
+    parser.add_argument("--output", type=Path, required=True, help="where tables, plots and the summary go")
     parser.add_argument("--scale", type=float, default=1.0, help="blocks of each application, as a part of 40,000")
     parser.add_argument("--jobs", type=int, default=1, help="runs of the command at a time; each uses all processors")
     arguments = parser.parse_args()
