@@ -16,7 +16,7 @@ use hither_core::Access;
 use hither_core::placement::Of;
 use hither_core::registry::Needs;
 
-pub use self::costs::{Costs, CostsError};
+pub use self::costs::Costs;
 
 use self::caches::Caches;
 use super::{Configuration, Options, Outcome};

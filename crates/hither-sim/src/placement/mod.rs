@@ -2,11 +2,13 @@
 //! the nodes of a machine. Both drive the same trait ([`hither_core::Placement`]) and report the same figures, so that a
 //! result of one reads like a result of the other.
 
+mod costs;
 pub mod files;
 pub mod pages;
 mod report;
 mod timeline;
 
+pub use costs::CostsError;
 pub use report::{Interval, Move, OfProcess, Outcome, Totals};
 
 use std::sync::Arc;

@@ -29,7 +29,7 @@ mod tests;
 use hither_core::Placement;
 use hither_core::placement::{Of, Settings};
 
-pub use self::costs::{Costs, CostsError};
+pub use self::costs::Costs;
 use self::engine::Engine;
 use self::source::{End, Source};
 use super::report::Outcome;

@@ -84,6 +84,12 @@ fn one(lines: &[Line<'_>], block_bytes: u64) -> Advice {
             }
             sentences.push("This is simulated: nothing places a running program's data yet.".to_owned());
         }
+        None if lines.len() == 1 => sentences.push(format!(
+            "On {on}, {} takes {} of modelled time and serves {} of the accesses locally; no other placement was simulated.",
+            name(baseline.case),
+            duration_ns(baseline.modelled_time_ns as f64),
+            local(baseline)
+        )),
         None => sentences.push(format!(
             "No placement that was simulated on {on} takes {} less modelled time than {}, which serves {} of the accesses \
              locally.",
@@ -182,5 +188,14 @@ mod tests {
         let found = advised(&[("first-touch", 1000), ("upm", 960)]);
         assert_eq!((found.placement, found.gain), (None, 0.0));
         assert!(found.sentences[0].starts_with("No placement that was simulated on 4 nodes"));
+
+        let alone = advised(&[("upm", 960)]).sentences;
+        assert_eq!(
+            alone,
+            [
+                "On 4 nodes, upm takes 960 ns of modelled time and serves 40.0 % of the accesses locally; no other placement \
+              was simulated."
+            ]
+        );
     }
 }

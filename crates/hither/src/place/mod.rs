@@ -36,6 +36,7 @@ pub(crate) use table::{Line, lines, table, traffic};
 pub(crate) use warm_up::WarmUp;
 
 use crate::exit::Usage;
+use crate::format::{count, counted};
 use crate::memory::half_of_free_bytes;
 use crate::simulate::failed;
 
@@ -218,13 +219,14 @@ fn enough(
 ) -> anyhow::Result<()> {
     let frames: u64 = capacity.iter().map(|&frames| u64::from(frames)).sum();
     if spec.entry().of == Of::Memory && frames < distinct {
+        let nodes = topology.nodes() as u64;
         bail!(Usage(format!(
-            "{frames} frames (size {size} on each of the {} nodes of {}) do not hold the {distinct} pages of the trace: \
-             `{}` needs {} a node or more",
-            topology.nodes(),
-            topology.name(),
+            "{} ({} of size {size}) do not hold the {} of the trace: `{}` needs {} a node or more",
+            counted(frames, "frame"),
+            counted(nodes, "node"),
+            counted(distinct, "page"),
             spec.entry().name,
-            distinct.div_ceil(topology.nodes() as u64)
+            count(distinct.div_ceil(nodes))
         )));
     }
     Ok(())
@@ -352,7 +354,7 @@ pub(crate) fn recorded(trace: &Trace) -> Topology {
         .flat_map(|node| {
             node.distances
                 .iter()
-                .map(|&distance| LOCAL_NS * distance / 10)
+                .map(|&distance| LOCAL_NS.saturating_mul(distance) / 10)
         })
         .collect();
     let matrix = (latencies.len() == nodes * nodes)

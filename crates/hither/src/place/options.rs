@@ -1,5 +1,6 @@
 //! The arguments of commands that place blocks.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use hither_core::spec::SpecError;
 use hither_sim::placement::{Binding, PlacementSpec};
 
 use super::{Costs, Running, WarmUp};
+use crate::exit::Usage;
 use crate::output;
 use crate::sweep;
 
@@ -203,9 +205,20 @@ impl Drawing {
         files.into_iter().flatten().map(|file| file.path.as_path())
     }
 
-    /// Fails where a file could not be written: better said before a long simulation than after.
+    /// Fails where a file could not be written, or would be written over by the next one: better said before a long
+    /// simulation than after.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
-        self.files().try_for_each(output::check_folder)
+        let mut names = Vec::new();
+        for path in self.files() {
+            output::check_folder(path)?;
+            let name = (fs::canonicalize(output::folder_of(path))?, path.file_name());
+            if names.contains(&name) {
+                let problem = format!("{}: named for two pictures", path.display());
+                return Err(Usage(problem).into());
+            }
+            names.push(name);
+        }
+        Ok(())
     }
 
     /// How many moves a run has to keep for what is drawn. A million of them take 24 MB, and show the same picture as all.

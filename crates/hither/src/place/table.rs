@@ -110,6 +110,11 @@ fn rows(lines: &[Line<'_>]) -> String {
             0 => "-".to_owned(),
             all => percent(part as f64 / all as f64),
         };
+        // Where nobody held anything, there is no mean of those that did.
+        let of_hits = |mean: String| match totals.local + totals.remote {
+            0 => "-".to_owned(),
+            _ => mean,
+        };
         let time_ns = line.modelled_time_ns as f64;
         let relative = match first_ns > 0.0 {
             true => format!("{:.3}", time_ns / first_ns),
@@ -120,8 +125,8 @@ fn rows(lines: &[Line<'_>]) -> String {
             part(totals.local),
             part(totals.remote),
             part(totals.misses),
-            format!("{:.2}", totals.mean_hops()),
-            duration_ns(totals.hit_latency_ns()),
+            of_hits(format!("{:.2}", totals.mean_hops())),
+            of_hits(duration_ns(totals.hit_latency_ns())),
             duration_ns(totals.access_latency_ns()),
             count(totals.migrations),
             count(totals.replications),

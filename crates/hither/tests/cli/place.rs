@@ -48,6 +48,17 @@ fn a_table_of_placements_in_the_order_asked_for() {
 }
 
 #[test]
+fn where_nothing_is_hit_there_is_no_latency_of_a_hit() {
+    let lab = Lab::new();
+    lab.write("once.trace", rounds(10, 1));
+    let ran = lab.run("hither sim once.trace --nodes 2 --placement one-step");
+    let row: Vec<&str> = ran.stdout().lines().last().unwrap().split("  ").collect();
+    let row: Vec<&str> = row.into_iter().filter(|cell| !cell.is_empty()).collect();
+    assert_eq!(row[..4], ["one-step", "0.0 %", "0.0 %", "100.0 %"], "{ran}");
+    assert_eq!(row[4..6].concat().replace(' ', ""), "--", "{ran}");
+}
+
+#[test]
 fn files_are_placed_in_caches_over_storage() {
     let lab = with_grep();
     assert_snapshot!(
@@ -217,7 +228,7 @@ fn what_cannot_be_placed() {
         (
             "sim loop.trace --nodes 2 --placement first-touch -s 4",
             2,
-            "hither: 8 frames (size 4 on each of the 2 nodes of 2) do not hold the 10 pages of the trace: `first-touch` needs 5 a node or more",
+            "hither: 8 frames (2 nodes of size 4) do not hold the 10 pages of the trace: `first-touch` needs 5 a node or more",
         ),
         (
             "sim loop.trace --nodes 2 --placement one-step -s 1B",
@@ -253,6 +264,16 @@ fn what_cannot_be_placed() {
             "sim loop.trace --nodes 2 --heatmap gone/who.svg",
             1,
             "hither: gone: No such file",
+        ),
+        (
+            "sim loop.trace --nodes 2 --costs hop_ns=18446744073709551615",
+            2,
+            "`hop_ns=18446744073709551615`: at most 10000000000 (10 s) are possible",
+        ),
+        (
+            "sim loop.trace --nodes 2 --heatmap who.svg --timeline ./who.svg",
+            2,
+            "hither: ./who.svg: named for two pictures",
         ),
         (
             "sim loop.trace --nodes 2 --mesh moves.pdf",

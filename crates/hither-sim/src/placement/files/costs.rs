@@ -11,6 +11,8 @@
 use hither_core::{Node, Topology};
 use serde::{Deserialize, Serialize};
 
+use crate::placement::costs::{CostsError, changed};
+
 /// The block that table 1 is about.
 const TABLE_BLOCK_BYTES: u64 = 4096;
 const MESSAGE_BYTES: u64 = 64;
@@ -54,13 +56,8 @@ pub struct Costs {
     pub disks: Vec<u16>,
 }
 
-/// Why a text does not say what costs.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no list of costs such as `hop_ns=100000,disks=0:24`: {why}")]
-pub struct CostsError {
-    text: String,
-    why: String,
-}
+/// How costs are written.
+const EXAMPLE: &str = "hop_ns=100000,disks=0:24";
 
 impl Costs {
     /// Those of a cluster or of one machine: a topology with a latency of storage is a cluster, as are meshes, tori,
@@ -124,37 +121,11 @@ impl Costs {
 
     /// The same but for what `text` says: `hop_ns=50000,disks=0:4:20:24`.
     pub fn with(&self, text: &str) -> Result<Costs, CostsError> {
-        let error = |why: String| CostsError {
-            text: text.to_owned(),
-            why,
-        };
-        let mut costs = serde_json::to_value(self).expect("numbers alone");
-        let mut given = Vec::new();
-        for part in text
-            .split(',')
-            .map(str::trim)
-            .filter(|part| !part.is_empty())
-        {
-            let (name, value) = part
-                .split_once('=')
-                .ok_or_else(|| error(format!("`{part}` is not NAME=VALUE")))?;
-            let value = match name {
-                "disks" => format!("[{}]", value.replace(':', ",")),
-                _ => value.to_owned(),
-            };
-            let value = serde_json::from_str(&value);
-            costs[name] = value.map_err(|why| error(format!("`{part}`: {why}")))?;
-            if given.contains(&name) {
-                return Err(error(format!("`{name}` is given twice")));
-            }
-            given.push(name);
-        }
-        let costs: Costs = serde_json::from_value(costs).map_err(|why| error(why.to_string()))?;
+        let costs = changed(self, text, EXAMPLE)?;
         let counts = [costs.disk_streams, costs.disk_track_blocks];
         if counts.contains(&0) || costs.disk_turn_ns == 0 {
-            return Err(error(
-                "a disk turns, has a track and follows a stream".to_owned(),
-            ));
+            let why = "a disk turns, has a track and follows a stream";
+            return Err(CostsError::new(text, EXAMPLE, why));
         }
         Ok(costs)
     }
@@ -205,7 +176,7 @@ mod tests {
         assert_eq!(Costs::of(&topology, 16384).hop_ns, 400_000);
 
         let costs = costs
-            .with("disk_ns=7, disks=0:24,contention=false")
+            .with("disk_ns = 7, disks=0:24,contention=false")
             .unwrap();
         assert_eq!((costs.disk_ns, costs.contention), (7, false));
         assert_eq!(costs.disk_nodes(&topology), Ok(vec![Node(0), Node(24)]));
@@ -219,6 +190,8 @@ mod tests {
             "hop_ns=x",
             "hop_ns=1,hop_ns=2",
             "disk_streams=0",
+            "disk_ns=18446744073709551615",
+            "disk_seek_ns_max=10000000001",
         ] {
             assert!(costs.with(wrong).is_err(), "{wrong}");
         }

@@ -127,6 +127,16 @@ fn lowest(bits: u64, count: u64) -> u64 {
 /// for is forgotten then; with 52 s latencies of hits were the same within 1 % (2026-11), at two thirds of the
 /// speed.
 const WORDS: u64 = 1024;
+/// All links together remember no more than 64 MiB, but for 16 words each: a link for each pair of nodes makes a million
+/// links of 1024 nodes, and 16 GiB of whole calendars.
+const WORDS_OF_ALL: u64 = 1 << 22;
+const WORDS_MIN: u64 = 16;
+
+/// The words that each of so many links remembers, a power of two.
+fn words(links: usize) -> u64 {
+    let share = WORDS_OF_ALL / links.max(1) as u64;
+    (1 << share.max(1).ilog2()).clamp(WORDS_MIN, WORDS)
+}
 
 /// The links of a topology.
 #[derive(Clone, Debug)]
@@ -156,7 +166,7 @@ impl Network {
         };
         let links = topology.links();
         Network {
-            calendars: Calendars::new(if contention { links } else { 0 }, WORDS),
+            calendars: Calendars::new(if contention { links } else { 0 }, words(links)),
             block_ns: (0..links as u32)
                 .map(|link| block_ns(link).max(1))
                 .collect(),
@@ -210,6 +220,19 @@ mod tests {
             "6 ns are left of the first"
         );
         assert_eq!(network.send(&line, Node(0), Node(0), 104), 104);
+    }
+
+    #[test]
+    fn many_links_remember_less() {
+        for (links, each) in [
+            (0, 1024),
+            (4096, 1024),
+            (4097, 512),
+            (65_280, 64),
+            (1024 * 1023, 16),
+        ] {
+            assert_eq!(words(links), each, "{links}");
+        }
     }
 
     #[test]

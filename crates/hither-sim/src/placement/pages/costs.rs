@@ -4,13 +4,15 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::placement::costs::{CostsError, changed};
+
 /// Times and sizes of the machine and its kernel. Written as `fault_ns=1000,batched=false`; what is not named keeps its
 /// default.
 ///
 /// The defaults stand for a current server. Measured (2026-11, Linux 6.18, virtual machine of 2 processors): 44 us for a
 /// `move_pages` call of one page, 0.4 us a page in calls of 512. The rest are textbook figures.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(deny_unknown_fields)]
 pub struct Costs {
     /// Time a thread computes between two accesses that miss its caches.
     pub compute_ns: u32,
@@ -64,42 +66,19 @@ impl Costs {
     }
 }
 
-/// Why a text is no list of costs.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no list of costs such as `fault_ns=1000,batched=false`: {why}")]
-pub struct CostsError {
-    text: String,
-    why: String,
-}
-
 impl FromStr for Costs {
     type Err = CostsError;
 
     fn from_str(text: &str) -> Result<Self, CostsError> {
-        let error = |why: String| CostsError {
-            text: text.to_owned(),
-            why,
-        };
-        let mut given = serde_json::Map::new();
-        for part in text
-            .split(',')
-            .map(str::trim)
-            .filter(|part| !part.is_empty())
-        {
-            let (name, value) = part
-                .split_once('=')
-                .ok_or_else(|| error(format!("`{part}` is not NAME=VALUE")))?;
-            let number = value.trim().parse();
-            let number = number.map_err(|_| error(format!("`{value}` is no value")))?;
-            if given.insert(name.trim().to_owned(), number).is_some() {
-                return Err(error(format!("`{name}` is given twice")));
-            }
-        }
-        let costs: Costs =
-            serde_json::from_value(given.into()).map_err(|why| error(why.to_string()))?;
+        const EXAMPLE: &str = "fault_ns=1000,batched=false";
+        let costs = changed(&Costs::default(), text, EXAMPLE)?;
         match costs.hidden {
             0.0..=1.0 => Ok(costs),
-            hidden => Err(error(format!("hidden is a part from 0 to 1, not {hidden}"))),
+            hidden => Err(CostsError::new(
+                text,
+                EXAMPLE,
+                format!("hidden is a part from 0 to 1, not {hidden}"),
+            )),
         }
     }
 }
@@ -110,7 +89,7 @@ mod tests {
 
     #[test]
     fn written_and_read() {
-        let costs: Costs = "fault_ns=7, batched=false,hidden=0.5".parse().unwrap();
+        let costs: Costs = "fault_ns = 7, batched=false,hidden=0.5".parse().unwrap();
         let expected = Costs {
             fault_ns: 7,
             batched: false,
