@@ -75,6 +75,7 @@ impl Subcommand for Advise {
     const NAME: &'static str = "advise";
 
     fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
+        self.placing.check()?;
         let Some(trace) = &self.trace else {
             // The folder goes at the end of this function, also when advising fails.
             let temporary = tempfile::Builder::new().prefix("hither-").tempdir()?;

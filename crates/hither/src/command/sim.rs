@@ -154,6 +154,7 @@ impl Subcommand for Sim {
         let policies = self.caches.policies("lru,arc,opt");
         self.curves.check()?;
         self.drawing.check()?;
+        self.placing.check()?;
         if self.placing.wanted() {
             return self.place(ui);
         }

@@ -24,32 +24,20 @@ pub(crate) struct Placing {
     nodes: Vec<String>,
 
     /// Placements, such as upm or 'post-office{trigger=20}'; `hither policies --placements` lists them
-    #[arg(long = "placement", value_name = "P[,P]", requires = "nodes")]
+    #[arg(long = "placement", value_name = "P[,P]")]
     placements: Vec<Placements>,
 
     /// Which node an access is made from: as the trace says where it knows several (trace), threads or processes in turn
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Bind::Auto, requires = "nodes")]
-    bind: Bind,
+    #[arg(long, value_name = "HOW", value_enum)]
+    bind: Option<Bind>,
 
     /// Count nothing at the beginning, for so many references (100k), a part of them (10%) or iterations (2iterations)
-    #[arg(
-        long,
-        value_name = "N",
-        default_value = "0",
-        hide_default_value = true,
-        requires = "nodes"
-    )]
-    warm_up: WarmUp,
+    #[arg(long, value_name = "N")]
+    warm_up: Option<WarmUp>,
 
     /// Model other costs than those of the papers, such as fault_ns=2000
-    #[arg(
-        long,
-        value_name = "NAME=VALUE[,..]",
-        default_value = "",
-        hide_default_value = true,
-        requires = "nodes"
-    )]
-    costs: Costs,
+    #[arg(long, value_name = "NAME=VALUE[,..]")]
+    costs: Option<Costs>,
 }
 
 /// A list of placements, separated by commas outside of braces.
@@ -97,22 +85,38 @@ impl Placing {
 
     /// How runs go.
     pub(crate) fn running(&self) -> Running {
+        self.running_or(&Running::default())
+    }
+
+    /// How runs go, by what is named here, or else as said elsewhere.
+    fn running_or(&self, otherwise: &Running) -> Running {
         Running {
-            binding: binding(self.bind),
-            warm_up: self.warm_up,
-            costs: self.costs.clone(),
+            binding: self.bind.map_or(otherwise.binding, binding),
+            warm_up: self.warm_up.unwrap_or(otherwise.warm_up),
+            costs: self.costs.as_ref().unwrap_or(&otherwise.costs).clone(),
         }
+    }
+
+    /// Refuses what is for nodes where there are none.
+    pub(crate) fn check(&self) -> anyhow::Result<()> {
+        let running = self.bind.is_some() || self.warm_up.is_some() || self.costs.is_some();
+        if !self.wanted() && (running || !self.placements.is_empty()) {
+            let problem =
+                "--placement, --bind, --warm-up and --costs are for nodes, which --nodes names";
+            return Err(Usage(problem.to_owned()).into());
+        }
+        Ok(())
     }
 
     /// Replaces what a file says by what is named here.
     pub(crate) fn apply(&self, placing: &mut sweep::Placing) -> anyhow::Result<()> {
         if self.wanted() {
             placing.nodes = self.topologies()?;
-            placing.running = self.running();
         }
         if !self.placements.is_empty() {
             placing.placements = self.placements();
         }
+        placing.running = self.running_or(&placing.running);
         Ok(())
     }
 }

@@ -296,7 +296,12 @@ fn what_cannot_be_placed() {
         (
             "sim loop.trace --placement upm",
             2,
-            "error: the following required arguments were not provided:",
+            "hither: --placement, --bind, --warm-up and --costs are for nodes, which --nodes names",
+        ),
+        (
+            "advise loop.trace --warm-up 10",
+            2,
+            "hither: --placement, --bind, --warm-up and --costs are for nodes, which --nodes names",
         ),
         (
             "sweep -t loop.trace --nodes 2",
@@ -380,6 +385,38 @@ fn a_sweep_over_topologies_and_placements() {
         }
     }
     assert_eq!(rows[8]["modelled_time_ns"], Value::Null);
+}
+
+#[test]
+fn options_replace_what_a_sweeps_file_says_one_by_one() {
+    let lab = with_grep();
+    lab.write(
+        "sweep.toml",
+        "nodes = [2]\nplacements = [\"one-step\"]\nwarm-up = \"10%\"\ncosts = \"disk_ns=7\"\nbind = \"threads\"\n\
+         [[traces]]\npath = \"grep.hither\"\n",
+    );
+    let row = |options: &str| -> Vec<String> {
+        let ran = lab.run(&format!(
+            "hither sweep sweep.toml --to json -q -s 20% {options}"
+        ));
+        let rows: Value = serde_json::from_str(ran.stdout()).expect(options);
+        let names = ["nodes", "placement", "warm_up", "costs", "binding"];
+        let text = |name| rows[0][name].as_str().unwrap_or("-").to_owned();
+        names.map(text).to_vec()
+    };
+    assert_eq!(row(""), ["2", "one-step", "10%", "disk_ns=7", "threads"]);
+    assert_eq!(
+        row("--nodes 4"),
+        ["4", "one-step", "10%", "disk_ns=7", "threads"]
+    );
+    assert_eq!(
+        row("--placement post-office --warm-up 100 --bind processes"),
+        ["2", "post-office", "100", "disk_ns=7", "processes"]
+    );
+    assert_eq!(
+        row("--costs disk_ns=8"),
+        ["2", "one-step", "10%", "disk_ns=8", "threads"]
+    );
 }
 
 #[test]
