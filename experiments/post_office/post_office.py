@@ -281,15 +281,15 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="runs of the command at a time; each uses all processors")
     arguments = parser.parse_args()
     lab = Lab(arguments.hither.resolve(), arguments.work.resolve(), arguments.scale)
-    arguments.results.mkdir(parents=True, exist_ok=True)
+    arguments.output.mkdir(parents=True, exist_ok=True)
     version = lab.call("--version").strip()
     with ThreadPoolExecutor(arguments.jobs) as pool:
-        parts = [figures(lab, arguments.results, pool), open_questions(lab, arguments.results, pool)]
+        parts = [figures(lab, arguments.output, pool), open_questions(lab, arguments.output, pool)]
     head = (f"# Post-office placement: figures of the paper, and what it left open\n\n{version}, {time.strftime('%Y-%m')}, Linux {platform.release()}. "
             f"`post_office.py --scale {arguments.scale:g}`: {int(40_000 * arguments.scale):,} blocks an application, 100 accesses to each on average, "
             f"{100 * 25 * NODE_PART:.0f} % of the data in all caches together, 8.2 ms a disk access, 1 ms of computation between a node's accesses; sweeps are means over {' and '.join(SWEPT)}. "
             "See [discussion.md](discussion.md).\n\n")
-    (arguments.results / "summary.md").write_text(head + "\n".join(parts))
+    (arguments.output / "summary.md").write_text(head + "\n".join(parts))
 
 
 if __name__ == "__main__":
