@@ -26,6 +26,7 @@ use hither_sim::Size;
 use serde::Deserialize;
 use toml::{Spanned, Value};
 
+use crate::format::counted;
 use crate::located::{self, Problem, read_as};
 
 /// What the firmware calls local.
@@ -53,7 +54,7 @@ type Matrix = Vec<Spanned<Vec<u32>>>;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
-    name: Option<String>,
+    name: Option<Spanned<String>>,
     cpus: Option<u32>,
     capacity: Option<Spanned<Value>>,
     weight: Option<u32>,
@@ -82,7 +83,14 @@ fn topology(document: Document) -> Result<Topology, Problem> {
     }
     for (about, entry) in about.iter_mut().zip(document.nodes) {
         let entry = entry.into_inner();
-        about.name = entry.name.unwrap_or_default();
+        about.name = match &entry.name {
+            Some(name) if name.as_ref().chars().any(char::is_control) => {
+                // A terminal would obey it, and no picture may hold it.
+                return Err(Problem::at(name.span())("a name has no control characters"));
+            }
+            Some(name) => name.as_ref().clone(),
+            None => String::new(),
+        };
         about.cpus = entry.cpus.unwrap_or(about.cpus);
         about.weight = entry.weight.unwrap_or(about.weight);
         if let Some(capacity) = &entry.capacity {
@@ -146,7 +154,9 @@ fn matrix(rows: &Spanned<Matrix>, latency_ns: impl Fn(u32) -> u32) -> Result<Top
     for row in rows.as_ref() {
         let columns = row.as_ref().len();
         if columns != nodes {
-            let problem = format!("{columns} columns, but the matrix has {nodes} rows");
+            let columns = counted(columns as u64, "column");
+            let rows = counted(nodes as u64, "row");
+            let problem = format!("{columns}, but the matrix has {rows}");
             return Err(Problem::at(row.span())(problem));
         }
         latencies.extend(row.as_ref().iter().copied().map(&latency_ns));
@@ -231,7 +241,7 @@ mod tests {
             ("\nshap = \"2\"\n", "machine.toml:2: unknown field `shap`"),
             (
                 "latency_ns = [\n  [1, 2],\n  [2],\n]\n",
-                "machine.toml:3: 1 columns, but the matrix has 2 rows",
+                "machine.toml:3: 1 column, but the matrix has 2 rows",
             ),
             (
                 "latency_ns = [[2, 1], [1, 2]]\n",
@@ -268,6 +278,10 @@ mod tests {
             (
                 "shape = \"1\"\n[[nodes]]\ncpu = 1\n",
                 "machine.toml:3: unknown field `cpu`",
+            ),
+            (
+                "shape = \"1\"\n[[nodes]]\nname = \"\\u001b[31m\"\n",
+                "machine.toml:3: a name has no control characters",
             ),
             ("shape = \n", "machine.toml:1: "),
         ] {
