@@ -43,7 +43,7 @@ struct Document {
     storage_ns: Option<u32>,
     cpus: Option<u32>,
     capacity: Option<Spanned<Value>>,
-    weight: Option<u32>,
+    weight: Option<Spanned<u32>>,
     #[serde(default)]
     nodes: Vec<Spanned<Entry>>,
 }
@@ -57,7 +57,7 @@ struct Entry {
     name: Option<Spanned<String>>,
     cpus: Option<u32>,
     capacity: Option<Spanned<Value>>,
-    weight: Option<u32>,
+    weight: Option<Spanned<u32>>,
 }
 
 /// The topology in the file at `path`, which is its name.
@@ -78,7 +78,7 @@ fn topology(document: Document) -> Result<Topology, Problem> {
     let mut about: Vec<About> = made.all().map(|node| made.about(node).clone()).collect();
     for about in &mut about {
         about.cpus = document.cpus.unwrap_or(about.cpus);
-        about.weight = document.weight.unwrap_or(about.weight);
+        about.weight = weight(&document.weight, about.weight)?;
         about.capacity_bytes = capacity.unwrap_or(about.capacity_bytes);
     }
     for (about, entry) in about.iter_mut().zip(document.nodes) {
@@ -92,12 +92,25 @@ fn topology(document: Document) -> Result<Topology, Problem> {
             None => String::new(),
         };
         about.cpus = entry.cpus.unwrap_or(about.cpus);
-        about.weight = entry.weight.unwrap_or(about.weight);
+        about.weight = weight(&entry.weight, about.weight)?;
         if let Some(capacity) = &entry.capacity {
             about.capacity_bytes = bytes(capacity)?;
         }
     }
     Ok(made.with_nodes(|node, at| *at = about[node.index()].clone()))
+}
+
+/// What a node's accesses count: policies multiply it by their number, and add that up.
+fn weight(said: &Option<Spanned<u32>>, otherwise: u32) -> Result<u32, Problem> {
+    const WEIGHT_MAX: u32 = 1_000_000;
+    match said {
+        Some(weight) if *weight.as_ref() > WEIGHT_MAX => {
+            let problem = format!("a weight is at most {WEIGHT_MAX}");
+            Err(Problem::at(weight.span())(problem))
+        }
+        Some(weight) => Ok(*weight.as_ref()),
+        None => Ok(otherwise),
+    }
 }
 
 /// Nodes and latencies.
@@ -282,6 +295,10 @@ mod tests {
             (
                 "shape = \"1\"\n[[nodes]]\nname = \"\\u001b[31m\"\n",
                 "machine.toml:3: a name has no control characters",
+            ),
+            (
+                "shape = \"1\"\nweight = 4294967295\n",
+                "machine.toml:2: a weight is at most 1000000",
             ),
             ("shape = \n", "machine.toml:1: "),
         ] {
