@@ -19,11 +19,10 @@ use hither_core::registry::Needs;
 pub use self::costs::Costs;
 
 use self::caches::Caches;
+use super::source::{BATCH, Source};
 use super::{Configuration, Options, Outcome};
 use crate::one_cache::Error;
 use crate::references::References;
-
-const BATCH: usize = 8192;
 
 /// Replays `references` through the caches of a configuration.
 pub fn run(
@@ -33,28 +32,17 @@ pub fn run(
     options: &Options<'_>,
 ) -> Result<Outcome, Error> {
     configuration.check(references, Of::Files)?;
-    let binding = options.binding.resolved(references.nodes());
-    let (from, to) = (references.nodes(), configuration.topology.nodes());
     let where_on_disk = Needs {
         objects: true,
         ..Needs::NOTHING
     };
-    let replacement = configuration.replacement.entry().needs;
-    let needs = configuration
-        .spec
-        .needs()
-        .and(replacement)
-        .and(where_on_disk);
-    let read = |start: u64, out: &mut Vec<Access>| {
-        references.fill(start, BATCH, needs, out)?;
-        binding.bind(from, to, out);
-        Ok::<(), Error>(())
-    };
+    let needs = configuration.replacement.entry().needs.and(where_on_disk);
+    let source = Source::new(references, configuration, needs, options);
     let mut caches = Caches::new(references, configuration, costs, options)?;
     let mut marks = references.marks().iter().copied().peekable();
     let (mut batch, mut ahead) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
     let (mut start, mut done, end) = (0, 0, references.references());
-    read(0, &mut batch)?;
+    source.fill(0, &mut batch)?;
     let mut drive = |batch: &[Access], start: u64| {
         let after = start + batch.len() as u64;
         loop {
@@ -82,7 +70,7 @@ pub fn run(
     while start < end {
         options.report(start)?;
         let after = start + batch.len() as u64;
-        let ((), read) = rayon::join(|| drive(&batch, start), || read(after, &mut ahead));
+        let ((), read) = rayon::join(|| drive(&batch, start), || source.fill(after, &mut ahead));
         read?;
         std::mem::swap(&mut batch, &mut ahead);
         start = after;

@@ -6,6 +6,7 @@ mod costs;
 pub mod files;
 pub mod pages;
 mod report;
+mod source;
 mod timeline;
 
 pub use costs::CostsError;

@@ -28,16 +28,16 @@ mod tests;
 
 use hither_core::Placement;
 use hither_core::placement::{Of, Settings};
+use hither_core::registry::Needs;
 
 pub use self::costs::Costs;
 use self::engine::Engine;
-use self::source::{End, Source};
+use self::source::End;
 use super::report::Outcome;
+use super::source::{BATCH, Source};
 use super::{Configuration, Options};
 use crate::one_cache::Error;
 use crate::references::References;
-
-const BATCH: usize = 8192;
 
 /// Runs a placement of pages over all references.
 pub fn run(
@@ -47,7 +47,7 @@ pub fn run(
     options: &Options<'_>,
 ) -> Result<Outcome, Error> {
     configuration.check(references, Of::Memory)?;
-    let source = Source::new(references, configuration, options);
+    let source = Source::new(references, configuration, Needs::NOTHING, options);
     let totals = match configuration.spec.foresight() {
         true => Some(source.totals()?),
         false => None,

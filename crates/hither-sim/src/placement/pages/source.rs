@@ -1,45 +1,13 @@
 //! What is known of the references before the run: who owns which object, when processes end, who accesses what.
 
 use hither_core::placement::Counters;
-use hither_core::registry::Needs;
 use hither_core::{Access, Process};
 
-use super::BATCH;
 use crate::one_cache::Error;
-use crate::placement::{Binding, Configuration, Options};
+use crate::placement::source::{BATCH, Source};
 use crate::references::References;
 
-/// The references, each from one of the simulated nodes.
-pub(super) struct Source<'a, R> {
-    pub(super) references: &'a R,
-    binding: Binding,
-    trace_nodes: usize,
-    nodes: usize,
-    needs: Needs,
-}
-
-impl<'a, R: References> Source<'a, R> {
-    pub(super) fn new(
-        references: &'a R,
-        configuration: &Configuration,
-        options: &Options<'_>,
-    ) -> Self {
-        let trace_nodes = references.nodes();
-        Source {
-            references,
-            binding: options.binding.resolved(trace_nodes),
-            trace_nodes,
-            nodes: configuration.topology.nodes(),
-            needs: configuration.spec.needs(),
-        }
-    }
-
-    pub(super) fn fill(&self, start: u64, out: &mut Vec<Access>) -> Result<(), Error> {
-        self.references.fill(start, BATCH, self.needs, out)?;
-        self.binding.bind(self.trace_nodes, self.nodes, out);
-        Ok(())
-    }
-
+impl<R: References> Source<'_, R> {
     /// All accesses by page and node.
     pub(super) fn totals(&self) -> Result<Counters, Error> {
         let mut totals = Counters::new(self.nodes, self.references.blocks());

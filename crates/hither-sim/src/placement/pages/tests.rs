@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use hither_core::placement::{Action, Epoch, EpochKind, Mark, Moved, Nodes, Outcome as Done};
-use hither_core::registry::Needs;
 use hither_core::{Access, Block, Node, Op, Process, Thread, Topology};
 
 use super::*;
@@ -125,7 +124,7 @@ fn scripted(
     options: &Options<'_>,
 ) -> (Outcome, Vec<String>) {
     let heard = policy.heard.clone();
-    let source = Source::new(&references, configuration, options);
+    let source = Source::new(&references, configuration, Needs::NOTHING, options);
     let ends = source.processes().unwrap().ends;
     let policy = Box::new(policy);
     let outcome = drive(policy, &source, ends, configuration, &costs, options).unwrap();

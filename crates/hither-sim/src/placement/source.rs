@@ -1,0 +1,46 @@
+//! The references of a run, each from one of the simulated nodes: what both engines read.
+
+use hither_core::Access;
+use hither_core::registry::Needs;
+
+use super::{Binding, Configuration, Options};
+use crate::one_cache::Error;
+use crate::references::References;
+
+/// References read at a time: with their decoding they stay in a core's second-level cache, as in `one_cache`.
+pub(super) const BATCH: usize = 8192;
+
+/// The references, each from one of the simulated nodes.
+pub(super) struct Source<'a, R> {
+    pub(super) references: &'a R,
+    binding: Binding,
+    trace_nodes: usize,
+    pub(super) nodes: usize,
+    needs: Needs,
+}
+
+impl<'a, R: References> Source<'a, R> {
+    /// `needs` is what the engine must know of an access, besides what the placement must.
+    pub(super) fn new(
+        references: &'a R,
+        configuration: &Configuration,
+        needs: Needs,
+        options: &Options<'_>,
+    ) -> Self {
+        let trace_nodes = references.nodes();
+        Source {
+            references,
+            binding: options.binding.resolved(trace_nodes),
+            trace_nodes,
+            nodes: configuration.topology.nodes(),
+            needs: configuration.spec.needs().and(needs),
+        }
+    }
+
+    /// Replaces `out` by the next accesses from `start` on, up to [`BATCH`].
+    pub(super) fn fill(&self, start: u64, out: &mut Vec<Access>) -> Result<(), Error> {
+        self.references.fill(start, BATCH, self.needs, out)?;
+        self.binding.bind(self.trace_nodes, self.nodes, out);
+        Ok(())
+    }
+}
