@@ -8,20 +8,33 @@
 //! - *Scanning*: `scan_mb` of a process's pages each scan period, the first time after `delay_ms`. The period is between
 //!   `min_ms` and `max_ms` divided by the number of stretches that its pages are, and not below `min_ms` / 10 (2560 MB/s);
 //!   it starts at the least.
+//!   Of a process with one thread, pages that are on the thread's node already are passed over (`change_pte_range`).
 //! - *Adapting*: when all pages were scanned, faults by threads that also made the page's last fault are *private*, others
-//!   *shared*; faults on the page's node are *local*. With 70 % or more private, or else local, the period grows by a
-//!   tenth for each 10 % above 70 (at least one tenth); otherwise it shrinks by a tenth for each 10 % below. Without
-//!   local or shared faults, and after a refused migration, it doubles.
+//!   *shared*; faults on the page's node are *local*, and so are shared ones between two *active* nodes, which are those
+//!   with more than a third as many faults by CPU as the node with the most, if there are several. With 70 % or more
+//!   private, or else local, the period grows by a tenth for each 10 % above 70 (at least one tenth); otherwise it
+//!   shrinks by a tenth for each 10 % below. Without local or shared faults, and after a migration that was refused for
+//!   want of frames or by the rate limit, it doubles, and the next scan is one such period away.
 //! - *Two stages*: a page migrates if its last fault was on the faulting node too; on the first fault ever, or if the same
 //!   thread made the last one, already during the first four passes. Private faults always migrate. For shared ones the
 //!   process's faults by node decide: the faulting node has over three times those of the page's, or faults by memory less
-//!   than three quarters as many, compared with faults by CPU.
-//! - *Rate limit*: so many MB to a node in 100 ms windows, as in kernels before 4.20 (1280 MB/s); 0: none, as later ones.
+//!   than three quarters as many, compared with faults by CPU. A fault counts for the memory that the page is in
+//!   afterwards; faults by node halve with each pass.
+//! - *Rate limit*: none since kernel 4.20. Older ones let so many MB migrate to a node in windows of 100 ms (`rate_mb`).
 //!
-//! Left out: moving threads to their memory (a simulated thread runs where it runs), memory tiers, huge pages, and that
-//! scan periods are kept by thread: here it is by process, all of whose threads form one group. Pages are scanned in order
-//! of first touch, which is the order of addresses in most programs. Faults by CPU are not weighed by run time.
-//! Times are the program's; a modelled run of seconds needs shorter ones (`delay_ms`, `min_ms`, `max_ms`) for as many scans.
+//! Where it departs from the kernel:
+//!
+//! - Threads are not moved to their memory (a simulated thread runs where it runs); there are no memory tiers, no huge
+//!   pages and no mappings to pass over.
+//! - The kernel keeps periods and faults by thread, and multiplies the period by the threads of the group and the part of
+//!   shared faults to make up for each having its own; here they are the process's, all of whose threads form one group.
+//! - Having doubled a period the kernel does not clear the faults that made it do so, so that one refused migration slows
+//!   its thread down to the longest period for good. Here the faults of a pass are that pass's.
+//! - Pages are scanned in order of first touch, which is the order of addresses in most programs.
+//! - Faults by CPU are not weighed by run time.
+//! - The bound of 2560 MB/s holds for `min_ms` at its default and moves with it. Times are the program's; a modelled run
+//!   of seconds needs shorter ones (`delay_ms`, `min_ms`, `max_ms`) for as many scans.
+//!
 //! A hint fault costs its thread `fault_ns`, scanning `scan_ns` a page.
 
 use super::{Action, Entry, Nodes, Of, Outcome, Placement, Settings};
@@ -88,8 +101,8 @@ const PARAMS: &[Param] = &[
     real("scan_mb", "memory scanned each time", 256.0, 0.001),
     real(
         "rate_mb",
-        "most MB/s that migrate to a node; 0: no limit",
-        1280.0,
+        "most MB/s that migrate to a node (1280 in Linux before 4.20); 0: no limit",
+        0.0,
         0.0,
     ),
     cost("fault_ns", "what a hint fault costs", 1300),
@@ -133,6 +146,7 @@ fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Placement> {
         pages: vec![Page::default(); settings.blocks as usize],
         programs: Vec::new(),
         windows: vec![Window::default(); settings.topology.nodes()],
+        asked: None,
         overhead_ns: 0,
         statistics: Statistics::default(),
     })
@@ -158,6 +172,8 @@ struct AutoNuma {
     programs: Vec<Program>,
     /// What migrated to each node lately.
     windows: Vec<Window>,
+    /// The fault whose page is asked to migrate.
+    asked: Option<(Block, Fault)>,
     overhead_ns: u64,
     statistics: Statistics,
 }
@@ -171,8 +187,19 @@ struct Page {
     last: Option<(Thread, Node)>,
 }
 
+/// A hint fault.
+#[derive(Clone, Copy)]
+struct Fault {
+    process: Process,
+    private: bool,
+    /// Where the page was, and where the thread is.
+    from: Node,
+    to: Node,
+}
+
 /// The memory of one process.
 struct Program {
+    threads: Threads,
     pages: Vec<Block>,
     /// Where the next scan begins.
     cursor: usize,
@@ -189,6 +216,14 @@ struct Program {
     /// Faults by node, of the page and of the thread: halved each pass, and those of this pass.
     by_memory: Vec<[u64; 2]>,
     by_cpu: Vec<[u64; 2]>,
+}
+
+/// Those that made accesses.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Threads {
+    None,
+    One(Thread),
+    Several,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -211,6 +246,7 @@ struct Statistics {
 impl Program {
     fn new(nodes: usize) -> Program {
         Program {
+            threads: Threads::None,
             pages: Vec::new(),
             cursor: 0,
             passes: 0,
@@ -233,15 +269,49 @@ impl Program {
         (min_ns, (config.max_ns / stretches).max(min_ns))
     }
 
-    /// Adapts the period to the faults of a pass (`update_task_scan_period`) and ages those by node.
-    fn pass_ended(&mut self, config: &Config) {
+    #[inline]
+    fn seen(&mut self, thread: Thread) {
+        if self.threads != Threads::Several && self.threads != Threads::One(thread) {
+            self.threads = match self.threads {
+                Threads::None => Threads::One(thread),
+                Threads::One(_) | Threads::Several => Threads::Several,
+            };
+        }
+    }
+
+    /// Counts a fault whose page is at that node now (`task_numa_fault`).
+    fn count(&mut self, fault: Fault, now_at: Node) {
+        let most = self.by_cpu.iter().map(|faults| faults[0]).max();
+        let active = |faults: &[u64; 2]| faults[0] * ACTIVE > most.unwrap_or(0);
+        let among = |node: Node| active(&self.by_cpu[node.index()]);
+        let several = self.by_cpu.iter().filter(|faults| active(faults)).count() > 1;
+        let settled = !fault.private && several && among(fault.to) && among(now_at);
+        let local = fault.from == fault.to || settled;
+        *(if local {
+            &mut self.local
+        } else {
+            &mut self.remote
+        }) += 1;
+        *(if fault.private {
+            &mut self.private
+        } else {
+            &mut self.shared
+        }) += 1;
+        self.by_memory[now_at.index()][1] += 1;
+        self.by_cpu[fault.to.index()][1] += 1;
+    }
+
+    /// Ages the faults by node and adapts the period to those of a pass (`task_numa_placement`,
+    /// `update_task_scan_period`).
+    fn pass_ended(&mut self, config: &Config, now_ns: u64) {
         self.passes += 1;
         for faults in self.by_memory.iter_mut().chain(&mut self.by_cpu) {
-            *faults = [faults[0] / 2 + faults[1], 0];
+            *faults = [faults[0] - faults[0] / 2 + faults[1], 0];
         }
         let (min_ns, max_ns) = self.bounds_ns(config);
-        self.period_ns = if self.local + self.shared == 0 || self.refused {
-            (self.period_ns * 2).min(max_ns)
+        if self.local + self.shared == 0 || self.refused {
+            self.period_ns = (self.period_ns * 2).min(max_ns);
+            self.next_scan_ns = now_ns + self.period_ns;
         } else {
             let slot_ns = self.period_ns.div_ceil(SLOTS);
             let private = self.private * SLOTS / (self.private + self.shared);
@@ -254,8 +324,8 @@ impl Program {
                 let least = ENOUGH - local.max(private);
                 self.period_ns.saturating_sub(least * slot_ns)
             };
-            next_ns.clamp(min_ns, max_ns)
-        };
+            self.period_ns = next_ns.clamp(min_ns, max_ns);
+        }
         (self.local, self.remote, self.private, self.shared) = (0, 0, 0, 0);
         self.refused = false;
     }
@@ -292,10 +362,10 @@ impl AutoNuma {
         &mut self.programs[process.index()]
     }
 
-    /// Takes away the translations of the next stretch.
+    /// Takes away the translations of the next stretch, while a thread on `node` runs.
     #[cold]
-    fn scan(&mut self, process: Process, now_ns: u64) {
-        let config = &self.config;
+    fn scan(&mut self, process: Process, node: Node, nodes: &Nodes) {
+        let (config, now_ns) = (&self.config, nodes.now_ns());
         let program = &mut self.programs[process.index()];
         if program.period_ns == 0 {
             program.period_ns = program.bounds_ns(config).0;
@@ -303,49 +373,45 @@ impl AutoNuma {
         program.next_scan_ns = now_ns + program.period_ns;
         let left = &program.pages[program.cursor..];
         let scanned = left.len().min(config.scan_pages);
-        for block in &left[..scanned] {
-            self.pages[block.index()].hinted = true;
+        let alone = program.threads != Threads::Several;
+        for &block in &left[..scanned] {
+            let passed_over = alone && nodes.home(block) == Some(node);
+            self.pages[block.index()].hinted |= !passed_over;
         }
         self.overhead_ns += scanned as u64 * config.scan_ns;
         self.statistics.scanned += scanned as u64;
         program.cursor += scanned;
         if program.cursor == program.pages.len() {
             program.cursor = 0;
-            program.pass_ended(config);
+            program.pass_ended(config, now_ns);
             self.statistics.passes += 1;
         }
     }
 
-    /// Whether the page is to migrate to the node of the thread that faulted.
+    /// The page faulted: it is asked to migrate to the node of the thread, or stays where it is.
     #[cold]
-    fn fault(&mut self, access: &Access, home: Node, now_ns: u64) -> bool {
-        let (thread, to) = (access.thread, access.node);
+    fn fault(&mut self, access: &Access, from: Node, now_ns: u64, out: &mut Vec<Action>) {
+        let (block, thread, to) = (access.block, access.thread, access.node);
         self.overhead_ns += self.config.fault_ns;
         self.statistics.faults += 1;
-        let page = &mut self.pages[access.block.index()];
+        let page = &mut self.pages[block.index()];
         page.hinted = false;
         let last = page.last.replace((thread, to));
+        let fault = Fault {
+            process: access.process,
+            private: last.is_none_or(|(last, _)| last == thread),
+            from,
+            to,
+        };
         let program = &mut self.programs[access.process.index()];
-        let wanted = program.should_migrate(last, thread, home, to);
-        if last.is_none_or(|(last, _)| last == thread) {
-            program.private += 1;
-        } else {
-            program.shared += 1;
-        }
-        if home == to {
-            program.local += 1;
-        } else {
-            program.remote += 1;
-        }
-        program.by_memory[home.index()][1] += 1;
-        program.by_cpu[to.index()][1] += 1;
-        if home == to {
-            return false;
+        let wanted = program.should_migrate(last, thread, from, to);
+        if from == to {
+            return program.count(fault, from);
         }
         self.statistics.candidates += 1;
         if !wanted {
             self.statistics.filtered += 1;
-            return false;
+            return program.count(fault, from);
         }
         let window = &mut self.windows[to.index()];
         if now_ns - window.since_ns >= WINDOW_NS {
@@ -355,9 +421,13 @@ impl AutoNuma {
             };
         }
         window.pages += 1;
-        let limited = window.pages > self.config.rate_pages;
-        self.statistics.limited += u64::from(limited);
-        !limited
+        if window.pages > self.config.rate_pages {
+            self.statistics.limited += 1;
+            program.refused = true;
+            return program.count(fault, from);
+        }
+        self.asked = Some((block, fault));
+        out.push(Action::Migrate { block, to });
     }
 }
 
@@ -373,6 +443,7 @@ impl Placement for AutoNuma {
         if program.next_scan_ns == u64::MAX {
             program.next_scan_ns = nodes.now_ns() + delay_ns;
         }
+        program.seen(access.thread);
         self.initial.place(access, nodes)
     }
 
@@ -380,18 +451,14 @@ impl Placement for AutoNuma {
     fn served(&mut self, access: &Access, from: Node, nodes: &Nodes, out: &mut Vec<Action>) {
         self.initial.served(access, from, nodes, out);
         let now_ns = nodes.now_ns();
-        let program = self.programs.get(access.process.index());
-        if program.is_some_and(|program| now_ns >= program.next_scan_ns) {
-            self.scan(access.process, now_ns);
+        let program = self.program(access.process);
+        program.seen(access.thread);
+        if now_ns >= program.next_scan_ns {
+            self.scan(access.process, access.node, nodes);
         }
-        if !self.pages[access.block.index()].hinted {
-            return;
-        }
-        self.program(access.process);
-        let home = nodes.home(access.block).unwrap_or(from);
-        if self.fault(access, home, now_ns) {
-            let (block, to) = (access.block, access.node);
-            out.push(Action::Migrate { block, to });
+        if self.pages[access.block.index()].hinted {
+            let home = nodes.home(access.block).unwrap_or(from);
+            self.fault(access, home, now_ns, out);
         }
     }
 
@@ -402,15 +469,18 @@ impl Placement for AutoNuma {
     }
 
     fn settled(&mut self, outcomes: &[Outcome], _: &Nodes) {
-        for outcome in outcomes {
-            self.statistics.migrated += u64::from(outcome.done);
-            if !outcome.done {
-                // The kernel marks the task; which one it was matters little: the target was full for all of them.
-                self.programs
-                    .iter_mut()
-                    .for_each(|program| program.refused = true);
-            }
-        }
+        let Some((block, fault)) = self.asked.take() else {
+            return;
+        };
+        let to = fault.to;
+        let asked = Action::Migrate { block, to };
+        let done = outcomes
+            .iter()
+            .any(|outcome| outcome.action == asked && outcome.done);
+        let program = &mut self.programs[fault.process.index()];
+        program.refused |= !done;
+        program.count(fault, if done { to } else { fault.from });
+        self.statistics.migrated += u64::from(done);
     }
 
     fn overhead_ns(&mut self) -> u64 {
@@ -535,7 +605,7 @@ mod tests {
             program.period_ns = period_ns;
             (program.local, program.remote) = (local, remote);
             (program.private, program.shared) = (private, shared);
-            program.pass_ended(&config);
+            program.pass_ended(&config, 0);
             program.period_ns
         };
         assert_eq!(
@@ -556,6 +626,89 @@ mod tests {
             5_000,
             "7 slots, but not below the least"
         );
+    }
+
+    /// Nodes 0 and 1 are active (10 * 3 > 20), node 2 is not (6 * 3 < 20). Faults count for the node the page is in then.
+    #[test]
+    fn faults_are_local_between_active_nodes() {
+        let mut program = program(0);
+        program.by_cpu = vec![[20, 0], [10, 0], [6, 0]];
+        let mut fault = |private, from, to, now_at| {
+            let fault = Fault {
+                process: Process(0),
+                private,
+                from: Node(from),
+                to: Node(to),
+            };
+            let before = program.local;
+            program.count(fault, Node(now_at));
+            program.local > before
+        };
+        assert!(fault(true, 2, 2, 2));
+        assert!(!fault(true, 0, 1, 0), "private");
+        assert!(fault(false, 0, 1, 0));
+        assert!(!fault(false, 2, 1, 2), "its memory is in no active node");
+        assert!(fault(false, 2, 1, 1), "but now it is");
+        assert!(!fault(false, 0, 2, 0), "its thread runs on none");
+        assert_eq!((program.local, program.remote), (3, 3));
+        assert_eq!((program.private, program.shared), (2, 4));
+        assert_eq!(program.by_memory, [[0, 3], [0, 1], [0, 2]]);
+        assert_eq!(
+            program.by_cpu.iter().map(|faults| faults[1]).sum::<u64>(),
+            6
+        );
+        program.by_cpu = vec![[20, 0], [6, 0], [0, 0]];
+        program.count(
+            Fault {
+                process: Process(0),
+                private: false,
+                from: Node(0),
+                to: Node(1),
+            },
+            Node(0),
+        );
+        assert_eq!(program.local, 3, "one active node is not several");
+    }
+
+    /// Faults by node halve, rounded up, and the pass's are added: 5 become 3, and 7 more are 10.
+    #[test]
+    fn faults_age() {
+        let mut program = program(0);
+        let config = Config {
+            delay_ns: 0,
+            min_ns: 10,
+            max_ns: 80,
+            floor_ns: 1,
+            scan_pages: 2,
+            rate_pages: 0,
+            fault_ns: 0,
+            scan_ns: 0,
+        };
+        program.by_memory[1] = [5, 7];
+        program.period_ns = 10;
+        program.pass_ended(&config, 1000);
+        assert_eq!(program.by_memory[1], [10, 0]);
+        assert_eq!(
+            (program.period_ns, program.next_scan_ns),
+            (20, 1020),
+            "no faults: it doubled, from now on"
+        );
+    }
+
+    /// A single thread's own pages are not hinted, those elsewhere are.
+    #[test]
+    fn one_thread_and_its_node() {
+        let mut machine = Machine::origin("autonuma{delay_ms=10,min_ms=10,scan_mb=1}", 4, 4);
+        machine.place(0, &[(0, 0), (1, 1)]);
+        at_ms(&mut machine, 10);
+        assert_eq!(machine.access(0, 0, 0, 1), 0);
+        assert_eq!(machine.statistic("hint_faults"), 0);
+        assert_eq!(machine.access(0, 0, 1, 1), 0, "from node 1");
+        assert_eq!(machine.statistic("hint_faults"), 1);
+        machine.access(1, 0, 0, 1);
+        at_ms(&mut machine, 60);
+        machine.access(0, 0, 0, 1);
+        assert_eq!(machine.statistic("hint_faults"), 2, "there are two by now");
     }
 
     /// One page (16 KiB) in 100 ms: 0.16 MiB/s.
