@@ -13,7 +13,10 @@
 //! to save are left out, by a node that holds any number at a latency of [`ABSENT_NS`]; they go to their best node when
 //! they come, and whoever is in their way is reclaimed.
 //!
-//! Contention is not looked at: the placement is best on a machine whose memories are never busy.
+//! Contention is not looked at: the placement is best on a machine whose memories are never busy, and the bound is on
+//! the latency of accesses without waiting. Where a memory is the bottleneck, a placement that spreads pages may take
+//! less modelled time: pages that all threads share all go to the node in the middle here, and are spread by first touch.
+//! Nor is it a bound on policies that move pages, which may follow what changes.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -26,8 +29,8 @@ use crate::topology::Topology;
 
 pub(super) const ENTRY: Entry = Entry {
     name: "a-priori",
-    summary: "the best static placement, from knowing all accesses",
-    source: "cache-aware thesis, section 3.1.1; bound",
+    summary: "the static placement of least latency, from knowing all accesses; waiting for busy memories not counted",
+    source: "cache-aware thesis, section 3.1.1; a bound on latency without contention",
     params: &[],
     of: Of::Memory,
     needs: Needs::NOTHING,

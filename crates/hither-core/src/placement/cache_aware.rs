@@ -10,14 +10,21 @@
 //!
 //! Readings, where the thesis leaves a choice:
 //! - The fault that completes a sequence is placed as a remote one already (figure 4.1: detection comes before placement).
+//! - "Exceeds" the sequence size threshold (section 4.4.1) is reaching it: section 5.1.2 has it as the number of pages
+//!   that are necessary. The tenth fault may still complete a sequence.
+//! - A node at the usage threshold does not exceed it (section 4.4.2 speaks of above and below alone).
 //! - The usage threshold has no number in the thesis; 0.8 is ours. Usage is the part of a node's frames that is
 //!   allocated, as in the thesis' experiments, or that part times what the sample says is in use ([`usage`]). A node
 //!   without a free frame is not chosen while another one has any, also where the sample calls it idle.
-//! - The limit counts every page of the application that was placed away from the node that touched it, whatever for;
-//!   an application's memory is all objects that its process is the first to use.
+//! - The limit counts every page of the application that is where it was placed away from the node that touched it,
+//!   whatever for, and is never passed: the page that would is placed as a local one. Without replacement, which the
+//!   thesis leaves out, that is what was placed so far; a page that is reclaimed no longer counts, and may count again.
+//!   An application's memory is all objects that its process is the first to use.
 //! - With several remote distances (proposed in section 5.1.1, not built there) sequential regions go to the furthest
 //!   nodes with usage below the threshold, and local regions to the nearest ones with a free frame; the rules above hold
 //!   among nodes of equal distance. Where there is one remote distance, as on the thesis' machine, that changes nothing.
+//! - The sample is drawn from the pages of all nodes together, so that a node's part of it is that of its pages; a node
+//!   of which nothing was drawn keeps its last estimate.
 //! - The thesis looks at programs of one thread. With several, the faults of all of them are one order, in which each may
 //!   extend its own sequence; "local" is the node of the thread that faults.
 
@@ -30,7 +37,7 @@ use self::sequence::{Class, Sequences};
 use self::usage::Usage;
 use super::{Action, Entry, Nodes, Of, Placement, Settings};
 use crate::access::Access;
-use crate::ids::{Block, Node};
+use crate::ids::{Block, Node, Process};
 use crate::registry::{Kind, Needs, Param};
 use crate::spec::Values;
 use crate::topology::Topology;
@@ -141,6 +148,8 @@ struct CacheAware {
     regions: Vec<Region>,
     /// By process.
     applications: Vec<Application>,
+    /// By page: the application that it counts for as a remote one.
+    remote: Vec<Option<Process>>,
     usage: Usage,
 }
 
@@ -186,6 +195,7 @@ impl CacheAware {
             distances: values.count(DISTANCES) == 1,
             regions: settings.object_bytes.iter().map(region).collect(),
             applications,
+            remote: vec![None; settings.blocks as usize],
             usage: Usage::new(
                 settings.topology.nodes(),
                 settings.blocks,
@@ -278,8 +288,10 @@ impl Placement for CacheAware {
             Some(Class::Remote) if !limited => self.for_remote(local, nodes),
             Some(_) => self.for_local(local, nodes),
         };
-        let remote = u64::from(node != local || nodes.free(node) == 0);
-        application(&mut self.applications, access.process.index()).remote += remote;
+        if node != local || nodes.free(node) == 0 {
+            application(&mut self.applications, access.process.index()).remote += 1;
+            self.remote[access.block.index()] = Some(access.process);
+        }
         self.usage.placed(access.block);
         node
     }
@@ -290,6 +302,11 @@ impl Placement for CacheAware {
 
     fn gone(&mut self, block: Block, _: Node, nodes: &Nodes, _: &mut Vec<Action>) {
         self.usage.gone(block, nodes);
+        if nodes.home(block).is_none()
+            && let Some(process) = self.remote[block.index()].take()
+        {
+            self.applications[process.index()].remote -= 1;
+        }
     }
 
     fn overhead_ns(&mut self) -> u64 {

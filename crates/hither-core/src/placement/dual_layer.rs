@@ -9,6 +9,7 @@
 //!   starts with the frequency 1, whatever was counted before. A counter that has reached the threshold while no replica
 //!   could be made stays there; it starts at zero again once the replica is gone. Writes are not counted: they would
 //!   reset the counter that they advance. With more than two nodes an access is remote also if a replica serves it.
+//! - *The last queue* has no upper end. A replica moves up by each read that it serves.
 //! - *Frequency* falls by one a scan, "until the frequency reaches one". A replica that falls to a lower queue comes to its
 //!   recent end, as in MQ; those that fall together keep their order.
 //! - *The refill of the inactive list*, at which replicas are scanned, is a matter of the kernel's lists of originals. Linux
@@ -23,7 +24,8 @@
 //! when an iteration or a construct of the program ends, its processors being idle then; with each access one is made at
 //! most. One whose block is written or leaves before, or that memory is too tight for by then, is never made. *Switching roles*
 //! (`switch`): when an original is evicted, its latest replica becomes the original. The frame is wanted, so the former
-//! original does not stay as a replica. *Mapped files* (`mapped`): in the paper a block that is mapped has no replicas
+//! original does not stay as a replica. Roles are switched at that moment alone (section 3.2; section 6 also speaks of
+//! changes of the access pattern): while both copies stay, who is the original makes no difference to reads. *Mapped files* (`mapped`): in the paper a block that is mapped has no replicas
 //! from then on, until its original leaves; here it may be let have them. Accesses through a mapping are not
 //! seen, so mapping counts as one read.
 

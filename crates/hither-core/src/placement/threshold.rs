@@ -8,7 +8,8 @@
 //! - *The threshold* is half of what an 11-bit counter holds. Counters saturate.
 //! - *After an interrupt* the page's counters start anew, whether it migrates or not: the next one takes as many accesses.
 //! - *Dampening*: a page migrates after so many interrupts in a row by the same node; `sn(1)` gives 4 as the most.
-//! - *Freezing*: a page migrates so many times, then not until `melt_ms` have passed since.
+//! - *Freezing*: a page migrates so many times, then not until `melt_ms` have passed since. The paper and the manual
+//!   pages give no counts or times for it: 4 migrations and 1 s are ours, as are the cost of an interrupt and no reserve.
 //! - *Aging* halves a page's counters. Aging and melting are done by a walk over all pages, one every 10 ms.
 //! - *Memory pressure*: no page goes to a node whose free frames are fewer than `reserve` of its frames.
 //! - An interrupt costs `interrupt_ns`, paid by the thread whose access caused it (on the Origin by a processor of the

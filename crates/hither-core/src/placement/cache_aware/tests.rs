@@ -197,6 +197,22 @@ fn pages_that_found_no_local_frame_count_as_remote() {
     assert_eq!(machine.statistic("limited_applications"), 1);
 }
 
+/// Four of eight pages may be remote; two that are reclaimed make room for two more before the limit is reached.
+#[test]
+fn reclaimed_pages_count_no_more() {
+    let spec = "cache-aware{region=0,sequence=2,faults=2}";
+    let mut machine = Machine::new(spec, Topology::uniform(2), &[8, 8], &[(8, 0)]);
+    assert_eq!(machine.faults(0, 0..4), [0, 1, 1, 1]);
+    for block in [1, 2].map(Block) {
+        machine.nodes.remove(block, Node(1));
+        machine
+            .policy
+            .gone(block, Node(1), &machine.nodes, &mut Vec::new());
+    }
+    assert_eq!(machine.faults(0, [1, 2, 4, 5]), [1, 1, 1, 0]);
+    assert_eq!(machine.statistic("limited_applications"), 1);
+}
+
 #[test]
 fn sequential_regions_go_furthest_and_others_nearest() {
     let row = || Topology::mesh(&[4]);
