@@ -48,29 +48,18 @@ pub fn run(
 ) -> Result<Outcome, Error> {
     configuration.check(references, Of::Memory)?;
     let source = Source::new(references, configuration, Needs::NOTHING, options);
-    let totals = match configuration.spec.foresight() {
-        true => Some(source.totals()?),
-        false => None,
-    };
-    let processes = source.processes()?;
+    let known = source.known(configuration.spec.foresight())?;
     let policy = configuration.spec.build(&Settings {
         topology: configuration.topology.clone(),
         capacity: &configuration.capacity,
         blocks: references.blocks(),
         block_bytes: references.block_bytes(),
         object_bytes: &references.object_bytes(),
-        object_owners: &processes.owners,
-        totals: totals.as_ref(),
+        object_owners: &known.owners,
+        totals: known.totals.as_ref(),
     });
-    drop(totals);
-    drive(
-        policy,
-        &source,
-        processes.ends,
-        configuration,
-        costs,
-        options,
-    )
+    drop(known.totals);
+    drive(policy, &source, known.ends, configuration, costs, options)
 }
 
 fn drive(

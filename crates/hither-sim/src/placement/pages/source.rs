@@ -8,25 +8,30 @@ use crate::placement::source::{BATCH, Source};
 use crate::references::References;
 
 impl<R: References> Source<'_, R> {
-    /// All accesses by page and node.
-    pub(super) fn totals(&self) -> Result<Counters, Error> {
-        let mut totals = Counters::new(self.nodes, self.references.blocks());
-        self.each(|access| totals.add(access.block, access.node, access.count))?;
-        Ok(totals)
-    }
-
-    /// Which process is the first to use each object, and when each but the last to end makes its last access. Of a
-    /// trace of one process nothing need be read for that.
-    pub(super) fn processes(&self) -> Result<Processes, Error> {
-        let all = self.references.processes();
+    /// What must be known before the run, in one pass; of a trace of one process, and for a policy without foresight,
+    /// nothing need be read for it.
+    pub(super) fn known(&self, foresight: bool) -> Result<Known, Error> {
+        let processes = self.references.processes();
+        let totals = || Counters::new(self.nodes, self.references.blocks());
+        let mut totals = foresight.then(totals);
         let mut owners = Vec::new();
-        if all <= 1 {
+        if processes <= 1 && !foresight {
             let ends = Vec::new();
-            return Ok(Processes { owners, ends });
+            return Ok(Known {
+                totals,
+                owners,
+                ends,
+            });
         }
         const NOBODY: Process = Process(u32::MAX);
-        let mut last = vec![None; all];
+        let mut last = vec![None; processes.max(1)];
         self.each(|access| {
+            if let Some(totals) = &mut totals {
+                totals.add(access.block, access.node, access.count);
+            }
+            if processes <= 1 {
+                return;
+            }
             last[access.process.index()] = Some(access.tick);
             let object = access.object.index();
             if object >= owners.len() {
@@ -45,7 +50,11 @@ impl<R: References> Source<'_, R> {
         let mut ends: Vec<End> = ends.collect();
         ends.sort_by_key(|end| end.reference);
         ends.pop();
-        Ok(Processes { owners, ends })
+        Ok(Known {
+            totals,
+            owners,
+            ends,
+        })
     }
 
     fn each(&self, mut each: impl FnMut(&Access)) -> Result<(), Error> {
@@ -60,9 +69,12 @@ impl<R: References> Source<'_, R> {
     }
 }
 
-pub(super) struct Processes {
-    /// By object.
+pub(super) struct Known {
+    /// All accesses by page and node, for policies with foresight.
+    pub(super) totals: Option<Counters>,
+    /// The process that is the first to use each object, by object; nothing where there is one process.
     pub(super) owners: Vec<Process>,
+    /// When each process but the last to end makes its last access.
     pub(super) ends: Vec<End>,
 }
 
