@@ -74,8 +74,8 @@ fn a_placement_says_what_it_places() {
         source: Linux and IRIX default; Marchetti et al., IPPS 1995
         places: pages of memory
 
-    a-priori: the best static placement, from knowing all accesses
-        source: cache-aware thesis, section 3.1.1; bound
+    a-priori: the static placement of least latency, from knowing all accesses; waiting for busy memories not counted
+        source: cache-aware thesis, section 3.1.1; a bound on latency without contention
         places: pages of memory
         needs: who will use what
 
