@@ -34,12 +34,15 @@ pub(crate) fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{ending}", count(number))
 }
 
-/// A time in the unit that fits, with three digits: `104 ns`, `12.3 µs`, `1.23 ms`, `4.56 s`.
+/// A time in the unit that fits, with three digits, or thousands separated: `104 ns`, `12.3 µs`, `4.56 s`, `1,234 s`.
 pub(crate) fn duration_ns(time_ns: f64) -> String {
     let units = [(1e9, "s"), (1e6, "ms"), (1e3, "µs")];
     // What rounds to a thousand of the smaller unit is one of the larger.
     let fits = units.into_iter().find(|(unit, _)| time_ns >= unit * 0.9995);
     let (value, unit) = fits.map_or((time_ns, "ns"), |(scale, unit)| (time_ns / scale, unit));
+    if value >= 999.5 {
+        return format!("{} {unit}", count(value.round() as u64));
+    }
     let decimals = match value {
         small if small == 0.0 || small >= 99.95 => 0,
         middle if middle >= 9.995 => 1,
@@ -176,7 +179,14 @@ mod tests {
             123_456e9,
         ];
         let written = [
-            "0 ns", "7.26 ns", "104 ns", "1.00 µs", "12.3 µs", "1.23 ms", "4.56 s", "123456 s",
+            "0 ns",
+            "7.26 ns",
+            "104 ns",
+            "1.00 µs",
+            "12.3 µs",
+            "1.23 ms",
+            "4.56 s",
+            "123,456 s",
         ];
         assert_eq!(times.map(duration_ns), written);
         assert_eq!(counted(1, "file"), "1 file");
