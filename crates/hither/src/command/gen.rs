@@ -1,5 +1,6 @@
 //! `hither gen`: made-up traces, of patterns or of programs.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,6 +9,7 @@ use std::str::FromStr;
 use anyhow::anyhow;
 use clap::Args;
 use hither_core::SpecError;
+use hither_core::registry::Param;
 use hither_core::spec::parse_count;
 use hither_trace::generate::{
     Conditions, GENERATORS, Mix, PROGRAMS, ProgramSpec, SHARED, Spec, THREADS_MAX, Workload,
@@ -127,6 +129,15 @@ fn help() -> String {
     text += &params(SHARED);
     text += "\nEach part of a mixture is a process with one thread, files and call sites of its own, named for the \
              generator.\n\nPrograms, which have an end, threads, nodes and a modelled clock:\n";
+    // What at least three have alike is said once, after them, with their names.
+    let mut alike: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    let line = |param: &Param| params(std::slice::from_ref(param));
+    for entry in PROGRAMS {
+        for param in entry.params {
+            alike.entry(line(param)).or_default().push(entry.name);
+        }
+    }
+    alike.retain(|_, names| names.len() >= 3);
     for entry in PROGRAMS {
         text += &format!(
             "  {}: {} ({})\n",
@@ -134,7 +145,15 @@ fn help() -> String {
             entry.summary,
             counted(entry.threads.into(), "thread")
         );
-        text += &params(entry.params);
+        let lines = entry.params.iter().map(line);
+        text.extend(lines.filter(|line| !alike.contains_key(line)));
+    }
+    let mut together: BTreeMap<Vec<&str>, String> = BTreeMap::new();
+    for (line, names) in alike {
+        *together.entry(names).or_default() += &line;
+    }
+    for (names, lines) in together {
+        text += &format!("  {}, each:\n{lines}", names.join(", "));
     }
     text += "\nThreads are dealt to the nodes in turn, over all programs of a mix.\n\n";
     text + EXAMPLES
