@@ -8,7 +8,7 @@
 //! hop_ns = 50                       # what each hop adds; not with a matrix
 //! storage_ns = 8_200_000
 //! cpus = 16                         # of each node
-//! capacity = "64GiB"
+//! capacity = "64GiB"                # 4096 bytes or more; a bare number is of bytes
 //! weight = 1                        # what accesses count when the best place for a block is sought
 //!
 //! [[nodes]]                         # one for each node, in order; what is not said is as above
@@ -28,6 +28,9 @@ use toml::{Spanned, Value};
 
 use crate::format::counted;
 use crate::located::{self, Problem, read_as};
+
+/// The least that a node holds.
+const PAGE_BYTES: u64 = 4096;
 
 /// What the firmware calls local.
 const LOCAL: u64 = 10;
@@ -180,6 +183,10 @@ fn matrix(rows: &Spanned<Matrix>, latency_ns: impl Fn(u32) -> u32) -> Result<Top
 fn bytes(value: &Spanned<Value>) -> Result<u64, Problem> {
     read_as(value, |text| {
         match text.parse::<Size>().map_err(|error| error.to_string())? {
+            Size::Bytes(bytes) | Size::Blocks(bytes) if bytes < PAGE_BYTES => Err(format!(
+                "a capacity of {} is less than a page; write it with its unit, such as 64GiB",
+                counted(bytes, "byte")
+            )),
             Size::Bytes(bytes) | Size::Blocks(bytes) => Ok(bytes),
             Size::Percent(_) => Err("a capacity is given in bytes, such as 64GiB".to_owned()),
         }
@@ -279,6 +286,10 @@ mod tests {
             (
                 "shape = \"2\"\ncapacity = \"5%\"\n",
                 "machine.toml:2: a capacity is given in bytes",
+            ),
+            (
+                "shape = \"2\"\n[[nodes]]\n[[nodes]]\ncapacity = \"1\"\n",
+                "machine.toml:4: a capacity of 1 byte is less than a page",
             ),
             (
                 "shape = \"2\"\ncapacity = 1.5\n",
