@@ -18,7 +18,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
 use serde::{Deserialize, Serialize};
 
-use crate::place::WarmUp;
+use crate::place::{self, WarmUp};
 
 /// A trace, as far as rows tell of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,6 +37,8 @@ pub(crate) struct Source {
     /// Of the whole trace; an estimate where only a part was looked at.
     pub(crate) distinct: u64,
     pub(crate) block_bytes: u64,
+    /// The placements that are compared where none is named.
+    pub(crate) placements: String,
 }
 
 impl Source {
@@ -51,6 +53,7 @@ impl Source {
             references: trace.references_of_all(),
             distinct: trace.blocks_of_all(),
             block_bytes: trace.options().block_bytes.into(),
+            placements: place::usual(place::kind(trace)).to_owned(),
         }
     }
 }
@@ -411,6 +414,7 @@ mod tests {
             references: 4,
             distinct: 100,
             block_bytes: 4096,
+            placements: "first-touch".to_owned(),
         }
     }
 

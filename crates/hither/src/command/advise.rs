@@ -195,13 +195,10 @@ impl Advise {
         if nodes.is_empty() || trace.references() == 0 {
             return Ok(placed);
         }
-        let named = self.placing.placements();
+        let usual = place::usual(place::kind(trace));
         let request = Request {
             nodes,
-            placements: match named.is_empty() {
-                true => place::usual(place::kind(trace)),
-                false => named,
-            },
+            placements: place::named_or(&self.placing.placements(), usual)?,
             sizes: match self.placing.wanted() {
                 true => self.caches.sizes_as_written().to_vec(),
                 false => Vec::new(),

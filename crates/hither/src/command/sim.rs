@@ -86,11 +86,8 @@ impl Sim {
         let trace = self
             .loading
             .sample(&self.trace, self.sampling.sample(), ui)?;
-        let named = self.placing.placements();
-        let placements = match named.is_empty() {
-            true => place::usual(place::kind(&trace)),
-            false => named,
-        };
+        let usual = place::usual(place::kind(&trace));
+        let placements = place::named_or(&self.placing.placements(), usual)?;
         place::check_kind(&trace, &placements)?;
         let request = Request {
             nodes,
@@ -100,6 +97,11 @@ impl Sim {
         };
         let block_bytes = u64::from(trace.options().block_bytes);
         if trace.references() == 0 {
+            if self.drawing.wanted() {
+                let path = self.trace.display();
+                let problem = format!("{path} has no references: there is nothing to draw");
+                return Err(Usage(problem).into());
+            }
             match self.json {
                 true => ui::print_json(&json!({ "trace": about(&trace), "results": [] }))?,
                 false => ui::print(&format!("{} has no references\n", self.trace.display()))?,

@@ -121,15 +121,20 @@ pub(crate) fn kind(trace: &Trace) -> Option<Of> {
     }
 }
 
-/// The placements that are compared where none is named.
-pub(crate) fn usual(kind: Option<Of>) -> Vec<PlacementSpec> {
-    let list = match kind {
+/// The placements that are compared where none is named, as a list.
+pub(crate) fn usual(kind: Option<Of>) -> &'static str {
+    match kind {
         Some(Of::Memory) => MEMORY,
         Some(Of::Files) | None => FILES,
-    };
-    list.split(',')
-        .filter_map(|name| name.parse().ok())
-        .collect()
+    }
+}
+
+/// What is named, or else a list such as [`usual`] gives.
+pub(crate) fn named_or(named: &[PlacementSpec], usual: &str) -> anyhow::Result<Vec<PlacementSpec>> {
+    match named.is_empty() {
+        true => Ok(PlacementSpec::parse_list(usual)?),
+        false => Ok(named.to_vec()),
+    }
 }
 
 /// Every combination of what is asked for, of a trace of so many blocks.

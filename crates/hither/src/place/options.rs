@@ -209,6 +209,11 @@ impl Drawing {
         files.into_iter().flatten().map(|file| file.path.as_path())
     }
 
+    /// Whether anything is.
+    pub(crate) fn wanted(&self) -> bool {
+        self.files().next().is_some()
+    }
+
     /// Fails where a file could not be written, or would be written over by the next one: better said before a long
     /// simulation than after.
     pub(crate) fn check(&self) -> anyhow::Result<()> {

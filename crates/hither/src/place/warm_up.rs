@@ -11,6 +11,7 @@ use hither_sim::placement;
 use hither_trace::Trace;
 
 use crate::exit::Usage;
+use crate::format::{self, counted};
 
 /// How long a run warms up.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -68,14 +69,17 @@ impl WarmUp {
     pub(super) fn of(self, trace: &Trace) -> anyhow::Result<placement::WarmUp> {
         let all = References::references(trace);
         match self {
-            WarmUp::Percent(part) => {
-                let references = (all as f64 * part / 100.0).round() as u64;
-                Ok(placement::WarmUp::References(references))
+            WarmUp::References(_) | WarmUp::Percent(_) => {
+                let count = self.end(trace);
+                if count > 0 && count >= all {
+                    bail!(Usage(format!(
+                        "a warm-up of {self} ({}) leaves nothing of the {} of the trace",
+                        counted(count, "reference"),
+                        format::count(all)
+                    )));
+                }
+                Ok(placement::WarmUp::References(count))
             }
-            WarmUp::References(count) if count > 0 && count >= all => bail!(Usage(format!(
-                "a warm-up of {count} references leaves nothing of the {all} of the trace"
-            ))),
-            WarmUp::References(count) => Ok(placement::WarmUp::References(count)),
             WarmUp::Iterations(count) => {
                 let marks = References::marks(trace).iter();
                 let iterations = marks

@@ -297,7 +297,8 @@ impl Known {
                 caches.collect()
             }
             (_, false) => {
-                let cases = place::cases(&job.request(), source.block_bytes, source.distinct)?;
+                let request = job.request(&source.placements)?;
+                let cases = place::cases(&request, source.block_bytes, source.distinct)?;
                 let caches = cases.into_iter().map(|case| Cache {
                     size: case.size.clone(),
                     what: What::Placed(Box::new(case)),
@@ -448,9 +449,8 @@ pub(crate) fn check_traces(plan: &Plan) -> anyhow::Result<()> {
             placing,
             ..
         } = job;
-        if placing.nodes.is_empty() != placing.placements.is_empty() {
-            let problem =
-                "placements need nodes, and nodes placements: a sweep names both or neither";
+        if placing.nodes.is_empty() && !placing.placements.is_empty() {
+            let problem = "placements are for nodes, and none are named";
             return Err(Usage(format!("{}: {problem}", job.name.display())).into());
         }
         if path == Path::new("-") {

@@ -80,14 +80,14 @@ impl Plan {
 }
 
 impl Job {
-    /// What is placed where.
-    pub(super) fn request(&self) -> Request {
-        Request {
+    /// What is placed where, of a trace with these usual placements.
+    pub(super) fn request(&self, usual: &str) -> anyhow::Result<Request> {
+        Ok(Request {
             nodes: self.placing.nodes.clone(),
-            placements: self.placing.placements.clone(),
+            placements: place::named_or(&self.placing.placements, usual)?,
             sizes: self.sizes.clone(),
             policies: self.policies.clone(),
-        }
+        })
     }
 
     /// Its share of the work, roughly: the bytes to read times the caches.

@@ -208,6 +208,11 @@ fn pictures_and_what_is_over_time() {
 fn what_cannot_be_placed() {
     let lab = with_grep();
     lab.write("loop.trace", rounds(10, 3));
+    lab.write("empty.trace", "*\n");
+    lab.write(
+        "placed.toml",
+        "placements = [\"one-step\"]\n[[traces]]\npath = \"loop.trace\"\n",
+    );
     let said = |line: &str| {
         let ran = lab.run(&format!("hither {line}"));
         assert!(ran.stdout().is_empty(), "{line}: {ran}");
@@ -256,7 +261,17 @@ fn what_cannot_be_placed() {
         (
             "sim loop.trace --nodes 2 --warm-up 30",
             2,
-            "hither: a warm-up of 30 references leaves nothing of the 30 of the trace",
+            "hither: a warm-up of 30 (30 references) leaves nothing of the 30 of the trace",
+        ),
+        (
+            "sim loop.trace --nodes 2 --warm-up 99%",
+            2,
+            "hither: a warm-up of 99% (30 references) leaves nothing of the 30 of the trace",
+        ),
+        (
+            "sim --format lirs empty.trace --nodes 2 --heatmap who.svg",
+            2,
+            "hither: empty.trace has no references: there is nothing to draw",
         ),
         (
             "sim loop.trace --nodes 2 --warm-up 1iterations",
@@ -304,9 +319,9 @@ fn what_cannot_be_placed() {
             "hither: --placement, --bind, --warm-up and --costs are for nodes, which --nodes names",
         ),
         (
-            "sweep -t loop.trace --nodes 2",
+            "sweep placed.toml",
             2,
-            "hither: loop.trace: placements need nodes, and nodes placements",
+            "hither: loop.trace: placements are for nodes, and none are named",
         ),
     ] {
         let (got, message) = said(line);
@@ -315,7 +330,25 @@ fn what_cannot_be_placed() {
             "{line}: {got} {message}"
         );
     }
-    assert_eq!(lab.names(), ["grep.hither", "loop.trace"]);
+    let names = ["empty.trace", "grep.hither", "loop.trace", "placed.toml"];
+    assert_eq!(lab.names(), names);
+}
+
+#[test]
+fn a_sweep_without_placements_takes_those_of_sim() {
+    let lab = with_grep();
+    let placements = |command: &str| -> Vec<String> {
+        let document: Value = serde_json::from_str(lab.run(command).stdout()).expect(command);
+        let rows = document.get("results").unwrap_or(&document).as_array();
+        let name = |row: &Value| row["placement"].as_str().expect("a placement").to_owned();
+        rows.expect("rows").iter().map(name).collect()
+    };
+    let swept = placements("hither sweep -t grep.hither --nodes 2 -s 20% --to json -q");
+    assert_eq!(
+        swept,
+        placements("hither sim grep.hither --nodes 2 -s 20% --json -q")
+    );
+    assert_eq!(swept.len(), 5);
 }
 
 #[test]
