@@ -125,7 +125,7 @@ fn scripted(
 ) -> (Outcome, Vec<String>) {
     let heard = policy.heard.clone();
     let source = Source::new(&references, configuration, Needs::NOTHING, options);
-    let ends = source.processes().unwrap().ends;
+    let ends = source.known(false).unwrap().ends;
     let policy = Box::new(policy);
     let outcome = drive(policy, &source, ends, configuration, &costs, options).unwrap();
     let heard = heard.lock().unwrap().clone();
