@@ -145,13 +145,25 @@ impl Nodes {
     /// The holder nearest to `from`; the original, then the lowest number, among equals.
     #[inline]
     pub fn nearest(&self, block: Block, from: Node) -> Option<Node> {
-        let home = self.home(block)?;
-        if home == from || !self.replicated(block) {
-            return Some(home);
+        self.nearest_copy(block, from).map(|(node, _)| node)
+    }
+
+    /// The same, and where in it the copy lies.
+    #[inline]
+    pub fn nearest_copy(&self, block: Block, from: Node) -> Option<(Node, Slot)> {
+        let Held {
+            node: home,
+            slot,
+            next,
+        } = self.homes[block.index()];
+        if home == NOBODY.node {
+            return None;
+        }
+        if home == from || next == NONE {
+            return Some((home, slot));
         }
         self.copies(block)
-            .map(|(node, _)| node)
-            .min_by_key(|&node| (self.topology.hops(from, node), node != home, node))
+            .min_by_key(|&(node, _)| (self.topology.hops(from, node), node != home, node))
     }
 
     /// Sets the time.

@@ -246,10 +246,10 @@ impl Caches {
             *remembered = *access;
         }
         self.timeline.totals.accesses += 1;
-        let holder = self.nodes.nearest(block, by);
+        let holder = self.nodes.nearest_copy(block, by);
         let missed = holder.is_none();
         let (held_at, mut end_ns) = match holder {
-            Some(from) => {
+            Some((from, slot)) => {
                 let end_ns = if from == by {
                     self.timeline.totals.local += 1;
                     start_ns + self.costs.cache_ns
@@ -257,7 +257,6 @@ impl Caches {
                     self.remote(access, from, start_ns)
                 };
                 self.timeline.totals.hit_ns += end_ns - start_ns;
-                let slot = self.nodes.slot(block, from).expect("it holds the block");
                 if self.ranks(block, from) {
                     self.shelves[from.index()].replacement.hit(slot, access);
                 }

@@ -3,7 +3,7 @@
 use hither_core::{Access, Block, Node};
 
 use super::costs::Costs;
-use super::network::Calendars;
+use super::network::{Adjacent, Calendars};
 
 /// Disks at nodes, with the files striped over them block by block: block `i` of a file is on the disk `(start + i)
 /// mod n`, files lying one behind the other.
@@ -50,7 +50,7 @@ impl Disks {
         };
         Disks {
             costs: costs.clone(),
-            calendars: Calendars::new(at.len(), WORDS),
+            calendars: Calendars::new(at.len(), WORDS, Adjacent::Times),
             slot_ns: costs.disk_transfer_ns.max(1),
             disks: at.iter().map(disk).collect(),
             span: end.max(blocks).div_ceil(at.len() as u32).max(1),
@@ -79,14 +79,21 @@ impl Disks {
         let place = self.places[block.index()];
         let disks = self.disks.len() as u32;
         let of = (place % disks) as usize;
+        let slot_ns = self.slot_ns;
+        let free = self.calendars.first_free(of, at_ns / slot_ns);
         let service_ns = match self.costs.disk_ns {
             0 => {
-                let start_ns = self.calendars.start(of, self.slot_ns, at_ns);
+                let start_ns = at_ns.max(free.slot * slot_ns);
                 self.disks[of].service_ns(&self.costs, place / disks, self.span, start_ns)
             }
             always => always,
         };
-        self.calendars.serve(of, self.slot_ns, at_ns, service_ns)
+        let slots = service_ns.div_ceil(slot_ns);
+        if slots == 0 {
+            return at_ns;
+        }
+        let last = self.calendars.take(of, free, slots);
+        (at_ns + service_ns).max(last * slot_ns + service_ns - (slots - 1) * slot_ns)
     }
 }
 

@@ -12,11 +12,21 @@ use hither_core::{Node, Topology};
 /// ones that are free from its arrival on. Those of some seconds are remembered.
 #[derive(Clone, Debug)]
 pub(super) struct Calendars {
-    servers: usize,
-    /// How many words are remembered of each.
+    /// How many words are remembered of each server.
     remembered: u64,
-    /// 64 slots each; those of all servers at about one time lie together, since that is how they are used.
+    /// How far apart lie two words of a server, and the words of two servers at one time.
+    strides: (usize, usize),
+    /// 64 slots each.
     words: Vec<Word>,
+}
+
+/// Which words are neighbours in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Adjacent {
+    /// Those of all servers at one time: a request takes one slot of several servers, one after the other.
+    Servers,
+    /// Those of one server, one after the other: a request passes many words that are taken, and takes several.
+    Times,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,102 +35,96 @@ struct Word {
     taken: u64,
 }
 
+/// The first free slot for a request; nothing may be taken before it is used.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Free {
+    pub(super) slot: u64,
+    /// How many words are remembered from the one of the slot on.
+    words: u64,
+}
+
 impl Calendars {
     /// Of each server, so many words are `remembered`, a power of two.
-    pub(super) fn new(servers: usize, remembered: u64) -> Calendars {
+    pub(super) fn new(servers: usize, remembered: u64, adjacent: Adjacent) -> Calendars {
         assert!(remembered.is_power_of_two(), "taken by a mask");
         Calendars {
-            servers,
             remembered,
+            strides: match adjacent {
+                Adjacent::Servers => (servers, 1),
+                Adjacent::Times => (1, remembered as usize),
+            },
             words: vec![Word::default(); servers * remembered as usize],
         }
     }
 
     /// The slots of a word; one that is not remembered is free.
     #[inline]
-    fn word(&mut self, server: usize, number: u64) -> &mut Word {
-        let word =
-            &mut self.words[(number & (self.remembered - 1)) as usize * self.servers + server];
+    fn word(&mut self, server: usize, number: u64) -> &mut u64 {
+        let (of_time, of_server) = self.strides;
+        let time = (number & (self.remembered - 1)) as usize;
+        let word = &mut self.words[time * of_time + server * of_server];
         if word.number != number {
             *word = Word { number, taken: 0 };
         }
-        word
+        &mut word.taken
     }
 
-    /// When a request that arrives at `at_ns` begins to be served.
-    pub(super) fn start(&mut self, server: usize, slot_ns: u64, at_ns: u64) -> u64 {
-        let mut slot = at_ns / slot_ns;
-        for _ in 0..self.remembered {
-            let free = !self.word(server, slot / 64).taken & (u64::MAX << (slot % 64));
+    /// The first free slot from `slot` on; the one after all that are remembered where those are taken.
+    pub(super) fn first_free(&mut self, server: usize, slot: u64) -> Free {
+        let (mut number, mut from) = (slot / 64, slot % 64);
+        for passed in 0..self.remembered {
+            let free = !*self.word(server, number) & (u64::MAX << from);
             if free != 0 {
-                slot = slot / 64 * 64 + u64::from(free.trailing_zeros());
-                break;
-            }
-            slot = (slot / 64 + 1) * 64;
-        }
-        at_ns.max(slot * slot_ns)
-    }
-
-    /// Serves a request that takes one slot; gives when it is done.
-    #[inline]
-    pub(super) fn serve_one(&mut self, server: usize, slot_ns: u64, at_ns: u64) -> u64 {
-        let slot = at_ns / slot_ns;
-        let word = self.word(server, slot / 64);
-        let free = 1 << (slot % 64);
-        if word.taken & free == 0 {
-            word.taken |= free;
-            return at_ns + slot_ns;
-        }
-        self.serve(server, slot_ns, at_ns, slot_ns)
-    }
-
-    /// Serves a request; gives when it is done.
-    pub(super) fn serve(
-        &mut self,
-        server: usize,
-        slot_ns: u64,
-        at_ns: u64,
-        service_ns: u64,
-    ) -> u64 {
-        let first = at_ns / slot_ns;
-        let (mut number, mut from) = (first / 64, first % 64);
-        let count = service_ns.div_ceil(slot_ns);
-        let (mut left, mut last) = (count, first);
-        for _ in 0..self.remembered {
-            let taken = &mut self.word(server, number).taken;
-            let free = lowest(!*taken & (u64::MAX << from), left);
-            if free != 0 {
-                *taken |= free;
-                left -= u64::from(free.count_ones());
-                last = number * 64 + u64::from(free.ilog2());
-            }
-            if left == 0 {
-                break;
+                return Free {
+                    slot: number * 64 + u64::from(free.trailing_zeros()),
+                    words: self.remembered - passed,
+                };
             }
             (number, from) = (number + 1, 0);
         }
-        if left > 0 {
-            // All that is remembered is taken: after that.
-            last = number * 64;
+        Free {
+            slot: number * 64,
+            words: 0,
         }
-        let in_last_ns = service_ns - count.saturating_sub(1) * slot_ns;
-        (at_ns + service_ns).max(last * slot_ns + in_last_ns)
     }
-}
 
-/// The lowest `count` of the bits that are set, or all where there are fewer.
-#[inline]
-fn lowest(bits: u64, count: u64) -> u64 {
-    if u64::from(bits.count_ones()) <= count {
-        return bits;
+    /// Takes `count` slots, at least one, from the first free one on; gives the last of them.
+    pub(super) fn take(&mut self, server: usize, free: Free, count: u64) -> u64 {
+        let (mut number, mut from) = (free.slot / 64, free.slot % 64);
+        let mut left = count;
+        for _ in 0..free.words {
+            let taken = self.word(server, number);
+            let mut free = !*taken & (u64::MAX << from);
+            // Run by run: a word has one or two.
+            while free != 0 {
+                let start = free.trailing_zeros();
+                let run = u64::from((free >> start).trailing_ones()).min(left);
+                let run_bits = u64::MAX >> (64 - run) << start;
+                *taken |= run_bits;
+                free &= !run_bits;
+                left -= run;
+                if left == 0 {
+                    return number * 64 + u64::from(start) + run - 1;
+                }
+            }
+            (number, from) = (number + 1, 0);
+        }
+        // All that is remembered is taken: after that.
+        number * 64
     }
-    // The widest part from bit 0 on that has no more; a disk takes a hundred slots at a time.
-    let part = |width: u32| bits & ((1 << width) - 1);
-    let fits = |width: u32| u64::from(part(width).count_ones()) <= count;
-    let steps = [32, 16, 8, 4, 2, 1].into_iter();
-    part(steps.fold(0, |width, step| {
-        width + if fits(width + step) { step } else { 0 }
-    }))
+
+    /// Takes the first free slot from `slot` on, and gives it.
+    #[inline]
+    pub(super) fn take_one(&mut self, server: usize, slot: u64) -> u64 {
+        let taken = self.word(server, slot / 64);
+        let bit = 1 << (slot % 64);
+        if *taken & bit == 0 {
+            *taken |= bit;
+            return slot;
+        }
+        let free = self.first_free(server, slot);
+        self.take(server, free, 1)
+    }
 }
 
 /// 6.5 s of links that take 0.1 ms for a block. Nodes' clocks are farther apart at times, and what a link is booked
@@ -166,7 +170,11 @@ impl Network {
         };
         let links = topology.links();
         Network {
-            calendars: Calendars::new(if contention { links } else { 0 }, words(links)),
+            calendars: Calendars::new(
+                if contention { links } else { 0 },
+                words(links),
+                Adjacent::Servers,
+            ),
             block_ns: (0..links as u32)
                 .map(|link| block_ns(link).max(1))
                 .collect(),
@@ -177,14 +185,26 @@ impl Network {
     /// Sends a block, which every node on the way stores and forwards; gives when it has arrived.
     #[inline]
     pub(super) fn send(&mut self, topology: &Topology, from: Node, to: Node, at_ns: u64) -> u64 {
-        let route = topology.route(from, to).iter();
-        route.fold(at_ns, |at_ns, &link| {
-            let block_ns = self.block_ns[link as usize];
-            match self.contention {
-                true => self.calendars.serve_one(link as usize, block_ns, at_ns),
-                false => at_ns + block_ns,
-            }
-        })
+        let route = topology.route(from, to);
+        let Some(&first) = route.first() else {
+            return at_ns;
+        };
+        // All links of a route take equally long: where links differ, in a matrix, a route is one of them. So a slot on one
+        // is followed by the next on the one behind it, without another division.
+        let block_ns = self.block_ns[first as usize];
+        if !self.contention {
+            return at_ns + block_ns * route.len() as u64;
+        }
+        let (mut at_ns, mut slot) = (at_ns, at_ns / block_ns);
+        for &link in route {
+            let taken = self.calendars.take_one(link as usize, slot);
+            at_ns = match taken == slot {
+                true => at_ns + block_ns,
+                false => (taken + 1) * block_ns,
+            };
+            slot = taken + 1;
+        }
+        at_ns
     }
 }
 
@@ -193,15 +213,38 @@ mod tests {
     use super::*;
     use hither_core::Random;
 
+    /// Requests of one to three words against a list of slots, on calendars that remember all there is, and on one that
+    /// forgets.
     #[test]
-    fn the_lowest_bits() {
-        let mut random = Random::new(5);
-        for _ in 0..1000 {
-            let (bits, count) = (random.bits() & random.bits(), random.below(66));
-            let mut left = bits;
-            (0..count).for_each(|_| left &= left.wrapping_sub(1));
-            assert_eq!(lowest(bits, count), bits & !left, "{count} of {bits:#x}");
+    fn the_first_free_slots_are_taken() {
+        for adjacent in [Adjacent::Servers, Adjacent::Times] {
+            let mut random = Random::new(5);
+            let mut calendars = Calendars::new(3, 256, adjacent);
+            let mut taken = vec![[false; 256 * 64]; 3];
+            for _ in 0..150 {
+                let server = random.below(3) as usize;
+                let (slot, count) = (random.below(2000), 1 + random.below(190));
+                let free = calendars.first_free(server, slot);
+                let mut left = (slot as usize..).filter(|&slot| !taken[server][slot]);
+                let expected: Vec<usize> = left.by_ref().take(count as usize).collect();
+                assert_eq!(free.slot, expected[0] as u64);
+                let last = match count {
+                    1 => calendars.take_one(server, slot),
+                    _ => calendars.take(server, free, count),
+                };
+                assert_eq!(last, expected[expected.len() - 1] as u64);
+                expected.iter().for_each(|&slot| taken[server][slot] = true);
+            }
         }
+        let mut full = Calendars::new(1, 2, Adjacent::Times);
+        let free = full.first_free(0, 70);
+        assert_eq!(
+            full.take(0, free, 100),
+            192,
+            "58 are left of one word and 64 are not enough"
+        );
+        assert_eq!(full.take_one(0, 70), 192);
+        assert_eq!(full.take_one(0, 64), 64);
     }
 
     #[test]
@@ -247,19 +290,19 @@ mod tests {
     /// A request from the past takes what is free there, and not the clock of who came before.
     #[test]
     fn a_late_request_is_not_held_up_by_an_early_clock() {
-        let mut calendars = Calendars::new(2, WORDS);
-        let mut serve = |at_ns, service_ns| match service_ns {
-            10 => calendars.serve_one(1, 10, at_ns),
-            longer => calendars.serve(1, 10, at_ns, longer),
-        };
-        assert_eq!(serve(1000, 10), 1010);
-        assert_eq!(serve(3, 10), 13);
-        assert_eq!(serve(5, 10), 20);
-        assert_eq!(serve(1005, 10), 1020);
+        let mut calendars = Calendars::new(2, WORDS, Adjacent::Servers);
+        assert_eq!(calendars.take_one(1, 100), 100);
+        assert_eq!(calendars.take_one(1, 0), 0);
+        assert_eq!(calendars.take_one(1, 0), 1);
+        assert_eq!(calendars.take_one(1, 100), 101);
         // Longer ones take several slots: here 102 to 104, then 105 to 204.
-        assert_eq!(serve(1011, 25), 1045);
-        assert_eq!(serve(1000, 1000), 2050);
-        assert_eq!(calendars.start(1, 10, 1000), 2050);
-        assert_eq!(calendars.start(0, 10, 1000), 1000);
+        let mut take = |slot, count| {
+            let free = calendars.first_free(1, slot);
+            calendars.take(1, free, count)
+        };
+        assert_eq!(take(101, 3), 104);
+        assert_eq!(take(100, 100), 204);
+        assert_eq!(calendars.first_free(1, 100).slot, 205);
+        assert_eq!(calendars.first_free(0, 100).slot, 100);
     }
 }
