@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::access::Access;
 use crate::ids::{Block, Node, Slot};
 use crate::topology::Topology;
 
@@ -164,6 +165,16 @@ impl Nodes {
         }
         self.copies(block)
             .min_by_key(|&(node, _)| (self.topology.hops(from, node), node != home, node))
+    }
+
+    /// Reads the homes of the blocks that are accessed next, for nothing but to have them in the processor's cache. No
+    /// branch waits for what is read, so that the loads go on side by side.
+    #[inline]
+    pub fn look_ahead(&self, accesses: &[Access]) {
+        let slots = accesses
+            .iter()
+            .map(|access| self.homes[access.block.index()].slot.0);
+        std::hint::black_box(slots.fold(0, |sum, slot| sum ^ slot));
     }
 
     /// Sets the time.

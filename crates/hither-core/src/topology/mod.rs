@@ -351,6 +351,7 @@ impl Topology {
     }
 
     /// All nodes, the nearest first, the node itself the very first; ties by number.
+    #[inline]
     pub fn nearest(&self, node: Node) -> &[Node] {
         &self.nearest[node.index() * self.nodes..][..self.nodes]
     }
@@ -406,6 +407,7 @@ impl Topology {
     /// The links from one node to another, in order; none to itself. As many as hops, but on a matrix: there each pair has
     /// one link of its own. Grids are routed in the order of their axes, the last one first, and the long way never; of
     /// two equal ways around a torus the ascending one.
+    #[inline]
     pub fn route(&self, from: Node, to: Node) -> &[u32] {
         let routes = self.routes.get(&self.shape, self.nodes);
         routes.between(from.index() * self.nodes + to.index())

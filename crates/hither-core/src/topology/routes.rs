@@ -48,6 +48,7 @@ pub(super) struct Table {
 }
 
 impl Routes {
+    #[inline]
     pub(super) fn get(&self, shape: &Shape, nodes: usize) -> &Table {
         self.0.get_or_init(|| Table::new(shape, nodes))
     }
@@ -83,6 +84,7 @@ impl Table {
         }
     }
 
+    #[inline]
     pub(super) fn between(&self, pair: usize) -> &[u32] {
         &self.steps[self.starts[pair] as usize..self.starts[pair + 1] as usize]
     }

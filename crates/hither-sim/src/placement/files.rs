@@ -12,17 +12,29 @@ mod room;
 #[cfg(test)]
 mod tests;
 
-use hither_core::Access;
 use hither_core::placement::Of;
 use hither_core::registry::Needs;
+use hither_core::{Access, Topology};
 
 pub use self::costs::Costs;
 
 use self::caches::Caches;
+use self::disks::Disks;
+use self::network::Network;
 use super::source::{BATCH, Source};
 use super::{Configuration, Options, Outcome};
 use crate::one_cache::Error;
 use crate::references::References;
+
+/// What the calendars of links and disks take in memory, which does not depend on the trace: 64 MiB and more with a
+/// thousand nodes.
+pub fn calendar_bytes(topology: &Topology, costs: &Costs) -> u64 {
+    let disks = match costs.disks.len() {
+        0 => topology.nodes(),
+        named => named,
+    };
+    Network::bytes(topology, costs.contention) + Disks::bytes(disks)
+}
 
 /// Replays `references` through the caches of a configuration.
 pub fn run(

@@ -321,19 +321,24 @@ pub(crate) fn run(
     };
     let mut outcomes = Vec::with_capacity(cases.len());
     let each: Vec<(&Case, &EngineCosts)> = cases.iter().zip(&costs).collect();
-    for some in each.chunks(at_once(trace, cases)) {
+    for some in each.chunks(at_once(trace, &each)) {
         let ended: Result<Vec<Outcome>, _> = some.par_iter().copied().map(one).collect();
         outcomes.extend(ended.map_err(failed)?);
     }
     Ok(outcomes)
 }
 
-/// How many runs have room in memory at a time. A run takes about 40 bytes a block for who holds it and what ranks it, and
-/// two counters for each block and node.
-fn at_once(trace: &Trace, cases: &[Case]) -> usize {
-    let bytes = |case: &Case| {
-        let nodes = case.configuration.topology.nodes() as u64;
-        References::blocks(trace).max(1) as u64 * (40 + 8 * nodes)
+/// How many runs have room in memory at a time. A run takes about 40 bytes a block for who holds it and what ranks it, two
+/// counters for each block and node, and for files the calendars of links and disks.
+fn at_once(trace: &Trace, cases: &[(&Case, &EngineCosts)]) -> usize {
+    let bytes = |(case, costs): &(&Case, &EngineCosts)| {
+        let topology = &case.configuration.topology;
+        let calendars = match costs {
+            EngineCosts::Files(costs) => files::calendar_bytes(topology, costs),
+            EngineCosts::Memory(_) => 0,
+        };
+        let each = 40 + 8 * topology.nodes() as u64;
+        References::blocks(trace).max(1) as u64 * each + calendars
     };
     let largest = cases.iter().map(bytes).max().unwrap_or(1);
     usize::try_from(half_of_free_bytes() / largest)

@@ -78,7 +78,7 @@ pub(super) const EMPTY: u32 = u32::MAX;
 const ROUNDS_MAX: usize = 8;
 
 /// So many accesses are looked up before the first of them is served.
-const LOOK_AHEAD: usize = 16;
+const LOOK_AHEAD: usize = 32;
 
 impl Caches {
     /// Empty caches, before the first of `references`.
@@ -223,8 +223,7 @@ impl Caches {
     /// Makes accesses, one after the other.
     pub(super) fn drive(&mut self, batch: &[Access]) {
         for few in batch.chunks(LOOK_AHEAD) {
-            let homes = few.iter().map(|access| self.nodes.home(access.block));
-            std::hint::black_box(homes.fold(0, |sum, home| sum ^ home.map_or(0, |node| node.0)));
+            self.nodes.look_ahead(few);
             self.placement.look_ahead(few);
             few.iter().for_each(|access| self.access(access));
         }
@@ -380,11 +379,14 @@ impl Caches {
     /// of a read to the accessing node, where it need not be sent again.
     #[inline]
     fn act(&mut self, access: &Access, served: Option<Node>, at_ns: u64) {
+        if !self.actions.is_empty() {
+            self.act_on(access, served, at_ns);
+        }
+    }
+
+    fn act_on(&mut self, access: &Access, served: Option<Node>, at_ns: u64) {
         let mut served = served;
         for _ in 0..ROUNDS_MAX {
-            if self.actions.is_empty() {
-                return;
-            }
             let actions = std::mem::take(&mut self.actions);
             let mut outcomes = std::mem::take(&mut self.outcomes);
             outcomes.clear();
@@ -394,6 +396,9 @@ impl Caches {
             }
             self.placement.settled(&outcomes, &self.nodes);
             self.outcomes = outcomes;
+            if self.actions.is_empty() {
+                return;
+            }
             served = None;
         }
         let refuse = |action| Outcome {

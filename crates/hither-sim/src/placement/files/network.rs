@@ -14,19 +14,9 @@ use hither_core::{Node, Topology};
 pub(super) struct Calendars {
     /// How many words are remembered of each server.
     remembered: u64,
-    /// How far apart lie two words of a server, and the words of two servers at one time.
-    strides: (usize, usize),
-    /// 64 slots each.
+    /// 64 slots each; those of a server lie together, since a request on a busy disk passes many. For links it is all the
+    /// same whether the words of one link or those of one time are neighbours.
     words: Vec<Word>,
-}
-
-/// Which words are neighbours in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Adjacent {
-    /// Those of all servers at one time: a request takes one slot of several servers, one after the other.
-    Servers,
-    /// Those of one server, one after the other: a request passes many words that are taken, and takes several.
-    Times,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,42 +35,45 @@ pub(super) struct Free {
 
 impl Calendars {
     /// Of each server, so many words are `remembered`, a power of two.
-    pub(super) fn new(servers: usize, remembered: u64, adjacent: Adjacent) -> Calendars {
+    pub(super) fn new(servers: usize, remembered: u64) -> Calendars {
         assert!(remembered.is_power_of_two(), "taken by a mask");
         Calendars {
             remembered,
-            strides: match adjacent {
-                Adjacent::Servers => (servers, 1),
-                Adjacent::Times => (1, remembered as usize),
-            },
             words: vec![Word::default(); servers * remembered as usize],
         }
     }
 
-    /// The slots of a word; one that is not remembered is free.
+    /// What they take in memory.
+    pub(super) fn bytes(servers: usize, remembered: u64) -> u64 {
+        servers as u64 * remembered * size_of::<Word>() as u64
+    }
+
+    /// The slots of a word that are taken, to be changed; those of one that is not remembered are free.
     #[inline]
     fn word(&mut self, server: usize, number: u64) -> &mut u64 {
-        let (of_time, of_server) = self.strides;
-        let time = (number & (self.remembered - 1)) as usize;
-        let word = &mut self.words[time * of_time + server * of_server];
-        if word.number != number {
-            *word = Word { number, taken: 0 };
-        }
+        let time = number & (self.remembered - 1);
+        let word = &mut self.words[server * self.remembered as usize + time as usize];
+        // Without a branch: on every fourth link or so it was foreseen wrongly.
+        let remembered = u64::from(word.number == number).wrapping_neg();
+        *word = Word {
+            number,
+            taken: word.taken & remembered,
+        };
         &mut word.taken
     }
 
     /// The first free slot from `slot` on; the one after all that are remembered where those are taken.
     pub(super) fn first_free(&mut self, server: usize, slot: u64) -> Free {
-        let (mut number, mut from) = (slot / 64, slot % 64);
+        let (mut number, mut before) = (slot / 64, !(u64::MAX << (slot % 64)));
         for passed in 0..self.remembered {
-            let free = !*self.word(server, number) & (u64::MAX << from);
-            if free != 0 {
+            let taken = *self.word(server, number) | before;
+            if taken != u64::MAX {
                 return Free {
-                    slot: number * 64 + u64::from(free.trailing_zeros()),
+                    slot: number * 64 + u64::from(taken.trailing_ones()),
                     words: self.remembered - passed,
                 };
             }
-            (number, from) = (number + 1, 0);
+            (number, before) = (number + 1, 0);
         }
         Free {
             slot: number * 64,
@@ -113,17 +106,14 @@ impl Calendars {
         number * 64
     }
 
-    /// Takes the first free slot from `slot` on, and gives it.
+    /// Takes that slot if it is free.
     #[inline]
-    pub(super) fn take_one(&mut self, server: usize, slot: u64) -> u64 {
+    pub(super) fn take_if_free(&mut self, server: usize, slot: u64) -> bool {
         let taken = self.word(server, slot / 64);
         let bit = 1 << (slot % 64);
-        if *taken & bit == 0 {
-            *taken |= bit;
-            return slot;
-        }
-        let free = self.first_free(server, slot);
-        self.take(server, free, 1)
+        let free = *taken & bit == 0;
+        *taken |= bit;
+        free
     }
 }
 
@@ -170,16 +160,18 @@ impl Network {
         };
         let links = topology.links();
         Network {
-            calendars: Calendars::new(
-                if contention { links } else { 0 },
-                words(links),
-                Adjacent::Servers,
-            ),
+            calendars: Calendars::new(if contention { links } else { 0 }, words(links)),
             block_ns: (0..links as u32)
                 .map(|link| block_ns(link).max(1))
                 .collect(),
             contention,
         }
+    }
+
+    /// What the calendars of a topology's links take in memory.
+    pub(super) fn bytes(topology: &Topology, contention: bool) -> u64 {
+        let links = if contention { topology.links() } else { 0 };
+        Calendars::bytes(links, words(links))
     }
 
     /// Sends a block, which every node on the way stores and forwards; gives when it has arrived.
@@ -197,12 +189,15 @@ impl Network {
         }
         let (mut at_ns, mut slot) = (at_ns, at_ns / block_ns);
         for &link in route {
-            let taken = self.calendars.take_one(link as usize, slot);
-            at_ns = match taken == slot {
-                true => at_ns + block_ns,
-                false => (taken + 1) * block_ns,
-            };
-            slot = taken + 1;
+            let link = link as usize;
+            if self.calendars.take_if_free(link, slot) {
+                at_ns += block_ns;
+            } else {
+                let free = self.calendars.first_free(link, slot);
+                slot = self.calendars.take(link, free, 1);
+                at_ns = (slot + 1) * block_ns;
+            }
+            slot += 1;
         }
         at_ns
     }
@@ -217,34 +212,30 @@ mod tests {
     /// forgets.
     #[test]
     fn the_first_free_slots_are_taken() {
-        for adjacent in [Adjacent::Servers, Adjacent::Times] {
-            let mut random = Random::new(5);
-            let mut calendars = Calendars::new(3, 256, adjacent);
-            let mut taken = vec![[false; 256 * 64]; 3];
-            for _ in 0..150 {
-                let server = random.below(3) as usize;
-                let (slot, count) = (random.below(2000), 1 + random.below(190));
-                let free = calendars.first_free(server, slot);
-                let mut left = (slot as usize..).filter(|&slot| !taken[server][slot]);
-                let expected: Vec<usize> = left.by_ref().take(count as usize).collect();
-                assert_eq!(free.slot, expected[0] as u64);
-                let last = match count {
-                    1 => calendars.take_one(server, slot),
-                    _ => calendars.take(server, free, count),
-                };
-                assert_eq!(last, expected[expected.len() - 1] as u64);
-                expected.iter().for_each(|&slot| taken[server][slot] = true);
-            }
+        let mut random = Random::new(5);
+        let mut calendars = Calendars::new(3, 256);
+        let mut taken = vec![[false; 256 * 64]; 3];
+        for _ in 0..150 {
+            let server = random.below(3) as usize;
+            let (slot, count) = (random.below(2000), 1 + random.below(190));
+            let free = calendars.first_free(server, slot);
+            let mut left = (slot as usize..).filter(|&slot| !taken[server][slot]);
+            let expected: Vec<usize> = left.by_ref().take(count as usize).collect();
+            assert_eq!(free.slot, expected[0] as u64);
+            let at_once = count == 1 && calendars.take_if_free(server, slot);
+            assert!(count > 1 || at_once == (free.slot == slot));
+            let last = match at_once {
+                true => slot,
+                false => calendars.take(server, free, count),
+            };
+            assert_eq!(last, expected[expected.len() - 1] as u64);
+            expected.iter().for_each(|&slot| taken[server][slot] = true);
         }
-        let mut full = Calendars::new(1, 2, Adjacent::Times);
+        let mut full = Calendars::new(1, 2);
         let free = full.first_free(0, 70);
-        assert_eq!(
-            full.take(0, free, 100),
-            192,
-            "58 are left of one word and 64 are not enough"
-        );
-        assert_eq!(full.take_one(0, 70), 192);
-        assert_eq!(full.take_one(0, 64), 64);
+        assert_eq!(full.take(0, free, 200), 192, "122 are remembered");
+        assert_eq!(full.first_free(0, 70).slot, 192);
+        assert_eq!(full.first_free(0, 64).slot, 64);
     }
 
     #[test]
@@ -290,16 +281,16 @@ mod tests {
     /// A request from the past takes what is free there, and not the clock of who came before.
     #[test]
     fn a_late_request_is_not_held_up_by_an_early_clock() {
-        let mut calendars = Calendars::new(2, WORDS, Adjacent::Servers);
-        assert_eq!(calendars.take_one(1, 100), 100);
-        assert_eq!(calendars.take_one(1, 0), 0);
-        assert_eq!(calendars.take_one(1, 0), 1);
-        assert_eq!(calendars.take_one(1, 100), 101);
-        // Longer ones take several slots: here 102 to 104, then 105 to 204.
+        let mut calendars = Calendars::new(2, WORDS);
         let mut take = |slot, count| {
             let free = calendars.first_free(1, slot);
             calendars.take(1, free, count)
         };
+        assert_eq!(take(100, 1), 100);
+        assert_eq!(take(0, 1), 0);
+        assert_eq!(take(0, 1), 1);
+        assert_eq!(take(100, 1), 101);
+        // Longer ones take several slots: here 102 to 104, then 105 to 204.
         assert_eq!(take(101, 3), 104);
         assert_eq!(take(100, 100), 204);
         assert_eq!(calendars.first_free(1, 100).slot, 205);

@@ -7,7 +7,7 @@ use hither_core::placement::{EpochKind, Mark};
 use hither_core::registry::Needs;
 use hither_core::{Access, Block, Node, Op, Process, Random, Topology};
 
-use super::{Costs, run};
+use super::{Costs, calendar_bytes, run};
 use crate::one_cache;
 use crate::placement::{Binding, Configuration, Options, Outcome, WarmUp};
 use crate::references::InMemory;
@@ -318,4 +318,14 @@ fn any_replacement_ranks_a_node() {
             assert_eq!(outcome.unwrap().totals.accesses, 2000);
         }
     }
+}
+
+/// 80 links with 1024 words of 16 bytes each, and 8192 of each disk.
+#[test]
+fn what_calendars_take() {
+    let mesh = Topology::mesh(&[5, 5]);
+    let costs = Costs::of(&mesh, 4096);
+    assert_eq!(calendar_bytes(&mesh, &costs), (80 * 1024 + 25 * 8192) * 16);
+    let costs = costs.with("contention=false,disks=0:24").unwrap();
+    assert_eq!(calendar_bytes(&mesh, &costs), 2 * 8192 * 16);
 }
