@@ -46,6 +46,7 @@ fn sources() -> Vec<(PathBuf, String)> {
     }
     let mut found = Vec::new();
     walk(&root().join("crates"), &mut found);
+    walk(&root().join("lab"), &mut found);
     assert!(found.len() > 10, "the walk misses the sources");
     found
         .into_iter()

@@ -1,0 +1,7 @@
+//! `lab SCENARIO.toml`: runs programs in guests with several NUMA nodes and says where their memory accesses went.
+#![forbid(unsafe_code)]
+
+mod counts;
+mod machine;
+
+fn main() {}
