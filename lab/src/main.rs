@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod counts;
+mod guest;
 mod machine;
 
 fn main() {}
