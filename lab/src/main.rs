@@ -4,5 +4,6 @@
 mod counts;
 mod guest;
 mod machine;
+mod programs;
 
 fn main() {}

@@ -1,0 +1,48 @@
+/* Chases pointers: one random cycle over all lines (over each thread's own part where there are several), serially dependent.
+ *
+ * Misses: a cycle comes back to a line only after all the others, which an LRU cache smaller than the cycle has forgotten by then: `lines` x `iterations`. */
+#include "cycle.h"
+
+static unsigned long bytes = 32 << 20;
+static struct lab_area *area;
+
+static void fill(int thread)
+{
+    cycle_link(area, thread);
+}
+
+static uint64_t round_of_all(void)
+{
+    uint64_t sum = 0;
+#pragma omp parallel reduction(+ : sum)
+    sum += cycle_follow(area, omp_get_thread_num());
+    return sum;
+}
+
+int main(int argc, char **argv)
+{
+    const struct lab_option own[] = {
+        {.key = "bytes", .number = &bytes, .help = "of the lines, rounded up to whole pages (32M)"},
+        {0},
+    };
+    lab_start(argc, argv, own);
+    area = lab_area("lines", (bytes + lab.page - 1) / lab.page, lab.page);
+    area->passes = 1;
+    lab_initialise(fill);
+    uint64_t sum = 0;
+    round_of_all();
+
+    lab_open();
+    for (unsigned long i = 0; i < lab.iterations; i++) {
+        if (i > 0)
+            lab_iteration();
+        sum += round_of_all();
+        if (i == 0)
+            lab_bring_home(area);
+    }
+    lab_close();
+
+    if (sum != cycle_truth(area, lab.iterations))
+        lab_fail("the cycles did not meet every line once");
+    lab_facts(sum, lab_expect(), ", \"cycles\": %lu", lab.threads);
+}

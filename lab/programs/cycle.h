@@ -1,0 +1,51 @@
+/* A random cycle over the lines of an area's part: each load's address is what the load before it brought, so that nothing overlaps. */
+#ifndef HITHER_LAB_CYCLE_H
+#define HITHER_LAB_CYCLE_H
+
+#include "lab.h"
+
+struct line {
+    uint64_t next;  /* place in the part */
+    uint64_t value; /* the line's number in the area, and one */
+    uint64_t unused[6];
+};
+
+/* Links thread `thread`'s lines into one cycle: Sattolo's shuffle (1986), in place. */
+static inline void cycle_link(struct lab_area *area, int thread)
+{
+    struct line *lines = (struct line *)(area->start + area->bounds[thread]);
+    size_t first = area->bounds[thread] / sizeof *lines, count = area->bounds[thread + 1] / sizeof *lines - first;
+    uint64_t state = 0x9e3779b97f4a7c15 * (uint64_t)(thread + 1);
+    for (size_t i = 0; i < count; i++)
+        lines[i] = (struct line){.next = i, .value = first + i + 1};
+    for (size_t i = count; i-- > 1;) {
+        state ^= state << 13; /* xorshift64: Marsaglia 2003 */
+        state ^= state >> 7;
+        state ^= state << 17;
+        size_t other = state % i;
+        uint64_t next = lines[i].next;
+        lines[i].next = lines[other].next;
+        lines[other].next = next;
+    }
+}
+
+/* Goes once round thread `thread`'s cycle; returns the sum of the values met. */
+static inline uint64_t cycle_follow(const struct lab_area *area, int thread)
+{
+    const struct line *lines = (const struct line *)(area->start + area->bounds[thread]);
+    uint64_t at = 0, sum = 0;
+    for (size_t left = (area->bounds[thread + 1] - area->bounds[thread]) / sizeof *lines; left > 0; left--) {
+        sum += lines[at].value;
+        at = lines[at].next;
+    }
+    return sum;
+}
+
+/* What `rounds` rounds of all threads sum to if each met every one of its lines once a round. */
+static inline uint64_t cycle_truth(const struct lab_area *area, uint64_t rounds)
+{
+    uint64_t lines = area->bytes / sizeof(struct line);
+    return rounds * (lines * (lines + 1) / 2);
+}
+
+#endif

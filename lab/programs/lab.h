@@ -1,0 +1,117 @@
+/* What the lab's programs share: options, threads pinned by node, areas of memory whose pages' nodes are known, the region of interest, facts.
+ *
+ * A program allocates its areas, fills them by parts (`lab_initialise`), makes one pass so that the caches are warm, opens the region, iterates, closes it and prints
+ * one line of JSON. Which thread owns which part of an area follows from the thread's number alone; which node a thread is on, from the pinning. So the truth about
+ * locality (whose page lies where) is known from inside, by move_pages(2), without any counting.
+ *
+ * The raw system calls stand for libnuma, which a static program of a guest need not carry. */
+#ifndef HITHER_LAB_H
+#define HITHER_LAB_H
+
+#include <math.h>
+#include <omp.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "mark.h"
+
+enum { LAB_LINE = 64, LAB_NODES = 64 };
+
+enum lab_init {
+    LAB_PARALLEL,   /* each thread first-touches its own parts */
+    LAB_SINGLE,     /* thread 0 first-touches everything */
+    LAB_INTERLEAVE, /* page by page over the nodes with memory */
+};
+
+/* An option `--KEY VALUE`: a number (with K, M or G for powers of 1024), a text, or one of several words. */
+struct lab_option {
+    const char *key;
+    const char *help;
+    unsigned long *number;
+    const char **text;
+    int *choice;       /* set to the place of VALUE in: */
+    const char *words; /* "none|hand" */
+};
+
+/* An area of memory, divided among the threads: thread t owns the bytes from bounds[t] to bounds[t + 1]. */
+struct lab_area {
+    const char *name;
+    char *start;
+    size_t bytes;
+    size_t *bounds;
+    double passes; /* over the area's lines in an iteration, each part by its owner; 0 where arithmetic cannot tell */
+    int *before;   /* each page's node as the region opened */
+    int *after;    /* and as it closed */
+};
+
+struct lab_part {
+    size_t first, end;
+};
+
+extern struct lab {
+    unsigned long threads, iterations;
+    int init;
+    int hand;        /* bring pages home by move_pages after the first iteration, within the region */
+    size_t page;     /* bytes: 4 KiB, or 2 MiB with `--pages huge` */
+    int nodes;       /* one more than the highest node's number */
+    size_t shift;    /* CPUs that the threads have moved on */
+    size_t migrated; /* pages moved by hand */
+} lab;
+
+/* What arithmetic says of the region's user code; NAN where it says nothing. */
+struct lab_expected {
+    double misses, local_share;
+};
+
+void lab_fail(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
+
+/* Reads the options (the common ones and the program's own, ended by a zero entry), starts the threads and pins them. */
+void lab_start(int argc, char **argv, const struct lab_option *own);
+
+/* The share of thread `thread` in `total` things. */
+struct lab_part lab_part(size_t total, int thread);
+
+/* The node of the CPU that `thread` is pinned to once the threads have moved on by `shift` CPUs. */
+int lab_thread_node(int thread, size_t shift);
+
+/* Moves every thread on by `by` CPUs, past the last to the first. */
+void lab_rotate(size_t by);
+
+/* An area of `units` x `unit_bytes`, divided by units; not touched yet. It lives until the program ends. */
+struct lab_area *lab_area(const char *name, size_t units, size_t unit_bytes);
+
+/* Binds the area's pages, none touched yet, to a node. */
+void lab_place(struct lab_area *area, unsigned long node);
+
+/* Allocation policy of the calling thread: bound to a node, interleaved over all, and back to first touch. */
+void lab_allocate_on(int node);
+void lab_allocate_interleaved(void);
+void lab_allocate_by_touch(void);
+
+/* Calls `fill` for each thread's part: in that thread, or in thread 0 for all with `--init single`. */
+void lab_initialise(void (*fill)(int thread));
+
+/* Opens and closes the region of interest: names the areas as ranges, notes where the pages lie. */
+void lab_open(void);
+void lab_close(void);
+
+/* With `--migrate hand`, each thread moves the pages of its part of the area to its own node. A page belongs to the part that its first byte is in. */
+void lab_bring_home(struct lab_area *area);
+
+/* The node of each page of [start, start + bytes); negative where there is none. */
+void lab_page_nodes(const void *start, size_t bytes, int *nodes);
+
+/* A share of the region, from that in the first iteration and that in all later ones. Without migration by hand these are one, unless the kernel moved pages: then NAN. */
+double lab_over_iterations(double before, double after);
+
+/* What follows from the areas' `passes`, provided that a node's parts are well beyond its caches (a cyclic pass over twice an LRU cache's size misses every line). */
+struct lab_expected lab_expect(void);
+
+/* Mixes the bits of `count` doubles: equal only for equal results in equal order. */
+uint64_t lab_checksum(const double *values, size_t count);
+
+/* Prints the facts as one line of JSON; `format` gives further members. */
+void lab_facts(uint64_t checksum, struct lab_expected expected, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+#endif

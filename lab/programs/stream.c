@@ -1,0 +1,85 @@
+/* Streams over arrays, each thread over its own contiguous part: the sum of one, or the triad a = b + 3c.
+ *
+ * Misses: every line of every array once an iteration (a's by the store's write allocate), so `lines` x `iterations`. */
+#include "lab.h"
+
+static unsigned long bytes = 32 << 20;
+static int triad;
+static struct lab_area *a, *b, *c;
+
+static void fill(int thread)
+{
+    for (size_t i = a->bounds[thread] / 8; i < a->bounds[thread + 1] / 8; i++) {
+        ((uint64_t *)a->start)[i] = i;
+        if (triad) {
+            ((uint64_t *)b->start)[i] = i;
+            ((uint64_t *)c->start)[i] = i ^ 5;
+        }
+    }
+}
+
+/* Integers, so that the sum is one whatever the number of threads. */
+static uint64_t sum_part(int thread)
+{
+    uint64_t sum = 0;
+    const uint64_t *from = (const uint64_t *)a->start;
+    for (size_t i = a->bounds[thread] / 8; i < a->bounds[thread + 1] / 8; i++)
+        sum += from[i];
+    return sum;
+}
+
+static void triad_part(int thread)
+{
+    uint64_t *restrict to = (uint64_t *)a->start;
+    const uint64_t *left = (const uint64_t *)b->start, *right = (const uint64_t *)c->start;
+    for (size_t i = a->bounds[thread] / 8; i < a->bounds[thread + 1] / 8; i++)
+        to[i] = left[i] + 3 * right[i];
+}
+
+static uint64_t pass(void)
+{
+    uint64_t sum = 0;
+#pragma omp parallel reduction(+ : sum)
+    {
+        int thread = omp_get_thread_num();
+        if (triad)
+            triad_part(thread);
+        else
+            sum += sum_part(thread);
+    }
+    return sum;
+}
+
+int main(int argc, char **argv)
+{
+    const struct lab_option own[] = {
+        {.key = "bytes", .number = &bytes, .help = "of each array, rounded up to whole pages (32M)"},
+        {.key = "kernel", .choice = &triad, .words = "sum|triad", .help = "one array read, or two read and one written"},
+        {0},
+    };
+    lab_start(argc, argv, own);
+    size_t pages = (bytes + lab.page - 1) / lab.page;
+    struct lab_area **arrays[] = {&a, &b, &c};
+    const char *names[] = {"a", "b", "c"};
+    for (int i = 0; i < (triad ? 3 : 1); i++) {
+        *arrays[i] = lab_area(names[i], pages, lab.page);
+        (*arrays[i])->passes = 1;
+    }
+    lab_initialise(fill);
+    uint64_t sum = 0;
+    pass();
+
+    lab_open();
+    for (unsigned long i = 0; i < lab.iterations; i++) {
+        if (i > 0)
+            lab_iteration();
+        sum += pass();
+        for (int array = 0; i == 0 && array < (triad ? 3 : 1); array++)
+            lab_bring_home(*arrays[array]);
+    }
+    lab_close();
+
+    for (int thread = 0; triad && thread < (int)lab.threads; thread++)
+        sum += sum_part(thread);
+    lab_facts(sum, lab_expect(), ", \"kernel\": \"%s\"", triad ? "triad" : "sum");
+}

@@ -1,0 +1,275 @@
+//! The programs that scenarios run, compiled by the host's C compiler: static, so that one file is all that a guest needs.
+//!
+//! C rather than Rust: OpenMP's static partition of loops is what the placement papers' programs were written in, and the access pattern of a small C loop is what it says.
+//! The sources are part of this binary; what they compile to is kept in a folder named by a hash of the sources, the options and the compiler's own version line,
+//! so that a second run starts at once and a changed source is never run stale.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use anyhow::{Context, Result, bail};
+
+macro_rules! sources {
+    ($($file:literal),* $(,)?) => {
+        &[$(($file, include_str!(concat!("../programs/", $file)))),*]
+    };
+}
+
+/// Every source by its file name; a test compares the list with the folder.
+const SOURCES: &[(&str, &str)] = sources![
+    "chase.c", "cycle.h", "lab.c", "lab.h", "mark.h", "roi.c", "stream.c",
+];
+
+/// What all programs share; every other `.c` file is a program.
+const SHARED: &str = "lab.c";
+
+const OPTIONS: &[&str] = &[
+    "-std=c11", "-O2", "-static", "-fopenmp", "-Wall", "-Wextra", "-Werror",
+];
+
+/// The compiled programs by name, from `cache` or freshly compiled into it by `$CC` (`cc` where that is unset).
+pub(crate) fn build(cache: &Path) -> Result<BTreeMap<String, PathBuf>> {
+    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    build_with(cache, &compiler)
+}
+
+fn build_with(cache: &Path, compiler: &OsString) -> Result<BTreeMap<String, PathBuf>> {
+    let version = compile(compiler, &["--version".into()])?.stdout;
+    let mut hasher = DefaultHasher::new();
+    (SOURCES, OPTIONS, &version).hash(&mut hasher);
+    let folder = cache.join(format!("programs-{:016x}", hasher.finish()));
+    if !folder.is_dir() {
+        // A folder of its own, renamed when whole: a run that is cut off, or another beside it, leaves no half of it.
+        let fresh = cache.join(format!("programs-{}.new", std::process::id()));
+        compile_all(compiler, &fresh)?;
+        match fs::rename(&fresh, &folder) {
+            Ok(()) => {}
+            Err(error) if folder.is_dir() => {
+                debug_assert_eq!(error.kind(), io::ErrorKind::DirectoryNotEmpty);
+                fs::remove_dir_all(&fresh).with_context(|| fresh.display().to_string())?;
+            }
+            Err(error) => return Err(error).with_context(|| folder.display().to_string()),
+        }
+    }
+    Ok(names()
+        .map(|name| (name.to_owned(), folder.join(name)))
+        .collect())
+}
+
+fn names() -> impl Iterator<Item = &'static str> {
+    SOURCES
+        .iter()
+        .filter(|(file, _)| *file != SHARED)
+        .filter_map(|(file, _)| file.strip_suffix(".c"))
+}
+
+fn compile_all(compiler: &OsString, folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    for (file, text) in SOURCES {
+        let path = folder.join(file);
+        fs::write(&path, text).with_context(|| path.display().to_string())?;
+    }
+    for name in names() {
+        let mut arguments: Vec<OsString> = OPTIONS.iter().map(OsString::from).collect();
+        arguments.extend([
+            "-o".into(),
+            folder.join(name).into(),
+            folder.join(format!("{name}.c")).into(),
+            folder.join(SHARED).into(),
+            "-lm".into(),
+        ]);
+        compile(compiler, &arguments)?;
+    }
+    Ok(())
+}
+
+fn compile(compiler: &OsString, arguments: &[OsString]) -> Result<Output> {
+    let name = compiler.display();
+    let output = match Command::new(compiler).args(arguments).output() {
+        Ok(output) => output,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => bail!(
+            "no C compiler `{name}`: the lab compiles its programs with it (Debian: apt install gcc libc6-dev; or name another in CC)"
+        ),
+        Err(error) => {
+            return Err(error).with_context(|| format!("running the C compiler `{name}`"));
+        }
+    };
+    if !output.status.success() {
+        bail!(
+            "the C compiler `{name}` ended with {}:\n{}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    Ok(output)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Stdio;
+    use std::sync::OnceLock;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    /// A folder that goes with its value.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn fresh(name: &str) -> Folder {
+            let path = std::env::temp_dir().join(format!("lab-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Folder(path)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            fs::remove_dir_all(&self.0).ok();
+        }
+    }
+
+    /// Compiled once for all tests, beside cargo's own output.
+    fn programs() -> &'static BTreeMap<String, PathBuf> {
+        static PROGRAMS: OnceLock<BTreeMap<String, PathBuf>> = OnceLock::new();
+        PROGRAMS.get_or_init(|| {
+            let executable = std::env::current_exe().unwrap();
+            build(executable.parent().unwrap()).unwrap()
+        })
+    }
+
+    fn run(name: &str, arguments: &str) -> Value {
+        let output = Command::new(&programs()[name])
+            .args(arguments.split_whitespace())
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{name} {arguments}: {errors}");
+        let facts: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(facts["program"], name);
+        facts
+    }
+
+    /// Runs `name` over numbers of threads, first touches and migration: the result must be the same each time.
+    fn same_result(name: &str, arguments: &str) -> Value {
+        let first = run(name, &format!("{arguments} --threads 1"));
+        for rest in [
+            "--threads 2 --init parallel --migrate hand",
+            "--threads 3 --init single",
+            "--threads 4 --init interleave",
+        ] {
+            let other = run(name, &format!("{arguments} {rest}"));
+            assert_eq!(other["checksum"], first["checksum"], "{name} {rest}");
+            assert_eq!(other["lines"], first["lines"], "{name} {rest}");
+        }
+        first
+    }
+
+    #[test]
+    fn the_list_of_sources_is_the_folder() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
+        let mut files: Vec<String> = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        files.sort();
+        let listed: Vec<&str> = SOURCES.iter().map(|(file, _)| *file).collect();
+        assert_eq!(files, listed);
+    }
+
+    #[test]
+    fn a_missing_compiler_is_named() {
+        let folder = Folder::fresh("no-compiler");
+        let error = build_with(&folder.0, &"no-such-compiler".into()).unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .contains("no C compiler `no-such-compiler`"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_second_build_finds_the_first() {
+        let first = programs();
+        let modified = |path: &PathBuf| fs::metadata(path).unwrap().modified().unwrap();
+        let before: Vec<_> = first.values().map(modified).collect();
+        let second = build(first["roi"].ancestors().nth(2).unwrap()).unwrap();
+        assert_eq!(&second, first);
+        let after: Vec<_> = second.values().map(modified).collect();
+        assert_eq!(after, before);
+    }
+
+    #[test]
+    fn stream_counts_its_lines() {
+        for (kernel, arrays) in [("sum", 1), ("triad", 3)] {
+            let facts = same_result(
+                "stream",
+                &format!("--kernel {kernel} --bytes 100K --iterations 3"),
+            );
+            // 100 KiB are 25 pages of 64 lines.
+            assert_eq!(facts["lines"], arrays * 25 * 64);
+            assert_eq!(facts["expected_misses"], 3 * arrays * 25 * 64);
+        }
+    }
+
+    #[test]
+    fn chase_meets_every_line() {
+        let facts = same_result("chase", "--bytes 100K --iterations 3");
+        assert_eq!(facts["expected_misses"], 3 * 25 * 64);
+        // The sum of the lines' numbers from 1, three times.
+        assert_eq!(facts["checksum"], format!("{:016x}", 3 * 1600 * 1601 / 2));
+    }
+
+    #[test]
+    fn options_that_make_no_sense_are_refused() {
+        for (arguments, complaint) in [
+            ("--bytes 4x", "`4x` is not a number"),
+            ("--bytes -1", "`-1` is not a number"),
+            ("--bytes 99999999999G", "is not a number"),
+            ("--init sing", "none of parallel|single|interleave"),
+            ("--threads 0", "--threads must be from 1"),
+            ("--threads", "its value is missing"),
+            ("--thread 2", "unknown option `--thread`"),
+        ] {
+            let output = Command::new(&programs()["stream"])
+                .args(arguments.split_whitespace())
+                .output()
+                .unwrap();
+            assert_eq!(output.status.code(), Some(1), "{arguments}");
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(errors.contains(complaint), "{arguments}: {errors}");
+        }
+    }
+
+    #[test]
+    fn roi_ends_as_its_command_does() {
+        use std::os::unix::process::ExitStatusExt;
+
+        let roi = |script: &str| {
+            Command::new(&programs()["roi"])
+                .args(["sh", "-c", script])
+                .status()
+                .unwrap()
+        };
+        assert_eq!(roi("exit 7").code(), Some(7));
+        assert_eq!(roi("kill -TERM $$").signal(), Some(15));
+        // The parent is roi itself: the signal goes round through it and ends the command's wait.
+        assert_eq!(
+            roi("trap 'exit 9' USR1; kill -USR1 $PPID; while :; do sleep 0.01; done").code(),
+            Some(9)
+        );
+        let missing = Command::new(&programs()["roi"])
+            .arg("no-such-command")
+            .stderr(Stdio::null())
+            .status()
+            .unwrap();
+        assert_eq!(missing.code(), Some(127));
+    }
+}
