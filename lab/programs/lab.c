@@ -1,5 +1,4 @@
 /* See lab.h. */
-#define _GNU_SOURCE
 #include "lab.h"
 
 #include <errno.h>
@@ -238,11 +237,6 @@ static void bind_thread(int policy, unsigned long mask)
     check_policy("set_mempolicy", syscall(SYS_set_mempolicy, policy, mask ? &mask : NULL, mask ? LAB_NODES + 1ul : 0ul));
 }
 
-void lab_allocate_on(int node)
-{
-    bind_thread(MPOL_BIND, 1ul << node);
-}
-
 void lab_allocate_interleaved(void)
 {
     bind_thread(MPOL_INTERLEAVE, memory_nodes);
@@ -253,38 +247,78 @@ void lab_allocate_by_touch(void)
     bind_thread(MPOL_DEFAULT, 0);
 }
 
-struct lab_area *lab_area(const char *name, size_t units, size_t unit_bytes)
+static size_t page_count(const struct lab_area *area)
+{
+    return (area->bytes + lab.page - 1) / lab.page;
+}
+
+/* One call of move_pages: asks where the pages are (`to` NULL) or moves them. */
+static void move_batch(size_t count, void **pages, const int *to, int *status)
+{
+    memset(status, 0, count * sizeof *status);
+    long left = syscall(SYS_move_pages, 0, count, pages, to, status, MPOL_MF_MOVE);
+    check_policy("move_pages", left < 0 ? left : 0);
+}
+
+/* Notes each page's node; negative where it is in no memory. Only pages that the process has mapped are known, so each is read first. */
+static void note_nodes(const struct lab_area *area, int *nodes)
+{
+    void *pages[BATCH];
+    for (size_t done = 0; done < page_count(area); done += BATCH) {
+        size_t count = page_count(area) - done < BATCH ? page_count(area) - done : BATCH;
+        for (size_t i = 0; i < count; i++) {
+            pages[i] = area->start + (done + i) * lab.page;
+            (void)*(volatile char *)pages[i];
+        }
+        move_batch(count, pages, NULL, nodes + done);
+    }
+}
+
+static struct lab_area *next_area(const char *name, size_t bytes)
 {
     if (area_count == AREAS)
         lab_fail("more than %d areas", AREAS);
     struct lab_area *area = &areas[area_count++];
+    *area = (struct lab_area){.name = name, .bytes = bytes};
+    area->before = calloc(page_count(area), sizeof *area->before);
+    area->after = calloc(page_count(area), sizeof *area->after);
+    if (!area->before || !area->after)
+        lab_fail("%s: out of memory", name);
+    return area;
+}
+
+struct lab_area *lab_area(const char *name, size_t units, size_t unit_bytes)
+{
     size_t bytes;
     if (__builtin_mul_overflow(units, unit_bytes, &bytes) || !bytes || bytes >> 46)
         lab_fail("%s: no area of %zu times %zu bytes", name, units, unit_bytes);
-    *area = (struct lab_area){.name = name, .bytes = bytes};
-    size_t pages = (bytes + lab.page - 1) / lab.page, mapped = (pages + 1) * lab.page;
+    struct lab_area *area = next_area(name, bytes);
+    size_t rounded = page_count(area) * lab.page, mapped = rounded + lab.page;
     char *start = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED)
         lab_fail("%s: mapping %zu bytes: %s", name, mapped, strerror(errno));
     area->start = start + (lab.page - (uintptr_t)start % lab.page) % lab.page;
-    /* EINVAL: a kernel without transparent huge pages, where small ones come by themselves. */
-    if (madvise(area->start, pages * lab.page, lab.page > 4096 ? MADV_HUGEPAGE : MADV_NOHUGEPAGE) && (errno != EINVAL || lab.page > 4096))
+    /* A kernel without transparent huge pages knows neither advice, and needs none for small pages. */
+    bool huge = lab.page > 4096;
+    if (madvise(area->start, rounded, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE) && (huge || errno != EINVAL))
         lab_fail("%s: madvise: %s", name, strerror(errno));
     if (lab.init == LAB_INTERLEAVE)
-        bind_range(area->start, pages * lab.page, MPOL_INTERLEAVE, memory_nodes);
+        bind_range(area->start, rounded, MPOL_INTERLEAVE, memory_nodes);
     area->bounds = calloc(lab.threads + 1, sizeof *area->bounds);
-    area->before = calloc(pages, sizeof *area->before);
-    area->after = calloc(pages, sizeof *area->after);
-    if (!area->bounds || !area->before || !area->after)
+    if (!area->bounds)
         lab_fail("%s: out of memory", name);
     for (size_t t = 0; t < lab.threads; t++)
         area->bounds[t + 1] = lab_part(units, (int)t).end * unit_bytes;
     return area;
 }
 
-static size_t page_count(const struct lab_area *area)
+struct lab_area *lab_adopt(const char *name, void *start, size_t bytes)
 {
-    return (area->bytes + lab.page - 1) / lab.page;
+    struct lab_area *area = next_area(name, bytes);
+    area->start = start;
+    note_nodes(area, area->before);
+    memcpy(area->after, area->before, page_count(area) * sizeof *area->after);
+    return area;
 }
 
 void lab_place(struct lab_area *area, unsigned long node)
@@ -308,26 +342,6 @@ void lab_initialise(void (*fill)(int thread))
     /* The policies have done their work. NUMA balancing leaves ranges that have one alone, so that it could never mend what it is compared on. */
     for (size_t i = 0; i < area_count; i++)
         bind_range(areas[i].start, page_count(&areas[i]) * lab.page, MPOL_DEFAULT, 0);
-}
-
-/* One call of move_pages: asks where the pages are (`to` NULL) or moves them. */
-static void move_batch(size_t count, void **pages, const int *to, int *status)
-{
-    memset(status, 0, count * sizeof *status);
-    long left = syscall(SYS_move_pages, 0, count, pages, to, status, MPOL_MF_MOVE);
-    check_policy("move_pages", left < 0 ? left : 0);
-}
-
-void lab_page_nodes(const void *start, size_t bytes, int *nodes)
-{
-    void *pages[BATCH];
-    size_t count = (bytes + lab.page - 1) / lab.page;
-    for (size_t done = 0; done < count; done += BATCH) {
-        size_t batch = count - done < BATCH ? count - done : BATCH;
-        for (size_t i = 0; i < batch; i++)
-            pages[i] = (char *)start + (done + i) * lab.page;
-        move_batch(batch, pages, NULL, nodes + done);
-    }
 }
 
 /* Moves the pages that begin within [first, end) and lie elsewhere to `node`; returns how many went. */
@@ -356,7 +370,9 @@ static size_t move_range(char *first, char *end, int node)
     return moved;
 }
 
-void lab_bring_home(struct lab_area *area)
+enum { HOME = -1 };
+
+static void migrate(struct lab_area *area, int node)
 {
     size_t moved = 0;
     if (!lab.hand)
@@ -364,9 +380,20 @@ void lab_bring_home(struct lab_area *area)
 #pragma omp parallel reduction(+ : moved)
     {
         int thread = omp_get_thread_num();
-        moved += move_range(area->start + area->bounds[thread], area->start + area->bounds[thread + 1], lab_thread_node(thread, lab.shift));
+        int to = node == HOME ? lab_thread_node(thread, lab.shift) : node;
+        moved += move_range(area->start + area->bounds[thread], area->start + area->bounds[thread + 1], to);
     }
     lab.migrated += moved;
+}
+
+void lab_bring_home(struct lab_area *area)
+{
+    migrate(area, HOME);
+}
+
+void lab_send(struct lab_area *area, int node)
+{
+    migrate(area, node);
 }
 
 /* ---- the region and its facts ---- */
@@ -374,8 +401,9 @@ void lab_bring_home(struct lab_area *area)
 void lab_open(void)
 {
     for (size_t i = 0; i < area_count; i++) {
-        lab_page_nodes(areas[i].start, areas[i].bytes, areas[i].before);
-        lab_range(areas[i].start, areas[i].bytes);
+        note_nodes(&areas[i], areas[i].before);
+        if (areas[i].bounds)
+            lab_range(areas[i].start, areas[i].bytes);
     }
     lab_begin();
 }
@@ -384,14 +412,14 @@ void lab_close(void)
 {
     lab_end();
     for (size_t i = 0; i < area_count; i++)
-        lab_page_nodes(areas[i].start, areas[i].bytes, areas[i].after);
+        note_nodes(&areas[i], areas[i].after);
 }
 
-/* Pages that lie on the node of the thread that owns their first byte. */
+/* Pages that lie on the node of the thread that owns their first byte; none of an adopted area's, which nobody owns. */
 static size_t local_pages(const struct lab_area *area, const int *nodes)
 {
     size_t local = 0;
-    for (size_t page = 0, thread = 0; page < page_count(area); page++) {
+    for (size_t page = 0, thread = 0; area->bounds && page < page_count(area); page++) {
         while (area->bounds[thread + 1] <= page * lab.page)
             thread++;
         local += nodes[page] == lab_thread_node((int)thread, lab.shift);
@@ -444,13 +472,12 @@ uint64_t lab_checksum(const double *values, size_t count)
     return sum;
 }
 
-static void print_number(const char *key, const char *format, double value)
+struct lab_text lab_share_text(double share)
 {
-    printf(", \"%s\": ", key);
-    if (isnan(value))
-        fputs("null", stdout);
-    else
-        printf(format, value);
+    struct lab_text text = {"null"};
+    if (!isnan(share))
+        snprintf(text.text, sizeof text.text, "%.6f", share);
+    return text;
 }
 
 static void print_placement(void)
@@ -481,8 +508,11 @@ void lab_facts(uint64_t checksum, struct lab_expected expected, const char *form
     printf("\"bytes\": %zu, \"lines\": %zu, \"page_bytes\": %zu, ", bytes, lines, lab.page);
     printf("\"migrated_pages\": %zu, \"changed_pages\": %zu, \"local_pages\": %zu", lab.migrated, changed_pages(), local);
     print_placement();
-    print_number("expected_misses", "%.0f", expected.misses);
-    print_number("expected_local_share", "%.6f", expected.local_share);
+    if (isnan(expected.misses))
+        printf(", \"expected_misses\": null");
+    else
+        printf(", \"expected_misses\": %.0f", expected.misses);
+    printf(", \"expected_local_share\": %s", lab_share_text(expected.local_share).text);
     va_list arguments;
     va_start(arguments, format);
     vprintf(format, arguments);

@@ -39,7 +39,7 @@ struct lab_area {
     const char *name;
     char *start;
     size_t bytes;
-    size_t *bounds;
+    size_t *bounds; /* NULL for an adopted area */
     double passes; /* over the area's lines in an iteration, each part by its owner; 0 where arithmetic cannot tell */
     int *before;   /* each page's node as the region opened */
     int *after;    /* and as it closed */
@@ -84,8 +84,10 @@ struct lab_area *lab_area(const char *name, size_t units, size_t unit_bytes);
 /* Binds the area's pages, none touched yet, to a node. */
 void lab_place(struct lab_area *area, unsigned long node);
 
-/* Allocation policy of the calling thread: bound to a node, interleaved over all, and back to first touch. */
-void lab_allocate_on(int node);
+/* A read-only mapping of a file as an area of nobody's, to see where the file's pages lie: it is no range, and its policy is left alone. */
+struct lab_area *lab_adopt(const char *name, void *start, size_t bytes);
+
+/* The calling thread allocates (in the kernel too) interleaved over all nodes with memory, and again by first touch. */
 void lab_allocate_interleaved(void);
 void lab_allocate_by_touch(void);
 
@@ -99,14 +101,19 @@ void lab_close(void);
 /* With `--migrate hand`, each thread moves the pages of its part of the area to its own node. A page belongs to the part that its first byte is in. */
 void lab_bring_home(struct lab_area *area);
 
-/* The node of each page of [start, start + bytes); negative where there is none. */
-void lab_page_nodes(const void *start, size_t bytes, int *nodes);
+/* With `--migrate hand`, moves the whole area to one node. */
+void lab_send(struct lab_area *area, int node);
 
 /* A share of the region, from that in the first iteration and that in all later ones. Without migration by hand these are one, unless the kernel moved pages: then NAN. */
 double lab_over_iterations(double before, double after);
 
 /* What follows from the areas' `passes`, provided that a node's parts are well beyond its caches (a cyclic pass over twice an LRU cache's size misses every line). */
 struct lab_expected lab_expect(void);
+
+/* A share as JSON writes it, NAN as null. */
+struct lab_text {
+    char text[32];
+} lab_share_text(double share);
 
 /* Mixes the bits of `count` doubles: equal only for equal results in equal order. */
 uint64_t lab_checksum(const double *values, size_t count);

@@ -2,7 +2,6 @@
  *
  * Signals that other processes send are passed on, and the command's end is ours: its exit status, or death by the same signal. 127 and 126 are env(1)'s: not found,
  * not to be executed. What starting and reaping the process costs is in the region. */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>

@@ -22,14 +22,31 @@ macro_rules! sources {
 
 /// Every source by its file name; a test compares the list with the folder.
 const SOURCES: &[(&str, &str)] = sources![
-    "chase.c", "cycle.h", "lab.c", "lab.h", "mark.h", "roi.c", "stream.c",
+    "chase.c",
+    "cycle.h",
+    "lab.c",
+    "lab.h",
+    "mark.h",
+    "nas.c",
+    "readers.c",
+    "roi.c",
+    "spmv.c",
+    "stream.c",
+    "tiers.c",
 ];
 
 /// What all programs share; every other `.c` file is a program.
 const SHARED: &str = "lab.c";
 
 const OPTIONS: &[&str] = &[
-    "-std=c11", "-O2", "-static", "-fopenmp", "-Wall", "-Wextra", "-Werror",
+    "-std=c11",
+    "-D_GNU_SOURCE",
+    "-O2",
+    "-static",
+    "-fopenmp",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
 ];
 
 /// The compiled programs by name, from `cache` or freshly compiled into it by `$CC` (`cc` where that is unset).
@@ -225,6 +242,81 @@ mod tests {
         assert_eq!(facts["expected_misses"], 3 * 25 * 64);
         // The sum of the lines' numbers from 1, three times.
         assert_eq!(facts["checksum"], format!("{:016x}", 3 * 1600 * 1601 / 2));
+    }
+
+    #[test]
+    fn tiers_counts_both_regions() {
+        let facts = same_result(
+            "tiers",
+            "--stream-bytes 100K --random-bytes 40K --rounds 3 --stream-node 0 --random-node 0 --iterations 2",
+        );
+        assert_eq!(facts["expected_misses"], 2 * (1600 + 3 * 640));
+        assert_eq!(facts["random_accesses"], 2 * 3 * 640);
+    }
+
+    #[test]
+    fn spmv_counts_what_streams() {
+        let facts = same_result("spmv", "--rows 1000 --entries 16 --iterations 3");
+        assert_eq!(facts["expected_misses"], Value::Null);
+        // Eight bytes for a row's end; four and eight for each entry's column and value.
+        assert_eq!(facts["streamed_lines"], 1000 * (8 + 16 * (4 + 8)) / 64);
+    }
+
+    #[test]
+    fn nas_finds_its_solution_however_the_threads_move() {
+        let still = same_result("nas", "--size 16 --iterations 4");
+        assert_eq!(still["expected_misses"], 4 * 8 * 16 * 16 * 16 * 8 / 64);
+        let moving = same_result("nas", "--size 16 --iterations 4 --rotate-every 1");
+        assert_eq!(moving["moves"], 3);
+        assert_eq!(moving["checksum"], still["checksum"]);
+    }
+
+    #[test]
+    fn readers_read_everything_and_leave_nothing() {
+        let folder = Folder::fresh("readers");
+        let file = folder.0.join("data");
+        for copies in ["one", "node"] {
+            let arguments = format!(
+                "--bytes 200K --iterations 3 --copies {copies} --file {}",
+                file.display()
+            );
+            let (mut checksums, block) = (Vec::new(), 16 << 10);
+            for rest in [
+                "--threads 1",
+                "--threads 2 --migrate hand",
+                "--threads 3 --init single",
+                "--threads 4 --init interleave",
+            ] {
+                let facts = run("readers", &format!("{arguments} {rest}"));
+                let lines = 13 * block / 64;
+                assert_eq!(facts["file_lines"], lines);
+                let threads = facts["threads"].as_u64().unwrap();
+                assert_eq!(facts["expected_misses"], 3 * threads * lines);
+                checksums.push(facts["checksum"].clone());
+            }
+            checksums.dedup();
+            assert_eq!(checksums.len(), 1);
+        }
+        assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
+    }
+
+    /// One node on most machines that test: there, all that is placed is local, and the programs must know it.
+    #[test]
+    fn on_one_node_all_is_local() {
+        for (name, sizes) in [
+            ("stream", "--bytes 64K"),
+            ("chase", "--bytes 64K"),
+            ("tiers", "--stream-bytes 64K --random-bytes 64K"),
+            ("nas", "--size 16"),
+        ] {
+            let facts = run(name, &format!("{sizes} --iterations 2 --threads 2"));
+            if facts["nodes"] == 1 {
+                assert_eq!(facts["expected_local_share"], 1.0, "{name}");
+                assert_eq!(facts["migrated_pages"], 0, "{name}");
+            }
+            let pages = facts["lines"].as_u64().unwrap() / 64;
+            assert_eq!(facts["local_pages"], pages, "{name}");
+        }
     }
 
     #[test]

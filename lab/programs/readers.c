@@ -1,0 +1,221 @@
+/* Threads on every node read one file, all of it each, block by block: from one copy, or from a copy on their own node (made before the region with `--copies node`, within
+ * it after the first iteration with `--migrate hand`). The file lies in the page cache where its writers were (`--init`): on tmpfs, or any file system whose pages stay cached.
+ *
+ * Misses: all in the kernel, which copies each line of the file for each thread: `file_lines` x `threads` x `iterations`, where the file is well beyond the caches. The
+ * threads of a node read far apart, so that none lives on what another has fetched; their buffers stay in their caches. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "lab.h"
+
+static unsigned long bytes = 16 << 20, block = 16 << 10;
+static const char *path = "readers.data";
+static int copies_at_start;
+static int file = -1, copies[LAB_NODES]; /* 0: no copy there */
+
+static size_t transfer(ssize_t (*call)(int, void *, size_t, off_t), int from, void *buffer, size_t offset, size_t end)
+{
+    size_t size = end - offset < block ? end - offset : block;
+    if (call(from, buffer, size, (off_t)offset) != (ssize_t)size)
+        lab_fail("%s: %zu bytes at %zu: %s", path, size, offset, strerror(errno));
+    return size;
+}
+
+static ssize_t put(int to, void *buffer, size_t size, off_t offset)
+{
+    return pwrite(to, buffer, size, offset);
+}
+
+static int create(const char *name)
+{
+    int made = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    if (made < 0)
+        lab_fail("%s: %s", name, strerror(errno));
+    return made;
+}
+
+static uint64_t *block_buffer(void)
+{
+    uint64_t *buffer = aligned_alloc(4096, block);
+    if (!buffer)
+        lab_fail("out of memory");
+    return buffer;
+}
+
+/* Writes thread `thread`'s part: each word its own number. */
+static void fill(int thread)
+{
+    struct lab_part part = lab_part(bytes / lab.page, thread);
+    uint64_t *buffer = block_buffer();
+    if (lab.init == LAB_INTERLEAVE)
+        lab_allocate_interleaved();
+    for (size_t at = part.first * lab.page, end = part.end * lab.page; at < end;) {
+        for (size_t word = 0; word < block / 8; word++)
+            buffer[word] = at / 8 + word;
+        at += transfer(put, file, buffer, at, end);
+    }
+    if (lab.init == LAB_INTERLEAVE)
+        lab_allocate_by_touch();
+    free(buffer);
+}
+
+/* The first thread of its node? */
+static bool leads(int thread)
+{
+    for (int other = 0; other < thread; other++)
+        if (lab_thread_node(other, 0) == lab_thread_node(thread, 0))
+            return false;
+    return true;
+}
+
+static void name_copy(char *name, size_t size, int node)
+{
+    snprintf(name, size, "%s.node%d", path, node);
+}
+
+/* A copy for each node, written and so allocated there. */
+static void replicate(void)
+{
+#pragma omp parallel
+    {
+        int thread = omp_get_thread_num(), node = lab_thread_node(thread, 0);
+        if (leads(thread)) {
+            char name[4096];
+            uint64_t *buffer = block_buffer();
+            name_copy(name, sizeof name, node);
+            int copy = create(name);
+            for (size_t at = 0; at < bytes;) {
+                transfer(pread, file, buffer, at, bytes);
+                at += transfer(put, copy, buffer, at, bytes);
+            }
+            copies[node] = copy;
+            free(buffer);
+        }
+    }
+}
+
+/* Where a thread begins: those of one node as far apart as can be, and no two at one place. */
+static size_t beginning(int thread)
+{
+    size_t before = 0, rank = 0;
+    int node = lab_thread_node(thread, 0), seen[LAB_NODES] = {0};
+    for (int other = 0; other < thread; other++)
+        rank += lab_thread_node(other, 0) == node;
+    for (int other = 0; other < (int)lab.threads; other++) {
+        size_t others = (size_t)seen[lab_thread_node(other, 0)]++;
+        before += others < rank || (others == rank && lab_thread_node(other, 0) < node);
+    }
+    return bytes / block * before / lab.threads * block;
+}
+
+/* All threads read everything once; the first word of each line goes into the sum. */
+static uint64_t read_all(void)
+{
+    uint64_t sum = 0;
+#pragma omp parallel reduction(+ : sum)
+    {
+        int thread = omp_get_thread_num(), copy = copies[lab_thread_node(thread, 0)];
+        static _Thread_local uint64_t *buffer;
+        buffer = buffer ? buffer : block_buffer();
+        size_t at = beginning(thread);
+        for (size_t left = bytes; left > 0;) {
+            size_t size = transfer(pread, copy ? copy : file, buffer, at, bytes);
+            for (size_t word = 0; word < size / 8; word += LAB_LINE / 8)
+                sum += buffer[word];
+            left -= size;
+            at = at + size == bytes ? 0 : at + size;
+        }
+    }
+    return sum;
+}
+
+static struct lab_area *adopt(const char *name, int from)
+{
+    void *start = mmap(NULL, bytes, PROT_READ, MAP_SHARED, from, 0);
+    if (start == MAP_FAILED)
+        lab_fail("%s: %s", name, strerror(errno));
+    return lab_adopt(name, start, bytes);
+}
+
+static struct lab_area *whole, *replicas[LAB_NODES];
+
+static void adopt_copies(void)
+{
+    static char names[LAB_NODES][8];
+    for (int node = 0; node < LAB_NODES; node++) {
+        if (copies[node]) {
+            snprintf(names[node], sizeof names[node], "copy%d", node);
+            replicas[node] = adopt(names[node], copies[node]);
+        }
+    }
+}
+
+/* The share of all threads' reads that finds its page on the thread's node. */
+static double local_share(bool from_copies)
+{
+    size_t local = 0, pages = bytes / lab.page;
+    for (int thread = 0; thread < (int)lab.threads; thread++) {
+        int node = lab_thread_node(thread, 0);
+        const struct lab_area *area = from_copies ? replicas[node] : whole;
+        for (size_t page = 0; page < pages; page++)
+            local += area->after[page] == node;
+    }
+    return (double)local / (double)(pages * lab.threads);
+}
+
+int main(int argc, char **argv)
+{
+    const struct lab_option own[] = {
+        {.key = "bytes", .number = &bytes, .help = "of the file, rounded up to whole blocks (16M)"},
+        {.key = "block", .number = &block, .help = "bytes of a read, a multiple of the page (16K)"},
+        {.key = "file", .text = &path, .help = "the file, made and removed again (readers.data)"},
+        {.key = "copies", .choice = &copies_at_start, .words = "one|node", .help = "one copy, or one on each node from the start"},
+        {0},
+    };
+    lab_start(argc, argv, own);
+    if (lab.page > 4096)
+        lab_fail("--pages huge: the pages of files are small ones");
+    if (!block || block % lab.page || block > 1 << 30 || !bytes || bytes > 1ul << 46)
+        lab_fail("--block must be a multiple of %zu up to 1G, --bytes from 1 to 64T", lab.page);
+    bytes = (bytes + block - 1) / block * block;
+    file = create(path);
+    lab_initialise(fill);
+    if (copies_at_start)
+        replicate();
+    read_all();
+    whole = adopt("file", file);
+    adopt_copies();
+    uint64_t sum = 0;
+
+    lab_open();
+    for (unsigned long i = 0; i < lab.iterations; i++) {
+        if (i > 0)
+            lab_iteration();
+        sum += read_all();
+        if (i == 0 && lab.hand && !copies_at_start)
+            replicate();
+    }
+    lab_close();
+
+    if (!copies_at_start)
+        adopt_copies();
+    bool copied = copies_at_start || lab.hand;
+    double after = local_share(copied), before = copies_at_start ? after : local_share(false);
+    for (int node = 0; node < LAB_NODES; node++) {
+        char name[4096];
+        name_copy(name, sizeof name, node);
+        if (copies[node])
+            unlink(name);
+    }
+    unlink(path);
+    uint64_t lines = bytes / LAB_LINE, once = lines * (lines - 1) / 2 * (LAB_LINE / 8);
+    if (sum != once * lab.threads * lab.iterations)
+        lab_fail("the sums are wrong");
+    lab_facts(once, (struct lab_expected){(double)lines * (double)lab.threads * (double)lab.iterations, lab_over_iterations(before, after)},
+              ", \"file_lines\": %lu, \"copies\": %s", lines, copied ? "true" : "false");
+}

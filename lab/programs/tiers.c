@@ -1,0 +1,76 @@
+/* Two regions that want different memory: one large and streamed, whose latency prefetchers and open pages hide, and one small and met at random, each access waiting for
+ * the one before. Each can be placed on a node, such as one of memory alone (CXL); what comes after is up to the kernel, or to `--migrate hand`: the stream goes where
+ * the random region was, if that was placed, and the random region comes home to its threads.
+ *
+ * Misses: each line of the stream once an iteration, each line of the random region `--rounds` times (see stream.c and chase.c). */
+#include "cycle.h"
+
+enum { NOWHERE = LAB_NODES };
+
+static unsigned long stream_bytes = 48 << 20, random_bytes = 16 << 20, rounds = 2;
+static unsigned long stream_node = NOWHERE, random_node = NOWHERE;
+static struct lab_area *stream, *chain;
+
+static void fill(int thread)
+{
+    for (size_t i = stream->bounds[thread] / 8; i < stream->bounds[thread + 1] / 8; i++)
+        ((uint64_t *)stream->start)[i] = i;
+    cycle_link(chain, thread);
+}
+
+static uint64_t pass(void)
+{
+    uint64_t sum = 0;
+#pragma omp parallel reduction(+ : sum)
+    {
+        int thread = omp_get_thread_num();
+        const uint64_t *from = (const uint64_t *)stream->start;
+        for (size_t i = stream->bounds[thread] / 8; i < stream->bounds[thread + 1] / 8; i++)
+            sum += from[i];
+        for (unsigned long round = 0; round < rounds; round++)
+            sum += cycle_follow(chain, thread);
+    }
+    return sum;
+}
+
+int main(int argc, char **argv)
+{
+    const struct lab_option own[] = {
+        {.key = "stream-bytes", .number = &stream_bytes, .help = "of the streamed region, rounded up to whole pages (48M)"},
+        {.key = "random-bytes", .number = &random_bytes, .help = "of the random region, rounded up to whole pages (16M)"},
+        {.key = "rounds", .number = &rounds, .help = "over the random region in an iteration (2)"},
+        {.key = "stream-node", .number = &stream_node, .help = "where the streamed region is placed (by --init)"},
+        {.key = "random-node", .number = &random_node, .help = "where the random region is placed (by --init)"},
+        {0},
+    };
+    lab_start(argc, argv, own);
+    stream = lab_area("stream", (stream_bytes + lab.page - 1) / lab.page, lab.page);
+    stream->passes = 1;
+    chain = lab_area("random", (random_bytes + lab.page - 1) / lab.page, lab.page);
+    chain->passes = (double)rounds;
+    if (stream_node != NOWHERE)
+        lab_place(stream, stream_node);
+    if (random_node != NOWHERE)
+        lab_place(chain, random_node);
+    lab_initialise(fill);
+    uint64_t sum = 0;
+    pass();
+
+    lab_open();
+    for (unsigned long i = 0; i < lab.iterations; i++) {
+        if (i > 0)
+            lab_iteration();
+        sum += pass();
+        if (i == 0) {
+            if (random_node != NOWHERE)
+                lab_send(stream, (int)random_node);
+            lab_bring_home(chain);
+        }
+    }
+    lab_close();
+
+    uint64_t words = stream->bytes / 8;
+    if (sum != lab.iterations * (words * (words - 1) / 2) + cycle_truth(chain, lab.iterations * rounds))
+        lab_fail("the sums are wrong");
+    lab_facts(sum, lab_expect(), ", \"random_accesses\": %lu", lab.iterations * rounds * (chain->bytes / LAB_LINE));
+}
