@@ -4,8 +4,8 @@
  *
  * Verified: the forcing is an eigenvector of the discrete operator, so that the error shrinks by one factor a step, known in closed form.
  *
- * Misses, once a node's parts are well beyond its caches and a plane is well within: eight passes over an array in an iteration (u twice, the forcing once, the right-hand
- * side four times by z and once by y). Rows that share lines or planes shared at the edges of parts add a little. */
+ * Misses: eight passes over the inner rows of an array in an iteration (u twice, the forcing once, the right-hand side four times by z and once by y), as long as a node's
+ * parts are well beyond its caches while five planes for each of its threads are within. Rows that share lines, and planes read across the edges of parts, add a little. */
 #include <stdlib.h>
 
 #include "lab.h"
@@ -159,7 +159,7 @@ static double local_share(bool after, size_t shift)
 
 static struct lab_expected expect(void)
 {
-    double lines = (double)((u->bytes + LAB_LINE - 1) / LAB_LINE);
+    double lines = (double)(n - 2) * (double)(n - 2) * (double)n * sizeof(double) / LAB_LINE;
     struct lab_expected expected = {(PASSES_U + PASSES_FORCING + PASSES_RHS_BY_Z + PASSES_RHS_BY_Y) * lines * (double)lab.iterations, NAN};
     if (!rotate_every) {
         expected.local_share = lab_over_iterations(local_share(false, 0), local_share(true, 0));

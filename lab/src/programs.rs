@@ -66,8 +66,7 @@ fn build_with(cache: &Path, compiler: &OsString) -> Result<BTreeMap<String, Path
         compile_all(compiler, &fresh)?;
         match fs::rename(&fresh, &folder) {
             Ok(()) => {}
-            Err(error) if folder.is_dir() => {
-                debug_assert_eq!(error.kind(), io::ErrorKind::DirectoryNotEmpty);
+            Err(_) if folder.is_dir() => {
                 fs::remove_dir_all(&fresh).with_context(|| fresh.display().to_string())?;
             }
             Err(error) => return Err(error).with_context(|| folder.display().to_string()),
@@ -265,7 +264,7 @@ mod tests {
     #[test]
     fn nas_finds_its_solution_however_the_threads_move() {
         let still = same_result("nas", "--size 16 --iterations 4");
-        assert_eq!(still["expected_misses"], 4 * 8 * 16 * 16 * 16 * 8 / 64);
+        assert_eq!(still["expected_misses"], 4 * 8 * 14 * 14 * 16 * 8 / 64);
         let moving = same_result("nas", "--size 16 --iterations 4 --rotate-every 1");
         assert_eq!(moving["moves"], 3);
         assert_eq!(moving["checksum"], still["checksum"]);
