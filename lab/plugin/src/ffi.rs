@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 #![allow(non_upper_case_globals, reason = "QEMU names the version's symbol")]
 
+use crate::current::Current;
 use crate::marks::Mark;
 use crate::model::{Access, Mode};
 use crate::options::Options;
@@ -15,8 +16,8 @@ use crate::recorder::Recorder;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fs::File;
 use std::ptr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// QEMU's handles are only ever pointed to.
 #[repr(C)]
@@ -35,22 +36,39 @@ struct Info {
     max_vcpus: c_int,
 }
 
+/// GLib's `GArray` and `GByteArray`.
+#[repr(C)]
+struct Array<T> {
+    data: *mut T,
+    length: c_uint,
+}
+
+/// `qemu_plugin_reg_descriptor`.
+#[repr(C)]
+struct RegisterDescriptor {
+    handle: *mut Opaque,
+    name: *const c_char,
+    feature: *const c_char,
+}
+
 type TranslateCallback = extern "C" fn(u64, *mut Opaque);
 type ExecuteCallback = extern "C" fn(c_uint, *mut c_void);
 type MemoryCallback = extern "C" fn(c_uint, u32, u64, *mut c_void);
+type StartCallback = extern "C" fn(u64, c_uint);
 type ExitCallback = extern "C" fn(u64, *mut c_void);
 
 const CB_NO_REGS: c_int = 0;
+const CB_READS_REGS: c_int = 1;
 const MEM_RW: c_int = 3;
 
 /// Declares the table of QEMU's functions and its look-up from the header's names and types.
 macro_rules! api {
-    ($($name:ident: $type:ty,)*) => {
-        struct Api {
+    (struct $table:ident { $($name:ident: $type:ty,)* }) => {
+        struct $table {
             $($name: $type,)*
         }
 
-        impl Api {
+        impl $table {
             fn look_up() -> Result<Self, String> {
                 $(
                     let address = look_up(concat!(stringify!($name), "\0"));
@@ -69,23 +87,35 @@ macro_rules! api {
 }
 
 api! {
-    qemu_plugin_register_vcpu_tb_trans_cb: unsafe extern "C" fn(u64, TranslateCallback),
-    qemu_plugin_register_atexit_cb: unsafe extern "C" fn(u64, ExitCallback, *mut c_void),
-    qemu_plugin_register_vcpu_tb_exec_cb: unsafe extern "C" fn(*mut Opaque, ExecuteCallback, c_int, *mut c_void),
-    qemu_plugin_register_vcpu_insn_exec_cb: unsafe extern "C" fn(*mut Opaque, ExecuteCallback, c_int, *mut c_void),
-    qemu_plugin_register_vcpu_mem_cb: unsafe extern "C" fn(*mut Opaque, MemoryCallback, c_int, c_int, *mut c_void),
-    qemu_plugin_tb_n_insns: unsafe extern "C" fn(*const Opaque) -> usize,
-    qemu_plugin_tb_vaddr: unsafe extern "C" fn(*const Opaque) -> u64,
-    qemu_plugin_tb_get_insn: unsafe extern "C" fn(*const Opaque, usize) -> *mut Opaque,
-    qemu_plugin_insn_size: unsafe extern "C" fn(*const Opaque) -> usize,
-    qemu_plugin_insn_vaddr: unsafe extern "C" fn(*const Opaque) -> u64,
-    // Called through the signature of the version at hand; see `instruction_bytes`.
-    qemu_plugin_insn_data: unsafe extern "C" fn(),
-    qemu_plugin_mem_size_shift: extern "C" fn(u32) -> c_uint,
-    qemu_plugin_mem_is_store: extern "C" fn(u32) -> bool,
-    qemu_plugin_get_hwaddr: unsafe extern "C" fn(u32, u64) -> *mut Opaque,
-    qemu_plugin_hwaddr_is_io: unsafe extern "C" fn(*const Opaque) -> bool,
-    qemu_plugin_hwaddr_phys_addr: unsafe extern "C" fn(*const Opaque) -> u64,
+    struct Api {
+        qemu_plugin_register_vcpu_tb_trans_cb: unsafe extern "C" fn(u64, TranslateCallback),
+        qemu_plugin_register_atexit_cb: unsafe extern "C" fn(u64, ExitCallback, *mut c_void),
+        qemu_plugin_register_vcpu_tb_exec_cb: unsafe extern "C" fn(*mut Opaque, ExecuteCallback, c_int, *mut c_void),
+        qemu_plugin_register_vcpu_insn_exec_cb: unsafe extern "C" fn(*mut Opaque, ExecuteCallback, c_int, *mut c_void),
+        qemu_plugin_register_vcpu_mem_cb: unsafe extern "C" fn(*mut Opaque, MemoryCallback, c_int, c_int, *mut c_void),
+        qemu_plugin_tb_n_insns: unsafe extern "C" fn(*const Opaque) -> usize,
+        qemu_plugin_tb_vaddr: unsafe extern "C" fn(*const Opaque) -> u64,
+        qemu_plugin_tb_get_insn: unsafe extern "C" fn(*const Opaque, usize) -> *mut Opaque,
+        qemu_plugin_insn_size: unsafe extern "C" fn(*const Opaque) -> usize,
+        qemu_plugin_insn_vaddr: unsafe extern "C" fn(*const Opaque) -> u64,
+        // Called through the signature of the version at hand; see `instruction_bytes`.
+        qemu_plugin_insn_data: unsafe extern "C" fn(),
+        qemu_plugin_mem_size_shift: extern "C" fn(u32) -> c_uint,
+        qemu_plugin_mem_is_store: extern "C" fn(u32) -> bool,
+        qemu_plugin_get_hwaddr: unsafe extern "C" fn(u32, u64) -> *mut Opaque,
+        qemu_plugin_hwaddr_is_io: unsafe extern "C" fn(*const Opaque) -> bool,
+        qemu_plugin_hwaddr_phys_addr: unsafe extern "C" fn(*const Opaque) -> u64,
+        qemu_plugin_register_vcpu_init_cb: unsafe extern "C" fn(u64, StartCallback),
+    }
+}
+
+api! {
+    struct RegisterApi {
+        qemu_plugin_get_registers: unsafe extern "C" fn() -> *const Array<RegisterDescriptor>,
+        qemu_plugin_read_register: unsafe extern "C" fn(*mut Opaque, *mut Array<u8>) -> c_int,
+        g_byte_array_new: unsafe extern "C" fn() -> *mut Array<u8>,
+        g_byte_array_set_size: unsafe extern "C" fn(*mut Array<u8>, c_uint) -> *mut Array<u8>,
+    }
 }
 
 unsafe extern "C" {
@@ -128,6 +158,9 @@ struct Plugin {
     api: Api,
     version: c_int,
     recorder: Recorder,
+    current: Current,
+    /// The registers by which vCPUs are told apart, looked up at the first block that needs them.
+    gs: OnceLock<Option<GsRegisters>>,
 }
 
 /// QEMU's call when it has loaded the library: 0, or -1 with a line on stderr, upon which QEMU ends.
@@ -187,6 +220,8 @@ fn install<'a>(
         api,
         version: qemu_plugin_version.load(Relaxed),
         recorder: Recorder::new(&options.machine, Box::new(out)),
+        current: Current::default(),
+        gs: OnceLock::new(),
     };
     if PLUGIN.set(plugin).is_err() {
         return Err("loaded twice; one instance counts all vCPUs".to_owned());
@@ -194,6 +229,8 @@ fn install<'a>(
     let api = &plugin_installed().api;
     // SAFETY: `id` is what QEMU just gave this plugin, and the callback has the header's type.
     unsafe { (api.qemu_plugin_register_vcpu_tb_trans_cb)(id, translate) };
+    // SAFETY: as above.
+    unsafe { (api.qemu_plugin_register_vcpu_init_cb)(id, start) };
     // SAFETY: as above; no user data is needed.
     unsafe { (api.qemu_plugin_register_atexit_cb)(id, at_exit, ptr::null_mut()) };
     Ok(())
@@ -219,16 +256,26 @@ fn to_data(number: usize) -> *mut c_void {
     ptr::without_provenance_mut(number)
 }
 
-fn from_data(data: *mut c_void) -> (usize, Mode) {
-    let number = data.addr();
-    (
-        number >> 1,
-        if number & 1 == 0 {
-            Mode::User
-        } else {
-            Mode::Kernel
-        },
-    )
+/// The mode in a number's lowest bit.
+fn mode_in(number: usize) -> Mode {
+    if number & 1 == 0 {
+        Mode::User
+    } else {
+        Mode::Kernel
+    }
+}
+
+/// A block's number: its address, which tells it from others, then the count of instructions (QEMU has at most 512 in a block) and the mode.
+fn block_number(address: u64, count: usize) -> usize {
+    (address as usize) << 11 | count << 1 | mode_of(address) as usize
+}
+
+fn instructions_in(block: usize) -> u64 {
+    (block >> 1 & 1023) as u64
+}
+
+extern "C" fn start(_id: u64, _cpu: c_uint) {
+    plugin_installed().current.start();
 }
 
 extern "C" fn translate(_id: u64, block: *mut Opaque) {
@@ -238,9 +285,15 @@ extern "C" fn translate(_id: u64, block: *mut Opaque) {
     let count = unsafe { (api.qemu_plugin_tb_n_insns)(block) };
     // SAFETY: as above.
     let start = unsafe { (api.qemu_plugin_tb_vaddr)(block) };
-    let data = to_data(count << 1 | mode_of(start) as usize);
+    let number = block_number(start, count);
+    let reads = if plugin.current.is_shared() {
+        CB_READS_REGS
+    } else {
+        CB_NO_REGS
+    };
+    plugin.current.translate(number as u64);
     // SAFETY: as above; the callback reads the data as a number.
-    unsafe { (api.qemu_plugin_register_vcpu_tb_exec_cb)(block, execute, CB_NO_REGS, data) };
+    unsafe { (api.qemu_plugin_register_vcpu_tb_exec_cb)(block, execute, reads, to_data(number)) };
     for index in 0..count {
         // SAFETY: as above; `index` is below the number of instructions.
         let instruction = unsafe { (api.qemu_plugin_tb_get_insn)(block, index) };
@@ -270,7 +323,91 @@ extern "C" fn translate(_id: u64, block: *mut Opaque) {
     }
 }
 
+/// GS and KERNEL_GS_BASE, with the buffer that QEMU reads registers into.
+struct GsRegisters {
+    api: RegisterApi,
+    /// Handles, which QEMU makes of the registers' numbers, as addresses: valid in any thread.
+    handles: [usize; 2],
+    buffer: Mutex<Buffer>,
+}
+
+struct Buffer(*mut Array<u8>);
+
+// SAFETY: the array is GLib's, owned by this value alone, and bound to no thread.
+unsafe impl Send for Buffer {}
+
+impl GsRegisters {
+    /// Looks the registers up; none before QEMU 9, whose callbacks name the vCPU that runs. Called by a callback of a vCPU.
+    fn find() -> Option<Self> {
+        let api = RegisterApi::look_up().ok()?;
+        // SAFETY: called in a vCPU's callback, as QEMU demands. The array is never freed: it is made once.
+        let list = unsafe { (api.qemu_plugin_get_registers)() };
+        // SAFETY: QEMU returns a valid `GArray`.
+        let Array { data, length } = unsafe { &*list };
+        // SAFETY: its data is `length` descriptors.
+        let descriptors = unsafe { std::slice::from_raw_parts(*data, *length as usize) };
+        let handle = |wanted: &CStr| {
+            let named = |descriptor: &&RegisterDescriptor| {
+                // SAFETY: names are C strings that QEMU interns.
+                unsafe { CStr::from_ptr(descriptor.name) == wanted }
+            };
+            descriptors
+                .iter()
+                .find(named)
+                .map(|descriptor| descriptor.handle.expose_provenance())
+        };
+        let handles = [handle(c"gs_base")?, handle(c"k_gs_base")?];
+        // SAFETY: GLib's constructor has no conditions.
+        let buffer = unsafe { (api.g_byte_array_new)() };
+        Some(Self {
+            api,
+            handles,
+            buffer: Mutex::new(Buffer(buffer)),
+        })
+    }
+
+    /// Their values. Called by a callback that was registered with leave to read registers.
+    fn read(&self) -> [u64; 2] {
+        let buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner).0;
+        self.handles.map(|handle| {
+            // SAFETY: the array is valid and held by the lock.
+            unsafe { (self.api.g_byte_array_set_size)(buffer, 0) };
+            let handle = ptr::with_exposed_provenance_mut(handle);
+            // SAFETY: the handle is QEMU's own; it appends the value to the array.
+            let bytes = unsafe { (self.api.qemu_plugin_read_register)(handle, buffer) };
+            assert_eq!(bytes, 8, "the register has 64 bits");
+            // SAFETY: the array is valid.
+            let data = unsafe { (*buffer).data };
+            // SAFETY: it holds the 8 bytes just appended.
+            u64::from_le_bytes(unsafe { data.cast::<[u8; 8]>().read() })
+        })
+    }
+}
+
 impl Plugin {
+    /// The vCPU that runs, in a callback that names `named`.
+    #[inline]
+    fn cpu(&self, named: c_uint) -> usize {
+        if self.current.is_shared() {
+            self.current.cpu()
+        } else {
+            named as usize
+        }
+    }
+
+    /// A block starts: the vCPU that runs.
+    #[inline]
+    fn execute(&self, named: c_uint, block: u64) -> usize {
+        if !self.current.is_shared() {
+            return named as usize;
+        }
+        let gs = self.gs.get_or_init(GsRegisters::find).as_ref();
+        match gs {
+            Some(gs) => self.current.execute(block, named as usize, gs.read()),
+            None => self.current.follow(named as usize),
+        }
+    }
+
     /// The bytes of an instruction of a mark's length. The handle must be valid, as it is in `translate`, the only caller.
     fn instruction_bytes(&self, instruction: *const Opaque) -> Option<[u8; 8]> {
         type Pointer = unsafe extern "C" fn(*const Opaque) -> *const c_void;
@@ -337,7 +474,7 @@ extern "C" fn access(cpu: c_uint, info: u32, address: u64, data: *mut c_void) {
     /// TCG accesses vectors in pieces of 16 bytes at most; an access this far from the line's end needs no look at its size.
     const BYTES_MAX: u64 = 16;
     let plugin = plugin_installed();
-    let (cpu, (_, mode)) = (cpu as usize, from_data(data));
+    let (cpu, mode) = (plugin.cpu(cpu), mode_in(data.addr()));
     let store = (plugin.api.qemu_plugin_mem_is_store)(info);
     plugin.access(cpu, info, address, store, mode);
     let line_bytes = plugin.recorder.line_bytes();
@@ -348,10 +485,11 @@ extern "C" fn access(cpu: c_uint, info: u32, address: u64, data: *mut c_void) {
 }
 
 extern "C" fn execute(cpu: c_uint, data: *mut c_void) {
-    let (count, mode) = from_data(data);
-    plugin_installed()
+    let (plugin, number) = (plugin_installed(), data.addr());
+    let cpu = plugin.execute(cpu, number as u64);
+    plugin
         .recorder
-        .instructions(cpu as usize, count as u64, mode);
+        .instructions(cpu, instructions_in(number), mode_in(number));
 }
 
 extern "C" fn execute_mark(cpu: c_uint, data: *mut c_void) {
@@ -359,7 +497,8 @@ extern "C" fn execute_mark(cpu: c_uint, data: *mut c_void) {
         .ok()
         .and_then(Mark::from_code)
         .expect("`translate` passes a mark's code");
-    if let Err(error) = plugin_installed().recorder.mark(cpu as usize, mark) {
+    let plugin = plugin_installed();
+    if let Err(error) = plugin.recorder.mark(plugin.cpu(cpu), mark) {
         eprintln!("lab-plugin: an interval could not be written: {error}");
     }
 }
