@@ -27,6 +27,11 @@ impl Tools {
     }
 
     /// The version of each package in the cache.
+    pub(crate) fn cache(&self) -> &std::path::Path {
+        &self.root
+    }
+
+    /// The version
     pub(crate) fn versions(&self) -> &BTreeMap<String, String> {
         &self.versions
     }

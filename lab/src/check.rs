@@ -1,0 +1,191 @@
+//! What a case must show: expectations with tolerances, never exact counts (a guest's kernel takes ticks and faults of its own).
+
+use anyhow::{Result, ensure};
+use serde::Deserialize;
+
+use crate::report::Row;
+
+/// Expectations of a case; none: it is only reported.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Expect {
+    /// How far the median of misses may be from what the program expects, as a share of that.
+    pub(crate) misses: Option<f64>,
+    /// How far the median local share may be from arithmetic's, 0.02 being two points.
+    pub(crate) local_share: Option<f64>,
+    /// The least local share, where arithmetic gives none.
+    pub(crate) local_share_min: Option<f64>,
+    /// The greatest share of the kernel in the time.
+    pub(crate) kernel_share_max: Option<f64>,
+    /// The least number of pages migrated.
+    pub(crate) migrations_min: Option<u64>,
+    /// How far apart the runs may be, in misses and in time: (largest - smallest) / median.
+    pub(crate) spread: Option<f64>,
+}
+
+impl Expect {
+    /// Whether the tolerances make sense.
+    pub(crate) fn check(&self) -> Result<()> {
+        let shares = [
+            ("misses", self.misses),
+            ("local_share", self.local_share),
+            ("local_share_min", self.local_share_min),
+            ("kernel_share_max", self.kernel_share_max),
+            ("spread", self.spread),
+        ];
+        for (name, share) in shares {
+            ensure!(
+                share.is_none_or(|share| (0.0..=1.0).contains(&share)),
+                "{name}: a share from 0 to 1"
+            );
+        }
+        Ok(())
+    }
+
+    /// What does not hold of `row`, a sentence each.
+    pub(crate) fn failures(&self, row: &Row) -> Vec<String> {
+        let mut failures = Vec::new();
+        if let Some(tolerance) = self.misses {
+            match row.expected_misses {
+                Some(expected)
+                    if (row.misses - expected as f64).abs() <= tolerance * expected as f64 => {}
+                Some(expected) => failures.push(format!(
+                    "{:.0} misses, {:+.2} % off the {expected} expected (tolerance {} %)",
+                    row.misses,
+                    100.0 * (row.misses / expected as f64 - 1.0),
+                    100.0 * tolerance
+                )),
+                None => {
+                    failures.push("the program did not say how many misses it expects".to_owned())
+                }
+            }
+        }
+        if let (Some(tolerance), Some(expected)) = (self.local_share, row.expected_local_share)
+            && (row.local_share - expected).abs() > tolerance
+        {
+            failures.push(format!(
+                "local share {:.1} %, expected {:.1} % (tolerance {} points)",
+                100.0 * row.local_share,
+                100.0 * expected,
+                100.0 * tolerance
+            ));
+        }
+        if let Some(least) = self.local_share_min
+            && row.local_share < least
+        {
+            failures.push(format!(
+                "local share {:.1} %, less than {:.1} %",
+                100.0 * row.local_share,
+                100.0 * least
+            ));
+        }
+        if let Some(most) = self.kernel_share_max
+            && row.kernel_share > most
+        {
+            failures.push(format!(
+                "kernel share {:.1} %, more than {:.1} %",
+                100.0 * row.kernel_share,
+                100.0 * most
+            ));
+        }
+        if let Some(least) = self.migrations_min
+            && row.migrations < least as f64
+        {
+            failures.push(format!(
+                "{:.0} pages migrated, fewer than {least}",
+                row.migrations
+            ));
+        }
+        if let Some(most) = self.spread {
+            for (what, spread) in [
+                ("misses", row.spread.misses),
+                ("modelled time", row.spread.modelled_time_ms),
+            ] {
+                if spread > most {
+                    failures.push(format!(
+                        "{what} of the runs {:.2} % apart, more than {} %",
+                        100.0 * spread,
+                        100.0 * most
+                    ));
+                }
+            }
+        }
+        failures
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row() -> Row {
+        Row {
+            misses: 1009.0,
+            expected_misses: Some(1000),
+            local_share: 0.515,
+            expected_local_share: Some(0.5),
+            kernel_share: 0.1,
+            migrations: 20.0,
+            ..Row::default()
+        }
+    }
+
+    #[test]
+    fn what_holds_is_silent() {
+        let expect = Expect {
+            misses: Some(0.01),
+            local_share: Some(0.02),
+            local_share_min: Some(0.5),
+            kernel_share_max: Some(0.1),
+            migrations_min: Some(20),
+            spread: Some(0.0),
+        };
+        assert_eq!(expect.failures(&row()), Vec::<String>::new());
+        assert_eq!(
+            Expect::default().failures(&Row::default()),
+            Vec::<String>::new()
+        );
+    }
+
+    #[test]
+    fn what_does_not_is_named() {
+        let expect = Expect {
+            misses: Some(0.005),
+            local_share: Some(0.01),
+            local_share_min: Some(0.6),
+            kernel_share_max: Some(0.05),
+            migrations_min: Some(21),
+            spread: Some(0.02),
+        };
+        let mut row = row();
+        row.spread.misses = 0.03;
+        assert_eq!(
+            expect.failures(&row),
+            [
+                "1009 misses, +0.90 % off the 1000 expected (tolerance 0.5 %)",
+                "local share 51.5 %, expected 50.0 % (tolerance 1 points)",
+                "local share 51.5 %, less than 60.0 %",
+                "kernel share 10.0 %, more than 5.0 %",
+                "20 pages migrated, fewer than 21",
+                "misses of the runs 3.00 % apart, more than 2 %",
+            ]
+        );
+        row.expected_misses = None;
+        assert!(expect.failures(&row)[0].contains("did not say"));
+    }
+
+    #[test]
+    fn tolerances_are_shares() {
+        let wrong = Expect {
+            local_share: Some(2.0),
+            ..Expect::default()
+        };
+        assert!(
+            wrong
+                .check()
+                .expect_err("2 is no share")
+                .to_string()
+                .contains("local_share")
+        );
+    }
+}

@@ -1,0 +1,230 @@
+//! Where data start (placements) and what moves them afterwards (policies), as the commands that a guest runs for each.
+
+use anyhow::{Result, bail};
+use serde::Deserialize;
+
+use crate::machine::Machine;
+
+/// Where a program's data start, by the program's own options or by numactl.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Placement {
+    /// Arguments after the case's own.
+    #[serde(default)]
+    pub(crate) args: Vec<String>,
+    /// numactl's arguments; none: the program runs without numactl.
+    #[serde(default)]
+    pub(crate) numactl: Vec<String>,
+    /// The share of accesses that are local by arithmetic, where each thread touches its own part alone.
+    #[serde(default)]
+    pub(crate) local: Option<Local>,
+}
+
+/// A local share by arithmetic.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Local {
+    /// Everything is local.
+    All,
+    /// Nothing is.
+    Nothing,
+    /// Pages lie on all nodes in turn.
+    OneOfNodes,
+    /// Everything lies on node 0, and one thread runs on each CPU.
+    CpusOfNodeZero,
+}
+
+impl Local {
+    /// The share on `machine`.
+    pub(crate) fn share(self, machine: &Machine) -> f64 {
+        match self {
+            Local::All => 1.0,
+            Local::Nothing => 0.0,
+            Local::OneOfNodes => 1.0 / machine.nodes.len() as f64,
+            Local::CpusOfNodeZero => f64::from(machine.nodes[0].cpus) / f64::from(machine.cpus()),
+        }
+    }
+}
+
+/// The placements that every scenario knows: name, the program's arguments, numactl's, the local share.
+const PLACEMENTS: &[(&str, &[&str], &[&str], Local)] = &[
+    ("good", &["--init", "parallel"], &[], Local::All),
+    (
+        "interleaved",
+        &[],
+        &["--cpunodebind=0", "--interleave=all"],
+        Local::OneOfNodes,
+    ),
+    (
+        "local",
+        &[],
+        &["--cpunodebind=0", "--membind=0"],
+        Local::All,
+    ),
+    (
+        "remote",
+        &[],
+        &["--cpunodebind=0", "--membind=1"],
+        Local::Nothing,
+    ),
+    (
+        "round-robin",
+        &["--init", "interleave"],
+        &[],
+        Local::OneOfNodes,
+    ),
+    ("single", &["--init", "single"], &[], Local::CpusOfNodeZero),
+];
+
+impl Placement {
+    /// The built-in placement of that name.
+    pub(crate) fn named(name: &str) -> Option<Placement> {
+        let owned = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
+        let &(_, args, numactl, local) = PLACEMENTS.iter().find(|placement| placement.0 == name)?;
+        Some(Placement {
+            args: owned(args),
+            numactl: owned(numactl),
+            local: Some(local),
+        })
+    }
+
+    /// The built-in names.
+    pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+        PLACEMENTS.iter().map(|placement| placement.0)
+    }
+}
+
+/// What moves pages while the program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Policy {
+    /// The kernel's first touch, and nothing afterwards: NUMA balancing off.
+    Kernel,
+    /// The kernel's NUMA balancing.
+    NumaBalancing,
+    /// The program moves its own pages after the first iteration (`--migrate hand`).
+    Hand,
+    /// The kernel's memory tiering: NUMA balancing in its second mode (promotion by access) with demotion.
+    Tiering,
+}
+
+const POLICIES: &[(&str, Policy)] = &[
+    ("hand", Policy::Hand),
+    ("kernel", Policy::Kernel),
+    ("numa-balancing", Policy::NumaBalancing),
+    ("tiering", Policy::Tiering),
+];
+
+impl Policy {
+    /// The policy of that name.
+    pub(crate) fn named(name: &str) -> Result<Policy> {
+        match POLICIES.iter().find(|policy| policy.0 == name) {
+            Some(&(_, policy)) => Ok(policy),
+            None => {
+                let names: Vec<&str> = POLICIES.iter().map(|policy| policy.0).collect();
+                bail!("no policy `{name}`; there are {}", names.join(", "))
+            }
+        }
+    }
+
+    /// The name in scenarios and results.
+    pub(crate) fn name(self) -> &'static str {
+        POLICIES
+            .iter()
+            .find(|policy| policy.1 == self)
+            .map_or("", |policy| policy.0)
+    }
+
+    /// Whether the guest's clock decides what it does.
+    pub(crate) fn needs_clock(self) -> bool {
+        matches!(self, Policy::NumaBalancing | Policy::Tiering)
+    }
+
+    /// What it adds to the program's arguments.
+    pub(crate) fn args(self) -> &'static [&'static str] {
+        match self {
+            Policy::Hand => &["--migrate", "hand"],
+            _ => &[],
+        }
+    }
+
+    /// The shell commands that set it up in the guest. Programs here run for milliseconds of guest time where the kernel's scanner
+    /// counts in seconds: its delays, periods and the bytes of one scan are divided by `scale`, which keeps the bytes scanned
+    /// a second, and the share of a footprint that a scan covers where the footprint is as much smaller.
+    pub(crate) fn setup(self, scale: u32) -> String {
+        let mode = match self {
+            Policy::Kernel | Policy::Hand => {
+                return "echo 0 > /proc/sys/kernel/numa_balancing\n".to_owned();
+            }
+            Policy::NumaBalancing => 1,
+            Policy::Tiering => 2,
+        };
+        let demote = if self == Policy::Tiering {
+            "echo 1 > /sys/kernel/mm/numa/demotion_enabled\n"
+        } else {
+            ""
+        };
+        format!(
+            "mountpoint -q /sys/kernel/debug || mount -t debugfs none /sys/kernel/debug\n\
+             for knob in scan_delay_ms scan_period_min_ms scan_period_max_ms scan_size_mb; do\n\
+             file=/sys/kernel/debug/sched/numa_balancing/$knob\n\
+             echo $(( ($(cat $file) + {scale} - 1) / {scale} )) > $file\n\
+             done\n\
+             {demote}echo {mode} > /proc/sys/kernel/numa_balancing\n"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Node;
+
+    #[test]
+    fn names_are_sorted_and_found() {
+        assert!(PLACEMENTS.is_sorted_by(|a, b| a.0 < b.0));
+        assert!(POLICIES.is_sorted_by(|a, b| a.0 < b.0));
+        for &(name, policy) in POLICIES {
+            assert_eq!(Policy::named(name).expect("a name of the list"), policy);
+            assert_eq!(policy.name(), name);
+        }
+        assert!(Placement::names().all(|name| Placement::named(name).is_some()));
+        assert!(
+            Policy::named("magic")
+                .expect_err("no such policy")
+                .to_string()
+                .contains("hand, kernel")
+        );
+    }
+
+    #[test]
+    fn shares_by_arithmetic() {
+        let node = |cpus| Node {
+            cpus,
+            memory_mib: 128,
+        };
+        let machine = Machine {
+            nodes: vec![node(1), node(3)],
+            distances: Vec::new(),
+            hmat: false,
+            icount: false,
+        };
+        let shares: Vec<f64> = ["good", "remote", "round-robin", "single"]
+            .map(|name| {
+                Placement::named(name)
+                    .and_then(|placement| placement.local)
+                    .map_or(9.0, |local| local.share(&machine))
+            })
+            .to_vec();
+        assert_eq!(shares, [1.0, 0.0, 0.5, 0.25]);
+    }
+
+    #[test]
+    fn the_scanner_is_scaled() {
+        let setup = Policy::NumaBalancing.setup(100);
+        assert!(setup.contains("+ 100 - 1) / 100"));
+        assert!(setup.ends_with("echo 1 > /proc/sys/kernel/numa_balancing\n"));
+        assert!(!setup.contains("demotion"));
+        assert!(Policy::Tiering.setup(10).contains("demotion_enabled"));
+        assert!(Policy::Kernel.setup(100).starts_with("echo 0"));
+    }
+}
