@@ -86,6 +86,7 @@ pub(crate) struct RunRow {
     pub(crate) modelled_time_ms: f64,
     pub(crate) migrations: u64,
     pub(crate) host_seconds: f64,
+    pub(crate) cpu_seconds: f64,
 }
 
 /// Where a result comes from.
@@ -180,6 +181,7 @@ pub(crate) fn row(case: &Case, runs: &[Run], versions: &BTreeMap<String, String>
                 modelled_time_ms: time(&run.totals),
                 migrations: run.migrations(),
                 host_seconds: run.host_seconds,
+                cpu_seconds: run.cpu_seconds,
             })
             .collect(),
         facts: runs[0].facts.clone(),

@@ -35,6 +35,8 @@ pub(crate) struct Run {
     pub(crate) facts: Value,
     /// The time that the run took on this host.
     pub(crate) host_seconds: f64,
+    /// The CPU time that QEMU took.
+    pub(crate) cpu_seconds: f64,
     /// What the guest ran.
     pub(crate) script: String,
 }
@@ -163,7 +165,7 @@ pub(crate) fn run(case: &Case, repetition: u32, guest: &Guest, built: &Built) ->
         console,
         counts,
         host_seconds,
-        ..
+        cpu_seconds,
     } = guest.run(&job)?;
     if status != 0 {
         bail!(
@@ -183,6 +185,7 @@ pub(crate) fn run(case: &Case, repetition: u32, guest: &Guest, built: &Built) ->
         vmstat,
         facts,
         host_seconds,
+        cpu_seconds,
         script,
     })
 }
