@@ -53,16 +53,22 @@ impl Machine {
         let nodes = self.nodes.len();
         ensure!((1..=16).contains(&nodes), "nodes: {nodes}, not 1 to 16");
         ensure!(
-            self.nodes[0].cpus > 0,
-            "nodes[0].cpus: Linux boots on node 0, which needs a CPU"
+            self.nodes[0].cpus > 0 && self.nodes[0].memory_mib >= 256,
+            "nodes[0]: Linux boots there, which needs a CPU and 256 MiB"
         );
         for (index, node) in self.nodes.iter().enumerate() {
             let mib = node.memory_mib;
             ensure!(
                 mib > 0 && mib.is_multiple_of(2),
-                "nodes[{index}].memory_mib: {mib} is no multiple of 2 from 2 on"
+                "nodes[{index}].memory_mib: {mib} is no multiple of 2"
             );
         }
+        ensure!(
+            self.nodes
+                .iter()
+                .all(|node| node.memory_mib > 0 || node.cpus > 0),
+            "nodes: one has neither CPUs nor memory"
+        );
         ensure!(
             self.cpus() <= 64,
             "nodes: {} CPUs, more than 64",
@@ -83,11 +89,11 @@ impl Machine {
                 row.len()
             );
             for (to, &distance) in row.iter().enumerate() {
-                // The SLIT's own node is 10, and the kernel refuses a table with less elsewhere.
+                // 255 means that a node cannot be reached; the kernel refuses a table with 10 or less elsewhere.
                 let right = if from == to {
                     distance == 10
                 } else {
-                    distance > 10
+                    (11..255).contains(&distance)
                 };
                 ensure!(
                     right,
@@ -112,7 +118,7 @@ mod tests {
             hmat: false,
             icount: false,
         };
-        let two = || vec![node(1, 128), node(2, 128)];
+        let two = || vec![node(1, 256), node(2, 128)];
         let error = |machine: Machine| machine.check().expect_err("no such machine").to_string();
         assert!(
             machine(two(), vec![vec![10, 20], vec![30, 10]])
@@ -120,8 +126,8 @@ mod tests {
                 .is_ok()
         );
         assert!(error(machine(Vec::new(), Vec::new())).contains("nodes: 0"));
-        assert!(error(machine(vec![node(0, 128)], Vec::new())).contains("nodes[0].cpus"));
-        assert!(error(machine(vec![node(1, 127)], Vec::new())).contains("nodes[0].memory_mib"));
+        assert!(error(machine(vec![node(0, 256)], Vec::new())).contains("nodes[0]: Linux"));
+        assert!(error(machine(vec![node(1, 257)], Vec::new())).contains("nodes[0].memory_mib"));
         assert!(error(machine(two(), vec![vec![10, 20]])).contains("distances: 1 rows"));
         assert!(
             error(machine(two(), vec![vec![10, 20], vec![10, 10]])).contains("distances[1][0]")

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
-use crate::guest::{Guest, Job, PluginArgs, Ran};
+use crate::guest::{Guest, Job, PluginArgs};
 use crate::price::{Totals, price};
 use crate::scenario::Case;
 
@@ -159,33 +159,27 @@ pub(crate) fn run(case: &Case, repetition: u32, guest: &Guest, built: &Built) ->
         );
         job = job.program(path);
     }
-    let Ran {
-        stdout,
-        status,
-        console,
-        counts,
-        host_seconds,
-        cpu_seconds,
-    } = guest.run(&job)?;
-    if status != 0 {
+    let ran = guest.run(&job)?;
+    if ran.status != 0 {
         bail!(
-            "the guest's script ended with status {status}; it wrote\n{}\n{}",
-            tail(&stdout),
-            tail(&console)
+            "the guest's script ended with status {}; it wrote\n{}\n{}",
+            ran.status,
+            tail(&ran.stdout),
+            tail(&ran.console)
         );
     }
     ensure!(
-        !counts.is_empty(),
+        !ran.counts.is_empty(),
         "no region of interest was marked: a program needs lab_begin and lab_end, or `roi` before it"
     );
-    let totals = price(&counts, &case.machine, case.constants);
-    let (vmstat, facts) = answer(&stdout);
+    let totals = price(&ran.counts, &case.machine, case.constants);
+    let (vmstat, facts) = answer(&ran.stdout);
     Ok(Run {
         totals,
         vmstat,
         facts,
-        host_seconds,
-        cpu_seconds,
+        host_seconds: ran.host_seconds,
+        cpu_seconds: ran.cpu_seconds,
         script,
     })
 }

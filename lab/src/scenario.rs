@@ -348,9 +348,9 @@ mod tests {
         title = "a test"
         repetitions = 2
         [machines.two]
-        nodes = [{ cpus = 1, memory_mib = 128 }, { cpus = 1, memory_mib = 128 }]
+        nodes = [{ cpus = 1, memory_mib = 256 }, { cpus = 1, memory_mib = 128 }]
         [machines.three]
-        nodes = [{ cpus = 2, memory_mib = 128 }, { cpus = 1, memory_mib = 128 }, { cpus = 0, memory_mib = 64 }]
+        nodes = [{ cpus = 2, memory_mib = 256 }, { cpus = 1, memory_mib = 128 }, { cpus = 0, memory_mib = 64 }]
         [placements.far]
         args = ["--place", "stream=2"]
         [[case]]
