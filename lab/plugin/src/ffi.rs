@@ -366,21 +366,33 @@ impl GsRegisters {
         })
     }
 
-    /// Their values. Called by a callback that was registered with leave to read registers.
-    fn read(&self) -> [u64; 2] {
+    /// The base of the kernel's per-CPU data: that of the two which lies in the upper half. The one is read first that has it
+    /// unless the kernel is just being entered or left, since a read costs as much as a few accesses. Called by a callback that was
+    /// registered with leave to read registers.
+    fn base(&self, mode: Mode) -> Option<u64> {
         let buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner).0;
-        self.handles.map(|handle| {
-            // SAFETY: the array is valid and held by the lock.
-            unsafe { (self.api.g_byte_array_set_size)(buffer, 0) };
-            let handle = ptr::with_exposed_provenance_mut(handle);
-            // SAFETY: the handle is QEMU's own; it appends the value to the array.
-            let bytes = unsafe { (self.api.qemu_plugin_read_register)(handle, buffer) };
-            assert_eq!(bytes, 8, "the register has 64 bits");
-            // SAFETY: the array is valid.
-            let data = unsafe { (*buffer).data };
-            // SAFETY: it holds the 8 bytes just appended.
-            u64::from_le_bytes(unsafe { data.cast::<[u8; 8]>().read() })
-        })
+        let first = match mode {
+            Mode::Kernel => 0,
+            Mode::User => 1,
+        };
+        [first, 1 - first]
+            .into_iter()
+            .map(|index| self.read(index, buffer))
+            .find(|base| base >> 63 != 0)
+    }
+
+    /// The value of a register. `buffer` is this value's own, whose lock the caller holds.
+    fn read(&self, index: usize, buffer: *mut Array<u8>) -> u64 {
+        // SAFETY: the array is valid and held by the lock.
+        unsafe { (self.api.g_byte_array_set_size)(buffer, 0) };
+        let handle = ptr::with_exposed_provenance_mut(self.handles[index]);
+        // SAFETY: the handle is QEMU's own; it appends the value to the array.
+        let bytes = unsafe { (self.api.qemu_plugin_read_register)(handle, buffer) };
+        assert_eq!(bytes, 8, "the register has 64 bits");
+        // SAFETY: the array is valid.
+        let data = unsafe { (*buffer).data };
+        // SAFETY: it holds the 8 bytes just appended.
+        u64::from_le_bytes(unsafe { data.cast::<[u8; 8]>().read() })
     }
 }
 
@@ -403,7 +415,10 @@ impl Plugin {
         }
         let gs = self.gs.get_or_init(GsRegisters::find).as_ref();
         match gs {
-            Some(gs) => self.current.execute(block, named as usize, gs.read()),
+            Some(gs) => {
+                self.current
+                    .execute(block, named as usize, gs.base(mode_in(block as usize)))
+            }
             None => self.current.follow(named as usize),
         }
     }
