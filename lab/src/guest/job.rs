@@ -1,0 +1,323 @@
+//! What a guest is given to do, and what comes back.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::json;
+
+use super::process::Qemu;
+use super::{Guest, initramfs, snapshot};
+use crate::counts;
+
+/// What a guest is to do.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Job {
+    files: Vec<(PathBuf, String)>,
+    programs: Vec<PathBuf>,
+    script: String,
+    plugin: Option<PluginArgs>,
+    timeout: Duration,
+}
+
+/// The counting plugin and what it is told.
+#[derive(Clone, Debug)]
+pub(crate) struct PluginArgs {
+    /// The shared library.
+    pub(crate) library: PathBuf,
+    /// Its options besides `out`, `cpus` and `memory`, which the guest knows: `key=value`.
+    pub(crate) options: Vec<String>,
+}
+
+/// What a job left behind.
+#[derive(Debug)]
+pub(crate) struct Ran {
+    /// What the script wrote to its standard output.
+    pub(crate) stdout: String,
+    /// The script's exit status.
+    pub(crate) status: i32,
+    /// The kernel's messages since the resume and the script's standard error.
+    pub(crate) console: String,
+    /// What the plugin counted; empty without one.
+    pub(crate) counts: Vec<counts::Interval>,
+    /// Time from QEMU's start to its end.
+    pub(crate) host_seconds: f64,
+    /// CPU time that QEMU took.
+    pub(crate) cpu_seconds: f64,
+}
+
+impl Job {
+    /// A job that runs `script` by `sh` in `/job`; the guest is killed after `timeout` of the host's time.
+    pub(crate) fn new(script: impl Into<String>, timeout: Duration) -> Self {
+        Self {
+            script: script.into(),
+            timeout,
+            ..Self::default()
+        }
+    }
+
+    /// Puts a file of the host at `/job/NAME`; it stays executable.
+    pub(crate) fn file(mut self, path: impl Into<PathBuf>, name: impl Into<String>) -> Self {
+        self.files.push((path.into(), name.into()));
+        self
+    }
+
+    /// Puts a program of the host at `/job/NAME` (its file name) together with the libraries that `ldd` names. They are the
+    /// host's and need not agree with the guest's, so `/job/NAME` is a script that starts the program by its own loader.
+    pub(crate) fn program(mut self, path: impl Into<PathBuf>) -> Self {
+        self.programs.push(path.into());
+        self
+    }
+
+    /// Runs the job under the plugin.
+    pub(crate) fn plugin(mut self, plugin: PluginArgs) -> Self {
+        self.plugin = Some(plugin);
+        self
+    }
+
+    /// Writes the job as a tar archive, which the guest has as a disk.
+    fn write(&self, to: &Path) -> Result<()> {
+        let mut archive = tar::Builder::new(File::create(to)?);
+        append(&mut archive, "script", self.script.as_bytes(), false)?;
+        for (path, name) in &self.files {
+            append_file(&mut archive, path, name)?;
+        }
+        let mut libraries = BTreeSet::new();
+        for program in &self.programs {
+            let name = program
+                .file_name()
+                .and_then(|name| name.to_str())
+                .with_context(|| program.display().to_string())?;
+            let needed = needed_libraries(program)?;
+            let Some(loader) = needed
+                .iter()
+                .find(|library| file_name(library).starts_with("ld-"))
+            else {
+                append_file(&mut archive, program, name)?;
+                continue;
+            };
+            append_file(&mut archive, program, &format!(".host/{name}"))?;
+            let start = format!(
+                "#!/bin/sh\nexec /job/.host/{} --library-path /job/.host /job/.host/{name} \"$@\"\n",
+                file_name(loader)
+            );
+            append(&mut archive, name, start.as_bytes(), true)?;
+            libraries.extend(needed);
+        }
+        for library in libraries {
+            append_file(
+                &mut archive,
+                &library,
+                &format!(".host/{}", file_name(&library)),
+            )?;
+        }
+        archive.into_inner()?.sync_data()?;
+        Ok(())
+    }
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+}
+
+fn append_file(archive: &mut tar::Builder<File>, path: &Path, name: &str) -> Result<()> {
+    let place = || path.display().to_string();
+    let executable = fs::metadata(path).with_context(place)?.permissions().mode() & 0o111 != 0;
+    append(
+        archive,
+        name,
+        &fs::read(path).with_context(place)?,
+        executable,
+    )
+    .with_context(place)
+}
+
+fn append(
+    archive: &mut tar::Builder<File>,
+    name: &str,
+    content: &[u8],
+    executable: bool,
+) -> Result<()> {
+    let mut header = tar::Header::new_gnu();
+    header.set_size(content.len() as u64);
+    header.set_mode(if executable { 0o755 } else { 0o644 });
+    Ok(archive.append_data(&mut header, name, content)?)
+}
+
+/// The shared libraries of a program, its loader among them; none for a static one.
+fn needed_libraries(program: &Path) -> Result<Vec<PathBuf>> {
+    let output = Command::new("ldd")
+        .arg(program)
+        .output()
+        .context("running ldd")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        if said.contains("not a dynamic executable") || text.contains("statically linked") {
+            return Ok(Vec::new());
+        }
+        bail!("ldd {}: {}", program.display(), said.trim());
+    }
+    parse_ldd(&text).with_context(|| program.display().to_string())
+}
+
+/// Reads lines such as `libc.so.6 => /lib/libc.so.6 (0x...)` and `/lib64/ld-linux-x86-64.so.2 (0x...)`.
+fn parse_ldd(text: &str) -> Result<Vec<PathBuf>> {
+    let mut libraries = Vec::new();
+    for line in text.lines().map(str::trim) {
+        let (name, target) = line.split_once(" => ").unwrap_or((line, line));
+        if target == "not found" {
+            bail!("the library {name} is not found");
+        }
+        if target.starts_with('/') {
+            libraries.push(target.split(" (").next().unwrap_or(target).into());
+        }
+    }
+    Ok(libraries)
+}
+
+/// Finds status and output in what the guest sent, once it is whole.
+fn parse_result(bytes: &[u8]) -> Result<Option<(i32, String)>> {
+    let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
+        return Ok(None);
+    };
+    let line = String::from_utf8_lossy(&bytes[..end]);
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let [initramfs::RESULT, status, length] = words[..] else {
+        bail!("the guest answered {line:?}")
+    };
+    let (status, length) = (status.parse()?, length.parse::<usize>()?);
+    let output = bytes.get(end + 1..end + 1 + length);
+    Ok(output.map(|output| (status, String::from_utf8_lossy(output).into_owned())))
+}
+
+impl Guest<'_> {
+    /// Resumes the machine, runs the job, and waits for the guest's end.
+    pub(crate) fn run(&self, job: &Job) -> Result<Ran> {
+        let begin = Instant::now();
+        let disk = tempfile::NamedTempFile::new()?;
+        job.write(disk.path())?;
+        let mut options = snapshot::resume_options(&self.snapshot);
+        if let Some(plugin) = &job.plugin {
+            let library = fs::canonicalize(&plugin.library)
+                .with_context(|| plugin.library.display().to_string())?;
+            let mut value = format!(
+                "file={},out=counts",
+                library.display().to_string().replace(',', ",,")
+            );
+            let memory = self.machine.memory_argument(self.tools.qemu_major());
+            for option in [self.machine.cpus_argument(), memory]
+                .iter()
+                .chain(&plugin.options)
+            {
+                value.push(',');
+                value.push_str(option);
+            }
+            options.extend(["-plugin".into(), value]);
+        }
+        let mut qemu = Qemu::start(
+            self.tools,
+            &self.machine,
+            disk.path(),
+            &options,
+            job.timeout,
+        )?;
+        // The snapshot was taken of a stopped machine, and so it arrives: the plugin is in place before the first instruction.
+        qemu.wait_status("query-status", "paused")?;
+        qemu.command("cont", json!({}))?;
+        qemu.send("go\n")?;
+        let (status, stdout) = qemu.receive(parse_result)?;
+        qemu.wait()?;
+        let counts = if job.plugin.is_some() {
+            read_counts(&qemu.file("counts"))?
+        } else {
+            Vec::new()
+        };
+        Ok(Ran {
+            stdout,
+            status,
+            console: qemu.console(),
+            counts,
+            host_seconds: begin.elapsed().as_secs_f64(),
+            cpu_seconds: qemu.cpu_seconds(),
+        })
+    }
+}
+
+fn read_counts(path: &Path) -> Result<Vec<counts::Interval>> {
+    let text = fs::read_to_string(path).context("the plugin wrote no counts")?;
+    text.lines()
+        .map(|line| {
+            serde_json::from_str(line).with_context(|| format!("the plugin's counts: {line}"))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_is_taken_when_it_is_whole() {
+        assert_eq!(parse_result(b"LAB-RES").unwrap(), None);
+        assert_eq!(parse_result(b"LAB-RESULT 3 4\nab").unwrap(), None);
+        assert_eq!(
+            parse_result(b"LAB-RESULT 3 4\nab\ncrest").unwrap(),
+            Some((3, "ab\nc".into()))
+        );
+        assert!(parse_result(b"garbage\n").is_err());
+    }
+
+    #[test]
+    fn libraries_are_read_from_ldd() {
+        let text = "\tlinux-vdso.so.1 (0x00007ff)\n\tlibc.so.6 => /lib/libc.so.6 (0x00007f)\n\t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
+        assert_eq!(
+            parse_ldd(text).unwrap(),
+            [
+                Path::new("/lib/libc.so.6"),
+                Path::new("/lib64/ld-linux-x86-64.so.2")
+            ]
+        );
+        assert!(parse_ldd("\tliba.so => not found\n").is_err());
+    }
+
+    #[test]
+    fn the_archive_has_the_script_and_the_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let tool = folder.path().join("tool");
+        fs::write(&tool, "content").unwrap();
+        fs::set_permissions(&tool, fs::Permissions::from_mode(0o700)).unwrap();
+        let image = folder.path().join("image");
+        Job::new("true", Duration::from_secs(1))
+            .file(&tool, "bin/tool")
+            .write(&image)
+            .unwrap();
+        assert_eq!(fs::metadata(&image).unwrap().len() % 512, 0);
+        let mut archive = tar::Archive::new(File::open(&image).unwrap());
+        let entries: Vec<_> = archive
+            .entries()
+            .unwrap()
+            .map(|entry| entry.unwrap())
+            .collect();
+        let found: Vec<_> = entries
+            .iter()
+            .map(|e| {
+                (
+                    e.path().unwrap().display().to_string(),
+                    e.header().mode().unwrap(),
+                )
+            })
+            .collect();
+        assert_eq!(
+            found,
+            [("script".into(), 0o644), ("bin/tool".into(), 0o755)]
+        );
+    }
+}

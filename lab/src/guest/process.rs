@@ -1,0 +1,328 @@
+//! A running QEMU: its sockets, its control protocol (QMP), and its end.
+
+use std::fs;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::Tools;
+use crate::machine::Machine;
+
+/// How long a look at a socket waits: a fraction of the shortest job.
+const POLL: Duration = Duration::from_millis(20);
+
+/// How many of the console's last lines an error shows.
+const LINES_SHOWN: usize = 15;
+
+/// A QEMU process, killed when dropped.
+pub(super) struct Qemu {
+    child: Child,
+    folder: TempDir,
+    /// The guest's second serial port.
+    port: UnixStream,
+    qmp: Qmp,
+    deadline: Instant,
+    cpu_seconds: f64,
+}
+
+impl Qemu {
+    /// Starts QEMU with the machine's devices and `job` as its disk; `extra` says whether it boots or resumes.
+    pub(super) fn start(
+        tools: &Tools,
+        machine: &Machine,
+        job: &Path,
+        extra: &[String],
+        timeout: Duration,
+    ) -> Result<Self> {
+        super::interrupt::check()?;
+        let folder = TempDir::with_prefix("lab-").context("a folder for QEMU's sockets")?;
+        let mut command = tools.qemu();
+        command
+            .args(machine.options())
+            .args([
+                "-nodefaults",
+                "-no-user-config",
+                "-display",
+                "none",
+                "-no-reboot",
+                "-rtc",
+                "clock=vm",
+            ])
+            .arg("-kernel")
+            .arg(tools.kernel())
+            .arg("-initrd")
+            .arg(tools.initramfs())
+            .args(["-append", super::qemu::KERNEL_ARGUMENTS])
+            .args([
+                "-chardev",
+                "file,id=console,path=console",
+                "-serial",
+                "chardev:console",
+            ])
+            .args([
+                "-chardev",
+                "socket,id=port,path=port,server=on,wait=off",
+                "-serial",
+                "chardev:port",
+            ])
+            .args([
+                "-chardev",
+                "socket,id=qmp,path=qmp,server=on,wait=off",
+                "-mon",
+                "chardev=qmp,mode=control",
+            ])
+            .arg("-drive")
+            // A comma in the value of an option is written twice.
+            .arg(format!(
+                "if=none,id=job,format=raw,readonly=on,file={}",
+                job.display().to_string().replace(',', ",,")
+            ))
+            .args(["-device", "virtio-blk-pci,drive=job"])
+            .args(extra)
+            .current_dir(folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(folder.path().join("errors"))?);
+        let mut child = command.spawn().context("starting QEMU")?;
+        let deadline = Instant::now() + timeout;
+        let connected =
+            connect(&mut child, &folder.path().join("port"), deadline).and_then(|port| {
+                Ok((
+                    port,
+                    Qmp::new(connect(&mut child, &folder.path().join("qmp"), deadline)?)?,
+                ))
+            });
+        match connected {
+            Ok((port, qmp)) => {
+                port.set_read_timeout(Some(POLL))?;
+                Ok(Self {
+                    child,
+                    folder,
+                    port,
+                    qmp,
+                    deadline,
+                    cpu_seconds: 0.0,
+                })
+            }
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                let said = fs::read_to_string(folder.path().join("errors")).unwrap_or_default();
+                Err(error.context(format!("QEMU did not start: {}", said.trim())))
+            }
+        }
+    }
+
+    /// QEMU's working folder: its files may be named relative to it.
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The kernel's messages so far.
+    pub(super) fn console(&self) -> String {
+        String::from_utf8_lossy(&fs::read(self.file("console")).unwrap_or_default())
+            .replace('\r', "")
+    }
+
+    pub(super) fn cpu_seconds(&self) -> f64 {
+        self.cpu_seconds
+    }
+
+    /// Sends a QMP command and gives its answer.
+    pub(super) fn command(&mut self, name: &str, arguments: Value) -> Result<Value> {
+        self.qmp.command(name, arguments)
+    }
+
+    /// Asks for `status` of a query until it is one of `wanted`.
+    pub(super) fn wait_status(&mut self, query: &str, wanted: &str) -> Result<()> {
+        loop {
+            let answer = self.command(query, json!({}))?;
+            match answer["status"].as_str() {
+                Some(status) if status == wanted => return Ok(()),
+                Some("failed" | "cancelled" | "internal-error" | "guest-panicked") => {
+                    bail!("QEMU: {query}: {answer}")
+                }
+                _ => self.tick()?,
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Writes to the guest's second serial port.
+    pub(super) fn send(&mut self, text: &str) -> Result<()> {
+        self.port
+            .write_all(text.as_bytes())
+            .context("writing to the guest")
+    }
+
+    /// Reads the guest's second serial port until `done` is content with what came.
+    pub(super) fn receive<T>(
+        &mut self,
+        mut done: impl FnMut(&[u8]) -> Result<Option<T>>,
+    ) -> Result<T> {
+        let (mut bytes, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
+        loop {
+            match self.port.read(&mut buffer) {
+                Ok(0) => return Err(self.failure("ended before it answered")),
+                Ok(read) => {
+                    bytes.extend_from_slice(&buffer[..read]);
+                    if let Some(found) = done(&bytes)? {
+                        return Ok(found);
+                    }
+                }
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted
+                    ) => {}
+                Err(error) => return Err(error).context("reading from the guest"),
+            }
+            self.tick()?;
+        }
+    }
+
+    /// Waits until QEMU has ended by itself.
+    pub(super) fn wait(&mut self) -> Result<()> {
+        // A zombie's times stay readable until it is waited for.
+        while !self.read_times()? {
+            self.tick()?;
+            std::thread::sleep(POLL / 4);
+        }
+        let status = self.child.wait()?;
+        if !status.success() {
+            return Err(self.failure(&format!("ended with {status}")));
+        }
+        Ok(())
+    }
+
+    /// Fails where the time is up or a signal arrived.
+    fn tick(&mut self) -> Result<()> {
+        super::interrupt::check()?;
+        if Instant::now() > self.deadline {
+            return Err(self.failure("ran out of its time"));
+        }
+        Ok(())
+    }
+
+    /// Reads the CPU time so far (proc_pid_stat(5), fields 14 and 15, in hundredths of a second); whether the process has ended.
+    fn read_times(&mut self) -> Result<bool> {
+        let path = format!("/proc/{}/stat", self.child.id());
+        let text = fs::read_to_string(&path).context(path.clone())?;
+        let fields: Vec<&str> = text
+            .rsplit_once(") ")
+            .map(|(_, rest)| rest.split(' ').collect())
+            .unwrap_or_default();
+        let [state, user, system] = [0, 11, 12].map(|i| fields.get(i).copied().unwrap_or_default());
+        let hundredths = |text: &str| {
+            text.parse::<f64>()
+                .with_context(|| format!("{path}: {text:?}"))
+        };
+        self.cpu_seconds = (hundredths(user)? + hundredths(system)?) / 100.0;
+        Ok(state == "Z")
+    }
+
+    /// An error with the last lines of the console and of QEMU's messages.
+    fn failure(&self, what: &str) -> anyhow::Error {
+        let last = |text: &str| {
+            let lines: Vec<_> = text
+                .lines()
+                .filter(|line| !line.trim().is_empty())
+                .collect();
+            lines[lines.len().saturating_sub(LINES_SHOWN)..].join("\n  ")
+        };
+        let errors = fs::read_to_string(self.file("errors")).unwrap_or_default();
+        let mut message = format!("the guest {what}");
+        for (name, text) in [("its console", self.console()), ("QEMU", errors)] {
+            if !text.trim().is_empty() {
+                message.push_str(&format!("; {name} said last:\n  {}", last(&text)));
+            }
+        }
+        anyhow!(message)
+    }
+}
+
+impl Drop for Qemu {
+    fn drop(&mut self) {
+        // Both fail where the process has been waited for, which is the good case.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Connects to a socket that QEMU makes shortly after its start.
+fn connect(child: &mut Child, path: &Path, deadline: Instant) -> Result<UnixStream> {
+    loop {
+        if let Ok(stream) = UnixStream::connect(path) {
+            return Ok(stream);
+        }
+        if let Some(status) = child.try_wait()? {
+            bail!("ended with {status}");
+        }
+        if Instant::now() > deadline {
+            bail!("no connection to {}", path.display());
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The control protocol: a JSON object a line each way.
+struct Qmp {
+    stream: UnixStream,
+    reader: BufReader<UnixStream>,
+}
+
+impl Qmp {
+    fn new(stream: UnixStream) -> Result<Self> {
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+        let reader = BufReader::new(stream.try_clone()?);
+        let mut qmp = Self { stream, reader };
+        qmp.line()?;
+        qmp.command("qmp_capabilities", json!({}))?;
+        Ok(qmp)
+    }
+
+    fn line(&mut self) -> Result<Value> {
+        let mut line = String::new();
+        self.reader
+            .read_line(&mut line)
+            .context("no answer from QEMU's control socket")?;
+        serde_json::from_str(&line).with_context(|| format!("QEMU's control socket: {line:?}"))
+    }
+
+    fn command(&mut self, name: &str, arguments: Value) -> Result<Value> {
+        writeln!(
+            self.stream,
+            "{}",
+            json!({"execute": name, "arguments": arguments})
+        )
+        .context("writing to QEMU's control socket")?;
+        loop {
+            let mut answer = self.line()?;
+            if !answer["error"].is_null() {
+                bail!("QEMU refused {name}: {}", answer["error"]["desc"]);
+            }
+            // Lines of another kind are events.
+            if answer.get("return").is_some() {
+                return Ok(answer["return"].take());
+            }
+        }
+    }
+}
+
+/// A command that runs a program which the kernel kills together with its parent, where util-linux's `setpriv` is there to say so:
+/// a parent that is killed itself cannot.
+pub(super) fn dies_with_parent(program: &Path) -> Command {
+    let setpriv = Path::new("/usr/bin/setpriv");
+    if !setpriv.exists() {
+        return Command::new(program);
+    }
+    let mut command = Command::new(setpriv);
+    command.args(["--pdeathsig", "KILL"]).arg(program);
+    command
+}

@@ -1,0 +1,368 @@
+//! QEMU's command line for a machine, and the addresses at which that machine's nodes have their memory.
+
+use std::fmt::Write as _;
+use std::ops::Range;
+
+use anyhow::{Result, ensure};
+
+use crate::machine::Machine;
+
+/// The kernel's command line. Address randomisation, mitigations and watchdogs are off because they make counts differ between
+/// runs or stand for nothing that is measured; NUMA balancing is left to the scenario. `tsc=reliable`: under TCG all CPUs read one
+/// counter, and the watchdog that compares it with the others would see the time between snapshot and resume as an error.
+pub(super) const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet nokaslr mitigations=off numa_balancing=disable \
+    transparent_hugepage=madvise panic=-1 tsc=reliable nowatchdog rcupdate.rcu_cpu_stall_suppress=1 audit=0 apparmor=0";
+
+/// Latency of a node's own memory in the HMAT; the distance scales it (a distance of 10 is local, ACPI 6.5, 5.2.17).
+const LOCAL_LATENCY_NS: u64 = 100;
+
+/// Bandwidth of a node's own memory in the HMAT, which the distance divides.
+const LOCAL_BANDWIDTH_MIB: u64 = 20 << 10;
+
+/// From which memory size on a `pc` leaves the addresses from 3 to 4 GiB to devices (QEMU, `pc_init1`): up to it memory is in one piece.
+const HOLE_FROM: u64 = 0xe000_0000;
+const HOLE: Range<u64> = 0xc000_0000..1 << 32;
+
+impl Machine {
+    /// Says what is wrong with a machine that QEMU or Linux would refuse, perhaps without a word.
+    pub(super) fn check(&self) -> Result<()> {
+        let nodes = self.nodes.len();
+        ensure!(
+            (1..=64).contains(&nodes),
+            "a machine has 1 to 64 nodes, not {nodes}"
+        );
+        ensure!(
+            self.nodes[0].cpus > 0 && self.nodes[0].memory_mib >= 256,
+            "node 0 needs CPUs and at least 256 MiB: Linux boots there"
+        );
+        ensure!(
+            self.cpus() <= 255,
+            "a machine has at most 255 CPUs, not {}",
+            self.cpus()
+        );
+        for (i, node) in self.nodes.iter().enumerate() {
+            ensure!(
+                node.memory_mib.is_multiple_of(2),
+                "memory of node {i}: {} MiB is no multiple of 2",
+                node.memory_mib
+            );
+            ensure!(
+                node.memory_mib > 0 || node.cpus > 0,
+                "node {i} has neither CPUs nor memory"
+            );
+        }
+        if !self.distances.is_empty() {
+            ensure!(
+                self.distances.len() == nodes
+                    && self.distances.iter().all(|row| row.len() == nodes),
+                "distances: {nodes} rows of {nodes}"
+            );
+        }
+        for from in 0..nodes {
+            for to in 0..nodes {
+                let distance = self.distance(from, to);
+                ensure!(
+                    (from == to) == (distance == 10) && (10..255).contains(&distance),
+                    "distance from {from} to {to}: {distance}; a node is 10 from itself and 11 to 254 from another"
+                );
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn cpus(&self) -> u32 {
+        self.nodes.iter().map(|node| u32::from(node.cpus)).sum()
+    }
+
+    fn distance(&self, from: usize, to: usize) -> u8 {
+        match self.distances.get(from) {
+            Some(row) => row[to],
+            None if from == to => 10,
+            None => 20,
+        }
+    }
+
+    /// The node of each CPU.
+    fn cpu_nodes(&self) -> impl Iterator<Item = usize> {
+        self.nodes
+            .iter()
+            .enumerate()
+            .flat_map(|(i, node)| std::iter::repeat_n(i, node.cpus.into()))
+    }
+
+    /// The plugin's `cpus=` argument.
+    pub(super) fn cpus_argument(&self) -> String {
+        let nodes: Vec<_> = self.cpu_nodes().map(|node| node.to_string()).collect();
+        format!("cpus={}", nodes.join(":"))
+    }
+
+    /// The options that make up the machine.
+    pub(super) fn options(&self) -> Vec<String> {
+        let mut options = Vec::new();
+        let mut add = |option: &str, value: String| options.extend([option.to_owned(), value]);
+        add(
+            "-machine",
+            format!("pc,hmat={}", if self.hmat { "on" } else { "off" }),
+        );
+        // TCG runs the string instructions byte by byte, and a kernel that believes them fast (erms, fsrm) copies pages with them:
+        // eight times the accesses of the loop it takes otherwise.
+        add(
+            "-cpu",
+            "max,erms=off,fsrm=off,la57=off,smap=off,pku=off".into(),
+        );
+        if self.icount {
+            add("-accel", "tcg,thread=single".into());
+            add("-icount", "shift=0,sleep=off".into());
+        } else {
+            add("-accel", "tcg,thread=multi".into());
+        }
+        let total_mib: u64 = self
+            .nodes
+            .iter()
+            .map(|node| u64::from(node.memory_mib))
+            .sum();
+        add("-m", format!("{total_mib}M"));
+
+        // A node is a socket where all nodes with CPUs have as many, so that Linux sees caches as the model has them; else a CPU is.
+        let mut sizes: Vec<u16> = self
+            .nodes
+            .iter()
+            .map(|node| node.cpus)
+            .filter(|cpus| *cpus > 0)
+            .collect();
+        let sockets = sizes.len();
+        sizes.dedup();
+        let cores = if let [cores] = sizes[..] {
+            u32::from(cores)
+        } else {
+            1
+        };
+        let sockets = if cores == 1 {
+            self.cpus() as usize
+        } else {
+            sockets
+        };
+        add(
+            "-smp",
+            format!("{},sockets={sockets},cores={cores},threads=1", self.cpus()),
+        );
+
+        for (i, node) in self.nodes.iter().enumerate() {
+            let mut numa = format!("node,nodeid={i}");
+            if node.memory_mib > 0 {
+                add(
+                    "-object",
+                    format!("memory-backend-ram,id=memory{i},size={}M", node.memory_mib),
+                );
+                write!(numa, ",memdev=memory{i}").expect("writing to a string");
+            }
+            if self.hmat {
+                write!(numa, ",initiator={}", self.initiator(i)).expect("writing to a string");
+            }
+            add("-numa", numa);
+        }
+        let mut first = 0;
+        for (i, node) in self.nodes.iter().enumerate() {
+            for socket in first..first + u32::from(node.cpus) / cores {
+                add("-numa", format!("cpu,node-id={i},socket-id={socket}"));
+            }
+            first += u32::from(node.cpus) / cores;
+        }
+        for from in 0..self.nodes.len() {
+            for to in 0..self.nodes.len() {
+                add(
+                    "-numa",
+                    format!("dist,src={from},dst={to},val={}", self.distance(from, to)),
+                );
+            }
+        }
+        if self.hmat {
+            for (from, _) in self
+                .nodes
+                .iter()
+                .enumerate()
+                .filter(|(_, node)| node.cpus > 0)
+            {
+                for (to, _) in self
+                    .nodes
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, node)| node.memory_mib > 0)
+                {
+                    let distance = u64::from(self.distance(from, to));
+                    let entry = format!("hmat-lb,initiator={from},target={to},hierarchy=memory");
+                    add(
+                        "-numa",
+                        format!(
+                            "{entry},data-type=access-latency,latency={}",
+                            LOCAL_LATENCY_NS * distance / 10
+                        ),
+                    );
+                    add(
+                        "-numa",
+                        format!(
+                            "{entry},data-type=access-bandwidth,bandwidth={}M",
+                            LOCAL_BANDWIDTH_MIB * 10 / distance
+                        ),
+                    );
+                }
+            }
+        }
+        options
+    }
+
+    /// The node whose CPUs are nearest to a node's memory.
+    fn initiator(&self, node: usize) -> usize {
+        (0..self.nodes.len())
+            .filter(|from| self.nodes[*from].cpus > 0)
+            .min_by_key(|from| self.distance(*from, node))
+            .expect("node 0 has CPUs")
+    }
+
+    /// The ranges of addresses of each node's memory as the plugin sees them. From QEMU 8 on these are guest-physical: the nodes one
+    /// after the other, with the hole below 4 GiB. QEMU 7.2 gives the block's place in its list of blocks plus that in the container
+    /// of all nodes (`qemu_plugin_hwaddr_phys_addr`), which are the same number, and knows no hole.
+    pub(super) fn memory(&self, qemu_major: u32) -> Vec<(Range<u64>, usize)> {
+        let total: u64 = self
+            .nodes
+            .iter()
+            .map(|node| u64::from(node.memory_mib) << 20)
+            .sum();
+        let (mut ranges, mut start) = (Vec::new(), 0);
+        for (i, node) in self.nodes.iter().enumerate() {
+            let end = start + (u64::from(node.memory_mib) << 20);
+            if qemu_major < 8 {
+                ranges.push((2 * start..start + end, i));
+            } else if total < HOLE_FROM {
+                ranges.push((start..end, i));
+            } else {
+                let moved = HOLE.end - HOLE.start;
+                ranges.push((start..end.min(HOLE.start), i));
+                ranges.push((start.max(HOLE.start) + moved..end + moved, i));
+            }
+            start = end;
+        }
+        ranges.retain(|(range, _)| !range.is_empty());
+        ranges
+    }
+
+    /// The plugin's `memory=` argument.
+    pub(super) fn memory_argument(&self, qemu_major: u32) -> String {
+        let ranges = self.memory(qemu_major);
+        let ranges: Vec<_> = ranges
+            .iter()
+            .map(|(range, node)| format!("{:x}-{:x}@{node}", range.start, range.end))
+            .collect();
+        format!("memory={}", ranges.join(":"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Node;
+
+    fn machine(nodes: &[(u16, u32)]) -> Machine {
+        let nodes = nodes
+            .iter()
+            .map(|&(cpus, memory_mib)| Node { cpus, memory_mib })
+            .collect();
+        Machine {
+            nodes,
+            distances: Vec::new(),
+            hmat: false,
+            icount: false,
+        }
+    }
+
+    fn numa(machine: &Machine) -> Vec<String> {
+        machine
+            .options()
+            .windows(2)
+            .filter(|pair| pair[0] == "-numa")
+            .map(|pair| pair[1].clone())
+            .collect()
+    }
+
+    #[test]
+    fn two_nodes_of_two_cpus() {
+        let machine = machine(&[(2, 512), (2, 512)]);
+        let options = machine.options().join(" ");
+        assert!(
+            options.contains("-m 1024M -smp 4,sockets=2,cores=2,threads=1 "),
+            "{options}"
+        );
+        assert_eq!(
+            numa(&machine),
+            [
+                "node,nodeid=0,memdev=memory0",
+                "node,nodeid=1,memdev=memory1",
+                "cpu,node-id=0,socket-id=0",
+                "cpu,node-id=1,socket-id=1",
+                "dist,src=0,dst=0,val=10",
+                "dist,src=0,dst=1,val=20",
+                "dist,src=1,dst=0,val=20",
+                "dist,src=1,dst=1,val=10",
+            ]
+        );
+        assert_eq!(machine.cpus_argument(), "cpus=0:0:1:1");
+    }
+
+    #[test]
+    fn memory_without_cpus_has_the_nearest_node_as_initiator() {
+        let mut machine = machine(&[(2, 512), (1, 512), (0, 1024)]);
+        machine.hmat = true;
+        machine.distances = vec![vec![10, 20, 40], vec![20, 10, 30], vec![40, 30, 10]];
+        machine.check().unwrap();
+        let numa = numa(&machine);
+        assert_eq!(numa[2], "node,nodeid=2,memdev=memory2,initiator=1");
+        assert_eq!(
+            numa[3..6],
+            [
+                "cpu,node-id=0,socket-id=0",
+                "cpu,node-id=0,socket-id=1",
+                "cpu,node-id=1,socket-id=2"
+            ]
+        );
+        let latency =
+            "hmat-lb,initiator=1,target=2,hierarchy=memory,data-type=access-latency,latency=300";
+        assert!(numa.iter().any(|option| option == latency), "{numa:?}");
+    }
+
+    #[test]
+    fn memory_goes_around_the_hole_from_3_5_gib_on() {
+        let small = machine(&[(1, 1024), (1, 2048)]);
+        assert_eq!(
+            small.memory_argument(10),
+            "memory=0-40000000@0:40000000-c0000000@1"
+        );
+        let large = machine(&[(1, 2048), (1, 2048), (1, 1024)]);
+        assert_eq!(
+            large.memory_argument(10),
+            "memory=0-80000000@0:80000000-c0000000@1:100000000-140000000@1:140000000-180000000@2"
+        );
+        assert_eq!(
+            large.memory_argument(7),
+            "memory=0-80000000@0:100000000-180000000@1:200000000-240000000@2"
+        );
+    }
+
+    #[test]
+    fn impossible_machines_are_refused() {
+        let mut odd = machine(&[(1, 512), (1, 512)]);
+        odd.distances = vec![vec![10, 20]];
+        assert_eq!(
+            odd.check().unwrap_err().to_string(),
+            "distances: 2 rows of 2"
+        );
+        odd.distances = vec![vec![10, 10], vec![20, 10]];
+        assert!(
+            odd.check()
+                .unwrap_err()
+                .to_string()
+                .starts_with("distance from 0 to 1: 10;")
+        );
+        assert!(machine(&[(0, 512), (1, 512)]).check().is_err());
+        assert!(machine(&[(1, 512), (1, 3)]).check().is_err());
+    }
+}
