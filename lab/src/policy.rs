@@ -164,7 +164,7 @@ impl Policy {
             ""
         };
         format!(
-            "mountpoint -q /sys/kernel/debug || mount -t debugfs none /sys/kernel/debug\n\
+            "[ -d /sys/kernel/debug/sched ] || mount -t debugfs none /sys/kernel/debug\n\
              for knob in scan_delay_ms scan_period_min_ms scan_period_max_ms scan_size_mb; do\n\
              file=/sys/kernel/debug/sched/numa_balancing/$knob\n\
              echo $(( ($(cat $file) + {scale} - 1) / {scale} )) > $file\n\

@@ -108,6 +108,12 @@ pub(crate) struct Totals {
     pub(crate) kernel_misses: Vec<Vec<u64>>,
     /// Accesses served by a cache of another node, user and kernel: `[cpu node][node that served]`.
     pub(crate) cache_to_cache: Vec<Vec<u64>>,
+    /// Data accesses, user and kernel.
+    pub(crate) accesses: [u64; 2],
+    /// Those that the CPU's own L1 served.
+    pub(crate) l1_hits: [u64; 2],
+    /// Lines written back to memory, for which no CPU waits.
+    pub(crate) write_backs: u64,
     /// Instructions, user and kernel.
     pub(crate) instructions: [u64; 2],
     /// The sum over intervals of the slowest CPU's time, in nanoseconds.
@@ -202,6 +208,8 @@ pub(crate) fn price(intervals: &[Interval], machine: &Machine, constants: &Const
             for mode in 0..2 {
                 let waited = stall_ns(cpu, mode, machine, constants);
                 let all = waited + cpu.instructions[mode] as f64 * constants.instruction_ns;
+                totals.accesses[mode] += cpu.accesses[mode];
+                totals.l1_hits[mode] += cpu.l1_hits[mode];
                 totals.instructions[mode] += cpu.instructions[mode];
                 totals.cpu_ns[mode] += all;
                 time += all;
@@ -218,6 +226,7 @@ pub(crate) fn price(intervals: &[Interval], machine: &Machine, constants: &Const
                     totals.cache_to_cache[node][holder] += served[mode];
                 }
             }
+            totals.write_backs += cpu.write_backs.iter().sum::<u64>();
             totals.unmapped += cpu.unmapped;
             if time > slowest.0 {
                 slowest = (time, stall);
@@ -328,6 +337,7 @@ mod tests {
         assert_eq!(once.local_share_of_user(), 0.7);
         assert_eq!(once.local_share(), 0.5);
         assert_eq!(once.misses(), 14);
+        assert_eq!(once.write_backs, 42);
 
         // Intervals end in a barrier: the sum of the slowest, not the slowest sum.
         let mut turned = interval.clone();

@@ -54,6 +54,16 @@ pub(crate) struct Row {
     pub(crate) modelled_stall_ms: f64,
     /// The kernel's share of the CPUs' time.
     pub(crate) kernel_share: f64,
+    /// Other counts of the run with the median time: `[user, kernel]` where there are two.
+    pub(crate) instructions: [u64; 2],
+    pub(crate) accesses: [u64; 2],
+    pub(crate) l1_hits: [u64; 2],
+    /// Dirty lines written back to memory.
+    pub(crate) write_backs: u64,
+    /// Accesses to devices, which are not modelled.
+    pub(crate) unmapped: u64,
+    /// Intervals of the regions of interest: an iteration each, as a rule.
+    pub(crate) intervals: usize,
     /// Pages migrated while the program ran (`pgmigrate_success`).
     pub(crate) migrations: f64,
     /// Other counters of /proc/vmstat, of the run with the median time.
@@ -165,6 +175,12 @@ pub(crate) fn row(case: &Case, runs: &[Run], versions: &BTreeMap<String, String>
         modelled_time_ms: median(of(time)),
         modelled_stall_ms: median(of(|totals| totals.stall_ns / 1e6)),
         kernel_share: median(of(Totals::kernel_share)),
+        instructions: middle.totals.instructions,
+        accesses: middle.totals.accesses,
+        l1_hits: middle.totals.l1_hits,
+        write_backs: middle.totals.write_backs,
+        unmapped: middle.totals.unmapped,
+        intervals: middle.intervals,
         migrations: median(runs.iter().map(|run| run.migrations() as f64)),
         vmstat: middle.vmstat.clone(),
         repetitions: runs.len(),

@@ -29,6 +29,8 @@ const VMSTAT_MARK: &str = "@vmstat";
 pub(crate) struct Run {
     /// What was counted, and its price.
     pub(crate) totals: Totals,
+    /// Intervals between marks.
+    pub(crate) intervals: usize,
     /// How far each counter of /proc/vmstat went up.
     pub(crate) vmstat: BTreeMap<String, u64>,
     /// The program's line of JSON; null where it printed none.
@@ -136,7 +138,7 @@ pub(crate) struct Built {
 }
 
 /// Runs `case` for the `repetition`th time, from 0.
-pub(crate) fn run(case: &Case, repetition: u32, guest: &Guest, built: &Built) -> Result<Run> {
+pub(crate) fn run(case: &Case, repetition: u32, guest: &Guest<'_>, built: &Built) -> Result<Run> {
     let path = built.programs.get(&case.program).with_context(|| {
         let names: Vec<&str> = built.programs.keys().map(String::as_str).collect();
         format!(
@@ -168,6 +170,11 @@ pub(crate) fn run(case: &Case, repetition: u32, guest: &Guest, built: &Built) ->
             tail(&ran.console)
         );
     }
+    // Each region is a `begin`: its intervals come in order, or the file is not what the plugin writes.
+    let in_order = ran
+        .counts
+        .is_sorted_by_key(|interval| (interval.region, interval.interval));
+    ensure!(in_order, "the plugin's counts are out of order");
     ensure!(
         !ran.counts.is_empty(),
         "no region of interest was marked: a program needs lab_begin and lab_end, or `roi` before it"
@@ -176,6 +183,7 @@ pub(crate) fn run(case: &Case, repetition: u32, guest: &Guest, built: &Built) ->
     let (vmstat, facts) = answer(&ran.stdout);
     Ok(Run {
         totals,
+        intervals: ran.counts.len(),
         vmstat,
         facts,
         host_seconds: ran.host_seconds,
