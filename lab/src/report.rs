@@ -326,7 +326,7 @@ mod tests {
         );
         assert_eq!(
             lines[2],
-            "c       two      good       kernel  99.5 %        100.0 %              7          1.50   0.0 %         0"
+            "c       two      good       kernel  99.5 %        100.0 %              7         1.50   0.0 %         0"
         );
     }
 }

@@ -3,8 +3,6 @@
 use std::fmt::Write as _;
 use std::ops::Range;
 
-use anyhow::{Result, ensure};
-
 use crate::machine::Machine;
 
 /// The kernel's command line. Address randomisation, mitigations and watchdogs are off because they make counts differ between
@@ -24,64 +22,6 @@ const HOLE_FROM: u64 = 0xe000_0000;
 const HOLE: Range<u64> = 0xc000_0000..1 << 32;
 
 impl Machine {
-    /// Says what is wrong with a machine that QEMU or Linux would refuse, perhaps without a word.
-    pub(super) fn check(&self) -> Result<()> {
-        let nodes = self.nodes.len();
-        ensure!(
-            (1..=64).contains(&nodes),
-            "a machine has 1 to 64 nodes, not {nodes}"
-        );
-        ensure!(
-            self.nodes[0].cpus > 0 && self.nodes[0].memory_mib >= 256,
-            "node 0 needs CPUs and at least 256 MiB: Linux boots there"
-        );
-        ensure!(
-            self.cpus() <= 255,
-            "a machine has at most 255 CPUs, not {}",
-            self.cpus()
-        );
-        for (i, node) in self.nodes.iter().enumerate() {
-            ensure!(
-                node.memory_mib.is_multiple_of(2),
-                "memory of node {i}: {} MiB is no multiple of 2",
-                node.memory_mib
-            );
-            ensure!(
-                node.memory_mib > 0 || node.cpus > 0,
-                "node {i} has neither CPUs nor memory"
-            );
-        }
-        if !self.distances.is_empty() {
-            ensure!(
-                self.distances.len() == nodes
-                    && self.distances.iter().all(|row| row.len() == nodes),
-                "distances: {nodes} rows of {nodes}"
-            );
-        }
-        for from in 0..nodes {
-            for to in 0..nodes {
-                let distance = self.distance(from, to);
-                ensure!(
-                    (from == to) == (distance == 10) && (10..255).contains(&distance),
-                    "distance from {from} to {to}: {distance}; a node is 10 from itself and 11 to 254 from another"
-                );
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) fn cpus(&self) -> u32 {
-        self.nodes.iter().map(|node| u32::from(node.cpus)).sum()
-    }
-
-    fn distance(&self, from: usize, to: usize) -> u8 {
-        match self.distances.get(from) {
-            Some(row) => row[to],
-            None if from == to => 10,
-            None => 20,
-        }
-    }
-
     /// The node of each CPU.
     fn cpu_nodes(&self) -> impl Iterator<Item = usize> {
         self.nodes
@@ -345,24 +285,5 @@ mod tests {
             large.memory_argument(7),
             "memory=0-80000000@0:100000000-180000000@1:200000000-240000000@2"
         );
-    }
-
-    #[test]
-    fn impossible_machines_are_refused() {
-        let mut odd = machine(&[(1, 512), (1, 512)]);
-        odd.distances = vec![vec![10, 20]];
-        assert_eq!(
-            odd.check().unwrap_err().to_string(),
-            "distances: 2 rows of 2"
-        );
-        odd.distances = vec![vec![10, 10], vec![20, 10]];
-        assert!(
-            odd.check()
-                .unwrap_err()
-                .to_string()
-                .starts_with("distance from 0 to 1: 10;")
-        );
-        assert!(machine(&[(0, 512), (1, 512)]).check().is_err());
-        assert!(machine(&[(1, 512), (1, 3)]).check().is_err());
     }
 }
