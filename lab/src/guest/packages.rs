@@ -138,8 +138,13 @@ fn satisfies(version: &str, relation: &str) -> bool {
 
 /// The packages that `roots` need, themselves included, in the order of their names. `suites` stand in the order of preference;
 /// a relation that the first suite's version does not satisfy is looked up in the next. Neither the packages in `without` nor
-/// what they alone need are taken.
-pub(super) fn resolve(roots: &[&str], suites: &[&Index], without: &[&str]) -> Result<Vec<Package>> {
+/// what only they need are taken; those in `alone` are taken without what they need.
+pub(super) fn resolve(
+    roots: &[&str],
+    suites: &[&Index],
+    without: &[&str],
+    alone: &[&str],
+) -> Result<Vec<Package>> {
     let mut chosen = BTreeMap::<String, Package>::new();
     let mut open: Vec<(String, String)> = roots
         .iter()
@@ -180,11 +185,12 @@ pub(super) fn resolve(roots: &[&str], suites: &[&Index], without: &[&str]) -> Re
                     dependency.trim()
                 )
             })?;
-        for next in package
-            .depends
-            .split(',')
-            .filter(|next| !next.trim().is_empty())
-        {
+        let needs = if alone.contains(&package.name.as_str()) {
+            ""
+        } else {
+            &package.depends
+        };
+        for next in needs.split(',').filter(|next| !next.trim().is_empty()) {
             open.push((next.into(), package.name.clone()));
         }
         chosen.insert(package.name.clone(), package.clone());
@@ -407,11 +413,13 @@ mod tests {
         )
         .unwrap();
         let newer = parse_index(
-            &(stanza("tool", "2", "data (>> 1), lib (>= 2) | other") + &stanza("data", "2", "")),
+            &(stanza("tool", "2", "data (>> 1), lib (>= 2) | other, alone")
+                + &stanza("data", "2", "")
+                + &stanza("alone", "5", "nowhere")),
         )
         .unwrap();
         let versions = |roots: &[&str], suites: &[&Index]| -> Result<Vec<String>> {
-            Ok(resolve(roots, suites, &["gone"])?
+            Ok(resolve(roots, suites, &["gone"], &["alone"])?
                 .iter()
                 .map(|p| format!("{} {}", p.name, p.version))
                 .collect())
@@ -422,7 +430,7 @@ mod tests {
         );
         assert_eq!(
             versions(&["tool (>= 2)"], &[&stable, &newer]).unwrap(),
-            ["data 2", "lib 3", "tool 2"]
+            ["alone 5", "data 2", "lib 3", "tool 2"]
         );
         let error = versions(&["tool"], &[&newer]).unwrap_err().to_string();
         assert_eq!(

@@ -44,7 +44,7 @@ impl Qemu {
         let folder = TempDir::with_prefix("lab-").context("a folder for QEMU's sockets")?;
         let mut command = tools.qemu();
         command
-            .args(machine.options())
+            .args(machine.options(tools.qemu_major()))
             .args([
                 "-nodefaults",
                 "-no-user-config",

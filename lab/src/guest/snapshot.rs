@@ -53,7 +53,11 @@ pub(super) fn ensure(tools: &Tools, machine: &Machine, quiet: bool) -> Result<Pa
 
 /// The snapshot's name: a hash of all that its state depends on.
 fn name(tools: &Tools, machine: &Machine) -> Result<String> {
-    let key = json!([machine.options(), qemu::KERNEL_ARGUMENTS, tools.versions()]);
+    let key = json!([
+        machine.options(tools.qemu_major()),
+        qemu::KERNEL_ARGUMENTS,
+        tools.versions()
+    ]);
     let mut hash = Sha256::new();
     hash.update(serde_json::to_vec(&key)?);
     hash.update(fs::read(tools.initramfs())?);

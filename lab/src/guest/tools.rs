@@ -14,17 +14,20 @@ use super::{initramfs, process};
 /// and what they in turn need is mostly in stable.
 const SUITES: [&str; 2] = ["bookworm", "bookworm-backports"];
 
-/// Packages that QEMU and the kernel name but the lab does without: firmware for network boot, helpers and modules for
-/// devices that no guest has, and what only an installed system needs.
-const WITHOUT: [&str; 7] = [
+/// Packages that QEMU and the kernel name but the lab does without: firmware for network boot,
+/// and what only an installed system needs.
+const WITHOUT: [&str; 6] = [
     "ipxe-qemu",
-    "qemu-system-common",
     "kmod",
     "linux-base",
     "initramfs-tools",
     "passwd",
     "debconf",
 ];
+
+/// Packages taken without what they need: QEMU's loadable parts, of which TCG itself is one in 7.2 and the rest want
+/// displays and sound.
+const ALONE: [&str; 1] = ["qemu-system-common"];
 
 /// QEMU and what runs in its guests.
 pub(crate) struct Tools {
@@ -137,6 +140,10 @@ impl Tools {
         let mut command =
             process::dies_with_parent(&self.root.join("lib/x86_64-linux-gnu/ld-linux-x86-64.so.2"));
         command
+            .env(
+                "QEMU_MODULE_DIR",
+                self.root.join("usr/lib/x86_64-linux-gnu/qemu"),
+            )
             .arg("--library-path")
             .arg(library_folders.join(":"))
             .arg(self.root.join("usr/bin/qemu-system-x86_64"));
@@ -172,7 +179,7 @@ fn install(release: &Release, root: &Path, cache: &Path, quiet: bool) -> Result<
         let suites = SUITES.map(|suite| mirror.index(suite));
         let [stable, backports] = suites;
         let (stable, backports) = (stable?, backports?);
-        let packages = packages::resolve(&release.roots, &[&stable, &backports], &WITHOUT)?;
+        let packages = packages::resolve(&release.roots, &[&stable, &backports], &WITHOUT, &ALONE)?;
         mirror.install(&packages, partial.path(), keep, quiet)?;
         let versions: BTreeMap<_, _> = packages
             .iter()
