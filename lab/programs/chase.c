@@ -19,6 +19,14 @@ static uint64_t round_of_all(void)
     return sum;
 }
 
+static uint64_t iteration(unsigned long number)
+{
+    uint64_t sum = round_of_all();
+    if (number == 0)
+        lab_bring_home(area);
+    return sum;
+}
+
 int main(int argc, char **argv)
 {
     const struct lab_option own[] = {
@@ -29,18 +37,8 @@ int main(int argc, char **argv)
     area = lab_area("lines", (bytes + lab.page - 1) / lab.page, lab.page);
     area->passes = 1;
     lab_initialise(fill);
-    uint64_t sum = 0;
     round_of_all();
-
-    lab_open();
-    for (unsigned long i = 0; i < lab.iterations; i++) {
-        if (i > 0)
-            lab_iteration();
-        sum += round_of_all();
-        if (i == 0)
-            lab_bring_home(area);
-    }
-    lab_close();
+    uint64_t sum = lab_iterate(iteration);
 
     if (sum != cycle_truth(area, lab.iterations))
         lab_fail("the cycles did not meet every line once");

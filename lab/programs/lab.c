@@ -398,7 +398,7 @@ void lab_send(struct lab_area *area, int node)
 
 /* ---- the region and its facts ---- */
 
-void lab_open(void)
+static void open_region(void)
 {
     for (size_t i = 0; i < area_count; i++) {
         note_nodes(&areas[i], areas[i].before);
@@ -408,11 +408,24 @@ void lab_open(void)
     lab_begin();
 }
 
-void lab_close(void)
+static void close_region(void)
 {
     lab_end();
     for (size_t i = 0; i < area_count; i++)
         note_nodes(&areas[i], areas[i].after);
+}
+
+uint64_t lab_iterate(uint64_t (*iteration)(unsigned long number))
+{
+    uint64_t sum = 0;
+    open_region();
+    for (unsigned long number = 0; number < lab.iterations; number++) {
+        if (number > 0)
+            lab_iteration();
+        sum += iteration(number);
+    }
+    close_region();
+    return sum;
 }
 
 /* Pages that lie on the node of the thread that owns their first byte; none of an adopted area's, which nobody owns. */

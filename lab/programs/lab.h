@@ -1,7 +1,7 @@
 /* What the lab's programs share: options, threads pinned by node, areas of memory whose pages' nodes are known, the region of interest, facts.
  *
- * A program allocates its areas, fills them by parts (`lab_initialise`), makes one pass so that the caches are warm, opens the region, iterates, closes it and prints
- * one line of JSON. Which thread owns which part of an area follows from the thread's number alone; which node a thread is on, from the pinning. So the truth about
+ * A program allocates its areas, fills them by parts (`lab_initialise`), makes one pass so that the caches are warm, iterates within the region of
+ * interest (`lab_iterate`) and prints one line of JSON. Which thread owns which part of an area follows from the thread's number alone; which node a thread is on, from the pinning. So the truth about
  * locality (whose page lies where) is known from inside, by move_pages(2), without any counting.
  *
  * The raw system calls stand for libnuma, which a static program of a guest need not carry. */
@@ -94,9 +94,9 @@ void lab_allocate_by_touch(void);
 /* Calls `fill` for each thread's part: in that thread, or in thread 0 for all with `--init single`. */
 void lab_initialise(void (*fill)(int thread));
 
-/* Opens and closes the region of interest: names the areas as ranges, notes where the pages lie. */
-void lab_open(void);
-void lab_close(void);
+/* The region of interest: calls `iteration` for each number from 0, an interval each, with the areas named as ranges and their pages' nodes noted before and
+ * after. Returns the sum of what the calls return. */
+uint64_t lab_iterate(uint64_t (*iteration)(unsigned long number));
 
 /* With `--migrate hand`, each thread moves the pages of its part of the area to its own node. A page belongs to the part that its first byte is in. */
 void lab_bring_home(struct lab_area *area);

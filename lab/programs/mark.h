@@ -9,8 +9,9 @@
 #define lab_end() LAB_MARK(0x02)       /* it closes: the last interval is written out */
 #define lab_iteration() LAB_MARK(0x03) /* an interval ends and the next begins */
 
-/* Names [start, start + bytes) as the next address range (numbered from 0) of the calling address space. The plugin takes the addresses of the two loads that
- * follow the mark, since not every plugin API can read registers. Both bytes must be there (touched) already. */
+/* Names [start, start + bytes) as the next address range (numbered from 0). The plugin takes the addresses of the two loads that follow the mark, since not every
+ * plugin API can read registers; so it knows virtual addresses and no process: another program that uses the same ones meanwhile is counted in. Both bytes must be
+ * there (touched) already. */
 static inline void lab_range(const volatile void *start, unsigned long bytes)
 {
     const volatile unsigned char *first = (const volatile unsigned char *)start;

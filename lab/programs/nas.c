@@ -172,6 +172,20 @@ static struct lab_expected expect(void)
     return expected;
 }
 
+static uint64_t iteration(unsigned long number)
+{
+    bool moved = rotate_every && number > 0 && number % rotate_every == 0;
+    if (moved)
+        lab_rotate(rotate_by);
+    step();
+    if (number == 0 || moved) {
+        lab_bring_home(u);
+        lab_bring_home(rhs);
+        lab_bring_home(forcing);
+    }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     const struct lab_option own[] = {
@@ -189,22 +203,7 @@ int main(int argc, char **argv)
     forcing = lab_area("forcing", n, n * n * sizeof(double));
     lab_initialise(fill);
     step();
-
-    lab_open();
-    for (unsigned long i = 0; i < lab.iterations; i++) {
-        bool moved = rotate_every && i > 0 && i % rotate_every == 0;
-        if (i > 0)
-            lab_iteration();
-        if (moved)
-            lab_rotate(rotate_by);
-        step();
-        if (i == 0 || moved) {
-            lab_bring_home(u);
-            lab_bring_home(rhs);
-            lab_bring_home(forcing);
-        }
-    }
-    lab_close();
+    lab_iterate(iteration);
 
     double error = error_after(lab.iterations + 1);
     if (!(error < 1e-9))

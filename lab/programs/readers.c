@@ -169,6 +169,14 @@ static double local_share(bool from_copies)
     return (double)local / (double)(pages * lab.threads);
 }
 
+static uint64_t iteration(unsigned long number)
+{
+    uint64_t sum = read_all();
+    if (number == 0 && lab.hand && !copies_at_start)
+        replicate();
+    return sum;
+}
+
 int main(int argc, char **argv)
 {
     const struct lab_option own[] = {
@@ -191,17 +199,7 @@ int main(int argc, char **argv)
     read_all();
     whole = adopt("file", file);
     adopt_copies();
-    uint64_t sum = 0;
-
-    lab_open();
-    for (unsigned long i = 0; i < lab.iterations; i++) {
-        if (i > 0)
-            lab_iteration();
-        sum += read_all();
-        if (i == 0 && lab.hand && !copies_at_start)
-            replicate();
-    }
-    lab_close();
+    uint64_t sum = lab_iterate(iteration);
 
     if (!copies_at_start)
         adopt_copies();

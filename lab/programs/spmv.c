@@ -56,6 +56,17 @@ static void multiply(void)
     y = swap;
 }
 
+static uint64_t iteration(unsigned long number)
+{
+    multiply();
+    if (number == 0) {
+        struct lab_area *all[] = {row_ends, columns, values, x, y};
+        for (int i = 0; i < 5; i++)
+            lab_bring_home(all[i]);
+    }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     const struct lab_option own[] = {
@@ -71,21 +82,10 @@ int main(int argc, char **argv)
     values = lab_area("values", rows, entries * sizeof(double));
     x = lab_area("x", rows, sizeof(double));
     y = lab_area("y", rows, sizeof(double));
-    struct lab_area *all[] = {row_ends, columns, values, x, y};
-    for (int i = 0; i < 3; i++)
-        all[i]->passes = 1;
+    row_ends->passes = columns->passes = values->passes = 1;
     lab_initialise(fill);
     multiply();
-
-    lab_open();
-    for (unsigned long i = 0; i < lab.iterations; i++) {
-        if (i > 0)
-            lab_iteration();
-        multiply();
-        for (int area = 0; i == 0 && area < 5; area++)
-            lab_bring_home(all[area]);
-    }
-    lab_close();
+    lab_iterate(iteration);
 
     /* The entries of x begin within 0 to 6, those of b within 0 to 4: x stays below twice the latter, or comes down to it. */
     for (size_t row = 0; row < rows; row++) {

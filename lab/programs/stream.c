@@ -50,6 +50,19 @@ static uint64_t pass(void)
     return sum;
 }
 
+static uint64_t iteration(unsigned long number)
+{
+    uint64_t sum = pass();
+    if (number == 0) {
+        lab_bring_home(a);
+        if (triad) {
+            lab_bring_home(b);
+            lab_bring_home(c);
+        }
+    }
+    return sum;
+}
+
 int main(int argc, char **argv)
 {
     const struct lab_option own[] = {
@@ -66,18 +79,8 @@ int main(int argc, char **argv)
         (*arrays[i])->passes = 1;
     }
     lab_initialise(fill);
-    uint64_t sum = 0;
     pass();
-
-    lab_open();
-    for (unsigned long i = 0; i < lab.iterations; i++) {
-        if (i > 0)
-            lab_iteration();
-        sum += pass();
-        for (int array = 0; i == 0 && array < (triad ? 3 : 1); array++)
-            lab_bring_home(*arrays[array]);
-    }
-    lab_close();
+    uint64_t sum = lab_iterate(iteration);
 
     for (int thread = 0; triad && thread < (int)lab.threads; thread++)
         sum += sum_part(thread);

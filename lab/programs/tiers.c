@@ -33,6 +33,17 @@ static uint64_t pass(void)
     return sum;
 }
 
+static uint64_t iteration(unsigned long number)
+{
+    uint64_t sum = pass();
+    if (number == 0) {
+        if (random_node != NOWHERE)
+            lab_send(stream, (int)random_node);
+        lab_bring_home(chain);
+    }
+    return sum;
+}
+
 int main(int argc, char **argv)
 {
     const struct lab_option own[] = {
@@ -53,21 +64,8 @@ int main(int argc, char **argv)
     if (random_node != NOWHERE)
         lab_place(chain, random_node);
     lab_initialise(fill);
-    uint64_t sum = 0;
     pass();
-
-    lab_open();
-    for (unsigned long i = 0; i < lab.iterations; i++) {
-        if (i > 0)
-            lab_iteration();
-        sum += pass();
-        if (i == 0) {
-            if (random_node != NOWHERE)
-                lab_send(stream, (int)random_node);
-            lab_bring_home(chain);
-        }
-    }
-    lab_close();
+    uint64_t sum = lab_iterate(iteration);
 
     uint64_t words = stream->bytes / 8;
     if (sum != lab.iterations * (words * (words - 1) / 2) + cycle_truth(chain, lab.iterations * rounds))
