@@ -7,6 +7,7 @@
 use std::ffi::CStr;
 use std::sync::atomic::Ordering;
 
+use crate::orders::Received;
 use crate::raw;
 use crate::record::{ACCESS_WORDS, FRAMES_MAX, Record, WORDS_MAX, Words};
 use crate::ring::Ring;
@@ -74,6 +75,31 @@ impl Attached {
         (self.segment.header().frames_max.load(Ordering::Relaxed) as usize).clamp(1, FRAMES_MAX)
     }
 
+    /// The smallest allocation that the agent wants to hear of, in bytes; 0 where it wants none.
+    pub fn region_min(&self) -> u64 {
+        self.segment.header().region_min.load(Ordering::Relaxed)
+    }
+
+    /// Whether the agent wants to hear of accesses to files.
+    #[inline]
+    pub fn files(&self) -> bool {
+        self.segment.header().no_files.load(Ordering::Relaxed) == 0
+    }
+
+    /// What the agent has ordered, if it tracks regions.
+    #[inline]
+    pub fn orders(&self) -> Option<Received<'_>> {
+        self.segment.board().map(Received::new)
+    }
+
+    /// Counts an allocation that this process has no room to track.
+    pub fn count_untracked(&self) {
+        self.segment
+            .header()
+            .regions_untracked
+            .fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Takes a free ring for thread `tid` of process `pid`. `None` if there is none or memory is short; the caller
     /// reports the accesses that it cannot record with [`Attached::count_no_ring`].
     pub fn claim(&self, pid: u32, tid: u32) -> Option<Producer> {
@@ -122,8 +148,8 @@ impl Attached {
         (ring.control.generation.load(Ordering::Relaxed) == producer.generation).then_some(ring)
     }
 
-    /// Appends an encoded record. `moved` is the size of the access that it tells of, `None` for definitions; a refused
-    /// access is counted as lost, a refused definition is the caller's to send again.
+    /// Appends an encoded record. `moved` is the size of the access that it tells of, 0 for what happened to a region, `None`
+    /// for definitions; a refused event is counted as lost, a refused definition is the caller's to send again.
     #[inline]
     pub fn push(&self, producer: &mut Producer, record: &[u64], moved: Option<u64>) -> Pushed {
         let Some(ring) = self.ring(producer) else {
@@ -144,12 +170,14 @@ impl Attached {
     /// Encodes and appends a record; [`Attached::push`] for those who have a buffer of their own.
     #[inline]
     pub fn push_record(&self, producer: &mut Producer, record: &Record<'_>) -> Pushed {
-        let Record::Access { length, .. } = record else {
-            return self.push_definition(producer, record);
+        let moved = match record {
+            Record::Access { length, .. } => *length,
+            Record::Region { .. } | Record::RegionEnd { .. } | Record::Bound { .. } => 0,
+            _ => return self.push_definition(producer, record),
         };
         let mut buffer = [0; ACCESS_WORDS];
-        record.encode(&mut buffer);
-        self.push(producer, &buffer, Some(*length))
+        let words = record.encode(&mut buffer);
+        self.push(producer, buffer.get(..words).unwrap_or(&[]), Some(moved))
     }
 
     /// Apart, because its buffer is larger than what the stack of a signal handler may have to spare for every access.

@@ -2,14 +2,16 @@
 //!
 //! [`record`] is the wire format between a recorded program and the agent, [`ring`] the single-producer,
 //! single-consumer queue that carries it, [`session`] the shared segment that holds one ring a thread: its agent's
-//! side, and [`attach`] the recorded program's. [`raw`] makes system calls past libc's symbols, which the preload
-//! library interposes, and past its `errno`; [`process`] is what the agent needs of processes and signals, [`machine`] what it
-//! needs of memory nodes and pages, and [`faults`] how it sees pages being touched.
+//! side, and [`attach`] the recorded program's. [`orders`] go the other way, from agent to programs. [`raw`] makes
+//! system calls past libc's symbols, which the preload library interposes, and past its `errno`; [`process`] is what the
+//! agent needs of processes and signals, [`machine`] what it needs of memory nodes and pages, and [`faults`] how it sees
+//! pages being touched.
 #![allow(unsafe_code)]
 
 pub mod attach;
 pub mod faults;
 pub mod machine;
+pub mod orders;
 pub mod own;
 pub mod process;
 pub mod raw;

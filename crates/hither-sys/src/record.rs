@@ -117,12 +117,84 @@ pub enum Record<'a> {
         /// Process id.
         pid: u32,
     },
+    /// Memory that the program was given: an allocation of at least the session's `region_min` bytes. Nothing of it is a
+    /// region already: what was, ended before.
+    Region {
+        /// Its first byte. Neither end need be a page's.
+        start: u64,
+        /// Length in bytes.
+        length: u64,
+        /// The call site's signature. Memory that was moved or resized keeps its first one.
+        signature: u64,
+        /// CLOCK_MONOTONIC when the call returned, in nanoseconds.
+        time_ns: u64,
+        /// The CPU that it ran on.
+        cpu: u16,
+        /// Where the memory came from.
+        kind: RegionKind,
+    },
+    /// A range of memory of which no part is a region any more: freed, unmapped, replaced, or about to be moved. It may
+    /// be part of a region, the rest of which lives on, or span several.
+    RegionEnd {
+        /// Its first byte.
+        start: u64,
+        /// Length in bytes.
+        length: u64,
+        /// CLOCK_MONOTONIC before the call that ended it, in nanoseconds: whatever gets this memory next is later.
+        time_ns: u64,
+    },
+    /// The program has given a range its memory policy (`mbind`), or tried to.
+    Bound {
+        /// The first byte of the range that the program was told of.
+        start: u64,
+        /// Its length in bytes.
+        length: u64,
+        /// How, and to which nodes.
+        bind: Bind,
+        /// The error number, 0 where it was done. ENOENT: the range is no longer within a region, and was left alone.
+        error: u32,
+        /// What was known of the allocation's site asked for it, not an order for this range.
+        site: bool,
+    },
+}
+
+/// Where a region's memory came from. The numbers are the wire format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum RegionKind {
+    /// The malloc family.
+    Malloc = 1,
+    /// A private anonymous mapping.
+    Map = 2,
+}
+
+/// What a range's memory policy does. The numbers are the wire format, and the kernel's `MPOL_*`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum BindMode {
+    /// As the thread's policy says.
+    Default = 0,
+    /// From the node if it has free memory, from any other otherwise. Of several nodes the kernel takes the lowest.
+    Preferred = 1,
+    /// From these nodes or not at all: a program that runs out of them is killed.
+    Bind = 2,
+    /// From each of the nodes in turn, page by page.
+    Interleave = 3,
+}
+
+/// A memory policy for a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Bind {
+    /// What it does.
+    pub mode: BindMode,
+    /// A bit each node, node 0 lowest: nodes 0 to 63.
+    pub nodes: u64,
 }
 
 /// A buffer that any record fits into.
 pub type Words = [u64; WORDS_MAX];
 
-/// The length of an encoded [`Record::Access`].
+/// The length of the longest record of the fixed lengths, those of [`Record::Access`] and of regions.
 pub const ACCESS_WORDS: usize = 6;
 
 /// The longest byte string that is sent; a longer one is cut.
@@ -138,6 +210,12 @@ const MODULE: u8 = 4;
 const PROCESS: u8 = 5;
 const EXEC: u8 = 6;
 const EXEC_FAILED: u8 = 7;
+const REGION: u8 = 8;
+const REGION_END: u8 = 9;
+const BOUND: u8 = 10;
+
+/// In the payload of a [`Record::Bound`], beside the error number.
+const SITE_BOUND: u32 = 1 << 31;
 
 impl Op {
     fn from_wire(value: u8) -> Option<Self> {
@@ -147,6 +225,29 @@ impl Op {
             3 => Op::Map,
             4 => Op::Unmap,
             5 => Op::Truncate,
+            _ => return None,
+        })
+    }
+}
+
+impl RegionKind {
+    fn from_wire(value: u8) -> Option<Self> {
+        Some(match value {
+            1 => RegionKind::Malloc,
+            2 => RegionKind::Map,
+            _ => return None,
+        })
+    }
+}
+
+impl BindMode {
+    /// The mode of this number.
+    pub fn from_wire(value: u8) -> Option<Self> {
+        Some(match value {
+            0 => BindMode::Default,
+            1 => BindMode::Preferred,
+            2 => BindMode::Bind,
+            3 => BindMode::Interleave,
             _ => return None,
         })
     }
@@ -235,6 +336,42 @@ impl<'a> Record<'a> {
                 (EXEC, 0, pid)
             }
             Record::ExecFailed { pid } => (EXEC_FAILED, 0, pid),
+            Record::Region {
+                start,
+                length,
+                signature,
+                time_ns,
+                cpu,
+                kind,
+            } => {
+                for word in [start, length, signature, time_ns] {
+                    writer.word(word);
+                }
+                (REGION, kind as u8, u32::from(cpu))
+            }
+            Record::RegionEnd {
+                start,
+                length,
+                time_ns,
+            } => {
+                for word in [start, length, time_ns] {
+                    writer.word(word);
+                }
+                (REGION_END, 0, 0)
+            }
+            Record::Bound {
+                start,
+                length,
+                bind,
+                error,
+                site,
+            } => {
+                for word in [start, length, bind.nodes] {
+                    writer.word(word);
+                }
+                let site = if site { SITE_BOUND } else { 0 };
+                (BOUND, bind.mode as u8, error & !SITE_BOUND | site)
+            }
         };
         let words = writer.at;
         let head = u64::from(kind) | (words as u64) << 8 | u64::from(a) << 24 | u64::from(b) << 32;
@@ -301,6 +438,29 @@ impl<'a> Record<'a> {
                 path: reader.bytes()?,
             },
             EXEC_FAILED => Record::ExecFailed { pid: b },
+            REGION => Record::Region {
+                start: reader.word()?,
+                length: reader.word()?,
+                signature: reader.word()?,
+                time_ns: reader.word()?,
+                cpu: b as u16,
+                kind: RegionKind::from_wire(a)?,
+            },
+            REGION_END => Record::RegionEnd {
+                start: reader.word()?,
+                length: reader.word()?,
+                time_ns: reader.word()?,
+            },
+            BOUND => Record::Bound {
+                start: reader.word()?,
+                length: reader.word()?,
+                bind: Bind {
+                    mode: BindMode::from_wire(a)?,
+                    nodes: reader.word()?,
+                },
+                error: b & !SITE_BOUND,
+                site: b & SITE_BOUND != 0,
+            },
             _ => return None,
         };
         reader.rest.is_empty().then_some(record)
@@ -408,6 +568,29 @@ mod tests {
                 path: b"/bin/true",
             },
             Record::ExecFailed { pid: 5 },
+            Record::Region {
+                start: u64::MAX,
+                length: 1 << 40,
+                signature: 3,
+                time_ns: 4,
+                cpu: u16::MAX,
+                kind: RegionKind::Map,
+            },
+            Record::RegionEnd {
+                start: 1,
+                length: 2,
+                time_ns: 3,
+            },
+            Record::Bound {
+                start: 1,
+                length: 2,
+                bind: Bind {
+                    mode: BindMode::Interleave,
+                    nodes: u64::MAX,
+                },
+                error: 4095,
+                site: true,
+            },
         ]
     }
 
@@ -419,6 +602,31 @@ mod tests {
             assert_eq!(words_of(buffer[0]), words);
             assert_eq!(Record::decode(&buffer), Some(record));
             assert_eq!(Record::decode(&buffer[..words - 1]), None, "a cut record");
+        }
+    }
+
+    #[test]
+    fn records_of_fixed_length_fit_into_the_small_buffer() {
+        for record in samples() {
+            if let Record::Region { .. } | Record::RegionEnd { .. } | Record::Bound { .. } = record
+            {
+                let mut buffer = [0; ACCESS_WORDS];
+                record.encode(&mut buffer);
+                assert_eq!(Record::decode(&buffer), Some(record));
+            }
+        }
+    }
+
+    #[test]
+    fn kinds_and_modes_that_are_none_are_refused() {
+        let mut buffer = [0; ACCESS_WORDS];
+        for record in samples() {
+            let (Record::Region { .. } | Record::Bound { .. }) = record else {
+                continue;
+            };
+            record.encode(&mut buffer);
+            buffer[0] |= 0xff << 24;
+            assert_eq!(Record::decode(&buffer), None);
         }
     }
 

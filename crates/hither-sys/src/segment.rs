@@ -1,17 +1,18 @@
 //! The shared segment: its layout in memory, and the mapping of it.
 //!
-//! One page of session header, then the rings' control parts, then their slots. The file is sparse: a ring that is
-//! never claimed takes no memory, and [`crate::session`] gives back what a dead thread's ring had taken.
+//! One page of session header, then the rings' control parts, the orders, and the rings' slots. The file is sparse: a ring
+//! that is never claimed takes no memory, nor do the orders of a session that gives none, and [`crate::session`] gives back what a dead thread's ring had taken.
 
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::orders::Board;
 use crate::raw;
 use crate::ring::{Control, Ring};
 
-const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 
 /// "hither" and the layout's version; a preload library of another version stays out.
-pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"hither\0\x01");
+pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"hither\0\x02");
 
 /// The session recorder takes events.
 pub(crate) const RECORDING: u32 = 1;
@@ -36,6 +37,12 @@ pub(crate) struct Header {
     pub(crate) no_ring: AtomicU64,
     /// Inode of the agent's pid namespace: elsewhere the ids mean nothing to it.
     pub(crate) pid_namespace: AtomicU64,
+    /// The smallest allocation that is a region, in bytes; 0 where allocations are not tracked and orders not given.
+    pub(crate) region_min: AtomicU64,
+    /// Accesses to files are not recorded.
+    pub(crate) no_files: AtomicU32,
+    /// Allocations that found their program's table of regions full.
+    pub(crate) regions_untracked: AtomicU64,
 }
 
 /// How many rings of what size a segment has.
@@ -53,9 +60,14 @@ impl Layout {
         (sane && ring_words <= 1 << 27).then_some(Layout { rings, ring_words })
     }
 
-    /// Bytes before the first slot.
+    /// Bytes before the orders.
     pub(crate) fn control_bytes(self) -> usize {
         PAGE + (self.rings * size_of::<Control>()).next_multiple_of(PAGE)
+    }
+
+    /// Bytes before the first slot.
+    pub(crate) fn fixed_bytes(self) -> usize {
+        self.control_bytes() + size_of::<Board>().next_multiple_of(PAGE)
     }
 
     pub(crate) fn ring_bytes(self) -> usize {
@@ -64,7 +76,7 @@ impl Layout {
 
     /// Where in the segment the slots of ring `index` begin.
     pub(crate) fn slots_at(self, index: usize) -> usize {
-        self.control_bytes() + index * self.ring_bytes()
+        self.fixed_bytes() + index * self.ring_bytes()
     }
 
     pub(crate) fn bytes(self) -> usize {
@@ -130,6 +142,17 @@ impl Segment {
         // SAFETY: the layout places `ring_words` words there, page-aligned, in a mapping that lives as long as `self`.
         let slots = unsafe { std::slice::from_raw_parts(slots, self.layout.ring_words) };
         Ring::new(control, slots)
+    }
+
+    /// The orders; in memory that the agent has reserved if it tracks regions, and must not be touched otherwise.
+    pub(crate) fn board(&self) -> Option<&Board> {
+        if self.header().region_min.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let board = self.at(self.layout.control_bytes()).cast::<Board>();
+        // SAFETY: the layout places it there, page-aligned; it is made of atomics, for which any bytes are valid, and lives
+        // as long as `self`.
+        Some(unsafe { &*board })
     }
 
     pub(crate) fn rings(&self) -> usize {

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use crate::attach::{FOREIGN, unpack_owner};
+use crate::orders::Orders;
 use crate::record::{FRAMES_MAX, Record, WORDS_MAX, Words};
 use crate::ring::{Popped, Ring};
 use crate::segment::{self, Header, Layout, Segment};
@@ -29,6 +30,10 @@ pub struct SessionOptions {
     pub ring_bytes: usize,
     /// How many frames of a call stack make its signature, 1 to [`FRAMES_MAX`].
     pub frames_max: usize,
+    /// Whether accesses to files are recorded.
+    pub files: bool,
+    /// The smallest allocation that is tracked as a region, in bytes: at least a page, or 0 for none.
+    pub region_min: u64,
 }
 
 impl Default for SessionOptions {
@@ -37,6 +42,8 @@ impl Default for SessionOptions {
             rings: 1024,
             ring_bytes: 1 << 20,
             frames_max: 32,
+            files: true,
+            region_min: 0,
         }
     }
 }
@@ -57,7 +64,7 @@ pub struct RingInfo {
 /// What was not recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// Accesses that found their ring full.
+    /// Accesses, and events of regions, that found their ring full.
     pub events: u64,
     /// The bytes that those accesses moved.
     pub bytes: u64,
@@ -67,6 +74,8 @@ pub struct Lost {
     pub nested: u64,
     /// Times that a ring held what no producer writes, and was emptied unread.
     pub damaged: u64,
+    /// Allocations that found their program's table of regions full.
+    pub regions: u64,
 }
 
 /// A recording session, seen by the agent. Dropping it closes it and removes its file.
@@ -85,6 +94,7 @@ impl Session {
     pub fn create(options: SessionOptions) -> io::Result<Self> {
         let layout = Layout::new(options.rings, options.ring_bytes / 8)
             .filter(|_| (1..=FRAMES_MAX).contains(&options.frames_max))
+            .filter(|_| options.region_min == 0 || options.region_min >= segment::PAGE as u64)
             .ok_or_else(|| {
                 io::Error::new(
                     io::ErrorKind::InvalidInput,
@@ -157,6 +167,11 @@ impl Session {
         records
     }
 
+    /// The orders to give to the programs, if the session tracks regions.
+    pub fn orders(&mut self) -> Option<Orders<'_>> {
+        self.segment.board().map(Orders::new)
+    }
+
     /// Ends the recording: programs that still run go on unrecorded. What they have queued can still be drained.
     pub fn close(&mut self) {
         self.segment
@@ -168,7 +183,9 @@ impl Session {
     /// What was not recorded so far.
     pub fn lost(&self) -> Lost {
         let mut lost = self.past;
-        lost.no_ring = self.segment.header().no_ring.load(Ordering::Relaxed);
+        let header = self.segment.header();
+        lost.no_ring = header.no_ring.load(Ordering::Relaxed);
+        lost.regions = header.regions_untracked.load(Ordering::Relaxed);
         for index in 0..self.rings_used() {
             if let Some(ring) = self.ring(index) {
                 add_losses(&mut lost, ring);
@@ -285,8 +302,13 @@ fn create_file() -> io::Result<(PathBuf, File)> {
 /// Sizes the file, maps it and writes the header, its magic number last.
 fn fill(file: &File, layout: Layout, options: &SessionOptions) -> io::Result<Segment> {
     file.set_len(layout.bytes() as u64)?;
-    // The control parts are written without asking first, so their memory is reserved here.
-    match fallocate(file, 0, 0, layout.control_bytes()) {
+    // The control parts are written without asking first, so their memory is reserved here; so is that of orders, which
+    // even a load would have to take.
+    let reserved = match options.region_min {
+        0 => layout.control_bytes(),
+        _ => layout.fixed_bytes(),
+    };
+    match fallocate(file, 0, 0, reserved) {
         Err(error) if error.raw_os_error() != Some(libc::EOPNOTSUPP) => return Err(error),
         _ => {}
     }
@@ -302,6 +324,12 @@ fn fill(file: &File, layout: Layout, options: &SessionOptions) -> io::Result<Seg
     header
         .pid_namespace
         .store(segment::pid_namespace(), Ordering::Relaxed);
+    header
+        .region_min
+        .store(options.region_min, Ordering::Relaxed);
+    header
+        .no_files
+        .store(u32::from(!options.files), Ordering::Relaxed);
     header.state.store(segment::RECORDING, Ordering::Relaxed);
     header.magic.store(segment::MAGIC, Ordering::Release);
     Ok(segment)
@@ -330,6 +358,7 @@ mod tests {
             rings,
             ring_bytes,
             frames_max: 16,
+            ..SessionOptions::default()
         })
         .expect("a session")
     }
@@ -488,6 +517,39 @@ mod tests {
     }
 
     #[test]
+    fn what_is_wanted_reaches_the_program() {
+        let plain = session(1, 4096);
+        let attached = attach(&plain).expect("attached");
+        assert_eq!((attached.region_min(), attached.files()), (0, true));
+        assert!(attached.orders().is_none(), "no regions, no orders");
+        let mut session = Session::create(SessionOptions {
+            files: false,
+            region_min: 1 << 20,
+            ..SessionOptions::default()
+        })
+        .expect("a session");
+        let attached = attach(&session).expect("attached");
+        assert_eq!((attached.region_min(), attached.files()), (1 << 20, false));
+        let mut producer = attached.claim(1, 1).expect("a ring");
+        let region = Record::Region {
+            start: 1,
+            length: 2,
+            signature: 3,
+            time_ns: 4,
+            cpu: 5,
+            kind: crate::record::RegionKind::Malloc,
+        };
+        assert_eq!(attached.push_record(&mut producer, &region), Pushed::Taken);
+        attached.count_untracked();
+        let mut seen = 0;
+        session.drain(|_, record| {
+            assert_eq!(record, region);
+            seen += 1;
+        });
+        assert_eq!((seen, session.lost().regions), (1, 1));
+    }
+
+    #[test]
     fn options_out_of_range_are_refused() {
         let good = SessionOptions::default();
         for bad in [
@@ -498,6 +560,10 @@ mod tests {
             },
             SessionOptions {
                 frames_max: 65,
+                ..good
+            },
+            SessionOptions {
+                region_min: 4095,
                 ..good
             },
         ] {

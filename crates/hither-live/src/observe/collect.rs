@@ -244,6 +244,8 @@ impl Collector {
                     .announced(Some(self.streams.stream(by).image), pid, time_ns, path);
             }
             Record::ExecFailed { pid } => self.execs.failed(pid),
+            // A session that records files asks for no regions.
+            Record::Region { .. } | Record::RegionEnd { .. } | Record::Bound { .. } => {}
         }
     }
 

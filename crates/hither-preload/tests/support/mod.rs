@@ -71,6 +71,9 @@ impl Recording {
             Record::Process { pid, .. } => drop(self.processes.insert(pid)),
             Record::Exec { path: name, .. } => self.execs.push(path(name)),
             Record::ExecFailed { .. } => {}
+            Record::Region { .. } | Record::RegionEnd { .. } | Record::Bound { .. } => {
+                panic!("{record:?} of a session that tracks no regions")
+            }
         }
     }
 
