@@ -35,6 +35,7 @@ pub(super) const ENTRY: Entry = Entry {
     of: Of::Memory,
     needs: Needs::NOTHING,
     foresight: true,
+    live: false,
     build: |settings, _| {
         Box::new(APriori {
             nodes: best(settings),
@@ -268,8 +269,6 @@ mod tests {
             capacity,
             blocks,
             block_bytes: 4096,
-            object_bytes: &[],
-            object_owners: &[],
             totals: Some(totals),
         }
     }

@@ -14,6 +14,7 @@ pub(super) const ENTRY: Entry = Entry {
     of: Of::Files,
     needs: Needs::NOTHING,
     foresight: false,
+    live: false,
     build: |_, _| Box::new(AlwaysMigrate),
 };
 

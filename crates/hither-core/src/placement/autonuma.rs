@@ -37,7 +37,7 @@
 //!
 //! A hint fault costs its thread `fault_ns`, scanning `scan_ns` a page.
 
-use super::{Action, Entry, Nodes, Of, Outcome, Placement, Settings};
+use super::{Action, Entry, Nodes, Of, Outcome, Placement, Region, Settings};
 use crate::access::Access;
 use crate::ids::{Block, Node, Process, Thread};
 use crate::registry::{Kind, Needs, Param};
@@ -54,6 +54,7 @@ pub(super) const ENTRY: Entry = Entry {
         ..Needs::NOTHING
     },
     foresight: false,
+    live: false,
     build,
 };
 
@@ -432,6 +433,10 @@ impl AutoNuma {
 }
 
 impl Placement for AutoNuma {
+    fn allocated(&mut self, region: &Region) {
+        self.initial.allocated(region);
+    }
+
     fn place(&mut self, access: &Access, nodes: &Nodes) -> Node {
         let delay_ns = self.config.delay_ns;
         let page = &mut self.pages[access.block.index()];

@@ -19,7 +19,8 @@
 //! - The limit counts every page of the application that is where it was placed away from the node that touched it,
 //!   whatever for, and is never passed: the page that would is placed as a local one. Without replacement, which the
 //!   thesis leaves out, that is what was placed so far; a page that is reclaimed no longer counts, and may count again.
-//!   An application's memory is all objects that its process is the first to use.
+//!   An application's memory is all objects that its process is the first to use; of a live program, what it has
+//!   allocated by then.
 //! - With several remote distances (proposed in section 5.1.1, not built there) sequential regions go to the furthest
 //!   nodes with usage below the threshold, and local regions to the nearest ones with a free frame; the rules above hold
 //!   among nodes of equal distance. Where there is one remote distance, as on the thesis' machine, that changes nothing.
@@ -33,11 +34,11 @@ mod usage;
 
 use std::sync::Arc;
 
-use self::sequence::{Class, Sequences};
+use self::sequence::Sequences;
 use self::usage::Usage;
-use super::{Action, Entry, Nodes, Of, Placement, Settings};
+use super::{Action, Class, Entry, Nodes, Of, Placement, Region, Settings};
 use crate::access::Access;
-use crate::ids::{Block, Node, Process};
+use crate::ids::{Block, Node, Object, Process};
 use crate::registry::{Kind, Needs, Param};
 use crate::spec::Values;
 use crate::topology::Topology;
@@ -136,16 +137,22 @@ pub(super) const ENTRY: Entry = Entry {
         ..Needs::NOTHING
     },
     foresight: false,
+    live: true,
     build: |settings, values| Box::new(CacheAware::new(settings, values)),
 };
 
 struct CacheAware {
     topology: Arc<Topology>,
+    block_bytes: u64,
+    /// The smallest region, in bytes.
+    region: u64,
+    sequence: u64,
+    faults: u64,
     threshold: f64,
     limit: f64,
     distances: bool,
     /// By object.
-    regions: Vec<Region>,
+    regions: Vec<Known>,
     /// By process.
     applications: Vec<Application>,
     /// By page: the application that it counts for as a remote one.
@@ -153,8 +160,18 @@ struct CacheAware {
     usage: Usage,
 }
 
-enum Region {
-    /// Too small to be one.
+/// What is known of an object.
+#[derive(Default)]
+struct Known {
+    owner: Process,
+    pages: u64,
+    state: State,
+}
+
+#[derive(Default)]
+enum State {
+    /// Too small for a region, or nobody spoke of it.
+    #[default]
     None,
     Watched(Sequences),
     Settled(Class),
@@ -172,29 +189,17 @@ struct Application {
 
 impl CacheAware {
     fn new(settings: &Settings<'_>, values: &Values) -> CacheAware {
-        let watched = || Sequences::new(values.count(SEQUENCE), values.count(FAULTS));
-        let region = |&bytes: &u64| match bytes >= values.count(REGION) && bytes > 0 {
-            true => Region::Watched(watched()),
-            false => Region::None,
-        };
-        let mut applications: Vec<Application> = Vec::new();
-        let objects = settings.object_bytes.iter().enumerate();
-        for (object, bytes) in objects {
-            let owner = settings
-                .object_owners
-                .get(object)
-                .copied()
-                .unwrap_or_default();
-            application(&mut applications, owner.index()).pages +=
-                bytes.div_ceil(settings.block_bytes.into());
-        }
         CacheAware {
             topology: Arc::clone(&settings.topology),
+            block_bytes: settings.block_bytes.into(),
+            region: values.count(REGION),
+            sequence: values.count(SEQUENCE),
+            faults: values.count(FAULTS),
             threshold: values.real(THRESHOLD),
             limit: values.real(LIMIT),
             distances: values.count(DISTANCES) == 1,
-            regions: settings.object_bytes.iter().map(region).collect(),
-            applications,
+            regions: Vec::new(),
+            applications: Vec::new(),
             remote: vec![None; settings.blocks as usize],
             usage: Usage::new(
                 settings.topology.nodes(),
@@ -206,17 +211,17 @@ impl CacheAware {
     }
 
     /// What the region of a page is, this fault included; none where it is of no region.
-    fn class(&mut self, access: &Access) -> Option<Class> {
-        let region = self.regions.get_mut(access.object.index())?;
-        if let Region::Watched(sequences) = region
+    fn fault(&mut self, access: &Access) -> Option<Class> {
+        let state = &mut self.regions.get_mut(access.object.index())?.state;
+        if let State::Watched(sequences) = state
             && let Some(class) = sequences.fault(access.index)
         {
-            *region = Region::Settled(class);
+            *state = State::Settled(class);
         }
-        match region {
-            Region::None => None,
-            Region::Watched(_) => Some(Class::Local),
-            Region::Settled(class) => Some(*class),
+        match state {
+            State::None => None,
+            State::Watched(_) => Some(Class::Local),
+            State::Settled(class) => Some(*class),
         }
     }
 
@@ -265,20 +270,57 @@ impl CacheAware {
     }
 }
 
-/// The application of a process, which is made where there is none.
-fn application(applications: &mut Vec<Application>, process: usize) -> &mut Application {
-    if process >= applications.len() {
-        applications.resize(process + 1, Application::default());
+/// What belongs to a number, made where there is nothing yet.
+fn at<T: Default>(all: &mut Vec<T>, index: usize) -> &mut T {
+    if index >= all.len() {
+        all.resize_with(index + 1, T::default);
     }
-    &mut applications[process]
+    &mut all[index]
 }
 
 impl Placement for CacheAware {
+    fn allocated(&mut self, region: &Region) {
+        let pages = region.bytes.div_ceil(self.block_bytes);
+        let state = match (
+            region.bytes >= self.region && region.bytes > 0,
+            region.known,
+        ) {
+            (false, _) => State::None,
+            (true, None) => State::Watched(Sequences::new(self.sequence, self.faults)),
+            (true, Some(class)) => State::Settled(class),
+        };
+        *at(&mut self.regions, region.object.index()) = Known {
+            owner: region.owner,
+            pages,
+            state,
+        };
+        at(&mut self.applications, region.owner.index()).pages += pages;
+    }
+
+    fn freed(&mut self, object: Object) {
+        if let Some(region) = self.regions.get_mut(object.index()) {
+            let Known { owner, pages, .. } = std::mem::take(region);
+            at(&mut self.applications, owner.index()).pages -= pages;
+        }
+    }
+
+    fn class(&self, object: Object) -> Option<Class> {
+        match self.regions.get(object.index())?.state {
+            State::Settled(class) => Some(class),
+            _ => None,
+        }
+    }
+
+    fn grow(&mut self, blocks: u32) {
+        self.remote.resize(blocks as usize, None);
+        self.usage.grow(blocks);
+    }
+
     fn place(&mut self, access: &Access, nodes: &Nodes) -> Node {
         self.usage.tick(nodes);
-        let class = self.class(access);
+        let class = self.fault(access);
         let local = access.node;
-        let of = application(&mut self.applications, access.process.index());
+        let of = at(&mut self.applications, access.process.index());
         if class == Some(Class::Remote) && (of.remote + 1) as f64 > self.limit * of.pages as f64 {
             of.limited = true;
         }
@@ -289,7 +331,7 @@ impl Placement for CacheAware {
             Some(_) => self.for_local(local, nodes),
         };
         if node != local || nodes.free(node) == 0 {
-            application(&mut self.applications, access.process.index()).remote += 1;
+            at(&mut self.applications, access.process.index()).remote += 1;
             self.remote[access.block.index()] = Some(access.process);
         }
         self.usage.placed(access.block);
@@ -314,19 +356,21 @@ impl Placement for CacheAware {
     }
 
     fn statistics(&self) -> Vec<(&'static str, u64)> {
-        let count = |of: &dyn Fn(&Region) -> bool| {
-            self.regions.iter().filter(|region| of(region)).count() as u64
+        let count = |of: &dyn Fn(&State) -> bool| {
+            self.regions
+                .iter()
+                .filter(|region| of(&region.state))
+                .count() as u64
         };
-        let settled = |class| {
-            count(&|region| matches!(region, Region::Settled(settled) if *settled == class))
-        };
+        let settled =
+            |class| count(&|state| matches!(state, State::Settled(settled) if *settled == class));
         let limited = self.applications.iter().filter(|of| of.limited).count();
         vec![
             ("remote_regions", settled(Class::Remote)),
             ("local_regions", settled(Class::Local)),
             (
                 "undecided_regions",
-                count(&|region| matches!(region, Region::Watched(_))),
+                count(&|state| matches!(state, State::Watched(_))),
             ),
             ("limited_applications", limited as u64),
         ]

@@ -51,6 +51,7 @@ pub(super) const ENTRY: Entry = Entry {
     of: Of::Files,
     needs: Needs::NOTHING,
     foresight: false,
+    live: false,
     build,
 };
 

@@ -28,18 +28,35 @@ pub use counters::Counters;
 pub use nodes::Nodes;
 
 use crate::access::Access;
-use crate::ids::{Block, Node, Process, Thread};
+use crate::ids::{Block, Node, Object, Process, Thread};
 use crate::registry::{Kind, Needs, Param};
 use crate::spec::{Choice, Spec, Values};
 use crate::topology::Topology;
 
 /// Where blocks live on a topology.
 ///
-/// The calls of an access come in this order: nobody holds the block: `place`; or it was found: `served`; then, for a
+/// Regions of memory are `allocated` before their pages are accessed, and may be `freed`. The calls of an access come in this order: nobody holds the block: `place`; or it was found: `served`; then, for a
 /// write, `written`. Making room for a copy on a full node: `reclaim`, or the node's replacement names a victim and
 /// `victim` says where it goes; `gone` for each copy that left. `epoch` between accesses. What is asked for through
 /// `out` is done, in order, before the next call, and `settled` hears of it.
 pub trait Placement: Send {
+    /// A region of memory is there from now on: each object of a trace before the first access, or what a live program
+    /// allocates as it runs. Accesses may also come to objects that nobody spoke of.
+    fn allocated(&mut self, _region: &Region) {}
+
+    /// A region is no more, after `gone` for each page of it that was somewhere. Its object may be allocated anew.
+    fn freed(&mut self, _object: Object) {}
+
+    /// What was found out about a region for good. Its pages can then be bound by ranges rather than placed one by one, and
+    /// what its call site allocates next be known from the start.
+    fn class(&self, _object: Object) -> Option<Class> {
+        None
+    }
+
+    /// Blocks are numbered below `blocks` from now on, which is more than before: a live program has touched more memory
+    /// than was expected.
+    fn grow(&mut self, _blocks: u32) {}
+
     /// Nobody holds the block: the node that gets it. Where that node is full and cannot make room, the caller takes
     /// the nearest one that can.
     fn place(&mut self, access: &Access, nodes: &Nodes) -> Node;
@@ -108,6 +125,28 @@ pub trait Placement: Send {
 
     /// Walks every invariant and panics on a broken one.
     fn check(&self, _nodes: &Nodes) {}
+}
+
+/// A region of memory: what a program allocates at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// Its number.
+    pub object: Object,
+    /// The process that it belongs to: the first to use it, where that is not known better.
+    pub owner: Process,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// What earlier regions of the same call site turned out to be, where there were any.
+    pub known: Option<Class>,
+}
+
+/// Where a region's pages are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// On the node that uses them, while it has room.
+    Local,
+    /// On another node, since processors' caches do without its being near.
+    Remote,
 }
 
 /// How replicas share a node with originals.
@@ -247,6 +286,8 @@ pub struct Entry {
     pub needs: Needs,
     /// Whether it must know beforehand who uses what ([`Settings::totals`]).
     pub foresight: bool,
+    /// Whether it can follow a live program, whose memory grows ([`Placement::grow`]) and is freed.
+    pub live: bool,
     /// Makes one.
     pub build: fn(&Settings<'_>, &Values) -> Box<dyn Placement>,
 }
@@ -262,10 +303,6 @@ pub struct Settings<'a> {
     pub blocks: u32,
     /// Size of a block.
     pub block_bytes: u32,
-    /// Size of each object (file or region of memory) in bytes, by number; 0 or missing where unknown.
-    pub object_bytes: &'a [u64],
-    /// The process that uses each object first, by number; missing where unknown. Only for policies that need processes.
-    pub object_owners: &'a [Process],
     /// All accesses by block and node, for policies with [`Entry::foresight`].
     pub totals: Option<&'a Counters>,
 }

@@ -13,6 +13,8 @@ pub struct Nodes {
     topology: Arc<Topology>,
     capacity: Vec<u32>,
     used: Vec<u32>,
+    /// Of those used, what holds none of the blocks.
+    others: Vec<u32>,
     /// The home of each block.
     homes: Vec<Held>,
     /// Replicas, chained from the home; free ones are chained from `free`.
@@ -45,6 +47,7 @@ impl Nodes {
         assert_eq!(topology.nodes(), capacity.len(), "one capacity a node");
         Nodes {
             used: vec![0; capacity.len()],
+            others: vec![0; capacity.len()],
             homes: vec![NOBODY; blocks as usize],
             replicas: Vec::new(),
             free: NONE,
@@ -84,7 +87,7 @@ impl Nodes {
         self.capacity[node.index()]
     }
 
-    /// How many copies a node holds.
+    /// How many copies a node holds, and frames in use by [others](Nodes::set_others).
     pub fn used(&self, node: Node) -> u32 {
         self.used[node.index()]
     }
@@ -175,6 +178,22 @@ impl Nodes {
             .iter()
             .map(|access| self.homes[access.block.index()].slot.0);
         std::hint::black_box(slots.fold(0, |sum, slot| sum ^ slot));
+    }
+
+    /// Blocks are numbered below `blocks` from now on; nothing happens if they were already.
+    pub fn grow(&mut self, blocks: u32) {
+        if blocks > self.blocks() {
+            self.homes.resize(blocks as usize, NOBODY);
+        }
+    }
+
+    /// Says how many frames of a node are in use by others than the blocks here, on a live machine: at most as many as are
+    /// left.
+    pub fn set_others(&mut self, node: Node, frames: u32) {
+        let at = node.index();
+        let held = self.used[at] - self.others[at];
+        self.others[at] = frames.min(self.capacity[at] - held);
+        self.used[at] = held + self.others[at];
     }
 
     /// Sets the time.
@@ -290,7 +309,7 @@ impl Nodes {
     /// Walks every invariant and panics on a broken one: a block has one home, copies are on different nodes, and no
     /// node holds more than fits.
     pub fn check(&self) {
-        let mut used = vec![0; self.len()];
+        let mut used = self.others.clone();
         for block in (0..self.blocks()).map(Block) {
             let mut holders: Vec<Node> = self.copies(block).map(|(node, _)| node).collect();
             holders.iter().for_each(|node| used[node.index()] += 1);
@@ -299,7 +318,7 @@ impl Nodes {
             holders.dedup();
             assert_eq!(copies, holders.len(), "{block:?} is twice at one node");
         }
-        assert_eq!(used, self.used, "copies by node");
+        assert_eq!(used, self.used, "frames in use by node");
         let fits = used.iter().zip(&self.capacity);
         assert!(fits.clone().all(|(used, capacity)| used <= capacity));
     }
@@ -347,7 +366,11 @@ mod tests {
     fn conserved_on_random_runs() {
         let mut random = Random::new(4);
         let mut nodes = Nodes::new(Arc::new(Topology::mesh(&[2, 3])), vec![5; 6], 12);
-        for _ in 0..4000 {
+        for round in 0..4000 {
+            if round % 100 == 0 {
+                let node = Node(random.below(6) as u16);
+                nodes.set_others(node, random.below(7) as u32);
+            }
             let (block, node) = (Block(random.below(12) as u32), Node(random.below(6) as u16));
             match (nodes.home(block), nodes.holds(block, node)) {
                 (Some(home), true) if home != node && random.below(2) == 0 => {

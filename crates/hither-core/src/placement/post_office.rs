@@ -40,6 +40,7 @@ pub(super) const ENTRY: Entry = Entry {
     of: Of::Files,
     needs: Needs::NOTHING,
     foresight: false,
+    live: false,
     build: |settings, values| Box::new(PostOffice::new(settings, values)),
 };
 

@@ -15,6 +15,7 @@ pub(super) const ENTRY: Entry = Entry {
     of: Of::Memory,
     needs: Needs::NOTHING,
     foresight: false,
+    live: false,
     build: |_, _| Box::new(RoundRobin { next: 0 }),
 };
 

@@ -22,6 +22,7 @@ pub(super) const ENTRY: Entry = Entry {
     of: Of::Memory,
     needs: Needs::NOTHING,
     foresight: false,
+    live: false,
     build: |settings, values| {
         let last = settings.topology.nodes() as u64 - 1;
         Box::new(SingleNode(Node(values.count(0).min(last) as u16)))

@@ -34,8 +34,6 @@ impl Machine {
             capacity: &capacity,
             blocks,
             block_bytes: 16 << 10,
-            object_bytes: &[],
-            object_owners: &[],
             totals: None,
         };
         Machine {

@@ -15,7 +15,7 @@
 //! - An interrupt costs `interrupt_ns`, paid by the thread whose access caused it (on the Origin by a processor of the
 //!   home), a visit of the walk nothing.
 
-use super::{Action, Counters, Entry, Nodes, Of, Outcome, Placement, Settings};
+use super::{Action, Counters, Entry, Nodes, Of, Outcome, Placement, Region, Settings};
 use crate::access::Access;
 use crate::ids::{Block, Node};
 use crate::registry::{Kind, Needs, Param};
@@ -29,6 +29,7 @@ pub(super) const ENTRY: Entry = Entry {
     of: Of::Memory,
     needs: Needs::NOTHING,
     foresight: false,
+    live: false,
     build,
 };
 
@@ -222,6 +223,10 @@ impl Threshold {
 }
 
 impl Placement for Threshold {
+    fn allocated(&mut self, region: &Region) {
+        self.initial.allocated(region);
+    }
+
     fn place(&mut self, access: &Access, nodes: &Nodes) -> Node {
         self.initial.place(access, nodes)
     }

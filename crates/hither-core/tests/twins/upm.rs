@@ -114,8 +114,6 @@ fn compare(random: &mut Random) -> usize {
         capacity: &capacity,
         blocks,
         block_bytes: 4096,
-        object_bytes: &[],
-        object_owners: &[],
         totals: None,
     });
     let mut nodes = Nodes::new(topology.clone(), capacity.clone(), blocks);

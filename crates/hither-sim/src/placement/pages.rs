@@ -27,7 +27,8 @@ mod source;
 mod tests;
 
 use hither_core::Placement;
-use hither_core::placement::{Of, Settings};
+use hither_core::ids::Object;
+use hither_core::placement::{Of, Region, Settings};
 use hither_core::registry::Needs;
 
 pub use self::costs::Costs;
@@ -49,16 +50,26 @@ pub fn run(
     configuration.check(references, Of::Memory)?;
     let source = Source::new(references, configuration, Needs::NOTHING, options);
     let known = source.known(configuration.spec.foresight())?;
-    let policy = configuration.spec.build(&Settings {
+    let mut policy = configuration.spec.build(&Settings {
         topology: configuration.topology.clone(),
         capacity: &configuration.capacity,
         blocks: references.blocks(),
         block_bytes: references.block_bytes(),
-        object_bytes: &references.object_bytes(),
-        object_owners: &known.owners,
         totals: known.totals.as_ref(),
     });
     drop(known.totals);
+    for (object, &bytes) in (0..).zip(&references.object_bytes()) {
+        policy.allocated(&Region {
+            object: Object(object),
+            owner: known
+                .owners
+                .get(object as usize)
+                .copied()
+                .unwrap_or_default(),
+            bytes,
+            known: None,
+        });
+    }
     drive(policy, &source, known.ends, configuration, costs, options)
 }
 

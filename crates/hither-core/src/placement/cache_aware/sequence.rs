@@ -5,14 +5,7 @@
 //! region that has seen `faults` faults without one is local. Sequences go upwards: a region that is walked down is
 //! local, as in the thesis, which speaks of the sequence's end.
 
-/// Where a region's pages are wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Class {
-    /// Local frames while there are any.
-    Local,
-    /// Somewhere else.
-    Remote,
-}
+use crate::placement::Class;
 
 /// The faults of a region that is not decided on.
 pub(super) struct Sequences {

@@ -6,6 +6,15 @@ use crate::spec::Spec;
 
 const PAGE: u64 = 4096;
 
+fn region(object: u32, owner: u32, pages: u64, known: Option<Class>) -> Region {
+    Region {
+        object: Object(object),
+        owner: Process(owner),
+        bytes: pages * PAGE,
+        known,
+    }
+}
+
 /// A policy and the nodes it fills.
 struct Machine {
     policy: Box<dyn Placement>,
@@ -18,19 +27,19 @@ impl Machine {
     fn new(spec: &str, topology: Topology, capacity: &[u32], objects: &[(u64, u32)]) -> Machine {
         let topology = Arc::new(topology);
         let spec: Spec<Entry> = spec.parse().unwrap();
-        let bytes: Vec<u64> = objects.iter().map(|(pages, _)| pages * PAGE).collect();
-        let owners: Vec<Process> = objects.iter().map(|&(_, owner)| Process(owner)).collect();
         let settings = Settings {
             topology: Arc::clone(&topology),
             capacity,
             blocks: 10_000,
             block_bytes: PAGE as u32,
-            object_bytes: &bytes,
-            object_owners: &owners,
             totals: None,
         };
+        let mut policy = spec.build(&settings);
+        for (object, &(pages, owner)) in (0..).zip(objects) {
+            policy.allocated(&region(object, owner, pages, None));
+        }
         Machine {
-            policy: spec.build(&settings),
+            policy,
             nodes: Nodes::new(topology, capacity.to_vec(), 10_000),
             next: 0,
         }
@@ -262,4 +271,53 @@ fn idle_memory_is_free_to_a_sample() {
     machine.faults(0, 264..265);
     machine.nodes.set_now_ns(2_000_000);
     assert_eq!(machine.faults(0, 265..267), [1, 2], "idle");
+}
+
+/// What a live program does: it frees and allocates, and its call sites are known.
+#[test]
+fn regions_come_and_go() {
+    let topology = Topology::uniform(2);
+    let mut machine = Machine::new("cache-aware", topology, &[1000, 1000], &[(300, 0)]);
+    assert_eq!(machine.policy.class(Object(0)), None);
+    machine.faults(0, 0..154);
+    assert_eq!(machine.policy.class(Object(0)), Some(Class::Remote));
+    for block in (0..154).map(Block) {
+        let node = machine.nodes.home(block).unwrap();
+        machine.nodes.remove(block, node);
+        let (policy, nodes) = (&mut machine.policy, &machine.nodes);
+        policy.gone(block, node, nodes, &mut Vec::new());
+    }
+    machine.policy.freed(Object(0));
+    assert_eq!(machine.policy.class(Object(0)), None);
+    // The object's number is used again; nothing of the first region is left, and what its call site does is known.
+    machine
+        .policy
+        .allocated(&region(0, 0, 256, Some(Class::Remote)));
+    assert_eq!(machine.faults(0, [7, 3, 90]), [1, 1, 1]);
+    machine
+        .policy
+        .allocated(&region(1, 0, 256, Some(Class::Local)));
+    assert_eq!(machine.faults(1, 0..10), [0; 10]);
+    machine.policy.freed(Object(5));
+}
+
+#[test]
+fn more_blocks_than_expected() {
+    for spec in ["cache-aware", "cache-aware{sample=0.5}"] {
+        let mut machine = Machine::new(spec, Topology::uniform(2), &[20_000, 20_000], &[(300, 0)]);
+        machine.next = 10_000;
+        machine.nodes.grow(10_300);
+        machine.policy.grow(10_300);
+        assert_eq!(machine.faults(0, 0..6), [0, 0, 0, 0, 1, 1]);
+    }
+}
+
+#[test]
+fn frames_of_others_count_as_used() {
+    let topology = Topology::uniform(3);
+    let mut machine = Machine::new("cache-aware", topology, &[100, 100, 100], &[(300, 0)]);
+    machine.nodes.set_others(Node(1), 10);
+    assert_eq!(machine.faults(0, 0..6), [0, 0, 0, 0, 2, 2]);
+    machine.nodes.set_others(Node(1), 0);
+    assert_eq!(machine.faults(0, 6..8), [1, 1]);
 }

@@ -69,6 +69,14 @@ impl Usage {
         allocated * in_use
     }
 
+    /// Blocks are numbered below `blocks` from now on.
+    pub(super) fn grow(&mut self, blocks: u32) {
+        if let Some(sampler) = &mut self.sampler {
+            sampler.is_known.resize(blocks as usize, false);
+            sampler.unmapped.resize(blocks as usize, false);
+        }
+    }
+
     /// Time has passed.
     pub(super) fn tick(&mut self, nodes: &Nodes) {
         if let Some(sampler) = &mut self.sampler

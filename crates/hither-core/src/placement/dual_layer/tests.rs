@@ -32,8 +32,6 @@ impl Machine {
             capacity,
             blocks,
             block_bytes: 4096,
-            object_bytes: &[],
-            object_owners: &[],
             totals: None,
         };
         Machine {

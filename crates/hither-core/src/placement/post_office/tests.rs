@@ -22,8 +22,6 @@ impl Bench {
             capacity,
             blocks: 8,
             block_bytes: 4096,
-            object_bytes: &[],
-            object_owners: &[],
             totals: None,
         });
         let nodes = Nodes::new(topology, capacity.to_vec(), 8);

@@ -35,7 +35,9 @@ mod tests;
 
 use std::collections::VecDeque;
 
-use super::{Action, Counters, Entry, Epoch, EpochKind, Nodes, Of, Outcome, Placement, Settings};
+use super::{
+    Action, Counters, Entry, Epoch, EpochKind, Nodes, Of, Outcome, Placement, Region, Settings,
+};
 use crate::access::Access;
 use crate::ids::{Block, Node, Process};
 use crate::registry::Needs;
@@ -58,6 +60,7 @@ pub(super) const ENTRY: Entry = Entry {
         ..Needs::NOTHING
     },
     foresight: false,
+    live: false,
     build,
 };
 
@@ -343,6 +346,10 @@ impl Upm {
 }
 
 impl Placement for Upm {
+    fn allocated(&mut self, region: &Region) {
+        self.initial.allocated(region);
+    }
+
     fn place(&mut self, access: &Access, nodes: &Nodes) -> Node {
         self.areas
             .placed(access.block, access.object, access.process);

@@ -97,8 +97,6 @@ impl Caches {
             capacity,
             blocks,
             block_bytes,
-            object_bytes: &object_bytes,
-            object_owners: &[],
             totals: None,
         });
         let replacement = &configuration.replacement;
