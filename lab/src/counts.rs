@@ -1,6 +1,37 @@
-//! What the plugin counted: one JSON line an interval between marks, read back by the runner, which prices it.
+//! What the plugin counted: one JSON line an interval between marks, read back by the runner, which prices it. A last line says how
+//! many there are, since a full disk may cut the file short anywhere, and the plugin's complaint with it.
 
+use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
+
+/// Reads all that the plugin wrote.
+pub(crate) fn read(text: &str) -> Result<Vec<Interval>> {
+    const CUT: &str =
+        "the plugin's counts are cut short: is the disk of the temporary files full (TMPDIR)?";
+    let (lines, end) = match text.trim_end().rsplit_once('\n') {
+        Some((lines, end)) => (lines, end),
+        None => ("", text),
+    };
+    let end: End = serde_json::from_str(end).context(CUT)?;
+    let intervals: Vec<Interval> = lines
+        .lines()
+        .map(|line| {
+            serde_json::from_str(line).with_context(|| format!("the plugin's counts: {line}"))
+        })
+        .collect::<Result<_>>()?;
+    ensure!(intervals.len() == end.intervals, CUT);
+    // Each region is a `begin`: its intervals come in order, or the file is not what the plugin writes.
+    let in_order = intervals.is_sorted_by_key(|interval| (interval.region, interval.interval));
+    ensure!(in_order, "the plugin's counts are out of order");
+    Ok(intervals)
+}
+
+/// The last line.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct End {
+    intervals: usize,
+}
 
 /// The counts of one interval: from one mark to the next while the region of interest is open.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -44,4 +75,24 @@ pub(crate) struct Cpu {
     pub(crate) write_backs: Vec<u64>,
     /// Accesses to device memory or to addresses of no node: not modelled.
     pub(crate) unmapped: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_whole_or_refused() {
+        let line = |interval| format!("{{\"region\":0,\"interval\":{interval},\"cpus\":[]}}\n");
+        let whole = line(0) + &line(1) + "{\"intervals\":2}\n";
+        assert_eq!(read(&whole).unwrap().len(), 2);
+        assert_eq!(read("{\"intervals\":0}\n").unwrap().len(), 0);
+        let error = |text: &str| read(text).unwrap_err().to_string();
+        for cut in [0, 5, line(0).len(), whole.len() - 3] {
+            assert!(error(&whole[..cut]).contains("cut short"), "{cut}");
+        }
+        assert!(error(&whole.replace(&line(1), "")).contains("cut short"));
+        assert!(error(&(line(1) + &line(0) + "{\"intervals\":2}\n")).contains("out of order"));
+        assert!(error(&whole.replace("region", "regio")).contains("regio"));
+    }
 }

@@ -60,15 +60,9 @@ impl Machine {
             let mib = node.memory_mib;
             ensure!(
                 mib > 0 && mib.is_multiple_of(2),
-                "nodes[{index}].memory_mib: {mib} is no multiple of 2"
+                "nodes[{index}].memory_mib: {mib} is no positive multiple of 2"
             );
         }
-        ensure!(
-            self.nodes
-                .iter()
-                .all(|node| node.memory_mib > 0 || node.cpus > 0),
-            "nodes: one has neither CPUs nor memory"
-        );
         ensure!(
             self.cpus() <= 64,
             "nodes: {} CPUs, more than 64",

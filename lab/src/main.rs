@@ -1,9 +1,12 @@
 //! `lab SCENARIO.toml`: runs programs in guests with several NUMA nodes and says where their memory accesses went.
 #![forbid(unsafe_code)]
 
+mod cache;
 mod check;
 mod counts;
 mod guest;
+mod hash;
+mod interrupt;
 mod machine;
 mod policy;
 mod price;
@@ -14,15 +17,17 @@ mod scenario;
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Parser, Subcommand};
 
+use crate::cache::Cache;
 use crate::guest::{Guest, Tools};
+use crate::interrupt::Interrupted;
 use crate::report::Row;
-use crate::run::Built;
+use crate::run::{Built, Run};
 use crate::scenario::{Case, Scenario};
 
 /// Runs programs in Linux guests with several NUMA nodes, counts every memory access, and says what was local and what it cost.
@@ -51,42 +56,78 @@ struct Cli {
     /// List the cases and run none
     #[arg(long)]
     list: bool,
+    /// Open a shell in the guest of the first case, its programs there, rather than run any
+    #[arg(long, conflicts_with_all = ["json", "output", "list", "repetitions"])]
+    shell: bool,
     /// Use this plugin rather than build lab/plugin
     #[arg(long, value_name = "PATH")]
     plugin: Option<PathBuf>,
 }
 
 const EXAMPLES: &str = "Examples:
-  lab setup                                             fetch the tools and try a guest
+  lab setup                                             make everything ready and try a guest
   lab lab/scenarios/smoke.toml                          the checks that CI runs
   lab lab/scenarios/placement.toml --only 'spmv*'       some cases of a scenario
   lab lab/scenarios/tiers.toml --json > tiers.jsonl     results for other programs
+  lab lab/scenarios/smoke.toml --only moved --shell     look round in a guest
+  lab clean                                             remove snapshots and compiled programs
 
-Exit status: 0 all expectations hold, 1 one does not (each is named on stderr), 2 a case or the lab itself could not run.";
+Exit status: 0 all expectations hold, 1 one does not (each is named on stderr), 2 a case or the lab itself could not run,
+130 interrupted.";
 
 #[derive(Subcommand)]
 enum Command {
-    /// Fetch the tools into the cache, boot a guest of two nodes, and say what is there
+    /// Compile the programs and the plugin, fetch the tools into the cache, boot a guest of two nodes, and say what is there
     Setup,
+    /// Remove from the cache what the lab can make again
+    Clean {
+        /// The tools too, which are downloaded again when they are needed, in the versions of then
+        #[arg(long)]
+        all: bool,
+    },
 }
+
+/// What came of a scenario.
+#[derive(Debug, Default)]
+struct Outcome {
+    /// Expectations that do not hold.
+    wrong: usize,
+    /// Cases that could not run.
+    not_run: Vec<String>,
+}
+
+/// Standard output was closed by whoever read it, who has seen enough.
+#[derive(Debug)]
+struct Closed;
+
+impl std::fmt::Display for Closed {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("standard output is closed")
+    }
+}
+
+impl std::error::Error for Closed {}
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    interrupt::note();
     match act(&cli) {
-        Ok(0) => ExitCode::SUCCESS,
-        Ok(failed) => {
-            eprintln!(
-                "lab: {failed} expectation{} did not hold",
-                if failed == 1 { "" } else { "s" }
-            );
-            ExitCode::from(1)
+        Ok(Outcome { wrong: 0, not_run }) if not_run.is_empty() => ExitCode::SUCCESS,
+        Ok(Outcome { wrong, not_run }) => {
+            if wrong > 0 {
+                eprintln!("lab: {} did not hold", count(wrong, "expectation"));
+            }
+            if not_run.is_empty() {
+                return ExitCode::from(1);
+            }
+            let (cases, names) = (count(not_run.len(), "case"), not_run.join(", "));
+            eprintln!("lab: {cases} could not run: {names}");
+            ExitCode::from(2)
         }
-        Err(error)
-            if error
-                .downcast_ref::<io::Error>()
-                .is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) =>
-        {
-            ExitCode::SUCCESS
+        Err(error) if error.is::<Closed>() => ExitCode::SUCCESS,
+        Err(error) if error.is::<Interrupted>() => {
+            eprintln!("lab: interrupted");
+            ExitCode::from(130)
         }
         Err(error) => {
             eprintln!("lab: {error:#}");
@@ -95,13 +136,37 @@ fn main() -> ExitCode {
     }
 }
 
-/// Does what was asked; the number of expectations that do not hold.
-fn act(cli: &Cli) -> Result<usize> {
+fn count(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+/// Does what was asked.
+fn act(cli: &Cli) -> Result<Outcome> {
     let quiet = !io::stderr().is_terminal();
-    let Some(path) = &cli.scenario else {
-        print(&guest::setup(quiet)?)?;
-        return Ok(0);
-    };
+    match &cli.command {
+        Some(Command::Setup) => {
+            let cache = Cache::open()?;
+            Built::new(&cache, cli.plugin.as_deref(), quiet)?;
+            print(&guest::setup(&cache, quiet)?)?;
+        }
+        Some(Command::Clean { all }) => {
+            let cache = Cache::open()?;
+            let mib = cache.clean(*all)? >> 20;
+            print(&format!(
+                "{mib} MiB freed in {}\n",
+                cache.folder().display()
+            ))?;
+        }
+        None => {
+            let path = cli.scenario.as_deref().context("which scenario?")?;
+            return act_on(path, cli, quiet);
+        }
+    }
+    Ok(Outcome::default())
+}
+
+/// Does what was asked of the scenario at `path`.
+fn act_on(path: &Path, cli: &Cli, quiet: bool) -> Result<Outcome> {
     let mut scenario = scenario::read(path)?;
     if let Some(pattern) = &cli.only {
         scenario
@@ -117,108 +182,121 @@ fn act(cli: &Cli) -> Result<usize> {
         case.repetitions = cli.repetitions.unwrap_or(case.repetitions);
     }
     if cli.list {
-        let list: String = scenario
-            .cases
-            .iter()
-            .map(|case| format!("{}\n", case.id()))
-            .collect();
-        print(&list)?;
-        return Ok(0);
+        let ids = scenario.cases.iter().map(|case| case.id() + "\n");
+        print(&ids.collect::<String>())?;
+        return Ok(Outcome::default());
     }
-    run_all(cli, &scenario, quiet)
-}
-
-/// Runs the cases, prints the results as asked, and says which expectations do not hold.
-fn run_all(cli: &Cli, scenario: &Scenario, quiet: bool) -> Result<usize> {
-    let mut results = match &cli.output {
+    // What is asked of this machine comes first, the download last.
+    let results = match &cli.output {
         Some(folder) => {
             fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-            let path = folder.join("results.jsonl");
-            Some(fs::File::create(&path).with_context(|| path.display().to_string())?)
+            Some(folder.as_path())
         }
         None => None,
     };
-    let tools = Tools::ready(quiet)?;
-    let built = Built {
-        plugin: match &cli.plugin {
-            Some(path) => {
-                fs::canonicalize(path).with_context(|| format!("--plugin {}", path.display()))?
-            }
-            None => run::build_plugin(quiet)?,
-        },
-        programs: programs::build(tools.cache())?,
+    let cache = Cache::open()?;
+    let bench = Bench {
+        built: Built::new(&cache, cli.plugin.as_deref(), quiet)?,
+        tools: Tools::ready(&cache, quiet)?,
+        quiet,
     };
-    let mut rows: Vec<Row> = Vec::new();
-    let mut failed = 0;
-    for (index, case) in scenario.cases.iter().enumerate() {
-        let runs = run_case(
-            case,
-            &tools,
-            &built,
-            quiet,
-            &format!("[{}/{}]", index + 1, scenario.cases.len()),
-        )
-        .with_context(|| format!("case {}", case.id()))?;
-        let row = report::row(case, &runs, tools.versions());
-        for failure in case.expect.failures(&row) {
-            eprintln!("lab: {}: {failure}", case.id());
-            failed += 1;
-        }
-        let line = serde_json::to_string(&row)? + "\n";
-        if cli.json {
-            print(&line)?;
-        }
-        if let Some(results) = &mut results {
-            results.write_all(line.as_bytes())?;
-        }
-        rows.push(row);
+    if cli.shell {
+        let case = &scenario.cases[0];
+        let guest = Guest::snapshot(&bench.tools, &case.machine, quiet)?;
+        run::shell(case, &guest, &bench.built)?;
+        return Ok(Outcome::default());
     }
-    let table = format!("{}\n\n{}", scenario.title, report::table(&rows));
-    if !cli.json {
-        print(&table)?;
-    }
-    if let Some(folder) = &cli.output {
-        let path = folder.join("table.txt");
-        fs::write(&path, table).with_context(|| path.display().to_string())?;
-    }
-    Ok(failed)
+    bench.run_all(&scenario, cli.json, results)
 }
 
-fn run_case(
-    case: &Case,
-    tools: &Tools,
-    built: &Built,
+/// What every case needs.
+struct Bench {
+    tools: Tools,
+    built: Built,
     quiet: bool,
-    place: &str,
-) -> Result<Vec<run::Run>> {
-    let guest = Guest::snapshot(tools, &case.machine, quiet)?;
-    let mut runs = Vec::new();
-    for repetition in 0..case.repetitions {
-        if !quiet {
-            eprint!(
-                "\r\x1b[K{place} {}, run {} of {}",
-                case.id(),
-                repetition + 1,
-                case.repetitions
-            );
+}
+
+impl Bench {
+    /// Runs the cases and prints the results as asked, into the folder `output` as well; a case that cannot run ends no other.
+    fn run_all(&self, scenario: &Scenario, json: bool, output: Option<&Path>) -> Result<Outcome> {
+        let mut lines = match output.map(|folder| folder.join("results.jsonl")) {
+            Some(path) => {
+                Some(fs::File::create(&path).with_context(|| path.display().to_string())?)
+            }
+            None => None,
+        };
+        let mut rows: Vec<Row> = Vec::new();
+        let mut outcome = Outcome::default();
+        let mut interrupted = None;
+        for (index, case) in scenario.cases.iter().enumerate() {
+            let runs = match self.run_case(case, index, scenario.cases.len()) {
+                Ok(runs) => runs,
+                Err(error) if error.is::<Interrupted>() => {
+                    interrupted = Some(error);
+                    break;
+                }
+                Err(error) => {
+                    eprintln!("lab: case {}: {error:#}", case.id());
+                    outcome.not_run.push(case.id());
+                    continue;
+                }
+            };
+            let row = report::row(case, &runs, &self.built, self.tools.versions());
+            for failure in case.expect.failures(&row) {
+                eprintln!("lab: {}: {failure}", case.id());
+                outcome.wrong += 1;
+            }
+            let line = serde_json::to_string(&row)? + "\n";
+            if json {
+                print(&line)?;
+            }
+            if let Some(lines) = &mut lines {
+                lines
+                    .write_all(line.as_bytes())
+                    .context("writing results.jsonl")?;
+            }
+            rows.push(row);
         }
-        let run = run::run(case, repetition, &guest, built)
-            .with_context(|| format!("run {}", repetition + 1));
-        if !quiet {
-            eprint!("\r\x1b[K");
+        if !rows.is_empty() {
+            let table = format!("{}\n\n{}", scenario.title, report::table(&rows));
+            if !json {
+                print(&table)?;
+            }
+            if let Some(path) = output.map(|folder| folder.join("table.txt")) {
+                fs::write(&path, table).with_context(|| path.display().to_string())?;
+            }
         }
-        runs.push(run?);
+        interrupted.map_or(Ok(outcome), Err)
     }
-    if !quiet {
-        let seconds: f64 = runs.iter().map(|run| run.host_seconds).sum();
-        eprintln!("{place} {} ({seconds:.1} s)", case.id());
+
+    fn run_case(&self, case: &Case, index: usize, cases: usize) -> Result<Vec<Run>> {
+        let guest = Guest::snapshot(&self.tools, &case.machine, self.quiet)?;
+        let place = format!("[{}/{cases}] {}", index + 1, case.id());
+        let mut runs = Vec::new();
+        for repetition in 0..case.repetitions {
+            let place_of_run = format!("run {} of {}", repetition + 1, case.repetitions);
+            if !self.quiet {
+                eprint!("\r\x1b[K{place}, {place_of_run}");
+            }
+            let run = run::run(case, repetition, &guest, &self.built);
+            if !self.quiet {
+                eprint!("\r\x1b[K");
+            }
+            runs.push(run.with_context(|| place_of_run)?);
+        }
+        if !self.quiet {
+            let seconds: f64 = runs.iter().map(|run| run.host_seconds).sum();
+            eprintln!("{place} ({seconds:.1} s)");
+        }
+        Ok(runs)
     }
-    Ok(runs)
 }
 
 fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()?;
-    Ok(())
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Closed.into()),
+        Err(error) => Err(error).context("writing to standard output"),
+        Ok(()) => Ok(()),
+    }
 }

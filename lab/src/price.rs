@@ -16,7 +16,7 @@ pub(crate) struct Constants {
     pub(crate) name: &'static str,
     /// What machine it is.
     pub(crate) summary: &'static str,
-    /// Where the figures come from.
+    /// Where the figures come from, and which were chosen.
     pub(crate) source: &'static str,
     /// One instruction whose data are in the L1: one a cycle.
     pub(crate) instruction_ns: f64,
@@ -48,8 +48,8 @@ pub(crate) const SETS: &[Constants] = &[
     Constants {
         name: "opteron2",
         summary: "two AMD Opteron 246 (2 GHz, 2003): 70 ns local, 104 ns remote",
-        source: "Zhou, Meng and Ma, dual-layered file cache on cc-NUMA, section 1; L2 of 12 cycles: AMD 25112 (K8 optimisation guide). It has no L3: \
-                 a modelled one costs the same",
+        source: "Zhou, Meng and Ma, dual-layered file cache on cc-NUMA, section 1 (memory). Chosen without a source: L2 of 12 cycles, and the \
+                 same for a modelled L3, which the machine lacks",
         instruction_ns: 0.5,
         l2_ns: 6.0,
         llc_ns: 6.0,
@@ -60,8 +60,8 @@ pub(crate) const SETS: &[Constants] = &[
     Constants {
         name: "origin2000",
         summary: "SGI Origin2000 (R10000, 250 MHz): 300 ns local, 100 ns a router on the way",
-        source: "Nikolopoulos et al., ICS 2000, section 3.1; Laudon and Lenoski, ISCA 1997. The off-chip L2 (about 14 cycles) stands for the \
-                 modelled L2 and for the LLC, which the machine lacks",
+        source: "Nikolopoulos et al., ICS 2000, section 3.1; Laudon and Lenoski, ISCA 1997 (memory). Chosen without a source: 14 cycles for the \
+                 off-chip L2, which stands for the modelled L2 and for the LLC, which the machine lacks",
         instruction_ns: 4.0,
         l2_ns: 56.0,
         llc_ns: 56.0,

@@ -1,18 +1,19 @@
 //! The programs that scenarios run, compiled by the host's C compiler: static, so that one file is all that a guest needs.
 //!
 //! C rather than Rust: OpenMP's static partition of loops is what the placement papers' programs were written in, and the access pattern of a small C loop is what it says.
-//! The sources are part of this binary; what they compile to is kept in a folder named by a hash of the sources, the options and the compiler's own version line,
+//! The sources are part of this binary; what they compile to is kept in the cache by a hash of the sources, the options and what the compiler says of its version,
 //! so that a second run starts at once and a changed source is never run stale.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use anyhow::{Context, Result, bail};
+
+use crate::cache::Cache;
+use crate::{hash, interrupt};
 
 macro_rules! sources {
     ($($file:literal),* $(,)?) => {
@@ -49,35 +50,40 @@ const OPTIONS: &[&str] = &[
     "-Werror",
 ];
 
-/// The compiled programs by name, from `cache` or freshly compiled into it by `$CC` (`cc` where that is unset).
-pub(crate) fn build(cache: &Path) -> Result<BTreeMap<String, PathBuf>> {
-    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-    build_with(cache, &compiler)
+/// The compiled programs.
+#[derive(Debug)]
+pub(crate) struct Programs {
+    folder: PathBuf,
+    /// What the compiler says of itself.
+    pub(crate) compiler: String,
 }
 
-fn build_with(cache: &Path, compiler: &OsString) -> Result<BTreeMap<String, PathBuf>> {
-    let version = compile(compiler, &["--version".into()])?.stdout;
-    let mut hasher = DefaultHasher::new();
-    (SOURCES, OPTIONS, &version).hash(&mut hasher);
-    let folder = cache.join(format!("programs-{:016x}", hasher.finish()));
-    if !folder.is_dir() {
-        // A folder of its own, renamed when whole: a run that is cut off, or another beside it, leaves no half of it.
-        let fresh = cache.join(format!("programs-{}.new", std::process::id()));
-        compile_all(compiler, &fresh)?;
-        match fs::rename(&fresh, &folder) {
-            Ok(()) => {}
-            Err(_) if folder.is_dir() => {
-                fs::remove_dir_all(&fresh).with_context(|| fresh.display().to_string())?;
-            }
-            Err(error) => return Err(error).with_context(|| folder.display().to_string()),
-        }
+impl Programs {
+    /// The programs in the cache, or freshly compiled into it by `$CC` (`cc` where that is unset).
+    pub(crate) fn build(cache: &Cache) -> Result<Self> {
+        let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+        Self::build_with(cache, &compiler)
     }
-    Ok(names()
-        .map(|name| (name.to_owned(), folder.join(name)))
-        .collect())
+
+    fn build_with(cache: &Cache, compiler: &OsString) -> Result<Self> {
+        let version = compile(compiler, &["--version".into()])?.stdout;
+        let sources = SOURCES.iter().flat_map(|(file, text)| [*file, text]);
+        let parts = sources.chain(OPTIONS.iter().copied()).map(str::as_bytes);
+        let name = format!("programs-{}", hash::short(parts.chain([&version[..]])));
+        let folder = cache.entry(&name, |folder| compile_all(compiler, folder))?;
+        let version = String::from_utf8_lossy(&version);
+        let compiler = version.lines().next().unwrap_or_default().to_owned();
+        Ok(Self { folder, compiler })
+    }
+
+    /// Where the program of that name, one of [`names`], is.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
 }
 
-fn names() -> impl Iterator<Item = &'static str> {
+/// Every program's name.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     SOURCES
         .iter()
         .filter(|(file, _)| *file != SHARED)
@@ -109,12 +115,13 @@ fn compile(compiler: &OsString, arguments: &[OsString]) -> Result<Output> {
     let output = match Command::new(compiler).args(arguments).output() {
         Ok(output) => output,
         Err(error) if error.kind() == io::ErrorKind::NotFound => bail!(
-            "no C compiler `{name}`: the lab compiles its programs with it (Debian: apt install gcc libc6-dev; or name another in CC)"
+            "no C compiler `{name}`: the lab compiles its programs with it (Debian: apt install gcc libc6-dev, Fedora: dnf install gcc glibc-static; or name another in CC)"
         ),
         Err(error) => {
             return Err(error).with_context(|| format!("running the C compiler `{name}`"));
         }
     };
+    interrupt::check()?;
     if !output.status.success() {
         bail!(
             "the C compiler `{name}` ended with {}:\n{}",
@@ -134,34 +141,18 @@ mod tests {
 
     use super::*;
 
-    /// A folder that goes with its value.
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn fresh(name: &str) -> Folder {
-            let path = std::env::temp_dir().join(format!("lab-{name}-{}", std::process::id()));
-            fs::create_dir_all(&path).unwrap();
-            Folder(path)
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            fs::remove_dir_all(&self.0).ok();
-        }
-    }
-
     /// Compiled once for all tests, beside cargo's own output.
-    fn programs() -> &'static BTreeMap<String, PathBuf> {
-        static PROGRAMS: OnceLock<BTreeMap<String, PathBuf>> = OnceLock::new();
-        PROGRAMS.get_or_init(|| {
-            let executable = std::env::current_exe().unwrap();
-            build(executable.parent().unwrap()).unwrap()
-        })
+    fn programs() -> &'static Programs {
+        static PROGRAMS: OnceLock<Programs> = OnceLock::new();
+        PROGRAMS.get_or_init(|| Programs::build(&test_cache()).unwrap())
+    }
+
+    fn test_cache() -> Cache {
+        Cache::at(&std::env::current_exe().unwrap().with_file_name("lab-cache")).unwrap()
     }
 
     fn run(name: &str, arguments: &str) -> Value {
-        let output = Command::new(&programs()[name])
+        let output = Command::new(programs().path(name))
             .args(arguments.split_whitespace())
             .output()
             .unwrap();
@@ -201,8 +192,7 @@ mod tests {
 
     #[test]
     fn a_missing_compiler_is_named() {
-        let folder = Folder::fresh("no-compiler");
-        let error = build_with(&folder.0, &"no-such-compiler".into()).unwrap_err();
+        let error = Programs::build_with(&test_cache(), &"no-such-compiler".into()).unwrap_err();
         assert!(
             error
                 .to_string()
@@ -213,13 +203,16 @@ mod tests {
 
     #[test]
     fn a_second_build_finds_the_first() {
-        let first = programs();
-        let modified = |path: &PathBuf| fs::metadata(path).unwrap().modified().unwrap();
-        let before: Vec<_> = first.values().map(modified).collect();
-        let second = build(first["roi"].ancestors().nth(2).unwrap()).unwrap();
-        assert_eq!(&second, first);
-        let after: Vec<_> = second.values().map(modified).collect();
-        assert_eq!(after, before);
+        let modified = || {
+            fs::metadata(programs().path("roi"))
+                .unwrap()
+                .modified()
+                .unwrap()
+        };
+        let before = modified();
+        let second = Programs::build(&test_cache()).unwrap();
+        assert_eq!(second.path("roi"), programs().path("roi"));
+        assert_eq!(modified(), before);
     }
 
     #[test]
@@ -272,8 +265,8 @@ mod tests {
 
     #[test]
     fn readers_read_everything_and_leave_nothing() {
-        let folder = Folder::fresh("readers");
-        let file = folder.0.join("data");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("data");
         for copies in ["one", "node"] {
             let arguments = format!(
                 "--bytes 200K --iterations 3 --copies {copies} --file {}",
@@ -296,7 +289,7 @@ mod tests {
             checksums.dedup();
             assert_eq!(checksums.len(), 1);
         }
-        assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     /// One node on most machines that test: there, all that is placed is local, and the programs must know it.
@@ -329,7 +322,7 @@ mod tests {
             ("--threads", "its value is missing"),
             ("--thread 2", "unknown option `--thread`"),
         ] {
-            let output = Command::new(&programs()["stream"])
+            let output = Command::new(programs().path("stream"))
                 .args(arguments.split_whitespace())
                 .output()
                 .unwrap();
@@ -344,7 +337,7 @@ mod tests {
         use std::os::unix::process::ExitStatusExt;
 
         let roi = |script: &str| {
-            Command::new(&programs()["roi"])
+            Command::new(programs().path("roi"))
                 .args(["sh", "-c", script])
                 .status()
                 .unwrap()
@@ -356,7 +349,7 @@ mod tests {
             roi("trap 'exit 9' USR1; kill -USR1 $PPID; while :; do sleep 0.01; done").code(),
             Some(9)
         );
-        let missing = Command::new(&programs()["roi"])
+        let missing = Command::new(programs().path("roi"))
             .arg("no-such-command")
             .stderr(Stdio::null())
             .status()

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::machine::Machine;
 use crate::price::{Totals, local};
-use crate::run::Run;
+use crate::run::{Built, Run};
 use crate::scenario::{Caches, Case};
 
 /// The result of a case: medians over its runs (of an even number the mean of the middle two).
@@ -104,6 +104,10 @@ pub(crate) struct RunRow {
 pub(crate) struct Provenance {
     /// The lab's version.
     pub(crate) lab: String,
+    /// The plugin's SHA-256.
+    pub(crate) plugin_sha256: String,
+    /// What compiled the programs.
+    pub(crate) compiler: String,
     /// The packages in the guest and around it.
     pub(crate) versions: BTreeMap<String, String>,
     /// The machine in full.
@@ -142,7 +146,12 @@ fn spread(values: impl Iterator<Item = f64> + Clone) -> f64 {
 }
 
 /// The row of a case from its runs, of which there is one at least.
-pub(crate) fn row(case: &Case, runs: &[Run], versions: &BTreeMap<String, String>) -> Row {
+pub(crate) fn row(
+    case: &Case,
+    runs: &[Run],
+    built: &Built,
+    versions: &BTreeMap<String, String>,
+) -> Row {
     let of = |figure: fn(&Totals) -> f64| runs.iter().map(move |run| figure(&run.totals));
     let time = |totals: &Totals| totals.time_ns / 1e6;
     let mut by_time: Vec<&Run> = runs.iter().collect();
@@ -203,6 +212,8 @@ pub(crate) fn row(case: &Case, runs: &[Run], versions: &BTreeMap<String, String>
         facts: runs[0].facts.clone(),
         provenance: Provenance {
             lab: env!("CARGO_PKG_VERSION").to_owned(),
+            plugin_sha256: built.plugin_sha256.clone(),
+            compiler: built.programs.compiler.clone(),
             versions: versions.clone(),
             hardware: Some(case.machine.clone()),
             caches: case.caches.clone(),

@@ -1,15 +1,19 @@
 //! Runs a case in its guest and reads what came back: the script that the guest runs, and its answer.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
+use crate::cache::Cache;
 use crate::guest::{Guest, Job, PluginArgs};
 use crate::price::{Totals, price};
+use crate::programs::Programs;
 use crate::scenario::Case;
+use crate::{hash, interrupt};
 
 /// Lines of /proc/vmstat that tell of pages that moved, or of the work to find them.
 const VMSTAT: [&str; 6] = [
@@ -23,6 +27,9 @@ const VMSTAT: [&str; 6] = [
 
 /// Marks the counters in the script's output.
 const VMSTAT_MARK: &str = "@vmstat";
+
+/// How many of the last lines that a guest wrote an error shows.
+pub(crate) const LINES_SHOWN: usize = 15;
 
 /// One run of a case.
 #[derive(Debug)]
@@ -62,33 +69,29 @@ impl Run {
     }
 }
 
+/// The program with its arguments, and numactl before it where the placement asks for that.
+fn command(case: &Case, repetition: u32) -> String {
+    let mut words = Vec::new();
+    if !case.placement.numactl.is_empty() {
+        words.push("numactl".to_owned());
+        words.extend(case.placement.numactl.iter().map(|arg| quote(arg)));
+    }
+    words.push(format!("./{}", quote(&case.program)));
+    words.extend(case.arguments(repetition).iter().map(|arg| quote(arg)));
+    words.join(" ")
+}
+
 /// What the guest runs for `case`: the policy, the program, and the kernel's counters before and after it.
 fn script(case: &Case, repetition: u32) -> String {
-    let quoted: Vec<String> = case
-        .arguments(repetition)
-        .iter()
-        .map(|arg| quote(arg))
-        .collect();
-    let numactl = match case.placement.numactl.as_slice() {
-        [] => String::new(),
-        args => format!(
-            "numactl {} ",
-            args.iter()
-                .map(|arg| quote(arg))
-                .collect::<Vec<_>>()
-                .join(" ")
-        ),
-    };
     let counters = format!(
         "grep -E '^({}) ' /proc/vmstat | sed 's/^/{VMSTAT_MARK} /'\n",
         VMSTAT.join("|")
     );
     // A thread that spins at a barrier executes instructions and misses nothing: it would be counted as work.
     format!(
-        "set -e\nexport OMP_WAIT_POLICY=passive\n{}{counters}{numactl}./{} {}\n{counters}",
+        "set -e\nexport OMP_WAIT_POLICY=passive\n{}{counters}{}\n{counters}",
         case.policy.setup(case.balancing_scale),
-        quote(&case.program),
-        quoted.join(" ")
+        command(case, repetition)
     )
 }
 
@@ -128,32 +131,40 @@ fn answer(stdout: &str) -> (BTreeMap<String, u64>, Value) {
     (counters, facts)
 }
 
-/// The folder of built programs, and the plugin.
+/// What the lab compiles.
 #[derive(Debug)]
 pub(crate) struct Built {
     /// The counting plugin.
     pub(crate) plugin: PathBuf,
-    /// Where the programs of lab/programs lie.
-    pub(crate) programs: BTreeMap<String, PathBuf>,
+    /// Its SHA-256.
+    pub(crate) plugin_sha256: String,
+    /// The programs of lab/programs.
+    pub(crate) programs: Programs,
 }
 
-/// Runs `case` for the `repetition`th time, from 0.
-pub(crate) fn run(case: &Case, repetition: u32, guest: &Guest<'_>, built: &Built) -> Result<Run> {
-    let path = built.programs.get(&case.program).with_context(|| {
-        let names: Vec<&str> = built.programs.keys().map(String::as_str).collect();
-        format!(
-            "program: no `{}` in lab/programs, which has {}; `roi` brackets any other",
-            case.program,
-            names.join(", ")
-        )
-    })?;
-    let script = script(case, repetition);
-    let mut job = Job::new(script.clone(), Duration::from_secs(case.timeout_s))
-        .plugin(PluginArgs {
-            library: built.plugin.clone(),
-            options: case.caches.options(),
+impl Built {
+    /// Compiles the programs, and the plugin unless one is given.
+    pub(crate) fn new(cache: &Cache, plugin: Option<&Path>, quiet: bool) -> Result<Self> {
+        let programs = Programs::build(cache)?;
+        let plugin = match plugin {
+            Some(path) => {
+                fs::canonicalize(path).with_context(|| format!("--plugin {}", path.display()))?
+            }
+            None => build_plugin(quiet)?,
+        };
+        let bytes = fs::read(&plugin).with_context(|| plugin.display().to_string())?;
+        Ok(Self {
+            plugin_sha256: hash::sha256(&bytes),
+            plugin,
+            programs,
         })
-        .file(path, &case.program);
+    }
+}
+
+/// A job with the case's programs in its folder.
+fn job(case: &Case, script: String, timeout: Duration, built: &Built) -> Result<Job> {
+    let path = built.programs.path(&case.program);
+    let mut job = Job::new(script, timeout).file(path, &case.program);
     for path in &case.host_programs {
         ensure!(
             Path::new(path).is_file(),
@@ -161,20 +172,45 @@ pub(crate) fn run(case: &Case, repetition: u32, guest: &Guest<'_>, built: &Built
         );
         job = job.program(path);
     }
+    Ok(job)
+}
+
+/// Opens a shell on the user's terminal in the guest of `case`, its policy set up and its programs there.
+pub(crate) fn shell(case: &Case, guest: &Guest<'_>, built: &Built) -> Result<()> {
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+    // The shell that leads a session and opens a terminal has it for its own: Ctrl-C works.
+    let script = format!(
+        "{}{{ echo; echo {}; echo '(`exit` ends the guest)'; }} > /dev/ttyS0\n\
+         exec setsid sh -c 'exec sh -i < /dev/ttyS0 > /dev/ttyS0 2>&1'\n",
+        case.policy.setup(case.balancing_scale),
+        quote(&format!("{}: {}", case.id(), command(case, 0))),
+    );
+    guest.run_on_terminal(&job(case, script, DAY, built)?)
+}
+
+/// Runs `case` for the `repetition`th time, from 0.
+pub(crate) fn run(case: &Case, repetition: u32, guest: &Guest<'_>, built: &Built) -> Result<Run> {
+    let script = script(case, repetition);
+    let timeout = Duration::from_secs(case.timeout_s);
+    let job = job(case, script.clone(), timeout, built)?.plugin(PluginArgs {
+        library: built.plugin.clone(),
+        options: case.caches.options(),
+    });
     let ran = guest.run(&job)?;
     if ran.status != 0 {
+        let own = |line: &&str| !line.starts_with(VMSTAT_MARK);
+        let wrote: Vec<&str> = ran
+            .stdout
+            .lines()
+            .filter(own)
+            .chain(ran.console.lines())
+            .collect();
         bail!(
-            "the guest's script ended with status {}; it wrote\n{}\n{}",
+            "the guest's script ended with status {}; it wrote last\n  {}",
             ran.status,
-            tail(&ran.stdout),
-            tail(&ran.console)
+            wrote[wrote.len().saturating_sub(LINES_SHOWN)..].join("\n  ")
         );
     }
-    // Each region is a `begin`: its intervals come in order, or the file is not what the plugin writes.
-    let in_order = ran
-        .counts
-        .is_sorted_by_key(|interval| (interval.region, interval.interval));
-    ensure!(in_order, "the plugin's counts are out of order");
     ensure!(
         !ran.counts.is_empty(),
         "no region of interest was marked: a program needs lab_begin and lab_end, or `roi` before it"
@@ -192,14 +228,8 @@ pub(crate) fn run(case: &Case, repetition: u32, guest: &Guest<'_>, built: &Built
     })
 }
 
-/// The last lines of a text, for an error.
-fn tail(text: &str) -> String {
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(15)..].join("\n")
-}
-
 /// Builds the plugin with the cargo that built the lab; the same target folder, so that nothing is built twice.
-pub(crate) fn build_plugin(quiet: bool) -> Result<PathBuf> {
+fn build_plugin(quiet: bool) -> Result<PathBuf> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("plugin/Cargo.toml");
     ensure!(
         manifest.is_file(),
@@ -224,7 +254,8 @@ pub(crate) fn build_plugin(quiet: bool) -> Result<PathBuf> {
     let output = command
         .stderr(std::process::Stdio::inherit())
         .output()
-        .context("cargo, to build the plugin")?;
+        .context("running cargo, to build the plugin (or say --plugin PATH)")?;
+    interrupt::check()?;
     ensure!(output.status.success(), "the plugin does not build");
     let messages = String::from_utf8_lossy(&output.stdout);
     let library = messages
@@ -265,12 +296,5 @@ mod tests {
         assert_eq!(vmstat["pgmigrate_success"], 4);
         assert_eq!(vmstat["numa_hint_faults"], 3);
         assert_eq!(facts["expected_misses"], 12);
-    }
-
-    #[test]
-    fn errors_carry_the_last_lines() {
-        let text: String = (0..40).map(|line| format!("{line}\n")).collect();
-        assert!(tail(&text).starts_with("25\n"));
-        assert_eq!(tail("one"), "one");
     }
 }

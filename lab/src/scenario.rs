@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use crate::check::Expect;
 use crate::machine::Machine;
 use crate::policy::{Placement, Policy};
 use crate::price::{Constants, SETS};
+use crate::programs;
 
 /// A file as it is written.
 #[derive(Debug, Deserialize)]
@@ -214,12 +215,15 @@ pub(crate) struct Scenario {
 
 /// Reads and expands the scenario at `path`.
 pub(crate) fn read(path: &Path) -> Result<Scenario> {
-    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("the scenario {}", path.display()))?;
     parse(&text).with_context(|| path.display().to_string())
 }
 
 fn parse(text: &str) -> Result<Scenario> {
-    let file: File = toml::from_str(text)?;
+    // Names the line, the column and the fields known.
+    let file: File =
+        toml::from_str(text).map_err(|error| anyhow!("{}", error.to_string().trim_end()))?;
     file.caches.check()?;
     ensure!(file.repetitions > 0, "repetitions: 0 runs give no result");
     ensure!(
@@ -270,12 +274,23 @@ fn expand(file: &File, template: &Template, cases: &mut Vec<Case>) -> Result<()>
     ] {
         ensure!(!list.is_empty(), "{field}: none given");
     }
+    ensure!(
+        programs::names().any(|name| name == template.program),
+        "program: no `{}` in lab/programs, which has {}; `roi` brackets any other",
+        template.program,
+        programs::names().collect::<Vec<_>>().join(", ")
+    );
+    ensure!(
+        template.timeout_s > 0,
+        "timeout_s: 0 s are enough for nothing"
+    );
     template.expect.check().context("expect")?;
     for machine_name in &template.machines {
-        let machine = file
-            .machines
-            .get(machine_name)
-            .with_context(|| format!("machines: no machine `{machine_name}` in the file"))?;
+        let machine = file.machines.get(machine_name).with_context(|| {
+            let names: Vec<&str> = file.machines.keys().map(String::as_str).collect();
+            let names = names.join(", ");
+            format!("machines: no machine `{machine_name}` in the file, which has {names}")
+        })?;
         for placement_name in &template.placements {
             let given = file
                 .placements
@@ -421,9 +436,13 @@ mod tests {
             error(&SMALL.replace(from, to))
         };
         assert!(tweak("partitioned", "partition").contains("unknown field `partition`"));
+        assert!(tweak("[\"two\", \"three\"]", "[\"four\"]").contains(
+            "case `stream`: machines: no machine `four` in the file, which has three, two"
+        ));
         assert!(
-            tweak("[\"two\", \"three\"]", "[\"four\"]")
-                .contains("case `stream`: machines: no machine `four`")
+            tweak("program = \"stream\"", "program = \"steam\"").contains(
+                "case `stream`: program: no `steam` in lab/programs, which has chase, nas"
+            )
         );
         assert!(tweak("[\"single\", \"far\"]", "[\"near\"]").contains("no placement `near`"));
         assert!(

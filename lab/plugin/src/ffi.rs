@@ -519,9 +519,11 @@ extern "C" fn execute_mark(cpu: c_uint, data: *mut c_void) {
 }
 
 extern "C" fn at_exit(_id: u64, _data: *mut c_void) {
-    if let Some(region) = plugin_installed().recorder.open_region() {
-        eprintln!(
+    match plugin_installed().recorder.finish() {
+        Ok(None) => {}
+        Ok(Some(region)) => eprintln!(
             "lab-plugin: region {region} was still open at the end: its last interval is not written"
-        );
+        ),
+        Err(error) => eprintln!("lab-plugin: the counts could not be written: {error}"),
     }
 }

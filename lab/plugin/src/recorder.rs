@@ -23,6 +23,8 @@ struct PendingRange {
 
 struct Session {
     out: Box<dyn Write + Send>,
+    /// Intervals written so far.
+    written: u64,
     /// Regions begun so far.
     regions: u32,
     /// The region that is open.
@@ -48,6 +50,7 @@ impl Recorder {
                 .collect(),
             session: Mutex::new(Session {
                 out,
+                written: 0,
                 regions: 0,
                 open: None,
             }),
@@ -122,15 +125,18 @@ impl Recorder {
         });
         if let Some(line) = line {
             session.out.write_all(line.as_bytes())?;
-            session.out.flush()?;
+            session.written += 1;
         }
         Ok(())
     }
 
-    /// The region that is open, whose last interval no mark has written.
-    pub fn open_region(&self) -> Option<u32> {
-        let session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
-        session.open.as_ref().map(|_| session.regions - 1)
+    /// Writes the last line, by which a reader knows that no interval is missing; returns the region that is open, whose last
+    /// interval no mark has written.
+    pub fn finish(&self) -> io::Result<Option<u32>> {
+        let session = &mut *self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        writeln!(session.out, "{{\"intervals\":{}}}", session.written)?;
+        session.out.flush()?;
+        Ok(session.open.as_ref().map(|_| session.regions - 1))
     }
 
     /// An access while a range's loads are awaited. The kernel's are passed over: an interrupt may come between.
@@ -217,7 +223,6 @@ mod tests {
         load(&recorder, 0, 0x8040, Mode::User);
         load(&recorder, 0, 0x9000, Mode::User);
         mark(Mark::Begin);
-        assert_eq!(recorder.open_region(), Some(0));
         recorder.instructions(0, 7, Mode::User);
         load(&recorder, 0, 0, Mode::User);
         load(&recorder, 0, 0x8080, Mode::User);
@@ -227,7 +232,9 @@ mod tests {
         mark(Mark::End);
         mark(Mark::Begin);
         mark(Mark::End);
-        assert_eq!(recorder.open_region(), None);
+        assert_eq!(recorder.finish().unwrap(), None);
+        mark(Mark::Begin);
+        assert_eq!(recorder.finish().unwrap(), Some(2));
 
         let zero = |node| {
             format!(
@@ -254,7 +261,8 @@ mod tests {
         let expected = format!(
             "{{\"region\":0,\"interval\":0,\"cpus\":[{first},{second}],\"ranges\":[[[0,1],[0,0]]]}}\n"
         ) + &quiet(0, 1)
-            + &quiet(1, 0);
+            + &quiet(1, 0)
+            + "{\"intervals\":3}\n{\"intervals\":3}\n";
         assert_eq!(
             String::from_utf8(sink.0.lock().unwrap().clone()).unwrap(),
             expected

@@ -3,11 +3,10 @@
 //! No file of it depends on the machine or the job, so one archive serves all snapshots.
 
 use std::fs;
+use std::io::Read;
 use std::path::Path;
 
-use std::io::Read;
-
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 /// Kernel modules in the order in which init loads them; all else that the guest needs is built into Debian's cloud kernel.
 /// They need no others: `depends=` of each is empty (6.12, 2026-11).
@@ -105,24 +104,30 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 
 /// Finds and unpacks a kernel module below `lib/modules`.
 fn kernel_module(root: &Path, module: &str) -> Result<Vec<u8>> {
-    let name = format!("{module}.ko.xz");
     let mut open = vec![root.join("lib/modules")];
     while let Some(folder) = open.pop() {
         for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
             let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
             if entry.file_type()?.is_dir() {
                 open.push(entry.path());
-            } else if entry.file_name() == *name {
-                let mut bytes = Vec::new();
-                let packed = read(&entry.path())?;
-                liblzma::read::XzDecoder::new(&packed[..])
-                    .read_to_end(&mut bytes)
-                    .context(name)?;
-                return Ok(bytes);
+            } else if let Some(packing) = name.strip_prefix(&format!("{module}.ko")) {
+                let bytes = read(&entry.path())?;
+                return match packing {
+                    "" => Ok(bytes),
+                    ".xz" => {
+                        let mut unpacked = Vec::new();
+                        liblzma::read::XzDecoder::new(&bytes[..])
+                            .read_to_end(&mut unpacked)
+                            .context(name)?;
+                        Ok(unpacked)
+                    }
+                    _ => bail!("the kernel's module {name}: only xz is known"),
+                };
             }
         }
     }
-    anyhow::bail!("the kernel's package has no module {name}")
+    bail!("the kernel's package has no module {module}")
 }
 
 /// A cpio archive in the `newc` format (the kernel's Documentation/driver-api/early-userspace/buffer-format.rst).

@@ -7,11 +7,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::json;
 
-use super::process::Qemu;
+use super::process::{Console, Qemu};
 use super::{Guest, initramfs, snapshot};
+use crate::cache::Cache;
 use crate::counts;
 
 /// What a guest is to do.
@@ -115,7 +116,7 @@ impl Job {
                 &format!(".host/{}", file_name(&library)),
             )?;
         }
-        archive.into_inner()?.sync_data()?;
+        archive.finish()?;
         Ok(())
     }
 }
@@ -202,8 +203,39 @@ impl Guest<'_> {
     /// Resumes the machine, runs the job, and waits for the guest's end.
     pub(crate) fn run(&self, job: &Job) -> Result<Ran> {
         let begin = Instant::now();
-        let disk = tempfile::NamedTempFile::new()?;
-        job.write(disk.path())?;
+        let mut qemu = self.resume(job, Console::File)?;
+        let (status, stdout) = qemu.receive(parse_result)?;
+        qemu.wait()?;
+        // A count that could not be written, or a region without an end: what was counted is not all of it.
+        let errors = qemu.errors();
+        let complaint = errors.lines().find(|line| line.starts_with("lab-plugin:"));
+        ensure!(
+            complaint.is_none() || status != 0,
+            complaint.unwrap_or_default().to_owned()
+        );
+        let counts = if job.plugin.is_some() {
+            let text = fs::read_to_string(qemu.file("counts"));
+            counts::read(&text.context("the plugin wrote no counts")?)?
+        } else {
+            Vec::new()
+        };
+        Ok(Ran {
+            stdout,
+            status,
+            console: qemu.console(),
+            counts,
+            host_seconds: begin.elapsed().as_secs_f64(),
+            cpu_seconds: qemu.cpu_seconds(),
+        })
+    }
+
+    /// Resumes the machine and runs a job whose console is the user's terminal, until the guest's end.
+    pub(crate) fn run_on_terminal(&self, job: &Job) -> Result<()> {
+        self.resume(job, Console::Terminal)?.wait()
+    }
+
+    fn resume(&self, job: &Job, console: Console) -> Result<Qemu> {
+        Cache::touch(&self.snapshot);
         let mut options = snapshot::resume_options(&self.snapshot);
         if let Some(plugin) = &job.plugin {
             let library = fs::canonicalize(&plugin.library)
@@ -225,39 +257,17 @@ impl Guest<'_> {
         let mut qemu = Qemu::start(
             self.tools,
             &self.machine,
-            disk.path(),
+            |disk| job.write(disk),
             &options,
+            console,
             job.timeout,
         )?;
         // The snapshot was taken of a stopped machine, and so it arrives: the plugin is in place before the first instruction.
         qemu.wait_status("query-status", "paused")?;
         qemu.command("cont", json!({}))?;
         qemu.send("go\n")?;
-        let (status, stdout) = qemu.receive(parse_result)?;
-        qemu.wait()?;
-        let counts = if job.plugin.is_some() {
-            read_counts(&qemu.file("counts"))?
-        } else {
-            Vec::new()
-        };
-        Ok(Ran {
-            stdout,
-            status,
-            console: qemu.console(),
-            counts,
-            host_seconds: begin.elapsed().as_secs_f64(),
-            cpu_seconds: qemu.cpu_seconds(),
-        })
+        Ok(qemu)
     }
-}
-
-fn read_counts(path: &Path) -> Result<Vec<counts::Interval>> {
-    let text = fs::read_to_string(path).context("the plugin wrote no counts")?;
-    text.lines()
-        .map(|line| {
-            serde_json::from_str(line).with_context(|| format!("the plugin's counts: {line}"))
-        })
-        .collect()
 }
 
 #[cfg(test)]

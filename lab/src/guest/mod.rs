@@ -6,8 +6,8 @@
 //! and each run begins from the same state of the kernel.
 
 mod initramfs;
-mod interrupt;
 mod job;
+mod mirror;
 mod packages;
 mod process;
 mod qemu;
@@ -21,6 +21,7 @@ use anyhow::{Result, ensure};
 
 pub(crate) use self::job::{Job, PluginArgs};
 pub(crate) use self::tools::Tools;
+use crate::cache::Cache;
 use crate::machine::{Machine, Node};
 
 /// A machine that has booted and waits for a job.
@@ -42,20 +43,14 @@ impl<'a> Guest<'a> {
 }
 
 /// `lab setup`: fetches the tools, boots a machine of two nodes, and gives what was found there.
-pub(crate) fn setup(quiet: bool) -> Result<String> {
-    let tools = Tools::ready(quiet)?;
-    let nodes = vec![
-        Node {
-            cpus: 1,
-            memory_mib: 512,
-        },
-        Node {
-            cpus: 1,
-            memory_mib: 512,
-        },
-    ];
+pub(crate) fn setup(cache: &Cache, quiet: bool) -> Result<String> {
+    let tools = Tools::ready(cache, quiet)?;
+    let node = Node {
+        cpus: 1,
+        memory_mib: 256,
+    };
     let machine = Machine {
-        nodes,
+        nodes: vec![node.clone(), node],
         distances: Vec::new(),
         hmat: false,
         icount: false,
@@ -72,7 +67,7 @@ pub(crate) fn setup(quiet: bool) -> Result<String> {
         ran.stdout,
         ran.console
     );
-    let mut report = format!("cache: {}\n", tools.cache().display());
+    let mut report = format!("cache: {}\n", cache.folder().display());
     for (name, version) in tools.versions() {
         report.push_str(&format!("{name} {version}\n"));
     }

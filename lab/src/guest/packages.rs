@@ -1,30 +1,23 @@
-//! Debian packages: the index, what a package needs, the download, the unpacking.
+//! Debian's index of packages: what there is in which version, and what a package needs.
 //!
 //! Debian keeps only the newest version of a package in its archive, so nothing here pins a version: the index says what
-//! there is, and the versions taken are recorded. The index is trusted because TLS brought it from the mirror; each package is
-//! then checked against the SHA-256 that the index gives.
+//! there is, and the versions taken are recorded.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{Read, Write};
-use std::path::Path;
-use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
-use indicatif::{ProgressBar, ProgressStyle};
-use sha2::{Digest, Sha256};
-use ureq::tls::{RootCerts, TlsConfig};
+use anyhow::{Context, Result, ensure};
 
 /// What is read of a package's entry in the index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Package {
     pub(super) name: String,
     pub(super) version: String,
-    depends: String,
-    path: String,
-    sha256: String,
-    bytes: u64,
+    pub(super) depends: String,
+    /// Where it is on the mirror.
+    pub(super) path: String,
+    pub(super) sha256: String,
+    pub(super) bytes: u64,
 }
 
 /// The packages of one suite by name, the newest version of each.
@@ -75,7 +68,7 @@ pub(super) fn parse_index(text: &str) -> Result<Index> {
 }
 
 /// Orders two versions as dpkg does (Debian Policy, 5.6.12): epoch, upstream version, revision.
-pub(super) fn compare_versions(a: &str, b: &str) -> Ordering {
+fn compare_versions(a: &str, b: &str) -> Ordering {
     fn parts(version: &str) -> (u64, &str, &str) {
         let (epoch, rest) = version.split_once(':').unwrap_or(("0", version));
         let (upstream, revision) = rest.rsplit_once('-').unwrap_or((rest, ""));
@@ -141,7 +134,7 @@ fn satisfies(version: &str, relation: &str) -> bool {
 /// what only they need are taken; those in `alone` are taken without what they need.
 pub(super) fn resolve(
     roots: &[&str],
-    suites: &[&Index],
+    suites: &[Index],
     without: &[&str],
     alone: &[&str],
 ) -> Result<Vec<Package>> {
@@ -196,170 +189,6 @@ pub(super) fn resolve(
         chosen.insert(package.name.clone(), package.clone());
     }
     Ok(chosen.into_values().collect())
-}
-
-/// A Debian mirror.
-pub(super) struct Mirror {
-    url: String,
-    agent: ureq::Agent,
-}
-
-impl Mirror {
-    /// The mirror that `HITHER_LAB_MIRROR` names, else Debian's own; `https_proxy` is honoured.
-    pub(super) fn from_env() -> Self {
-        let url = std::env::var("HITHER_LAB_MIRROR")
-            .unwrap_or_else(|_| "https://deb.debian.org/debian".into());
-        let config = ureq::Agent::config_builder()
-            .timeout_connect(Some(Duration::from_secs(20)))
-            .timeout_global(Some(Duration::from_secs(600)))
-            // The host's own certificates: behind a company's proxy no others will do.
-            .tls_config(
-                TlsConfig::builder()
-                    .root_certs(RootCerts::PlatformVerifier)
-                    .build(),
-            )
-            .build();
-        Self {
-            url: url.trim_end_matches('/').into(),
-            agent: config.into(),
-        }
-    }
-
-    fn get(&self, path: &str, mut seen: impl FnMut(u64)) -> Result<Vec<u8>> {
-        let url = format!("{}/{path}", self.url);
-        let response = self
-            .agent
-            .get(&url)
-            .call()
-            .map_err(|error| anyhow!(error))
-            .with_context(|| format!("fetching {url}"))?;
-        let mut reader = response.into_body().into_reader();
-        let (mut bytes, mut buffer) = (Vec::new(), vec![0; 1 << 16]);
-        loop {
-            super::interrupt::check()?;
-            let read = reader
-                .read(&mut buffer)
-                .with_context(|| format!("fetching {url}"))?;
-            if read == 0 {
-                return Ok(bytes);
-            }
-            bytes.extend_from_slice(&buffer[..read]);
-            seen(read as u64);
-        }
-    }
-
-    /// The index of a suite's `main` section.
-    pub(super) fn index(&self, suite: &str) -> Result<Index> {
-        let packed = self.get(
-            &format!("dists/{suite}/main/binary-amd64/Packages.xz"),
-            |_| {},
-        )?;
-        let mut text = String::new();
-        liblzma::read::XzDecoder::new(&packed[..])
-            .read_to_string(&mut text)
-            .with_context(|| format!("unpacking the index of {suite}"))?;
-        parse_index(&text).with_context(|| format!("{suite} of {}", self.url))
-    }
-
-    /// Downloads, checks and unpacks the packages under `root`; `keep` says which of their paths.
-    pub(super) fn install(
-        &self,
-        packages: &[Package],
-        root: &Path,
-        keep: fn(&str) -> bool,
-        quiet: bool,
-    ) -> Result<()> {
-        let total = packages.iter().map(|package| package.bytes).sum();
-        // indicatif draws nothing where stderr is not a terminal.
-        let bar = if quiet {
-            ProgressBar::hidden()
-        } else {
-            ProgressBar::new(total)
-        };
-        bar.set_style(ProgressStyle::with_template(
-            "{bar:30} {bytes}/{total_bytes} {msg}",
-        )?);
-        for package in packages {
-            bar.set_message(package.name.clone());
-            let deb = self.get(&package.path, |read| bar.inc(read))?;
-            let sha256 = hex(&Sha256::digest(&deb));
-            ensure!(
-                sha256 == package.sha256,
-                "{}: SHA-256 is {sha256}, the index says {}",
-                package.path,
-                package.sha256
-            );
-            unpack_deb(&deb, root, keep).with_context(|| package.path.clone())?;
-        }
-        bar.finish_and_clear();
-        Ok(())
-    }
-}
-
-/// Whether an error is the mirror's answer that a file is not there, which means that the index was older than the archive.
-pub(super) fn is_superseded(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        matches!(
-            cause.downcast_ref::<ureq::Error>(),
-            Some(ureq::Error::StatusCode(404))
-        )
-    })
-}
-
-/// Bytes as lower-case hexadecimal digits.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Unpacks the files of a `.deb`: an `ar` archive (deb(5)) with `data.tar.xz` as its last member.
-fn unpack_deb(deb: &[u8], root: &Path, keep: fn(&str) -> bool) -> Result<()> {
-    let mut rest = deb
-        .strip_prefix(b"!<arch>\n")
-        .context("not a Debian package")?;
-    while rest.len() >= 60 {
-        let (header, body) = rest.split_at(60);
-        let name = std::str::from_utf8(&header[..16])?
-            .trim_end()
-            .trim_end_matches('/');
-        let bytes: usize = std::str::from_utf8(&header[48..58])?
-            .trim_end()
-            .parse()
-            .context("size of an archive's member")?;
-        let content = body.get(..bytes).context("the archive is cut short")?;
-        if name == "data.tar.xz" {
-            return unpack_tar(liblzma::read::XzDecoder::new(content), root, keep);
-        }
-        ensure!(!name.starts_with("data.tar"), "{name}: only xz is known");
-        rest = body.get(bytes + bytes % 2..).unwrap_or_default();
-    }
-    bail!("the package has no data.tar.xz")
-}
-
-fn unpack_tar(reader: impl Read, root: &Path, keep: fn(&str) -> bool) -> Result<()> {
-    fs::create_dir_all(root)?;
-    for entry in tar::Archive::new(reader).entries()? {
-        let mut entry = entry?;
-        let path = entry
-            .path()?
-            .to_string_lossy()
-            .trim_start_matches("./")
-            .to_owned();
-        if keep(&path) {
-            entry.unpack_in(root).with_context(|| path.clone())?;
-        }
-    }
-    Ok(())
-}
-
-/// Writes a file under a temporary name and renames it, so that it is there whole or not at all.
-pub(super) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
-    let folder = path.parent().context("a file has a folder")?;
-    let mut file =
-        tempfile::NamedTempFile::new_in(folder).with_context(|| folder.display().to_string())?;
-    file.write_all(bytes)?;
-    file.persist(path)
-        .with_context(|| path.display().to_string())?;
-    Ok(())
 }
 
 #[cfg(test)]
@@ -418,21 +247,22 @@ mod tests {
                 + &stanza("alone", "5", "nowhere")),
         )
         .unwrap();
-        let versions = |roots: &[&str], suites: &[&Index]| -> Result<Vec<String>> {
+        let both = [stable, newer];
+        let versions = |roots: &[&str], suites: &[Index]| -> Result<Vec<String>> {
             Ok(resolve(roots, suites, &["gone"], &["alone"])?
                 .iter()
                 .map(|p| format!("{} {}", p.name, p.version))
                 .collect())
         };
         assert_eq!(
-            versions(&["tool"], &[&stable, &newer]).unwrap(),
+            versions(&["tool"], &both).unwrap(),
             ["data 1", "lib 3", "tool 1"]
         );
         assert_eq!(
-            versions(&["tool (>= 2)"], &[&stable, &newer]).unwrap(),
+            versions(&["tool (>= 2)"], &both).unwrap(),
             ["alone 5", "data 2", "lib 3", "tool 2"]
         );
-        let error = versions(&["tool"], &[&newer]).unwrap_err().to_string();
+        let error = versions(&["tool"], &both[1..]).unwrap_err().to_string();
         assert_eq!(
             error,
             "the index has no package for `lib (>= 2) | other`, which tool needs"

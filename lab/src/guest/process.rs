@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -12,13 +13,12 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::Tools;
+use crate::interrupt;
 use crate::machine::Machine;
+use crate::run::LINES_SHOWN;
 
 /// How long a look at a socket waits: a fraction of the shortest job.
 const POLL: Duration = Duration::from_millis(20);
-
-/// How many of the console's last lines an error shows.
-const LINES_SHOWN: usize = 15;
 
 /// A QEMU process, killed when dropped.
 pub(super) struct Qemu {
@@ -27,21 +27,35 @@ pub(super) struct Qemu {
     /// The guest's second serial port.
     port: UnixStream,
     qmp: Qmp,
+    timeout: Duration,
     deadline: Instant,
     cpu_seconds: f64,
 }
 
+/// Where the guest's console goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Console {
+    /// Into a file, for errors.
+    File,
+    /// To the user's terminal, both ways.
+    Terminal,
+}
+
 impl Qemu {
-    /// Starts QEMU with the machine's devices and `job` as its disk; `extra` says whether it boots or resumes.
+    /// Starts QEMU with the machine's devices and a disk that `write_disk` writes; `extra` says whether it boots or resumes.
     pub(super) fn start(
         tools: &Tools,
         machine: &Machine,
-        job: &Path,
+        write_disk: impl FnOnce(&Path) -> Result<()>,
         extra: &[String],
+        console: Console,
         timeout: Duration,
     ) -> Result<Self> {
-        super::interrupt::check()?;
-        let folder = TempDir::with_prefix("lab-").context("a folder for QEMU's sockets")?;
+        interrupt::check()?;
+        let folder = TempDir::with_prefix("lab-").context("a folder for QEMU's files")?;
+        let disk = folder.path().join("job");
+        write_disk(&disk)
+            .with_context(|| format!("writing the guest's disk {}", disk.display()))?;
         let mut command = tools.qemu();
         command
             .args(machine.options(tools.qemu_major()))
@@ -59,12 +73,7 @@ impl Qemu {
             .arg("-initrd")
             .arg(tools.initramfs())
             .args(["-append", super::qemu::KERNEL_ARGUMENTS])
-            .args([
-                "-chardev",
-                "file,id=console,path=console",
-                "-serial",
-                "chardev:console",
-            ])
+            .args(["-serial", "chardev:console"])
             .args([
                 "-chardev",
                 "socket,id=port,path=port,server=on,wait=off",
@@ -77,18 +86,21 @@ impl Qemu {
                 "-mon",
                 "chardev=qmp,mode=control",
             ])
-            .arg("-drive")
-            // A comma in the value of an option is written twice.
-            .arg(format!(
-                "if=none,id=job,format=raw,readonly=on,file={}",
-                job.display().to_string().replace(',', ",,")
-            ))
+            .args(["-drive", "if=none,id=job,format=raw,readonly=on,file=job"])
             .args(["-device", "virtio-blk-pci,drive=job"])
             .args(extra)
             .current_dir(folder.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
             .stderr(fs::File::create(folder.path().join("errors"))?);
+        command.arg("-chardev");
+        match console {
+            // A group of its own: what the terminal sends on Ctrl-C is the lab's to act upon.
+            Console::File => command
+                .arg("file,id=console,path=console")
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .process_group(0),
+            Console::Terminal => command.arg("stdio,id=console,signal=off"),
+        };
         let mut child = command.spawn().context("starting QEMU")?;
         let deadline = Instant::now() + timeout;
         let connected =
@@ -106,6 +118,7 @@ impl Qemu {
                     folder,
                     port,
                     qmp,
+                    timeout,
                     deadline,
                     cpu_seconds: 0.0,
                 })
@@ -113,8 +126,13 @@ impl Qemu {
             Err(error) => {
                 let _ = child.kill();
                 let _ = child.wait();
+                interrupt::check()?;
                 let said = fs::read_to_string(folder.path().join("errors")).unwrap_or_default();
-                Err(error.context(format!("QEMU did not start: {}", said.trim())))
+                let said = said.trim();
+                if said.is_empty() {
+                    return Err(error.context("QEMU did not start"));
+                }
+                Err(anyhow!("QEMU did not start: {said}{}", hint(said)))
             }
         }
     }
@@ -146,7 +164,7 @@ impl Qemu {
             match answer["status"].as_str() {
                 Some(status) if status == wanted => return Ok(()),
                 Some("failed" | "cancelled" | "internal-error" | "guest-panicked") => {
-                    bail!("QEMU: {query}: {answer}")
+                    return Err(self.failure(&format!("failed at {query} ({answer})")));
                 }
                 _ => self.tick()?,
             }
@@ -203,9 +221,10 @@ impl Qemu {
 
     /// Fails where the time is up or a signal arrived.
     fn tick(&mut self) -> Result<()> {
-        super::interrupt::check()?;
+        interrupt::check()?;
         if Instant::now() > self.deadline {
-            return Err(self.failure("ran out of its time"));
+            let seconds = self.timeout.as_secs();
+            return Err(self.failure(&format!("was not done after {seconds} s")));
         }
         Ok(())
     }
@@ -227,8 +246,16 @@ impl Qemu {
         Ok(state == "Z")
     }
 
+    /// QEMU's own messages, and the plugin's.
+    pub(super) fn errors(&self) -> String {
+        fs::read_to_string(self.file("errors")).unwrap_or_default()
+    }
+
     /// An error with the last lines of the console and of QEMU's messages.
-    fn failure(&self, what: &str) -> anyhow::Error {
+    pub(super) fn failure(&self, what: &str) -> anyhow::Error {
+        if let Err(interrupted) = interrupt::check() {
+            return interrupted;
+        }
         let last = |text: &str| {
             let lines: Vec<_> = text
                 .lines()
@@ -236,12 +263,16 @@ impl Qemu {
                 .collect();
             lines[lines.len().saturating_sub(LINES_SHOWN)..].join("\n  ")
         };
-        let errors = fs::read_to_string(self.file("errors")).unwrap_or_default();
         let mut message = format!("the guest {what}");
-        for (name, text) in [("its console", self.console()), ("QEMU", errors)] {
+        let said_nothing = message.len();
+        for (name, text) in [("its console", self.console()), ("QEMU", self.errors())] {
             if !text.trim().is_empty() {
                 message.push_str(&format!("; {name} said last:\n  {}", last(&text)));
             }
+        }
+        if message.len() == said_nothing {
+            message
+                .push_str("; nothing was said: is the disk of the temporary files full (TMPDIR)?");
         }
         anyhow!(message)
     }
@@ -261,6 +292,7 @@ fn connect(child: &mut Child, path: &Path, deadline: Instant) -> Result<UnixStre
         if let Ok(stream) = UnixStream::connect(path) {
             return Ok(stream);
         }
+        interrupt::check()?;
         if let Some(status) = child.try_wait()? {
             bail!("ended with {status}");
         }
@@ -268,6 +300,16 @@ fn connect(child: &mut Child, path: &Path, deadline: Instant) -> Result<UnixStre
             bail!("no connection to {}", path.display());
         }
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// What to do about messages of QEMU's that do not say.
+fn hint(said: &str) -> &'static str {
+    if said.contains("version `GLIBC_") {
+        "\n(the plugin is linked to a newer C library than the one in the cache, which QEMU runs with: give one that was built on Debian 12 \
+         or older by --plugin)"
+    } else {
+        ""
     }
 }
 

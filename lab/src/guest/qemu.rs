@@ -90,14 +90,9 @@ impl Machine {
         );
 
         for (i, node) in self.nodes.iter().enumerate() {
-            let mut numa = format!("node,nodeid={i}");
-            if node.memory_mib > 0 {
-                add(
-                    "-object",
-                    format!("memory-backend-ram,id=memory{i},size={}M", node.memory_mib),
-                );
-                write!(numa, ",memdev=memory{i}").expect("writing to a string");
-            }
+            let backend = format!("memory-backend-ram,id=memory{i},size={}M", node.memory_mib);
+            add("-object", backend);
+            let mut numa = format!("node,nodeid={i},memdev=memory{i}");
             if self.hmat {
                 write!(numa, ",initiator={}", self.initiator(i)).expect("writing to a string");
             }
@@ -125,12 +120,7 @@ impl Machine {
                 .enumerate()
                 .filter(|(_, node)| node.cpus > 0)
             {
-                for (to, _) in self
-                    .nodes
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, node)| node.memory_mib > 0)
-                {
+                for to in 0..self.nodes.len() {
                     let distance = u64::from(self.distance(from, to));
                     let entry = format!("hmat-lb,initiator={from},target={to},hierarchy=memory");
                     add(

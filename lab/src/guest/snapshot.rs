@@ -1,54 +1,31 @@
 //! Boots a machine once and keeps its state at the point where init waits for a job.
 
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Result, ensure};
 use serde_json::json;
-use sha2::{Digest, Sha256};
 
-use super::packages::hex;
-use super::process::Qemu;
+use super::process::{Console, Qemu};
 use super::{Tools, initramfs, qemu};
+use crate::cache::SNAPSHOT;
+use crate::hash;
 use crate::machine::Machine;
 
 /// A boot takes 5 to 10 s; 16 nodes on a busy machine take a minute.
 const BOOT_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// The path of the machine's snapshot, booting the machine where it is not there yet. Two processes that want the same snapshot
-/// boot once: the second waits for the lock.
+/// The path of the machine's snapshot, booting the machine where the cache has none yet.
 pub(super) fn ensure(tools: &Tools, machine: &Machine, quiet: bool) -> Result<PathBuf> {
     machine.check()?;
-    let path = tools
-        .cache()
-        .join("snapshots")
-        .join(format!("{}.state", name(tools, machine)?));
-    if path.exists() {
-        return Ok(path);
-    }
-    let folder = path.parent().expect("the path was joined");
-    fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-    let lock = File::create(path.with_extension("lock"))?;
-    lock.lock()
-        .context("waiting for another boot of the same machine")?;
-    if !path.exists() {
+    tools.cache().entry(&name(tools, machine)?, |path| {
         if !quiet {
-            eprintln!(
-                "booting {} nodes, {} CPUs ...",
-                machine.nodes.len(),
-                machine.cpus()
-            );
+            let (nodes, cpus) = (machine.nodes.len(), machine.cpus());
+            eprintln!("booting {nodes} nodes, {cpus} CPUs ...");
         }
-        let partial = tempfile::Builder::new()
-            .prefix(".boot-")
-            .tempfile_in(folder)?;
-        boot(tools, machine, partial.path())?;
-        partial
-            .persist(&path)
-            .with_context(|| path.display().to_string())?;
-    }
-    Ok(path)
+        boot(tools, machine, path)
+    })
 }
 
 /// The snapshot's name: a hash of all that its state depends on.
@@ -58,16 +35,14 @@ fn name(tools: &Tools, machine: &Machine) -> Result<String> {
         qemu::KERNEL_ARGUMENTS,
         tools.versions()
     ]);
-    let mut hash = Sha256::new();
-    hash.update(serde_json::to_vec(&key)?);
-    hash.update(fs::read(tools.initramfs())?);
-    Ok(hex(&hash.finalize()[..8]))
+    let initramfs = fs::read(tools.initramfs())?;
+    let hash = hash::short([&serde_json::to_vec(&key)?[..], &initramfs]);
+    Ok(format!("{SNAPSHOT}{hash}"))
 }
 
 fn boot(tools: &Tools, machine: &Machine, to: &Path) -> Result<()> {
-    let disk = tempfile::NamedTempFile::new()?;
-    disk.as_file().set_len(512)?;
-    let mut qemu = Qemu::start(tools, machine, disk.path(), &[], BOOT_TIMEOUT)?;
+    let no_job = |disk: &Path| Ok(fs::write(disk, [0; 512])?);
+    let mut qemu = Qemu::start(tools, machine, no_job, &[], Console::File, BOOT_TIMEOUT)?;
     qemu.receive(|bytes| {
         Ok(String::from_utf8_lossy(bytes)
             .contains(initramfs::READY)
@@ -81,14 +56,16 @@ fn boot(tools: &Tools, machine: &Machine, to: &Path) -> Result<()> {
         "migrate-set-parameters",
         json!({"max-bandwidth": 1_u64 << 40}),
     )?;
-    // `exec:` rather than `file:`, which QEMU 7.2 lacks.
-    qemu.command(
-        "migrate",
-        json!({"uri": format!("exec:cat > {}", shell_quote(to))}),
-    )?;
+    // `exec:` rather than `file:`, which QEMU 7.2 lacks. QEMU is content once the pipe has taken all: only the shell knows whether
+    // the disk has.
+    let file = shell_quote(to);
+    let uri = format!("exec:cat > {file} || rm -f {file}");
+    qemu.command("migrate", json!({ "uri": uri }))?;
     qemu.wait_status("query-migrate", "completed")?;
     qemu.command("quit", json!({}))?;
-    qemu.wait()
+    qemu.wait()?;
+    ensure!(to.exists(), qemu.failure("could not be saved"));
+    Ok(())
 }
 
 /// QEMU's options to resume from a snapshot.

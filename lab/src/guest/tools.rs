@@ -1,14 +1,16 @@
 //! The cache: QEMU with its libraries, the kernel, and the guest's programs, downloaded and unpacked once.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::packages::{self, Mirror};
-use super::{initramfs, process};
+use super::mirror::{self, Mirror};
+use super::{initramfs, packages, process};
+use crate::cache::{Cache, TOOLS};
+use crate::hash;
 
 /// Where packages come from, the preferred suite first: the backports have the QEMU and the kernel that the lab was built with,
 /// and what they in turn need is mostly in stable.
@@ -31,7 +33,7 @@ const ALONE: [&str; 1] = ["qemu-system-common"];
 
 /// QEMU and what runs in its guests.
 pub(crate) struct Tools {
-    cache: PathBuf,
+    cache: Cache,
     root: PathBuf,
     kernel: PathBuf,
     initramfs: PathBuf,
@@ -69,43 +71,37 @@ impl Release {
 
 impl Tools {
     /// Finds the tools in the cache, or downloads and unpacks them there.
-    pub(crate) fn ready(quiet: bool) -> Result<Self> {
+    pub(crate) fn ready(cache: &Cache, quiet: bool) -> Result<Self> {
         let release = Release::from_env()?;
-        let cache = cache_folder()?;
-        fs::create_dir_all(&cache).with_context(|| cache.display().to_string())?;
-        let root = cache.join(format!("qemu-{}", release.qemu_major));
-        let lock = File::create(cache.join("lock"))?;
-        lock.lock()
-            .context("waiting for another setup of the lab")?;
-        if !root.exists() {
-            install(&release, &root, &cache, quiet)?;
-        }
+        let root = cache.entry(&format!("{TOOLS}{}", release.qemu_major), |folder| {
+            install(&Mirror::from_env(), &release.roots, folder, quiet)
+                .context("setting up the lab's tools from Debian's packages (HITHER_LAB_MIRROR names another mirror)")
+        })?;
         let manifest = root.join("versions.json");
         let text = fs::read_to_string(&manifest).with_context(|| manifest.display().to_string())?;
         let versions =
             serde_json::from_str(&text).with_context(|| manifest.display().to_string())?;
         // Built anew each time (10 ms): the archive belongs to this version of the lab, the packages do not.
         let archive = initramfs::build(&root)?;
-        let initramfs = root.join("initramfs.cpio");
-        if fs::read(&initramfs).ok().as_ref() != Some(&archive) {
-            packages::write_whole(&initramfs, &archive)?;
-        }
+        let name = format!("initramfs-{}", hash::short([&archive[..]]));
+        let initramfs = cache.entry(&name, |path| {
+            fs::write(path, &archive).with_context(|| path.display().to_string())
+        })?;
         Ok(Self {
             kernel: find_kernel(&root)?,
             initramfs,
-            cache,
+            cache: cache.clone(),
             root,
             versions,
         })
     }
 
-    /// The version of each package in the cache.
+    /// The version of each package.
     pub(crate) fn versions(&self) -> &BTreeMap<String, String> {
         &self.versions
     }
 
-    /// The cache's folder.
-    pub(crate) fn cache(&self) -> &Path {
+    pub(super) fn cache(&self) -> &Cache {
         &self.cache
     }
 
@@ -144,6 +140,8 @@ impl Tools {
                 "QEMU_MODULE_DIR",
                 self.root.join("usr/lib/x86_64-linux-gnu/qemu"),
             )
+            // Made for the host's C library, not the cache's.
+            .env_remove("LD_PRELOAD")
             .arg("--library-path")
             .arg(library_folders.join(":"))
             .arg(self.root.join("usr/bin/qemu-system-x86_64"));
@@ -154,51 +152,35 @@ impl Tools {
     }
 }
 
-/// `$HITHER_LAB_CACHE`, else `hither-lab` in the user's cache.
-fn cache_folder() -> Result<PathBuf> {
-    let folder = |name: &str| {
-        std::env::var_os(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
-    let cache = folder("HITHER_LAB_CACHE")
-        .or_else(|| Some(folder("XDG_CACHE_HOME")?.join("hither-lab")))
-        .or_else(|| Some(folder("HOME")?.join(".cache/hither-lab")))
-        .context("no folder for the lab's cache: set HITHER_LAB_CACHE")?;
-    // QEMU runs in a folder of its own.
-    std::path::absolute(&cache).with_context(|| cache.display().to_string())
-}
-
-/// Unpacks the release beside its place and moves it there, so that it is there whole or not at all.
-fn install(release: &Release, root: &Path, cache: &Path, quiet: bool) -> Result<()> {
-    let mirror = Mirror::from_env();
+/// Unpacks what `roots` need into `folder`, and notes the versions there.
+pub(super) fn install(mirror: &Mirror, roots: &[&str], folder: &Path, quiet: bool) -> Result<()> {
     let attempt = || -> Result<()> {
-        let partial = tempfile::Builder::new()
-            .prefix(".install-")
-            .tempdir_in(cache)?;
-        let suites = SUITES.map(|suite| mirror.index(suite));
-        let [stable, backports] = suites;
-        let (stable, backports) = (stable?, backports?);
-        let packages = packages::resolve(&release.roots, &[&stable, &backports], &WITHOUT, &ALONE)?;
-        mirror.install(&packages, partial.path(), keep, quiet)?;
+        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+        let indices = SUITES
+            .into_iter()
+            .map(|suite| mirror.index(suite))
+            .collect::<Result<Vec<_>>>()?;
+        let packages = packages::resolve(roots, &indices, &WITHOUT, &ALONE)?;
+        mirror.install(&packages, folder, keep, quiet)?;
         let versions: BTreeMap<_, _> = packages
             .iter()
             .map(|package| (&package.name, &package.version))
             .collect();
         fs::write(
-            partial.path().join("versions.json"),
+            folder.join("versions.json"),
             serde_json::to_vec_pretty(&versions)?,
-        )?;
-        let partial = partial.keep();
-        fs::rename(&partial, root).with_context(|| root.display().to_string())?;
-        Ok(())
+        )
+        .with_context(|| folder.display().to_string())
     };
     match attempt() {
-        // A package was replaced between the index and its download: the next index has the new one.
-        Err(error) if packages::is_superseded(&error) => attempt(),
+        // A package was replaced between the index and its download: the next index has the new one. What the first attempt
+        // unpacked may be of another version, so it goes.
+        Err(error) if mirror::is_superseded(&error) => {
+            fs::remove_dir_all(folder).with_context(|| folder.display().to_string())?;
+            attempt()
+        }
         result => result,
     }
-    .context("setting up the lab's tools from Debian's packages")
 }
 
 /// Whether a package's path is wanted: of the kernel's modules those that init loads, and no documentation.
@@ -206,7 +188,7 @@ fn keep(path: &str) -> bool {
     if path.starts_with("lib/modules/") || path.starts_with("usr/lib/modules/") {
         return initramfs::MODULES
             .iter()
-            .any(|module| path.ends_with(&format!("/{module}.ko.xz")));
+            .any(|module| path.contains(&format!("/{module}.ko")));
     }
     let unwanted = [
         "usr/share/doc/",
