@@ -285,6 +285,10 @@ fn expand(file: &File, template: &Template, cases: &mut Vec<Case>) -> Result<()>
         "timeout_s: 0 s are enough for nothing"
     );
     template.expect.check().context("expect")?;
+    ensure!(
+        template.expect.spread.is_none() || repetitions > 1,
+        "expect.spread: one run has none (repetitions)"
+    );
     for machine_name in &template.machines {
         let machine = file.machines.get(machine_name).with_context(|| {
             let names: Vec<&str> = file.machines.keys().map(String::as_str).collect();

@@ -89,7 +89,9 @@ impl Mirror {
         keep: fn(&str) -> bool,
         quiet: bool,
     ) -> Result<()> {
-        let total = packages.iter().map(|package| package.bytes).sum();
+        let total: u64 = packages.iter().map(|package| package.bytes).sum();
+        let (count, mib) = (packages.len(), total >> 20);
+        eprintln!("fetching {count} packages, {mib} MiB, from {}", self.url);
         // indicatif draws nothing where stderr is not a terminal.
         let bar = if quiet {
             ProgressBar::hidden()

@@ -18,7 +18,6 @@ const BOOT_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The path of the machine's snapshot, booting the machine where the cache has none yet.
 pub(super) fn ensure(tools: &Tools, machine: &Machine, quiet: bool) -> Result<PathBuf> {
-    machine.check()?;
     tools.cache().entry(&name(tools, machine)?, |path| {
         if !quiet {
             let (nodes, cpus) = (machine.nodes.len(), machine.cpus());

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use super::mirror::{self, Mirror};
 use super::{initramfs, packages, process};
@@ -72,6 +72,10 @@ impl Release {
 impl Tools {
     /// Finds the tools in the cache, or downloads and unpacks them there.
     pub(crate) fn ready(cache: &Cache, quiet: bool) -> Result<Self> {
+        ensure!(
+            cfg!(all(target_arch = "x86_64", target_os = "linux")),
+            "the lab runs on x86-64 Linux: QEMU and the programs are of that kind"
+        );
         let release = Release::from_env()?;
         let root = cache.entry(&format!("{TOOLS}{}", release.qemu_major), |folder| {
             install(&Mirror::from_env(), &release.roots, folder, quiet)
