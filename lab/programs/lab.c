@@ -371,9 +371,7 @@ static size_t move_range(char *first, char *end, int node)
     return moved;
 }
 
-enum { HOME = -1 };
-
-static void migrate(struct lab_area *area, int node)
+void lab_bring_home(struct lab_area *area)
 {
     size_t moved = 0;
     if (!lab.hand)
@@ -381,23 +379,22 @@ static void migrate(struct lab_area *area, int node)
 #pragma omp parallel reduction(+ : moved)
     {
         int thread = omp_get_thread_num();
-        int to = node == HOME ? lab_thread_node(thread, lab.shift) : node;
-        moved += move_range(area->start + area->bounds[thread], area->start + area->bounds[thread + 1], to);
+        moved += move_range(area->start + area->bounds[thread], area->start + area->bounds[thread + 1], lab_thread_node(thread, lab.shift));
     }
     lab.migrated += moved;
 }
 
-void lab_bring_home(struct lab_area *area)
-{
-    migrate(area, HOME);
-}
-
-void lab_send(struct lab_area *area, int node)
-{
-    migrate(area, node);
-}
-
 /* ---- the region and its facts ---- */
+
+void lab_balance(bool on)
+{
+    const char *mode = getenv("LAB_BALANCING"), *path = "/proc/sys/kernel/numa_balancing";
+    if (!mode)
+        return;
+    FILE *file = fopen(path, "we");
+    if (!file || fputs(on ? mode : "0", file) < 0 || fclose(file))
+        lab_fail("%s: %s", path, strerror(errno));
+}
 
 static void open_region(void)
 {
@@ -406,12 +403,14 @@ static void open_region(void)
         if (areas[i].bounds)
             lab_range(areas[i].start, areas[i].bytes);
     }
+    lab_balance(true);
     lab_begin();
 }
 
 static void close_region(void)
 {
     lab_end();
+    lab_balance(false);
     for (size_t i = 0; i < area_count; i++)
         note_nodes(&areas[i], areas[i].after);
 }

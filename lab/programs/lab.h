@@ -98,11 +98,12 @@ void lab_initialise(void (*fill)(int thread));
  * after. Returns the sum of what the calls return. */
 uint64_t lab_iterate(uint64_t (*iteration)(unsigned long number));
 
+/* Switches the kernel's NUMA balancing to the mode that LAB_BALANCING in the environment names, or off: for the region alone, so that every placement is whole as it
+ * opens, and the scanner as fresh. (Left on from the start it mends part of the data before; and over memory that has a policy, which it skips, it backs off.) */
+void lab_balance(bool on);
+
 /* With `--migrate hand`, each thread moves the pages of its part of the area to its own node. A page belongs to the part that its first byte is in. */
 void lab_bring_home(struct lab_area *area);
-
-/* With `--migrate hand`, moves the whole area to one node. */
-void lab_send(struct lab_area *area, int node);
 
 /* A share of the region, from that in the first iteration and that in all later ones. Without migration by hand these are one, unless the kernel moved pages: then NAN. */
 double lab_over_iterations(double before, double after);

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "mark.h"
+#include "lab.h"
 
 static volatile sig_atomic_t child;
 
@@ -49,6 +49,7 @@ int main(int argc, char **argv)
         sigaddset(&signals, passed[i]);
     sigprocmask(SIG_BLOCK, &signals, &before);
 
+    lab_balance(true);
     lab_begin();
     child = fork();
     if (child < 0) {
@@ -72,5 +73,6 @@ int main(int argc, char **argv)
         }
     }
     lab_end();
+    lab_balance(false);
     return WIFSIGNALED(status) ? die_of(WTERMSIG(status)) : WEXITSTATUS(status);
 }

@@ -149,7 +149,8 @@ impl Policy {
 
     /// The shell commands that set it up in the guest. Programs here run for milliseconds of guest time where the kernel's scanner
     /// counts in seconds: its delays, periods and the bytes of one scan are divided by `scale`, which keeps the bytes scanned
-    /// a second, and the share of a footprint that a scan covers where the footprint is as much smaller.
+    /// a second, and the share of a footprint that a scan covers where the footprint is as much smaller. The scanner itself is
+    /// switched on by the program as its region opens (`lab_balance` in lab/programs/lab.h).
     pub(crate) fn setup(self, scale: u32) -> String {
         let mode = match self {
             Policy::Kernel | Policy::Hand => {
@@ -165,11 +166,11 @@ impl Policy {
         };
         format!(
             "[ -d /sys/kernel/debug/sched ] || mount -t debugfs none /sys/kernel/debug\n\
-             for knob in scan_delay_ms scan_period_min_ms scan_period_max_ms scan_size_mb; do\n\
+             for knob in scan_delay_ms scan_period_min_ms scan_period_max_ms scan_size_mb hot_threshold_ms; do\n\
              file=/sys/kernel/debug/sched/numa_balancing/$knob\n\
              echo $(( ($(cat $file) + {scale} - 1) / {scale} )) > $file\n\
              done\n\
-             {demote}echo {mode} > /proc/sys/kernel/numa_balancing\n"
+             {demote}export LAB_BALANCING={mode}\n"
         )
     }
 }
@@ -222,7 +223,7 @@ mod tests {
     fn the_scanner_is_scaled() {
         let setup = Policy::NumaBalancing.setup(100);
         assert!(setup.contains("+ 100 - 1) / 100"));
-        assert!(setup.ends_with("echo 1 > /proc/sys/kernel/numa_balancing\n"));
+        assert!(setup.ends_with("export LAB_BALANCING=1\n"));
         assert!(!setup.contains("demotion"));
         assert!(Policy::Tiering.setup(10).contains("demotion_enabled"));
         assert!(Policy::Kernel.setup(100).starts_with("echo 0"));
