@@ -148,7 +148,7 @@ impl Attached {
         (ring.control.generation.load(Ordering::Relaxed) == producer.generation).then_some(ring)
     }
 
-    /// Appends an encoded record. `moved` is the size of the access that it tells of, 0 for what happened to a region, `None`
+    /// Appends an encoded record. `moved` is the size of the access that it tells of, 0 for what happened to a region or in a team, `None`
     /// for definitions; a refused event is counted as lost, a refused definition is the caller's to send again.
     #[inline]
     pub fn push(&self, producer: &mut Producer, record: &[u64], moved: Option<u64>) -> Pushed {
@@ -172,7 +172,11 @@ impl Attached {
     pub fn push_record(&self, producer: &mut Producer, record: &Record<'_>) -> Pushed {
         let moved = match record {
             Record::Access { length, .. } => *length,
-            Record::Region { .. } | Record::RegionEnd { .. } | Record::Bound { .. } => 0,
+            Record::Region { .. }
+            | Record::RegionEnd { .. }
+            | Record::Bound { .. }
+            | Record::Construct { .. }
+            | Record::At { .. } => 0,
             _ => return self.push_definition(producer, record),
         };
         let mut buffer = [0; ACCESS_WORDS];

@@ -156,6 +156,44 @@ pub enum Record<'a> {
         /// What was known of the allocation's site asked for it, not an order for this range.
         site: bool,
     },
+    /// The thread met a boundary between parallel constructs, as the master of an outermost team; or the program said that
+    /// an iteration ended.
+    Construct {
+        /// What it met.
+        kind: ConstructKind,
+        /// The call site's signature; the same where a region begins and where it ends. 0 where it is unknown.
+        signature: u64,
+        /// CLOCK_MONOTONIC, in nanoseconds.
+        time_ns: u64,
+        /// The CPU that it ran on.
+        cpu: u16,
+        /// Threads of the team; those asked for where a region begins. 0 where it is the runtime's choice, or unknown.
+        threads: u16,
+    },
+    /// Where another thread of a team runs: at its first construct, and then whenever it meets one on another node than the
+    /// last.
+    At {
+        /// The CPU that it ran on.
+        cpu: u16,
+        /// CLOCK_MONOTONIC, in nanoseconds.
+        time_ns: u64,
+    },
+}
+
+/// A boundary between parallel constructs. The numbers are the wire format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum ConstructKind {
+    /// A parallel region is about to begin.
+    ParallelBegin = 1,
+    /// A parallel region has ended.
+    ParallelEnd = 2,
+    /// A barrier of the team, also one that ends a work-sharing construct, was passed.
+    Barrier = 3,
+    /// The program said that an iteration ended.
+    Iteration = 4,
+    /// Told once: the OpenMP runtime's constructs cannot be seen, since its interface for tools belongs to another tool.
+    Hidden = 5,
 }
 
 /// Where a region's memory came from. The numbers are the wire format.
@@ -194,7 +232,7 @@ pub struct Bind {
 /// A buffer that any record fits into.
 pub type Words = [u64; WORDS_MAX];
 
-/// The length of the longest record of the fixed lengths, those of [`Record::Access`] and of regions.
+/// The length of the longest record of the fixed lengths, those of [`Record::Access`], of regions and of constructs.
 pub const ACCESS_WORDS: usize = 6;
 
 /// The longest byte string that is sent; a longer one is cut.
@@ -213,6 +251,8 @@ const EXEC_FAILED: u8 = 7;
 const REGION: u8 = 8;
 const REGION_END: u8 = 9;
 const BOUND: u8 = 10;
+const CONSTRUCT: u8 = 11;
+const AT: u8 = 12;
 
 /// In the payload of a [`Record::Bound`], beside the error number.
 const SITE_BOUND: u32 = 1 << 31;
@@ -235,6 +275,19 @@ impl RegionKind {
         Some(match value {
             1 => RegionKind::Malloc,
             2 => RegionKind::Map,
+            _ => return None,
+        })
+    }
+}
+
+impl ConstructKind {
+    fn from_wire(value: u8) -> Option<Self> {
+        Some(match value {
+            1 => ConstructKind::ParallelBegin,
+            2 => ConstructKind::ParallelEnd,
+            3 => ConstructKind::Barrier,
+            4 => ConstructKind::Iteration,
+            5 => ConstructKind::Hidden,
             _ => return None,
         })
     }
@@ -372,6 +425,22 @@ impl<'a> Record<'a> {
                 let site = if site { SITE_BOUND } else { 0 };
                 (BOUND, bind.mode as u8, error & !SITE_BOUND | site)
             }
+            Record::Construct {
+                kind,
+                signature,
+                time_ns,
+                cpu,
+                threads,
+            } => {
+                writer.word(signature);
+                writer.word(time_ns);
+                let both = u32::from(cpu) | u32::from(threads) << 16;
+                (CONSTRUCT, kind as u8, both)
+            }
+            Record::At { cpu, time_ns } => {
+                writer.word(time_ns);
+                (AT, 0, u32::from(cpu))
+            }
         };
         let words = writer.at;
         let head = u64::from(kind) | (words as u64) << 8 | u64::from(a) << 24 | u64::from(b) << 32;
@@ -460,6 +529,17 @@ impl<'a> Record<'a> {
                 },
                 error: b & !SITE_BOUND,
                 site: b & SITE_BOUND != 0,
+            },
+            CONSTRUCT => Record::Construct {
+                kind: ConstructKind::from_wire(a)?,
+                signature: reader.word()?,
+                time_ns: reader.word()?,
+                cpu: b as u16,
+                threads: (b >> 16) as u16,
+            },
+            AT => Record::At {
+                cpu: b as u16,
+                time_ns: reader.word()?,
             },
             _ => return None,
         };
@@ -591,6 +671,17 @@ mod tests {
                 error: 4095,
                 site: true,
             },
+            Record::Construct {
+                kind: ConstructKind::Barrier,
+                signature: u64::MAX,
+                time_ns: 1,
+                cpu: u16::MAX,
+                threads: 64,
+            },
+            Record::At {
+                cpu: u16::MAX,
+                time_ns: 1,
+            },
         ]
     }
 
@@ -608,8 +699,15 @@ mod tests {
     #[test]
     fn records_of_fixed_length_fit_into_the_small_buffer() {
         for record in samples() {
-            if let Record::Region { .. } | Record::RegionEnd { .. } | Record::Bound { .. } = record
-            {
+            let fixed = matches!(
+                record,
+                Record::Region { .. }
+                    | Record::RegionEnd { .. }
+                    | Record::Bound { .. }
+                    | Record::Construct { .. }
+                    | Record::At { .. }
+            );
+            if fixed {
                 let mut buffer = [0; ACCESS_WORDS];
                 record.encode(&mut buffer);
                 assert_eq!(Record::decode(&buffer), Some(record));
@@ -621,7 +719,8 @@ mod tests {
     fn kinds_and_modes_that_are_none_are_refused() {
         let mut buffer = [0; ACCESS_WORDS];
         for record in samples() {
-            let (Record::Region { .. } | Record::Bound { .. }) = record else {
+            let (Record::Region { .. } | Record::Bound { .. } | Record::Construct { .. }) = record
+            else {
                 continue;
             };
             record.encode(&mut buffer);

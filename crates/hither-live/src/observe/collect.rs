@@ -244,8 +244,12 @@ impl Collector {
                     .announced(Some(self.streams.stream(by).image), pid, time_ns, path);
             }
             Record::ExecFailed { pid } => self.execs.failed(pid),
-            // A session that records files asks for no regions.
-            Record::Region { .. } | Record::RegionEnd { .. } | Record::Bound { .. } => {}
+            // A session that records files asks for no regions, and its library sees no constructs.
+            Record::Region { .. }
+            | Record::RegionEnd { .. }
+            | Record::Bound { .. }
+            | Record::Construct { .. }
+            | Record::At { .. } => {}
         }
     }
 

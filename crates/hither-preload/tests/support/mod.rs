@@ -71,7 +71,11 @@ impl Recording {
             Record::Process { pid, .. } => drop(self.processes.insert(pid)),
             Record::Exec { path: name, .. } => self.execs.push(path(name)),
             Record::ExecFailed { .. } => {}
-            Record::Region { .. } | Record::RegionEnd { .. } | Record::Bound { .. } => {
+            Record::Region { .. }
+            | Record::RegionEnd { .. }
+            | Record::Bound { .. }
+            | Record::Construct { .. }
+            | Record::At { .. } => {
                 panic!("{record:?} of a session that tracks no regions")
             }
         }
