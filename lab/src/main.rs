@@ -257,14 +257,12 @@ impl Bench {
             }
             rows.push(row);
         }
-        if !rows.is_empty() {
-            let table = format!("{}\n\n{}", scenario.title, report::table(&rows));
-            if !json {
-                print(&table)?;
-            }
-            if let Some(path) = output.map(|folder| folder.join("table.txt")) {
-                fs::write(&path, table).with_context(|| path.display().to_string())?;
-            }
+        let table = format!("{}\n\n{}", scenario.title, report::table(&rows));
+        if !json && !rows.is_empty() {
+            print(&table)?;
+        }
+        if let Some(path) = output.map(|folder| folder.join("table.txt")) {
+            fs::write(&path, table).with_context(|| path.display().to_string())?;
         }
         interrupted.map_or(Ok(outcome), Err)
     }

@@ -28,7 +28,7 @@ pub(crate) struct Job {
 /// The counting plugin and what it is told.
 #[derive(Clone, Debug)]
 pub(crate) struct PluginArgs {
-    /// The shared library.
+    /// The shared library, by an absolute path.
     pub(crate) library: PathBuf,
     /// Its options besides `out`, `cpus` and `memory`, which the guest knows: `key=value`.
     pub(crate) options: Vec<String>,
@@ -238,11 +238,9 @@ impl Guest<'_> {
         Cache::touch(&self.snapshot);
         let mut options = snapshot::resume_options(&self.snapshot);
         if let Some(plugin) = &job.plugin {
-            let library = fs::canonicalize(&plugin.library)
-                .with_context(|| plugin.library.display().to_string())?;
             let mut value = format!(
                 "file={},out=counts",
-                library.display().to_string().replace(',', ",,")
+                plugin.library.display().to_string().replace(',', ",,")
             );
             let memory = self.machine.memory_argument(self.tools.qemu_major());
             for option in [self.machine.cpus_argument(), memory]

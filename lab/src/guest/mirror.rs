@@ -24,11 +24,8 @@ pub(super) struct Mirror {
 impl Mirror {
     /// The mirror that `HITHER_LAB_MIRROR` names, else Debian's own; `https_proxy` is honoured.
     pub(super) fn from_env() -> Self {
-        let url = std::env::var("HITHER_LAB_MIRROR");
-        Self::at(url.as_deref().unwrap_or("https://deb.debian.org/debian"))
-    }
-
-    fn at(url: &str) -> Self {
+        let url = std::env::var("HITHER_LAB_MIRROR")
+            .unwrap_or_else(|_| "https://deb.debian.org/debian".into());
         let config = ureq::Agent::config_builder()
             .timeout_connect(Some(Duration::from_secs(20)))
             .timeout_global(Some(Duration::from_secs(600)))
@@ -203,6 +200,14 @@ mod tests {
         }
     }
 
+    /// Without the proxy that the environment may name.
+    fn mirror_at(listener: &TcpListener) -> Mirror {
+        Mirror {
+            url: format!("http://{}", listener.local_addr().unwrap()),
+            agent: ureq::Agent::config_builder().proxy(None).build().into(),
+        }
+    }
+
     fn xz(bytes: &[u8]) -> Vec<u8> {
         let mut packed = Vec::new();
         let mut encoder = liblzma::read::XzEncoder::new(bytes, 1);
@@ -248,7 +253,7 @@ mod tests {
     #[test]
     fn a_package_that_was_replaced_meanwhile_is_fetched_in_its_new_version() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mirror = Mirror::at(&format!("http://{}/", listener.local_addr().unwrap()));
+        let mirror = mirror_at(&listener);
         let packages = "main/binary-amd64/Packages.xz";
         let (old, new) = (
             deb("usr/bin/tool", "old", "xz"),
@@ -283,7 +288,7 @@ mod tests {
     #[test]
     fn what_is_gone_or_changed_is_named() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mirror = Mirror::at(&format!("http://{}", listener.local_addr().unwrap()));
+        let mirror = mirror_at(&listener);
         let package = |path: &str| Package {
             path: path.to_owned(),
             sha256: "0".repeat(64),

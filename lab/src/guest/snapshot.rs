@@ -32,10 +32,14 @@ fn name(tools: &Tools, machine: &Machine) -> Result<String> {
     let key = json!([
         machine.options(tools.qemu_major()),
         qemu::KERNEL_ARGUMENTS,
-        tools.versions()
+        tools.versions(),
+        // A hash of its content.
+        tools
+            .initramfs()
+            .file_name()
+            .map(|name| name.to_string_lossy()),
     ]);
-    let initramfs = fs::read(tools.initramfs())?;
-    let hash = hash::short([&serde_json::to_vec(&key)?[..], &initramfs]);
+    let hash = hash::short([&serde_json::to_vec(&key)?[..]]);
     Ok(format!("{SNAPSHOT}{hash}"))
 }
 
