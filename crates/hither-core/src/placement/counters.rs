@@ -23,6 +23,13 @@ impl Counters {
         }
     }
 
+    /// Blocks are numbered below `blocks` from now on; nothing happens if they were already.
+    pub fn grow(&mut self, blocks: u32) {
+        let blocks = (blocks as usize).max(self.known.len());
+        self.counts.resize(self.nodes * blocks, 0);
+        self.known.resize(blocks, false);
+    }
+
     /// Counts `count` accesses; a counter that is full stays so.
     #[inline]
     pub fn add(&mut self, block: Block, node: Node, count: u32) {

@@ -117,6 +117,25 @@ impl Machine {
         self.act(&out)
     }
 
+    /// More pages, and frames for them were always there.
+    pub(crate) fn grow(&mut self, blocks: u32) {
+        self.nodes.grow(blocks);
+        self.counts.grow(blocks);
+        self.policy.grow(blocks);
+    }
+
+    /// An object and the pages it has left are no more.
+    pub(crate) fn free(&mut self, object: u32, blocks: impl IntoIterator<Item = u32>) {
+        for block in blocks.into_iter().map(Block) {
+            let node = self.nodes.home(block).expect("placed");
+            self.nodes.remove(block, node);
+            self.policy.gone(block, node, &self.nodes, &mut Vec::new());
+            self.counts.reset(block);
+        }
+        self.policy.freed(Object(object));
+        self.policy.check(&self.nodes);
+    }
+
     /// Where a page is.
     pub(crate) fn home(&self, block: u32) -> u16 {
         self.nodes.home(Block(block)).expect("placed").0

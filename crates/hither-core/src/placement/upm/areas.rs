@@ -39,6 +39,23 @@ struct Area {
     cold: bool,
 }
 
+impl Area {
+    /// Nothing is known of it.
+    fn new(process: Process) -> Area {
+        Area {
+            process,
+            pages: Vec::new(),
+            cursor: 0,
+            factor: 1.0,
+            worst_ns: None,
+            visited: false,
+            candidates: false,
+            quiet: 0,
+            cold: false,
+        }
+    }
+}
+
 /// How many areas the end of an invocation changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Finished {
@@ -67,24 +84,33 @@ impl Areas {
             return;
         }
         if object.index() >= self.list.len() {
-            let area = Area {
-                process,
-                pages: Vec::new(),
-                cursor: 0,
-                factor: 1.0,
-                worst_ns: None,
-                visited: false,
-                candidates: false,
-                quiet: 0,
-                cold: false,
-            };
-            self.list.resize(object.index() + 1, area);
+            self.list.resize(object.index() + 1, Area::new(process));
             self.remote_ns.resize(self.list.len() * self.nodes, 0);
         }
         self.of[block.index()] = object.0;
         let area = &mut self.list[object.index()];
         area.process = process;
         area.pages.push(block);
+    }
+
+    /// Blocks are numbered below `blocks` from now on.
+    pub(super) fn grow(&mut self, blocks: u32) {
+        self.of.resize(blocks as usize, NONE);
+    }
+
+    /// A region is no more: its pages, which belong to no area now. Its number may come again for another region.
+    pub(super) fn freed(&mut self, object: Object) -> Vec<Block> {
+        let Some(area) = self.list.get_mut(object.index()) else {
+            return Vec::new();
+        };
+        let pages = std::mem::replace(area, Area::new(area.process)).pages;
+        for page in &pages {
+            self.of[page.index()] = NONE;
+        }
+        self.remote_ns[object.index() * self.nodes..][..self.nodes].fill(0);
+        self.visited.retain(|&other| other != object.0);
+        self.passed.retain(|&other| other != object.0);
+        pages
     }
 
     /// The page is looked at: its area, or `None` where that is cold.

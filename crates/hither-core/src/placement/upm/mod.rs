@@ -36,10 +36,11 @@ mod tests;
 use std::collections::VecDeque;
 
 use super::{
-    Action, Counters, Entry, Epoch, EpochKind, Nodes, Of, Outcome, Placement, Region, Settings,
+    Action, Class, Counters, Entry, Epoch, EpochKind, Nodes, Of, Outcome, Placement, Region,
+    Settings,
 };
 use crate::access::Access;
-use crate::ids::{Block, Node, Process};
+use crate::ids::{Block, Node, Object, Process};
 use crate::registry::Needs;
 use crate::spec::Values;
 use areas::Areas;
@@ -60,7 +61,7 @@ pub(super) const ENTRY: Entry = Entry {
         ..Needs::NOTHING
     },
     foresight: false,
-    live: false,
+    live: true,
     build,
 };
 
@@ -348,6 +349,38 @@ impl Upm {
 impl Placement for Upm {
     fn allocated(&mut self, region: &Region) {
         self.initial.allocated(region);
+    }
+
+    fn freed(&mut self, object: Object) {
+        for block in self.areas.freed(object) {
+            self.sums.reset(block);
+            for program in &mut self.programs {
+                if self.config.predictive {
+                    program.last.reset(block);
+                }
+                if program.replay.owns(block) {
+                    program.replay.forget();
+                }
+            }
+        }
+        self.initial.freed(object);
+    }
+
+    fn class(&self, object: Object) -> Option<Class> {
+        self.initial.class(object)
+    }
+
+    fn grow(&mut self, blocks: u32) {
+        self.pages.resize(blocks as usize, Page::default());
+        self.sums.grow(blocks);
+        self.areas.grow(blocks);
+        for program in &mut self.programs {
+            if self.config.predictive {
+                program.last.grow(blocks);
+            }
+            program.replay.grow(blocks);
+        }
+        self.initial.grow(blocks);
     }
 
     fn place(&mut self, access: &Access, nodes: &Nodes) -> Node {

@@ -65,6 +65,14 @@ impl Replay {
         }
     }
 
+    /// Blocks are numbered below `blocks` from now on.
+    pub(super) fn grow(&mut self, blocks: u32) {
+        if self.pages > 0 {
+            self.seen.grow(blocks);
+            self.planned.resize(blocks as usize, false);
+        }
+    }
+
     /// Whether the page is moved for constructs, and none of the competitive criterion's business.
     #[inline]
     pub(super) fn owns(&self, block: Block) -> bool {

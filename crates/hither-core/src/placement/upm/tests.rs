@@ -279,3 +279,35 @@ fn replays_the_most_rewarding() {
     machine.count(0, &[9000, 0, 0, 0]);
     assert_eq!(machine.end(Construct), [(1, 3)]);
 }
+
+/// A live program allocates more than was known, frees it, and what it allocates next gets the same numbers: of the first
+/// pages nothing is left, neither counts (they would move at once), nor a previous home, nor a plan of replay.
+#[test]
+fn pages_come_and_go() {
+    for params in [
+        "optimistic=0",
+        "optimistic=0,replay=4",
+        "optimistic=0,history=0,cold=3,tune=2",
+    ] {
+        let mut machine = Machine::origin(&format!("upm{{skip=0,{params}}}"), 4, 16);
+        machine.place(0, &[(0, 0), (1, 0)]);
+        machine.grow(32);
+        machine.place(1, &[(20, 0), (31, 0)]);
+        let counts = [(20, [0, 2445, 0, 0]), (31, [0, 1300, 0, 0])];
+        assert_eq!(iterate(&mut machine, &counts), [(20, 1)], "{params}");
+        for _ in 0..4 {
+            iterate(&mut machine, &[(31, [9, 0, 0, 0])]);
+        }
+        machine.free(1, [20, 31]);
+        machine.place(1, &[(31, 0), (20, 3)]);
+        let counts = [(20, [0, 1300, 0, 0]), (31, [0, 1200, 0, 0])];
+        assert_eq!(iterate(&mut machine, &counts), [], "{params}");
+        let counts = [(20, [0, 2600, 0, 0]), (31, [0, 2445, 0, 0])];
+        assert_eq!(
+            iterate(&mut machine, &counts),
+            [(20, 1), (31, 1)],
+            "{params}"
+        );
+        machine.free(7, []);
+    }
+}
