@@ -72,16 +72,19 @@ const EXAMPLES: &str = "Examples:
   lab lab/scenarios/smoke.toml --only moved --shell     look round in a guest
   lab clean                                             remove snapshots and compiled programs
 
-Exit status: 0 all expectations hold, 1 one does not (each is named on stderr), 2 a case or the lab itself could not run,
-130 interrupted.";
+Exit status:
+  0    all expectations hold
+  1    one does not (each is named on stderr)
+  2    a case or the lab itself could not run
+  130  interrupted";
 
 #[derive(Subcommand)]
 enum Command {
     /// Compile the programs and the plugin, fetch the tools into the cache, boot a guest of two nodes, and say what is there
     Setup,
-    /// Remove from the cache what the lab can make again
+    /// Remove snapshots and compiled programs from the cache
     Clean {
-        /// The tools too, which are downloaded again when they are needed, in the versions of then
+        /// The tools too: they are fetched again, in the versions of then, when they are needed
         #[arg(long)]
         all: bool,
     },
@@ -186,14 +189,10 @@ fn act_on(path: &Path, cli: &Cli, quiet: bool) -> Result<Outcome> {
         print(&ids.collect::<String>())?;
         return Ok(Outcome::default());
     }
-    // What is asked of this machine comes first, the download last.
-    let results = match &cli.output {
-        Some(folder) => {
-            fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-            Some(folder.as_path())
-        }
-        None => None,
-    };
+    // What may be wrong with this machine comes first, the download last.
+    if let Some(folder) = &cli.output {
+        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    }
     let cache = Cache::open()?;
     let bench = Bench {
         built: Built::new(&cache, cli.plugin.as_deref(), quiet)?,
@@ -206,7 +205,7 @@ fn act_on(path: &Path, cli: &Cli, quiet: bool) -> Result<Outcome> {
         run::shell(case, &guest, &bench.built)?;
         return Ok(Outcome::default());
     }
-    bench.run_all(&scenario, cli.json, results)
+    bench.run_all(&scenario, cli.json, cli.output.as_deref())
 }
 
 /// What every case needs.

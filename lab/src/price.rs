@@ -301,6 +301,25 @@ mod tests {
     }
 
     #[test]
+    fn the_readme_has_the_same_figures() {
+        let readme = include_str!("../README.md");
+        for set in SETS {
+            let row = format!(
+                "| `{}` | {} ns | {} ns | {} ns | {} ns | {} ns",
+                set.name, set.instruction_ns, set.l2_ns, set.llc_ns, set.local_ns, set.hop_ns
+            );
+            let found = readme.lines().find(|line| line.starts_with(&row));
+            let found = found.unwrap_or_else(|| panic!("lab/README.md has no row {row}"));
+            if let Some(extra) = set.memory_only_ns {
+                assert!(
+                    found.contains(&format!("a node without CPUs {extra} ns")),
+                    "{found}"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn latencies_follow_the_distances() {
         let mut machine = machine();
         let xeon = Constants::named("xeon2").expect("it is there");

@@ -185,11 +185,6 @@ impl Model {
         }
     }
 
-    /// The number of CPUs.
-    pub fn cpus(&self) -> usize {
-        self.l1.len()
-    }
-
     /// Bytes of a line.
     pub fn line_bytes(&self) -> u64 {
         1 << self.line_shift
