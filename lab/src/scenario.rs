@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
+use toml::Spanned;
 
 use crate::check::Expect;
 use crate::machine::Machine;
@@ -33,7 +34,7 @@ struct File {
     #[serde(default)]
     placements: BTreeMap<String, Placement>,
     #[serde(rename = "case")]
-    cases: Vec<Template>,
+    cases: Vec<Spanned<Template>>,
 }
 
 /// The modelled caches: bytes x ways, `0x0` for a level that is not there.
@@ -244,7 +245,10 @@ fn parse(text: &str) -> Result<Scenario> {
     }
     let mut cases = Vec::new();
     for template in &file.cases {
-        expand(&file, template, &mut cases).with_context(|| format!("case `{}`", template.name))?;
+        let line = 1 + text[..template.span().start].matches('\n').count();
+        let template = template.get_ref();
+        expand(&file, template, &mut cases)
+            .with_context(|| format!("line {line}: case `{}`", template.name))?;
     }
     for (index, case) in cases.iter().enumerate() {
         ensure!(
@@ -441,7 +445,7 @@ mod tests {
         };
         assert!(tweak("partitioned", "partition").contains("unknown field `partition`"));
         assert!(tweak("[\"two\", \"three\"]", "[\"four\"]").contains(
-            "case `stream`: machines: no machine `four` in the file, which has three, two"
+            "line 10: case `stream`: machines: no machine `four` in the file, which has three, two"
         ));
         assert!(
             tweak("program = \"stream\"", "program = \"steam\"").contains(
