@@ -1,4 +1,4 @@
-//! Builds the preload library and hands its path to the command, which embeds it.
+//! Builds the two preload libraries, `record`'s and `run`'s, and hands their paths to the command, which embeds them.
 //!
 //! Cargo cannot yet depend on another package's `cdylib` (artifact dependencies are unstable), and linking the
 //! library's `rlib` would make the command hook itself. So this script runs cargo once more for that one package, in
@@ -22,8 +22,15 @@ fn main() {
         println!("cargo:rerun-if-changed={}", crates.join(sources).display());
     }
 
+    // Cargo gives a library one name whatever its features, so each has a target folder.
+    build(&crates, "interpose", "preload", "HITHER_PRELOAD_LIBRARY");
+    build(&crates, "pages", "preload-pages", "HITHER_PAGES_LIBRARY");
+}
+
+/// Builds the library with one feature into `folder` and sets `variable` to its path.
+fn build(crates: &Path, feature: &str, folder: &str, variable: &str) {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    let target_dir = shared_target(&out).join("preload");
+    let target_dir = shared_target(&out).join(folder);
     let cargo = env::var_os("CARGO").expect("cargo sets CARGO");
     let status = Command::new(cargo)
         .args([
@@ -31,7 +38,7 @@ fn main() {
             "--release",
             "--locked",
             "--features",
-            "interpose",
+            feature,
             "--package",
             "hither-preload",
         ])
@@ -51,10 +58,7 @@ fn main() {
 
     let library = target_dir.join("release/libhither_preload.so");
     assert!(library.is_file(), "{} was not built", library.display());
-    println!(
-        "cargo:rustc-env=HITHER_PRELOAD_LIBRARY={}",
-        library.display()
-    );
+    println!("cargo:rustc-env={variable}={}", library.display());
 }
 
 /// The workspace's target folder: `OUT_DIR` is `TARGET/PROFILE/build/PACKAGE-HASH/out`, so all profiles share it.

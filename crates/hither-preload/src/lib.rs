@@ -8,7 +8,8 @@
 //! descriptor left open, `errno` as the real call left it.
 //!
 //! The exported symbols exist only with the feature `interpose`, with which the command's build script builds the
-//! `cdylib`: a test or bench that links this crate must not interpose itself. Recording works on x86-64 with glibc;
+//! `cdylib`: a test or bench that links this crate must not interpose itself. With the feature `pages` it also stands in
+//! front of the malloc family, tracks large allocations, and carries out the agent's orders on where they belong. Recording works on x86-64 with glibc;
 //! elsewhere this library is empty.
 #![allow(unsafe_code)]
 #![cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
@@ -21,6 +22,8 @@ mod arena;
 mod files;
 #[cfg(feature = "interpose")]
 mod hooks;
+#[cfg(any(feature = "pages", test))]
+mod pages;
 #[cfg(feature = "interpose")]
 mod real;
 #[cfg(feature = "interpose")]
@@ -37,7 +40,9 @@ static ALLOCATOR: arena::Arena = arena::Arena;
 static ON_LOAD: extern "C" fn() = {
     extern "C" fn on_load() {
         if recorder::start() {
-            hooks::stdio::patch();
+            if recorder::files_session().is_some() {
+                hooks::stdio::patch();
+            }
             recorder::announce();
         }
     }

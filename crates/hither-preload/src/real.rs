@@ -21,11 +21,17 @@ impl Real {
     /// Where the address of the function lies in this, for a trampoline that reads it.
     pub(crate) const AT: usize = std::mem::offset_of!(Real, at);
 
-    const fn new(name: &'static CStr) -> Self {
+    pub(crate) const fn new(name: &'static CStr) -> Self {
         Real {
             name,
             at: AtomicPtr::new(std::ptr::null_mut()),
         }
+    }
+
+    /// The function, if it was looked up and found.
+    #[cfg(feature = "pages")]
+    pub(crate) fn known(&self) -> Option<*mut c_void> {
+        Some(self.at.load(Ordering::Relaxed)).filter(|at| !at.is_null())
     }
 
     #[inline]

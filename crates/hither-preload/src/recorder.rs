@@ -86,6 +86,12 @@ pub(crate) fn session() -> Option<&'static Attached> {
     session.recording().then_some(session)
 }
 
+/// The session, if this process records its accesses to files.
+#[inline]
+pub(crate) fn files_session() -> Option<&'static Attached> {
+    session().filter(|session| session.files())
+}
+
 /// Attaches to the session that the environment names; once, whatever comes of it.
 #[cold]
 pub(crate) fn start() -> bool {
@@ -132,6 +138,13 @@ fn attach() -> bool {
     }
     // Should the unwinder panic, it is caught, but must not write to the program's stderr.
     std::panic::set_hook(Box::new(|_| {}));
+    #[cfg(feature = "pages")]
+    {
+        // SAFETY: nobody else writes the cell, as above.
+        let cell = unsafe { &*SESSION.0.get() };
+        // SAFETY: it was written above.
+        crate::pages::start(unsafe { cell.assume_init_ref() });
+    }
     true
 }
 
@@ -191,11 +204,16 @@ fn after_fork(page: &AtomicU32) {
 /// Whether this is the process whose descriptors the table describes. False in the child of a `vfork`, whose
 /// descriptors are its own while its memory is its parent's.
 pub(crate) fn owns_descriptors() -> bool {
-    if STATE.load(Ordering::Relaxed) != ON {
+    if STATE.load(Ordering::Relaxed) != ON || files_session().is_none() {
         return false;
     }
+    process() == raw::pid()
+}
+
+/// The process whose memory this is: this one, but in the child of a `vfork` its parent.
+pub(crate) fn process() -> u32 {
     notice_fork();
-    PID.load(Ordering::Relaxed) == raw::pid()
+    PID.load(Ordering::Relaxed)
 }
 
 /// Runs `hot` with this thread's state, and `cold` if that says that it could not do it all; neither, if the thread is
@@ -332,6 +350,15 @@ impl Thread {
 
     /// Finds the call site and pushes the access.
     fn access(&mut self, session: &Attached, mut access: Record<'_>, caller: Caller) {
+        let found = self.signature(session, caller);
+        if let Record::Access { signature, .. } = &mut access {
+            *signature = found;
+        }
+        Thread::push(&mut self.producer, &mut self.patience, session, &access);
+    }
+
+    /// Finds the call site, and defines it where it is new.
+    fn signature(&mut self, session: &Attached, caller: Caller) -> u64 {
         let Thread {
             producer,
             patience,
@@ -340,11 +367,7 @@ impl Thread {
         } = self;
         let mut push = |record: &Record<'_>| Thread::push(producer, patience, session, record);
         // SAFETY: the trampoline of the running hook made `caller` from its own frame, which is still live.
-        let found = unsafe { walker.signature(caller, session.frames_max(), &mut push) };
-        if let Record::Access { signature, .. } = &mut access {
-            *signature = found;
-        }
-        push(&access);
+        unsafe { walker.signature(caller, session.frames_max(), &mut push) }
     }
 
     /// Pushes a record into this thread's ring, claiming one first where it has none.
@@ -429,7 +452,7 @@ pub(crate) fn access(
     length: u64,
     caller: Caller,
 ) -> Option<u64> {
-    let session = session()?;
+    let session = files_session()?;
     let key = Cell::new(None);
     with_thread(
         session,
@@ -487,13 +510,17 @@ fn describe(
     Some(access_at(op, flags, object, offset, length))
 }
 
-fn access_at(op: Op, flags: u16, object: u64, offset: u64, length: u64) -> Record<'static> {
+/// The CPU that this runs on.
+pub(crate) fn cpu() -> u16 {
     // SAFETY: no arguments; it reads a word that the kernel keeps for the thread.
-    let cpu = unsafe { libc::sched_getcpu() } as u16;
+    unsafe { libc::sched_getcpu() as u16 }
+}
+
+fn access_at(op: Op, flags: u16, object: u64, offset: u64, length: u64) -> Record<'static> {
     Record::Access {
         op,
         flags,
-        cpu,
+        cpu: cpu(),
         time_ns: now_ns(),
         signature: 0,
         object,
@@ -504,12 +531,46 @@ fn access_at(op: Op, flags: u16, object: u64, offset: u64, length: u64) -> Recor
 
 /// Records something done to `length` bytes of the file of this key, which [`access`] has returned before.
 pub(crate) fn access_by_key(op: Op, object: u64, offset: u64, length: u64, caller: Caller) {
-    let Some(session) = session() else { return };
+    let Some(session) = files_session() else {
+        return;
+    };
     let access = access_at(op, 0, object, offset, length);
     with_thread(
         session,
         |thread| thread.access_remembered(session, access, caller),
         |thread| thread.access(session, access, caller),
+    );
+}
+
+/// The signature of a call site, which the agent is told of where it is new. `None` in a signal handler that interrupted the
+/// recorder, or if there is no memory.
+#[cfg(feature = "pages")]
+pub(crate) fn signature(session: &'static Attached, caller: Caller) -> Option<u64> {
+    let found = Cell::new(None);
+    with_thread(
+        session,
+        |thread| {
+            // SAFETY: the trampoline of the running hook made `caller` from its own frame, which is still live.
+            found.set(unsafe { thread.walker.remembered(caller) });
+            found.get().is_some()
+        },
+        |thread| found.set(Some(thread.signature(session, caller))),
+    );
+    found.get()
+}
+
+/// Records what happened to a region.
+#[cfg(feature = "pages")]
+pub(crate) fn region(session: &'static Attached, record: &Record<'_>) {
+    with_thread(
+        session,
+        |thread| {
+            let push = |producer| session.push_record(producer, record) != Pushed::NoRing;
+            thread.producer.as_mut().is_some_and(push)
+        },
+        |thread| {
+            Thread::push(&mut thread.producer, &mut thread.patience, session, record);
+        },
     );
 }
 
@@ -557,4 +618,6 @@ fn push_bare(record: &Record<'_>) {
 /// Ends the recording in this process for good: from here on it makes no system call that the program did not ask for.
 pub(crate) fn stop() {
     STATE.store(OFF, Ordering::Release);
+    #[cfg(feature = "pages")]
+    crate::pages::stop();
 }

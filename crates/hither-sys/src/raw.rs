@@ -84,6 +84,27 @@ pub unsafe fn advise(address: *mut u8, length: usize, advice: i32) -> Result<(),
     checked(result).map(drop)
 }
 
+/// `mbind` without moving anything: what of the range has no page yet gets its pages by this policy.
+pub fn bind(address: u64, length: u64, bind: crate::record::Bind) -> Result<(), i32> {
+    let nodes = bind.nodes;
+    // The kernel takes one bit off the number of bits that it is told of (get_nodes in mm/mempolicy.c).
+    let (mask, bits) = match bind.mode {
+        crate::record::BindMode::Default => (0, 0),
+        _ => ((&raw const nodes) as usize, u64::BITS as usize + 1),
+    };
+    let arguments = [
+        address as usize,
+        length as usize,
+        bind.mode as usize,
+        mask,
+        bits,
+        0,
+    ];
+    // SAFETY: the mask has as many bits as the call is told, and a policy changes where pages come from, not what any
+    // memory holds.
+    checked(unsafe { syscall(libc::SYS_mbind, arguments) }).map(drop)
+}
+
 /// `openat` relative to the working folder, close-on-exec.
 pub fn open(path: &std::ffi::CStr, flags: i32) -> Result<i32, i32> {
     let at = libc::AT_FDCWD as isize as usize;

@@ -1,4 +1,4 @@
-//! The preload library travels inside the command and is laid down where the programs' dynamic linker can load it.
+//! The preload libraries travel inside the command and are laid down where the programs' dynamic linker can load it.
 //!
 //! One file a version and user, named by its content, under a folder that only that user can write and everyone can
 //! read: a recorded program may run as another user (a database that drops root), and ld.so complains on the
@@ -12,17 +12,34 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
+/// Records files; stays out of the way of malloc.
 const LIBRARY: &[u8] = include_bytes!(env!("HITHER_PRELOAD_LIBRARY"));
 
-/// The path of the library, written first where it is not there yet.
+/// Tracks large allocations as well, and places them.
+const PAGES_LIBRARY: &[u8] = include_bytes!(env!("HITHER_PAGES_LIBRARY"));
+
+/// The path of the library that records, written first where it is not there yet.
 pub(crate) fn library() -> anyhow::Result<PathBuf> {
+    path_of(LIBRARY)
+}
+
+/// The path of the library that places pages.
+#[allow(
+    dead_code,
+    reason = "the command that runs programs with it comes next"
+)]
+pub(crate) fn pages_library() -> anyhow::Result<PathBuf> {
+    path_of(PAGES_LIBRARY)
+}
+
+fn path_of(library: &[u8]) -> anyhow::Result<PathBuf> {
     let user = fs::metadata("/proc/self").context("/proc is needed")?.uid();
     let folder = std::env::temp_dir().join(format!("hither-{user}"));
-    lay_down(&folder, user)
+    lay_down(library, &folder, user)
         .with_context(|| format!("cannot put the preload library into {}", folder.display()))
 }
 
-fn lay_down(folder: &Path, user: u32) -> anyhow::Result<PathBuf> {
+fn lay_down(content: &[u8], folder: &Path, user: u32) -> anyhow::Result<PathBuf> {
     match DirBuilder::new().mode(0o755).create(folder) {
         Ok(()) => fs::set_permissions(folder, Permissions::from_mode(0o755))?,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -35,13 +52,13 @@ fn lay_down(folder: &Path, user: u32) -> anyhow::Result<PathBuf> {
     }
     let library = folder.join(format!(
         "libhither_preload-{:016x}.so",
-        fingerprint(LIBRARY)
+        fingerprint(content)
     ));
-    if fs::read(&library).is_ok_and(|bytes| bytes == LIBRARY) {
+    if fs::read(&library).is_ok_and(|bytes| bytes == content) {
         return Ok(library);
     }
     let partial = folder.join(format!(".partial-{}", std::process::id()));
-    let written = fs::write(&partial, LIBRARY)
+    let written = fs::write(&partial, content)
         .and_then(|()| fs::set_permissions(&partial, Permissions::from_mode(0o755)))
         .and_then(|()| fs::rename(&partial, &library));
     if written.is_err() {
@@ -67,14 +84,15 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let user = fs::metadata(parent.path()).unwrap().uid();
         let folder = parent.path().join("hither");
-        let library = lay_down(&folder, user).unwrap();
+        let library = lay_down(LIBRARY, &folder, user).unwrap();
         assert_eq!(fs::read(&library).unwrap(), LIBRARY);
         fs::write(&library, b"junk").unwrap();
-        assert_eq!(lay_down(&folder, user).unwrap(), library);
+        assert_eq!(lay_down(LIBRARY, &folder, user).unwrap(), library);
+        assert_ne!(lay_down(PAGES_LIBRARY, &folder, user).unwrap(), library);
         assert_eq!(fs::read(&library).unwrap(), LIBRARY);
         assert_eq!(
             fs::read_dir(&folder).unwrap().count(),
-            1,
+            2,
             "no partial file stays"
         );
     }
@@ -86,6 +104,6 @@ mod tests {
         let folder = parent.path().join("hither");
         fs::create_dir(&folder).unwrap();
         fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
-        assert!(lay_down(&folder, user).is_err());
+        assert!(lay_down(LIBRARY, &folder, user).is_err());
     }
 }

@@ -3,6 +3,11 @@
 //! `munmap` is given addresses, so what was mapped where is kept in a small table of atomics without a lock. A mapping
 //! that finds the table full, or is removed in pieces that do not start where it did, is never reported as removed:
 //! nothing but that one line of the trace is lost.
+//!
+//! With the feature `pages`, large private mappings of no file are regions. Left alone are those that are no data: stacks
+//! (`MAP_STACK`, `MAP_GROWSDOWN`), reservations that cannot be written to yet (a collector's heap is mapped over in
+//! pieces, each seen), and huge pages of the pool (`MAP_HUGETLB`), which the program has placed with care. `mprotect`
+//! and `madvise` are not followed: they change neither what is a region nor its policy.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -15,8 +20,15 @@ use crate::real;
 use crate::recorder;
 use crate::signature::Caller;
 
+#[cfg(feature = "pages")]
+use {super::allocate::heap, crate::pages, hither_sys::record::RegionKind};
+
 trampoline! {
     munmap => munmap_hook, 2;
+}
+#[cfg(feature = "pages")]
+trampoline! {
+    mremap => mremap_hook, 5;
 }
 trampoline! {
     mmap => mmap_hook, 6;
@@ -101,8 +113,14 @@ macro_rules! mapping {
                 sp: *const u64,
                 rbp: u64,
             ) -> *mut c_void {
+                #[cfg(feature = "pages")]
+                mapping(address, length, flags);
                 // SAFETY: the program's own call, passed on.
                 let result = unsafe { real::$real(address, length, protection, flags, fd, offset) };
+                #[cfg(feature = "pages")]
+                if result != libc::MAP_FAILED && is_data(protection, flags) {
+                    pages::began(result as u64, length, RegionKind::Map, Caller { sp, rbp });
+                }
                 if result != libc::MAP_FAILED && flags & libc::MAP_ANONYMOUS == 0 && fd >= 0 {
                     let caller = Caller { sp, rbp };
                     if let Some(object) =
@@ -128,12 +146,68 @@ unsafe extern "C-unwind" fn munmap_hook(
     sp: *const u64,
     rbp: u64,
 ) -> c_int {
+    #[cfg(feature = "pages")]
+    {
+        pages::obey();
+        pages::ending(address as u64, length);
+    }
     // Before the call: once the range is free, another thread's mapping may get the same address.
     let mapped = recall(address as u64);
     // SAFETY: the program's own call, passed on.
     let result = unsafe { real::munmap(address, length) };
     if let (0, Some((object, offset))) = (result, mapped) {
         recorder::access_by_key(Op::Unmap, object, offset, length as u64, Caller { sp, rbp });
+    }
+    result
+}
+
+/// Before a mapping: it replaces what lies at a fixed address.
+#[cfg(feature = "pages")]
+fn mapping(address: *mut c_void, length: size_t, flags: c_int) {
+    pages::obey();
+    if flags & libc::MAP_FIXED != 0 {
+        pages::ending(address as u64, length);
+    }
+}
+
+/// Whether a mapping is memory for a program's data.
+#[cfg(feature = "pages")]
+fn is_data(protection: c_int, flags: c_int) -> bool {
+    let other = libc::MAP_STACK | libc::MAP_GROWSDOWN | libc::MAP_HUGETLB;
+    flags & libc::MAP_ANONYMOUS != 0
+        && flags & libc::MAP_TYPE == libc::MAP_PRIVATE
+        && flags & other == 0
+        && protection & libc::PROT_WRITE != 0
+}
+
+/// What was a region is one afterwards, of the site that it had; what was none stays none, since it may be a file.
+#[cfg(feature = "pages")]
+unsafe extern "C-unwind" fn mremap_hook(
+    address: *mut c_void,
+    length: size_t,
+    to: size_t,
+    flags: c_int,
+    at: *mut c_void,
+    _sp: *const u64,
+    _rbp: u64,
+) -> *mut c_void {
+    pages::obey();
+    if flags & libc::MREMAP_FIXED != 0 {
+        pages::ending(at as u64, to);
+    }
+    let moved = pages::ending(address as u64, length);
+    // SAFETY: the program's own call, passed on.
+    let result = unsafe { heap::mremap(address, length, to, flags, at) };
+    let result = result.unwrap_or_else(|| {
+        real::missing();
+        libc::MAP_FAILED
+    });
+    if let Some(region) = moved {
+        if result == libc::MAP_FAILED {
+            pages::again(&region, address as u64, length);
+        } else {
+            pages::again(&region, result as u64, to);
+        }
     }
     result
 }

@@ -8,6 +8,8 @@
 //! Many of these calls are cancellation points, and C++ exceptions may pass through callbacks: everything is `C-unwind`,
 //! and no hook holds anything with a destructor, or the recorder's busy flag, across a real call.
 
+#[cfg(feature = "pages")]
+mod allocate;
 mod close;
 pub(crate) mod exec;
 mod kernel;
@@ -110,6 +112,9 @@ use hither_sys::record::Op;
 /// Records a call that returned the number of bytes it moved, if it moved any.
 #[inline]
 fn moved(op: Op, fd: i32, position: Position, result: isize, sp: *const u64, rbp: u64) {
+    // Programs often read their data in, a piece at a time, into memory that the agent has just understood.
+    #[cfg(feature = "pages")]
+    crate::pages::obey();
     if result > 0 {
         recorder::access(op, 0, fd, position, result as u64, Caller { sp, rbp });
     }

@@ -85,7 +85,7 @@ unsafe fn truncated(fd: c_int, length: off_t, caller: Caller) {
 /// # Safety
 /// `path` is a C string.
 unsafe fn truncated_path(path: *const c_char, length: off_t, caller: Caller) {
-    if recorder::session().is_none() {
+    if recorder::files_session().is_none() {
         return;
     }
     // SAFETY: as the caller says.

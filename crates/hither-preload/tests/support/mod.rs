@@ -32,6 +32,8 @@ pub(crate) struct Recording {
     pub(crate) modules: BTreeMap<u64, PathBuf>,
     pub(crate) processes: BTreeSet<u32>,
     pub(crate) execs: Vec<PathBuf>,
+    /// What happened to regions, in the order of the rings: with the process and thread that it happened in.
+    pub(crate) regions: Vec<(u32, u32, Record<'static>)>,
     pub(crate) lost: Lost,
 }
 
@@ -71,12 +73,12 @@ impl Recording {
             Record::Process { pid, .. } => drop(self.processes.insert(pid)),
             Record::Exec { path: name, .. } => self.execs.push(path(name)),
             Record::ExecFailed { .. } => {}
-            Record::Region { .. }
-            | Record::RegionEnd { .. }
-            | Record::Bound { .. }
-            | Record::Construct { .. }
-            | Record::At { .. } => {
-                panic!("{record:?} of a session that tracks no regions")
+            Record::Region { .. } | Record::RegionEnd { .. } | Record::Bound { .. } => {
+                self.regions
+                    .extend(detached(record).map(|record| (pid, tid, record)));
+            }
+            Record::Construct { .. } | Record::At { .. } => {
+                panic!("{record:?} of a session that tracks no constructs")
             }
         }
     }
@@ -128,6 +130,50 @@ impl Recording {
     }
 }
 
+/// A record of a region, by itself; `None` for others.
+pub(crate) fn detached(record: Record<'_>) -> Option<Record<'static>> {
+    Some(match record {
+        Record::Region {
+            start,
+            length,
+            signature,
+            time_ns,
+            cpu,
+            kind,
+        } => Record::Region {
+            start,
+            length,
+            signature,
+            time_ns,
+            cpu,
+            kind,
+        },
+        Record::RegionEnd {
+            start,
+            length,
+            time_ns,
+        } => Record::RegionEnd {
+            start,
+            length,
+            time_ns,
+        },
+        Record::Bound {
+            start,
+            length,
+            bind,
+            error,
+            site,
+        } => Record::Bound {
+            start,
+            length,
+            bind,
+            error,
+            site,
+        },
+        _ => return None,
+    })
+}
+
 /// What a program did under the recorder.
 pub(crate) struct Run {
     pub(crate) output: Output,
@@ -139,14 +185,25 @@ pub(crate) fn scratch() -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// The preload library, built once a test run, by the command that the product's build uses too.
+/// The preload library that records, built once a test run.
 pub(crate) fn library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| {
+    LIBRARY.get_or_init(|| build("interpose", "preload"))
+}
+
+/// The preload library that places pages.
+pub(crate) fn pages_library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| build("pages", "preload-pages"))
+}
+
+/// Builds the library by the command, and in the folder of target/, that the product's build uses too.
+fn build(feature: &str, folder: &str) -> PathBuf {
+    {
         let target = scratch()
             .parent()
             .expect("target/tmp has a parent")
-            .to_owned();
+            .join(folder);
         let status = Command::new(env!("CARGO"))
             .args([
                 "build",
@@ -155,7 +212,7 @@ pub(crate) fn library() -> &'static Path {
                 "hither-preload",
                 "--release",
                 "--features",
-                "interpose",
+                feature,
                 "--target-dir",
             ])
             .arg(&target)
@@ -164,7 +221,7 @@ pub(crate) fn library() -> &'static Path {
             .expect("cargo runs");
         assert!(status.success(), "the preload library builds");
         target.join("release/libhither_preload.so")
-    })
+    }
 }
 
 /// Compiles `tests/programs/NAME` with these flags. Different flags give different files.
@@ -226,11 +283,30 @@ pub(crate) fn session(ring_bytes: usize) -> Session {
     .expect("a session")
 }
 
+/// A session that tracks allocations from this size on, and no files.
+pub(crate) fn regions_session(region_min: u64) -> Session {
+    Session::create(SessionOptions {
+        files: false,
+        region_min,
+        ..SessionOptions::default()
+    })
+    .expect("a session")
+}
+
 /// A command that records into `session`.
 pub(crate) fn under(session: &Session, program: &Path) -> Command {
+    with(session, library(), program)
+}
+
+/// A command whose large allocations are tracked in `session`.
+pub(crate) fn placed(session: &Session, program: &Path) -> Command {
+    with(session, pages_library(), program)
+}
+
+fn with(session: &Session, library: &Path, program: &Path) -> Command {
     let mut command = Command::new(program);
     command
-        .env("LD_PRELOAD", library())
+        .env("LD_PRELOAD", library)
         .env("HITHER_SESSION", session.path());
     command
         .stdin(Stdio::null())
@@ -242,11 +318,13 @@ pub(crate) fn under(session: &Session, program: &Path) -> Command {
 /// Runs `program` under a recorder that keeps up, and checks that it says and returns the same without one.
 pub(crate) fn record(program: &Path, arguments: &[&Path]) -> Run {
     let run = record_alone(program, arguments);
-    let plain = Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .expect("runs");
+    check_same(&run, Command::new(program).args(arguments));
+    run
+}
+
+/// Checks that a program said and returned what it does without us, and that all went well.
+pub(crate) fn check_same(run: &Run, plain: &mut Command) {
+    let plain_output = plain.stdin(Stdio::null()).output().expect("runs");
     let text = |output: &Output| {
         let (out, err) = (
             String::from_utf8_lossy(&output.stdout),
@@ -256,26 +334,27 @@ pub(crate) fn record(program: &Path, arguments: &[&Path]) -> Run {
     };
     assert_eq!(
         text(&run.output),
-        text(&plain),
-        "{} {arguments:?}: recorded, and plain",
-        program.display()
+        text(&plain_output),
+        "{plain:?}: under the library, and plain"
     );
     assert!(
-        plain.status.success(),
-        "{} {arguments:?}: {}",
-        program.display(),
-        text(&plain)
+        plain_output.status.success(),
+        "{plain:?}: {}",
+        text(&plain_output)
     );
-    run
 }
 
 /// As [`record`], for programs whose output is never the same.
 pub(crate) fn record_alone(program: &Path, arguments: &[&Path]) -> Run {
-    let mut session = session(1 << 20);
-    let child = under(&session, program)
-        .args(arguments)
-        .spawn()
-        .expect("spawned");
+    let session = session(1 << 20);
+    let mut command = under(&session, program);
+    command.args(arguments);
+    follow(session, command)
+}
+
+/// Runs a command with an agent that keeps up.
+pub(crate) fn follow(mut session: Session, mut command: Command) -> Run {
+    let child = command.spawn().expect("spawned");
     let waiter = std::thread::spawn(move || child.wait_with_output().expect("waited"));
     let mut recording = Recording::default();
     while !waiter.is_finished() {

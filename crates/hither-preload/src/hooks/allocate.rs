@@ -1,0 +1,437 @@
+//! The malloc family. Allocations of at least the session's `region_min` bytes, and what frees them, come to the hooks;
+//! all others take a comparison, or a look into a filter, and a jump to the real function.
+//!
+//! The real functions cannot be called before they are found, and finding them may allocate: `dlsym` of older C libraries
+//! does, and so does whatever else interposes it. Such blocks come from a small buffer and are never freed.
+//!
+//! A program may bring its own `malloc`. Linked into it, that stands in front of ours, which is then never called, and
+//! its mappings are the regions. As a library it stands behind ours, and both its mappings and the allocations are seen:
+//! an allocation ends the part of the mapping that it is in.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use hither_sys::record::RegionKind;
+use libc::size_t;
+
+use crate::pages::table::{FILTER_SHIFT, Table};
+use crate::pages::{self, REGION_MIN, TABLE};
+use crate::real::{self, Real};
+use crate::signature::Caller;
+
+/// Declares the real functions: where each was found, and a way to call it, which is refused while they are being found.
+macro_rules! heap {
+    ($($found:ident $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
+        $(static $found: Real = Real::new(
+            match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!("a name without NUL bytes"),
+            },
+        );)*
+
+        static HEAP: [&Real; [$(stringify!($name)),*].len()] = [$(&$found),*];
+
+        /// The real functions, and `mremap`, which only this library has a hook for.
+        pub(super) mod heap {
+            use super::*;
+            $(
+                /// # Safety
+                /// As the C function demands.
+                pub(in super::super) unsafe fn $name($($argument: $kind),*) -> Option<$result> {
+                    let at = find(&$found)?;
+                    // SAFETY: the symbol of this name has this type.
+                    let function = unsafe {
+                        std::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($kind),*) -> $result>(at)
+                    };
+                    // SAFETY: the caller keeps to what the function demands.
+                    Some(unsafe { function($($argument),*) })
+                }
+            )*
+        }
+    };
+}
+
+heap! {
+    MALLOC malloc(size: size_t) -> *mut c_void;
+    CALLOC calloc(count: size_t, size: size_t) -> *mut c_void;
+    REALLOC realloc(block: *mut c_void, size: size_t) -> *mut c_void;
+    REALLOCARRAY reallocarray(block: *mut c_void, count: size_t, size: size_t) -> *mut c_void;
+    FREE free(block: *mut c_void) -> ();
+    MEMALIGN memalign(alignment: size_t, size: size_t) -> *mut c_void;
+    ALIGNED_ALLOC aligned_alloc(alignment: size_t, size: size_t) -> *mut c_void;
+    POSIX_MEMALIGN posix_memalign(block: *mut *mut c_void, alignment: size_t, size: size_t) -> c_int;
+    VALLOC valloc(size: size_t) -> *mut c_void;
+    PVALLOC pvalloc(size: size_t) -> *mut c_void;
+    MREMAP mremap(block: *mut c_void, length: size_t, size: size_t, flags: c_int, at: *mut c_void) -> *mut c_void;
+}
+
+/// Whether somebody is finding the functions.
+static FINDING: AtomicBool = AtomicBool::new(false);
+
+/// A function, found with all the others at the first call of any. `None` to calls that come from within that, or from another
+/// thread meanwhile, and if there is no such function.
+fn find(function: &'static Real) -> Option<*mut c_void> {
+    if let Some(found) = function.known() {
+        return Some(found);
+    }
+    if FINDING.swap(true, Ordering::Acquire) {
+        return None;
+    }
+    for function in HEAP {
+        function.get();
+    }
+    FINDING.store(false, Ordering::Release);
+    function.known()
+}
+
+const EARLY_BYTES: usize = 64 << 10;
+
+/// Alignment of early blocks, and room before each for its size.
+const EARLY_ALIGNMENT: usize = 16;
+
+#[repr(C, align(65536))]
+struct Early(std::cell::UnsafeCell<[u8; EARLY_BYTES]>);
+
+// SAFETY: it is only ever handed out in parts, each once.
+unsafe impl Sync for Early {}
+
+/// Memory for what is allocated before the real functions are found; zeroed.
+static EARLY: Early = Early(std::cell::UnsafeCell::new([0; EARLY_BYTES]));
+static EARLY_USED: AtomicUsize = AtomicUsize::new(0);
+
+/// A zeroed block of the early memory, null if there is not enough.
+#[cold]
+fn early(size: Option<usize>, alignment: usize) -> *mut c_void {
+    let base = EARLY.0.get() as usize;
+    let block = |used: usize| {
+        let start = (base + used + EARLY_ALIGNMENT).checked_next_multiple_of(alignment)?;
+        Some((start, start.checked_add(size?)?.checked_sub(base)?))
+    };
+    let next = |used| Some(block(used)?.1).filter(|&used| used <= EARLY_BYTES);
+    // `free` and `realloc` must not pass these on.
+    TABLE.mark(base as u64);
+    let used = EARLY_USED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+    match (used.ok().and_then(block), size) {
+        (Some((start, _)), Some(size)) => {
+            let length = (start - size_of::<usize>()) as *mut usize;
+            // SAFETY: it lies in the room before this block, which no other has; blocks are aligned to 16 bytes or more.
+            unsafe { length.write(size) };
+            start as *mut c_void
+        }
+        _ => {
+            real::fail(libc::ENOMEM);
+            null_mut()
+        }
+    }
+}
+
+/// The size of an early block; `None` if it is none.
+fn early_size(block: *mut c_void) -> Option<usize> {
+    let base = EARLY.0.get() as usize;
+    let at = (block as usize).checked_sub(base)?;
+    if !(EARLY_ALIGNMENT..=EARLY_BYTES).contains(&at) {
+        return None;
+    }
+    let length = (block as usize - size_of::<usize>()) as *const usize;
+    // SAFETY: `early` has written it there.
+    Some(unsafe { length.read() })
+}
+
+/// Jumps to `2` if the filter has seen something near the address in `rdi`.
+macro_rules! if_marked {
+    () => {
+        "mov rax, rdi
+         shr rax, {shift}
+         movzx eax, ax
+         lea r10, [rip + {table} + {filter}]
+         cmp byte ptr [r10 + rax], 0
+         jne 2f"
+    };
+}
+
+/// Jumps to the real function if it is known.
+macro_rules! to_real {
+    () => {
+        "mov r11, qword ptr [rip + {real} + {at}]
+         test r11, r11
+         jz 2f
+         jmp r11"
+    };
+}
+
+/// Defines exported symbols that jump to the real function unless the size, which is in the register named after the
+/// instructions given, is not below the least region's. The hook gets its caller's stack pointer and frame pointer in
+/// the registers named last.
+macro_rules! allocating {
+    ($($symbol:ident => $hook:path, $real:ident, [$($before:literal),*] $size:literal, $sp:literal, $rbp:literal;)*) => {
+        $(
+            /// Stands in for libc's function.
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            unsafe extern "C-unwind" fn $symbol() {
+                std::arch::naked_asm!(
+                    $($before,)*
+                    concat!("cmp ", $size, ", qword ptr [rip + {least}]"),
+                    "jae 2f",
+                    to_real!(),
+                    "2:",
+                    concat!("mov ", $sp, ", rsp"),
+                    concat!("mov ", $rbp, ", rbp"),
+                    "jmp {hook}",
+                    least = sym REGION_MIN,
+                    real = sym $real,
+                    at = const Real::AT,
+                    hook = sym $hook,
+                )
+            }
+        )*
+    };
+}
+
+allocating! {
+    malloc => malloc_hook, MALLOC, [] "rdi", "rsi", "rdx";
+    calloc => calloc_hook, CALLOC, ["mov rax, rdi", "mul rsi", "jo 2f"] "rax", "rdx", "rcx";
+    memalign => memalign_hook, MEMALIGN, [] "rsi", "rdx", "rcx";
+    aligned_alloc => aligned_alloc_hook, ALIGNED_ALLOC, [] "rsi", "rdx", "rcx";
+    posix_memalign => posix_memalign_hook, POSIX_MEMALIGN, [] "rdx", "rcx", "r8";
+    valloc => valloc_hook, VALLOC, [] "rdi", "rsi", "rdx";
+    pvalloc => pvalloc_hook, PVALLOC, [] "rdi", "rsi", "rdx";
+}
+
+/// As [`allocating`], for functions that also give up the block in `rdi`.
+macro_rules! resizing {
+    ($($symbol:ident => $hook:path, $real:ident, [$($before:literal),*] $size:literal, $sp:literal, $rbp:literal;)*) => {
+        $(
+            /// Stands in for libc's function.
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            unsafe extern "C-unwind" fn $symbol() {
+                std::arch::naked_asm!(
+                    $($before,)*
+                    concat!("cmp ", $size, ", qword ptr [rip + {least}]"),
+                    "jae 2f",
+                    if_marked!(),
+                    to_real!(),
+                    "2:",
+                    concat!("mov ", $sp, ", rsp"),
+                    concat!("mov ", $rbp, ", rbp"),
+                    "jmp {hook}",
+                    least = sym REGION_MIN,
+                    shift = const FILTER_SHIFT,
+                    table = sym TABLE,
+                    filter = const Table::FILTER_AT,
+                    real = sym $real,
+                    at = const Real::AT,
+                    hook = sym $hook,
+                )
+            }
+        )*
+    };
+}
+
+resizing! {
+    realloc => realloc_hook, REALLOC, [] "rsi", "rdx", "rcx";
+    reallocarray => reallocarray_hook, REALLOCARRAY,
+        ["mov rcx, rdx", "mov rax, rsi", "mul rdx", "mov rdx, rcx", "jo 2f"] "rax", "rcx", "r8";
+}
+
+/// Stands in for libc's function.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+unsafe extern "C-unwind" fn free() {
+    std::arch::naked_asm!(
+        if_marked!(),
+        to_real!(),
+        "2:",
+        "jmp {hook}",
+        shift = const FILTER_SHIFT,
+        table = sym TABLE,
+        filter = const Table::FILTER_AT,
+        real = sym FREE,
+        at = const Real::AT,
+        hook = sym free_hook,
+    )
+}
+
+/// Passes on what a call has allocated, of this size.
+fn given(block: *mut c_void, size: Option<usize>, sp: *const u64, rbp: u64) -> *mut c_void {
+    if let (false, Some(size)) = (block.is_null(), size) {
+        pages::began(block as u64, size, RegionKind::Malloc, Caller { sp, rbp });
+    }
+    block
+}
+
+unsafe extern "C-unwind" fn malloc_hook(size: size_t, sp: *const u64, rbp: u64) -> *mut c_void {
+    pages::obey();
+    // SAFETY: the program's own call, passed on.
+    match unsafe { heap::malloc(size) } {
+        Some(block) => given(block, Some(size), sp, rbp),
+        None => early(Some(size), EARLY_ALIGNMENT),
+    }
+}
+
+unsafe extern "C-unwind" fn calloc_hook(
+    count: size_t,
+    size: size_t,
+    sp: *const u64,
+    rbp: u64,
+) -> *mut c_void {
+    pages::obey();
+    let bytes = count.checked_mul(size);
+    // SAFETY: the program's own call, passed on.
+    match unsafe { heap::calloc(count, size) } {
+        Some(block) => given(block, bytes, sp, rbp),
+        None => early(bytes, EARLY_ALIGNMENT),
+    }
+}
+
+/// Defines the hooks of functions that take an alignment.
+macro_rules! aligning {
+    ($($hook:ident => $real:ident;)*) => {
+        $(
+            unsafe extern "C-unwind" fn $hook(
+                alignment: size_t,
+                size: size_t,
+                sp: *const u64,
+                rbp: u64,
+            ) -> *mut c_void {
+                pages::obey();
+                // SAFETY: the program's own call, passed on.
+                match unsafe { heap::$real(alignment, size) } {
+                    Some(block) => given(block, Some(size), sp, rbp),
+                    None => early(Some(size), alignment.max(EARLY_ALIGNMENT)),
+                }
+            }
+        )*
+    };
+}
+
+aligning! {
+    memalign_hook => memalign;
+    aligned_alloc_hook => aligned_alloc;
+}
+
+/// Defines the hooks of functions that align to pages.
+macro_rules! paging {
+    ($($hook:ident => $real:ident;)*) => {
+        $(
+            unsafe extern "C-unwind" fn $hook(size: size_t, sp: *const u64, rbp: u64) -> *mut c_void {
+                pages::obey();
+                // SAFETY: the program's own call, passed on.
+                match unsafe { heap::$real(size) } {
+                    Some(block) => given(block, Some(size), sp, rbp),
+                    None => early(Some(size), 4096),
+                }
+            }
+        )*
+    };
+}
+
+paging! {
+    valloc_hook => valloc;
+    pvalloc_hook => pvalloc;
+}
+
+unsafe extern "C-unwind" fn posix_memalign_hook(
+    block: *mut *mut c_void,
+    alignment: size_t,
+    size: size_t,
+    sp: *const u64,
+    rbp: u64,
+) -> c_int {
+    pages::obey();
+    // SAFETY: the program's own call, passed on.
+    let result = unsafe { heap::posix_memalign(block, alignment, size) };
+    match result {
+        Some(0) => {
+            // SAFETY: the call has succeeded, so it has written there.
+            let block = unsafe { block.read() };
+            given(block, Some(size), sp, rbp);
+            0
+        }
+        Some(error) => error,
+        None => {
+            let early = early(Some(size), alignment.max(EARLY_ALIGNMENT));
+            if early.is_null() {
+                return libc::ENOMEM;
+            }
+            // SAFETY: the program gives a place for the address.
+            unsafe { block.write(early) };
+            0
+        }
+    }
+}
+
+unsafe extern "C-unwind" fn free_hook(block: *mut c_void) {
+    if early_size(block).is_some() {
+        return;
+    }
+    pages::obey();
+    pages::freeing(block as u64);
+    // SAFETY: the program's own call, passed on. There is nothing to free before the functions are found.
+    unsafe { heap::free(block) };
+}
+
+unsafe extern "C-unwind" fn realloc_hook(
+    block: *mut c_void,
+    size: size_t,
+    sp: *const u64,
+    rbp: u64,
+) -> *mut c_void {
+    // SAFETY: the program's own call, passed on.
+    let resize = || unsafe { heap::realloc(block, size) };
+    resized(block, Some(size), Caller { sp, rbp }, resize)
+}
+
+/// glibc's calls `realloc` by its name, which leads here again: the region of that call ends when this one's begins, with
+/// the program's site. It must be called nevertheless, since `realloc` may be another's.
+unsafe extern "C-unwind" fn reallocarray_hook(
+    block: *mut c_void,
+    count: size_t,
+    size: size_t,
+    sp: *const u64,
+    rbp: u64,
+) -> *mut c_void {
+    // SAFETY: the program's own call, passed on.
+    let resize = || unsafe { heap::reallocarray(block, count, size) };
+    resized(block, count.checked_mul(size), Caller { sp, rbp }, resize)
+}
+
+/// Resizes a block. What was a region ends before the call, which may give its memory to another thread, and begins anew
+/// where the block then is; also if the call has failed.
+fn resized(
+    block: *mut c_void,
+    size: Option<usize>,
+    caller: Caller,
+    resize: impl FnOnce() -> Option<*mut c_void>,
+) -> *mut c_void {
+    let Caller { sp, rbp } = caller;
+    if let (Some(length), Some(size)) = (early_size(block), size) {
+        // SAFETY: any size will do, and the caller's frame is live.
+        let fresh = unsafe { malloc_hook(size, sp, rbp) };
+        if !fresh.is_null() {
+            // SAFETY: the early block is that long, the fresh one as asked, and they are two.
+            unsafe { fresh.copy_from_nonoverlapping(block, length.min(size)) };
+        }
+        return fresh;
+    }
+    pages::obey();
+    let region = pages::freeing(block as u64);
+    // There is nothing yet that could be resized before the real functions are found.
+    let moved = resize().unwrap_or_else(|| early(size, EARLY_ALIGNMENT));
+    match region {
+        Some(region) if !moved.is_null() => {
+            pages::again(&region, moved as u64, size.unwrap_or(0));
+        }
+        Some(region) if size != Some(0) => {
+            let length = region.range.end - region.range.start;
+            pages::again(&region, block as u64, length as usize);
+        }
+        Some(_) => {}
+        None => {
+            given(moved, size, sp, rbp);
+        }
+    }
+    moved
+}

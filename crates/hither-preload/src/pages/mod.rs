@@ -1,0 +1,305 @@
+//! Large allocations: the agent hears of them, and they are bound to the nodes that it names.
+//!
+//! A region begins when an allocation of at least the session's `region_min` bytes has been made and ends before it is
+//! given back, so that in the order of their times no two regions ever overlap. Should one end unseen (by a system call
+//! past libc, by an allocator's own name for `free`), it ends when its memory becomes part of another.
+//!
+//! What the agent knows of a site is applied before the allocation is returned, and so before its first touch. Orders for
+//! a range are carried out at the next call that comes here: anything large allocated or freed, a mapping, a read or
+//! a write. Only whole pages inside a live region are ever bound. Memory of the malloc family is given its default
+//! policy back before it is freed, since it may stay mapped and come to hold something else.
+//!
+//! A forked child has copies of its parent's regions, policies included. They are not announced: most children exec, and
+//! the agent cannot know what a child still needs of them. Its own allocations are. A child of `vfork` has its parent's
+//! memory, and what it does to it is recorded as its parent's.
+//!
+//! A sanitizer's runtime in the process keeps tables of its own of the same calls; nothing is tracked there.
+
+pub(crate) mod table;
+
+#[cfg(feature = "pages")]
+pub(crate) use live::*;
+
+#[cfg(feature = "pages")]
+mod live {
+    use std::ops::Range;
+    use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+
+    use hither_sys::attach::Attached;
+    use hither_sys::raw;
+    use hither_sys::record::{Bind, BindMode, Record, RegionKind};
+
+    use super::table::{Region, Table};
+    use crate::recorder;
+    use crate::signature::Caller;
+
+    /// The regions of this process.
+    pub(crate) static TABLE: Table = Table::new();
+
+    /// The smallest allocation that is a region; what the trampolines compare with.
+    pub(crate) static REGION_MIN: AtomicUsize = AtomicUsize::new(NOT_TRACKED);
+
+    const NOT_TRACKED: usize = usize::MAX;
+
+    /// The number of orders posted when they were last looked at.
+    static SEEN: AtomicU32 = AtomicU32::new(0);
+
+    /// Orders carried out in one call of the program's: some 1 us each.
+    const AT_ONCE: usize = 64;
+
+    /// The error for which binding was given up: a kernel or a container without `mbind`. 0 while there is none.
+    static REFUSED: AtomicU32 = AtomicU32::new(0);
+
+    const PAGE: u64 = 4096;
+
+    /// Begins to track, if the session wants it.
+    pub(crate) fn start(session: &Attached) {
+        let least = usize::try_from(session.region_min()).unwrap_or(NOT_TRACKED);
+        if least > 0 && session.orders().is_some() && !has_sanitizer() {
+            REGION_MIN.store(least, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends it for good, with the recording.
+    pub(crate) fn stop() {
+        REGION_MIN.store(NOT_TRACKED, Ordering::Relaxed);
+    }
+
+    fn is_tracking() -> bool {
+        REGION_MIN.load(Ordering::Relaxed) != NOT_TRACKED
+    }
+
+    fn has_sanitizer() -> bool {
+        [
+            c"__asan_init",
+            c"__tsan_init",
+            c"__msan_init",
+            c"__hwasan_init",
+            c"__lsan_init",
+        ]
+        .iter()
+        // SAFETY: the name is a C string.
+        .any(|name| !unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.is_null())
+    }
+
+    /// A call has given the program this memory.
+    #[inline]
+    pub(crate) fn began(start: u64, length: usize, kind: RegionKind, caller: Caller) {
+        if length >= REGION_MIN.load(Ordering::Relaxed) {
+            begin(start, length as u64, kind, caller);
+        }
+    }
+
+    #[cold]
+    fn begin(start: u64, length: u64, kind: RegionKind, caller: Caller) {
+        let Some(session) = recorder::session() else {
+            return;
+        };
+        if let Some(signature) = recorder::signature(session, caller) {
+            enter(session, start, length, kind, signature, None);
+        }
+    }
+
+    /// What was a region is now here, or of this length, or still there after all.
+    #[cold]
+    pub(crate) fn again(region: &Region, start: u64, length: usize) {
+        if length < REGION_MIN.load(Ordering::Relaxed) {
+            return;
+        }
+        let (kind, signature) = (region.kind, region.signature);
+        if let Some(session) = recorder::session() {
+            enter(session, start, length as u64, kind, signature, region.bound);
+        }
+    }
+
+    /// Enters a region, tells the agent, and binds it: as it was before, or as its site is to be.
+    fn enter(
+        session: &'static Attached,
+        start: u64,
+        length: u64,
+        kind: RegionKind,
+        signature: u64,
+        bound: Option<Bind>,
+    ) {
+        let Some(end) = start.checked_add(length) else {
+            return;
+        };
+        cut(start..end);
+        let region = Region {
+            range: start..end,
+            signature,
+            kind,
+            process: recorder::process(),
+            bound: None,
+        };
+        if !TABLE.insert(&region) {
+            session.count_untracked();
+            return;
+        }
+        recorder::region(
+            session,
+            &Record::Region {
+                start,
+                length,
+                signature,
+                time_ns: recorder::now_ns(),
+                cpu: recorder::cpu(),
+                kind,
+            },
+        );
+        let of_site = || session.orders()?.site(signature);
+        if let Some(policy) = bound.or_else(of_site) {
+            bind(session, start..end, policy, true);
+        }
+    }
+
+    /// The program is about to free what starts here. The region, if it was one.
+    #[cold]
+    pub(crate) fn freeing(start: u64) -> Option<Region> {
+        let region = TABLE.remove(start)?;
+        end(&region);
+        Some(region)
+    }
+
+    /// Something else is about to be where this range is, or nothing. The first region of which it was a part.
+    #[inline]
+    pub(crate) fn ending(start: u64, length: usize) -> Option<Region> {
+        if TABLE.is_empty() {
+            return None;
+        }
+        let end = start.saturating_add(length as u64);
+        cut(start..end.checked_next_multiple_of(PAGE).unwrap_or(end))
+    }
+
+    #[cold]
+    fn cut(range: Range<u64>) -> Option<Region> {
+        let least = REGION_MIN.load(Ordering::Relaxed) as u64;
+        let mut first = None;
+        TABLE.cut(&range, least, |region| {
+            end(&region);
+            first.get_or_insert(region);
+        });
+        first
+    }
+
+    /// What has been taken out of the table is given up.
+    fn end(region: &Region) {
+        if region.kind == RegionKind::Malloc && region.bound.is_some() && is_tracking() {
+            let default = Bind {
+                mode: BindMode::Default,
+                nodes: 0,
+            };
+            let _ = bind_pages(&region.range, default);
+        }
+        if region.process == recorder::process()
+            && let Some(session) = recorder::session()
+        {
+            let Range { start, end } = region.range;
+            recorder::region(
+                session,
+                &Record::RegionEnd {
+                    start,
+                    length: end - start,
+                    time_ns: recorder::now_ns(),
+                },
+            );
+        }
+    }
+
+    /// Carries out the orders that have come since the last time.
+    #[inline]
+    pub(crate) fn obey() {
+        if !is_tracking() {
+            return;
+        }
+        let Some(session) = recorder::session() else {
+            return;
+        };
+        let Some(orders) = session.orders() else {
+            return;
+        };
+        let pending = orders.pending();
+        if pending != SEEN.load(Ordering::Relaxed) {
+            carry_out(session, pending);
+        }
+    }
+
+    #[cold]
+    fn carry_out(session: &'static Attached, pending: u32) {
+        SEEN.store(pending, Ordering::Relaxed);
+        let Some(orders) = session.orders() else {
+            return;
+        };
+        let mut done = 0;
+        for order in orders.take(recorder::process()).take(AT_ONCE) {
+            done += 1;
+            let range = order.start..order.start.saturating_add(order.length);
+            bind(session, range, order.bind, false);
+        }
+        if done == AT_ONCE {
+            // There may be more: not looked at.
+            SEEN.store(pending.wrapping_sub(1), Ordering::Relaxed);
+        }
+    }
+
+    /// Binds a range if a region holds it, and tells the agent what came of it.
+    ///
+    /// Another thread may free the region at any moment. It then finds the policy noted and resets it, or it was earlier,
+    /// and we reset what we set; a mapping that has taken the place in between is left with a preference for a node, no
+    /// worse.
+    fn bind(session: &'static Attached, range: Range<u64>, policy: Bind, site: bool) {
+        let error = match REFUSED.load(Ordering::Relaxed) {
+            0 => bind_region(&range, policy),
+            refused => refused,
+        };
+        if [libc::ENOSYS, libc::EPERM].contains(&(error as i32)) {
+            REFUSED.store(error, Ordering::Relaxed);
+        }
+        recorder::region(
+            session,
+            &Record::Bound {
+                start: range.start,
+                length: range.end - range.start,
+                bind: policy,
+                error,
+                site,
+            },
+        );
+    }
+
+    fn bind_region(range: &Range<u64>, policy: Bind) -> u32 {
+        const GONE: u32 = libc::ENOENT as u32;
+        if range.is_empty() {
+            return GONE;
+        }
+        let is_default = policy.mode == BindMode::Default;
+        let Some(start) = TABLE.set_bound(range, (!is_default).then_some(policy)) else {
+            return GONE;
+        };
+        match bind_pages(range, policy) {
+            Err(error) => {
+                TABLE.set_bound(range, None);
+                error as u32
+            }
+            Ok(()) if TABLE.holds(start, range) => 0,
+            Ok(()) => {
+                let default = Bind {
+                    mode: BindMode::Default,
+                    nodes: 0,
+                };
+                let _ = bind_pages(range, default);
+                GONE
+            }
+        }
+    }
+
+    /// Gives the whole pages of a range a policy.
+    fn bind_pages(range: &Range<u64>, policy: Bind) -> Result<(), i32> {
+        let start = range.start.next_multiple_of(PAGE);
+        let end = range.end & !(PAGE - 1);
+        if start >= end {
+            return Ok(());
+        }
+        raw::bind(start, end - start, policy)
+    }
+}

@@ -1,0 +1,494 @@
+//! The live regions of this process: a fixed table of atomics, without a lock.
+//!
+//! An entry is owned by whoever has swapped its start for [`TAKEN`]; nobody waits for an owner. What another thread looks
+//! for while an entry is taken it does not find, which costs an order or the end of a region, never more: the program's own
+//! calls do not depend on this table. A fork in the middle leaves the child an entry that stays taken, and lost.
+//!
+//! Ranges are found by a scan over starts and ends, which lie together: some 0.5 ns an entry (2026-11), which with a
+//! thousand live regions is a hundredth of what the kernel takes to fill one of them with pages. `free` must be cheaper,
+//! since nearly all that it is given is no region: it looks into a filter with a count of regions by the 64 KiB in which
+//! they start, so that the small blocks of a heap share a few bytes of it.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+
+use hither_sys::record::{Bind, BindMode, RegionKind};
+
+/// The most live regions of a process.
+pub(crate) const REGIONS: usize = 4096;
+
+/// The filter's bytes: it repeats itself every 4 GiB of addresses.
+const FILTER: usize = 1 << 16;
+
+/// The shift and the mask that lead from an address to its byte of the filter are also in the trampolines of `free` and
+/// `realloc`: the mask is that of 16 bits.
+pub(crate) const FILTER_SHIFT: u32 = 16;
+
+const FREE: u64 = 0;
+const TAKEN: u64 = 1;
+
+/// A region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Region {
+    pub(crate) range: Range<u64>,
+    /// Of the site that it was allocated at.
+    pub(crate) signature: u64,
+    pub(crate) kind: RegionKind,
+    /// The process that the agent knows it of. In a forked child that is the parent.
+    pub(crate) process: u32,
+    /// The policy that it was given.
+    pub(crate) bound: Option<Bind>,
+}
+
+pub(crate) struct Table {
+    filter: [AtomicU8; FILTER],
+    starts: [AtomicU64; REGIONS],
+    ends: [AtomicU64; REGIONS],
+    details: [Detail; REGIONS],
+    /// No entry from here on was ever used.
+    used: AtomicUsize,
+    live: AtomicUsize,
+}
+
+struct Detail {
+    signature: AtomicU64,
+    /// The process, and above it the kind.
+    owner: AtomicU64,
+    /// 0 for none, else one more than the mode.
+    mode: AtomicU8,
+    nodes: AtomicU64,
+}
+
+impl Detail {
+    const fn new() -> Self {
+        Detail {
+            signature: AtomicU64::new(0),
+            owner: AtomicU64::new(0),
+            mode: AtomicU8::new(0),
+            nodes: AtomicU64::new(0),
+        }
+    }
+
+    fn set_bound(&self, bound: Option<Bind>) {
+        let (mode, nodes) = bound.map_or((0, 0), |bind| (1 + bind.mode as u8, bind.nodes));
+        self.nodes.store(nodes, Ordering::Relaxed);
+        self.mode.store(mode, Ordering::Relaxed);
+    }
+
+    fn bound(&self) -> Option<Bind> {
+        let mode = self.mode.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(Bind {
+            mode: BindMode::from_wire(mode)?,
+            nodes: self.nodes.load(Ordering::Relaxed),
+        })
+    }
+}
+
+impl Table {
+    /// Where the filter lies in a table, for a trampoline that reads it.
+    #[cfg(feature = "pages")]
+    pub(crate) const FILTER_AT: usize = std::mem::offset_of!(Table, filter);
+
+    pub(crate) const fn new() -> Self {
+        Table {
+            filter: [const { AtomicU8::new(0) }; FILTER],
+            starts: [const { AtomicU64::new(FREE) }; REGIONS],
+            ends: [const { AtomicU64::new(0) }; REGIONS],
+            details: [const { Detail::new() }; REGIONS],
+            used: AtomicUsize::new(0),
+            live: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.live.load(Ordering::Relaxed) == 0
+    }
+
+    /// The filter's byte for an address.
+    fn slot(&self, address: u64) -> Option<&AtomicU8> {
+        self.filter.get((address >> FILTER_SHIFT) as usize % FILTER)
+    }
+
+    /// Has `free` and `realloc` look more closely at the addresses around this one. A count that reaches its end stays there.
+    pub(crate) fn mark(&self, address: u64) {
+        if let Some(slot) = self.slot(address) {
+            let more = |count: u8| count.checked_add(1);
+            let _ = slot.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        }
+    }
+
+    fn unmark(&self, address: u64) {
+        if let Some(slot) = self.slot(address) {
+            let less = |count: u8| (count != u8::MAX).then(|| count.checked_sub(1)).flatten();
+            let _ = slot.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        }
+    }
+
+    /// Enters a region. False if there is no room.
+    pub(crate) fn insert(&self, region: &Region) -> bool {
+        let vacant = |entry: &AtomicU64| {
+            entry.load(Ordering::Relaxed) == FREE
+                && entry
+                    .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
+        };
+        let Some(at) = self.starts.iter().position(vacant) else {
+            return false;
+        };
+        let (Some(start), Some(end), Some(detail)) =
+            (self.starts.get(at), self.ends.get(at), self.details.get(at))
+        else {
+            return false;
+        };
+        end.store(region.range.end, Ordering::Relaxed);
+        detail.signature.store(region.signature, Ordering::Relaxed);
+        let owner = u64::from(region.process) | (region.kind as u64) << 32;
+        detail.owner.store(owner, Ordering::Relaxed);
+        detail.set_bound(region.bound);
+        self.mark(region.range.start);
+        self.live.fetch_add(1, Ordering::Relaxed);
+        start.store(region.range.start, Ordering::Release);
+        self.used.fetch_max(at + 1, Ordering::Release);
+        true
+    }
+
+    /// The entries that overlap a range, and where their regions lie, at the moment that the iterator comes to them.
+    fn overlapping(&self, range: &Range<u64>) -> impl Iterator<Item = (usize, Range<u64>)> {
+        let (from, to) = (range.start, range.end);
+        let used = self.used.load(Ordering::Acquire);
+        self.starts
+            .iter()
+            .zip(&self.ends)
+            .take(used)
+            .enumerate()
+            .filter_map(move |(at, (start, end))| {
+                let start = start.load(Ordering::Acquire);
+                let end = end.load(Ordering::Relaxed);
+                (start > TAKEN && start < to && from < end).then_some((at, start..end))
+            })
+    }
+
+    /// Makes an entry ours if it still starts there.
+    fn take(&self, at: usize, start: u64) -> Option<Region> {
+        self.starts
+            .get(at)?
+            .compare_exchange(start, TAKEN, Ordering::Acquire, Ordering::Relaxed)
+            .ok()?;
+        let (end, detail) = (self.ends.get(at)?, self.details.get(at)?);
+        let owner = detail.owner.load(Ordering::Relaxed);
+        Some(Region {
+            range: start..end.load(Ordering::Relaxed),
+            signature: detail.signature.load(Ordering::Relaxed),
+            kind: match (owner >> 32) as u8 {
+                kind if kind == RegionKind::Map as u8 => RegionKind::Map,
+                _ => RegionKind::Malloc,
+            },
+            process: owner as u32,
+            bound: detail.bound(),
+        })
+    }
+
+    /// Lets go of an entry that is ours, with the region at `start` in it, or free.
+    fn put(&self, at: usize, start: u64) {
+        if let Some(entry) = self.starts.get(at) {
+            entry.store(start, Ordering::Release);
+        }
+    }
+
+    fn vacate(&self, at: usize, start: u64) {
+        self.unmark(start);
+        self.live.fetch_sub(1, Ordering::Relaxed);
+        self.put(at, FREE);
+    }
+
+    /// Takes out the allocation that starts at this address. A mapping that does is not meant: an allocator gives parts of
+    /// its mappings out.
+    pub(crate) fn remove(&self, start: u64) -> Option<Region> {
+        let range = start..start.checked_add(1)?;
+        for (at, found) in self.overlapping(&range) {
+            if found.start != start {
+                continue;
+            }
+            let Some(region) = self.take(at, start) else {
+                continue;
+            };
+            if region.kind == RegionKind::Malloc {
+                self.vacate(at, start);
+                return Some(region);
+            }
+            self.put(at, start);
+        }
+        None
+    }
+
+    /// Takes a range out of all regions. Parts of at least `least` bytes that remain are regions still; what is no longer
+    /// one goes to `ended`, which may be more than the range.
+    pub(crate) fn cut(&self, range: &Range<u64>, least: u64, mut ended: impl FnMut(Region)) {
+        for (at, found) in self.overlapping(range) {
+            let Some(region) = self.take(at, found.start) else {
+                continue;
+            };
+            let Range { start, end } = region.range;
+            if start >= range.end || range.start >= end {
+                self.put(at, start);
+                continue;
+            }
+            let mut gone = start..end;
+            let right = range.end..end;
+            if right.start < right.end && right.end - right.start >= least {
+                let rest = Region {
+                    range: right,
+                    ..region.clone()
+                };
+                if self.insert(&rest) {
+                    gone.end = range.end;
+                }
+            }
+            if start < range.start && range.start - start >= least {
+                gone.start = range.start;
+                if let Some(end) = self.ends.get(at) {
+                    end.store(range.start, Ordering::Relaxed);
+                }
+                self.put(at, start);
+            } else {
+                self.vacate(at, start);
+            }
+            ended(Region {
+                range: gone,
+                ..region
+            });
+        }
+    }
+
+    /// Notes the policy of the region that holds this whole range. `None` if there is none, else where that starts.
+    pub(crate) fn set_bound(&self, range: &Range<u64>, bound: Option<Bind>) -> Option<u64> {
+        let (at, found) = self
+            .overlapping(range)
+            .find(|(_, found)| found.start <= range.start && range.end <= found.end)?;
+        self.details.get(at)?.set_bound(bound);
+        Some(found.start)
+    }
+
+    /// Whether the region that starts there holds this whole range.
+    pub(crate) fn holds(&self, start: u64, range: &Range<u64>) -> bool {
+        self.overlapping(range).any(|(_, found)| {
+            found.start == start && found.start <= range.start && range.end <= found.end
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: u64 = 4096;
+
+    fn table() -> Box<Table> {
+        Box::new(Table::new())
+    }
+
+    fn region(range: Range<u64>, kind: RegionKind) -> Region {
+        Region {
+            signature: range.start * 3,
+            range,
+            kind,
+            process: 7,
+            bound: None,
+        }
+    }
+
+    impl Table {
+        /// The regions, by address; and that counts and filter agree with them.
+        fn check(&self) -> Vec<(u64, u64)> {
+            let mut found: Vec<_> = self
+                .overlapping(&(0..u64::MAX))
+                .map(|(_, range)| range)
+                .collect();
+            found.sort_by_key(|range| range.start);
+            assert!(found.windows(2).all(|pair| pair[0].end <= pair[1].start));
+            assert_eq!(found.len(), self.live.load(Ordering::Relaxed));
+            for (slot, count) in self.filter.iter().enumerate() {
+                let expected = found
+                    .iter()
+                    .filter(|range| (range.start >> FILTER_SHIFT) as usize % FILTER == slot)
+                    .count();
+                assert_eq!(usize::from(count.load(Ordering::Relaxed)), expected);
+            }
+            found.iter().map(|range| (range.start, range.end)).collect()
+        }
+    }
+
+    fn cut(table: &Table, range: Range<u64>, least: u64) -> Vec<(u64, u64)> {
+        let mut ended = Vec::new();
+        table.cut(&range, least, |region| {
+            ended.push((region.range.start, region.range.end));
+        });
+        ended.sort_unstable();
+        ended
+    }
+
+    #[test]
+    fn an_allocation_is_found_by_its_start_alone_and_once() {
+        let table = table();
+        assert!(table.is_empty());
+        let one = region(1 << 20..2 << 20, RegionKind::Malloc);
+        assert!(table.insert(&one));
+        assert!(table.insert(&region(4 << 20..5 << 20, RegionKind::Map)));
+        assert!(!table.is_empty());
+        assert_eq!(table.remove((1 << 20) + 16), None);
+        assert_eq!(table.remove(4 << 20), None, "a mapping");
+        assert_eq!(table.remove(1 << 20), Some(one));
+        assert_eq!(table.remove(1 << 20), None);
+        assert_eq!(table.check(), [(4 << 20, 5 << 20)]);
+        assert_eq!(table.remove(u64::MAX), None);
+    }
+
+    #[test]
+    fn what_is_cut_leaves_what_is_large_enough() {
+        let whole = 16 * PAGE..32 * PAGE;
+        for (cutting, left, gone) in [
+            ((16, 32), vec![], (16, 32)),
+            ((0, 64), vec![], (16, 32)),
+            ((16, 20), vec![(20, 32)], (16, 20)),
+            ((28, 32), vec![(16, 28)], (28, 32)),
+            ((20, 28), vec![(16, 20), (28, 32)], (20, 28)),
+            // Remainders of less than four pages go as well.
+            ((18, 28), vec![(28, 32)], (16, 28)),
+            ((20, 30), vec![(16, 20)], (20, 32)),
+            ((18, 30), vec![], (16, 32)),
+        ] {
+            let bytes = |(from, to): (u64, u64)| (from * PAGE, to * PAGE);
+            let table = table();
+            assert!(table.insert(&region(whole.clone(), RegionKind::Map)));
+            let (from, to) = bytes(cutting);
+            assert_eq!(cut(&table, from..to, 4 * PAGE), [bytes(gone)]);
+            let left: Vec<_> = left.into_iter().map(bytes).collect();
+            assert_eq!(table.check(), left, "{cutting:?}");
+        }
+    }
+
+    #[test]
+    fn one_cut_may_end_many_and_leaves_the_others() {
+        let table = table();
+        for number in 1..=10_u64 {
+            let start = number << 20;
+            assert!(table.insert(&region(start..start + (1 << 19), RegionKind::Malloc)));
+        }
+        assert_eq!(cut(&table, 3 << 20..6 << 20, PAGE).len(), 3);
+        assert_eq!(table.check().len(), 7);
+        assert!(cut(&table, 3 << 20..6 << 20, PAGE).is_empty());
+    }
+
+    #[test]
+    fn policies_are_noted_where_a_region_holds_the_range() {
+        let table = table();
+        let bind = Bind {
+            mode: BindMode::Default,
+            nodes: 5,
+        };
+        assert!(table.insert(&region(1 << 20..2 << 20, RegionKind::Malloc)));
+        let inside = (1 << 20) + PAGE..2 << 20;
+        assert_eq!(table.set_bound(&inside, Some(bind)), Some(1 << 20));
+        assert!(table.holds(1 << 20, &inside));
+        assert!(!table.holds(2 << 20, &inside));
+        let beyond = inside.start..inside.end + 1;
+        assert_eq!(table.set_bound(&beyond, Some(bind)), None);
+        assert!(!table.holds(1 << 20, &beyond));
+        assert_eq!(table.remove(1 << 20).expect("there").bound, Some(bind));
+    }
+
+    #[test]
+    fn a_full_table_refuses_and_has_room_again() {
+        let table = table();
+        for number in 1..=REGIONS as u64 {
+            assert!(table.insert(&region(
+                number << 20..(number << 20) + PAGE,
+                RegionKind::Map
+            )));
+        }
+        let more = region(1 << 40..1 << 41, RegionKind::Map);
+        assert!(!table.insert(&more));
+        // The middle of one: there is no room for what is right of it, which therefore ends too.
+        let ends = cut(&table, (1 << 20) + 8..(1 << 20) + 16, 1);
+        assert_eq!(ends, [((1 << 20) + 8, (1 << 20) + PAGE)]);
+        cut(&table, 5 << 20..6 << 20, 1);
+        assert!(table.insert(&more));
+    }
+
+    #[test]
+    fn random_operations_agree_with_a_map_of_pages() {
+        let table = table();
+        let least = 3;
+        // For each page the region that it belongs to.
+        let mut model = vec![0_u64; 256];
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = |below: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % below
+        };
+        for _ in 0..5_000 {
+            let start = 1 + random(200);
+            let end = start + least + random(40);
+            let range = start * PAGE..end * PAGE;
+            let mut gone = Vec::new();
+            table.cut(&range, least * PAGE, |region| gone.push(region));
+            for region in gone {
+                for page in region.range.start / PAGE..region.range.end / PAGE {
+                    assert_eq!(model[page as usize], region.signature);
+                    model[page as usize] = 0;
+                }
+            }
+            assert!(
+                model[start as usize..end as usize]
+                    .iter()
+                    .all(|&name| name == 0)
+            );
+            if random(3) > 0 {
+                let mut new = region(range, RegionKind::Malloc);
+                new.signature = random(u64::MAX) + 1;
+                model[start as usize..end as usize].fill(new.signature);
+                assert!(table.insert(&new));
+            }
+            let pages: u64 = table
+                .overlapping(&(0..u64::MAX))
+                .map(|(_, range)| (range.end - range.start) / PAGE)
+                .sum();
+            let modelled = model.iter().filter(|&&name| name != 0).count();
+            assert_eq!(pages as usize, modelled);
+        }
+        table.check();
+    }
+
+    #[test]
+    fn threads_that_share_it_lose_nothing_of_their_own() {
+        let table = table();
+        std::thread::scope(|scope| {
+            for thread in 1..=4_u64 {
+                let table = &table;
+                scope.spawn(move || {
+                    let base = thread << 32;
+                    for round in 0..3_000_u64 {
+                        let start = base + ((round % 50) << 20);
+                        let one = region(start..start + (1 << 20), RegionKind::Malloc);
+                        assert!(table.insert(&one));
+                        let bound = table.set_bound(&one.range, None);
+                        assert_eq!(bound, Some(start));
+                        if round % 2 == 0 {
+                            assert_eq!(table.remove(start), Some(one));
+                        } else {
+                            let mut ended = 0;
+                            table.cut(&one.range, PAGE, |region| {
+                                assert_eq!(region, one);
+                                ended += 1;
+                            });
+                            assert_eq!(ended, 1);
+                        }
+                    }
+                });
+            }
+        });
+        assert!(table.check().is_empty());
+    }
+}

@@ -1,0 +1,280 @@
+//! Orders and known sites, seen from outside: by the policies in the program's /proc/self/numa_maps. Node 0 is there on
+//! every machine whose kernel knows of nodes at all.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use hither_sys::record::{Bind, BindMode, Record};
+use hither_sys::session::Session;
+
+use super::MIB;
+use crate::support::{compile, detached, placed, regions_session};
+
+/// A program that does as it is told, and the session that it is in.
+struct Puppet {
+    session: Session,
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+    seen: Vec<Record<'static>>,
+}
+
+impl Puppet {
+    fn start(session: Session, program: &Path, arguments: &[&OsStr]) -> Self {
+        let mut command: Command = placed(&session, program);
+        let mut child = command
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("spawned");
+        Puppet {
+            session,
+            stdin: child.stdin.take().expect("piped"),
+            stdout: BufReader::new(child.stdout.take().expect("piped")),
+            child,
+            seen: Vec::new(),
+        }
+    }
+
+    /// Gives a command; the range that the program has, and its policy.
+    fn tell(&mut self, command: &str) -> (u64, u64, String) {
+        writeln!(self.stdin, "{command}").expect("written");
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).expect("read");
+        let words: Vec<_> = line.split_whitespace().collect();
+        let [start, length, policy] = words[..] else {
+            panic!("{command}: it said {line:?}");
+        };
+        let number = |word: &str| word.parse().expect("a number");
+        (number(start), number(length), policy.to_owned())
+    }
+
+    /// What became of orders and sites so far; waits for the first.
+    fn bounds(&mut self) -> Vec<(u64, u64, Bind, u32, bool)> {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let seen = &mut self.seen;
+            self.session.drain(|_, record| {
+                let record = detached(record);
+                seen.extend(record.filter(|record| matches!(record, Record::Bound { .. })));
+            });
+            if !self.seen.is_empty() {
+                break;
+            }
+            assert!(Instant::now() < deadline, "nothing was bound");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::mem::take(&mut self.seen)
+            .into_iter()
+            .map(|record| match record {
+                Record::Bound {
+                    start,
+                    length,
+                    bind,
+                    error,
+                    site,
+                } => (start, length, bind, error, site),
+                other => panic!("{other:?}"),
+            })
+            .collect()
+    }
+
+    fn post(&mut self, start: u64, length: u64, bind: Bind) {
+        let pid = self.child.id();
+        let mut orders = self.session.orders().expect("regions are tracked");
+        orders.post(pid, start, length, bind).expect("room");
+    }
+
+    fn finish(mut self) {
+        drop(self.stdin);
+        assert!(self.child.wait().expect("waited").success());
+    }
+}
+
+const NODE_0: Bind = Bind {
+    mode: BindMode::Preferred,
+    nodes: 1,
+};
+
+/// The kernel shows a preference for the only node there is by this name.
+fn is_preferred(policy: &str) -> bool {
+    policy.starts_with("prefer") && policy.ends_with(":0")
+}
+
+fn knows_nodes() -> bool {
+    let knows = Path::new("/proc/self/numa_maps").exists();
+    if !knows {
+        println!("skipped: a kernel without NUMA");
+    }
+    knows
+}
+
+#[test]
+fn an_order_is_carried_out_at_the_next_call_and_gone_with_its_region() {
+    if !knows_nodes() {
+        return;
+    }
+    for heap in [false, true] {
+        let arguments: &[&OsStr] = if heap { &[OsStr::new("heap")] } else { &[] };
+        let program = compile("orders.c", &["-O1"]);
+        let mut puppet = Puppet::start(regions_session(MIB), &program, arguments);
+        let (start, length, policy) = puppet.tell("allocate");
+        assert_eq!(policy, "default");
+        puppet.post(start, length, NODE_0);
+        assert!(is_preferred(&puppet.tell("call").2));
+        assert_eq!(puppet.bounds(), [(start, length, NODE_0, 0, false)]);
+        puppet.tell("touch");
+        // What moves takes its policy along.
+        let (start, length, policy) = puppet.tell("grow");
+        assert!(is_preferred(&policy), "{policy}");
+        assert_eq!(puppet.bounds(), [(start, length, NODE_0, 0, true)]);
+        // An order back, and there again; for part of the region.
+        let default = Bind {
+            mode: BindMode::Default,
+            nodes: 0,
+        };
+        puppet.post(start, length, default);
+        assert_eq!(puppet.tell("call").2, "default");
+        puppet.post(start + length / 4, length / 2, NODE_0);
+        assert!(is_preferred(&puppet.tell("call").2));
+        let bound: Vec<_> = puppet.bounds().iter().map(|bound| bound.3).collect();
+        assert_eq!(bound, [0, 0]);
+        let (_, _, policy) = puppet.tell("free");
+        if heap {
+            assert_eq!(policy, "default", "it stays mapped");
+        }
+        // Too late.
+        puppet.post(start, length, NODE_0);
+        assert!(!is_preferred(&puppet.tell("call").2));
+        let bounds = puppet.bounds();
+        assert_eq!(
+            bounds,
+            [(start, length, NODE_0, libc::ENOENT as u32, false)]
+        );
+        puppet.finish();
+    }
+}
+
+#[test]
+fn orders_that_make_no_sense_are_refused_and_harmless() {
+    let program = compile("orders.c", &["-O1"]);
+    let mut puppet = Puppet::start(regions_session(MIB), &program, &[]);
+    let (start, length, before) = puppet.tell("allocate");
+    let gone = libc::ENOENT as u32;
+    let ranges = [
+        (start - 4096, length),
+        (start, length + 4096),
+        (start, 0),
+        (start, u64::MAX),
+        (0, u64::MAX),
+        (u64::MAX, u64::MAX),
+        (4096, 4096),
+    ];
+    for (start, length) in ranges {
+        puppet.post(start, length, NODE_0);
+    }
+    let (_, _, after) = puppet.tell("call");
+    assert_eq!(after, before);
+    let errors: Vec<_> = puppet.bounds().iter().map(|bound| bound.3).collect();
+    assert_eq!(errors, vec![gone; ranges.len()]);
+    // No such node.
+    puppet.post(
+        start,
+        length,
+        Bind {
+            nodes: 1 << 63,
+            ..NODE_0
+        },
+    );
+    puppet.tell("call");
+    assert_eq!(puppet.bounds()[0].3, libc::EINVAL as u32);
+    puppet.finish();
+}
+
+#[test]
+fn a_known_site_is_bound_before_it_is_touched() {
+    if !knows_nodes() {
+        return;
+    }
+    let program = compile("orders.c", &["-O1"]);
+    let mut session = regions_session(MIB);
+    let mut first = Puppet::start(session, &program, &[]);
+    first.tell("allocate");
+    let mut signature = 0;
+    first.session.drain(|_, record| {
+        if let Record::Region {
+            signature: found, ..
+        } = record
+        {
+            signature = found;
+        }
+    });
+    assert_ne!(signature, 0);
+    first.finish();
+
+    session = regions_session(MIB);
+    let mut orders = session.orders().expect("regions are tracked");
+    orders.set_site(signature, Some(NODE_0)).expect("room");
+    let mut again = Puppet::start(session, &program, &[]);
+    let (start, length, policy) = again.tell("allocate");
+    assert!(is_preferred(&policy), "{policy}");
+    assert_eq!(again.bounds(), [(start, length, NODE_0, 0, true)]);
+    // Not known any more.
+    let mut orders = again.session.orders().expect("regions are tracked");
+    orders.set_site(signature, None).expect("room");
+    assert_eq!(again.tell("allocate").2, "default");
+    again.finish();
+}
+
+#[test]
+fn a_program_that_may_not_bind_says_so_once_tried_and_tries_no_more() {
+    let program = compile("orders.c", &["-O1"]);
+    let forbid = compile("forbid.c", &["-O1", "-static"]);
+    let mut puppet = Puppet::start(regions_session(MIB), &forbid, &[program.as_os_str()]);
+    let (start, length, before) = puppet.tell("allocate");
+    for _ in 0..3 {
+        puppet.post(start, length, NODE_0);
+        assert_eq!(puppet.tell("call").2, before);
+        let errors: Vec<_> = puppet.bounds().iter().map(|bound| bound.3).collect();
+        assert_eq!(errors, [libc::EPERM as u32]);
+    }
+    puppet.finish();
+}
+
+#[test]
+fn whatever_is_in_the_segment_the_program_runs_on() {
+    let program = compile("storm.c", &["-O2"]);
+    let session = regions_session(64 << 10);
+    let path = session.path().to_owned();
+    let plain = Command::new(&program)
+        .args(["2", "3000"])
+        .output()
+        .expect("runs");
+    let mut child = placed(&session, &program)
+        .args(["2", "3000"])
+        .spawn()
+        .expect("spawned");
+    // Noise over everything but the header's page, which says how large the rest is.
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open(path)
+        .expect("opened");
+    let mut state = 1_u64;
+    let mut noise = vec![0; 512 << 10];
+    while child.try_wait().expect("waited").is_none() {
+        for word in noise.chunks_exact_mut(8) {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            // Small numbers too: states, modes, lengths.
+            word.copy_from_slice(&(state >> (state % 64)).to_le_bytes());
+        }
+        std::os::unix::fs::FileExt::write_all_at(&file, &noise, 4096).expect("written");
+    }
+    let output = child.wait_with_output().expect("waited");
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.stdout, plain.stdout);
+}

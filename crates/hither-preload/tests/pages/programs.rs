@@ -1,0 +1,125 @@
+//! Real programs with their large allocations tracked from 64 KiB on: they say and return the same as without.
+
+use std::process::{Command, Stdio};
+
+use hither_sys::record::Record;
+
+use crate::support::{check_same, compile, data, follow, placed, regions_session};
+
+/// Runs a program with and without; skipped where it is not installed. The number of its regions.
+fn check(program: &str, arguments: &[&str]) -> usize {
+    let found = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())
+        .map(|folder| folder.join(program))
+        .find(|path| path.is_file());
+    let Some(path) = found else {
+        println!("skipped: no {program}");
+        return 0;
+    };
+    let session = regions_session(64 << 10);
+    let mut command = placed(&session, &path);
+    command.args(arguments);
+    let run = follow(session, command);
+    check_same(&run, Command::new(&path).args(arguments));
+    let regions = run
+        .recording
+        .regions
+        .iter()
+        .filter(|(_, _, record)| matches!(record, Record::Region { .. }))
+        .count();
+    println!("{program}: {regions} regions, {:?}", run.recording.lost);
+    assert_eq!(run.recording.lost.damaged, 0);
+    regions
+}
+
+#[test]
+fn python() {
+    let regions = check(
+        "python3",
+        &[
+            "-c",
+            "x = [i * i for i in range(300000)]; y = bytearray(5 << 20); z = sorted(x, reverse=True); \
+             import threading, hashlib; \
+             t = [threading.Thread(target=lambda: bytearray(3 << 20)) for _ in range(20)]; \
+             [a.start() for a in t]; [a.join() for a in t]; \
+             import subprocess, os; pid = os.fork(); \
+             (os._exit(0) if pid == 0 else os.waitpid(pid, 0)); \
+             print(sum(z), hashlib.md5(y).hexdigest(), subprocess.check_output(['echo', 'x']))",
+        ],
+    );
+    println!("{regions} regions");
+}
+
+#[test]
+fn numpy() {
+    let script = "import numpy as np; a = np.arange(1 << 19, dtype=float).reshape(512, 1024); \
+                  b = a @ a.T; print(float(b.sum()), np.sort(b.ravel())[::1000].sum())";
+    let there = Command::new("python3")
+        .args(["-c", "import numpy"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    if there.is_ok_and(|status| status.success()) {
+        check("python3", &["-c", script]);
+    } else {
+        println!("skipped: no numpy");
+    }
+}
+
+#[test]
+fn sorting_and_searching() {
+    let file = data(4 << 20);
+    let path = file.path().to_str().expect("text");
+    check("sort", &["-S", "2M", "--parallel=4", path]);
+    check("sort", &["-S", "64M", path]);
+    check(
+        "sqlite3",
+        &[
+            ":memory:",
+            "create table t(a, b); \
+             with recursive n(i) as (select 1 union all select i + 1 from n where i < 50000) \
+             insert into t select i, hex(i * 7919 % 65537) from n; \
+             create index x on t(b); select count(*), sum(a), max(b) from t; \
+             select b from t order by b desc limit 5;",
+        ],
+    );
+}
+
+#[test]
+fn compilers_and_scripts() {
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/storm.c");
+    check("gcc", &["-O2", "-D_GNU_SOURCE", "-S", "-o", "-", source]);
+    check(
+        "perl",
+        &[
+            "-e",
+            "my %h; $h{$_ * 7} = 'x' x ($_ % 50) for 1..100000; my $s = join ',', sort keys %h; \
+             print length($s), ' ', substr($s, 0, 30), \"\\n\"",
+        ],
+    );
+    check("git", &["hash-object", "/proc/self/exe"]);
+    check(
+        "bash",
+        &[
+            "-c",
+            "x=$(head -c 300000 /dev/zero | tr '\\0' x); for i in 1 2 3; do echo ${#x} | cat; done; echo \"$x\" | wc -c",
+        ],
+    );
+    check("java", &["-XX:+UseSerialGC", "-version"]);
+}
+
+#[test]
+fn openmp() {
+    // The runtime's threads, its stacks and pools.
+    let program = compile("openmp.c", &["-O2", "-fopenmp"]);
+    let session = regions_session(1 << 20);
+    let mut command = placed(&session, &program);
+    command.env("OMP_NUM_THREADS", "4");
+    let run = follow(session, command);
+    check_same(&run, Command::new(&program).env("OMP_NUM_THREADS", "4"));
+    assert_eq!(
+        run.recording.regions.len(),
+        6,
+        "{:?}",
+        run.recording.regions
+    );
+}
