@@ -11,7 +11,7 @@ on the same machine.
 import argparse
 import json
 
-HEAD = ["case", "machine", "placement", "policy", "local share", "by arithmetic", "misses, millions", "modelled ms", "time", "kernel", "pages migrated"]
+HEAD = ["case", "machine", "placement", "policy", "local share", "by arithmetic", "misses, millions", "modelled ms", "time", "kernel", "pages migrated", "runs"]
 
 
 def cells(row, first):
@@ -31,6 +31,7 @@ def cells(row, first):
         f"{row['modelled_time_ms'] / first['modelled_time_ms']:.2f}",
         f"{100 * row['kernel_share']:.1f} %",
         f"{row['migrations']:.0f}" + (f" ({min(moved)} to {max(moved)})" if min(moved) != max(moved) else ""),
+        str(row["repetitions"]),
     ]
 
 
