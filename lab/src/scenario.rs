@@ -132,7 +132,7 @@ fn hundred() -> u32 {
     100
 }
 fn timeout() -> u64 {
-    120
+    600
 }
 fn kernel() -> Vec<String> {
     vec!["kernel".to_owned()]
