@@ -6,7 +6,9 @@
 #![forbid(unsafe_code)]
 
 mod error;
+pub mod iterations;
 pub mod observe;
+
 pub mod symbolise;
 
 pub use error::{Error, Result};

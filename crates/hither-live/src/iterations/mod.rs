@@ -1,0 +1,461 @@
+//! Where a program's iterations end, found in the sequence of its parallel constructs.
+//!
+//! UPM moves pages between the iterations of a program (section 3); its authors marked these by hand. Here they are found:
+//! the master thread of an iterative program meets the same call sites again and again, and the shortest sequence that
+//! repeats is the iteration. Plain periods are not enough. A solver inside the iteration runs until it has converged, so that
+//! no two iterations are equally long; every tenth iteration prints a norm; helpers are called from several places. So the
+//! sequence is read as what it is, a walk through nested loops.
+//!
+//! # The path
+//! Call sites met for the first time are appended to a path. A site that is on the path already is the *header* of a loop,
+//! and its return ends a *pass*: what lies behind it on the path is the pass's *body*, and is cut off. Each construct is
+//! appended and cut once, so that the cost is constant on average, beside one look-up in a hash table. An inner loop leaves
+//! its sites on the path once, however often it ran: iterations with 5 and with 500 inner ones have the same body. This is
+//! the loop stack of Tubella and González (HPCA 1998), with call sites in the place of branches. The header is the site by
+//! which a loop is entered, so a loop that skips a construct now and then is the same loop.
+//!
+//! Bodies are compared by a hash of their sites. A loop *repeats* once passes with equal bodies have matched at least 8 sites in
+//! all: two passes of a long body, eight of a single site. If its bodies take turns with a period of up to 16 (sweeps that
+//! alternate; a helper that is met between the others, and first), three rounds of them must have been equal, and the whole round is
+//! the iteration.
+//!
+//! # Which loop is the iteration
+//! The first loop that repeats, until:
+//! - **One around it returns.** Then that one is the iteration, as soon as it repeats itself; meanwhile nothing is. (CG: 25
+//!   passes of 4 constructs within an iteration of 112. What is taken for iterations in the first one is wrong.) There are
+//!   two exceptions. An outer loop that has not repeated after 8 passes is not one. And an outer loop that holds at least four passes of
+//!   the inner and adds no more constructs than one of them is the inner loop with a *rare extra*: a norm that is printed
+//!   every tenth iteration. Sequences do not tell that from a loop with little around its inner one; pages do not mind.
+//! - **It is not met for long**, eight times the constructs of its longest pass, while another one repeats: the program is in
+//!   another phase. If the old one comes back, and around the new one, then this was a long inner loop, and the patience
+//!   with the old one is doubled.
+//! - **Its bodies are new most of the time**: the loop is an accident of the path.
+//!
+//! The *confidence* is the share of the loop's last 32 passes whose body had been met among the 32 before, by the rule of
+//! succession: (known + 1) / (passes + 2). After 4096 constructs without an iteration, there are none that the caller
+//! should wait for: [`State::Unknown`] asks for periods of time instead, and ends by itself when a loop repeats.
+//!
+//! At most 8192 sites are remembered; a program that has more is begun anew.
+//!
+//! A program that tells its iterations (`hither_iteration`) is believed, and nothing is looked for.
+
+mod passes;
+#[cfg(test)]
+mod tests;
+
+use hither_core::placement::EpochKind;
+use hither_sys::record::ConstructKind;
+use passes::Passes;
+use rustc_hash::FxHashMap;
+
+/// Sites remembered at most: a few megabytes.
+const SITES_MAX: usize = 8192;
+
+/// Constructs without an iteration after which none is expected.
+const GIVE_UP: u64 = 4096;
+
+/// Passes of an outer loop within which it must repeat, or is none.
+const PASSES_TO_REPEAT: u64 = 8;
+
+/// Passes of the inner loop within one of the outer, not counting the last, that make an extra construct rare.
+const RARE: u64 = 3;
+
+/// How many of its own longest passes a loop may stay away.
+const PATIENCE: u64 = 8;
+
+/// And in any case so many constructs.
+const PATIENCE_MIN: u64 = 64;
+
+/// Below this confidence, after [`passes::WINDOW`] / 2 passes, a loop is not the iteration.
+const CONFIDENCE_MIN: f64 = 0.5;
+
+/// What the constructs of one thread have shown so far.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum State {
+    /// No iteration yet.
+    Learning,
+    /// Iterations are found.
+    Iterating {
+        /// The construct that begins an iteration.
+        header: u64,
+        /// Constructs of the last one; `None` if no whole one was seen since its beginning was known.
+        constructs: Option<u64>,
+        /// The share of iterations that were like others, from 0 to 1, exclusively.
+        confidence: f64,
+    },
+    /// The program tells its iterations.
+    Told,
+    /// None for so long that periods of time serve better.
+    Unknown,
+}
+
+/// Finds the iterations of one thread, the master of its teams.
+#[derive(Debug, Default)]
+pub struct Iterations {
+    sites: Vec<Site>,
+    by_signature: FxHashMap<u64, u32>,
+    path: Vec<Step>,
+    /// Constructs met.
+    now: u64,
+    chosen: Option<Chosen>,
+    /// A loop around the one that was the iteration, which has not repeated yet.
+    pending: Option<u32>,
+    /// When the last iteration ended.
+    boundary: u64,
+    told: bool,
+}
+
+/// A call site.
+#[derive(Debug)]
+struct Site {
+    signature: u64,
+    /// Where on the path.
+    place: Option<u32>,
+    /// When it was met last.
+    met: u64,
+    /// What its loop has done since it came onto the path.
+    inside: Inside,
+    /// Constructs of its longest pass.
+    longest: u64,
+    /// How often it came back around a loop that had taken its place.
+    returns: u32,
+    /// Its passes, once it has been the header of a loop.
+    passes: Option<Box<Passes>>,
+}
+
+/// A site on the path.
+#[derive(Debug)]
+struct Step {
+    site: u32,
+    /// Of all sites up to this one.
+    hash: u64,
+}
+
+/// The loop that is the iteration.
+#[derive(Clone, Copy, Debug)]
+struct Chosen {
+    site: u32,
+    /// Passes to an iteration, and those of the current one.
+    round: u32,
+    done: u32,
+    constructs: Option<u64>,
+}
+
+/// Whole passes of a loop, and the constructs in them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Inside {
+    passes: u64,
+    constructs: u64,
+}
+
+/// One pass of a loop.
+#[derive(Clone, Copy)]
+struct Pass {
+    /// Its constructs, those of inner loops each time.
+    constructs: u64,
+    /// Whether it cut the chosen loop off the path.
+    around: bool,
+}
+
+const HASH_BASE: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// The hash of a path with one more site: a polynomial, so that the hash of a part is that of the whole less what came
+/// before. Signatures are hashes themselves.
+fn with(hash: u64, signature: u64) -> u64 {
+    hash.wrapping_mul(HASH_BASE)
+        .wrapping_add(signature.wrapping_add(HASH_BASE))
+}
+
+impl Iterations {
+    /// Nothing met yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the thread's next construct, and says what ends with it. An iteration ends where the region begins, or the
+    /// barrier is passed, that begins the next.
+    pub fn construct(&mut self, kind: ConstructKind, signature: u64) -> Option<EpochKind> {
+        match kind {
+            ConstructKind::Iteration => {
+                self.told = true;
+                Some(EpochKind::Iteration)
+            }
+            ConstructKind::ParallelBegin => self.meet(signature).then_some(EpochKind::Iteration),
+            ConstructKind::Barrier if self.meet(signature) => Some(EpochKind::Iteration),
+            ConstructKind::Barrier | ConstructKind::ParallelEnd => Some(EpochKind::Construct),
+            ConstructKind::Hidden => None,
+        }
+    }
+
+    /// What has been found so far.
+    pub fn state(&self) -> State {
+        if self.told {
+            return State::Told;
+        }
+        let patience = self
+            .chosen
+            .map_or(0, |chosen| self.site(chosen.site).patience());
+        if self.now - self.boundary > patience.max(GIVE_UP) {
+            return State::Unknown;
+        }
+        self.chosen.map_or(State::Learning, |chosen| {
+            let header = self.site(chosen.site);
+            State::Iterating {
+                header: header.signature,
+                constructs: chosen.constructs,
+                confidence: header.confidence(),
+            }
+        })
+    }
+
+    /// Takes the next call site. True if an iteration ends before it.
+    fn meet(&mut self, signature: u64) -> bool {
+        if self.told {
+            return false;
+        }
+        self.now += 1;
+        let id = self.intern(signature);
+        let ended = match self.site(id).place {
+            Some(place) => {
+                let pass = self.cut(id, place);
+                self.looped(id, pass)
+            }
+            None => {
+                self.append(id, signature);
+                // After a rare extra the chosen loop is entered anew.
+                self.is_chosen(id) && self.count()
+            }
+        };
+        self.site_mut(id).met = self.now;
+        if ended {
+            self.boundary = self.now;
+        }
+        ended
+    }
+
+    fn site(&self, id: u32) -> &Site {
+        &self.sites[id as usize]
+    }
+
+    fn site_mut(&mut self, id: u32) -> &mut Site {
+        &mut self.sites[id as usize]
+    }
+
+    fn is_chosen(&self, id: u32) -> bool {
+        self.chosen.is_some_and(|chosen| chosen.site == id)
+    }
+
+    fn intern(&mut self, signature: u64) -> u32 {
+        if let Some(&known) = self.by_signature.get(&signature) {
+            return known;
+        }
+        if self.sites.len() == SITES_MAX {
+            let (now, boundary) = (self.now, self.boundary);
+            *self = Iterations {
+                now,
+                boundary,
+                ..Self::default()
+            };
+        }
+        let id = self.sites.len() as u32;
+        self.by_signature.insert(signature, id);
+        self.sites.push(Site {
+            signature,
+            place: None,
+            met: 0,
+            inside: Inside::default(),
+            longest: 0,
+            returns: 0,
+            passes: None,
+        });
+        id
+    }
+
+    fn append(&mut self, id: u32, signature: u64) {
+        let before = self.path.last().map_or(0, |step| step.hash);
+        let hash = with(before, signature);
+        let place = Some(self.path.len() as u32);
+        let site = self.site_mut(id);
+        (site.place, site.inside) = (place, Inside::default());
+        self.path.push(Step { site: id, hash });
+    }
+
+    /// Ends the pass of the loop whose header is at `place`.
+    fn cut(&mut self, id: u32, place: u32) -> Pass {
+        let place = place as usize;
+        let sites = self.path.len() - place;
+        let before = place.checked_sub(1).map_or(0, |at| self.path[at].hash);
+        let to_here = self.path.last().map_or(0, |step| step.hash);
+        // Horner's scheme: what came before the header has been multiplied once for each site of the body.
+        let body = to_here.wrapping_sub(before.wrapping_mul(HASH_BASE.wrapping_pow(sites as u32)));
+        let chosen = self.chosen.map(|chosen| chosen.site);
+        let mut around = false;
+        for step in self.path.drain(place + 1..) {
+            self.sites[step.site as usize].place = None;
+            around |= Some(step.site) == chosen;
+        }
+        let constructs = self.now - self.site(id).met;
+        let site = self.site_mut(id);
+        site.longest = site.longest.max(constructs);
+        site.inside.passes += 1;
+        site.inside.constructs += constructs;
+        site.passes.get_or_insert_default().push(body, sites as u32);
+        Pass { constructs, around }
+    }
+
+    /// A pass of loop `id` has ended. True if an iteration has.
+    fn looped(&mut self, id: u32, pass: Pass) -> bool {
+        match self.chosen {
+            Some(chosen) if chosen.site == id => self.passed(chosen),
+            Some(chosen) if pass.around => {
+                if self.is_rare_extra(chosen, pass) || self.is_hopeless(id) {
+                    return false;
+                }
+                self.site_mut(id).returns += 1;
+                self.chosen = None;
+                self.pending = Some(id);
+                self.choose_if_it_repeats(id, pass)
+            }
+            Some(chosen) => {
+                let taken_over =
+                    self.is_overdue(chosen.site) && self.choose_if_it_repeats(id, pass);
+                if taken_over {
+                    self.pending = None;
+                }
+                taken_over
+            }
+            None => {
+                if self.is_within_pending(id) {
+                    return false;
+                }
+                self.pending = Some(id);
+                self.choose_if_it_repeats(id, pass)
+            }
+        }
+    }
+
+    /// The chosen loop has ended a pass.
+    fn passed(&mut self, chosen: Chosen) -> bool {
+        let header = self.site(chosen.site);
+        let passes = header.passes.as_deref();
+        if passes.is_some_and(Passes::is_long) && header.confidence() < CONFIDENCE_MIN {
+            (self.chosen, self.pending) = (None, None);
+            return false;
+        }
+        let round = passes.map_or(chosen.round, |passes| passes.round_after(chosen.round));
+        if round != chosen.round {
+            self.chosen = Some(Chosen {
+                round,
+                done: 0,
+                constructs: None,
+                ..chosen
+            });
+            return true;
+        }
+        self.count()
+    }
+
+    /// Counts a pass of the chosen loop towards its round.
+    fn count(&mut self) -> bool {
+        let (now, boundary) = (self.now, self.boundary);
+        self.chosen.as_mut().is_some_and(|chosen| {
+            chosen.done += 1;
+            let ended = chosen.done >= chosen.round;
+            if ended {
+                chosen.done = 0;
+                chosen.constructs = Some(now - boundary);
+            }
+            ended
+        })
+    }
+
+    fn choose_if_it_repeats(&mut self, id: u32, pass: Pass) -> bool {
+        let Some(round) = self.site(id).repeats() else {
+            return false;
+        };
+        self.pending = None;
+        self.chosen = Some(Chosen {
+            site: id,
+            round,
+            done: 0,
+            constructs: (round == 1).then_some(pass.constructs),
+        });
+        true
+    }
+
+    /// Whether the pass of an outer loop was the chosen one, with something beside it.
+    fn is_rare_extra(&self, chosen: Chosen, pass: Pass) -> bool {
+        let inner = self.site(chosen.site);
+        let inside = inner.inside;
+        let passes = inner.passes.as_deref();
+        let uniform = passes.is_some_and(|passes| passes.usual().is_some());
+        // The last pass of the inner loop is not ended by its header: two more than was counted, one of which is the extra.
+        let beside = pass.constructs.saturating_sub(inside.constructs);
+        uniform && inside.passes >= RARE && beside * inside.passes <= 2 * inside.constructs
+    }
+
+    /// Whether loop `id` has had its chance.
+    fn is_hopeless(&self, id: u32) -> bool {
+        let site = self.site(id);
+        let passes = site.passes.as_deref().map_or(0, Passes::count);
+        passes >= PASSES_TO_REPEAT && site.repeats().is_none()
+    }
+
+    fn is_overdue(&self, id: u32) -> bool {
+        let site = self.site(id);
+        self.now - site.met > site.patience()
+    }
+
+    /// Whether loop `id` runs inside one that is being waited for.
+    fn is_within_pending(&self, id: u32) -> bool {
+        let Some(pending) = self.pending.filter(|&pending| pending != id) else {
+            return false;
+        };
+        let place = |id: u32| self.site(id).place;
+        let inside = place(pending).is_some() && place(pending) < place(id);
+        inside && !self.is_hopeless(pending) && !self.is_overdue(pending)
+    }
+
+    /// Walks the invariants.
+    pub fn check(&self) {
+        assert!(self.sites.len() <= SITES_MAX);
+        assert_eq!(self.sites.len(), self.by_signature.len());
+        let mut hash = 0_u64;
+        for (place, step) in self.path.iter().enumerate() {
+            let site = self.site(step.site);
+            assert_eq!(site.place, Some(place as u32), "a site is on the path once");
+            hash = with(hash, site.signature);
+            assert_eq!(step.hash, hash);
+        }
+        let placed = self.sites.iter().filter(|site| site.place.is_some());
+        assert_eq!(placed.count(), self.path.len());
+        for (id, site) in self.sites.iter().enumerate() {
+            assert_eq!(self.by_signature.get(&site.signature), Some(&(id as u32)));
+            assert!(site.met <= self.now);
+        }
+        if let Some(chosen) = self.chosen {
+            assert!(chosen.done < chosen.round);
+            assert!(
+                self.pending.is_none(),
+                "one is waited for only while none is chosen"
+            );
+        }
+    }
+}
+
+impl Site {
+    /// How many passes make an iteration, if the loop repeats.
+    fn repeats(&self) -> Option<u32> {
+        self.passes.as_deref().and_then(Passes::round)
+    }
+
+    fn confidence(&self) -> f64 {
+        self.passes.as_deref().map_or(0.5, Passes::confidence)
+    }
+
+    /// How many constructs may go by without it.
+    fn patience(&self) -> u64 {
+        let once = PATIENCE.saturating_mul(self.longest).max(PATIENCE_MIN);
+        once.saturating_mul(1 << self.returns.min(32))
+    }
+}
