@@ -1,14 +1,13 @@
 //! The agent: records unmodified programs.
 //!
 //! [`observe`] starts a program under the recorder and turns what it sends into a trace; [`symbolise`] puts names to
-//! its call sites. The agent is the parent of the program's process tree and never in its way: if the agent dies, or
+//! its call sites; [`iterations`] finds where a program's iterations end. The agent is the parent of the program's process tree and never in its way: if the agent dies, or
 //! cannot keep up, the program goes on as if hither were not there.
 #![forbid(unsafe_code)]
 
 mod error;
 pub mod iterations;
 pub mod observe;
-
 pub mod symbolise;
 
 pub use error::{Error, Result};

@@ -43,6 +43,8 @@ static ON_LOAD: extern "C" fn() = {
             if recorder::files_session().is_some() {
                 hooks::stdio::patch();
             }
+            #[cfg(feature = "pages")]
+            hooks::openmp::prepare();
             recorder::announce();
         }
     }

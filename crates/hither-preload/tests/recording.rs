@@ -2,6 +2,7 @@
 //! recorded, and that nothing else about them changed.
 #![cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 
+mod openmp;
 mod pages;
 mod support;
 

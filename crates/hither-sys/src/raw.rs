@@ -175,6 +175,22 @@ pub fn pid() -> u32 {
     unsafe { syscall(libc::SYS_getpid, [0; 6]) as u32 }
 }
 
+/// `getcpu`: the CPU that this runs on, and its node. `None` where the kernel is kept from answering.
+pub fn cpu_and_node() -> Option<(u32, u32)> {
+    let (mut cpu, mut node) = (0_u32, 0_u32);
+    let arguments = [
+        (&raw mut cpu) as usize,
+        (&raw mut node) as usize,
+        0,
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: the kernel writes one unsigned int to each.
+    let result = unsafe { syscall(libc::SYS_getcpu, arguments) };
+    (result == 0).then_some((cpu, node))
+}
+
 /// `getppid`.
 pub fn parent_pid() -> u32 {
     // SAFETY: getppid takes nothing and cannot fail.

@@ -15,6 +15,8 @@ pub(crate) mod exec;
 mod kernel;
 mod map;
 mod open;
+#[cfg(feature = "pages")]
+pub(crate) mod openmp;
 mod read;
 mod seccomp;
 pub(crate) mod stdio;
@@ -23,6 +25,7 @@ mod write;
 /// Defines exported symbols that jump to a hook with the caller's stack pointer and frame pointer added as its last two
 /// arguments. `N` is the number of C arguments: up to four, the two additions fit into registers.
 macro_rules! trampoline {
+    ($($symbol:ident => $hook:path, 0;)*) => { $(trampoline!(@define $symbol, $hook, "mov rdi, rsp", "mov rsi, rbp");)* };
     ($($symbol:ident => $hook:path, 3;)*) => { $(trampoline!(@define $symbol, $hook, "mov rcx, rsp", "mov r8, rbp");)* };
     ($($symbol:ident => $hook:path, 4;)*) => { $(trampoline!(@define $symbol, $hook, "mov r8, rsp", "mov r9, rbp");)* };
     ($($symbol:ident => $hook:path, 2;)*) => { $(trampoline!(@define $symbol, $hook, "mov rdx, rsp", "mov rcx, rbp");)* };

@@ -25,6 +25,8 @@ use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder};
 use hither_sys::record::{FRAMES_MAX, Record};
 
 pub use memo::Memo;
+#[cfg(feature = "pages")]
+pub(crate) use module::epoch;
 pub use module::modules_changed;
 
 use memo::Check;

@@ -20,7 +20,7 @@ static FIND_OBJECT: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The current epoch.
 #[inline]
-pub(super) fn epoch() -> u64 {
+pub(crate) fn epoch() -> u64 {
     EPOCH.load(Ordering::Relaxed)
 }
 

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use hither_sys::record::{Op, Record};
+use hither_sys::record::{ConstructKind, Op, Record};
 use hither_sys::session::{Lost, Session, SessionOptions};
 
 /// One recorded access.
@@ -23,6 +23,16 @@ pub(crate) struct Access {
     pub(crate) length: u64,
 }
 
+/// One parallel construct.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Construct {
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+    pub(crate) kind: ConstructKind,
+    pub(crate) signature: u64,
+    pub(crate) threads: u16,
+}
+
 /// Everything that a run recorded.
 #[derive(Debug, Default)]
 pub(crate) struct Recording {
@@ -34,6 +44,10 @@ pub(crate) struct Recording {
     pub(crate) execs: Vec<PathBuf>,
     /// What happened to regions, in the order of the rings: with the process and thread that it happened in.
     pub(crate) regions: Vec<(u32, u32, Record<'static>)>,
+    /// In the order of the rings.
+    pub(crate) constructs: Vec<Construct>,
+    /// Process and thread of those that said where they run.
+    pub(crate) places: Vec<(u32, u32)>,
     pub(crate) lost: Lost,
 }
 
@@ -77,9 +91,19 @@ impl Recording {
                 self.regions
                     .extend(detached(record).map(|record| (pid, tid, record)));
             }
-            Record::Construct { .. } | Record::At { .. } => {
-                panic!("{record:?} of a session that tracks no constructs")
-            }
+            Record::Construct {
+                kind,
+                signature,
+                threads,
+                ..
+            } => self.constructs.push(Construct {
+                pid,
+                tid,
+                kind,
+                signature,
+                threads,
+            }),
+            Record::At { .. } => self.places.push((pid, tid)),
         }
     }
 
@@ -226,6 +250,12 @@ fn build(feature: &str, folder: &str) -> PathBuf {
 
 /// Compiles `tests/programs/NAME` with these flags. Different flags give different files.
 pub(crate) fn compile(name: &str, flags: &[&str]) -> PathBuf {
+    let compiler = if name.ends_with(".cc") { "g++" } else { "gcc" };
+    compile_by(compiler, name, flags)
+}
+
+/// The same, by a compiler of one's choice.
+pub(crate) fn compile_by(compiler: &str, name: &str, flags: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/programs")
         .join(name);
@@ -235,13 +265,12 @@ pub(crate) fn compile(name: &str, flags: &[&str]) -> PathBuf {
         .filter(|letter| letter.is_ascii_alphanumeric())
         .collect();
     // Tests run at once and may want the same program: each compiles its own copy, and the rename is atomic.
-    let program = scratch().join(format!("{name}-{suffix}"));
+    let program = scratch().join(format!("{name}-{compiler}-{suffix}"));
     let fresh = tempfile::Builder::new()
         .prefix(name)
         .tempfile_in(scratch())
         .expect("a file")
         .into_temp_path();
-    let compiler = if name.ends_with(".cc") { "g++" } else { "gcc" };
     let output = Command::new(compiler)
         .args([
             "-Wall",

@@ -1,0 +1,216 @@
+//! What gcc's code calls (libgomp's interface, which LLVM's libomp offers as well).
+//!
+//! gcc 8 to 14 compile a `parallel` to one call that returns when the team is done; all of its forms take the region's
+//! function, its argument and the number of threads first. Of the barriers, explicit or at the end of a work-sharing
+//! construct, each thread calls one of a few. Not hooked: `nowait` ends, `single` and `taskwait`, which are no boundaries of
+//! the team (the barrier after a `single` is a `GOMP_barrier`; which thread copies a private value out of it differs
+//! from time to time), and the pairs of `GOMP_parallel_start` and `_end`, which gcc has not emitted since 4.9.
+//!
+//! All hooks are one [`hook`]: whatever the call's arguments, they are passed on as they came, up to eight of them.
+//! So that the team's other threads can be asked where they run even if they meet no barrier, they enter the region by
+//! [`member`], which leaves no frame behind.
+
+use std::ffi::c_void;
+
+use hither_sys::record::ConstructKind;
+
+use super::runtime::{self, Name, Runtime};
+use super::{MASTER, located, tell, tell_place};
+use crate::recorder;
+use crate::signature::Caller;
+
+/// A call and what it means.
+pub(super) struct Hook {
+    name: Name,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Barrier,
+    Parallel,
+    /// The runtime reads the region's argument itself, so that it cannot be another.
+    ParallelReading,
+}
+
+/// A call that is being made. The trampoline keeps it on its stack.
+#[repr(C)]
+struct Call {
+    arguments: [usize; 6],
+    result: usize,
+    /// What the team's threads are to call, if they go by [`member`].
+    function: usize,
+    data: usize,
+    /// The region's call site, if it is an outermost one that was told of; 0 otherwise.
+    signature: u64,
+    runtime: Option<&'static Runtime>,
+    _aligns: u64,
+}
+
+const RESULT: usize = std::mem::offset_of!(Call, result);
+
+/// Declares the hooks.
+macro_rules! hook {
+    ($($symbol:ident: $kind:ident;)*) => {
+        /// What each hooked call means.
+        #[allow(non_upper_case_globals)]
+        mod hooks {
+            use super::{Hook, Kind, Name};
+            $(pub(super) static $symbol: Hook = Hook { name: Name::$symbol, kind: Kind::$kind };)*
+        }
+        $(
+            /// Stands in for the runtime's function.
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            unsafe extern "C-unwind" fn $symbol() {
+                std::arch::naked_asm!(
+                    ".cfi_startproc",
+                    "push rbp",
+                    ".cfi_def_cfa_offset 16",
+                    ".cfi_offset rbp, -16",
+                    "mov rbp, rsp",
+                    ".cfi_def_cfa_register rbp",
+                    "sub rsp, {size}",
+                    "mov [rsp], rdi",
+                    "mov [rsp + 8], rsi",
+                    "mov [rsp + 16], rdx",
+                    "mov [rsp + 24], rcx",
+                    "mov [rsp + 32], r8",
+                    "mov [rsp + 40], r9",
+                    "lea rdi, [rip + {hook}]",
+                    "mov rsi, rsp",
+                    "lea rdx, [rbp + 8]",
+                    "mov rcx, [rbp]",
+                    "call {begin}",
+                    "mov r11, rax",
+                    "mov rdi, [rsp]",
+                    "mov rsi, [rsp + 8]",
+                    "mov rdx, [rsp + 16]",
+                    "mov rcx, [rsp + 24]",
+                    "mov r8, [rsp + 32]",
+                    "mov r9, [rsp + 40]",
+                    // The seventh and eighth argument, or what else the caller has there.
+                    "push qword ptr [rbp + 24]",
+                    "push qword ptr [rbp + 16]",
+                    "call r11",
+                    "add rsp, 16",
+                    "mov [rsp + {result}], rax",
+                    "lea rdi, [rip + {hook}]",
+                    "mov rsi, rsp",
+                    "lea rdx, [rbp + 8]",
+                    "mov rcx, [rbp]",
+                    "call {end}",
+                    "mov rax, [rsp + {result}]",
+                    "leave",
+                    ".cfi_def_cfa rsp, 8",
+                    "ret",
+                    ".cfi_endproc",
+                    hook = sym hooks::$symbol,
+                    size = const size_of::<Call>(),
+                    result = const RESULT,
+                    begin = sym begin,
+                    end = sym end,
+                )
+            }
+        )*
+    };
+}
+
+hook! {
+    GOMP_barrier: Barrier;
+    GOMP_barrier_cancel: Barrier;
+    GOMP_loop_end: Barrier;
+    GOMP_loop_end_cancel: Barrier;
+    GOMP_sections_end: Barrier;
+    GOMP_sections_end_cancel: Barrier;
+    GOMP_workshare_task_reduction_unregister: Barrier;
+    GOMP_parallel: Parallel;
+    GOMP_parallel_reductions: ParallelReading;
+    GOMP_parallel_sections: Parallel;
+    GOMP_parallel_loop_static: Parallel;
+    GOMP_parallel_loop_dynamic: Parallel;
+    GOMP_parallel_loop_guided: Parallel;
+    GOMP_parallel_loop_runtime: Parallel;
+    GOMP_parallel_loop_nonmonotonic_dynamic: Parallel;
+    GOMP_parallel_loop_nonmonotonic_guided: Parallel;
+    GOMP_parallel_loop_nonmonotonic_runtime: Parallel;
+    GOMP_parallel_loop_maybe_nonmonotonic_runtime: Parallel;
+}
+
+/// Before the call: returns the function to make it with.
+unsafe extern "C" fn begin(
+    hook: &'static Hook,
+    call: &mut Call,
+    sp: *const u64,
+    rbp: u64,
+) -> *const c_void {
+    // SAFETY: the trampoline passes the address of its own return address.
+    let return_address = unsafe { sp.read() };
+    let runtime = runtime::of(return_address);
+    (call.signature, call.runtime) = (0, runtime);
+    let Some(runtime) = runtime else {
+        // The caller counts on a function that is nowhere: it ends as it would have without us.
+        return std::ptr::null();
+    };
+    if hook.kind != Kind::Barrier && recorder::session().is_some() {
+        if !MASTER.get()
+            && runtime.level() == 0
+            && let Some(signature) = located(Caller { sp, rbp })
+        {
+            call.signature = signature;
+            MASTER.set(true);
+            let [.., threads, _, _, _] = call.arguments;
+            tell(ConstructKind::ParallelBegin, signature, threads as u32);
+        }
+        if hook.kind == Kind::Parallel {
+            let [function, data, ..] = &mut call.arguments;
+            (call.function, call.data) = (*function, *data);
+            // The call lives until the whole team has left the region.
+            (*function, *data) = (
+                member as *const () as usize,
+                (&raw const call.function).addr(),
+            );
+        }
+    }
+    runtime.function(hook.name)
+}
+
+/// After the call.
+unsafe extern "C" fn end(hook: &'static Hook, call: &mut Call, sp: *const u64, rbp: u64) {
+    let Some(runtime) = call.runtime else { return };
+    if hook.kind != Kind::Barrier {
+        if call.signature != 0 {
+            MASTER.set(false);
+            tell(ConstructKind::ParallelEnd, call.signature, 0);
+        }
+    } else if !MASTER.get() {
+        tell_place();
+    } else if runtime.level() == 1
+        && let Some(signature) = located(Caller { sp, rbp })
+    {
+        tell(ConstructKind::Barrier, signature, runtime.threads());
+    }
+}
+
+/// Where the threads of a team enter their region: with the address of its function, which the argument follows.
+#[unsafe(naked)]
+unsafe extern "C-unwind" fn member() {
+    std::arch::naked_asm!(
+        ".cfi_startproc",
+        "push rdi",
+        ".cfi_adjust_cfa_offset 8",
+        "call {enter}",
+        "pop rax",
+        ".cfi_adjust_cfa_offset -8",
+        "mov rdi, [rax + 8]",
+        "jmp qword ptr [rax]",
+        ".cfi_endproc",
+        enter = sym enter,
+    )
+}
+
+unsafe extern "C" fn enter() {
+    if !MASTER.get() {
+        tell_place();
+    }
+}

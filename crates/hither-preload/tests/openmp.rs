@@ -1,0 +1,312 @@
+//! Programs in parallel constructs: what the agent hears of them, and that they notice nothing. LLVM's runtime is tried where
+//! clang and libomp are installed.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use hither_sys::record::ConstructKind::{
+    self, Barrier, Hidden, Iteration, ParallelBegin, ParallelEnd,
+};
+
+use crate::support::{
+    Construct, Recording, Run, check_same, compile, compile_by, follow, placed, regions_session,
+    scratch,
+};
+
+/// The compilers that can build programs for OpenMP.
+fn compilers() -> &'static [&'static str] {
+    static FOUND: OnceLock<&[&str]> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let source = scratch().join("openmp-probe.c");
+        std::fs::write(
+            &source,
+            "#include <omp.h>\nint main(void) { return omp_get_max_threads() < 1; }\n",
+        )
+        .expect("written");
+        let built = Command::new("clang")
+            .args(["-fopenmp", "-o"])
+            .arg(scratch().join("openmp-probe"))
+            .arg(&source)
+            .output();
+        if built.is_ok_and(|output| output.status.success()) {
+            &["gcc", "clang"]
+        } else {
+            println!("skipped for clang: it or libomp is not installed");
+            &["gcc"]
+        }
+    })
+}
+
+fn has_clang() -> bool {
+    compilers().contains(&"clang")
+}
+
+fn program(compiler: &str) -> PathBuf {
+    compile_by(compiler, "parallel.c", &["-O1", "-fopenmp"])
+}
+
+/// Runs a command plainly and under the library, checks that it says the same, and returns what was recorded.
+fn run(program: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Run {
+    let session = regions_session(1 << 20);
+    let mut command = placed(&session, program);
+    let mut plain = Command::new(program);
+    for command in [&mut command, &mut plain] {
+        command
+            .args(arguments)
+            .env("OMP_CANCELLATION", "true")
+            // Teams larger than the machine must not spin.
+            .env("OMP_WAIT_POLICY", "passive")
+            .envs(environment.iter().copied());
+    }
+    let run = follow(session, command);
+    check_same(&run, &mut plain);
+    assert_eq!(run.recording.lost.events, 0);
+    run
+}
+
+fn openmp(compiler: &str, name: &str, iterations: &str, threads: &str) -> Recording {
+    let environment = [("OMP_NUM_THREADS", threads)];
+    run(&program(compiler), &[name, iterations], &environment).recording
+}
+
+fn count(recording: &Recording, kind: ConstructKind) -> usize {
+    let is = |construct: &&Construct| construct.kind == kind;
+    recording.constructs.iter().filter(is).count()
+}
+
+/// One thread told of all constructs: regions one after another, barriers within them.
+#[track_caller]
+fn in_order(constructs: &[Construct]) {
+    let mut region = None;
+    for construct in constructs {
+        assert_eq!(construct.tid, constructs[0].tid, "the master alone");
+        assert_ne!(construct.signature, 0);
+        match construct.kind {
+            ParallelBegin => assert_eq!(region.replace(construct.signature), None),
+            ParallelEnd => assert_eq!(region.take(), Some(construct.signature)),
+            Barrier => assert!(region.is_some()),
+            Iteration => {}
+            Hidden => panic!("another tool"),
+        }
+    }
+    assert_eq!(region, None);
+}
+
+#[test]
+fn the_master_tells_of_each_construct_once() {
+    for compiler in compilers() {
+        for threads in ["1", "4"] {
+            for (name, regions, barriers) in [
+                // The data are filled in one region before, and summed in three after.
+                ("bt", 4 + 6 * 5, 6 * 10),
+                ("cg", 4 + 6 * (5 + 25 * 3), 0),
+                ("jacobi", 4 + 6 * 2, 0),
+                ("inside", 4 + 1, 6 * 3),
+                ("nested", 4 + 6 * 2, 6),
+                ("told", 4 + 12 * 2, 0),
+            ] {
+                let recording = openmp(compiler, name, "6", threads);
+                in_order(&recording.constructs);
+                let begun = count(&recording, ParallelBegin);
+                assert_eq!(begun, regions, "{compiler} {name} on {threads}");
+                let passed = count(&recording, Barrier);
+                // clang joins what gcc keeps apart: barriers before the end of a region, and reductions have some of their own.
+                if *compiler == "gcc" || barriers > 0 {
+                    assert!(
+                        passed >= barriers,
+                        "{compiler} {name} on {threads}: {passed}"
+                    );
+                    assert!(
+                        passed <= barriers + barriers / 3,
+                        "{compiler} {name} on {threads}: {passed}"
+                    );
+                }
+                let team: u16 = threads.parse().expect("a number");
+                let teams = recording
+                    .constructs
+                    .iter()
+                    .filter(|construct| construct.kind == Barrier);
+                for barrier in teams {
+                    assert_eq!(barrier.threads, if name == "nested" { 2 } else { team });
+                }
+                let told = if name == "told" { 6 } else { 0 };
+                assert_eq!(count(&recording, Iteration), told);
+            }
+        }
+    }
+}
+
+#[test]
+fn tasks_and_cancelled_loops_run_as_ever() {
+    for compiler in compilers() {
+        for threads in ["1", "4"] {
+            for (name, regions) in [("tasks", 4 + 6 * 2), ("cancel", 4 + 6)] {
+                let recording = openmp(compiler, name, "6", threads);
+                in_order(&recording.constructs);
+                assert_eq!(
+                    count(&recording, ParallelBegin),
+                    regions,
+                    "{compiler} {name}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn a_site_has_one_signature_and_its_own() {
+    for compiler in compilers() {
+        let recording = openmp(compiler, "jacobi", "40", "2");
+        let begun: Vec<u64> = recording
+            .constructs
+            .iter()
+            .filter(|construct| construct.kind == ParallelBegin)
+            .map(|construct| construct.signature)
+            .collect();
+        // The first region fills; then two a step, and the norm after each tenth.
+        let (first, second, norm) = (begun[1], begun[2], begun[21]);
+        assert!(first != second && second != norm && first != norm);
+        for step in 0..4 {
+            let from = 1 + step * 21;
+            assert_eq!(begun[from..from + 20], [first, second].repeat(10));
+            assert_eq!(begun[from + 20], norm);
+        }
+        for site in [first, second, norm] {
+            assert!(
+                recording.sites.contains_key(&site),
+                "{compiler}: it is defined"
+            );
+        }
+    }
+}
+
+#[test]
+fn each_thread_of_a_team_says_once_where_it_runs() {
+    for compiler in compilers() {
+        let recording = openmp(compiler, "jacobi", "20", "64");
+        let master = recording.constructs[0].tid;
+        let mut tids: Vec<u32> = recording.places.iter().map(|&(_, tid)| tid).collect();
+        tids.sort_unstable();
+        tids.dedup();
+        assert_eq!(tids.len(), 63, "{compiler}");
+        assert!(!tids.contains(&master));
+        if !Path::new("/sys/devices/system/node/node1").exists() {
+            assert_eq!(
+                recording.places.len(),
+                63,
+                "there is no other node to come from"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_forked_child_tells_for_itself() {
+    for compiler in compilers() {
+        let recording = openmp(compiler, "forks", "10", "4");
+        let mut by_process: Vec<Vec<Construct>> = Vec::new();
+        for construct in &recording.constructs {
+            match by_process.iter_mut().find(|of| of[0].pid == construct.pid) {
+                Some(of) => of.push(*construct),
+                None => by_process.push(vec![*construct]),
+            }
+        }
+        let mut counts: Vec<usize> = by_process.iter().map(Vec::len).collect();
+        counts.sort_unstable();
+        // Two regions a step and one norm: twice in the parent, with one region before and three after, once in the child.
+        assert_eq!(counts, [2 * 21, 2 * (2 * 21 + 4)], "{compiler}");
+        by_process.iter().for_each(|of| in_order(of));
+    }
+}
+
+#[test]
+fn plug_ins_bring_their_own_runtimes() {
+    let host = compile("parallel_host.c", &["-O1", "-ldl"]);
+    let flags = ["-O1", "-shared", "-fPIC", "-fopenmp"];
+    let mut plugins: Vec<PathBuf> = Vec::new();
+    for compiler in compilers() {
+        plugins.push(compile_by(compiler, "parallel_plugin.c", &flags));
+        let at_load = [&flags[..], &["-DAT_LOAD"]].concat();
+        plugins.push(compile_by(compiler, "parallel_plugin.c", &at_load));
+    }
+    let paths: Vec<&str> = plugins
+        .iter()
+        .map(|path| path.to_str().expect("a path"))
+        .collect();
+    let recording = run(&host, &paths, &[("OMP_NUM_THREADS", "4")]).recording;
+    in_order(&recording.constructs);
+    // 10 iterations of two regions in each, and 3 as some are loaded; then gcc's once more.
+    let expected = (compilers().len() + 1) * (20 + 26);
+    assert_eq!(count(&recording, ParallelBegin), expected);
+}
+
+#[test]
+fn a_program_of_gcc_on_the_runtime_of_llvm_tells_once() {
+    if !has_clang() {
+        println!("skipped: no libomp");
+        return;
+    }
+    let object = compile("parallel.c", &["-O1", "-fopenmp", "-c"]);
+    // clang links objects of any compiler with its own runtime.
+    let program = scratch().join("openmp-gcc-on-libomp");
+    let linked = Command::new("clang")
+        .args(["-fopenmp", "-o"])
+        .args([&program, &object])
+        .status()
+        .expect("clang");
+    assert!(linked.success());
+    for name in ["bt", "inside"] {
+        let environment = [("OMP_NUM_THREADS", "4")];
+        let recording = run(&program, &[name, "6"], &environment).recording;
+        in_order(&recording.constructs);
+        let (regions, barriers) = if name == "bt" { (34, 60) } else { (5, 18) };
+        assert_eq!(count(&recording, ParallelBegin), regions);
+        assert_eq!(count(&recording, Barrier), barriers);
+    }
+}
+
+#[test]
+fn another_tool_keeps_its_runtime() {
+    if !has_clang() {
+        println!("skipped: no libomp");
+        return;
+    }
+    let own = compile_by(
+        "clang",
+        "parallel_tool.c",
+        &["-O1", "-fopenmp", "-rdynamic"],
+    );
+    // It stands in front of our library, which is never asked.
+    let recording = run(&own, &[], &[]).recording;
+    assert_eq!(recording.constructs, []);
+
+    let flags = ["-O1", "-fopenmp", "-shared", "-fPIC", "-DLIBRARY"];
+    let library = compile_by("clang", "parallel_tool.c", &flags);
+    let library = library.to_str().expect("a path");
+    let program = program("clang");
+    let behind = compile_by("clang", "parallel.c", &["-O1", "-fopenmp", library]);
+    let tools = [("OMP_TOOL_LIBRARIES", library)];
+    for (program, environment) in [(&program, &tools[..]), (&behind, &[])] {
+        let recording = run(program, &["bt", "6"], environment).recording;
+        let kinds: Vec<ConstructKind> = recording.constructs.iter().map(|told| told.kind).collect();
+        assert_eq!(kinds, [Hidden]);
+    }
+
+    let disabled = [("OMP_TOOL", "disabled")];
+    let recording = run(&program, &["bt", "6"], &disabled).recording;
+    assert_eq!(recording.constructs, []);
+}
+
+#[test]
+fn a_program_that_tells_its_iterations_needs_no_hither() {
+    // Where a weak symbol would be bound when the program is linked, and where nothing can be found at run time.
+    for flags in [
+        &["-O1", "-fopenmp", "-no-pie", "-fno-pie"][..],
+        &["-O1", "-fopenmp", "-ldl"],
+    ] {
+        let told = compile("parallel.c", flags);
+        let recording = run(&told, &["told", "6"], &[("OMP_NUM_THREADS", "2")]).recording;
+        assert_eq!(count(&recording, Iteration), 6, "{flags:?}");
+    }
+}
