@@ -153,7 +153,8 @@ pub enum Record<'a> {
         bind: Bind,
         /// The error number, 0 where it was done. ENOENT: the range is no longer within a region, and was left alone.
         error: u32,
-        /// What was known of the allocation's site asked for it, not an order for this range.
+        /// Asked for by what was known when the memory was allocated or moved (its site, or the policy that it had before),
+        /// not by an order for this range.
         site: bool,
     },
     /// The thread met a boundary between parallel constructs, as the master of an outermost team; or the program said that

@@ -4,7 +4,8 @@
 //! given back, so that in the order of their times no two regions ever overlap. Should one end unseen (by a system call
 //! past libc, by an allocator's own name for `free`), it ends when its memory becomes part of another.
 //!
-//! What the agent knows of a site is applied before the allocation is returned, and so before its first touch. Orders for
+//! What the agent knows of a site is applied before the allocation is returned, and so before its first touch (but for what
+//! `calloc` has zeroed in a heap). A region that moves takes the policy that it was last given along, all of it. Orders for
 //! a range are carried out at the next call that comes here: anything large allocated or freed, a mapping, a read or
 //! a write. Only whole pages inside a live region are ever bound. Memory of the malloc family is given its default
 //! policy back before it is freed, since it may stay mapped and come to hold something else.
@@ -13,7 +14,8 @@
 //! the agent cannot know what a child still needs of them. Its own allocations are. A child of `vfork` has its parent's
 //! memory, and what it does to it is recorded as its parent's.
 //!
-//! A sanitizer's runtime in the process keeps tables of its own of the same calls; nothing is tracked there.
+//! A sanitizer's runtime in the process keeps tables of its own of the same calls; nothing is tracked there. Static
+//! programs, and those that call the kernel past libc, are not reached.
 
 pub(crate) mod table;
 
@@ -22,6 +24,7 @@ pub(crate) use live::*;
 
 #[cfg(feature = "pages")]
 mod live {
+    use std::ffi::CStr;
     use std::ops::Range;
     use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -52,6 +55,11 @@ mod live {
 
     const PAGE: u64 = 4096;
 
+    const DEFAULT: Bind = Bind {
+        mode: BindMode::Default,
+        nodes: 0,
+    };
+
     /// Begins to track, if the session wants it.
     pub(crate) fn start(session: &Attached) {
         let least = usize::try_from(session.region_min()).unwrap_or(NOT_TRACKED);
@@ -70,16 +78,20 @@ mod live {
     }
 
     fn has_sanitizer() -> bool {
-        [
+        let names = [
             c"__asan_init",
             c"__tsan_init",
             c"__msan_init",
             c"__hwasan_init",
             c"__lsan_init",
-        ]
-        .iter()
+        ];
         // SAFETY: the name is a C string.
-        .any(|name| !unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }.is_null())
+        let found = |name: &&CStr| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+        let has = names.iter().any(|name| !found(name).is_null());
+        // What is not there leaves a message behind, which the program would take for its own.
+        // SAFETY: it takes nothing; the message, which is this thread's own, is not looked at.
+        unsafe { libc::dlerror() };
+        has
     }
 
     /// A call has given the program this memory.
@@ -161,10 +173,11 @@ mod live {
         Some(region)
     }
 
-    /// Something else is about to be where this range is, or nothing. The first region of which it was a part.
+    /// Something else is about to be where this range is, or nothing. The first region of which it was a part. Should the
+    /// call fail for want of memory, the region has ended all the same.
     #[inline]
     pub(crate) fn ending(start: u64, length: usize) -> Option<Region> {
-        if TABLE.is_empty() {
+        if TABLE.is_empty() || length == 0 || !start.is_multiple_of(PAGE) {
             return None;
         }
         let end = start.saturating_add(length as u64);
@@ -185,11 +198,7 @@ mod live {
     /// What has been taken out of the table is given up.
     fn end(region: &Region) {
         if region.kind == RegionKind::Malloc && region.bound.is_some() && is_tracking() {
-            let default = Bind {
-                mode: BindMode::Default,
-                nodes: 0,
-            };
-            let _ = bind_pages(&region.range, default);
+            let _ = bind_pages(&region.range, DEFAULT);
         }
         if region.process == recorder::process()
             && let Some(session) = recorder::session()
@@ -272,22 +281,14 @@ mod live {
         if range.is_empty() {
             return GONE;
         }
-        let is_default = policy.mode == BindMode::Default;
-        let Some(start) = TABLE.set_bound(range, (!is_default).then_some(policy)) else {
+        let Some(start) = TABLE.set_bound(range, policy) else {
             return GONE;
         };
         match bind_pages(range, policy) {
-            Err(error) => {
-                TABLE.set_bound(range, None);
-                error as u32
-            }
+            Err(error) => error as u32,
             Ok(()) if TABLE.holds(start, range) => 0,
             Ok(()) => {
-                let default = Bind {
-                    mode: BindMode::Default,
-                    nodes: 0,
-                };
-                let _ = bind_pages(range, default);
+                let _ = bind_pages(range, DEFAULT);
                 GONE
             }
         }

@@ -6,7 +6,7 @@
 //!
 //! Ranges are found by a scan over starts and ends, which lie together: some 0.5 ns an entry (2026-11), which with a
 //! thousand live regions is a hundredth of what the kernel takes to fill one of them with pages. `free` must be cheaper,
-//! since nearly all that it is given is no region: it looks into a filter with a count of regions by the 64 KiB in which
+//! since nearly all that it is given is no region: it looks into a filter with a count of allocations by the 64 KiB in which
 //! they start, so that the small blocks of a heap share a few bytes of it.
 
 use std::ops::Range;
@@ -36,7 +36,7 @@ pub(crate) struct Region {
     pub(crate) kind: RegionKind,
     /// The process that the agent knows it of. In a forked child that is the parent.
     pub(crate) process: u32,
-    /// The policy that it was given.
+    /// The policy that it, or a part of it, was last given.
     pub(crate) bound: Option<Bind>,
 }
 
@@ -145,7 +145,9 @@ impl Table {
         let owner = u64::from(region.process) | (region.kind as u64) << 32;
         detail.owner.store(owner, Ordering::Relaxed);
         detail.set_bound(region.bound);
-        self.mark(region.range.start);
+        if region.kind == RegionKind::Malloc {
+            self.mark(region.range.start);
+        }
         self.live.fetch_add(1, Ordering::Relaxed);
         start.store(region.range.start, Ordering::Release);
         self.used.fetch_max(at + 1, Ordering::Release);
@@ -195,8 +197,10 @@ impl Table {
         }
     }
 
-    fn vacate(&self, at: usize, start: u64) {
-        self.unmark(start);
+    fn vacate(&self, at: usize, region: &Region) {
+        if region.kind == RegionKind::Malloc {
+            self.unmark(region.range.start);
+        }
         self.live.fetch_sub(1, Ordering::Relaxed);
         self.put(at, FREE);
     }
@@ -213,7 +217,7 @@ impl Table {
                 continue;
             };
             if region.kind == RegionKind::Malloc {
-                self.vacate(at, start);
+                self.vacate(at, &region);
                 return Some(region);
             }
             self.put(at, start);
@@ -251,7 +255,7 @@ impl Table {
                 }
                 self.put(at, start);
             } else {
-                self.vacate(at, start);
+                self.vacate(at, &region);
             }
             ended(Region {
                 range: gone,
@@ -261,11 +265,11 @@ impl Table {
     }
 
     /// Notes the policy of the region that holds this whole range. `None` if there is none, else where that starts.
-    pub(crate) fn set_bound(&self, range: &Range<u64>, bound: Option<Bind>) -> Option<u64> {
+    pub(crate) fn set_bound(&self, range: &Range<u64>, bound: Bind) -> Option<u64> {
         let (at, found) = self
             .overlapping(range)
             .find(|(_, found)| found.start <= range.start && range.end <= found.end)?;
-        self.details.get(at)?.set_bound(bound);
+        self.details.get(at)?.set_bound(Some(bound));
         Some(found.start)
     }
 
@@ -298,7 +302,7 @@ mod tests {
     }
 
     impl Table {
-        /// The regions, by address; and that counts and filter agree with them.
+        /// The regions, by address; and that count and filter agree with them.
         fn check(&self) -> Vec<(u64, u64)> {
             let mut found: Vec<_> = self
                 .overlapping(&(0..u64::MAX))
@@ -308,9 +312,13 @@ mod tests {
             assert!(found.windows(2).all(|pair| pair[0].end <= pair[1].start));
             assert_eq!(found.len(), self.live.load(Ordering::Relaxed));
             for (slot, count) in self.filter.iter().enumerate() {
-                let expected = found
-                    .iter()
-                    .filter(|range| (range.start >> FILTER_SHIFT) as usize % FILTER == slot)
+                let expected = self
+                    .overlapping(&(0..u64::MAX))
+                    .filter(|(at, _)| {
+                        let owner = self.details[*at].owner.load(Ordering::Relaxed);
+                        owner >> 32 == RegionKind::Malloc as u64
+                    })
+                    .filter(|(_, range)| (range.start >> FILTER_SHIFT) as usize % FILTER == slot)
                     .count();
                 assert_eq!(usize::from(count.load(Ordering::Relaxed)), expected);
             }
@@ -388,11 +396,11 @@ mod tests {
         };
         assert!(table.insert(&region(1 << 20..2 << 20, RegionKind::Malloc)));
         let inside = (1 << 20) + PAGE..2 << 20;
-        assert_eq!(table.set_bound(&inside, Some(bind)), Some(1 << 20));
+        assert_eq!(table.set_bound(&inside, bind), Some(1 << 20));
         assert!(table.holds(1 << 20, &inside));
         assert!(!table.holds(2 << 20, &inside));
         let beyond = inside.start..inside.end + 1;
-        assert_eq!(table.set_bound(&beyond, Some(bind)), None);
+        assert_eq!(table.set_bound(&beyond, bind), None);
         assert!(!table.holds(1 << 20, &beyond));
         assert_eq!(table.remove(1 << 20).expect("there").bound, Some(bind));
     }
@@ -473,8 +481,7 @@ mod tests {
                         let start = base + ((round % 50) << 20);
                         let one = region(start..start + (1 << 20), RegionKind::Malloc);
                         assert!(table.insert(&one));
-                        let bound = table.set_bound(&one.range, None);
-                        assert_eq!(bound, Some(start));
+                        assert!(table.holds(start, &one.range));
                         if round % 2 == 0 {
                             assert_eq!(table.remove(start), Some(one));
                         } else {

@@ -250,11 +250,11 @@ fn whatever_is_in_the_segment_the_program_runs_on() {
     let session = regions_session(64 << 10);
     let path = session.path().to_owned();
     let plain = Command::new(&program)
-        .args(["2", "3000"])
+        .args(["2", "1000"])
         .output()
         .expect("runs");
     let mut child = placed(&session, &program)
-        .args(["2", "3000"])
+        .args(["2", "1000"])
         .spawn()
         .expect("spawned");
     // Noise over everything but the header's page, which says how large the rest is.

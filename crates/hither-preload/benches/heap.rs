@@ -1,0 +1,92 @@
+//! What `malloc` and `free` cost a program: alone, behind the library without a session, and tracked. A small block
+//! takes the way past the hooks, a large one is told of. Run by `cargo test --benches` once each, so that it cannot rot.
+#![cfg(all(target_arch = "x86_64", target_env = "gnu"))]
+#![allow(missing_docs)]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use hither_sys::session::{Session, SessionOptions};
+
+/// The same command and folder as for the product, so that it is built once.
+fn library(target: &Path) -> PathBuf {
+    let folder = target.join("preload-pages");
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--release", "-p", "hither-preload"])
+        .args(["--features", "pages", "--target-dir"])
+        .arg(&folder)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .expect("cargo runs");
+    assert!(status.success(), "the preload library builds");
+    folder.join("release/libhither_preload.so")
+}
+
+fn program(scratch: &Path) -> PathBuf {
+    let program = scratch.join("heap-bench");
+    let status = Command::new("gcc")
+        .args(["-O2", "-fno-builtin", "-o"])
+        .arg(&program)
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/benches/heap.c"))
+        .status()
+        .expect("a C compiler");
+    assert!(status.success());
+    program
+}
+
+/// Runs the program with an agent that keeps up, and returns the time that it took for its rounds.
+fn run(mut command: Command, session: Option<&mut Session>) -> Duration {
+    let mut child = command.stdout(Stdio::piped()).spawn().expect("spawned");
+    if let Some(session) = session {
+        while child.try_wait().expect("waited").is_none() {
+            session.drain(|_, _| ());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        session.reap(|_, _| ());
+    }
+    let output = child.wait_with_output().expect("waited");
+    assert!(output.status.success());
+    let said = String::from_utf8_lossy(&output.stdout);
+    Duration::from_nanos(said.trim().parse().expect("nanoseconds"))
+}
+
+fn heap(criterion: &mut Criterion) {
+    let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let library = library(scratch.parent().expect("target/tmp has a parent"));
+    let program = program(scratch);
+    let large = (2 << 20).to_string();
+    for (name, arguments) in [
+        ("64 bytes", &["64"][..]),
+        ("2 MiB of the heap", &[&large]),
+        ("2 MiB mapped", &[&large, "mapped"]),
+    ] {
+        for way in ["plain", "no session", "tracked"] {
+            let mut session = Session::create(SessionOptions {
+                files: false,
+                region_min: 1 << 20,
+                ..SessionOptions::default()
+            })
+            .expect("a session");
+            criterion.bench_function(&format!("malloc and free, {name}, {way}"), |bencher| {
+                bencher.iter_custom(|rounds| {
+                    let mut command = Command::new(&program);
+                    command.arg(arguments[0]).arg(rounds.to_string());
+                    command.args(&arguments[1..]);
+                    if way != "plain" {
+                        command.env("LD_PRELOAD", &library);
+                    }
+                    if way == "tracked" {
+                        command.env("HITHER_SESSION", session.path());
+                        return run(command, Some(&mut session));
+                    }
+                    run(command, None)
+                });
+            });
+        }
+    }
+}
+
+criterion_group!(benches, heap);
+criterion_main!(benches);
