@@ -1,6 +1,10 @@
 //! The malloc family. Allocations of at least the session's `region_min` bytes, and what frees them, come to the hooks;
 //! all others take a comparison, or a look into a filter, and a jump to the real function.
 //!
+//! Measured 2026-11 (`benches/heap.rs`, glibc 2.36, CPU time of a pair of calls on a busy machine): 64 bytes 8.8 ns alone,
+//! 9.8 behind the library; 2 MiB of the heap 19 ns alone, 25 behind the library, 225 tracked; 2 MiB mapped, with one page
+//! touched, 5 to 6 us either way.
+//!
 //! The real functions cannot be called before they are found, and finding them may allocate: `dlsym` of older C libraries
 //! does, and so does whatever else interposes it. Such blocks come from a small buffer and are never freed.
 //!
