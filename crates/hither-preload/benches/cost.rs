@@ -10,7 +10,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use hither_preload::signature::{Caller, Walker, modules_changed, prepare};
 use hither_sys::attach::Attached;
 use hither_sys::process::monotonic_ns;
-use hither_sys::record::{Op, Record};
+use hither_sys::record::{ConstructKind, Op, Record};
 use hither_sys::session::{Session, SessionOptions};
 
 type Work<'a> = &'a mut dyn FnMut(Caller);
@@ -110,6 +110,32 @@ fn pushing(criterion: &mut Criterion) {
                     length: 5,
                 },
             )
+        });
+    });
+    let mut walker = Walker::new();
+    criterion.bench_function("a parallel construct, 8 frames", |bencher| {
+        descend(8, &mut |caller| {
+            bencher.iter(|| {
+                since += 1;
+                if since == 20_000 {
+                    session.drain(|_, _| ());
+                    since = 0;
+                }
+                // SAFETY: the caller's frame is live for as long as this closure runs.
+                let signature = unsafe { walker.signature(black_box(caller), 32, &mut |_| true) };
+                // SAFETY: no arguments; it reads a word that the kernel keeps for the thread.
+                let cpu = unsafe { libc::sched_getcpu() };
+                attached.push_record(
+                    &mut producer,
+                    &Record::Construct {
+                        kind: ConstructKind::Barrier,
+                        signature,
+                        time_ns: monotonic_ns(),
+                        cpu: cpu as u16,
+                        threads: 4,
+                    },
+                )
+            });
         });
     });
     criterion.bench_function("clock", |bencher| bencher.iter(monotonic_ns));
