@@ -29,6 +29,8 @@ pub(super) struct Check {
 struct Entry {
     sp: u64,
     rbp: u64,
+    /// Whether a frame hangs on `rbp`.
+    needs_rbp: bool,
     signature: u64,
     /// 0 in an entry never used.
     checked: usize,
@@ -38,6 +40,7 @@ struct Entry {
 const EMPTY: Entry = Entry {
     sp: 0,
     rbp: 0,
+    needs_rbp: false,
     signature: 0,
     checked: 0,
     checks: [Check {
@@ -57,7 +60,7 @@ impl Memo {
     /// An empty memo. It is larger than some threads' stacks, so it is built in place.
     pub(super) fn boxed() -> Box<Self> {
         let zeroed = Box::<Self>::new_zeroed();
-        // SAFETY: every field is an integer or an array of integers, for which zero is a value: an empty memo.
+        // SAFETY: every field is an integer, a bool or an array of such, for which zero is a value: an empty memo.
         unsafe { zeroed.assume_init() }
     }
 
@@ -80,7 +83,8 @@ impl Memo {
         // SAFETY: the caller vouches for its own frame's return address.
         let return_address = unsafe { caller.sp.read() };
         for entry in &self.sets[Self::set_of(return_address, sp)] {
-            if entry.sp != sp || entry.rbp != caller.rbp || entry.checked == 0 {
+            let other_rbp = entry.needs_rbp && entry.rbp != caller.rbp;
+            if entry.sp != sp || other_rbp || entry.checked == 0 {
                 continue;
             }
             // All slots are compared before anything is decided: that they hold what they held is the rule, and without a
@@ -105,7 +109,14 @@ impl Memo {
     }
 
     /// Remembers a stack in place of the one longest in its set.
-    pub(super) fn insert(&mut self, caller: Caller, signature: u64, epoch: u64, checks: &[Check]) {
+    pub(super) fn insert(
+        &mut self,
+        sp: u64,
+        rbp: Option<u64>,
+        signature: u64,
+        epoch: u64,
+        checks: &[Check],
+    ) {
         if epoch != self.epoch {
             // A new memo has nothing to clear, and clearing would touch all its memory.
             if self.epoch != 0 {
@@ -114,14 +125,14 @@ impl Memo {
             self.epoch = epoch;
         }
         let Some(first) = checks.first() else { return };
-        let sp = caller.sp as u64;
         let set = Self::set_of(first.value, sp);
         let way = usize::from(self.next_way[set]) % WAYS;
         self.next_way[set] = (way as u8 + 1) % WAYS as u8;
         let entry = &mut self.sets[set][way];
         *entry = Entry {
             sp,
-            rbp: caller.rbp,
+            rbp: rbp.unwrap_or(0),
+            needs_rbp: rbp.is_some(),
             signature,
             checked: checks.len(),
             ..EMPTY
