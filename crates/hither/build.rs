@@ -23,8 +23,8 @@ fn main() {
     }
 
     // Cargo gives a library one name whatever its features, so each has a target folder.
-    build(&crates, "interpose", "preload", "HITHER_PRELOAD_LIBRARY");
-    build(&crates, "pages", "preload-pages", "HITHER_PAGES_LIBRARY");
+    build(crates, "interpose", "preload", "HITHER_PRELOAD_LIBRARY");
+    build(crates, "pages", "preload-pages", "HITHER_PAGES_LIBRARY");
 }
 
 /// Builds the library with one feature into `folder` and sets `variable` to its path.

@@ -1,4 +1,4 @@
-//! What can go wrong with a recording. The program's own failure is none of these: it is in the result.
+//! What can go wrong with a recording or a run. The program's own failure is none of these: it is in the result.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,12 +7,12 @@ use std::process::ExitStatus;
 /// The result of everything in this crate that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of recording a program.
+/// An error of recording or running a program.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// There is no command to record.
-    #[error("no program to record")]
+    /// There is no command.
+    #[error("no program to run")]
     NoCommand,
     /// The program could not be started; nothing was recorded, and no trace left behind.
     #[error("{}: {}", program.display(), plainly(source))]
@@ -31,7 +31,7 @@ pub enum Error {
         problem: String,
     },
     /// The shared memory or the thread that takes the events could not be set up.
-    #[error("cannot set up the recording: {0}")]
+    #[error("cannot set up the session: {0}")]
     Session(#[source] io::Error),
     /// The program could not be waited for, or its signals not be passed on.
     #[error("cannot wait for the program: {0}")]
@@ -39,6 +39,20 @@ pub enum Error {
     /// The output cannot be written to: it exists, or its folder does not. The program was not started.
     #[error(transparent)]
     Output(hither_trace::Error),
+    /// A file of the run cannot be opened, read or written.
+    #[error("{}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The machine does not show its memory nodes.
+    #[error("this machine does not show its memory nodes (/sys/devices/system/node): {0}")]
+    Nodes(String),
+    /// A log of a run is not one that hither wrote.
+    #[error("{0}")]
+    Log(String),
     /// Writing the trace failed while the program ran or after; it ran to its end all the same.
     #[error("recording stopped: {source}")]
     Trace {

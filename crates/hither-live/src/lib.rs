@@ -1,13 +1,17 @@
-//! The agent: records unmodified programs.
+//! The agent: records unmodified programs, and places the memory of running ones.
 //!
 //! [`observe`] starts a program under the recorder and turns what it sends into a trace; [`symbolise`] puts names to
-//! its call sites; [`iterations`] finds where a program's iterations end. The agent is the parent of the program's process tree and never in its way: if the agent dies, or
-//! cannot keep up, the program goes on as if hither were not there.
+//! its call sites; [`iterations`] finds where a program's iterations end. [`pages`] drives a placement policy by what a
+//! program allocates and touches, and has its pages bound and moved. The agent is the parent of the program's process
+//! tree and never in its way: if the agent dies, or cannot keep up, the program goes on as if hither were not there.
 #![forbid(unsafe_code)]
 
 mod error;
 pub mod iterations;
+mod launch;
+pub mod machine;
 pub mod observe;
+pub mod pages;
 pub mod symbolise;
 
 pub use error::{Error, Result};

@@ -57,6 +57,8 @@ pub struct RingInfo {
     pub pid: u32,
     /// The thread that claimed it.
     pub tid: u32,
+    /// Its ids are of another pid namespace than ours (a container): here they name nobody, or somebody else.
+    pub foreign: bool,
     /// Counts the owners that this ring has had: index and generation name one owner.
     pub generation: u64,
 }
@@ -216,6 +218,7 @@ impl Session {
             index,
             pid,
             tid,
+            foreign: owner & FOREIGN != 0,
             generation: ring.control.generation.load(Ordering::Relaxed),
         };
         let mut records = 0;

@@ -11,6 +11,7 @@ use std::path::Path;
 use anyhow::Context;
 use hither_core::Site;
 use hither_core::knowledge::{self, SiteKnowledge};
+use hither_core::placement::Class;
 use hither_core::replacement::SiteRecord;
 use hither_trace::Trace;
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,17 @@ struct Knowledge {
     format: u32,
     /// By signature in hexadecimal: JSON numbers do not hold 64 bits.
     sites: BTreeMap<String, Known>,
+    /// What regions of memory turned out to be, by the signature of the call site that allocated them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    regions: BTreeMap<String, Where>,
+}
+
+/// Where the regions of a call site belong.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Where {
+    Local,
+    Remote,
 }
 
 const FORMAT: u32 = 1;
@@ -46,6 +58,7 @@ fn read(path: &Path) -> anyhow::Result<Knowledge> {
             return Ok(Knowledge {
                 format: FORMAT,
                 sites: BTreeMap::new(),
+                regions: BTreeMap::new(),
             });
         }
         Err(error) => return Err(error).with_context(|| path.display().to_string()),
@@ -65,14 +78,52 @@ fn read(path: &Path) -> anyhow::Result<Knowledge> {
     Ok(knowledge)
 }
 
+fn parsed(signature: &str, path: &Path) -> anyhow::Result<u64> {
+    u64::from_str_radix(signature, 16)
+        .with_context(|| format!("{}: {signature:?} is no signature", path.display()))
+}
+
+fn write(path: &Path, file: &Knowledge) -> anyhow::Result<()> {
+    let mut text = serde_json::to_string_pretty(file)?;
+    text.push('\n');
+    output::write_whole(path, text.as_bytes())
+}
+
+/// What the file at `path` knows of call sites that allocate memory; nothing, if there is no such file yet.
+pub(crate) fn load_regions(path: &Path) -> anyhow::Result<Vec<(u64, Class)>> {
+    let known = read(path)?.regions.into_iter();
+    known
+        .map(|(signature, known)| {
+            let class = match known {
+                Where::Local => Class::Local,
+                Where::Remote => Class::Remote,
+            };
+            Ok((parsed(&signature, path)?, class))
+        })
+        .collect()
+}
+
+/// Makes `learnt` what the file at `path` knows of call sites that allocate memory: a run starts from all that it knew.
+pub(crate) fn save_regions(path: &Path, learnt: &[(u64, Class)]) -> anyhow::Result<()> {
+    let mut file = read(path)?;
+    let known = learnt.iter().map(|&(signature, class)| {
+        let known = match class {
+            Class::Local => Where::Local,
+            Class::Remote => Where::Remote,
+        };
+        (format!("{signature:016x}"), known)
+    });
+    file.regions = known.collect();
+    write(path, &file)
+}
+
 /// What the file at `path` knows of the trace's call sites; nothing, if there is no such file yet.
 pub(crate) fn load(path: &Path, trace: &Trace) -> anyhow::Result<Vec<SiteRecord>> {
     let known: Vec<SiteKnowledge> = read(path)?
         .sites
         .into_iter()
         .map(|(signature, known)| {
-            let signature = u64::from_str_radix(&signature, 16)
-                .with_context(|| format!("{}: {signature:?} is no signature", path.display()))?;
+            let signature = parsed(&signature, path)?;
             let Known {
                 sequential,
                 looping,
@@ -111,7 +162,5 @@ pub(crate) fn save(path: &Path, trace: &Trace, learnt: &[SiteRecord]) -> anyhow:
             },
         );
     }
-    let mut text = serde_json::to_string_pretty(&file)?;
-    text.push('\n');
-    output::write_whole(path, text.as_bytes())
+    write(path, &file)
 }

@@ -24,10 +24,6 @@ pub(crate) fn library() -> anyhow::Result<PathBuf> {
 }
 
 /// The path of the library that places pages.
-#[allow(
-    dead_code,
-    reason = "the command that runs programs with it comes next"
-)]
 pub(crate) fn pages_library() -> anyhow::Result<PathBuf> {
     path_of(PAGES_LIBRARY)
 }

@@ -294,7 +294,10 @@ impl Placement for CacheAware {
             pages,
             state,
         };
-        at(&mut self.applications, region.owner.index()).pages += pages;
+        let application = at(&mut self.applications, region.owner.index());
+        application.pages += pages;
+        // The limit is a part of more memory now. A trace's regions are all there before the first page is placed.
+        application.limited = false;
     }
 
     fn freed(&mut self, object: Object) {

@@ -21,7 +21,8 @@ use super::intern::{Definitions, Numbers, ObjectDefinition, Stream, Streams};
 use super::not_recorded::Execs;
 use super::order::{HOLD_NS, Timed, Window};
 use super::record::Summary;
-use super::{launch, machine, sites};
+use super::{machine, sites};
+use crate::launch;
 use crate::symbolise::Symboliser;
 
 const PAUSE_MIN: Duration = Duration::from_micros(200);

@@ -165,7 +165,8 @@ impl Streams {
         known.is_none().then_some(image)
     }
 
-    fn youngest(&self, pid: u32) -> Option<u32> {
+    /// The image that a process runs.
+    pub(crate) fn youngest(&self, pid: u32) -> Option<u32> {
         self.youngest.get(&pid).copied()
     }
 
@@ -207,6 +208,7 @@ mod tests {
             index,
             pid,
             tid,
+            foreign: false,
             generation,
         }
     }

@@ -29,7 +29,7 @@ pub(crate) fn machine() -> Machine {
 }
 
 /// The memory nodes in order of their numbers.
-pub fn nodes() -> Vec<MemoryNode> {
+pub(crate) fn nodes() -> Vec<MemoryNode> {
     let nodes = ThisMachine.nodes().unwrap_or_default();
     nodes
         .into_iter()

@@ -7,18 +7,14 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Instant;
 
 use hither_sys::session::{Session, SessionOptions};
 use hither_trace::Writer;
 use hither_trace::schema::{AccessRow, Losses, RowOp};
 
 use super::collect::{Collector, Finished, Start};
-use super::launch;
 use crate::error::{Error, Result};
+use crate::launch::{self, Attended, Tools};
 
 /// What to record, and how.
 #[derive(Clone, Debug)]
@@ -117,32 +113,20 @@ impl Recorder {
                 .collect(),
         );
         let mut collector = Collector::new(writer, start);
-        let started = Instant::now();
-        let running = launch::Program::start(command, preload, session.path())?;
-        collector.command_started(running.id(), found_on_path(program).as_os_str().as_bytes());
-
-        let ended = Arc::new(AtomicBool::new(false));
-        let collecting = {
-            let ended = Arc::clone(&ended);
-            thread::Builder::new()
-                .name("collect".to_owned())
-                .spawn(move || {
-                    let result = collector.collect(&mut session, &ended);
-                    let lost = session.lost();
-                    // The session goes with this thread; the program's rings are unlinked when nobody reads them.
-                    result.map(|()| (collector, lost))
-                })
+        let announced = found_on_path(program);
+        let path = session.path().to_owned();
+        let tools = Tools {
+            preload,
+            session: &path,
         };
-        let exit = running.wait()?;
-        let ran = started.elapsed();
-        let collecting = collecting.map_err(Error::Session)?;
-        ended.store(true, Ordering::Release);
-        collecting.thread().unpark();
-        let collected = match collecting.join() {
-            Ok(collected) => collected,
-            Err(panic) => std::panic::resume_unwind(panic),
+        let collect = |pid, (), ended: &_| {
+            collector.command_started(pid, announced.as_os_str().as_bytes());
+            let result = collector.collect(&mut session, ended);
+            result.map(|()| (collector, session.lost()))
         };
-        let Finished { summary, losses } = collected
+        let Attended { exit, ran, made } =
+            launch::attend("collect", command, tools, || (), collect)?;
+        let Finished { summary, losses } = made
             .and_then(|(collector, lost)| collector.finish(lost, ran))
             .map_err(|source| Error::Trace { source, exit })?;
         Ok(Recorded {

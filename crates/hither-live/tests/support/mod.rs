@@ -1,4 +1,4 @@
-//! What the tests that record real programs share: the recorder's library, compiled programs, a recorder.
+//! What the tests that run real programs share: the preload libraries, compiled programs, a recorder.
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,48 +9,58 @@ use std::sync::OnceLock;
 use hither_live::SessionOptions;
 use hither_live::observe::{RecordOptions, Recorder};
 
-/// The recorder's library, built once a test run: in the folder where the command's build script puts it too, so that
-/// whoever comes second finds it there.
+/// The recorder's library.
+#[allow(dead_code)] // Each test binary has its own copy of this module, and not all need everything.
 pub(crate) fn preload() -> PathBuf {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    let build = || {
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("preload");
-        let build = Command::new(env!("CARGO"))
-            .args([
-                "build",
-                "--quiet",
-                "--release",
-                "--locked",
-                "--features",
-                "interpose",
-            ])
-            .args(["--package", "hither-preload", "--manifest-path"])
-            .arg(concat!(
-                env!("CARGO_MANIFEST_DIR"),
-                "/../hither-preload/Cargo.toml"
-            ))
-            .arg("--target-dir")
-            .arg(&target)
-            // Flags for the tests (a sanitizer's, coverage) are not for a library inside other people's programs.
-            .env_remove("CARGO_ENCODED_RUSTFLAGS")
-            .env_remove("RUSTFLAGS")
-            .env_remove("RUSTC_WORKSPACE_WRAPPER")
-            .status();
-        assert!(
-            build.expect("cargo starts").success(),
-            "the recorder's library does not build"
-        );
-        target.join("release/libhither_preload.so")
-    };
-    LIBRARY.get_or_init(build).clone()
+    LIBRARY
+        .get_or_init(|| build("interpose", "preload"))
+        .clone()
+}
+
+/// The library that tells of regions of memory.
+#[allow(dead_code)] // As above.
+pub(crate) fn pages_preload() -> PathBuf {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY
+        .get_or_init(|| build("pages", "preload-pages"))
+        .clone()
+}
+
+/// A preload library, built once a test run: in the folder where the command's build script puts it too, so that whoever
+/// comes second finds it there.
+fn build(feature: &str, folder: &str) -> PathBuf {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name(folder);
+    let build = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "--release", "--locked"])
+        .args(["--features", feature])
+        .args(["--package", "hither-preload", "--manifest-path"])
+        .arg(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../hither-preload/Cargo.toml"
+        ))
+        .arg("--target-dir")
+        .arg(&target)
+        // Flags for the tests (a sanitizer's, coverage) are not for a library inside other people's programs.
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env_remove("RUSTFLAGS")
+        .env_remove("RUSTC_WORKSPACE_WRAPPER")
+        .status();
+    assert!(
+        build.expect("cargo starts").success(),
+        "the preload library does not build"
+    );
+    target.join("release/libhither_preload.so")
 }
 
 /// A recorder of `command` into `t.hither` in `folder`.
+#[allow(dead_code)] // As above.
 pub(crate) fn recorder<S: Into<OsString> + Clone>(folder: &Path, command: &[S]) -> Recorder {
     Recorder::new(options(folder, command))
 }
 
 /// The options for [`recorder`].
+#[allow(dead_code)] // As above.
 pub(crate) fn options<S: Into<OsString> + Clone>(folder: &Path, command: &[S]) -> RecordOptions {
     RecordOptions {
         command: command.iter().cloned().map(Into::into).collect(),
@@ -62,7 +72,7 @@ pub(crate) fn options<S: Into<OsString> + Clone>(folder: &Path, command: &[S]) -
 }
 
 /// Compiles a C program in `folder`.
-#[allow(dead_code)] // Each test binary has its own copy of this module, and not all compile programs.
+#[allow(dead_code)] // As above.
 pub(crate) fn compile(folder: &Path, name: &str, source: &str, flags: &[&str]) -> PathBuf {
     let file = folder.join(format!("{name}.c"));
     fs::write(&file, source).expect("the source is written");

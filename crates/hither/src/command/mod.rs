@@ -13,6 +13,7 @@ mod import;
 pub(crate) mod options;
 mod policies;
 mod record;
+mod run;
 mod sim;
 mod stat;
 mod sweep;
@@ -50,6 +51,7 @@ pub(crate) const COMMANDS: &[Entry] = &[
     entry::<import::Import>(),
     entry::<policies::Policies>(),
     entry::<record::Record>(),
+    entry::<run::Run>(),
     entry::<sim::Sim>(),
     entry::<stat::Stat>(),
     entry::<sweep::Sweeping>(),

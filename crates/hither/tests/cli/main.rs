@@ -13,6 +13,7 @@ mod import;
 mod place;
 mod policies;
 mod record;
+mod run;
 mod sim;
 mod stat;
 mod sweep;
@@ -167,6 +168,13 @@ fn redacted_line(line: &str) -> String {
     }
     if let Some((before, _)) = line.split_once("\"sha256\": ") {
         return format!("{before}\"sha256\": \"[SHA256]\",");
+    }
+    // How many regions a program has, and how busy the agent was, is theirs.
+    if line.starts_with("hither: ") && line.contains(" wanted on another node") {
+        return "hither: [REGIONS]".to_owned();
+    }
+    if line.starts_with("hither: the agent took ") {
+        return "hither: the agent took [SHARE]".to_owned();
     }
     match line.split_once(".partial-") {
         Some((before, after)) => {

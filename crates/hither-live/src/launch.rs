@@ -1,10 +1,14 @@
-//! Starting the program under the recorder, and being its parent without being in its way.
+//! Starting the program under our library, and being its parent without being in its way.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use hither_sys::process::Reaction;
 
@@ -43,6 +47,65 @@ pub(crate) fn check_preload(path: &Path) -> Result<()> {
     }
 }
 
+/// What a program is started with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tools<'a> {
+    /// The library that it loads.
+    pub(crate) preload: &'a Path,
+    /// The session that the library finds.
+    pub(crate) session: &'a Path,
+}
+
+/// A program that has ended, and what its agent made of it.
+#[derive(Debug)]
+pub(crate) struct Attended<T> {
+    pub(crate) exit: ExitStatus,
+    pub(crate) ran: Duration,
+    pub(crate) made: T,
+}
+
+/// Runs the program to its end while a thread called `name` runs `agent`, which is told the program's process id and to
+/// make an end once the flag is set. The thread is there before the program and before `prepare`, which is called by
+/// the thread that starts the program: what that one opens for its children is not the agent's.
+pub(crate) fn attend<P: Send, T: Send>(
+    name: &str,
+    command: &[OsString],
+    tools: Tools<'_>,
+    prepare: impl FnOnce() -> P,
+    agent: impl FnOnce(u32, P, &AtomicBool) -> T + Send,
+) -> Result<Attended<T>> {
+    let ended = &AtomicBool::new(false);
+    thread::scope(|scope| {
+        // It goes with this scope, which frees a thread that waits in vain.
+        let (started, program) = mpsc::channel();
+        let attending = thread::Builder::new()
+            .name(name.to_owned())
+            .spawn_scoped(scope, move || {
+                let (pid, prepared) = program.recv().ok()?;
+                Some(agent(pid, prepared, ended))
+            })
+            .map_err(Error::Session)?;
+        let prepared = prepare();
+        let start = Instant::now();
+        let program = Program::start(command, Some(tools))?;
+        // Nobody hears it where the thread has panicked, which comes out below.
+        let _ = started.send((program.id(), prepared));
+        let exit = program.wait();
+        let ran = start.elapsed();
+        ended.store(true, Ordering::Release);
+        attending.thread().unpark();
+        let made = match attending.join() {
+            Ok(made) => made.expect("the program was started"),
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        Ok(Attended {
+            exit: exit?,
+            ran,
+            made,
+        })
+    })
+}
+
 /// The program, running.
 #[derive(Debug)]
 pub(crate) struct Program {
@@ -52,35 +115,25 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Starts the program in our process group, with our standard streams.
+    /// Starts the program in our process group, with our standard streams; without tools, as if we were not there.
     ///
     /// Signals are caught from before the start, since the program may be ready for them before we are, and kept for it.
     /// They cannot be ignored as early, because a program inherits what its parent ignores; for the same reason a
     /// signal that our own parent had us ignore (nohup) is left alone.
-    pub(crate) fn start(command: &[OsString], preload: &Path, session: &Path) -> Result<Self> {
+    pub(crate) fn start(command: &[OsString], tools: Option<Tools<'_>>) -> Result<Self> {
         let (program, arguments) = command.split_first().ok_or(Error::NoCommand)?;
-        let mut libraries = preload.as_os_str().to_owned();
-        // Ours comes first, so that a library that the user preloads sits between us and libc, as without us.
-        if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
-            libraries.push(OsStr::new(":"));
-            libraries.push(others);
+        let mut child = Command::new(program);
+        child.args(arguments);
+        if let Some(tools) = tools {
+            equip(&mut child, tools);
         }
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let signals = not_ignored(&status, FROM_TERMINAL.into_iter().chain(FROM_MANAGER));
         let caught = react(&signals, |signal| Reaction::forward(signal, 0))?;
-        let child = Command::new(program)
-            .args(arguments)
-            .env("LD_PRELOAD", libraries)
-            .env("HITHER_SESSION", session)
-            .env(
-                "ASAN_OPTIONS",
-                asan_options(std::env::var_os("ASAN_OPTIONS")),
-            )
-            .spawn()
-            .map_err(|source| Error::Start {
-                program: program.into(),
-                source,
-            })?;
+        let child = child.spawn().map_err(|source| Error::Start {
+            program: program.into(),
+            source,
+        })?;
         Ok(Program {
             child,
             signals,
@@ -111,8 +164,23 @@ impl Program {
     }
 }
 
+/// Has the program load our library and find the session.
+fn equip(command: &mut Command, tools: Tools<'_>) {
+    let mut libraries = tools.preload.as_os_str().to_owned();
+    // Ours comes first, so that a library that the user preloads sits between us and libc, as without us.
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        libraries.push(OsStr::new(":"));
+        libraries.push(others);
+    }
+    let options = asan_options(std::env::var_os("ASAN_OPTIONS"));
+    command
+        .env("LD_PRELOAD", libraries)
+        .env("HITHER_SESSION", tools.session)
+        .env("ASAN_OPTIONS", options);
+}
+
 /// The address sanitizer's options, for a program that is built with it to start behind a preloaded library: its runtime
-/// insists on being the first library, since it must intercept `malloc`, which ours does not touch.
+/// insists on being the first library, since it must intercept `malloc`, which the recorder's does not touch.
 fn asan_options(given: Option<OsString>) -> OsString {
     let mut options = given.unwrap_or_default();
     if !options.is_empty() {

@@ -1,0 +1,618 @@
+//! The driver against made-up programs: two nodes unless said otherwise, node 0 with CPUs 0 and 1, node 1 with CPU 2.
+
+use super::*;
+
+const PAGE: u64 = 4096;
+const MS: u64 = 1_000_000;
+
+/// A driver, the time, and what it decided since that was last looked at.
+struct World {
+    driver: Driver,
+    now_ns: u64,
+    decisions: Vec<Decision>,
+}
+
+fn node(node: u32, cpus: &[u32], frames: u32) -> NodeConfig {
+    NodeConfig {
+        node,
+        cpus: cpus.to_vec(),
+        frames,
+        distances: Vec::new(),
+    }
+}
+
+fn config(nodes: Vec<NodeConfig>) -> Config {
+    Config {
+        policy: "cache-aware{region=4096}".to_owned(),
+        page_bytes: PAGE,
+        huge_page_bytes: None,
+        dry_run: false,
+        nodes,
+        sites: Vec::new(),
+    }
+}
+
+fn two_nodes() -> Config {
+    config(vec![node(0, &[0, 1], 100_000), node(1, &[2], 100_000)])
+}
+
+impl World {
+    fn new(config: &Config) -> World {
+        World {
+            driver: Driver::new(config).expect("a sound configuration"),
+            now_ns: 0,
+            decisions: Vec::new(),
+        }
+    }
+
+    fn two_nodes() -> World {
+        World::new(&two_nodes())
+    }
+
+    fn hears(&mut self, input: Input) {
+        self.now_ns += 1000;
+        let at = At {
+            time_ns: self.now_ns,
+            input,
+        };
+        self.driver.input(&at, &mut self.decisions);
+        self.driver.check();
+    }
+
+    fn after(&mut self, time_ns: u64) {
+        self.now_ns += time_ns;
+        self.hears(Input::Tick);
+    }
+
+    /// A region that starts at page `start` of the address space, from CPU 0.
+    fn region(&mut self, pid: u32, start: u64, pages: u64, signature: u64) {
+        self.hears(Input::Region {
+            pid,
+            start: start * PAGE,
+            length: pages * PAGE,
+            signature,
+            cpu: 0,
+        });
+    }
+
+    fn ends(&mut self, pid: u32, start: u64, pages: u64) {
+        self.hears(Input::RegionEnd {
+            pid,
+            start: start * PAGE,
+            length: pages * PAGE,
+        });
+    }
+
+    fn touches(&mut self, pid: u32, cpu: u32, pages: impl IntoIterator<Item = u64>) {
+        for page in pages {
+            self.hears(Input::Fault {
+                pid,
+                tid: pid,
+                cpu,
+                address: page * PAGE + 8,
+            });
+        }
+    }
+
+    fn bound(&mut self, pid: u32, start: u64, pages: u64, nodes: u64, error: i32, site: bool) {
+        self.hears(Input::Bound {
+            pid,
+            start: start * PAGE,
+            length: pages * PAGE,
+            nodes,
+            error: error as u32,
+            site,
+        });
+    }
+
+    /// What was decided, in short; pages are those of the address space.
+    fn decided(&mut self) -> Vec<String> {
+        let short = |decision| match decision {
+            Decision::Watch { on } => format!("watch {on}"),
+            Decision::Settled(settled) => format!(
+                "{:?} pid {} page {} after {}{}, {} away on {:b}",
+                settled.class,
+                settled.pid,
+                settled.start / PAGE,
+                settled.faults,
+                if settled.known { " known" } else { "" },
+                settled.away,
+                settled.nodes
+            ),
+            Decision::Bind {
+                pid,
+                start,
+                length,
+                nodes,
+            } => format!(
+                "bind pid {pid} {}+{} to {nodes:b}",
+                start / PAGE,
+                length / PAGE
+            ),
+            Decision::Site { signature, nodes } => format!("site {signature} to {nodes:b}"),
+            Decision::Move {
+                job,
+                pid,
+                start,
+                pages,
+                nodes,
+            } => format!("move {job} pid {pid} {}+{pages} to {nodes:b}", start / PAGE),
+            Decision::Unfollowed { pid, .. } => format!("unfollowed pid {pid}"),
+        };
+        self.decisions.drain(..).map(short).collect()
+    }
+
+    fn used(&self, node: u16) -> u32 {
+        self.driver.model.used(Node(node))
+    }
+}
+
+#[test]
+fn a_streamed_region_goes_far_and_a_random_one_stays() {
+    let mut world = World::two_nodes();
+    world.region(7, 1000, 1000, 11);
+    world.region(7, 5000, 1000, 12);
+    world.touches(7, 0, 1000..1004);
+    assert_eq!(world.decided(), [""; 0]);
+    world.touches(7, 0, [1004]);
+    // The fault that completes the sequence is far already; the four before it stay.
+    assert_eq!(
+        world.decided(),
+        [
+            "site 11 to 10",
+            "Remote pid 7 page 1000 after 5, 996 away on 10",
+            "bind pid 7 1004+996 to 10"
+        ]
+    );
+    world.touches(7, 0, (0..10).map(|touch| 5000 + touch * 37));
+    assert_eq!(
+        world.decided(),
+        ["Local pid 7 page 5000 after 10, 0 away on 1"]
+    );
+    assert_eq!((world.used(0), world.used(1)), (14, 996));
+    // What comes later is no news.
+    world.touches(7, 0, (1005..1100).chain(5900..5999));
+    assert_eq!(world.decided(), [""; 0]);
+    assert_eq!(world.driver.summary().faults, 15);
+}
+
+#[test]
+fn far_is_away_from_who_touches_it() {
+    let mut world = World::two_nodes();
+    world.region(7, 1000, 100, 11);
+    world.touches(7, 2, 1000..1005);
+    let decided = world.decided();
+    assert_eq!(decided[1], "bind pid 7 1004+50 to 1");
+    world.region(7, 2000, 100, 12);
+    world.touches(7, 0, 2000..2005);
+    assert_eq!(world.decided()[1], "bind pid 7 2004+50 to 10");
+}
+
+#[test]
+fn nodes_go_by_the_kernel_s_numbers() {
+    let mut world = World::new(&config(vec![node(3, &[4], 100_000), node(9, &[], 100_000)]));
+    world.region(7, 1000, 100, 11);
+    world.touches(7, 4, 1000..1005);
+    let far = 1_u64 << 9;
+    assert_eq!(world.decided()[1], format!("bind pid 7 1004+50 to {far:b}"));
+}
+
+#[test]
+fn no_more_than_half_of_a_program_goes_far() {
+    let mut world = World::two_nodes();
+    world.region(7, 1000, 600, 1);
+    world.region(7, 2000, 400, 2);
+    world.touches(7, 0, 1000..1005);
+    assert_eq!(
+        world.decided(),
+        [
+            "Remote pid 7 page 1000 after 5, 500 away on 10",
+            "bind pid 7 1004+500 to 10"
+        ],
+        "nor is the site bound: the rest of it was near"
+    );
+    world.touches(7, 0, 2000..2005);
+    assert_eq!(
+        world.decided(),
+        ["Remote pid 7 page 2000 after 5, 0 away on 1"]
+    );
+}
+
+#[test]
+fn a_full_near_node_leaves_the_rest_to_the_other() {
+    let mut world = World::new(&config(vec![node(0, &[0], 1000), node(1, &[2], 1000)]));
+    world.hears(Input::Usage {
+        used: vec![1000, 100],
+    });
+    world.region(7, 100, 500, 1);
+    world.touches(7, 0, [300, 200, 400]);
+    // The kernel had no frame there either, so that these are in place; to be sure they are asked about.
+    assert_eq!(
+        world.decided(),
+        [
+            "move 0 pid 7 300+1 to 10",
+            "move 1 pid 7 200+1 to 10",
+            "move 2 pid 7 400+1 to 10"
+        ]
+    );
+    assert_eq!((world.used(0), world.used(1)), (1000, 103));
+    world.hears(Input::Usage {
+        used: vec![500, 103],
+    });
+    world.touches(7, 0, [210]);
+    assert_eq!(world.decided(), [""; 0]);
+    assert_eq!((world.used(0), world.used(1)), (501, 103));
+}
+
+#[test]
+fn a_far_node_above_the_threshold_takes_no_more() {
+    let mut world = World::new(&config(vec![node(0, &[0], 10_000), node(1, &[2], 1000)]));
+    world.hears(Input::Usage { used: vec![0, 600] });
+    world.region(7, 1000, 900, 1);
+    world.touches(7, 0, 1000..1005);
+    // 0.8 of its frames, and the page that makes it more.
+    assert_eq!(world.decided()[1], "bind pid 7 1004+201 to 10");
+}
+
+#[test]
+fn addresses_are_used_again() {
+    let mut world = World::two_nodes();
+    for round in 0..3 {
+        world.region(7, 1000, 100, 0);
+        world.touches(7, 0, 1000..1005);
+        assert_eq!(
+            world.decided(),
+            [
+                "Remote pid 7 page 1000 after 5, 50 away on 10",
+                "bind pid 7 1004+50 to 10"
+            ],
+            "round {round}"
+        );
+        world.ends(7, 1000, 100);
+        assert_eq!((world.used(0), world.used(1)), (0, 0));
+    }
+    assert_eq!(world.driver.ranges.end(), 100, "and so are numbers");
+    // A region that nobody saw the end of.
+    world.region(7, 1000, 100, 0);
+    world.region(7, 1050, 100, 0);
+    world.touches(7, 0, 1050..1055);
+    assert_eq!(
+        world.decided()[0],
+        "Remote pid 7 page 1050 after 5, 96 away on 10"
+    );
+    // A late word of an end before it.
+    world.driver.input(
+        &At {
+            time_ns: 5,
+            input: Input::RegionEnd {
+                pid: 7,
+                start: 1050 * PAGE,
+                length: 100 * PAGE,
+            },
+        },
+        &mut Vec::new(),
+    );
+    assert_eq!(world.used(1), 96);
+}
+
+#[test]
+fn a_part_that_was_unmapped_is_not_placed() {
+    let mut world = World::two_nodes();
+    world.region(7, 1000, 200, 1);
+    world.region(7, 9000, 1000, 2);
+    world.ends(7, 1010, 20);
+    world.touches(7, 0, 1000..1005);
+    assert_eq!(
+        world.decided(),
+        [
+            "site 1 to 10",
+            "Remote pid 7 page 1000 after 5, 176 away on 10",
+            "bind pid 7 1004+6 to 10",
+            "bind pid 7 1030+170 to 10"
+        ]
+    );
+    world.ends(7, 1000, 10);
+    assert_eq!((world.used(0), world.used(1)), (0, 170));
+    world.ends(7, 1030, 170);
+    assert_eq!((world.used(0), world.used(1)), (0, 0));
+}
+
+#[test]
+fn two_processes_with_the_same_addresses() {
+    let mut world = World::two_nodes();
+    world.region(7, 1000, 100, 1);
+    world.region(8, 1000, 100, 2);
+    world.touches(7, 0, [1000, 1001]);
+    world.touches(8, 0, [1002, 1003, 1004]);
+    world.touches(7, 0, [1002, 1003]);
+    assert_eq!(world.decided(), [""; 0]);
+    world.touches(8, 0, [1005, 1006]);
+    assert_eq!(
+        world.decided()[0],
+        "Remote pid 8 page 1000 after 5, 50 away on 10"
+    );
+    world.hears(Input::Ended { pid: 8 });
+    assert_eq!((world.used(0), world.used(1)), (4, 0));
+}
+
+#[test]
+fn a_forked_child_s_copies_are_not_followed_and_an_exec_ends_all() {
+    let mut world = World::two_nodes();
+    world.region(7, 1000, 100, 1);
+    world.touches(7, 0, 1000..1003);
+    world.hears(Input::Started { pid: 8 });
+    world.touches(8, 0, 1000..1050);
+    world.ends(8, 1000, 100);
+    assert_eq!(world.decided(), [""; 0]);
+    assert_eq!(world.used(0), 3);
+    world.touches(7, 0, 1003..1005);
+    assert_eq!(
+        world.decided()[0],
+        "Remote pid 7 page 1000 after 5, 50 away on 10"
+    );
+    world.hears(Input::Started { pid: 7 });
+    assert_eq!((world.used(0), world.used(1)), (0, 0));
+    world.decided();
+    world.after(500 * MS);
+    assert_eq!(world.decided(), [""; 0], "nothing waits for what is gone");
+}
+
+#[test]
+fn a_known_site_needs_no_faults() {
+    let mut config = two_nodes();
+    config.sites.push(KnownSite {
+        signature: 5,
+        class: Class::Remote,
+    });
+    config.policy = "cache-aware{region=4096,limit=1}".to_owned();
+    let mut world = World::new(&config);
+    world.region(7, 1000, 100, 5);
+    assert_eq!(
+        world.decided(),
+        [
+            "site 5 to 10",
+            "Remote pid 7 page 1000 after 0 known, 100 away on 10",
+            "bind pid 7 1000+100 to 10"
+        ]
+    );
+    // From now on the program binds it itself; what it says is taken for done.
+    world.region(7, 2000, 100, 5);
+    world.bound(7, 2000, 100, 2, 0, true);
+    assert_eq!(
+        world.decided(),
+        ["Remote pid 7 page 2000 after 0 known, 100 away on 10"]
+    );
+    // It says nothing: an order, as without.
+    world.region(7, 3000, 100, 5);
+    assert_eq!(world.decided().len(), 1);
+    world.after(60 * MS);
+    let decided = world.decided();
+    assert!(
+        decided.contains(&"bind pid 7 3000+100 to 10".to_owned()),
+        "{decided:?}"
+    );
+    assert!(
+        !decided.iter().any(|decision| decision.contains("2000")),
+        "{decided:?}"
+    );
+    assert_eq!(
+        world.driver.sites().collect::<Vec<_>>(),
+        [(5, Class::Remote)]
+    );
+    assert_eq!(world.driver.summary().known, 3);
+}
+
+#[test]
+fn a_site_s_policy_is_undone_where_the_policy_wants_it_no_longer() {
+    let mut config = two_nodes();
+    config.sites.push(KnownSite {
+        signature: 5,
+        class: Class::Remote,
+    });
+    let mut world = World::new(&config);
+    world.region(7, 5000, 100, 6);
+    world.region(7, 1000, 100, 5);
+    assert_eq!(world.decided()[0], "site 5 to 10");
+    // Half of the program is far now.
+    world.region(7, 2000, 100, 5);
+    assert_eq!(
+        world.decided(),
+        [
+            "site 5 to 0",
+            "Remote pid 7 page 2000 after 0 known, 50 away on 10",
+            "bind pid 7 2050+50 to 0"
+        ],
+        "the first half is bound as it was allocated"
+    );
+}
+
+#[test]
+fn what_was_touched_before_it_was_bound_is_moved_once() {
+    let mut world = World::two_nodes();
+    world.region(7, 1000, 100, 0);
+    world.touches(7, 0, 1000..1005);
+    world.decided();
+    world.bound(7, 1004, 50, 2, 0, false);
+    assert_eq!(world.decided(), ["move 0 pid 7 1004+50 to 10"]);
+    world.hears(Input::Moved(Moved {
+        job: 0,
+        moved: 1,
+        absent: 49,
+        ..Moved::default()
+    }));
+    world.after(10_000 * MS);
+    assert_eq!(world.decided(), ["watch false"]);
+    assert_eq!(world.driver.summary().pages_moved, 1);
+    assert_eq!(world.driver.due_ns(), None, "nothing more to do");
+}
+
+#[test]
+fn a_program_that_does_not_bind_is_followed_at_doubling_distances() {
+    for refused in [false, true] {
+        let mut world = World::two_nodes();
+        world.region(7, 1000, 100, 0);
+        world.touches(7, 0, 1000..1005);
+        if refused {
+            world.bound(7, 1004, 50, 2, libc::EPERM, false);
+        }
+        world.decided();
+        let mut waited_ms = Vec::new();
+        for job in 0..4 {
+            let before_ns = world.now_ns;
+            while world
+                .decided()
+                .iter()
+                .all(|decision| !decision.starts_with("move"))
+            {
+                world.after(10 * MS);
+            }
+            waited_ms.push((world.now_ns - before_ns) / MS / 10 * 10);
+            world.hears(Input::Moved(Moved {
+                job,
+                moved: 10,
+                absent: 40 - 10 * job as u32,
+                ..Moved::default()
+            }));
+        }
+        assert_eq!(waited_ms, [50, 50, 100, 200]);
+        // All of it is there.
+        world.hears(Input::Tick);
+        while let Some(due_ns) = world.driver.due_ns() {
+            world.now_ns = due_ns;
+            world.hears(Input::Tick);
+            let job = world.decided().iter().find_map(|decision| {
+                decision
+                    .strip_prefix("move ")?
+                    .split(' ')
+                    .next()?
+                    .parse()
+                    .ok()
+            });
+            if let Some(job) = job {
+                world.hears(Input::Moved(Moved {
+                    job,
+                    there: 50,
+                    ..Moved::default()
+                }));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_error_of_binding_leaves_the_range_to_the_mover() {
+    for error in [
+        libc::EPERM,
+        libc::EINVAL,
+        libc::EFAULT,
+        libc::ENOMEM,
+        libc::EIO,
+        libc::ENOENT,
+        libc::ENOSYS,
+    ] {
+        let mut world = World::two_nodes();
+        world.region(7, 1000, 100, 0);
+        world.touches(7, 0, 1000..1005);
+        world.bound(7, 1004, 50, 2, error, false);
+        world.decided();
+        world.after(60 * MS);
+        assert_eq!(world.decided(), ["move 0 pid 7 1004+50 to 10"]);
+        assert_eq!(world.driver.summary().ranges_refused, 1);
+        assert_eq!(world.driver.summary().ranges_bound, 0);
+    }
+}
+
+#[test]
+fn pages_that_cannot_be_moved_are_where_they_were() {
+    for (why, again) in [
+        (Why::Busy, true),
+        (Why::Shared, false),
+        (Why::NoRoom, false),
+        (Why::NotPermitted, false),
+        (Why::NoProcess, false),
+        (Why::NodeNotAllowed, false),
+        (Why::Untried, false),
+        (Why::Error(libc::EIO), false),
+    ] {
+        let mut world = World::two_nodes();
+        world.region(7, 1000, 100, 0);
+        world.touches(7, 0, 1000..1005);
+        world.bound(7, 1004, 50, 2, 0, false);
+        assert_eq!((world.used(0), world.used(1)), (50, 50));
+        world.hears(Input::Moved(Moved {
+            job: 0,
+            moved: 10,
+            refused: vec![super::super::event::Refused {
+                first: 10,
+                pages: 40,
+                why,
+            }],
+            ..Moved::default()
+        }));
+        assert_eq!((world.used(0), world.used(1)), (90, 10), "{why:?}");
+        assert_eq!(world.driver.summary().pages_refused, 40);
+        world.decided();
+        world.after(60 * MS);
+        let moves = world.decided().len();
+        assert_eq!(moves, usize::from(again), "{why:?}");
+        world.ends(7, 1000, 100);
+        assert_eq!((world.used(0), world.used(1)), (0, 0));
+    }
+}
+
+#[test]
+fn a_stream_of_huge_pages_is_one() {
+    let huge = two_nodes();
+    let huge = Config {
+        huge_page_bytes: Some(512 * PAGE),
+        ..huge
+    };
+    // From the middle of the first one on; then one fault each.
+    let faults = [1000, 1024, 1536, 2048, 2560];
+    let mut world = World::new(&huge);
+    world.region(7, 1000, 8000, 1);
+    world.touches(7, 0, faults);
+    assert!(world.decided()[0].contains("Remote"));
+    let mut world = World::two_nodes();
+    world.region(7, 1000, 8000, 1);
+    world.touches(7, 0, faults);
+    assert_eq!(world.decided(), [""; 0], "with small pages it is none");
+    // Small pages in spite of huge ones being on: one fault is spent on finding out.
+    let mut world = World::new(&huge);
+    world.region(7, 1100, 8000, 1);
+    world.touches(7, 0, 1700..1705);
+    assert_eq!(world.decided(), [""; 0]);
+    world.touches(7, 0, [1705]);
+    assert!(world.decided()[0].contains("Remote"));
+}
+
+#[test]
+fn equal_far_nodes_take_pages_in_turn() {
+    let nodes = vec![node(0, &[0], 9000), node(1, &[], 9000), node(2, &[], 9000)];
+    let mut world = World::new(&config(nodes));
+    world.region(7, 1000, 2000, 1);
+    world.touches(7, 0, 1000..1005);
+    assert_eq!(world.decided()[1], "bind pid 7 1004+1000 to 110");
+}
+
+#[test]
+fn a_reservation_larger_than_the_machine_is_left_alone() {
+    let mut world = World::two_nodes();
+    world.region(7, 1000, 200_001, 1);
+    assert_eq!(world.decided(), ["unfollowed pid 7"]);
+    world.touches(7, 0, 1000..1010);
+    world.ends(7, 1000, 200_001);
+    assert_eq!(world.decided(), [""; 0]);
+}
+
+#[test]
+fn a_dry_run_decides_and_waits_for_nothing() {
+    let mut config = two_nodes();
+    config.dry_run = true;
+    let mut world = World::new(&config);
+    world.region(7, 1000, 100, 1);
+    world.touches(7, 0, 1000..1005);
+    assert_eq!(world.decided().len(), 2);
+    world.after(60 * MS);
+    assert_eq!(world.decided(), [""; 0]);
+}

@@ -1,0 +1,23 @@
+//! Live memory pages: an unmodified program runs, its large regions of memory are watched while they are first touched, and
+//! a placement policy, the simulator's own code, says where their pages are to be.
+//!
+//! [`run`] drives it all: the program tells of regions through its rings, perf of their first faults. `driver` takes both
+//! in, asks the policy, and answers with decisions, without ever touching the world: the same inputs give the same
+//! decisions, so a log can be replayed. `regions` finds the region of an address, `watch` says when faults are worth
+//! their cost. Decisions are carried out by the program itself (binding a range, at its next hooked call) and by `mover`
+//! (what is there already). `event` is what goes in and out, `log` the file that it is written to.
+//!
+//! First faults are observed and not intercepted; docs/ARCHITECTURE.md says why.
+
+mod driver;
+mod event;
+mod log;
+mod mover;
+mod regions;
+pub mod run;
+mod usage;
+mod watch;
+
+pub use driver::Summary;
+pub use log::{Mismatch, replay};
+pub use run::{Pages, PagesOptions, Ran, Runner};

@@ -1,0 +1,316 @@
+//! Real programs with their memory placed: on this machine, as far as it has nodes, and on one that is made up around its
+//! real page faults.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use hither_core::placement::Class;
+use hither_live::SessionOptions;
+use hither_live::pages::{Pages, PagesOptions, Ran, Runner, replay};
+use hither_sys::faults::{PageFaults, Unwatched};
+use hither_sys::machine::{Machine, NodeMemory, PageState, Refusal, ThisMachine};
+use serde_json::Value;
+
+/// Writes a region from its start to its end, and another one here and there; prints what it finds in them, and waits for a
+/// moment after each, as a program that computes does.
+const PROGRAM: &str = "\
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#define PAGES 2048
+__attribute__((noinline)) char *streamed(void) {
+    char *region = malloc(PAGES * 4096L);
+    for (long page = 0; page < PAGES; page++) region[page * 4096] = page;
+    return region;
+}
+__attribute__((noinline)) char *scattered(void) {
+    char *region = malloc(PAGES * 4096L);
+    for (long page = 0; page < PAGES; page++) region[page * 997 % PAGES * 4096] = page;
+    return region;
+}
+int main(void) {
+    unsigned long sum = 0;
+    for (int round = 0; round < 2; round++) {
+        char *a = streamed(), *b = scattered();
+        usleep(200000);
+        for (long page = 0; page < PAGES; page++) sum = sum * 31 + a[page * 4096] + b[page * 4096];
+        free(a);
+        free(b);
+    }
+    printf(\"%lu\\n\", sum);
+    return 7;
+}
+";
+
+struct Lab {
+    folder: tempfile::TempDir,
+    program: PathBuf,
+}
+
+impl Lab {
+    fn new() -> Lab {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let program = support::compile(folder.path(), "program", PROGRAM, &["-g", "-O1"]);
+        Lab { folder, program }
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("log.jsonl")
+    }
+
+    /// Of the program, its output into a file; what it prints is known.
+    fn options(&self) -> PagesOptions {
+        let command = format!(
+            "exec {} > {}",
+            self.program.display(),
+            self.output().display()
+        );
+        PagesOptions {
+            command: ["sh", "-c", &command].map(Into::into).into(),
+            preload: support::pages_preload(),
+            placement: "cache-aware".parse().expect("a policy"),
+            dry_run: false,
+            log: Some(self.log()),
+            sites: Vec::new(),
+            session: SessionOptions {
+                region_min: 1 << 20,
+                files: false,
+                ..SessionOptions::default()
+            },
+        }
+    }
+
+    fn output(&self) -> PathBuf {
+        self.folder.path().join("output")
+    }
+
+    /// What the program did is what it does alone.
+    fn check(&self, ran: Ran) -> Pages {
+        let alone = std::process::Command::new(&self.program)
+            .output()
+            .expect("it runs");
+        let output = fs::read(self.output()).expect("its output");
+        assert_eq!(output, alone.stdout);
+        assert!(!output.is_empty());
+        assert_eq!(ran.exit.code(), Some(7));
+        ran.pages.expect("it was looked at")
+    }
+}
+
+fn lines(log: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(log).expect("a log");
+    let lines = text.lines();
+    lines
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect()
+}
+
+/// The class of each function's regions, in order.
+fn classes(log: &Path) -> BTreeMap<String, Vec<String>> {
+    let lines = lines(log);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let functions: BTreeMap<String, String> = lines
+        .iter()
+        .filter(|line| line.get("site").is_some())
+        .map(|line| (text(&line["site"]), text(&line["function"])))
+        .collect();
+    let mut classes: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for settled in lines.iter().filter(|line| line["decision"] == "settled") {
+        let function = functions.get(&text(&settled["signature"])).cloned();
+        let of = classes.entry(function.unwrap_or_default()).or_default();
+        of.push(text(&settled["class"]));
+    }
+    classes
+}
+
+#[test]
+fn the_log_of_a_dry_run_says_what_streams() {
+    let lab = Lab::new();
+    let options = PagesOptions {
+        dry_run: true,
+        ..lab.options()
+    };
+    let pages = lab.check(Runner::new(options).run().expect("it ran"));
+    if let Some(reason) = pages.unwatched {
+        println!("skipped: {reason}");
+        return;
+    }
+    let classes = classes(&lab.log());
+    assert_eq!(classes["streamed"], ["remote"; 2], "{classes:?}");
+    assert_eq!(classes["scattered"], ["local"; 2], "{classes:?}");
+    assert_eq!((pages.summary.regions, pages.summary.known), (4, 2));
+    assert_eq!(
+        (pages.summary.ranges_bound, pages.summary.pages_moved),
+        (0, 0)
+    );
+    assert!(replay(&lab.log()).expect("a sound log").is_ok());
+
+    // The next run knows.
+    let sites = pages.sites;
+    assert_eq!(sites.len(), 2);
+    let options = PagesOptions {
+        dry_run: true,
+        sites: sites.clone(),
+        ..lab.options()
+    };
+    let pages = lab.check(Runner::new(options).run().expect("it ran"));
+    assert_eq!(pages.summary.known, 4);
+    assert_eq!(pages.sites, sites);
+}
+
+/// Where pages are that were said to be moved.
+type Moved = Mutex<BTreeMap<u64, u32>>;
+
+/// This machine with a second node made up, which is memory alone. The kernel refuses to bind to it.
+struct Pretended {
+    moved: Moved,
+    refusal: Option<Refusal>,
+    unwatched: Option<Unwatched>,
+}
+
+impl Pretended {
+    fn new() -> Pretended {
+        Pretended {
+            moved: Mutex::default(),
+            refusal: None,
+            unwatched: None,
+        }
+    }
+}
+
+impl Machine for Pretended {
+    fn nodes(&self) -> io::Result<Vec<NodeMemory>> {
+        let node = |node, cpus| NodeMemory {
+            node,
+            cpus,
+            bytes: 8 << 30,
+            free_bytes: 7 << 30,
+            ..NodeMemory::default()
+        };
+        Ok(vec![node(0, (0..1024).collect()), node(1, Vec::new())])
+    }
+
+    fn page_bytes(&self) -> u64 {
+        ThisMachine.page_bytes()
+    }
+
+    fn huge_page_bytes(&self) -> Option<u64> {
+        ThisMachine.huge_page_bytes()
+    }
+
+    fn move_pages(
+        &self,
+        _: u32,
+        addresses: &[u64],
+        to: Option<u32>,
+        states: &mut Vec<PageState>,
+    ) -> Result<(), Refusal> {
+        if let Some(refusal) = self.refusal {
+            return Err(refusal);
+        }
+        let mut moved = self.moved.lock().expect("no panic");
+        states.clear();
+        for &address in addresses {
+            if let Some(node) = to {
+                moved.insert(address, node);
+            }
+            states.push(PageState::On(moved.get(&address).copied().unwrap_or(0)));
+        }
+        Ok(())
+    }
+
+    fn faults(&self) -> Result<Box<dyn PageFaults>, Unwatched> {
+        self.unwatched.map_or_else(|| ThisMachine.faults(), Err)
+    }
+}
+
+#[test]
+fn what_cannot_be_bound_is_moved_and_the_program_does_not_notice() {
+    let lab = Lab::new();
+    let runner = Runner::on(lab.options(), Arc::new(Pretended::new()));
+    let pages = lab.check(runner.run().expect("it ran"));
+    if let Some(reason) = pages.unwatched {
+        println!("skipped: {reason}");
+        return;
+    }
+    assert_eq!(pages.summary.far, 2, "{:?}", pages.summary);
+    assert!(pages.summary.pages_moved > 1000, "{:?}", pages.summary);
+    assert_eq!(pages.orders_refused, 0);
+    assert!(replay(&lab.log()).expect("a sound log").is_ok());
+}
+
+#[test]
+fn a_mover_that_is_refused_stops_and_the_program_does_not_notice() {
+    let lab = Lab::new();
+    for refusal in [
+        Refusal::NotPermitted,
+        Refusal::NoProcess,
+        Refusal::NodeNotAllowed,
+    ] {
+        let machine = Pretended {
+            refusal: Some(refusal),
+            ..Pretended::new()
+        };
+        let runner = Runner::on(lab.options(), Arc::new(machine));
+        let pages = lab.check(runner.run().expect("it ran"));
+        assert_eq!(pages.summary.pages_moved, 0, "{refusal:?}");
+        assert!(replay(&lab.log()).expect("a sound log").is_ok());
+    }
+}
+
+#[test]
+fn without_faults_known_sites_are_placed_and_the_reason_is_told() {
+    let lab = Lab::new();
+    let refused = Unwatched::NotPermitted { paranoid: Some(3) };
+    let machine = || {
+        Arc::new(Pretended {
+            unwatched: Some(refused),
+            ..Pretended::new()
+        })
+    };
+    let pages = lab.check(Runner::on(lab.options(), machine()).run().expect("it ran"));
+    assert_eq!(pages.unwatched, Some(refused));
+    assert_eq!((pages.summary.regions, pages.summary.far), (4, 0));
+    let lines = lines(&lab.log());
+    let end = &lines.last().expect("an end")["end"];
+    let reason = end["unwatched"].as_str().expect("a reason");
+    assert!(reason.contains("perf_event_paranoid is 3"), "{reason}");
+    // What a site's signature is the log says as well.
+    let signature = lines.iter().find(|line| line["function"] == "streamed");
+    let signature = signature
+        .and_then(|line| line["site"].as_str())
+        .expect("the site");
+    let signature = u64::from_str_radix(&signature[2..], 16).expect("hexadecimal");
+    let options = PagesOptions {
+        sites: vec![(signature, Class::Remote)],
+        ..lab.options()
+    };
+    let pages = lab.check(Runner::on(options, machine()).run().expect("it ran"));
+    assert_eq!((pages.summary.far, pages.summary.known), (2, 2));
+    assert!(pages.summary.pages_moved > 0);
+}
+
+#[test]
+fn on_one_node_the_program_runs_as_it_is() {
+    let lab = Lab::new();
+    let nodes = ThisMachine.nodes().map_or(0, |nodes| nodes.len());
+    if nodes != 1 {
+        println!("skipped: this machine has {nodes} nodes");
+        return;
+    }
+    let options = PagesOptions {
+        command: ["sh", "-c", "test -z \"$LD_PRELOAD$HITHER_SESSION\""]
+            .map(Into::into)
+            .into(),
+        ..lab.options()
+    };
+    let ran = Runner::new(options).run().expect("it ran");
+    assert!(ran.exit.success(), "nothing is preloaded");
+    assert!(ran.pages.is_none());
+    assert!(!lab.log().exists());
+}

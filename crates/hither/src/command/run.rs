@@ -1,0 +1,208 @@
+//! `hither run`: runs a program with its memory pages placed by a policy.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use hither_core::placement::{self, Of};
+use hither_core::spec::{Choice, SpecError};
+use hither_core::{Spec, placement::Entry};
+use hither_live::pages::{Pages, PagesOptions, Runner};
+use hither_live::{Error, SessionOptions};
+use hither_sim::Size;
+
+use super::Subcommand;
+use crate::exit::{self, Usage};
+use crate::format::{count, counted, percent};
+use crate::knowledge;
+use crate::preload;
+use crate::ui::Ui;
+
+/// Run an unmodified program with its memory pages on the right nodes
+#[derive(Args, Debug)]
+#[command(
+    after_help = "The program's output, signals and exit code pass through unchanged. Nothing is placed on a machine of \
+    one memory node: the program runs as it is.\n\n\
+    Examples:\n  \
+    hither run --pages cache-aware -- ./solver input     streamed memory far, the rest near\n  \
+    hither run --pages cache-aware --dry-run --log pages.jsonl -- ./solver input\n                                                       \
+    decide and log, and leave the program alone\n  \
+    hither run --pages cache-aware --sites solver.sites -- ./solver input\n                                                       \
+    know from the start what the last run has learnt\n  \
+    hither run --pages 'cache-aware{limit=0.3}' --region-min 4MiB -- ./solver input"
+)]
+pub(super) struct Run {
+    /// Where pages go: cache-aware, with parameters as in 'cache-aware{limit=0.3}'; `hither policies --placements` says
+    /// what they mean
+    #[arg(long, value_name = "POLICY")]
+    pages: String,
+
+    /// The smallest allocation whose pages are placed
+    #[arg(long, value_name = "BYTES", default_value = "1MiB", value_parser = region_min)]
+    region_min: u64,
+
+    /// Decide where pages belong, and move none
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Write what was seen and decided to this file, a JSON document a line
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+
+    /// Start from what this file knows of call sites that allocate memory, and add what is learnt
+    #[arg(long, value_name = "FILE")]
+    sites: Option<PathBuf>,
+
+    /// The program to run, with its arguments
+    #[arg(last = true, value_name = "CMD", required = true)]
+    command: Vec<OsString>,
+}
+
+fn region_min(text: &str) -> Result<u64, String> {
+    match text.parse::<Size>().map_err(|error| error.to_string())? {
+        Size::Bytes(bytes) | Size::Blocks(bytes) if bytes >= 4096 => Ok(bytes),
+        Size::Percent(_) => Err("an allocation has a size in bytes".to_owned()),
+        _ => Err("an allocation of less than a page (4KiB) has none to place".to_owned()),
+    }
+}
+
+/// The policy, if it can place the pages of a running program.
+fn policy(text: &str) -> Result<Spec<Entry>, Usage> {
+    let spec: Spec<Entry> = text
+        .parse()
+        .map_err(|error: SpecError| Usage(error.to_string()))?;
+    let entry = spec.entry();
+    let names = |wanted: &dyn Fn(&Entry) -> bool| {
+        let entries = placement::placements().iter();
+        let names: Vec<&str> = entries
+            .filter(|entry| wanted(entry))
+            .map(|entry| entry.name())
+            .collect();
+        names.join(", ")
+    };
+    let live = |entry: &Entry| entry.of == Of::Memory && entry.live;
+    if entry.of != Of::Memory {
+        return Err(Usage(format!(
+            "--pages {}: it places blocks of files; placements of memory are {}",
+            entry.name,
+            names(&|entry| entry.of == Of::Memory)
+        )));
+    }
+    if !live(entry) {
+        return Err(Usage(format!(
+            "--pages {}: it cannot follow a running program yet; {} can",
+            entry.name,
+            names(&live)
+        )));
+    }
+    Ok(spec)
+}
+
+impl Subcommand for Run {
+    const NAME: &'static str = "run";
+
+    fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
+        let placement = policy(&self.pages)?;
+        let known = self.sites.as_deref().map(knowledge::load_regions);
+        let options = PagesOptions {
+            command: self.command.clone(),
+            preload: preload::pages_library()?,
+            placement,
+            dry_run: self.dry_run,
+            log: self.log.clone(),
+            sites: known.transpose()?.unwrap_or_default(),
+            session: SessionOptions {
+                region_min: self.region_min,
+                files: false,
+                ..SessionOptions::default()
+            },
+        };
+        let ran = match Runner::new(options).run() {
+            Ok(ran) => ran,
+            Err(error) if error.start_status().is_some() => {
+                return Err(Usage(error.to_string()).into());
+            }
+            Err(error @ Error::File { .. }) => return Err(error.into()),
+            Err(error) => return Err(error.into()),
+        };
+        let Some(pages) = ran.pages else {
+            ui.note("this machine has one memory node: there is nowhere to place pages, and the program ran as it is");
+            return Ok(exit::pass_on(ran.exit));
+        };
+        self.report(&pages, ui);
+        if let Some(path) = &self.sites
+            && let Err(error) = knowledge::save_regions(path, &pages.sites)
+        {
+            ui.note(format_args!("what was learnt is not kept: {error:#}"));
+        }
+        Ok(exit::pass_on(ran.exit))
+    }
+}
+
+impl Run {
+    /// What came of it, in a few lines.
+    fn report(&self, pages: &Pages, ui: &Ui) {
+        let summary = &pages.summary;
+        let undecided = summary.regions - summary.far - summary.near;
+        let decided = |number, what: &str| match number {
+            0 => String::new(),
+            number => format!(", {} {what}", count(number)),
+        };
+        ui.note(format_args!(
+            "{}: {} far, {} near{}{}; {} wanted on another node",
+            counted(summary.regions, "region"),
+            count(summary.far),
+            count(summary.near),
+            decided(undecided, "undecided"),
+            decided(summary.known, "by what was known of their call sites"),
+            counted(summary.pages_away, "page"),
+        ));
+        if self.dry_run {
+            ui.note("a dry run: nothing was bound or moved");
+        } else {
+            ui.note(format_args!(
+                "{} bound, {} moved{}{}",
+                counted(summary.ranges_bound, "range"),
+                counted(summary.pages_moved, "page"),
+                decided(summary.ranges_refused, "ranges refused"),
+                decided(summary.pages_refused, "pages refused"),
+            ));
+        }
+        let share = pages.agent.as_secs_f64() / pages.ran.as_secs_f64().max(1e-9);
+        ui.note(format_args!("the agent took {} of one CPU", percent(share)));
+        if let Some(reason) = &pages.unwatched {
+            ui.note(format_args!(
+                "page faults were not watched, so nothing new was learnt: {reason}"
+            ));
+        } else if pages.without_kernel {
+            ui.note(
+                "faults inside system calls were not seen; kernel.perf_event_paranoid=1, or CAP_PERFMON, shows them",
+            );
+        }
+        let lost = pages.faults_lost + pages.lost.events + pages.lost.no_ring + pages.lost.regions;
+        if lost + pages.orders_refused > 0 {
+            ui.note(format_args!(
+                "missed: {} and {} for which there was no room, {} that did not fit",
+                counted(pages.faults_lost, "fault"),
+                counted(lost - pages.faults_lost, "allocation"),
+                counted(pages.orders_refused, "order"),
+            ));
+        }
+        if pages.unwatched_cpus > 0 {
+            ui.note(format_args!(
+                "{} came online meanwhile, and faults there were not seen",
+                counted(pages.unwatched_cpus as u64, "CPU")
+            ));
+        }
+        if summary.unfollowed > 0 {
+            ui.note(format_args!(
+                "{} larger than the machine's memory left alone",
+                counted(summary.unfollowed, "reservation")
+            ));
+        }
+        if let Some(error) = &pages.log {
+            ui.note(format_args!("the log is not whole: {error}"));
+        }
+    }
+}

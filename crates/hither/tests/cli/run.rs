@@ -1,0 +1,179 @@
+//! `hither run`: what the program sees of it (nothing), and what it says. Runs are dry, for most machines have one node.
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use insta::assert_snapshot;
+
+use crate::{Lab, text};
+
+#[test]
+fn exit_code_and_output_pass_through() {
+    let lab = Lab::new();
+    let ran = lab
+        .run("hither run --pages cache-aware --dry-run -- sh -c 'echo out; echo err >&2; exit 3'");
+    assert_eq!((ran.code, ran.stdout()), (3, "out\n"));
+    let said = ran.redacted(&ran.stderr);
+    assert!(
+        said.starts_with("err\nhither: [REGIONS]\nhither: a dry run: nothing was bound or moved\n"),
+        "{said}"
+    );
+    assert_eq!(lab.names(), [""; 0]);
+    for (signal, code) in [("KILL", 137), ("TERM", 143)] {
+        let ran = lab.run(&format!(
+            "hither run -q --pages cache-aware --dry-run -- sh -c 'kill -{signal} $$'"
+        ));
+        assert_eq!((ran.code, ran.stderr.as_str()), (code, ""), "{ran}");
+    }
+}
+
+#[test]
+fn programs_print_the_same_bytes() {
+    let lab = Lab::new();
+    lab.write("data", text(20_000));
+    for line in [
+        "sort -r data",
+        "sh -c 'cat data | sort | head -100; wc -c <data'",
+        "grep -n 0042 data",
+    ] {
+        let plain = lab.run(line);
+        let placed = lab.run(&format!(
+            "hither run -q --pages cache-aware --dry-run --region-min 64KiB -- {line}"
+        ));
+        assert!(!plain.stdout.is_empty(), "{line}");
+        assert!(plain.stdout == placed.stdout, "{line}: other output");
+        assert_eq!(
+            (plain.code, plain.stderr),
+            (placed.code, placed.stderr),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn policies_that_cannot_place_a_running_program_are_refused() {
+    let lab = Lab::new();
+    let refused = |policy: &str| {
+        let ran = lab.run(&format!("hither run --pages '{policy}' -- true"));
+        assert_eq!(ran.code, 2, "{ran}");
+        ran.stderr
+    };
+    let files = refused("post-office");
+    assert!(
+        files.contains("places blocks of files; placements of memory are"),
+        "{files}"
+    );
+    let later = refused("autonuma");
+    assert!(
+        later.contains("cannot follow a running program yet"),
+        "{later}"
+    );
+    assert!(later.contains("cache-aware"), "{later}");
+    let unknown = refused("cache-awre");
+    assert!(unknown.contains("cache-aware"), "{unknown}");
+    let parameter = refused("cache-aware{limits=1}");
+    assert!(parameter.contains("limit"), "{parameter}");
+}
+
+#[test]
+fn bad_usage_is_told_before_the_program_starts() {
+    let lab = Lab::new();
+    assert_snapshot!(lab.run("hither run --pages cache-aware --region-min 100 -- touch started"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: invalid value '100' for '--region-min <BYTES>': an allocation of less than a page (4KiB) has none to place
+
+    For more information, try '--help'.
+    ");
+    lab.write("junk", "junk");
+    let ran = lab.run("hither run --pages cache-aware --sites junk -- touch started");
+    assert_eq!(ran.code, 1);
+    assert!(
+        ran.stderr.contains("junk: not a file of call sites"),
+        "{ran}"
+    );
+    let ran = lab.run("hither run --pages cache-aware --dry-run --log none/log -- touch started");
+    assert_eq!(ran.code, 1);
+    assert!(ran.stderr.contains("none/log"), "{ran}");
+    assert_snapshot!(lab.run("hither run --pages cache-aware --dry-run -- ./no-such-program"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: ./no-such-program: program not found
+    ");
+    assert_eq!(lab.names(), ["junk"]);
+}
+
+/// A region that is filled from its start to its end, twice over.
+const STREAM: &str = "x = bytearray(8 << 20); x[:] = bytes(8 << 20)";
+
+#[test]
+fn what_is_learnt_about_call_sites_is_kept() {
+    let lab = Lab::new();
+    let line = format!(
+        "hither run --pages cache-aware --dry-run --sites sites --log log -- python3 -c '{STREAM}'"
+    );
+    let ran = lab.run(&line);
+    assert_eq!(ran.code, 0, "{ran}");
+    if ran.stderr.contains("were not watched") {
+        println!("skipped: {}", ran.stderr);
+        return;
+    }
+    let learnt = fs::read_to_string(lab.path("sites")).unwrap();
+    assert!(learnt.contains("\"remote\""), "{learnt}");
+    assert!(
+        fs::read_to_string(lab.path("log"))
+            .unwrap()
+            .contains("\"settled\"")
+    );
+    let again = lab.run(&line);
+    assert!(
+        again.stderr.contains("known of their call sites"),
+        "{again}"
+    );
+    assert_eq!(fs::read_to_string(lab.path("sites")).unwrap(), learnt);
+}
+
+#[test]
+fn an_agent_that_is_killed_leaves_the_program_running() {
+    let lab = Lab::new();
+    lab.write(
+        "work.py",
+        "import sys, time\n\
+         open('started', 'w').close()\n\
+         total = 0\n\
+         for round in range(40):\n    \
+             block = bytearray(4 << 20)\n    \
+             block[::4096] = bytes([round]) * 1024\n    \
+             total += sum(block)\n    \
+             time.sleep(0.01)\n\
+         print(total)\n\
+         sys.stdout.flush()\n\
+         open('ended', 'w').close()\n",
+    );
+    let mut agent = lab
+        .command("hither")
+        .args(["run", "-q", "--pages", "cache-aware", "--dry-run", "--"])
+        .args(["python3", "work.py"])
+        .stdout(fs::File::create(lab.path("out")).unwrap())
+        .spawn()
+        .unwrap();
+    let wait_for = |name: &str| {
+        while !lab.path(name).exists() {
+            thread::sleep(Duration::from_millis(5));
+        }
+    };
+    wait_for("started");
+    agent.kill().unwrap();
+    agent.wait().unwrap();
+    wait_for("ended");
+    let total: u32 = (0..40).map(|round| round * 1024).sum();
+    assert_eq!(
+        fs::read_to_string(lab.path("out")).unwrap(),
+        format!("{total}\n")
+    );
+}
