@@ -46,6 +46,18 @@ impl Run {
         }
     }
 
+    /// A run from its words, of which the first says where it starts.
+    #[inline]
+    fn of([_, site, thread_op, node_count]: &[u32; RUN_WORDS]) -> Run {
+        Run {
+            site: *site,
+            thread: thread_op >> 2,
+            op: [Op::Read, Op::Write, Op::Map][(thread_op & 3) as usize],
+            node: (node_count >> 16) as u16,
+            count: *node_count as u16,
+        }
+    }
+
     /// The site; the thread above two bits for the op; node and count in the upper and the lower half.
     fn words(self) -> [u32; RUN_WORDS - 1] {
         [
@@ -70,22 +82,25 @@ impl Chunk<'_> {
 
     /// The runs, each with its part of the chunk.
     pub(crate) fn runs(&self) -> impl Iterator<Item = (Run, Range<usize>)> + '_ {
-        let runs = &self.words[self.references..];
-        let starts = runs.chunks_exact(RUN_WORDS).map(|run| run[0] as usize);
-        let ends = starts.clone().skip(1).chain([self.references]);
-        runs.chunks_exact(RUN_WORDS)
-            .zip(starts.zip(ends))
-            .map(|(run, (start, end))| {
-                let op = [Op::Read, Op::Write, Op::Map][run[2] as usize & 3];
-                let run = Run {
-                    site: run[1],
-                    thread: run[2] >> 2,
-                    op,
-                    node: (run[3] >> 16) as u16,
-                    count: run[3] as u16,
-                };
-                (run, start..end)
-            })
+        self.runs_in(0..self.references)
+    }
+
+    /// The runs of a part of the chunk, each with what it has of that part.
+    pub(crate) fn runs_in(
+        &self,
+        part: Range<usize>,
+    ) -> impl Iterator<Item = (Run, Range<usize>)> + '_ {
+        let (runs, _) = self.words[self.references..].as_chunks::<RUN_WORDS>();
+        let begun = runs.partition_point(|run| run[0] as usize <= part.start);
+        let mut left = &runs[begun.saturating_sub(1)..];
+        let mut start = part.start;
+        std::iter::from_fn(move || {
+            let (run, after) = left.split_first()?;
+            let end = after.first().map_or(part.end, |run| run[0] as usize);
+            let range = start..end.min(part.end);
+            (left, start) = (after, range.end);
+            (!range.is_empty()).then(|| (Run::of(run), range))
+        })
     }
 }
 

