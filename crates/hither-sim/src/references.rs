@@ -2,7 +2,7 @@
 
 use hither_core::placement::Mark;
 use hither_core::registry::Needs;
-use hither_core::{Access, NEVER};
+use hither_core::{Access, Block, NEVER, Object};
 use hither_trace::{Sampled, Trace};
 
 /// A sequence of block references that can be read in pieces, in any order of pieces.
@@ -44,6 +44,9 @@ pub trait References: Sync {
         Vec::new()
     }
 
+    /// Which object a block is of, and its position within it in blocks.
+    fn place_of(&self, block: Block) -> (Object, u32);
+
     /// The size of a block.
     fn block_bytes(&self) -> u32 {
         4096
@@ -71,6 +74,8 @@ pub struct InMemory {
     knows: Needs,
     marks: Vec<Mark>,
     object_bytes: Vec<u64>,
+    /// By block.
+    places: Vec<(Object, u32)>,
 }
 
 impl InMemory {
@@ -86,6 +91,10 @@ impl InMemory {
             access.tick = tick as u64;
             access.next = std::mem::replace(&mut upcoming[access.block.index()], access.tick);
         }
+        let mut places = vec![(Object(0), 0); blocks as usize];
+        for access in &accesses {
+            places[access.block.index()] = (access.object, access.index);
+        }
         let nodes = accesses.iter().map(|access| access.node.index() + 1);
         let threads = accesses.iter().map(|access| access.thread.index() + 1);
         InMemory {
@@ -96,6 +105,7 @@ impl InMemory {
             knows,
             marks: Vec::new(),
             object_bytes: Vec::new(),
+            places,
         }
     }
 
@@ -153,6 +163,10 @@ impl References for InMemory {
 
     fn object_bytes(&self) -> Vec<u64> {
         self.object_bytes.clone()
+    }
+
+    fn place_of(&self, block: Block) -> (Object, u32) {
+        self.places[block.index()]
     }
 
     fn fill(
@@ -213,6 +227,10 @@ impl References for Trace {
 
     fn object_bytes(&self) -> Vec<u64> {
         self.objects().iter().map(|object| object.size).collect()
+    }
+
+    fn place_of(&self, block: Block) -> (Object, u32) {
+        (self.object_of(block), self.index_of(block))
     }
 
     fn block_bytes(&self) -> u32 {

@@ -188,7 +188,9 @@ impl Placement for PostOffice {
                 return;
             }
         }
-        if from != by
+        // Whether it is on at all is asked first, since the rest cannot be foreseen.
+        if self.replication < NEVER_FAR as u32
+            && from != by
             && nodes.topology().hops(by, from) > self.replication
             && self.blocks.replicable(block, by)
         {
@@ -310,7 +312,10 @@ impl Blocks {
     }
 
     fn fetched(&mut self, block: Block, by: Node) {
-        self.reset(block);
+        // Only where no cache took it in at its last fetch.
+        if self.total(block) != 0 {
+            self.reset(block);
+        }
         let at = self.at(block) + self.nodes + FETCHED_BY;
         self.bytes[at..][..2].copy_from_slice(&by.0.to_le_bytes());
     }

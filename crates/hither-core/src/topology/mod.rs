@@ -53,6 +53,8 @@ pub struct Topology {
     latency_ns: Vec<u32>,
     /// For each node all nodes, the nearest first, itself the very first; ties by number.
     nearest: Vec<Node>,
+    /// How many of those are nearest to each node, with itself.
+    around: Vec<u16>,
     about: Vec<About>,
     routes: Routes,
 }
@@ -186,9 +188,12 @@ impl Topology {
             .map(|at| hops(at / nodes, at % nodes))
             .collect();
         let mut nearest = Vec::with_capacity(nodes * nodes);
+        let mut around = Vec::with_capacity(nodes);
         for row in hops.chunks_exact(nodes) {
             let mut order: Vec<Node> = (0..nodes).map(|node| Node(node as u16)).collect();
             order.sort_by_key(|node| row[node.index()]);
+            let least = order.get(1).map_or(0, |first| row[first.index()]);
+            around.push(order.partition_point(|node| row[node.index()] <= least) as u16);
             nearest.extend(order);
         }
         let topology = Topology {
@@ -199,6 +204,7 @@ impl Topology {
             latency_ns: Vec::new(),
             hops,
             nearest,
+            around,
             about: vec![About::default(); nodes],
             routes: Routes::default(),
         };
@@ -357,11 +363,9 @@ impl Topology {
     }
 
     /// The nearest other nodes, by number: on a grid those one hop away, on a tree those of the same switch.
+    #[inline]
     pub fn neighbours(&self, node: Node) -> &[Node] {
-        let others = &self.nearest(node)[1..];
-        let least = others.first().map_or(0, |&first| self.hops(node, first));
-        let end = others.partition_point(|&other| self.hops(node, other) <= least);
-        &others[..end]
+        &self.nearest(node)[1..self.around[node.index()].into()]
     }
 
     /// The next node of a block that moves towards `to` step by step: the first one on the route. Along the last axis of a

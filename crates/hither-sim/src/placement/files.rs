@@ -13,7 +13,6 @@ mod room;
 mod tests;
 
 use hither_core::placement::Of;
-use hither_core::registry::Needs;
 use hither_core::{Access, Topology};
 
 pub use self::costs::Costs;
@@ -44,11 +43,7 @@ pub fn run(
     options: &Options<'_>,
 ) -> Result<Outcome, Error> {
     configuration.check(references, Of::Files)?;
-    let where_on_disk = Needs {
-        objects: true,
-        ..Needs::NOTHING
-    };
-    let needs = configuration.replacement.entry().needs.and(where_on_disk);
+    let needs = configuration.replacement.entry().needs;
     let source = Source::new(references, configuration, needs, options);
     let mut caches = Caches::new(references, configuration, costs, options)?;
     let mut marks = references.marks().iter().copied().peekable();

@@ -5,6 +5,7 @@
 //! next one starts. What a placement asks for is done in the background from the end of the access on: it delays
 //! nobody but those who then find a link or a disk busy.
 
+use std::hint::select_unpredictable;
 use std::sync::Arc;
 
 use hither_core::placement::{
@@ -114,6 +115,7 @@ impl Caches {
         })?;
         let in_blocks = |bytes: &u64| bytes.div_ceil(u64::from(block_bytes)) as u32;
         let object_blocks: Vec<u32> = object_bytes.iter().map(in_blocks).collect();
+        let places = (0..blocks).map(|block| references.place_of(Block(block)));
         let remembered = match replacement.entry().needs.nothing() {
             true => 0,
             false => blocks,
@@ -131,7 +133,7 @@ impl Caches {
             placement,
             shelves: capacity.iter().map(shelf).collect(),
             network: Network::new(&topology, costs.hop_ns, costs.contention),
-            disks: Disks::new(costs, &disks, blocks, &object_blocks),
+            disks: Disks::new(costs, &disks, places, &object_blocks),
             vain_ns: topology
                 .all()
                 .map(|node| vain_lookup_ns(&topology, costs, node))
@@ -295,13 +297,12 @@ impl Caches {
             message_hop_ns,
             ..
         } = self.costs;
-        let steps_ns = match hops {
-            1 => lookup_ns,
-            _ => 2 * (lookup_ns + message_hop_ns),
-        };
+        // Without a branch: whether a neighbour has it cannot be foreseen.
+        let (next, beyond) = (lookup_ns, 2 * (lookup_ns + message_hop_ns));
+        let steps_ns = select_unpredictable(hops == 1, next, beyond);
         self.timeline.totals.remote += 1;
         self.timeline.totals.hops += hops;
-        self.timeline.totals.lookup_hops += if hops == 1 { 1 } else { 1 + hops };
+        self.timeline.totals.lookup_hops += select_unpredictable(hops == 1, 1, 1 + hops);
         self.timeline.totals.bytes_moved += self.block_bytes;
         let asked_ns = start_ns + steps_ns + message_hop_ns * hops;
         match access.op {
@@ -316,7 +317,7 @@ impl Caches {
     /// took it in (the accessing one where none could) and when the access ends.
     fn miss(&mut self, access: &Access, start_ns: u64) -> (Node, u64) {
         let (block, by) = (access.block, access.node);
-        let disk_at = self.disks.locate(access);
+        let disk_at = self.disks.node(block);
         let message_ns = self.costs.message_hop_ns * u64::from(self.topology.hops(by, disk_at));
         let asked_ns = start_ns + self.vain_ns[by.index()] + message_ns;
         let read_ns = self.disks.transfer(block, asked_ns);

@@ -1,6 +1,8 @@
 //! The disks under the caches: which of them holds a block, and how long it takes to get it.
 
-use hither_core::{Access, Block, Node};
+use std::hint::select_unpredictable;
+
+use hither_core::{Block, Node, Object};
 
 use super::costs::Costs;
 use super::network::Calendars;
@@ -13,10 +15,8 @@ pub(super) struct Disks {
     calendars: Calendars,
     slot_ns: u64,
     disks: Vec<Disk>,
-    /// Where on all disks together each file starts; empty where files are not known.
-    starts: Vec<u32>,
-    /// Where on all disks together each block lies that was ever fetched.
-    places: Vec<u32>,
+    /// Where each block lies.
+    places: Vec<Place>,
     /// Blocks on each disk.
     span: u32,
 }
@@ -24,18 +24,34 @@ pub(super) struct Disks {
 /// 42 s of disks that transfer a block in 0.08 ms: disks are queued for, and for long.
 const WORDS: u64 = 8192;
 
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    /// Which disk.
+    disk: u32,
+    /// The block's position on it.
+    at: u32,
+}
+
 #[derive(Clone, Debug)]
 struct Disk {
     node: Node,
     head: u32,
-    /// Where the next block of each stream that the buffer follows is expected, the most recent one first.
+    /// Where the next block of each stream that the buffer follows is expected, the most recent one last.
     streams: Vec<u32>,
 }
 
+/// No stream.
+const NONE: u32 = u32::MAX;
+
 impl Disks {
-    /// For `blocks` blocks of files with `object_blocks` blocks each; where that is empty, blocks lie in the order of
+    /// For blocks at `places` in files with `object_blocks` blocks each; where that is empty, blocks lie in the order of
     /// their numbers.
-    pub(super) fn new(costs: &Costs, at: &[Node], blocks: u32, object_blocks: &[u32]) -> Disks {
+    pub(super) fn new(
+        costs: &Costs,
+        at: &[Node],
+        places: impl ExactSizeIterator<Item = (Object, u32)>,
+        object_blocks: &[u32],
+    ) -> Disks {
         let mut end = 0u32;
         let start = |&blocks: &u32| {
             let start = end;
@@ -48,14 +64,25 @@ impl Disks {
             head: 0,
             streams: Vec::new(),
         };
+        let disks = at.len() as u32;
+        let place = |(block, (object, index)): (u32, (Object, u32))| {
+            let place = match starts.get(object.index()) {
+                Some(start) => start.saturating_add(index),
+                None => block,
+            };
+            Place {
+                disk: place % disks,
+                at: place / disks,
+            }
+        };
+        let blocks = places.len() as u32;
         Disks {
             costs: costs.clone(),
             calendars: Calendars::new(at.len(), WORDS),
             slot_ns: costs.disk_transfer_ns.max(1),
             disks: at.iter().map(disk).collect(),
-            span: end.max(blocks).div_ceil(at.len() as u32).max(1),
-            starts,
-            places: vec![0; blocks as usize],
+            span: end.max(blocks).div_ceil(disks).max(1),
+            places: (0..).zip(places).map(place).collect(),
         }
     }
 
@@ -64,32 +91,20 @@ impl Disks {
         Calendars::bytes(disks, WORDS)
     }
 
-    /// Notes where the block of an access lies, and gives the node of its disk.
-    pub(super) fn locate(&mut self, access: &Access) -> Node {
-        let place = match self.starts.get(access.object.index()) {
-            Some(start) => start.saturating_add(access.index),
-            None => access.block.0,
-        };
-        self.places[access.block.index()] = place;
-        self.disks[place as usize % self.disks.len()].node
-    }
-
-    /// The node with the disk of a block that was located.
+    /// The node with the disk of a block.
     pub(super) fn node(&self, block: Block) -> Node {
-        self.disks[self.places[block.index()] as usize % self.disks.len()].node
+        self.disks[self.places[block.index()].disk as usize].node
     }
 
-    /// Reads or writes a block that was located, after what was asked for before; gives when it is done.
+    /// Reads or writes a block, after what was asked for before; gives when it is done.
     pub(super) fn transfer(&mut self, block: Block, at_ns: u64) -> u64 {
-        let place = self.places[block.index()];
-        let disks = self.disks.len() as u32;
-        let of = (place % disks) as usize;
-        let slot_ns = self.slot_ns;
-        let free = self.calendars.first_free(of, at_ns / slot_ns);
+        let Place { disk, at } = self.places[block.index()];
+        let (disk, slot_ns) = (disk as usize, self.slot_ns);
+        let free = self.calendars.first_free(disk, at_ns / slot_ns);
         let service_ns = match self.costs.disk_ns {
             0 => {
                 let start_ns = at_ns.max(free.slot * slot_ns);
-                self.disks[of].service_ns(&self.costs, place / disks, self.span, start_ns)
+                self.disks[disk].service_ns(&self.costs, at, self.span, start_ns)
             }
             always => always,
         };
@@ -97,7 +112,7 @@ impl Disks {
         if slots == 0 {
             return at_ns;
         }
-        let last = self.calendars.take(of, free, slots);
+        let last = self.calendars.take(disk, free, slots);
         (at_ns + service_ns).max(last * slot_ns + service_ns - (slots - 1) * slot_ns)
     }
 }
@@ -106,25 +121,23 @@ impl Disk {
     /// How long the block at `place` takes when the arm is free at `start_ns`; moves the arm. The disk's `span`
     /// blocks are spread over the whole of it.
     fn service_ns(&mut self, costs: &Costs, place: u32, span: u32, start_ns: u64) -> u64 {
-        // All streams are looked at, from the last one to the first, and the first that fits is what is left: leaving at it
-        // was four branches foreseen wrongly in each transfer (callgrind, 2026-11).
-        let ahead = costs.disk_ahead_blocks;
-        let follows = |next: u32| (next <= place) & (place.wrapping_sub(next) < ahead);
-        let streams = self.streams.iter().enumerate().rev();
-        let stream = streams.fold(
-            None,
-            |first, (nth, &next)| {
-                if follows(next) { Some(nth) } else { first }
-            },
-        );
-        let at = stream.unwrap_or_else(|| {
-            self.streams.truncate(costs.disk_streams as usize - 1);
-            self.streams.push(0);
-            self.streams.len() - 1
-        });
-        self.streams.copy_within(..at, 1);
-        self.streams[0] = place + 1;
-        if stream.is_some() {
+        let after = place.saturating_add(1);
+        // A stream goes on where its next block is one of so many up to `place`.
+        let reach = costs.disk_ahead_blocks.min(after);
+        let goes_on = |next: u32| next.wrapping_sub(after - reach) < reach;
+        // All streams are looked at, and the last one that fits is what is left: leaving at it was four branches foreseen
+        // wrongly in each transfer (callgrind, 2026-11).
+        let mut stream = NONE;
+        for (nth, &next) in self.streams.iter().enumerate() {
+            stream = select_unpredictable(goes_on(next), nth as u32, stream);
+        }
+        if stream != NONE {
+            self.streams.remove(stream as usize);
+        } else if self.streams.len() == costs.disk_streams as usize {
+            self.streams.remove(0);
+        }
+        self.streams.push(after);
+        if stream != NONE {
             return costs.disk_transfer_ns;
         }
         let distance = f64::from(place.abs_diff(std::mem::replace(&mut self.head, place)));
@@ -150,22 +163,17 @@ impl Disk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hither_core::{Object, Random, Topology};
-
-    fn located(disks: &mut Disks, object: u32, index: u32, block: u32) -> Node {
-        disks.locate(&Access {
-            object: Object(object),
-            index,
-            ..Access::bare(0, Block(block))
-        })
-    }
+    use hither_core::{Random, Topology};
 
     #[test]
     fn files_are_striped_one_behind_the_other() {
-        let mut disks = Disks::new(&Costs::plain(), &[Node(0), Node(7)], 10, &[3, 7]);
-        assert_eq!(located(&mut disks, 0, 2, 0), Node(0));
-        assert_eq!(located(&mut disks, 1, 0, 1), Node(7));
-        assert_eq!(disks.node(Block(1)), Node(7));
+        let places = [(Object(0), 2), (Object(1), 0)];
+        let nodes = [Node(0), Node(7)];
+        let mut disks = Disks::new(&Costs::plain(), &nodes, places.into_iter(), &[3, 7]);
+        assert_eq!(
+            (disks.node(Block(0)), disks.node(Block(1))),
+            (Node(0), Node(7))
+        );
         assert_eq!(disks.transfer(Block(0), 5), 100_005);
         assert_eq!(disks.transfer(Block(0), 6), 200_000, "waits its turn");
         assert_eq!(disks.transfer(Block(1), 6), 100_006, "another disk");
@@ -174,21 +182,20 @@ mod tests {
     /// Table 1: 8.2 ms for 4 KiB at random; what follows what was read comes from the buffer.
     #[test]
     fn a_random_access_takes_what_the_paper_says_and_a_sequential_one_a_transfer() {
-        let blocks = 1_000_000;
+        let blocks = 1_000_000u32;
         let costs = Costs::of(&Topology::mesh(&[1]), 4096);
-        let mut disks = Disks::new(&costs, &[Node(0)], blocks, &[]);
+        let places = vec![(Object(0), 0); blocks as usize];
+        let mut disks = Disks::new(&costs, &[Node(0)], places.into_iter(), &[]);
         let mut random = Random::new(3);
         let (mut now_ns, mut total_ns) = (0, 0);
         for _ in 0..20_000 {
             let block = random.below(u64::from(blocks)) as u32;
-            located(&mut disks, 0, 0, block);
             now_ns += 20_000_000 + random.below(6_000_000);
             total_ns += disks.transfer(Block(block), now_ns) - now_ns;
         }
         let mean_ns = total_ns / 20_000;
         assert!((8_100_000..8_300_000).contains(&mean_ns), "{mean_ns} ns");
         for block in [100, 900_000, 101, 900_001, 103] {
-            located(&mut disks, 0, 0, block);
             now_ns += 20_000_000;
             let took_ns = disks.transfer(Block(block), now_ns) - now_ns;
             assert_eq!(

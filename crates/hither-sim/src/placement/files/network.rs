@@ -1,5 +1,7 @@
 //! Links between nodes, each busy with one block at a time.
 
+use std::hint::select_unpredictable;
+
 use hither_core::topology::{Link, Place};
 use hither_core::{Node, Topology};
 
@@ -54,11 +56,8 @@ impl Calendars {
         let time = number & (self.remembered - 1);
         let word = &mut self.words[server * self.remembered as usize + time as usize];
         // Without a branch: on every fourth link or so it was foreseen wrongly.
-        let remembered = u64::from(word.number == number).wrapping_neg();
-        *word = Word {
-            number,
-            taken: word.taken & remembered,
-        };
+        let taken = select_unpredictable(word.number == number, word.taken, 0);
+        *word = Word { number, taken };
         &mut word.taken
     }
 
@@ -106,14 +105,26 @@ impl Calendars {
         number * 64
     }
 
-    /// Takes that slot if it is free.
+    /// Takes the first free slot from `slot` on, which mostly is that one itself; gives the one after it.
     #[inline]
-    pub(super) fn take_if_free(&mut self, server: usize, slot: u64) -> bool {
+    fn take_one(&mut self, server: usize, slot: u64) -> u64 {
         let taken = self.word(server, slot / 64);
         let bit = 1 << (slot % 64);
         let free = *taken & bit == 0;
         *taken |= bit;
-        free
+        if free {
+            slot + 1
+        } else {
+            self.take_later(server, slot)
+        }
+    }
+
+    /// Apart, for the registers that calls from within the loop over a route would take from it.
+    #[cold]
+    #[inline(never)]
+    fn take_later(&mut self, server: usize, slot: u64) -> u64 {
+        let free = self.first_free(server, slot);
+        self.take(server, free, 1) + 1
     }
 }
 
@@ -184,22 +195,19 @@ impl Network {
         // All links of a route take equally long: where links differ, in a matrix, a route is one of them. So a slot on one
         // is followed by the next on the one behind it, without another division.
         let block_ns = self.block_ns[first as usize];
+        let unhindered_ns = at_ns + block_ns * route.len() as u64;
         if !self.contention {
-            return at_ns + block_ns * route.len() as u64;
+            return unhindered_ns;
         }
-        let (mut at_ns, mut slot) = (at_ns, at_ns / block_ns);
-        for &link in route {
-            let link = link as usize;
-            if self.calendars.take_if_free(link, slot) {
-                at_ns += block_ns;
-            } else {
-                let free = self.calendars.first_free(link, slot);
-                slot = self.calendars.take(link, free, 1);
-                at_ns = (slot + 1) * block_ns;
-            }
-            slot += 1;
+        let start = at_ns / block_ns;
+        let end = route.iter().fold(start, |slot, &link| {
+            self.calendars.take_one(link as usize, slot)
+        });
+        match end - start == route.len() as u64 {
+            true => unhindered_ns,
+            // Whoever waited goes on at the beginning of a slot.
+            false => end * block_ns,
         }
-        at_ns
     }
 }
 
@@ -222,11 +230,9 @@ mod tests {
             let mut left = (slot as usize..).filter(|&slot| !taken[server][slot]);
             let expected: Vec<usize> = left.by_ref().take(count as usize).collect();
             assert_eq!(free.slot, expected[0] as u64);
-            let at_once = count == 1 && calendars.take_if_free(server, slot);
-            assert!(count > 1 || at_once == (free.slot == slot));
-            let last = match at_once {
-                true => slot,
-                false => calendars.take(server, free, count),
+            let last = match count {
+                1 => calendars.take_one(server, slot) - 1,
+                _ => calendars.take(server, free, count),
             };
             assert_eq!(last, expected[expected.len() - 1] as u64);
             expected.iter().for_each(|&slot| taken[server][slot] = true);
