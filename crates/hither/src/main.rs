@@ -26,6 +26,10 @@ mod ui;
 use std::process::ExitCode;
 
 use clap::Command;
+use hither_sys::large::LargePages;
+
+#[global_allocator]
+static ALLOCATOR: LargePages = LargePages;
 
 fn main() -> ExitCode {
     keep_decoder_panics_quiet();
