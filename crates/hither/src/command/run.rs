@@ -9,7 +9,7 @@ use hither_core::placement::{self, Of};
 use hither_core::spec::{Choice, SpecError};
 use hither_core::{Spec, placement::Entry};
 use hither_live::pages::{Pages, PagesOptions, Runner};
-use hither_live::{Error, SessionOptions};
+use hither_live::SessionOptions;
 use hither_sim::Size;
 
 use super::Subcommand;
@@ -123,7 +123,6 @@ impl Subcommand for Run {
             Err(error) if error.start_status().is_some() => {
                 return Err(Usage(error.to_string()).into());
             }
-            Err(error @ Error::File { .. }) => return Err(error.into()),
             Err(error) => return Err(error.into()),
         };
         let Some(pages) = ran.pages else {

@@ -61,7 +61,7 @@ pub(super) const ENTRY: Entry = Entry {
         ..Needs::NOTHING
     },
     foresight: false,
-    live: true,
+    live: false,
     build,
 };
 
