@@ -8,8 +8,8 @@ use clap::Args;
 use hither_core::placement::{self, Of};
 use hither_core::spec::{Choice, SpecError};
 use hither_core::{Spec, placement::Entry};
-use hither_live::pages::{Pages, PagesOptions, Runner};
 use hither_live::SessionOptions;
+use hither_live::pages::{Pages, PagesOptions, Runner};
 use hither_sim::Size;
 
 use super::Subcommand;
