@@ -191,7 +191,7 @@ mod tests {
             let byte = |at: usize| (at % 251) as u8;
             for at in 0..before {
                 // SAFETY: within what was allocated.
-                unsafe { start.add(at).write(byte(at)) };
+                unsafe { start.wrapping_add(at).write(byte(at)) };
             }
             // SAFETY: allocated above with that layout, and no size is zero.
             let moved = unsafe { LargePages.realloc(start, layout(before), after) };
@@ -200,7 +200,7 @@ mod tests {
             let same = kept.iter().enumerate().all(|(at, &kept)| kept == byte(at));
             assert!(same, "{before} to {after}");
             // SAFETY: the last byte of what was allocated.
-            unsafe { moved.add(after - 1).write(1) };
+            unsafe { moved.wrapping_add(after - 1).write(1) };
             // SAFETY: allocated above with that layout.
             unsafe { LargePages.dealloc(moved, layout(after)) };
         }
