@@ -1,6 +1,8 @@
 //! Real programs under the preload library: as many iterations are found as they make.
 #![cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 
+mod support;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,34 +13,6 @@ use hither_live::SessionOptions;
 use hither_live::iterations::{Iterations, State};
 use hither_sys::record::{ConstructKind, Record};
 use hither_sys::session::Session;
-
-/// The library that sees constructs.
-fn library() -> PathBuf {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("preload-pages");
-    let status = Command::new(env!("CARGO"))
-        .args([
-            "build",
-            "--quiet",
-            "--release",
-            "--locked",
-            "--features",
-            "pages",
-        ])
-        .args(["--package", "hither-preload", "--manifest-path"])
-        .arg(concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../hither-preload/Cargo.toml"
-        ))
-        .arg("--target-dir")
-        .arg(&target)
-        .env_remove("CARGO_ENCODED_RUSTFLAGS")
-        .env_remove("RUSTFLAGS")
-        .env_remove("RUSTC_WORKSPACE_WRAPPER")
-        .status()
-        .expect("cargo starts");
-    assert!(status.success(), "the library builds");
-    target.join("release/libhither_preload.so")
-}
 
 /// `programs/parallel.c`, compiled; `None` where that compiler is not there.
 fn compile(compiler: &str) -> Option<PathBuf> {
@@ -120,7 +94,7 @@ fn run(library: &Path, program: &Path, name: &str, iterations: &str) -> Shown {
 
 #[test]
 fn as_many_iterations_are_found_as_programs_make() {
-    let library = library();
+    let library = support::pages_preload();
     for compiler in ["gcc", "clang"] {
         let Some(program) = compile(compiler) else {
             println!("skipped for {compiler}: it or its OpenMP runtime is not installed");
