@@ -1,5 +1,8 @@
 //! The driver against made-up programs: two nodes unless said otherwise, node 0 with CPUs 0 and 1, node 1 with CPU 2.
 
+use hither_core::Node;
+
+use super::super::event::{Moved, Why};
 use super::*;
 
 const PAGE: u64 = 4096;

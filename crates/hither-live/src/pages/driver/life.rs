@@ -1,0 +1,166 @@
+//! Regions come and go, and with them their pages.
+
+use hither_core::placement::{Class, Region};
+use hither_core::{Block, Node, Object, Process, Thread};
+
+use super::super::event::Decision;
+use super::super::regions::Cut;
+use super::Driver;
+use super::orders::Segment;
+use super::segments::Run;
+
+/// What is known of a region.
+#[derive(Debug)]
+pub(super) struct Tracked {
+    pub(super) pid: u32,
+    pub(super) process: Process,
+    pub(super) start: u64,
+    pub(super) pages: u32,
+    /// The number of its first page.
+    pub(super) base: u32,
+    /// Pages that it has still.
+    pub(super) left: u32,
+    /// What it has no longer.
+    pub(super) cuts: Vec<Cut>,
+    pub(super) signature: u64,
+    /// First faults that were seen.
+    pub(super) faults: u32,
+    pub(super) unit: Unit,
+    /// Nothing while it is watched.
+    pub(super) class: Option<Class>,
+    /// The node that it was settled from.
+    pub(super) from: Node,
+    pub(super) segments: Vec<Segment>,
+}
+
+/// What faults of a region are numbered by.
+#[derive(Debug)]
+pub(super) enum Unit {
+    /// Huge pages, each of which has seen one fault at most so far.
+    Huge(Vec<u32>),
+    Page,
+}
+
+impl Driver {
+    /// A region comes. What was there before is gone, even if nobody said so.
+    pub(super) fn region(
+        &mut self,
+        now_ns: u64,
+        (pid, start, length): (u32, u64, u64),
+        signature: u64,
+        cpu: u32,
+        out: &mut Vec<Decision>,
+    ) {
+        let Some(range) = self.regions.pages_within(start, length) else {
+            return;
+        };
+        let cuts = self.regions.cut(pid, range, u64::MAX);
+        self.cut(&cuts);
+        let pages = (range.1 - range.0) / self.page_bytes;
+        let base = match pages <= self.pages_max {
+            true => self.ranges.take(pages as u32),
+            false => None,
+        };
+        let Some(base) = base else {
+            self.summary.unfollowed += 1;
+            out.push(Decision::Unfollowed { pid, start, length });
+            return;
+        };
+        let pages = pages as u32;
+        self.model.grow(self.ranges.end());
+        let object = self.unused.pop().unwrap_or_else(|| {
+            self.tracked.push(None);
+            self.generations.push(0);
+            Object(self.tracked.len() as u32 - 1)
+        });
+        let process = *self.processes.entry(pid).or_insert_with(|| {
+            self.process_count += 1;
+            Process(self.process_count - 1)
+        });
+        self.regions.insert(pid, range, object, now_ns);
+        let huge = self
+            .huge_page_bytes
+            .filter(|&huge| range.1 - range.0 > huge);
+        self.tracked[object.index()] = Some(Tracked {
+            pid,
+            process,
+            start: range.0,
+            pages,
+            base,
+            left: pages,
+            cuts: Vec::new(),
+            signature,
+            faults: 0,
+            unit: huge.map_or(Unit::Page, |_| Unit::Huge(Vec::new())),
+            class: None,
+            from: Node(0),
+            segments: Vec::new(),
+        });
+        // Its own size: of a mebibyte from malloc, whole pages are a little less, and it is to count as one.
+        self.model.allocated(&Region {
+            object,
+            owner: process,
+            bytes: length,
+            known: self.sites.class(signature),
+        });
+        self.summary.regions += 1;
+        if self.model.class(object).is_some() {
+            self.summary.known += 1;
+            let thread = Thread(self.threads.number((pid, pid)));
+            self.settle(now_ns, object, self.model.node_of_cpu(cpu), thread, out);
+        } else {
+            self.watch.undecided(now_ns);
+        }
+    }
+
+    /// Pages are gone; with the last of them their region.
+    pub(super) fn cut(&mut self, cuts: &[Cut]) {
+        for &cut in cuts {
+            let slot = &mut self.tracked[cut.object.index()];
+            let region = slot.as_mut().expect("its pages were found");
+            region.left -= cut.pages;
+            region.cuts.push(cut);
+            let first = region.base + cut.first;
+            (first..first + cut.pages).for_each(|page| self.model.leave(Block(page)));
+            if region.left == 0 {
+                if region.class.is_none() {
+                    self.watch.decided();
+                }
+                self.ranges.release(region.base, region.pages);
+                *slot = None;
+                self.generations[cut.object.index()] += 1;
+                self.model.freed(cut.object);
+                self.unused.push(cut.object);
+            }
+        }
+    }
+}
+
+impl Tracked {
+    pub(super) fn address(&self, index: u32, page_bytes: u64) -> u64 {
+        self.start + u64::from(index) * page_bytes
+    }
+
+    pub(super) fn order(&self, run: &Run, nodes: u64, page_bytes: u64) -> Decision {
+        Decision::Bind {
+            pid: self.pid,
+            start: self.address(run.first, page_bytes),
+            length: u64::from(run.pages) * page_bytes,
+            nodes,
+        }
+    }
+
+    /// The number of a fault's page in the region, such that what is touched next to it has the next number.
+    pub(super) fn index(&mut self, address: u64, page: u32, huge_page_bytes: Option<u64>) -> u32 {
+        let (Unit::Huge(seen), Some(huge)) = (&mut self.unit, huge_page_bytes) else {
+            return page;
+        };
+        let number = (address / huge - self.start / huge) as u32;
+        if seen.contains(&number) {
+            self.unit = Unit::Page;
+            return page;
+        }
+        seen.push(number);
+        number
+    }
+}

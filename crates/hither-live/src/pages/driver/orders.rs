@@ -1,0 +1,193 @@
+//! Orders to bind a range, the waiting for programs to carry them out, and the moving of what was touched before.
+
+use std::collections::BTreeMap;
+
+use hither_core::{Block, Object};
+
+use super::super::event::{Decision, Moved, Why};
+use super::Driver;
+use super::life::Tracked;
+use super::segments::Run;
+
+/// How long a program has to carry an order out before what it touched meanwhile is moved; doubled from time to time.
+pub(super) const WAIT_NS: u64 = 50_000_000;
+
+/// How often pages that were busy are tried again once their range is bound.
+const RETRIES: u32 = 4;
+
+/// A run of a region's pages that is wanted elsewhere.
+#[derive(Debug)]
+pub(super) struct Segment {
+    pub(super) run: Run,
+    pub(super) state: State,
+    pub(super) wait_ns: u64,
+    pub(super) retries: u32,
+    /// The timer that it waits for; others that were set for it count no longer.
+    pub(super) timer: u64,
+}
+
+/// How far the binding of a segment is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// The program should have bound it when it allocated it.
+    Site,
+    /// It was ordered.
+    Ordered,
+    /// The program says that it is done; what it touched before is moved for the last time.
+    Bound,
+}
+
+/// A segment of a region that may be gone by now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Key {
+    pub(super) object: Object,
+    pub(super) generation: u32,
+    pub(super) segment: usize,
+}
+
+/// Segments to be looked at, by time and number, since several may be due at once.
+#[derive(Debug, Default)]
+pub(super) struct Timers {
+    due: BTreeMap<(u64, u64), Key>,
+    count: u64,
+}
+
+impl Timers {
+    /// The number of no timer.
+    pub(super) const NONE: u64 = u64::MAX;
+
+    /// Returns the timer's number.
+    pub(super) fn set(&mut self, due_ns: u64, key: Key) -> u64 {
+        self.due.insert((due_ns, self.count), key);
+        self.count += 1;
+        self.count - 1
+    }
+
+    /// When the next is due.
+    pub(super) fn due_ns(&self) -> Option<u64> {
+        self.due.keys().next().map(|&(due_ns, _)| due_ns)
+    }
+
+    /// Takes the next that is due.
+    pub(super) fn due(&mut self, now_ns: u64) -> Option<(u64, Key)> {
+        let entry = self.due.first_entry()?;
+        let &(due_ns, timer) = entry.key();
+        (due_ns <= now_ns).then(|| (timer, entry.remove()))
+    }
+}
+
+impl Driver {
+    pub(super) fn segment(&mut self, key: Key) -> Option<(&mut Tracked, usize)> {
+        let current = self.generations[key.object.index()] == key.generation;
+        let region = self.tracked[key.object.index()].as_mut();
+        region
+            .filter(|_| current)
+            .map(|region| (region, key.segment))
+    }
+
+    /// It is time to do something about a segment.
+    pub(super) fn due(&mut self, key: Key, now_ns: u64, out: &mut Vec<Decision>) {
+        let page_bytes = self.page_bytes;
+        let timer = self.timers.count;
+        let Some((region, number)) = self.segment(key) else {
+            return;
+        };
+        let Segment { run, state, .. } = region.segments[number];
+        if state == State::Site {
+            region.segments[number].state = State::Ordered;
+            region.segments[number].timer = timer;
+            out.push(region.order(&run, run.nodes, page_bytes));
+            self.timers.set(now_ns + WAIT_NS, key);
+            return;
+        }
+        let (pid, start) = (region.pid, region.address(run.first, page_bytes));
+        let job = self.job_count;
+        self.job_count += 1;
+        self.jobs.insert(job, (key, state == State::Bound));
+        out.push(Decision::Move {
+            job,
+            pid,
+            start,
+            pages: run.pages,
+            nodes: run.nodes,
+        });
+    }
+
+    /// A program has bound a range, or could not.
+    pub(super) fn bound(
+        &mut self,
+        now_ns: u64,
+        (pid, start, length): (u32, u64, u64),
+        nodes: u64,
+        error: u32,
+        site: bool,
+        out: &mut Vec<Decision>,
+    ) {
+        match error {
+            0 => self.summary.ranges_bound += 1,
+            _ => self.summary.ranges_refused += 1,
+        }
+        let Some((start, end)) = self.regions.pages_within(start, length) else {
+            return;
+        };
+        let Some((object, _)) = self.regions.find(pid, start).filter(|_| error == 0) else {
+            return;
+        };
+        let Some(region) = self.tracked[object.index()].as_mut() else {
+            return;
+        };
+        let generation = self.generations[object.index()];
+        let mut again = Vec::new();
+        for (number, segment) in region.segments.iter_mut().enumerate() {
+            let first = region.start + u64::from(segment.run.first) * self.page_bytes;
+            if segment.run.nodes == nodes && (start..end).contains(&first) {
+                segment.state = State::Bound;
+                segment.timer = Timers::NONE;
+                // Bound by its site, nothing was touched before.
+                again.extend((!site).then_some(Key {
+                    object,
+                    generation,
+                    segment: number,
+                }));
+            }
+        }
+        for key in again {
+            self.due(key, now_ns, out);
+        }
+    }
+
+    /// A move has ended: whether there is more to do, and what is not where it was to be.
+    pub(super) fn moved(&mut self, now_ns: u64, moved: &Moved) {
+        self.summary.pages_moved += u64::from(moved.moved);
+        let refused = moved.refused.iter().map(|run| u64::from(run.pages));
+        self.summary.pages_refused += refused.sum::<u64>();
+        let Some((key, bound_before)) = self.jobs.remove(&moved.job) else {
+            return;
+        };
+        let timer = self.timers.count;
+        let Some((region, number)) = self.segment(key) else {
+            return;
+        };
+        let (base, from) = (region.base, region.from);
+        let segment = &mut region.segments[number];
+        let Run { first, pages, .. } = segment.run;
+        let why = |why: Why| moved.refused.iter().any(|run| run.why == why);
+        let given_up = [Why::NotPermitted, Why::NoProcess, Why::NodeNotAllowed];
+        let done = match bound_before || moved.absent == 0 {
+            true => !why(Why::Busy) || segment.retries >= RETRIES,
+            // Bound meanwhile: that move is on its way, and the last.
+            false => segment.state == State::Bound,
+        };
+        if !done && !given_up.into_iter().any(why) {
+            segment.retries += u32::from(why(Why::Busy));
+            segment.timer = timer;
+            let due_ns = now_ns + segment.wait_ns;
+            segment.wait_ns *= 2;
+            self.timers.set(due_ns, key);
+        }
+        for run in &moved.refused {
+            let refused = run.first..run.first.saturating_add(run.pages).min(pages);
+            refused.for_each(|page| self.model.stays(Block(base + first + page), from));
+        }
+    }
+}
