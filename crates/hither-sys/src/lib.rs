@@ -5,9 +5,11 @@
 //! side, and [`attach`] the recorded program's. [`orders`] go the other way, from agent to programs. [`raw`] makes
 //! system calls past libc's symbols, which the preload library interposes, and past its `errno`; [`process`] is what the
 //! agent needs of processes and signals, [`machine`] what it needs of memory nodes and pages, and [`faults`] how it sees
-//! pages being touched. [`large`] is an allocator that puts large arrays on huge pages.
+//! pages being touched, [`arm`] how it has them
+//! faulted on anew. [`large`] is an allocator that puts large arrays on huge pages.
 #![allow(unsafe_code)]
 
+pub mod arm;
 pub mod attach;
 pub mod faults;
 pub mod large;

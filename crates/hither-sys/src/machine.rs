@@ -9,6 +9,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use crate::arm::Rung;
 use crate::faults::{self, PageFaults, Unwatched};
 
 /// One memory node.
@@ -140,6 +141,11 @@ pub trait Machine: Send + Sync {
 
     /// Watches the page faults of what the calling thread starts from now on.
     fn faults(&self) -> Result<Box<dyn PageFaults>, Unwatched>;
+
+    /// The ways to sample who uses which page, the best first, each tried out. None where there is nothing to sample for.
+    fn ladder(&self) -> Vec<Rung> {
+        Vec::new()
+    }
 }
 
 /// The machine that we run on.

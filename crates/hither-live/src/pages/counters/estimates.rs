@@ -1,0 +1,276 @@
+//! Counts that are surely not too bad for staying: from samples to what a placement policy can take for the truth.
+//!
+//! A policy compares what the home of a page has of its accesses with what others have. It is given the upper bound of the
+//! home's share and the lower bound of every other node's, in accesses. A criterion that only ever grows with the accesses
+//! of others and falls with those of the home, as UPM's does (ICS 2000, equation 1: more contenders among the others make it
+//! grow, too), then fires only if it would on the true shares, but for the chance that a bound is wrong. The policy need not
+//! know of sampling.
+//!
+//! Readings: an iteration's accesses of one window are taken to be as many as the caller says; its samples tell of
+//! shares only. The samples of a window's pages with the same home are taken together unless two halves of it are surely
+//! used by different nodes. Samples age by phases, each of which halves the older ones.
+
+use std::ops::Range;
+
+use hither_core::placement::Counters;
+use hither_core::{Block, Node};
+use rustc_hash::FxHashMap;
+
+use super::bounds::bounds;
+
+/// A sample in units of what is kept: it can be halved three times before it is nothing.
+const UNIT: u16 = 8;
+
+/// A page's samples of one node stop counting here: 1000.
+const FULL: u16 = 1000 * UNIT;
+
+/// Which windows are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Those with samples since the last time: what a criterion that looks at each iteration by itself has to see.
+    New,
+    /// All with samples: where an iteration is compared with the one before.
+    All,
+}
+
+/// Samples by page and node.
+#[derive(Debug)]
+pub(crate) struct Estimates {
+    nodes: usize,
+    /// `ln(1 / alpha)` for one node's share.
+    level: f64,
+    /// By block and node.
+    samples: Vec<u16>,
+    /// Regions by their first block: how many they have, and how many pages a window has.
+    regions: std::collections::BTreeMap<u32, (u32, u32)>,
+    /// Windows with samples, by their first block.
+    windows: std::collections::BTreeMap<u32, Window>,
+    known: Known,
+    /// Scratch: the pages of a window with their homes, and one row.
+    pages: Vec<(Node, Block)>,
+    row: Vec<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    pages: u32,
+    /// It has samples that were not counted yet.
+    new: bool,
+}
+
+impl Estimates {
+    /// No samples. `confidence`: the chance that all bounds of a page hold, for ever.
+    pub(crate) fn new(nodes: usize, confidence: f64) -> Estimates {
+        let alpha = (1.0 - confidence).clamp(1e-12, 0.5) / nodes as f64;
+        Estimates {
+            nodes,
+            level: -alpha.ln(),
+            samples: Vec::new(),
+            regions: std::collections::BTreeMap::new(),
+            windows: std::collections::BTreeMap::new(),
+            known: Known::default(),
+            pages: Vec::new(),
+            row: vec![0; nodes],
+        }
+    }
+
+    /// A region has these blocks, from its first page on.
+    pub(crate) fn begin(&mut self, blocks: Range<u32>) {
+        self.end(blocks.clone());
+        let length = self.samples.len().max(blocks.end as usize * self.nodes);
+        self.samples.resize(length, 0);
+        let pages = blocks.end - blocks.start;
+        self.regions
+            .insert(blocks.start, (pages, super::window_pages(pages)));
+    }
+
+    /// A region with these blocks is no more, nor are its samples.
+    pub(crate) fn end(&mut self, blocks: Range<u32>) {
+        self.regions.remove(&blocks.start);
+        self.forget(blocks);
+    }
+
+    /// What was seen of these pages says nothing any more: freed, or used for something else.
+    pub(crate) fn forget(&mut self, blocks: Range<u32>) {
+        let of = |block: u32| (block as usize * self.nodes).min(self.samples.len());
+        let range = of(blocks.start)..of(blocks.end.max(blocks.start));
+        self.samples[range].fill(0);
+        let windows = self.windows.range(blocks.clone());
+        let whole: Vec<u32> = windows
+            .filter(|(first, window)| **first + window.pages <= blocks.end)
+            .map(|(first, _)| *first)
+            .collect();
+        for first in whole {
+            self.windows.remove(&first);
+        }
+    }
+
+    /// A page was touched from `node` after it had been armed. False if it is of no region.
+    pub(crate) fn sampled(&mut self, block: Block, node: Node) -> bool {
+        let Some((&start, &(pages, window_pages))) = self.regions.range(..=block.0).next_back()
+        else {
+            return false;
+        };
+        let at = block.0 - start;
+        if at >= pages || node.index() >= self.nodes {
+            return false;
+        }
+        let first = at - at % window_pages;
+        self.windows.insert(
+            start + first,
+            Window {
+                pages: window_pages.min(pages - first),
+                new: true,
+            },
+        );
+        let sample = &mut self.samples[block.index() * self.nodes + node.index()];
+        *sample = (*sample + UNIT).min(FULL);
+        true
+    }
+
+    /// A phase ended (threads moved, or so much time has passed that the program may do something else): what was seen so far
+    /// counts half.
+    pub(crate) fn phase_ended(&mut self) {
+        let (nodes, samples) = (self.nodes, &mut self.samples);
+        self.windows.retain(|&first, window| {
+            let from = first as usize * nodes;
+            let mut any = false;
+            for sample in &mut samples[from..from + window.pages as usize * nodes] {
+                *sample /= 2;
+                any |= *sample > 0;
+            }
+            window.new |= any;
+            any
+        });
+    }
+
+    /// Adds the counts of each page that lies in a window with samples and has a home. `accesses`: what an iteration makes of
+    /// them a page, in the unit of the policy's latencies: those that memory answers.
+    pub(crate) fn counts(
+        &mut self,
+        home: &dyn Fn(Block) -> Option<Node>,
+        accesses: u32,
+        scope: Scope,
+        into: &mut Counters,
+    ) {
+        for (&first, window) in &mut self.windows {
+            if scope == Scope::New && !window.new {
+                continue;
+            }
+            window.new = false;
+            self.pages.clear();
+            let blocks = (first..first + window.pages).map(Block);
+            self.pages
+                .extend(blocks.filter_map(|block| Some((home(block)?, block))));
+            self.pages.sort_unstable();
+            let mut judge = Judge {
+                nodes: self.nodes,
+                level: self.level,
+                samples: &self.samples,
+                known: &mut self.known,
+                accesses: f64::from(accesses),
+                row: &mut self.row,
+                into,
+            };
+            for alike in self.pages.chunk_by(|a, b| a.0 == b.0) {
+                judge.pages(alike);
+            }
+        }
+    }
+
+    /// Samples that pages of a range have, older ones counting less.
+    pub(crate) fn samples(&self, blocks: Range<u32>) -> f64 {
+        let of = |block: u32| (block as usize * self.nodes).min(self.samples.len());
+        let samples = &self.samples[of(blocks.start)..of(blocks.end.max(blocks.start))];
+        let units: u64 = samples.iter().map(|&units| u64::from(units)).sum();
+        units as f64 / f64::from(UNIT)
+    }
+}
+
+/// Bounds that were worked out before, by hits and samples: there are far fewer than windows.
+type Known = FxHashMap<(u32, u32), (f64, f64)>;
+
+/// More of them are not kept.
+const KNOWN_MAX: usize = 1 << 16;
+
+struct Judge<'a> {
+    nodes: usize,
+    level: f64,
+    samples: &'a [u16],
+    known: &'a mut Known,
+    accesses: f64,
+    row: &'a mut [u32],
+    into: &'a mut Counters,
+}
+
+impl Judge<'_> {
+    fn bounds(&mut self, hits: u32, samples: u32) -> (f64, f64) {
+        if self.known.len() >= KNOWN_MAX {
+            self.known.clear();
+        }
+        let unit = f64::from(UNIT);
+        let work_out = || {
+            bounds(
+                f64::from(hits) / unit,
+                f64::from(samples) / unit,
+                self.level,
+            )
+        };
+        *self.known.entry((hits, samples)).or_insert_with(work_out)
+    }
+
+    fn sum(&self, pages: &[(Node, Block)], node: usize) -> u32 {
+        let of = |block: Block| u32::from(self.samples[block.index() * self.nodes + node]);
+        pages.iter().map(|&(_, block)| of(block)).sum()
+    }
+
+    fn all(&self, pages: &[(Node, Block)]) -> u32 {
+        (0..self.nodes).map(|node| self.sum(pages, node)).sum()
+    }
+
+    /// Counts pages of one home that lie in one window.
+    fn pages(&mut self, pages: &[(Node, Block)]) {
+        let (Some(&(home, _)), samples) = (pages.first(), self.all(pages)) else {
+            return;
+        };
+        if samples == 0 {
+            return;
+        }
+        let (left, right) = pages.split_at(pages.len() / 2);
+        if self.differ(left, right) {
+            self.pages(left);
+            self.pages(right);
+            return;
+        }
+        for node in 0..self.nodes {
+            let hits = self.sum(pages, node);
+            let is_home = node == home.index();
+            // A node that was never seen surely has nothing, and is looked up for nothing.
+            self.row[node] = match (hits, is_home) {
+                (0, false) => 0,
+                (_, true) => (self.bounds(hits, samples).1 * self.accesses).ceil() as u32,
+                (_, false) => (self.bounds(hits, samples).0 * self.accesses).floor() as u32,
+            };
+        }
+        for &(_, block) in pages {
+            self.into.add_row(block, self.row);
+        }
+    }
+
+    /// Whether two parts of a window are surely used by different nodes.
+    fn differ(&mut self, left: &[(Node, Block)], right: &[(Node, Block)]) -> bool {
+        let (of_left, of_right) = (self.all(left), self.all(right));
+        if of_left == 0 || of_right == 0 {
+            return false;
+        }
+        (0..self.nodes).any(|node| {
+            let (hits_left, hits_right) = (self.sum(left, node), self.sum(right, node));
+            let (low_left, high_left) = self.bounds(hits_left, of_left);
+            let (low_right, high_right) = self.bounds(hits_right, of_right);
+            low_left > high_right || low_right > high_left
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,268 @@
+//! Counts against the truth that they come from.
+
+use std::sync::Arc;
+
+use hither_core::placement::{Action, Epoch, EpochKind, Nodes, Outcome, Placement, Settings};
+use hither_core::{Access, NEVER, Object, Op, Process, Random, Site, Slot, Spec, Thread, Topology};
+
+use super::*;
+
+const ACCESSES: u32 = 1024;
+
+fn counted(estimates: &mut Estimates, home: &dyn Fn(Block) -> Option<Node>) -> Counters {
+    let mut counters = Counters::new(estimates.nodes, 64);
+    estimates.counts(home, ACCESSES, Scope::All, &mut counters);
+    counters
+}
+
+#[test]
+fn a_page_without_samples_stays_uncounted() {
+    let mut estimates = Estimates::new(2, 0.99);
+    estimates.begin(0..32);
+    assert!(
+        counted(&mut estimates, &|_| Some(Node(0)))
+            .touched()
+            .is_empty()
+    );
+    assert!(!estimates.sampled(Block(32), Node(0)), "of no region");
+    assert!(!estimates.sampled(Block(3), Node(2)), "from no node");
+    assert!(estimates.sampled(Block(3), Node(1)));
+    let counters = counted(&mut estimates, &|_| Some(Node(0)));
+    assert_eq!(counters.touched().len(), 16, "its window");
+    assert_eq!(counters.of(Block(15)), counters.of(Block(3)));
+    assert!(counters.of(Block(16)).iter().all(|&count| count == 0));
+    // One sample says next to nothing.
+    let [home, other] = counters.of(Block(3)) else {
+        panic!("two nodes")
+    };
+    assert!(*home > 1000 && *other < 10, "{home} {other}");
+}
+
+#[test]
+fn only_pages_with_the_same_home_are_taken_together() {
+    let mut estimates = Estimates::new(2, 0.99);
+    estimates.begin(0..16);
+    for _ in 0..20 {
+        for block in 0..16 {
+            estimates.sampled(Block(block), Node(u16::from(block >= 12)));
+        }
+    }
+    let home = |block: Block| (block.0 != 5).then_some(Node(u16::from(block.0 >= 12)));
+    let counters = counted(&mut estimates, &home);
+    assert_eq!(counters.of(Block(0)), [ACCESSES, 0]);
+    assert_eq!(counters.of(Block(13)), [0, ACCESSES]);
+    assert_eq!(counters.of(Block(5)), [0, 0], "it is nowhere");
+}
+
+/// All on one node at first, and the border between two users within a window.
+#[test]
+fn parts_of_a_window_that_surely_differ_are_judged_apart() {
+    let mut estimates = Estimates::new(2, 0.99);
+    estimates.begin(0..16);
+    for _ in 0..20 {
+        for block in 0..16 {
+            estimates.sampled(Block(block), Node(u16::from(block >= 8)));
+        }
+    }
+    let counters = counted(&mut estimates, &|_| Some(Node(0)));
+    assert_eq!(counters.of(Block(7)), [ACCESSES, 0]);
+    assert!(counters.of(Block(8))[1] > 900);
+}
+
+#[test]
+fn phases_halve_and_ends_forget() {
+    let mut estimates = Estimates::new(2, 0.99);
+    estimates.begin(0..16);
+    estimates.begin(16..32);
+    (0..4).for_each(|_| assert!(estimates.sampled(Block(1), Node(1))));
+    estimates.sampled(Block(20), Node(0));
+    estimates.phase_ended();
+    assert_eq!(estimates.samples(0..16), 2.0);
+    (0..4).for_each(|_| estimates.phase_ended());
+    assert_eq!(estimates.samples(0..32), 0.125);
+    estimates.end(0..16);
+    assert_eq!(estimates.samples(0..16), 0.0);
+    assert!(estimates.windows.is_empty());
+    estimates.begin(0..8);
+    estimates.sampled(Block(2), Node(0));
+    estimates.sampled(Block(3), Node(0));
+    estimates.forget(2..3);
+    assert_eq!(estimates.samples(0..8), 1.0);
+}
+
+#[test]
+fn what_is_new_is_counted_once() {
+    let mut estimates = Estimates::new(2, 0.99);
+    estimates.begin(0..32);
+    estimates.sampled(Block(0), Node(0));
+    let new = |estimates: &mut Estimates| {
+        let mut counters = Counters::new(2, 32);
+        estimates.counts(&|_| Some(Node(0)), ACCESSES, Scope::New, &mut counters);
+        counters.touched().len()
+    };
+    assert_eq!(new(&mut estimates), 16);
+    assert_eq!(new(&mut estimates), 0);
+    estimates.sampled(Block(31), Node(0));
+    assert_eq!(new(&mut estimates), 16);
+    assert_eq!(
+        counted(&mut estimates, &|_| Some(Node(0))).touched().len(),
+        32
+    );
+}
+
+/// UPM itself over one page, told of each iteration what its samples say.
+struct Judge {
+    upm: Box<dyn Placement>,
+    nodes: Nodes,
+    counters: Counters,
+}
+
+impl Judge {
+    fn new(nodes: usize) -> Judge {
+        let topology = Arc::new(Topology::uniform(nodes));
+        let spec: Spec<hither_core::placement::Entry> = SPEC.parse().expect("a policy");
+        let capacity = vec![64; nodes];
+        let mut upm = spec.build(&Settings {
+            topology: Arc::clone(&topology),
+            capacity: &capacity,
+            blocks: 16,
+            block_bytes: 4096,
+            totals: None,
+        });
+        let mut truth = Nodes::new(topology, capacity, 16);
+        let touch = Access {
+            tick: 0,
+            next: NEVER,
+            block: Block(0),
+            object: Object(0),
+            index: 0,
+            site: Site(0),
+            thread: Thread(0),
+            process: Process(0),
+            op: Op::Write,
+            node: Node(0),
+            count: 1,
+        };
+        assert_eq!(upm.place(&touch, &truth), Node(0));
+        truth.insert(Block(0), Node(0), Slot(0));
+        Judge {
+            upm,
+            nodes: truth,
+            counters: Counters::new(nodes, 16),
+        }
+    }
+
+    /// Where the page is asked to go.
+    fn iteration(&mut self, estimates: &mut Estimates) -> Option<Node> {
+        self.counters.clear();
+        estimates.counts(
+            &|block| (block == Block(0)).then_some(Node(0)),
+            ACCESSES,
+            Scope::New,
+            &mut self.counters,
+        );
+        self.told()
+    }
+
+    fn told(&mut self) -> Option<Node> {
+        let mut out = Vec::new();
+        self.upm.epoch(
+            &Epoch {
+                kind: EpochKind::Iteration,
+                process: Some(Process(0)),
+                counts: &self.counters,
+                moved: &[],
+                threads: 4,
+            },
+            &self.nodes,
+            &mut out,
+        );
+        let action = *out.first()?;
+        self.upm.settled(
+            &[Outcome {
+                action,
+                done: false,
+            }],
+            &self.nodes,
+        );
+        match action {
+            Action::Migrate { to, .. } => Some(to),
+            _ => None,
+        }
+    }
+}
+
+/// As a live program is judged: what was seen goes on in the estimates.
+const SPEC: &str = "upm{optimistic=1,history=0,cold=0,tune=1,skip=0}";
+
+/// Shares of a page's accesses for which upm, told of them, leaves it on node 0.
+const STAYING: &[&[u32]] = &[
+    &[512, 512],
+    &[500, 100, 100, 324],
+    &[700, 324],
+    &[460, 188, 188, 188],
+];
+
+fn sample(random: &mut Random, shares: &[u32]) -> Node {
+    let mut at = random.below(shares.iter().map(|&share| u64::from(share)).sum());
+    let mut node = 0;
+    while at >= u64::from(shares[node]) {
+        at -= u64::from(shares[node]);
+        node += 1;
+    }
+    Node(node as u16)
+}
+
+/// Looked at after each of 200 samples, in 400 runs a case: at the stated 1 % for ever, 4 are allowed; the bounds are
+/// stricter than that, since each node's has its part of the 1 %.
+#[test]
+fn a_page_that_is_not_surely_remote_stays() {
+    for shares in STAYING {
+        let mut told = Judge::new(shares.len());
+        told.counters.add_row(Block(0), shares);
+        assert_eq!(told.told(), None, "the truth is to stay: {shares:?}");
+        let mut wrong = 0;
+        for seed in 0..400 {
+            let mut random = Random::new(seed);
+            let mut judge = Judge::new(shares.len());
+            let mut estimates = Estimates::new(shares.len(), 0.99);
+            estimates.begin(0..1);
+            let fired = (0..200).any(|_| {
+                estimates.sampled(Block(0), sample(&mut random, shares));
+                judge.iteration(&mut estimates).is_some()
+            });
+            wrong += u32::from(fired);
+        }
+        assert!(wrong <= 4, "{wrong} of 400 for {shares:?}");
+    }
+}
+
+/// A page that another node alone uses goes there after 13 samples at the latest; one that it uses four times as much as
+/// the home after 130, in 98 of 100 runs.
+#[test]
+fn a_page_that_is_surely_remote_goes() {
+    let samples_needed = |shares: &[u32], seed: u64| {
+        let mut random = Random::new(seed);
+        let mut judge = Judge::new(shares.len());
+        let mut estimates = Estimates::new(shares.len(), 0.99);
+        estimates.begin(0..1);
+        let needed = (1..1000).find(|_| {
+            estimates.sampled(Block(0), sample(&mut random, shares));
+            match judge.iteration(&mut estimates) {
+                Some(to) => {
+                    assert_eq!(to, Node(1), "not to a node that hardly uses it");
+                    true
+                }
+                None => false,
+            }
+        });
+        needed.expect("it fires")
+    };
+    assert!(samples_needed(&[0, 1], 0) <= 11);
+    assert!(samples_needed(&[0, 1, 0, 0, 0, 0, 0, 0], 0) <= 13);
+    for shares in [&[1, 4][..], &[2, 8, 1, 1]] {
+        let mut needed: Vec<u32> = (0..200).map(|seed| samples_needed(shares, seed)).collect();
+        needed.sort_unstable();
+        assert!(needed[195] <= 130, "{:?} for {shares:?}", &needed[190..]);
+    }
+}

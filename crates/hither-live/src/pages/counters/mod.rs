@@ -1,0 +1,47 @@
+//! How accesses are counted while a program runs: a few of its pages are armed at a time, and who touches them next stands
+//! for who uses them.
+//!
+//! [`Plan`] says which pages to arm and when, [`Estimates`] turns what was seen into counts that a placement policy can
+//! take for the truth. Both are pure: they hear of time and chance through their arguments and their seed alone.
+//!
+//! What a sample is: the node of the *first* touch after a page was armed. Armed at random times, a page shows a node as
+//! often as the time before that node's touches is long. Where several nodes use a page in turn, that is how often each
+//! begins to, not how many loads and stores follow; and a node whose accesses always follow closely on another one's is
+//! seen too seldom. What uses a page alone is always seen alone, which is the case that migration is for.
+
+mod bounds;
+mod estimates;
+mod plan;
+
+pub(crate) use estimates::{Estimates, Scope};
+pub(crate) use plan::{Budget, Pick, Plan};
+
+/// Most windows of a region: so many samples a round say something about all of it.
+const WINDOWS: u32 = 4096;
+
+/// 64 KiB of small pages, which threads hardly ever share finer.
+const WINDOW_PAGES_MIN: u32 = 16;
+
+/// 2 MiB of small pages.
+const WINDOW_PAGES_MAX: u32 = 512;
+
+/// Pages of a window, a power of two: what is sampled together. A large region has larger ones, so that its windows get
+/// their samples in a time that does not grow with it.
+fn window_pages(pages: u32) -> u32 {
+    (pages / WINDOWS)
+        .next_power_of_two()
+        .clamp(WINDOW_PAGES_MIN, WINDOW_PAGES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::window_pages;
+
+    #[test]
+    fn large_regions_have_large_windows() {
+        assert_eq!(window_pages(1), 16);
+        assert_eq!(window_pages(16 * 4096), 16);
+        assert_eq!(window_pages(64 * 4096), 64);
+        assert_eq!(window_pages(u32::MAX / 2), 512);
+    }
+}

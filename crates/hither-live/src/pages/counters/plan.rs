@@ -1,0 +1,333 @@
+//! Which pages are armed next, and when.
+//!
+//! Regions go in rounds: each window of each gets one armed page a round, at random within the window, the windows in an
+//! order that is drawn anew each round. So all windows have as many samples, give or take one, and no two arms of a round
+//! have to do with one another. Arms come in small batches at times whose distances are exponentially distributed, which
+//! no iteration can fall into step with (Wolff, "Poisson arrivals see time averages", 1982).
+//!
+//! The budget is part of a CPU. Where sampling changes nothing any more, it is spent ever more sparingly.
+
+use std::collections::BTreeMap;
+
+use hither_core::Random;
+
+/// Pages armed at once: what a wakeup of the agent is worth.
+const BATCH: u32 = 16;
+
+/// A budget that was not used for so long is lost: arms do not come in a rush after a pause.
+const SAVED_NS: u64 = 100_000_000;
+
+/// Iterations (or periods) in a row without use after which the rate is halved.
+const QUIET: u32 = 4;
+
+/// The rate is halved so often at the most: to a sixteenth.
+const HALVED_MAX: u32 = 4;
+
+/// What may be spent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Budget {
+    /// Part of a CPU.
+    pub(crate) share: f64,
+    /// What a sample costs, arming included.
+    pub(crate) sample_ns: u64,
+}
+
+impl Default for Budget {
+    /// One hundredth of a CPU; a page armed and touched costs 1.6 to 3.9 us (2 cores, Linux 6.18, 2026-11).
+    fn default() -> Budget {
+        Budget {
+            share: 0.01,
+            sample_ns: 2_000,
+        }
+    }
+}
+
+/// A page to be armed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pick {
+    /// The region's number.
+    pub(crate) key: u32,
+    /// The page's within it.
+    pub(crate) page: u32,
+}
+
+/// A region that is sampled.
+#[derive(Clone, Copy, Debug)]
+struct Target {
+    pages: u32,
+    window_pages: u32,
+}
+
+impl Target {
+    fn windows(self) -> u64 {
+        u64::from(self.pages.div_ceil(self.window_pages))
+    }
+}
+
+/// What is armed when.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    random: Random,
+    /// Mean time between two arms at full rate.
+    every_ns: u64,
+    halved: u32,
+    quiet: u32,
+    targets: BTreeMap<u32, Target>,
+    windows: u64,
+    round: Round,
+    /// When the next batch is due; nothing while there is nothing to arm.
+    due_ns: Option<u64>,
+}
+
+/// A walk through all numbers below `count` in an order that looks random: steps of a number without a common divisor.
+#[derive(Clone, Copy, Debug, Default)]
+struct Round {
+    count: u64,
+    at: u64,
+    step: u64,
+    left: u64,
+}
+
+impl Plan {
+    /// Nothing is sampled yet. Equal seeds and calls give equal plans.
+    pub(crate) fn new(seed: u64, budget: Budget) -> Plan {
+        let every_ns = budget.sample_ns as f64 / budget.share.max(1e-9);
+        Plan {
+            random: Random::new(seed),
+            every_ns: (every_ns as u64).max(1),
+            halved: 0,
+            quiet: 0,
+            targets: BTreeMap::new(),
+            windows: 0,
+            round: Round::default(),
+            due_ns: None,
+        }
+    }
+
+    /// A region is to be sampled, from now on.
+    pub(crate) fn begin(&mut self, now_ns: u64, key: u32, pages: u32) {
+        self.end(key);
+        let target = Target {
+            pages,
+            window_pages: super::window_pages(pages),
+        };
+        if target.windows() > 0 {
+            self.targets.insert(key, target);
+            self.windows += target.windows();
+            self.round.left = 0;
+            if self.due_ns.is_none() {
+                self.due_ns = Some(now_ns + self.pause_ns());
+            }
+        }
+    }
+
+    /// A region is not sampled any more.
+    pub(crate) fn end(&mut self, key: u32) {
+        if let Some(target) = self.targets.remove(&key) {
+            self.windows -= target.windows();
+            self.round.left = 0;
+            if self.targets.is_empty() {
+                self.due_ns = None;
+            }
+        }
+    }
+
+    /// When to ask [`Plan::due`].
+    pub(crate) fn due_ns(&self) -> Option<u64> {
+        self.due_ns
+    }
+
+    /// What to arm now: nothing before it is due.
+    pub(crate) fn due(&mut self, now_ns: u64, out: &mut Vec<Pick>) {
+        while let Some(due_ns) = self.due_ns.filter(|&due_ns| due_ns <= now_ns) {
+            // Fewer windows than a batch: none is armed twice at once.
+            for _ in 0..self.batch() {
+                let window = self.next_window();
+                out.extend(self.pick(window));
+            }
+            let from_ns = due_ns.max(now_ns.saturating_sub(SAVED_NS));
+            self.due_ns = Some(from_ns + self.pause_ns());
+        }
+    }
+
+    /// Whether what was seen since the last time has led to anything: asked at the end of each iteration or period.
+    pub(crate) fn useful(&mut self, useful: bool) {
+        self.quiet += 1;
+        if useful {
+            self.wake();
+        } else if self.quiet == QUIET {
+            self.quiet = 0;
+            self.halved = (self.halved + 1).min(HALVED_MAX);
+        }
+    }
+
+    /// Threads moved, or the program went on to something else: back to the full rate.
+    pub(crate) fn wake(&mut self) {
+        (self.halved, self.quiet) = (0, 0);
+    }
+
+    /// Armed pages a second that are allowed now.
+    pub(crate) fn rate(&self) -> u64 {
+        1_000_000_000 / (self.every_ns << self.halved)
+    }
+
+    fn batch(&self) -> u32 {
+        BATCH.min(self.windows as u32)
+    }
+
+    /// Time to the next batch: exponentially distributed with the mean that the budget allows, and never over ten times it.
+    fn pause_ns(&mut self) -> u64 {
+        let mean_ns = (self.every_ns << self.halved) * u64::from(self.batch());
+        let part = -(1.0 - self.random.unit()).ln();
+        (mean_ns as f64 * part.min(10.0)) as u64 + 1
+    }
+
+    fn next_window(&mut self) -> u64 {
+        if self.round.left == 0 {
+            self.round = Round::new(self.windows, &mut self.random);
+        }
+        self.round.next()
+    }
+
+    /// A page of a window, which is counted through all regions.
+    fn pick(&mut self, mut window: u64) -> Option<Pick> {
+        for (&key, &target) in &self.targets {
+            if window < target.windows() {
+                let first = window as u32 * target.window_pages;
+                let pages = target.window_pages.min(target.pages - first);
+                let page = first + self.random.below(u64::from(pages)) as u32;
+                return Some(Pick { key, page });
+            }
+            window -= target.windows();
+        }
+        None
+    }
+}
+
+impl Round {
+    fn new(count: u64, random: &mut Random) -> Round {
+        let mut step = 1 + random.below(count);
+        while !coprime(step, count) {
+            step += 1;
+        }
+        Round {
+            count,
+            at: random.below(count),
+            step: step % count,
+            left: count,
+        }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.left -= 1;
+        self.at = (self.at + self.step) % self.count;
+        self.at
+    }
+}
+
+fn coprime(mut a: u64, mut b: u64) -> bool {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+    const BUDGET: Budget = Budget {
+        share: 0.01,
+        sample_ns: 2_000,
+    };
+
+    fn picks(plan: &mut Plan, from_ns: u64, to_ns: u64) -> Vec<Pick> {
+        let mut out = Vec::new();
+        for now_ns in (from_ns..to_ns).step_by(1_000_000) {
+            plan.due(now_ns, &mut out);
+        }
+        out
+    }
+
+    #[test]
+    fn the_budget_is_kept_and_used() {
+        for seed in 0..20 {
+            let mut plan = Plan::new(seed, BUDGET);
+            assert_eq!((plan.due_ns(), plan.rate()), (None, 5_000));
+            plan.begin(0, 7, 1 << 18);
+            let armed = picks(&mut plan, 0, 10 * SECOND).len();
+            // 50 000 in batches of 16 at exponential distances: the standard deviation is 900.
+            assert!((46_000..54_000).contains(&armed), "{armed}");
+            plan.end(7);
+            assert_eq!(plan.due_ns(), None);
+        }
+    }
+
+    #[test]
+    fn a_pause_is_not_made_up_for() {
+        let mut plan = Plan::new(1, BUDGET);
+        plan.begin(0, 0, 1 << 20);
+        let mut out = Vec::new();
+        plan.due(3600 * SECOND, &mut out);
+        assert!(out.len() < 1_000, "{}", out.len());
+    }
+
+    #[test]
+    fn every_window_has_its_turn_each_round() {
+        let mut plan = Plan::new(3, BUDGET);
+        plan.begin(0, 1, 100);
+        plan.begin(0, 2, 37);
+        // 7 windows of 16 pages and 3.
+        let mut out = Vec::new();
+        let mut now_ns = 0;
+        while out.len() < 1_000 {
+            now_ns += 100_000;
+            plan.due(now_ns, &mut out);
+        }
+        let mut pages = std::collections::BTreeSet::new();
+        for round in out.chunks_exact(10) {
+            let mut windows: Vec<(u32, u32)> = round
+                .iter()
+                .map(|pick| (pick.key, pick.page / 16))
+                .collect();
+            windows.sort_unstable();
+            let expected = (0..7).map(|w| (1, w)).chain((0..3).map(|w| (2, w)));
+            assert!(windows.into_iter().eq(expected));
+            pages.extend(round.iter().map(|pick| (pick.key, pick.page)));
+        }
+        assert!(
+            pages
+                .iter()
+                .all(|&(key, page)| page < [0, 100, 37][key as usize])
+        );
+        assert!(pages.len() > 120, "nearly all pages have had their turn");
+    }
+
+    #[test]
+    fn equal_seeds_give_equal_plans() {
+        let run = |seed| {
+            let mut plan = Plan::new(seed, BUDGET);
+            plan.begin(5, 1, 1000);
+            picks(&mut plan, 0, SECOND)
+        };
+        assert_eq!(run(9), run(9));
+        assert_ne!(run(9), run(10));
+    }
+
+    #[test]
+    fn what_leads_to_nothing_is_done_more_seldom() {
+        let mut plan = Plan::new(1, BUDGET);
+        (0..3).for_each(|_| plan.useful(false));
+        assert_eq!(plan.rate(), 5_000);
+        plan.useful(false);
+        assert_eq!(plan.rate(), 2_500);
+        (0..100).for_each(|_| plan.useful(false));
+        assert_eq!(plan.rate(), 312);
+        plan.useful(true);
+        assert_eq!(plan.rate(), 5_000);
+        (0..4).for_each(|_| plan.useful(false));
+        plan.wake();
+        assert_eq!(plan.rate(), 5_000);
+    }
+}

@@ -1,0 +1,163 @@
+//! Sampling who uses which page: a range is *armed*, and the next touch of each of its pages is a page fault, which
+//! [`crate::faults`] sees with its address, thread and CPU. One trait for the ways to arm; the agent takes the first
+//! that works.
+//!
+//! What all have in common: the program never waits for the agent, no result of a system call of its own changes, and what was armed is
+//! undone by the kernel when the agent dies.
+
+use std::fmt;
+use std::io;
+
+/// A way to arm pages of other processes.
+pub trait Arm: Send {
+    /// Its name on the command line.
+    fn name(&self) -> &'static str;
+
+    /// Whether reads are seen, too. Where they are not, a page without samples is not one without accesses.
+    fn sees_reads(&self) -> bool;
+
+    /// A process offers its descriptor `fd`, which the way may need.
+    /// Nothing can be armed in the process before, nor once it has begun to run another program.
+    fn offered(&mut self, pid: u32, fd: i32) -> Result<(), Unarmed>;
+
+    /// A range is to be sampled from now on: whole pages of one region. To be ended even where memory of it is gone.
+    fn begin(&mut self, pid: u32, start: u64, length: u64) -> Result<(), Unarmed>;
+
+    /// Arms whole pages of a range that has begun. A page that is not there is not armed; a page that was armed stays so.
+    fn arm(&mut self, pid: u32, start: u64, length: u64) -> Result<(), Unarmed>;
+
+    /// The range is not sampled any more; nothing of it is armed. No error if there was nothing.
+    fn end(&mut self, pid: u32, start: u64, length: u64) -> Result<(), Unarmed>;
+
+    /// The process has ended, or runs another program.
+    fn ended(&mut self, pid: u32);
+}
+
+/// Why pages cannot be armed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unarmed {
+    /// The process is gone, or its memory is (ESRCH; ENOMEM of a memory that is being given up looks like want of memory).
+    NoProcess,
+    /// The process has offered nothing: it has no library of ours, or could not open a descriptor.
+    NotOffered,
+    /// The process closed what it had offered (EBADF), or something else has taken its number.
+    Withdrawn,
+    /// Not allowed (EPERM, EACCES).
+    NotPermitted,
+    /// The program watches this memory itself (EBUSY).
+    InUse,
+    /// There is no such memory, or of a kind that cannot be armed (ENOENT, EINVAL).
+    NoMemory,
+    /// The memory lies on huge pages, which arming would split.
+    HugePages,
+    /// The program is changing its mappings: to be tried again (EAGAIN).
+    Busy,
+    /// The kernel, or the agent, has no memory or descriptor left for it (ENOMEM, EMFILE, ENFILE).
+    NoRoom,
+    /// The kernel does not have it, or a container hides it (ENOSYS, ENOTTY, EINVAL when asked for).
+    NoCall,
+    /// There is no hardware for it.
+    NoHardware,
+    /// Another error number.
+    Other(i32),
+}
+
+impl Unarmed {
+    /// What an error number means where pages are armed.
+    pub fn from_errno(error: i32) -> Unarmed {
+        match error {
+            libc::ESRCH => Unarmed::NoProcess,
+            libc::EBADF => Unarmed::Withdrawn,
+            libc::EPERM | libc::EACCES => Unarmed::NotPermitted,
+            libc::EBUSY => Unarmed::InUse,
+            libc::ENOENT | libc::EINVAL => Unarmed::NoMemory,
+            libc::EAGAIN => Unarmed::Busy,
+            libc::ENOMEM | libc::EMFILE | libc::ENFILE => Unarmed::NoRoom,
+            libc::ENOSYS | libc::ENOTTY => Unarmed::NoCall,
+            error => Unarmed::Other(error),
+        }
+    }
+
+    /// Whether another range of the same process, or this one at another time, may fare better.
+    pub fn may_pass(self) -> bool {
+        matches!(
+            self,
+            Unarmed::InUse
+                | Unarmed::NoMemory
+                | Unarmed::HugePages
+                | Unarmed::Busy
+                | Unarmed::NoRoom
+        )
+    }
+}
+
+impl fmt::Display for Unarmed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Unarmed::NoProcess => "the process is gone",
+            Unarmed::NotOffered => "the program has offered no descriptor to arm its memory with",
+            Unarmed::Withdrawn => "the program closed the descriptor that it had offered",
+            Unarmed::NotPermitted => {
+                "not permitted here: a container's filter of system calls, or a security module"
+            }
+            Unarmed::InUse => "the program watches this memory itself",
+            Unarmed::NoMemory => "no such memory, or of a kind that cannot be armed",
+            Unarmed::HugePages => "the memory lies on huge pages, which would be split",
+            Unarmed::Busy => "the program is changing its mappings",
+            Unarmed::NoRoom => "no memory or descriptors left",
+            Unarmed::NoCall => "this kernel does not have it, or hides it",
+            Unarmed::NoHardware => "the processor does not have it, or a hypervisor hides it",
+            Unarmed::Other(error) => return io::Error::from_raw_os_error(*error).fmt(f),
+        })
+    }
+}
+
+impl std::error::Error for Unarmed {}
+
+/// A step of the ladder: a way to arm, and whether it works here.
+pub struct Rung {
+    /// Its name.
+    pub name: &'static str,
+    /// The way, or why not.
+    pub arm: Result<Box<dyn Arm>, Unarmed>,
+}
+
+impl fmt::Debug for Rung {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let refusal = self.arm.as_ref().err();
+        f.debug_struct("Rung")
+            .field("name", &self.name)
+            .field("refusal", &refusal)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_number_has_its_name() {
+        for (error, reason) in [
+            (libc::ESRCH, Unarmed::NoProcess),
+            (libc::EBADF, Unarmed::Withdrawn),
+            (libc::EPERM, Unarmed::NotPermitted),
+            (libc::EACCES, Unarmed::NotPermitted),
+            (libc::EBUSY, Unarmed::InUse),
+            (libc::ENOENT, Unarmed::NoMemory),
+            (libc::EINVAL, Unarmed::NoMemory),
+            (libc::EAGAIN, Unarmed::Busy),
+            (libc::ENOMEM, Unarmed::NoRoom),
+            (libc::EMFILE, Unarmed::NoRoom),
+            (libc::ENFILE, Unarmed::NoRoom),
+            (libc::ENOSYS, Unarmed::NoCall),
+            (libc::ENOTTY, Unarmed::NoCall),
+            (libc::EIO, Unarmed::Other(libc::EIO)),
+        ] {
+            assert_eq!(Unarmed::from_errno(error), reason);
+            assert!(!reason.to_string().is_empty());
+        }
+        assert!(Unarmed::Busy.may_pass());
+        assert!(!Unarmed::NoProcess.may_pass());
+    }
+}
