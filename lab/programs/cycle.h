@@ -10,23 +10,24 @@ struct line {
     uint64_t unused[6];
 };
 
-/* Links thread `thread`'s lines into one cycle: Sattolo's shuffle (1986), in place. */
+/* Links thread `thread`'s lines into one cycle: Sattolo's shuffle (1986), in place, and without a pass over the lines before it: the pages are fresh, so a line
+ * that holds 0 is taken to follow itself (what is stored is its place xor its own number). So the first touches are as random as the shuffle. */
 static inline void cycle_link(struct lab_area *area, int thread)
 {
     struct line *lines = (struct line *)(area->start + area->bounds[thread]);
     size_t first = area->bounds[thread] / sizeof *lines, count = area->bounds[thread + 1] / sizeof *lines - first;
     uint64_t state = 0x9e3779b97f4a7c15 * (uint64_t)(thread + 1);
-    for (size_t i = 0; i < count; i++)
-        lines[i] = (struct line){.next = i, .value = first + i + 1};
     for (size_t i = count; i-- > 1;) {
         state ^= state << 13; /* xorshift64: Marsaglia 2003 */
         state ^= state >> 7;
         state ^= state << 17;
         size_t other = state % i;
-        uint64_t next = lines[i].next;
-        lines[i].next = lines[other].next;
-        lines[other].next = next;
+        uint64_t next = lines[i].next ^ i;
+        lines[i].next = lines[other].next ^ other ^ i;
+        lines[other].next = next ^ other;
     }
+    for (size_t i = 0; i < count; i++)
+        lines[i] = (struct line){.next = lines[i].next ^ i, .value = first + i + 1};
 }
 
 /* Goes once round thread `thread`'s cycle; returns the sum of the values met. */

@@ -207,6 +207,7 @@ void lab_start(int argc, char **argv, const struct lab_option *own)
         {.key = "iterations", .number = &lab.iterations, .help = "iterations within the region"},
         {.key = "init", .choice = &lab.init, .words = "parallel|single|interleave", .help = "who touches the pages first"},
         {.key = "migrate", .choice = &lab.hand, .words = "none|hand", .help = "whether the program moves its pages home after iteration 1"},
+        {.key = "region", .choice = &lab.whole, .words = "iterations|all", .help = "whether first touches and the warm pass are counted as well"},
         {.key = "pages", .choice = &huge, .words = "small|huge", .help = "4 KiB pages, or transparent ones of 2 MiB"},
         {0},
     };
@@ -331,8 +332,12 @@ void lab_place(struct lab_area *area, unsigned long node)
     bind_range(area->start, page_count(area) * lab.page, MPOL_BIND, 1ul << node);
 }
 
+static void open_region(void);
+
 void lab_initialise(void (*fill)(int thread))
 {
+    if (lab.whole)
+        open_region();
 #pragma omp parallel
     {
         int thread = omp_get_thread_num();
@@ -398,20 +403,34 @@ void lab_balance(bool on)
         lab_fail("%s: %s", path, strerror(errno));
 }
 
+/* A run that only teaches whoever watches it (`hither run --sites`) is no region of interest. */
+static bool marked(void)
+{
+    return !getenv("LAB_UNMARKED");
+}
+
 static void open_region(void)
 {
     for (size_t i = 0; i < area_count; i++) {
         note_nodes(&areas[i], areas[i].before);
-        if (areas[i].bounds)
+        if (areas[i].bounds && marked())
             lab_range(areas[i].start, areas[i].bytes);
     }
     lab_balance(true);
-    lab_begin();
+    if (marked())
+        lab_begin();
+}
+
+static void mark_iteration(void)
+{
+    if (marked())
+        lab_iteration();
 }
 
 static void close_region(void)
 {
-    lab_end();
+    if (marked())
+        lab_end();
     lab_balance(false);
     for (size_t i = 0; i < area_count; i++)
         note_nodes(&areas[i], areas[i].after);
@@ -420,10 +439,13 @@ static void close_region(void)
 uint64_t lab_iterate(uint64_t (*iteration)(unsigned long number))
 {
     uint64_t sum = 0;
-    open_region();
+    if (lab.whole)
+        mark_iteration();
+    else
+        open_region();
     for (unsigned long number = 0; number < lab.iterations; number++) {
         if (number > 0)
-            lab_iteration();
+            mark_iteration();
         sum += iteration(number);
     }
     close_region();
@@ -514,6 +536,8 @@ static void print_placement(void)
 void lab_facts(uint64_t checksum, struct lab_expected expected, const char *format, ...)
 {
     size_t bytes = 0, lines = 0, local = 0;
+    if (lab.whole)
+        expected = (struct lab_expected){NAN, NAN};
     for (size_t i = 0; i < area_count; i++) {
         bytes += areas[i].bytes;
         lines += line_count(&areas[i]);

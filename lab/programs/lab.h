@@ -52,6 +52,7 @@ struct lab_part {
 extern struct lab {
     unsigned long threads, iterations;
     int init;
+    int whole;       /* the region begins before the first touch rather than after a warm pass */
     int hand;        /* bring pages home by move_pages after the first iteration, within the region */
     size_t page;     /* bytes: 4 KiB, or 2 MiB with `--pages huge` */
     int nodes;       /* one more than the highest node's number */
@@ -91,11 +92,11 @@ struct lab_area *lab_adopt(const char *name, void *start, size_t bytes);
 void lab_allocate_interleaved(void);
 void lab_allocate_by_touch(void);
 
-/* Calls `fill` for each thread's part: in that thread, or in thread 0 for all with `--init single`. */
+/* Calls `fill` for each thread's part: in that thread, or in thread 0 for all with `--init single`. With `--region all` the region of interest opens here. */
 void lab_initialise(void (*fill)(int thread));
 
 /* The region of interest: calls `iteration` for each number from 0, an interval each, with the areas named as ranges and their pages' nodes noted before and
- * after. Returns the sum of what the calls return. */
+ * after. (With `--region all` what came before is one interval more.) Returns the sum of what the calls return. */
 uint64_t lab_iterate(uint64_t (*iteration)(unsigned long number));
 
 /* Switches the kernel's NUMA balancing to the mode that LAB_BALANCING in the environment names, or off: for the region alone, so that every placement is whole as it
@@ -119,7 +120,7 @@ struct lab_text {
 /* Mixes the bits of `count` doubles: equal only for equal results in equal order. */
 uint64_t lab_checksum(const double *values, size_t count);
 
-/* Prints the facts as one line of JSON; `format` gives further members. */
+/* Prints the facts as one line of JSON; `format` gives further members. With `--region all`, what is expected of the iterations alone is left out. */
 void lab_facts(uint64_t checksum, struct lab_expected expected, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

@@ -26,6 +26,7 @@ use clap::{Parser, Subcommand};
 use crate::cache::Cache;
 use crate::guest::{Guest, Tools};
 use crate::interrupt::Interrupted;
+use crate::policy::Policy;
 use crate::report::Row;
 use crate::run::{Built, Run};
 use crate::scenario::{Case, Scenario};
@@ -62,6 +63,9 @@ struct Cli {
     /// Use this plugin rather than build lab/plugin
     #[arg(long, value_name = "PATH")]
     plugin: Option<PathBuf>,
+    /// Use this build of hither rather than build it, in cases with a policy hither:PAGES
+    #[arg(long, value_name = "PATH")]
+    hither: Option<PathBuf>,
 }
 
 const EXAMPLES: &str = "Examples:
@@ -194,8 +198,13 @@ fn act_on(path: &Path, cli: &Cli, quiet: bool) -> Result<Outcome> {
         fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     }
     let cache = Cache::open()?;
+    let mut built = Built::new(&cache, cli.plugin.as_deref(), quiet)?;
+    let needs_hither = |case: &Case| matches!(case.policy, Policy::Hither { .. });
+    if scenario.cases.iter().any(needs_hither) {
+        built = built.with_hither(&cache, cli.hither.as_deref(), quiet)?;
+    }
     let bench = Bench {
-        built: Built::new(&cache, cli.plugin.as_deref(), quiet)?,
+        built,
         tools: Tools::ready(&cache, quiet)?,
         quiet,
     };

@@ -95,7 +95,7 @@ impl Placement {
 }
 
 /// What moves pages while the program runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Policy {
     /// The kernel's first touch, and nothing afterwards: NUMA balancing off.
     Kernel,
@@ -105,7 +105,17 @@ pub(crate) enum Policy {
     Hand,
     /// The kernel's memory tiering: NUMA balancing in its second mode (promotion by access) with demotion.
     Tiering,
+    /// `hither run --pages PAGES`, the agent in the guest beside the program.
+    Hither {
+        /// What `--pages` is given.
+        pages: String,
+        /// The program has run so once before, unmarked, and what was learnt of its allocation sites is known (`--sites`).
+        known: bool,
+    },
 }
+
+/// Policies that take what `--pages` is given: `hither:cache-aware`. Whether call sites are known from a run before.
+const HITHER: [(&str, bool); 2] = [("hither", false), ("hither-known", true)];
 
 const POLICIES: &[(&str, Policy)] = &[
     ("hand", Policy::Hand),
@@ -117,30 +127,40 @@ const POLICIES: &[(&str, Policy)] = &[
 impl Policy {
     /// The policy of that name.
     pub(crate) fn named(name: &str) -> Result<Policy> {
-        match POLICIES.iter().find(|policy| policy.0 == name) {
-            Some(&(_, policy)) => Ok(policy),
-            None => {
-                let names: Vec<&str> = POLICIES.iter().map(|policy| policy.0).collect();
-                bail!("no policy `{name}`; there are {}", names.join(", "))
-            }
+        if let Some((_, policy)) = POLICIES.iter().find(|policy| policy.0 == name) {
+            return Ok(policy.clone());
         }
+        let hither = name.split_once(':').and_then(|(name, pages)| {
+            let &(_, known) = HITHER.iter().find(|policy| policy.0 == name)?;
+            Some((known, pages.to_owned())).filter(|(_, pages)| !pages.is_empty())
+        });
+        if let Some((known, pages)) = hither {
+            return Ok(Policy::Hither { pages, known });
+        }
+        let names: Vec<&str> = POLICIES.iter().map(|policy| policy.0).collect();
+        bail!(
+            "no policy `{name}`; there are {}, and hither:PAGES and hither-known:PAGES, PAGES as in `hither run --pages`",
+            names.join(", ")
+        )
     }
 
     /// The name in scenarios and results.
-    pub(crate) fn name(self) -> &'static str {
-        POLICIES
-            .iter()
-            .find(|policy| policy.1 == self)
-            .map_or("", |policy| policy.0)
+    pub(crate) fn name(&self) -> String {
+        if let Policy::Hither { pages, known } = self {
+            let policy = HITHER.iter().find(|policy| policy.1 == *known);
+            return format!("{}:{pages}", policy.map_or("", |policy| policy.0));
+        }
+        let policy = POLICIES.iter().find(|policy| policy.1 == *self);
+        policy.map_or("", |policy| policy.0).to_owned()
     }
 
-    /// Whether the guest's clock decides what it does.
-    pub(crate) fn needs_clock(self) -> bool {
+    /// Whether it is the kernel's balancing, whose periods are scaled.
+    pub(crate) fn balances(&self) -> bool {
         matches!(self, Policy::NumaBalancing | Policy::Tiering)
     }
 
     /// What it adds to the program's arguments.
-    pub(crate) fn args(self) -> &'static [&'static str] {
+    pub(crate) fn args(&self) -> &'static [&'static str] {
         match self {
             Policy::Hand => &["--migrate", "hand"],
             _ => &[],
@@ -151,15 +171,15 @@ impl Policy {
     /// counts in seconds: its delays, periods and the bytes of one scan are divided by `scale`, which keeps the bytes scanned
     /// a second, and the share of a footprint that a scan covers where the footprint is as much smaller. The scanner itself is
     /// switched on by the program as its region opens (`lab_balance` in lab/programs/lab.h).
-    pub(crate) fn setup(self, scale: u32) -> String {
+    pub(crate) fn setup(&self, scale: u32) -> String {
         let mode = match self {
-            Policy::Kernel | Policy::Hand => {
+            Policy::Kernel | Policy::Hand | Policy::Hither { .. } => {
                 return "echo 0 > /proc/sys/kernel/numa_balancing\n".to_owned();
             }
             Policy::NumaBalancing => 1,
             Policy::Tiering => 2,
         };
-        let demote = if self == Policy::Tiering {
+        let demote = if *self == Policy::Tiering {
             "echo 1 > /sys/kernel/mm/numa/demotion_enabled\n"
         } else {
             ""
@@ -184,9 +204,17 @@ mod tests {
     fn names_are_sorted_and_found() {
         assert!(PLACEMENTS.is_sorted_by(|a, b| a.0 < b.0));
         assert!(POLICIES.is_sorted_by(|a, b| a.0 < b.0));
-        for &(name, policy) in POLICIES {
-            assert_eq!(Policy::named(name).expect("a name of the list"), policy);
+        for (name, policy) in POLICIES {
+            assert_eq!(Policy::named(name).expect("a name of the list"), *policy);
+            assert_eq!(policy.name(), *name);
+        }
+        for (name, known) in HITHER {
+            let name = format!("{name}:cache-aware{{limit=0.3}},upm");
+            let policy = Policy::named(&name).expect("it has an argument");
+            let pages = "cache-aware{limit=0.3},upm".to_owned();
+            assert_eq!(policy, Policy::Hither { pages, known });
             assert_eq!(policy.name(), name);
+            assert!(Policy::named("hither:").is_err() && Policy::named("hither").is_err());
         }
         assert!(Placement::names().all(|name| Placement::named(name).is_some()));
         assert!(

@@ -1,4 +1,5 @@
-//! The programs that scenarios run, compiled by the host's C compiler: static, so that one file is all that a guest needs.
+//! The programs that scenarios run, compiled by the host's C compiler: static, so that one file is all that a guest needs, and once more
+//! with shared libraries, for what comes between a program and these.
 //!
 //! C rather than Rust: OpenMP's static partition of loops is what the placement papers' programs were written in, and the access pattern of a small C loop is what it says.
 //! The sources are part of this binary; what they compile to is kept in the cache by a hash of the sources, the options and what the compiler says of its version,
@@ -43,12 +44,14 @@ const OPTIONS: &[&str] = &[
     "-std=c11",
     "-D_GNU_SOURCE",
     "-O2",
-    "-static",
     "-fopenmp",
     "-Wall",
     "-Wextra",
     "-Werror",
 ];
+
+/// The folder of the programs with shared libraries.
+const DYNAMIC: &str = "dynamic";
 
 /// The compiled programs.
 #[derive(Debug)]
@@ -80,6 +83,11 @@ impl Programs {
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
+
+    /// Where the same program with shared libraries is.
+    pub(crate) fn dynamic_path(&self, name: &str) -> PathBuf {
+        self.folder.join(DYNAMIC).join(name)
+    }
 }
 
 /// Every program's name.
@@ -91,16 +99,19 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 }
 
 fn compile_all(compiler: &OsString, folder: &Path) -> Result<()> {
-    fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    let dynamic = folder.join(DYNAMIC);
+    fs::create_dir_all(&dynamic).with_context(|| dynamic.display().to_string())?;
     for (file, text) in SOURCES {
         let path = folder.join(file);
         fs::write(&path, text).with_context(|| path.display().to_string())?;
     }
-    for name in names() {
+    let linked = [(Some("-static"), folder), (None, dynamic.as_path())];
+    for (name, (how, to)) in names().flat_map(|name| linked.map(|linked| (name, linked))) {
         let mut arguments: Vec<OsString> = OPTIONS.iter().map(OsString::from).collect();
+        arguments.extend(how.map(OsString::from));
         arguments.extend([
             "-o".into(),
-            folder.join(name).into(),
+            to.join(name).into(),
             folder.join(format!("{name}.c")).into(),
             folder.join(SHARED).into(),
             "-lm".into(),
@@ -213,6 +224,21 @@ mod tests {
         let second = Programs::build(&test_cache()).unwrap();
         assert_eq!(second.path("roi"), programs().path("roi"));
         assert_eq!(modified(), before);
+    }
+
+    #[test]
+    fn with_shared_libraries_it_is_the_same_program() {
+        let path = programs().dynamic_path("chase");
+        let libraries = Command::new("ldd").arg(&path).output().unwrap().stdout;
+        assert!(String::from_utf8_lossy(&libraries).contains("libgomp"));
+        let output = Command::new(path)
+            .args(["--bytes", "100K", "--iterations", "3", "--region", "all"])
+            .output()
+            .unwrap();
+        let facts: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let same = run("chase", "--bytes 100K --iterations 3");
+        assert_eq!(facts["checksum"], same["checksum"]);
+        assert_eq!(facts["expected_misses"], Value::Null);
     }
 
     #[test]

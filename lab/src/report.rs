@@ -68,6 +68,9 @@ pub(crate) struct Row {
     pub(crate) migrations: f64,
     /// Other counters of /proc/vmstat, of the run with the median time.
     pub(crate) vmstat: BTreeMap<String, u64>,
+    /// What `hither run` said of the run with the median time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) hither: Vec<String>,
     /// How many runs.
     pub(crate) repetitions: usize,
     /// How far apart they were.
@@ -106,6 +109,8 @@ pub(crate) struct Provenance {
     pub(crate) lab: String,
     /// The plugin's SHA-256.
     pub(crate) plugin_sha256: String,
+    /// The SHA-256 of hither's command, where it ran.
+    pub(crate) hither_sha256: Option<String>,
     /// What compiled the programs.
     pub(crate) compiler: String,
     /// The packages in the guest and around it.
@@ -162,7 +167,7 @@ pub(crate) fn row(
         case: case.name.clone(),
         machine: case.machine_name.clone(),
         placement: case.placement_name.clone(),
-        policy: case.policy.name().to_owned(),
+        policy: case.policy.name(),
         nodes: case.machine.nodes.len(),
         cpus: case.machine.cpus(),
         program: case.program.clone(),
@@ -192,6 +197,7 @@ pub(crate) fn row(
         intervals: middle.intervals,
         migrations: median(runs.iter().map(|run| run.migrations() as f64)),
         vmstat: middle.vmstat.clone(),
+        hither: middle.hither.clone(),
         repetitions: runs.len(),
         spread: Spread {
             misses: spread(of(|totals| totals.misses() as f64)),
@@ -213,12 +219,13 @@ pub(crate) fn row(
         provenance: Provenance {
             lab: env!("CARGO_PKG_VERSION").to_owned(),
             plugin_sha256: built.plugin_sha256.clone(),
+            hither_sha256: built.hither_sha256(case).map(str::to_owned),
             compiler: built.programs.compiler.clone(),
             versions: versions.clone(),
             hardware: Some(case.machine.clone()),
             caches: case.caches.clone(),
             constants: case.constants.name.to_owned(),
-            balancing_scale: case.policy.needs_clock().then_some(case.balancing_scale),
+            balancing_scale: case.policy.balances().then_some(case.balancing_scale),
             script: runs[0].script.clone(),
         },
     }

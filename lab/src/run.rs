@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -10,6 +11,7 @@ use serde_json::Value;
 
 use crate::cache::Cache;
 use crate::guest::{Guest, Job, PluginArgs};
+use crate::policy::Policy;
 use crate::price::{Totals, price};
 use crate::programs::Programs;
 use crate::scenario::Case;
@@ -48,6 +50,8 @@ pub(crate) struct Run {
     pub(crate) cpu_seconds: f64,
     /// What the guest ran.
     pub(crate) script: String,
+    /// What `hither run` said on its standard error.
+    pub(crate) hither: Vec<String>,
 }
 
 impl Run {
@@ -69,9 +73,23 @@ impl Run {
     }
 }
 
-/// The program with its arguments, and numactl before it where the placement asks for that.
+/// Where `hither run` writes what it has to say, and what it has learnt of call sites.
+const SAID: &str = "/tmp/hither.said";
+const SITES: &str = "/tmp/hither.sites";
+
+/// Marks what it said in the script's output.
+const SAID_MARK: &str = "@hither";
+
+/// The program with its arguments, and before it `hither run` where that is the policy, and numactl where the placement asks for it.
 fn command(case: &Case, repetition: u32) -> String {
     let mut words = Vec::new();
+    if let Policy::Hither { pages, known } = &case.policy {
+        words.push(format!("./hither run --pages {}", quote(pages)));
+        if *known {
+            words.push(format!("--sites {SITES}"));
+        }
+        words.push("--".to_owned());
+    }
     if !case.placement.numactl.is_empty() {
         words.push("numactl".to_owned());
         words.extend(case.placement.numactl.iter().map(|arg| quote(arg)));
@@ -87,11 +105,32 @@ fn script(case: &Case, repetition: u32) -> String {
         "grep -E '^({}) ' /proc/vmstat | sed 's/^/{VMSTAT_MARK} /'\n",
         VMSTAT.join("|")
     );
+    let command = command(case, repetition);
+    let commands = match &case.policy {
+        Policy::Hither { known, .. } => {
+            let said = format!("|| {{ status=$?; cat {SAID} >&2; exit $status; }}");
+            let teach = match known {
+                true => format!("LAB_UNMARKED=1 {command} > /dev/null 2> {SAID} {said}\n"),
+                false => String::new(),
+            };
+            format!("{teach}{counters}{command} 2> {SAID} {said}\nsed 's/^/{SAID_MARK} /' {SAID}")
+        }
+        _ => format!("{counters}{command}"),
+    };
     // A thread that spins at a barrier executes instructions and misses nothing: it would be counted as work.
     format!(
-        "set -e\nexport OMP_WAIT_POLICY=passive\n{}{counters}{}\n{counters}",
+        "set -e\nexport OMP_WAIT_POLICY=passive\n{}{}{commands}\n{counters}",
         case.policy.setup(case.balancing_scale),
-        command(case, repetition)
+        case.near_free_mib.map(scarce).unwrap_or_default(),
+    )
+}
+
+/// Leaves `mib` of node 0 free: huge pages take the rest, which nothing moves, reclaims or demotes.
+fn scarce(mib: u32) -> String {
+    format!(
+        "free() {{ sed -n 's/^Node 0 MemFree: *\\([0-9]*\\) kB$/\\1/p' /sys/devices/system/node/node0/meminfo; }}\n\
+         echo $((($(free) - {mib} * 1024) / 2048)) > /sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages\n\
+         [ $(free) -lt $((({mib} + 4) * 1024)) ] || {{ echo near_free_mib: $(free) kB are still free >&2; exit 1; }}\n"
     )
 }
 
@@ -105,11 +144,16 @@ fn quote(word: &str) -> String {
     }
 }
 
-/// What the script wrote: how far the counters went, and the program's facts.
-fn answer(stdout: &str) -> (BTreeMap<String, u64>, Value) {
+/// What the script wrote: how far the counters went, the program's facts, and what hither said.
+fn answer(stdout: &str) -> (BTreeMap<String, u64>, Value, Vec<String>) {
     let mut counters: BTreeMap<String, u64> = BTreeMap::new();
     let mut facts = Value::Null;
+    let mut said = Vec::new();
     for line in stdout.lines() {
+        if let Some(line) = line.strip_prefix(SAID_MARK) {
+            said.push(line.trim_start().to_owned());
+            continue;
+        }
         if let Some(counter) = line.strip_prefix(VMSTAT_MARK) {
             let mut words = counter.split_ascii_whitespace();
             if let (Some(name), Some(value)) = (
@@ -128,7 +172,7 @@ fn answer(stdout: &str) -> (BTreeMap<String, u64>, Value) {
             facts = value;
         }
     }
-    (counters, facts)
+    (counters, facts, said)
 }
 
 /// What the lab compiles.
@@ -140,6 +184,8 @@ pub(crate) struct Built {
     pub(crate) plugin_sha256: String,
     /// The programs of lab/programs.
     pub(crate) programs: Programs,
+    /// hither's command and its SHA-256, where a case needs it.
+    hither: Option<(PathBuf, String)>,
 }
 
 impl Built {
@@ -150,21 +196,63 @@ impl Built {
             Some(path) => {
                 fs::canonicalize(path).with_context(|| format!("--plugin {}", path.display()))?
             }
-            None => build_plugin(quiet)?,
+            None => build("plugin/Cargo.toml", "lab_plugin", quiet)
+                .context("building the plugin (or say --plugin PATH)")?,
         };
         let bytes = fs::read(&plugin).with_context(|| plugin.display().to_string())?;
         Ok(Self {
             plugin_sha256: hash::sha256(&bytes),
             plugin,
             programs,
+            hither: None,
         })
+    }
+
+    /// Adds hither's command: the one given, or a release build. Its symbols would fill a guest's memory, so they stay behind.
+    pub(crate) fn with_hither(
+        self,
+        cache: &Cache,
+        given: Option<&Path>,
+        quiet: bool,
+    ) -> Result<Self> {
+        let path = match given {
+            Some(path) => path.to_owned(),
+            None => build("../crates/hither/Cargo.toml", "hither", quiet)
+                .context("building hither (or say --hither PATH)")?,
+        };
+        let bytes = fs::read(&path).with_context(|| format!("hither: {}", path.display()))?;
+        let sha256 = hash::sha256(&bytes);
+        let stripped = cache.entry(&format!("hither-{}", hash::short([&bytes[..]])), |folder| {
+            fs::create_dir_all(folder)?;
+            let to = folder.join("hither");
+            let status = Command::new("strip").arg("-o").args([&to, &path]).status();
+            let status = status.context("running strip (Debian: apt install binutils)")?;
+            ensure!(status.success(), "strip {}: {status}", path.display());
+            Ok(())
+        })?;
+        Ok(Self {
+            hither: Some((stripped.join("hither"), sha256)),
+            ..self
+        })
+    }
+
+    /// The SHA-256 of the command, if `case` runs it.
+    pub(crate) fn hither_sha256(&self, case: &Case) -> Option<&str> {
+        let (_, sha256) = self.hither.as_ref()?;
+        matches!(case.policy, Policy::Hither { .. }).then_some(sha256)
     }
 }
 
 /// A job with the case's programs in its folder.
 fn job(case: &Case, script: String, timeout: Duration, built: &Built) -> Result<Job> {
-    let path = built.programs.path(&case.program);
-    let mut job = Job::new(script, timeout).file(path, &case.program);
+    let mut job = Job::new(script, timeout);
+    job = match case.dynamic {
+        true => job.program(built.programs.dynamic_path(&case.program)),
+        false => job.file(built.programs.path(&case.program), &case.program),
+    };
+    if let (Policy::Hither { .. }, Some((hither, _))) = (&case.policy, &built.hither) {
+        job = job.program(hither);
+    }
     for path in &case.host_programs {
         ensure!(
             Path::new(path).is_file(),
@@ -180,9 +268,10 @@ pub(crate) fn shell(case: &Case, guest: &Guest<'_>, built: &Built) -> Result<()>
     const DAY: Duration = Duration::from_secs(24 * 3600);
     // The shell that leads a session and opens a terminal has it for its own: Ctrl-C works.
     let script = format!(
-        "{}{{ echo; echo {}; echo '(`exit` ends the guest)'; }} > /dev/ttyS0\n\
+        "{}{}{{ echo; echo {}; echo '(`exit` ends the guest)'; }} > /dev/ttyS0\n\
          exec setsid sh -c 'exec sh -i < /dev/ttyS0 > /dev/ttyS0 2>&1'\n",
         case.policy.setup(case.balancing_scale),
+        case.near_free_mib.map(scarce).unwrap_or_default(),
         quote(&format!("{}: {}", case.id(), command(case, 0))),
     );
     guest.run_on_terminal(&job(case, script, DAY, built)?)
@@ -216,8 +305,9 @@ pub(crate) fn run(case: &Case, repetition: u32, guest: &Guest<'_>, built: &Built
         "no region of interest was marked: a program needs lab_begin and lab_end, or `roi` before it"
     );
     let totals = price(&ran.counts, &case.machine, case.constants);
-    let (vmstat, facts) = answer(&ran.stdout);
+    let (vmstat, facts, hither) = answer(&ran.stdout);
     Ok(Run {
+        hither,
         totals,
         intervals: ran.counts.len(),
         vmstat,
@@ -228,25 +318,17 @@ pub(crate) fn run(case: &Case, repetition: u32, guest: &Guest<'_>, built: &Built
     })
 }
 
-/// Builds the plugin with the cargo that built the lab; the same target folder, so that nothing is built twice.
-fn build_plugin(quiet: bool) -> Result<PathBuf> {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("plugin/Cargo.toml");
-    ensure!(
-        manifest.is_file(),
-        "{} is gone: say --plugin PATH",
-        manifest.display()
-    );
+/// Builds a package of this workspace with the cargo that built the lab, in the same target folder, so that nothing is built twice; the
+/// path of what `target` came to.
+fn build(manifest: &str, target: &str, quiet: bool) -> Result<PathBuf> {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join(manifest);
+    ensure!(manifest.is_file(), "{} is gone", manifest.display());
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = std::process::Command::new(cargo);
+    let mut command = Command::new(cargo);
     command
-        .args([
-            "build",
-            "--release",
-            "--locked",
-            "--lib",
-            "--message-format=json-render-diagnostics",
-            "--manifest-path",
-        ])
+        .args(["build", "--release", "--locked"])
+        .arg("--message-format=json-render-diagnostics")
+        .arg("--manifest-path")
         .arg(&manifest);
     if quiet {
         command.arg("--quiet");
@@ -254,26 +336,26 @@ fn build_plugin(quiet: bool) -> Result<PathBuf> {
     let output = command
         .stderr(std::process::Stdio::inherit())
         .output()
-        .context("running cargo, to build the plugin (or say --plugin PATH)")?;
+        .context("running cargo")?;
     interrupt::check()?;
-    ensure!(output.status.success(), "the plugin does not build");
+    ensure!(output.status.success(), "it does not build");
     let messages = String::from_utf8_lossy(&output.stdout);
-    let library = messages
+    let artifact = messages
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .find_map(|message| {
-            (message["reason"] == "compiler-artifact" && message["target"]["name"] == "lab_plugin")
-                .then_some(())?;
-            let files = message["filenames"]
-                .as_array()?
-                .iter()
-                .filter_map(Value::as_str);
-            files
-                .filter(|file| file.ends_with(".so"))
-                .map(PathBuf::from)
-                .next()
+        .filter(|message| {
+            message["reason"] == "compiler-artifact" && message["target"]["name"] == target
+        })
+        .find_map(|message| match message["executable"].as_str() {
+            Some(program) => Some(program.into()),
+            None => {
+                let mut files = message["filenames"].as_array()?.iter();
+                let library =
+                    files.find_map(|file| file.as_str().filter(|file| file.ends_with(".so")));
+                library.map(PathBuf::from)
+            }
         });
-    library.context("cargo named no .so of the plugin")
+    artifact.context("cargo named no such file")
 }
 
 #[cfg(test)]
@@ -291,8 +373,9 @@ mod tests {
     #[test]
     fn an_answer_is_read() {
         let stdout = "@vmstat pgmigrate_success 5\n@vmstat numa_hint_faults 0\n{\"expected_misses\": 12}\n\
-                      @vmstat pgmigrate_success 9\n@vmstat numa_hint_faults 3\n";
-        let (vmstat, facts) = answer(stdout);
+                      @hither 2 regions\n@vmstat pgmigrate_success 9\n@vmstat numa_hint_faults 3\n";
+        let (vmstat, facts, said) = answer(stdout);
+        assert_eq!(said, ["2 regions"]);
         assert_eq!(vmstat["pgmigrate_success"], 4);
         assert_eq!(vmstat["numa_hint_faults"], 3);
         assert_eq!(facts["expected_misses"], 12);

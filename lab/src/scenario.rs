@@ -104,6 +104,11 @@ struct Template {
     /// Dynamic programs of the host, by path, that lie in the guest's working folder with their libraries.
     #[serde(default)]
     host_programs: Vec<String>,
+    /// The program linked with shared libraries, as `hither run` needs it; all policies of the case run the same program.
+    #[serde(default)]
+    dynamic: bool,
+    /// What is left of node 0's memory before the program starts.
+    near_free_mib: Option<u32>,
     #[serde(default)]
     args: Vec<String>,
     machines: Vec<String>,
@@ -159,6 +164,10 @@ pub(crate) struct Case {
     pub(crate) program: String,
     /// Programs of the host that go along.
     pub(crate) host_programs: Vec<String>,
+    /// Whether the program is linked with shared libraries.
+    pub(crate) dynamic: bool,
+    /// What is left of node 0's memory, where it is not all that there is.
+    pub(crate) near_free_mib: Option<u32>,
     /// Its arguments, but for those of the placement and the policy; `{threads}`, `{nodes}` and `{repetition}` stand for numbers.
     pub(crate) args: Vec<String>,
     /// The latencies.
@@ -312,8 +321,12 @@ fn expand(file: &File, template: &Template, cases: &mut Vec<Case>) -> Result<()>
                     names.join(", ")
                 )
             })?;
-            for policy in &template.policies {
-                let policy = Policy::named(policy).context("policies")?;
+            for policy_name in &template.policies {
+                let policy = Policy::named(policy_name).context("policies")?;
+                ensure!(
+                    template.dynamic || !matches!(policy, Policy::Hither { .. }),
+                    "policies: {policy_name} sees programs with shared libraries alone: say `dynamic = true`"
+                );
                 let local = placement
                     .local
                     .filter(|_| template.partitioned && policy == Policy::Kernel);
@@ -327,6 +340,8 @@ fn expand(file: &File, template: &Template, cases: &mut Vec<Case>) -> Result<()>
                     balancing_scale: file.balancing_scale,
                     program: template.program.clone(),
                     host_programs: template.host_programs.clone(),
+                    dynamic: template.dynamic,
+                    near_free_mib: template.near_free_mib,
                     args: template.args.clone(),
                     constants,
                     caches: file.caches.clone(),
@@ -456,6 +471,10 @@ mod tests {
         assert!(
             tweak("[\"kernel\", \"hand\"]", "[\"magic\"]").contains("policies: no policy `magic`")
         );
+        assert!(
+            tweak("\"hand\"", "\"hither:upm\"")
+                .contains("policies: hither:upm sees programs with shared libraries alone")
+        );
         assert!(tweak("[\"kernel\", \"hand\"]", "[]").contains("policies: none given"));
         assert!(
             tweak("[placements.far]", "[placements.good]").contains("placements.good: is built in")
@@ -510,11 +529,11 @@ mod tests {
         for entry in std::fs::read_dir(folder).expect("the folder is there") {
             let scenario = read(&entry.expect("an entry").path()).expect("a right scenario");
             assert!(!scenario.cases.is_empty());
-            // Balancing hangs on the guest's clock, which only icount keeps from the host's speed.
+            // Balancing and the agent hang on the guest's clock, which only icount keeps from the host's speed.
             for case in scenario
                 .cases
                 .iter()
-                .filter(|case| case.policy.needs_clock())
+                .filter(|case| !matches!(case.policy, Policy::Kernel | Policy::Hand))
             {
                 assert!(
                     case.machine.icount,
