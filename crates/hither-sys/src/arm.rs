@@ -8,6 +8,8 @@
 use std::fmt;
 use std::io;
 
+use crate::{hardware, userfaultfd};
+
 /// A way to arm pages of other processes.
 pub trait Arm: Send {
     /// Its name on the command line.
@@ -16,9 +18,9 @@ pub trait Arm: Send {
     /// Whether reads are seen, too. Where they are not, a page without samples is not one without accesses.
     fn sees_reads(&self) -> bool;
 
-    /// A process offers its descriptor `fd`, which the way may need.
-    /// Nothing can be armed in the process before, nor once it has begun to run another program.
-    fn offered(&mut self, pid: u32, fd: i32) -> Result<(), Unarmed>;
+    /// A process offers a descriptor that the way may need: nothing can be armed in the process before, nor once it has
+    /// begun to run another program.
+    fn offered(&mut self, offer: &Offer) -> Result<(), Unarmed>;
 
     /// A range is to be sampled from now on: whole pages of one region. To be ended even where memory of it is gone.
     fn begin(&mut self, pid: u32, start: u64, length: u64) -> Result<(), Unarmed>;
@@ -31,6 +33,17 @@ pub trait Arm: Send {
 
     /// The process has ended, or runs another program.
     fn ended(&mut self, pid: u32);
+}
+
+/// A descriptor that a process lets the agent have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// The process.
+    pub pid: u32,
+    /// The descriptor's number there.
+    pub fd: i32,
+    /// Its inode, by which it is told from whatever else may have the number by now.
+    pub inode: u64,
 }
 
 /// Why pages cannot be armed.
@@ -58,6 +71,8 @@ pub enum Unarmed {
     NoCall,
     /// There is no hardware for it.
     NoHardware,
+    /// There is, and nobody could try it yet.
+    NotSupported,
     /// Another error number.
     Other(i32),
 }
@@ -107,6 +122,9 @@ impl fmt::Display for Unarmed {
             Unarmed::NoRoom => "no memory or descriptors left",
             Unarmed::NoCall => "this kernel does not have it, or hides it",
             Unarmed::NoHardware => "the processor does not have it, or a hypervisor hides it",
+            Unarmed::NotSupported => {
+                "the processor has it; not used, since it could not be tried on such a machine yet"
+            }
             Unarmed::Other(error) => return io::Error::from_raw_os_error(*error).fmt(f),
         })
     }
@@ -130,6 +148,30 @@ impl fmt::Debug for Rung {
             .field("refusal", &refusal)
             .finish()
     }
+}
+
+/// What sampling costs here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// Arming a page: time of the agent.
+    pub arm_ns: u64,
+    /// The next touch of an armed page: time of the program.
+    pub touch_ns: u64,
+}
+
+/// All ways, the best first, each tried out on memory of our own.
+pub fn ladder() -> Vec<Rung> {
+    let write_protect = userfaultfd::WriteProtect::tried();
+    vec![
+        Rung {
+            name: hardware::NAME,
+            arm: hardware::tried(),
+        },
+        Rung {
+            name: userfaultfd::NAME,
+            arm: write_protect.map(|arm| Box::new(arm) as Box<dyn Arm>),
+        },
+    ]
 }
 
 #[cfg(test)]

@@ -7,6 +7,8 @@
 use std::ffi::CStr;
 use std::sync::atomic::Ordering;
 
+use crate::arm::Offer;
+use crate::offers::Offered;
 use crate::orders::Received;
 use crate::raw;
 use crate::record::{ACCESS_WORDS, FRAMES_MAX, Record, WORDS_MAX, Words};
@@ -90,6 +92,34 @@ impl Attached {
     #[inline]
     pub fn orders(&self) -> Option<Received<'_>> {
         self.segment.board().map(Received::new)
+    }
+
+    /// Whether the agent wants a userfaultfd of this process; not one that it could not look up.
+    pub fn sampling(&self) -> bool {
+        !self.foreign && self.segment.header().sampling.load(Ordering::Relaxed) != 0
+    }
+
+    /// Lets the agent have a descriptor. `None` if too many have been offered and not been taken.
+    pub fn offer(&self, offer: &Offer) -> Option<Offered> {
+        self.segment.header().offers.put(offer)
+    }
+
+    /// Whether the agent has dealt with an offer.
+    pub fn is_answered(&self, offered: &Offered) -> bool {
+        self.segment.header().offers.is_answered(offered)
+    }
+
+    /// The agent is not to take it any more. It may have done so all the same.
+    pub fn withdraw(&self, offered: &Offered) {
+        self.segment.header().offers.withdraw(offered);
+    }
+
+    /// Says why there is no offer.
+    pub fn no_offer(&self, error: i32) {
+        self.segment
+            .header()
+            .offer_error
+            .store(error as u32, Ordering::Relaxed);
     }
 
     /// Counts an allocation that this process has no room to track.

@@ -6,14 +6,16 @@
 //! system calls past libc's symbols, which the preload library interposes, and past its `errno`; [`process`] is what the
 //! agent needs of processes and signals, [`machine`] what it needs of memory nodes and pages, and [`faults`] how it sees
 //! pages being touched, [`arm`] how it has them
-//! faulted on anew. [`large`] is an allocator that puts large arrays on huge pages.
+//! faulted on anew: by [`userfaultfd`], which programs hand over as [`offers`], or not at all where [`hardware`] counts. [`large`] is an allocator that puts large arrays on huge pages.
 #![allow(unsafe_code)]
 
 pub mod arm;
 pub mod attach;
 pub mod faults;
+pub mod hardware;
 pub mod large;
 pub mod machine;
+pub mod offers;
 pub mod orders;
 pub mod own;
 pub mod process;
@@ -22,3 +24,4 @@ pub mod record;
 pub mod ring;
 mod segment;
 pub mod session;
+pub mod userfaultfd;

@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::arm::Rung;
+use crate::arm::{self, Rung};
 use crate::faults::{self, PageFaults, Unwatched};
 
 /// One memory node.
@@ -180,6 +180,10 @@ impl Machine for ThisMachine {
 
     fn faults(&self) -> Result<Box<dyn PageFaults>, Unwatched> {
         Ok(Box::new(faults::Rings::open()?))
+    }
+
+    fn ladder(&self) -> Vec<Rung> {
+        arm::ladder()
     }
 }
 

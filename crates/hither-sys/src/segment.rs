@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::offers::Offers;
 use crate::orders::Board;
 use crate::raw;
 use crate::ring::{Control, Ring};
@@ -12,7 +13,7 @@ use crate::ring::{Control, Ring};
 pub(crate) const PAGE: usize = 4096;
 
 /// "hither" and the layout's version; a preload library of another version stays out.
-pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"hither\0\x02");
+pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"hither\0\x03");
 
 /// The session recorder takes events.
 pub(crate) const RECORDING: u32 = 1;
@@ -43,7 +44,14 @@ pub(crate) struct Header {
     pub(crate) no_files: AtomicU32,
     /// Allocations that found their program's table of regions full.
     pub(crate) regions_untracked: AtomicU64,
+    /// Programs are to offer a userfaultfd.
+    pub(crate) sampling: AtomicU32,
+    /// Why the last program that could not offer one could not.
+    pub(crate) offer_error: AtomicU32,
+    pub(crate) offers: Offers,
 }
+
+const _: () = assert!(size_of::<Header>() <= PAGE);
 
 /// How many rings of what size a segment has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,6 +12,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
+use crate::arm::{Offer, Unarmed};
 use crate::attach::{FOREIGN, unpack_owner};
 use crate::orders::Orders;
 use crate::record::{FRAMES_MAX, Record, WORDS_MAX, Words};
@@ -34,6 +35,8 @@ pub struct SessionOptions {
     pub files: bool,
     /// The smallest allocation that is tracked as a region, in bytes: at least a page, or 0 for none.
     pub region_min: u64,
+    /// Whether programs with regions offer a userfaultfd, with which their pages can be armed.
+    pub sampling: bool,
 }
 
 impl Default for SessionOptions {
@@ -44,6 +47,7 @@ impl Default for SessionOptions {
             frames_max: 32,
             files: true,
             region_min: 0,
+            sampling: false,
         }
     }
 }
@@ -172,6 +176,17 @@ impl Session {
     /// The orders to give to the programs, if the session tracks regions.
     pub fn orders(&mut self) -> Option<Orders<'_>> {
         self.segment.board().map(Orders::new)
+    }
+
+    /// Passes on what programs have offered since the last time. Each closes its own copy once `sink` is done with it.
+    pub fn offers(&mut self, sink: impl FnMut(&Offer)) {
+        self.segment.header().offers.take_all(sink);
+    }
+
+    /// Why the last program that was to offer something could not.
+    pub fn offer_error(&self) -> Option<Unarmed> {
+        let error = self.segment.header().offer_error.load(Ordering::Relaxed);
+        (error != 0).then(|| Unarmed::from_errno(error as i32))
     }
 
     /// Ends the recording: programs that still run go on unrecorded. What they have queued can still be drained.
@@ -333,6 +348,9 @@ fn fill(file: &File, layout: Layout, options: &SessionOptions) -> io::Result<Seg
     header
         .no_files
         .store(u32::from(!options.files), Ordering::Relaxed);
+    header
+        .sampling
+        .store(u32::from(options.sampling), Ordering::Relaxed);
     header.state.store(segment::RECORDING, Ordering::Relaxed);
     header.magic.store(segment::MAGIC, Ordering::Release);
     Ok(segment)

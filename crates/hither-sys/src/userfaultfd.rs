@@ -1,0 +1,436 @@
+//! Arming by write-protection that resolves itself: userfaultfd with WP_ASYNC (Linux 6.7).
+//!
+//! A program opens a userfaultfd of its own memory and offers it; the agent takes a copy, registers ranges and
+//! write-protects pages through it from outside. The next write to such a page faults once: the kernel takes the mark off and
+//! lets the write go on, without asking anybody. `read` into an armed page succeeds, a fork or `mremap` drops the registration of
+//! the copy or of what was moved, and when the last copy of the descriptor is closed, as by the agent's death, all marks are
+//! gone (all tried on Linux 6.18, 2026-11). Reads are not seen.
+//!
+//! No privilege is needed: see [`crate::raw::userfaultfd`]. A range can be registered with one userfaultfd only: a
+//! program that uses one itself on the same memory was there first (EBUSY, and the range is left to it), or is refused
+//! while we sample the range, which is why a range is registered only as long as it is sampled.
+//!
+//! A huge page would be split by arming any part of it (42 us, and a write to a huge page armed whole takes 190 us and then
+//! faults in each small page), and it stays split. Pages are therefore armed through the page map's scan,
+//! which marks what fits a condition in one step: present, not marked yet, not huge.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Instant;
+
+use crate::arm::{Arm, Cost, Offer, Unarmed};
+use crate::{machine, raw};
+
+/// Its name on the command line.
+pub const NAME: &str = "write-protect";
+
+/// linux/userfaultfd.h, which the libc crate lacks.
+const API: u64 = 0xaa;
+const FEATURE_WP: u64 = 1 << 0;
+const FEATURE_WP_ASYNC: u64 = 1 << 15;
+const MODE_WP: u64 = 1 << 1;
+const IOC_API: u64 = 0xc018_aa3f;
+const IOC_REGISTER: u64 = 0xc020_aa00;
+const IOC_UNREGISTER: u64 = 0x8010_aa01;
+
+/// linux/fs.h: the scan of the page map.
+const IOC_PAGEMAP_SCAN: u64 = 0xc060_6610;
+const SCAN_WRITE_PROTECT: u64 = 1 << 0;
+const SCAN_CHECK_ASYNC: u64 = 1 << 1;
+const PAGE_IS_WRITTEN: u64 = 1 << 1;
+const PAGE_IS_PRESENT: u64 = 1 << 3;
+const PAGE_IS_ZERO: u64 = 1 << 5;
+const PAGE_IS_HUGE: u64 = 1 << 6;
+
+/// So many places of a range are looked at for huge pages: a look at all of them would hold the program's mappings.
+const PROBES: u64 = 16;
+
+#[repr(C)]
+#[derive(Default)]
+struct Api {
+    api: u64,
+    features: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct Register {
+    start: u64,
+    length: u64,
+    mode: u64,
+    ioctls: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct Scan {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    regions: u64,
+    regions_count: u64,
+    pages_max: u64,
+    inverted: u64,
+    wanted: u64,
+    any_of: u64,
+    returned: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct ScanRegion {
+    start: u64,
+    end: u64,
+    categories: u64,
+}
+
+/// The calls of the kernel; their error numbers where they fail.
+trait Kernel: Send {
+    /// A copy of what was offered, if that is what is there.
+    fn take(&mut self, offer: &Offer) -> Result<OwnedFd, i32>;
+    /// Asks for the features.
+    fn set_up(&mut self, uffd: &OwnedFd) -> Result<(), i32>;
+    fn page_map(&mut self, pid: u32) -> Result<File, i32>;
+    fn register(&mut self, uffd: &OwnedFd, start: u64, length: u64) -> Result<(), i32>;
+    fn unregister(&mut self, uffd: &OwnedFd, start: u64, length: u64) -> Result<(), i32>;
+    /// Whether the page at `start` is part of a huge one.
+    fn is_huge(&mut self, page_map: &File, start: u64) -> Result<bool, i32>;
+    fn protect(&mut self, page_map: &File, start: u64, length: u64) -> Result<(), i32>;
+}
+
+/// The way that write-protects.
+#[derive(Debug)]
+pub struct WriteProtect(Programs<Linux>);
+
+#[derive(Debug)]
+struct Programs<K> {
+    kernel: K,
+    programs: BTreeMap<u32, Program>,
+}
+
+#[derive(Debug)]
+struct Program {
+    uffd: OwnedFd,
+    page_map: File,
+}
+
+impl WriteProtect {
+    /// Tries it out on a page of our own, in all its steps.
+    pub fn tried() -> Result<WriteProtect, Unarmed> {
+        let mut arm = WriteProtect(Programs::new(Linux));
+        let own = Own::new(&mut arm, 1)?;
+        let armed = own.arm(&mut arm, 0);
+        own.end(&mut arm);
+        armed.map(|()| arm)
+    }
+
+    /// Measures what it costs, over as many pages of our own as are armed within 50 ms at full rate.
+    pub fn cost(&mut self) -> Result<Cost, Unarmed> {
+        const PAGES: u64 = 256;
+        let own = Own::new(self, PAGES)?;
+        let begun = Instant::now();
+        let armed = (0..PAGES).try_for_each(|page| own.arm(self, page));
+        let arm_ns = begun.elapsed().as_nanos() as u64;
+        let begun = Instant::now();
+        (0..PAGES).for_each(|page| own.touch(page));
+        let touch_ns = begun.elapsed().as_nanos() as u64;
+        own.end(self);
+        armed.map(|()| Cost {
+            arm_ns: arm_ns / PAGES,
+            touch_ns: touch_ns / PAGES,
+        })
+    }
+}
+
+impl Arm for WriteProtect {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn sees_reads(&self) -> bool {
+        false
+    }
+
+    fn offered(&mut self, offer: &Offer) -> Result<(), Unarmed> {
+        self.0.offered(offer)
+    }
+
+    fn begin(&mut self, pid: u32, start: u64, length: u64) -> Result<(), Unarmed> {
+        self.0.begin(pid, start, length)
+    }
+
+    fn arm(&mut self, pid: u32, start: u64, length: u64) -> Result<(), Unarmed> {
+        self.0.arm(pid, start, length)
+    }
+
+    fn end(&mut self, pid: u32, start: u64, length: u64) -> Result<(), Unarmed> {
+        self.0.end(pid, start, length)
+    }
+
+    fn ended(&mut self, pid: u32) {
+        self.0.programs.remove(&pid);
+    }
+}
+
+impl<K: Kernel> Programs<K> {
+    fn new(kernel: K) -> Self {
+        Programs {
+            kernel,
+            programs: BTreeMap::new(),
+        }
+    }
+
+    fn offered(&mut self, offer: &Offer) -> Result<(), Unarmed> {
+        self.programs.remove(&offer.pid);
+        let uffd = self.kernel.take(offer).map_err(Unarmed::from_errno)?;
+        self.kernel.set_up(&uffd).map_err(|error| match error {
+            // A feature that it does not know.
+            libc::EINVAL => Unarmed::NoCall,
+            error => Unarmed::from_errno(error),
+        })?;
+        let page_map = self
+            .kernel
+            .page_map(offer.pid)
+            .map_err(|error| match error {
+                // No such process, or one without such a file.
+                libc::ENOENT => Unarmed::NoProcess,
+                error => Unarmed::from_errno(error),
+            })?;
+        self.programs.insert(offer.pid, Program { uffd, page_map });
+        Ok(())
+    }
+
+    fn begin(&mut self, pid: u32, start: u64, length: u64) -> Result<(), Unarmed> {
+        let program = self.programs.get(&pid).ok_or(Unarmed::NotOffered)?;
+        let step = (length / PROBES)
+            .max(1)
+            .next_multiple_of(machine::page_bytes());
+        let (mut probes, mut huge) = (0, 0);
+        for at in (start..start + length).step_by(step as usize) {
+            let is_huge = self.kernel.is_huge(&program.page_map, at);
+            huge += u64::from(is_huge.map_err(Unarmed::from_errno)?);
+            probes += 1;
+        }
+        // A few small pages at its ends do not stand for such a region.
+        if 2 * huge > probes {
+            return Err(Unarmed::HugePages);
+        }
+        let registered = self.kernel.register(&program.uffd, start, length);
+        registered.map_err(Unarmed::from_errno)
+    }
+
+    fn arm(&mut self, pid: u32, start: u64, length: u64) -> Result<(), Unarmed> {
+        let program = self.programs.get(&pid).ok_or(Unarmed::NotOffered)?;
+        let armed = self.kernel.protect(&program.page_map, start, length);
+        armed.map_err(|error| match error {
+            // The scan says so where the range is not registered (any more).
+            libc::EPERM => Unarmed::NoMemory,
+            libc::EINTR => Unarmed::Busy,
+            error => Unarmed::from_errno(error),
+        })
+    }
+
+    fn end(&mut self, pid: u32, start: u64, length: u64) -> Result<(), Unarmed> {
+        let Some(program) = self.programs.get(&pid) else {
+            return Ok(());
+        };
+        match self.kernel.unregister(&program.uffd, start, length) {
+            // Unmapped, or gone with its process.
+            Ok(()) | Err(libc::EINVAL | libc::ENOENT | libc::ESRCH | libc::ENOMEM) => Ok(()),
+            Err(error) => Err(Unarmed::from_errno(error)),
+        }
+    }
+}
+
+/// Pages of this process to try things out on.
+struct Own {
+    pages: *mut u8,
+    page_bytes: usize,
+    length: usize,
+}
+
+impl Own {
+    /// They are registered, or not there.
+    fn new(arm: &mut WriteProtect, pages: u64) -> Result<Own, Unarmed> {
+        let page_bytes = machine::page_bytes() as usize;
+        let length = page_bytes * pages as usize;
+        let own = Own {
+            pages: raw::map(length, None).map_err(Unarmed::from_errno)?,
+            page_bytes,
+            length,
+        };
+        (0..pages).for_each(|page| own.touch(page));
+        offer_own(arm)?;
+        arm.begin(std::process::id(), own.pages as u64, length as u64)?;
+        Ok(own)
+    }
+
+    fn touch(&self, page: u64) {
+        let at = (page as usize * self.page_bytes) % self.length;
+        // SAFETY: `at` is below the mapping's length.
+        let place = unsafe { self.pages.add(at) };
+        // SAFETY: the mapping is writable and this value's own, so that nobody else looks at it.
+        unsafe { AtomicU8::from_ptr(place) }.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn arm(&self, arm: &mut WriteProtect, page: u64) -> Result<(), Unarmed> {
+        let start = self.pages as u64 + page * self.page_bytes as u64;
+        arm.arm(std::process::id(), start, self.page_bytes as u64)
+    }
+
+    fn end(self, arm: &mut WriteProtect) {
+        // Closing the descriptor undoes all that this might have left.
+        let _ = arm.end(std::process::id(), self.pages as u64, self.length as u64);
+        arm.ended(std::process::id());
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `new`, and nothing else refers to it.
+        unsafe { raw::unmap(self.pages, self.length) };
+    }
+}
+
+/// Makes an offer to ourselves, as a program would.
+fn offer_own(arm: &mut WriteProtect) -> Result<(), Unarmed> {
+    let fd = raw::userfaultfd().map_err(Unarmed::from_errno)?;
+    let offered = match raw::status(fd) {
+        Ok(status) => arm.offered(&Offer {
+            pid: std::process::id(),
+            fd,
+            inode: status.inode,
+        }),
+        Err(error) => Err(Unarmed::from_errno(error)),
+    };
+    raw::close(fd);
+    offered
+}
+
+/// The kernel that we run on.
+#[derive(Debug)]
+struct Linux;
+
+fn last_errno() -> i32 {
+    io::Error::last_os_error()
+        .raw_os_error()
+        .unwrap_or(libc::EIO)
+}
+
+/// A system call that makes a descriptor.
+fn descriptor(result: libc::c_long) -> Result<OwnedFd, i32> {
+    if result < 0 {
+        return Err(last_errno());
+    }
+    // SAFETY: the kernel just gave us this descriptor, and nobody else knows of it.
+    Ok(unsafe { OwnedFd::from_raw_fd(result as i32) })
+}
+
+impl Kernel for Linux {
+    fn take(&mut self, offer: &Offer) -> Result<OwnedFd, i32> {
+        // SAFETY: pidfd_open takes no memory.
+        let pidfd = descriptor(unsafe { libc::syscall(libc::SYS_pidfd_open, offer.pid, 0) })?;
+        // SAFETY: pidfd_getfd takes no memory.
+        let copy = unsafe { libc::syscall(libc::SYS_pidfd_getfd, pidfd.as_raw_fd(), offer.fd, 0) };
+        let copy = descriptor(copy)?;
+        match raw::status(copy.as_raw_fd())?.inode == offer.inode {
+            true => Ok(copy),
+            false => Err(libc::EBADF),
+        }
+    }
+
+    fn set_up(&mut self, uffd: &OwnedFd) -> Result<(), i32> {
+        let mut api = Api {
+            api: API,
+            features: FEATURE_WP | FEATURE_WP_ASYNC,
+            ..Api::default()
+        };
+        // SAFETY: the request reads and writes one `Api`.
+        let result = unsafe { libc::ioctl(uffd.as_raw_fd(), IOC_API, &raw mut api) };
+        if result == 0 {
+            Ok(())
+        } else {
+            Err(last_errno())
+        }
+    }
+
+    fn page_map(&mut self, pid: u32) -> Result<File, i32> {
+        let file = File::open(format!("/proc/{pid}/pagemap"));
+        file.map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
+    }
+
+    fn register(&mut self, uffd: &OwnedFd, start: u64, length: u64) -> Result<(), i32> {
+        let mut range = Register {
+            start,
+            length,
+            mode: MODE_WP,
+            ioctls: 0,
+        };
+        // SAFETY: the request reads and writes one `Register`; write-protection that resolves itself changes nothing
+        // that the memory's owner can see but time.
+        let result = unsafe { libc::ioctl(uffd.as_raw_fd(), IOC_REGISTER, &raw mut range) };
+        if result == 0 {
+            Ok(())
+        } else {
+            Err(last_errno())
+        }
+    }
+
+    fn unregister(&mut self, uffd: &OwnedFd, start: u64, length: u64) -> Result<(), i32> {
+        let range = [start, length];
+        // SAFETY: the request reads two words.
+        let result = unsafe { libc::ioctl(uffd.as_raw_fd(), IOC_UNREGISTER, range.as_ptr()) };
+        if result == 0 {
+            Ok(())
+        } else {
+            Err(last_errno())
+        }
+    }
+
+    fn is_huge(&mut self, page_map: &File, start: u64) -> Result<bool, i32> {
+        let mut found = ScanRegion::default();
+        let found_count = scan(
+            page_map,
+            Scan {
+                start,
+                end: start + machine::page_bytes(),
+                regions: (&raw mut found) as u64,
+                regions_count: 1,
+                wanted: PAGE_IS_HUGE,
+                returned: PAGE_IS_HUGE,
+                ..Scan::default()
+            },
+        )?;
+        Ok(found_count > 0)
+    }
+
+    fn protect(&mut self, page_map: &File, start: u64, length: u64) -> Result<(), i32> {
+        let marks = Scan {
+            flags: SCAN_WRITE_PROTECT | SCAN_CHECK_ASYNC,
+            start,
+            end: start + length,
+            inverted: PAGE_IS_HUGE | PAGE_IS_ZERO,
+            wanted: PAGE_IS_PRESENT | PAGE_IS_WRITTEN | PAGE_IS_HUGE | PAGE_IS_ZERO,
+            ..Scan::default()
+        };
+        scan(page_map, marks).map(drop)
+    }
+}
+
+/// How many regions were found.
+fn scan(page_map: &File, mut scan: Scan) -> Result<u32, i32> {
+    scan.size = size_of::<Scan>() as u64;
+    // SAFETY: the request reads and writes one `Scan`, and as many regions at its pointer as it says, which the callers
+    // above keep there.
+    let result = unsafe { libc::ioctl(page_map.as_raw_fd(), IOC_PAGEMAP_SCAN, &raw mut scan) };
+    u32::try_from(result).map_err(|_| last_errno())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,261 @@
+//! Each refusal of the kernel by a scripted one, and what really happens by ours.
+
+use std::fs::File;
+use std::io::Read;
+
+use super::*;
+
+/// A kernel that refuses one call, and says yes to all others.
+#[derive(Debug, Default)]
+struct Scripted {
+    refused: &'static str,
+    error: i32,
+    huge: bool,
+    calls: Vec<&'static str>,
+}
+
+impl Scripted {
+    fn refusing(refused: &'static str, error: i32) -> Programs<Scripted> {
+        Programs::new(Scripted {
+            refused,
+            error,
+            ..Scripted::default()
+        })
+    }
+
+    fn answer<T>(&mut self, call: &'static str, yes: T) -> Result<T, i32> {
+        self.calls.push(call);
+        if self.refused == call {
+            return Err(self.error);
+        }
+        Ok(yes)
+    }
+}
+
+fn some_file() -> File {
+    File::open("/dev/null").expect("it is there")
+}
+
+impl Kernel for Scripted {
+    fn take(&mut self, _: &Offer) -> Result<OwnedFd, i32> {
+        self.answer("take", some_file().into())
+    }
+
+    fn set_up(&mut self, _: &OwnedFd) -> Result<(), i32> {
+        self.answer("set_up", ())
+    }
+
+    fn page_map(&mut self, _: u32) -> Result<File, i32> {
+        self.answer("page_map", some_file())
+    }
+
+    fn register(&mut self, _: &OwnedFd, _: u64, _: u64) -> Result<(), i32> {
+        self.answer("register", ())
+    }
+
+    fn unregister(&mut self, _: &OwnedFd, _: u64, _: u64) -> Result<(), i32> {
+        self.answer("unregister", ())
+    }
+
+    fn is_huge(&mut self, _: &File, _: u64) -> Result<bool, i32> {
+        let huge = self.huge;
+        self.answer("is_huge", huge)
+    }
+
+    fn protect(&mut self, _: &File, _: u64, _: u64) -> Result<(), i32> {
+        self.answer("protect", ())
+    }
+}
+
+const OFFER: Offer = Offer {
+    pid: 5,
+    fd: 900,
+    inode: 1,
+};
+
+#[test]
+fn an_offer_that_cannot_be_taken_leaves_nothing() {
+    for (call, error, reason) in [
+        ("take", libc::EBADF, Unarmed::Withdrawn),
+        ("take", libc::ESRCH, Unarmed::NoProcess),
+        ("take", libc::EPERM, Unarmed::NotPermitted),
+        ("take", libc::EMFILE, Unarmed::NoRoom),
+        ("take", libc::ENFILE, Unarmed::NoRoom),
+        ("take", libc::ENOSYS, Unarmed::NoCall),
+        ("set_up", libc::EINVAL, Unarmed::NoCall),
+        ("set_up", libc::EPERM, Unarmed::NotPermitted),
+        ("set_up", libc::ENOTTY, Unarmed::NoCall),
+        ("page_map", libc::EACCES, Unarmed::NotPermitted),
+        ("page_map", libc::ENOENT, Unarmed::NoProcess),
+        ("page_map", libc::EMFILE, Unarmed::NoRoom),
+    ] {
+        let mut arm = Scripted::refusing(call, error);
+        assert_eq!(arm.offered(&OFFER), Err(reason), "{call} {error}");
+        assert_eq!(arm.begin(5, 0, 4096), Err(Unarmed::NotOffered));
+    }
+}
+
+#[test]
+fn refusals_of_ranges_say_why_and_the_rest_goes_on() {
+    for (call, error, reason) in [
+        ("register", libc::EBUSY, Unarmed::InUse),
+        ("register", libc::EINVAL, Unarmed::NoMemory),
+        ("register", libc::ENOMEM, Unarmed::NoRoom),
+        ("register", libc::EPERM, Unarmed::NotPermitted),
+        ("is_huge", libc::ENOTTY, Unarmed::NoCall),
+        ("is_huge", libc::EFAULT, Unarmed::Other(libc::EFAULT)),
+    ] {
+        let mut arm = Scripted::refusing(call, error);
+        assert_eq!(arm.offered(&OFFER), Ok(()));
+        assert_eq!(arm.begin(5, 0, 1 << 20), Err(reason), "{call} {error}");
+        assert_eq!(arm.end(5, 0, 1 << 20), Ok(()));
+    }
+    for (error, reason) in [
+        (libc::EPERM, Unarmed::NoMemory),
+        (libc::EINTR, Unarmed::Busy),
+        (libc::EAGAIN, Unarmed::Busy),
+        (libc::ESRCH, Unarmed::NoProcess),
+        (libc::ENOMEM, Unarmed::NoRoom),
+        (libc::ENOTTY, Unarmed::NoCall),
+    ] {
+        let mut arm = Scripted::refusing("protect", error);
+        assert_eq!(arm.offered(&OFFER), Ok(()));
+        assert_eq!(arm.begin(5, 0, 1 << 20), Ok(()));
+        assert_eq!(arm.arm(5, 0, 4096), Err(reason), "{error}");
+    }
+    for (error, answer) in [
+        (libc::EINVAL, Ok(())),
+        (libc::ESRCH, Ok(())),
+        (libc::ENOMEM, Ok(())),
+        (libc::EPERM, Err(Unarmed::NotPermitted)),
+    ] {
+        let mut arm = Scripted::refusing("unregister", error);
+        assert_eq!(arm.offered(&OFFER), Ok(()));
+        assert_eq!(arm.end(5, 0, 4096), answer, "{error}");
+    }
+}
+
+#[test]
+fn huge_pages_are_left_whole() {
+    let mut arm = Programs::new(Scripted {
+        huge: true,
+        ..Scripted::default()
+    });
+    assert_eq!(arm.offered(&OFFER), Ok(()));
+    assert_eq!(arm.begin(5, 0, 1 << 30), Err(Unarmed::HugePages));
+    assert!(!arm.kernel.calls.contains(&"register"));
+    let looked = arm.kernel.calls.iter().filter(|&&call| call == "is_huge");
+    assert_eq!(looked.count(), 16, "not at all of it");
+}
+
+/// Minor faults of this thread.
+fn faults() -> i64 {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the kernel writes one rusage.
+    let result = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) };
+    assert_eq!(result, 0);
+    // SAFETY: zeroed memory is a valid rusage, and the kernel filled it.
+    unsafe { usage.assume_init() }.ru_minflt
+}
+
+fn faults_of(touch: impl FnOnce()) -> i64 {
+    let before = faults();
+    touch();
+    faults() - before
+}
+
+fn registered(pages: u64) -> Option<(WriteProtect, Own)> {
+    let mut arm = WriteProtect(Programs::new(Linux));
+    match Own::new(&mut arm, pages) {
+        Ok(own) => Some((arm, own)),
+        Err(reason) => {
+            println!("skipped: {reason}");
+            None
+        }
+    }
+}
+
+#[test]
+fn a_write_to_an_armed_page_faults_once_and_goes_on() {
+    let Some((mut arm, own)) = registered(8) else {
+        return;
+    };
+    assert_eq!(own.arm(&mut arm, 3), Ok(()));
+    assert_eq!(own.arm(&mut arm, 3), Ok(()), "armed already");
+    assert_eq!(faults_of(|| own.touch(2)), 0);
+    assert_eq!(faults_of(|| own.touch(3)), 1);
+    assert_eq!(faults_of(|| own.touch(3)), 0);
+    // SAFETY: within the mapping of eight pages.
+    let third = unsafe { own.pages.add(3 * own.page_bytes) };
+    // SAFETY: a byte of the mapping, which nobody writes meanwhile.
+    assert_eq!(unsafe { third.read() }, 3, "three touches, none lost");
+    own.end(&mut arm);
+}
+
+#[test]
+fn read_into_an_armed_page_succeeds() {
+    let Some((mut arm, own)) = registered(1) else {
+        return;
+    };
+    assert_eq!(own.arm(&mut arm, 0), Ok(()));
+    // SAFETY: the mapping is one page, initialised by the kernel, and nobody else refers to it.
+    let page = unsafe { std::slice::from_raw_parts_mut(own.pages, own.page_bytes) };
+    let mut zeros = File::open("/dev/zero").expect("it is there");
+    assert_eq!(zeros.read(page).expect("not EFAULT"), own.page_bytes);
+    assert_eq!(page[0], 0);
+    own.end(&mut arm);
+}
+
+#[test]
+fn nothing_is_left_when_the_descriptor_is_closed() {
+    let Some((mut arm, own)) = registered(4) else {
+        return;
+    };
+    (0..4).for_each(|page| assert_eq!(own.arm(&mut arm, page), Ok(())));
+    drop(arm);
+    assert_eq!(faults_of(|| (0..4).for_each(|page| own.touch(page))), 0);
+}
+
+#[test]
+fn what_is_not_sampled_any_more_cannot_be_armed() {
+    let Some((mut arm, own)) = registered(4) else {
+        return;
+    };
+    assert_eq!(own.arm(&mut arm, 0), Ok(()));
+    let start = own.pages as u64;
+    assert_eq!(
+        arm.end(std::process::id(), start, own.length as u64),
+        Ok(())
+    );
+    assert_eq!(faults_of(|| own.touch(0)), 0);
+    assert_eq!(own.arm(&mut arm, 0), Err(Unarmed::NoMemory));
+    // A second userfaultfd may have it now, and then we may not.
+    let mut other = WriteProtect(Programs::new(Linux));
+    assert_eq!(offer_own(&mut other), Ok(()));
+    let length = own.length as u64;
+    assert_eq!(other.begin(std::process::id(), start, length), Ok(()));
+    assert_eq!(
+        arm.begin(std::process::id(), start, length),
+        Err(Unarmed::InUse)
+    );
+}
+
+#[test]
+fn another_descriptor_than_the_one_offered_is_not_taken() {
+    let mut arm = WriteProtect(Programs::new(Linux));
+    let file = some_file();
+    let offer = Offer {
+        pid: std::process::id(),
+        fd: file.as_raw_fd(),
+        inode: u64::MAX,
+    };
+    let taken = arm.offered(&offer);
+    // A container may forbid the call that takes it.
+    assert!(
+        matches!(
+            taken,
+            Err(Unarmed::Withdrawn | Unarmed::NotPermitted | Unarmed::NoCall)
+        ),
+        "{taken:?}"
+    );
+}
