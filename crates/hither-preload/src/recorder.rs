@@ -199,6 +199,9 @@ fn after_fork(page: &AtomicU32) {
     page.store(NOT_FORKED, Ordering::Relaxed);
     // Threads compare this with the process that they claimed their ring in.
     PID.store(raw::pid(), Ordering::Relaxed);
+    // The parent's copy is the parent's to close.
+    #[cfg(feature = "pages")]
+    crate::pages::offer::take_back();
 }
 
 /// Whether this is the process whose descriptors the table describes. False in the child of a `vfork`, whose

@@ -40,7 +40,7 @@ pub trait Arm: Send {
 pub struct Offer {
     /// The process.
     pub pid: u32,
-    /// The descriptor's number there.
+    /// The descriptor's number there; negative where the process wants to be left alone.
     pub fd: i32,
     /// Its inode, by which it is told from whatever else may have the number by now.
     pub inode: u64,

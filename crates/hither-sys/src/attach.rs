@@ -109,11 +109,6 @@ impl Attached {
         self.segment.header().offers.is_answered(offered)
     }
 
-    /// The agent is not to take it any more. It may have done so all the same.
-    pub fn withdraw(&self, offered: &Offered) {
-        self.segment.header().offers.withdraw(offered);
-    }
-
     /// Says why there is no offer.
     pub fn no_offer(&self, error: i32) {
         self.segment

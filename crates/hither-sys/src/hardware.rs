@@ -26,7 +26,7 @@ pub(crate) fn tried() -> Result<Box<dyn Arm>, Unarmed> {
 
 fn refusal(devices: &Path) -> Unarmed {
     let has = |source: &&str| devices.join(source).exists();
-    match SOURCES.iter().any(|source| has(source)) {
+    match SOURCES.iter().any(has) {
         true => Unarmed::NotSupported,
         false => Unarmed::NoHardware,
     }

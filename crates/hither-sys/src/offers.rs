@@ -1,6 +1,6 @@
 //! Descriptors on their way from programs to the agent, which takes a copy by `pidfd_getfd`.
 //!
-//! A program fills a free slot; the agent frees it when it has its copy, or has given up, and the program then closes its own. A
+//! A program fills a free slot (with descriptor -1: it uses a userfaultfd itself, and is to be left alone); the agent frees it when it has its copy, or has given up, and the program then closes its own. A
 //! program that ends, or runs another one, leaves its offer behind: the agent finds no such descriptor and frees the slot.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,6 +46,31 @@ pub struct Offered {
     offer: u64,
 }
 
+impl Offered {
+    /// For those who keep it in atomics.
+    pub fn to_words(self) -> [u64; 2] {
+        [self.slot as u64, self.offer]
+    }
+
+    /// From what [`Offered::to_words`] gave.
+    pub fn from_words([slot, offer]: [u64; 2]) -> Offered {
+        Offered {
+            slot: slot as usize,
+            offer,
+        }
+    }
+
+    /// Who made it.
+    pub fn pid(self) -> u32 {
+        (self.offer >> 32) as u32
+    }
+
+    /// The descriptor.
+    pub fn fd(self) -> i32 {
+        self.offer as u32 as i32
+    }
+}
+
 fn pack(offer: &Offer) -> u64 {
     u64::from(offer.pid) << 32 | u64::from(offer.fd as u32)
 }
@@ -75,15 +100,6 @@ impl Offers {
         slot.is_none_or(|slot| slot.offer.load(Ordering::Acquire) != offered.offer)
     }
 
-    pub(crate) fn withdraw(&self, offered: &Offered) {
-        if let Some(slot) = self.0.get(offered.slot) {
-            // It was answered where this fails.
-            let _ =
-                slot.offer
-                    .compare_exchange(offered.offer, 0, Ordering::Relaxed, Ordering::Relaxed);
-        }
-    }
-
     /// Passes on each offer and frees its slot afterwards.
     pub(crate) fn take_all(&self, mut sink: impl FnMut(&Offer)) {
         for slot in &self.0 {
@@ -96,10 +112,7 @@ impl Offers {
                 fd: packed as u32 as i32,
                 inode: slot.inode.load(Ordering::Relaxed),
             });
-            // Withdrawn meanwhile, and perhaps filled anew, where this fails.
-            let _ = slot
-                .offer
-                .compare_exchange(packed, 0, Ordering::Release, Ordering::Relaxed);
+            slot.offer.store(0, Ordering::Release);
         }
     }
 }
@@ -126,14 +139,11 @@ mod tests {
     fn offers_arrive_whole_and_are_answered() {
         let offers = Offers::default();
         let one = offers.put(&offer(1)).expect("room");
-        let two = offers.put(&offer(2)).expect("room");
-        assert!(!offers.is_answered(&one));
-        offers.withdraw(&two);
-        assert!(offers.is_answered(&two));
+        assert_eq!((one.pid(), one.fd()), (1, 900));
+        assert_eq!(Offered::from_words(one.to_words()), one);
         assert_eq!(taken(&offers), [offer(1)]);
         assert!(offers.is_answered(&one));
         assert!(taken(&offers).is_empty());
-        offers.withdraw(&one);
         assert!(offers.put(&offer(3)).is_some());
         assert_eq!(taken(&offers), [offer(3)]);
     }
@@ -162,6 +172,5 @@ mod tests {
             offer: 1,
         };
         assert!(offers.is_answered(&beyond));
-        offers.withdraw(&beyond);
     }
 }

@@ -7,8 +7,9 @@
 //! gone (all tried on Linux 6.18, 2026-11). Reads are not seen.
 //!
 //! No privilege is needed: see [`crate::raw::userfaultfd`]. A range can be registered with one userfaultfd only: a
-//! program that uses one itself on the same memory was there first (EBUSY, and the range is left to it), or is refused
-//! while we sample the range, which is why a range is registered only as long as it is sampled.
+//! program that uses one itself on the same memory was there first (EBUSY, and the range is left to it), or would be refused.
+//! So a range is registered only as long as it is sampled, and a process that asks libc's `syscall` for a userfaultfd is left
+//! alone from then on; one that asks the kernel past libc, or by /dev/userfaultfd, is noticed by nobody.
 //!
 //! A huge page would be split by arming any part of it (42 us, and a write to a huge page armed whole takes 190 us and then
 //! faults in each small page), and it stays split. Pages are therefore armed through the page map's scan,
@@ -188,6 +189,9 @@ impl<K: Kernel> Programs<K> {
 
     fn offered(&mut self, offer: &Offer) -> Result<(), Unarmed> {
         self.programs.remove(&offer.pid);
+        if offer.fd < 0 {
+            return Err(Unarmed::InUse);
+        }
         let uffd = self.kernel.take(offer).map_err(Unarmed::from_errno)?;
         self.kernel.set_up(&uffd).map_err(|error| match error {
             // A feature that it does not know.

@@ -1,6 +1,9 @@
 //! A program that confines itself with seccomp allows the system calls that it makes, not ours: one of ours too many, and
 //! the kernel kills it. Recording ends in the process that does so, before it does.
 //!
+//! A program that opens a userfaultfd asks for the same call by number: its memory is not sampled any more, since a range can
+//! be registered with one userfaultfd only.
+//!
 //! Calls that only ask what the kernel supports change nothing here: they fail for their null filter, or set none.
 
 use std::ffi::{c_int, c_long, c_uint, c_void};
@@ -37,6 +40,8 @@ unsafe extern "C-unwind" fn syscall() {
         "jz 2f",
         "cmp rdi, {seccomp}",
         "je 2f",
+        "cmp rdi, {userfaultfd}",
+        "je 2f",
         "jmp r11",
         "2:",
         // Seven words and the return address: the stack stays aligned for the call.
@@ -63,11 +68,13 @@ unsafe extern "C-unwind" fn syscall() {
         found = sym real::SYSCALL,
         at = const real::Real::AT,
         seccomp = const libc::SYS_seccomp,
+        userfaultfd = const libc::SYS_userfaultfd,
         prepare = sym prepare,
     )
 }
 
-/// Ends the recording if the call about to be made confines the process, and returns the function that makes it.
+/// Ends the recording if the call about to be made confines the process, or the sampling of its memory if it is to watch that
+/// itself, and returns the function that makes it.
 extern "C" fn prepare(
     number: c_long,
     operation: c_uint,
@@ -81,6 +88,10 @@ extern "C" fn prepare(
     };
     if number == libc::SYS_seccomp && confines {
         recorder::stop();
+    }
+    #[cfg(feature = "pages")]
+    if number == libc::SYS_userfaultfd {
+        crate::pages::offer::refuse();
     }
     let real = real::SYSCALL.get();
     if real.is_null() {

@@ -17,6 +17,8 @@
 //! A sanitizer's runtime in the process keeps tables of its own of the same calls; nothing is tracked there. Static
 //! programs, and those that call the kernel past libc, are not reached.
 
+#[cfg(feature = "pages")]
+pub(crate) mod offer;
 pub(crate) mod table;
 
 #[cfg(feature = "pages")]
@@ -32,6 +34,7 @@ mod live {
     use hither_sys::raw;
     use hither_sys::record::{Bind, BindMode, Record, RegionKind};
 
+    use super::offer;
     use super::table::{Region, Table};
     use crate::recorder;
     use crate::signature::Caller;
@@ -71,6 +74,7 @@ mod live {
     /// Ends it for good, with the recording.
     pub(crate) fn stop() {
         REGION_MIN.store(NOT_TRACKED, Ordering::Relaxed);
+        offer::take_back();
     }
 
     fn is_tracking() -> bool {
@@ -107,6 +111,7 @@ mod live {
         let Some(session) = recorder::session() else {
             return;
         };
+        offer::make(session);
         if let Some(signature) = recorder::signature(session, caller) {
             enter(session, start, length, kind, signature, None);
         }
@@ -221,6 +226,7 @@ mod live {
         if !is_tracking() {
             return;
         }
+        offer::settle();
         let Some(session) = recorder::session() else {
             return;
         };

@@ -2,6 +2,7 @@
 
 mod orders;
 mod programs;
+mod sampling;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -96,6 +96,16 @@ fn an_offer_that_cannot_be_taken_leaves_nothing() {
 }
 
 #[test]
+fn a_process_that_does_it_itself_is_left_alone() {
+    let mut arm = Programs::new(Scripted::default());
+    assert_eq!(arm.offered(&OFFER), Ok(()));
+    assert_eq!(arm.begin(5, 0, 4096), Ok(()));
+    let leave = Offer { fd: -1, ..OFFER };
+    assert_eq!(arm.offered(&leave), Err(Unarmed::InUse));
+    assert_eq!(arm.arm(5, 0, 4096), Err(Unarmed::NotOffered));
+}
+
+#[test]
 fn refusals_of_ranges_say_why_and_the_rest_goes_on() {
     for (call, error, reason) in [
         ("register", libc::EBUSY, Unarmed::InUse),

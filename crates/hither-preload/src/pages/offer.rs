@@ -1,0 +1,115 @@
+//! A userfaultfd of this process's memory, for the agent to sample it with.
+//!
+//! It is opened when the process allocates its first region, offered, and closed at the first hooked call after the agent has
+//! taken its copy: no descriptor of ours stays. It has a high number, so that the program gets those that it counts on, is
+//! close-on-exec, and is told by its inode from a file that has taken the number since. A forked child closes the copy that
+//! it inherits, which is of its parent's memory, and makes an offer of its own when it allocates a region. Should anything
+//! fail, there is no sampling, and the agent is told why.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use hither_sys::arm::Offer;
+use hither_sys::attach::Attached;
+use hither_sys::offers::Offered;
+use hither_sys::raw;
+
+use crate::recorder;
+
+/// The process that has made its offer, or wants to make none.
+static DONE_BY: AtomicU32 = AtomicU32::new(0);
+
+/// What is on offer; the first is 0 while nothing is.
+static OFFER: AtomicU64 = AtomicU64::new(0);
+static SLOT: AtomicU64 = AtomicU64::new(0);
+static INODE: AtomicU64 = AtomicU64::new(0);
+
+/// Makes this process's offer, if the agent wants it and it was not made before.
+#[inline]
+pub(crate) fn make(session: &Attached) {
+    if DONE_BY.load(Ordering::Relaxed) != recorder::process() && session.sampling() {
+        make_first(session);
+    }
+}
+
+#[cold]
+fn make_first(session: &Attached) {
+    let pid = recorder::process();
+    // The child of a vfork has its parent's memory, and descriptors of its own.
+    if raw::pid() != pid || DONE_BY.swap(pid, Ordering::Relaxed) == pid {
+        return;
+    }
+    match raw::userfaultfd() {
+        Ok(fd) => put(session, pid, fd),
+        Err(error) => session.no_offer(error),
+    }
+}
+
+fn put(session: &Attached, pid: u32, fd: i32) {
+    let offered = raw::status(fd).and_then(|status| {
+        let inode = status.inode;
+        INODE.store(inode, Ordering::Relaxed);
+        // Too many are on offer: as if there were too many descriptors.
+        session.offer(&Offer { pid, fd, inode }).ok_or(libc::EMFILE)
+    });
+    match offered {
+        Ok(offered) => {
+            let [slot, offer] = offered.to_words();
+            SLOT.store(slot, Ordering::Relaxed);
+            OFFER.store(offer, Ordering::Release);
+        }
+        Err(error) => {
+            session.no_offer(error);
+            raw::close(fd);
+        }
+    }
+}
+
+/// Closes the descriptor if the agent has its copy, or is gone.
+#[inline]
+pub(crate) fn settle() {
+    if OFFER.load(Ordering::Relaxed) != 0 {
+        settle_now();
+    }
+}
+
+#[cold]
+fn settle_now() {
+    let offer = OFFER.load(Ordering::Acquire);
+    let offered = Offered::from_words([SLOT.load(Ordering::Relaxed), offer]);
+    let waiting = recorder::session().is_some_and(|session| !session.is_answered(&offered));
+    if offer != 0 && !waiting && offered.pid() == raw::pid() {
+        take_back();
+    }
+}
+
+/// Closes the descriptor if there is one. What the agent has taken it keeps.
+pub(crate) fn take_back() {
+    let offer = OFFER.swap(0, Ordering::AcqRel);
+    let fd = Offered::from_words([0, offer]).fd();
+    let is_ours = |fd| {
+        let inode = INODE.load(Ordering::Relaxed);
+        raw::status(fd).is_ok_and(|status| status.inode == inode)
+    };
+    if offer != 0 && is_ours(fd) {
+        raw::close(fd);
+    }
+}
+
+/// The program is about to watch its memory itself.
+#[cold]
+pub(crate) fn refuse() {
+    let Some(session) = recorder::session() else {
+        return;
+    };
+    let pid = recorder::process();
+    if session.sampling() && raw::pid() == pid {
+        DONE_BY.store(pid, Ordering::Relaxed);
+        take_back();
+        // Without room the agent is not told: it samples on until the program's own registration fails.
+        let _ = session.offer(&Offer {
+            pid,
+            fd: -1,
+            inode: 0,
+        });
+    }
+}

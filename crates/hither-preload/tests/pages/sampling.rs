@@ -1,0 +1,183 @@
+//! Memory that is sampled from outside: the descriptor's way to the agent, and that the program notices nothing.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+
+use hither_sys::arm::{Arm, Unarmed};
+use hither_sys::session::{Session, SessionOptions};
+use hither_sys::userfaultfd::WriteProtect;
+
+use super::MIB;
+use crate::support::{compile, placed};
+
+const PAGE: u64 = 4096;
+
+/// A program that does as it is told, and the agent that samples it.
+struct Puppet {
+    session: Session,
+    arm: WriteProtect,
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+/// What it says.
+struct Said {
+    start: u64,
+    length: u64,
+    userfaultfds: u64,
+    result: i64,
+}
+
+impl Puppet {
+    /// `None` where the kernel cannot do it.
+    fn start() -> Option<Puppet> {
+        let arm = match WriteProtect::tried() {
+            Ok(arm) => arm,
+            Err(reason) => {
+                println!("skipped: {reason}");
+                return None;
+            }
+        };
+        let session = Session::create(SessionOptions {
+            files: false,
+            region_min: MIB,
+            sampling: true,
+            ..SessionOptions::default()
+        })
+        .expect("a session");
+        let program = compile("sampled.c", &["-O1"]);
+        let mut child = placed(&session, &program)
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("spawned");
+        Some(Puppet {
+            session,
+            arm,
+            stdin: child.stdin.take().expect("piped"),
+            stdout: BufReader::new(child.stdout.take().expect("piped")),
+            child,
+        })
+    }
+
+    fn tell(&mut self, command: &str) -> Said {
+        writeln!(self.stdin, "{command}").expect("written");
+        self.said(command)
+    }
+
+    fn said(&mut self, command: &str) -> Said {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).expect("read");
+        let numbers: Vec<i64> = line
+            .split_whitespace()
+            .map(|word| word.parse().expect("a number"))
+            .collect();
+        let [start, length, userfaultfds, result] = numbers[..] else {
+            panic!("{command}: it said {line:?}");
+        };
+        Said {
+            start: start as u64,
+            length: length as u64,
+            userfaultfds: userfaultfds as u64,
+            result,
+        }
+    }
+
+    /// Takes what is on offer.
+    fn take(&mut self) -> Vec<Result<(), Unarmed>> {
+        let arm = &mut self.arm;
+        let mut taken = Vec::new();
+        self.session.offers(|offer| taken.push(arm.offered(offer)));
+        taken
+    }
+
+    /// A region that was written to once and is sampled: the whole pages in it.
+    fn sampled() -> Option<(Puppet, u64, u64)> {
+        let mut puppet = Puppet::start()?;
+        let said = puppet.tell("allocate");
+        assert_eq!(said.userfaultfds, 1, "on offer");
+        puppet.tell("first");
+        assert_eq!(puppet.take(), [Ok(())]);
+        assert_eq!(puppet.tell("call").userfaultfds, 0, "closed again");
+        assert!(puppet.take().is_empty(), "one offer a process");
+        let start = said.start.next_multiple_of(PAGE);
+        let length = (said.start + said.length - start) / PAGE * PAGE;
+        let pid = puppet.child.id();
+        assert_eq!(puppet.arm.begin(pid, start, length), Ok(()));
+        Some((puppet, start, length))
+    }
+
+    fn arm(&mut self, start: u64, length: u64) -> Result<(), Unarmed> {
+        self.arm.arm(self.child.id(), start, length)
+    }
+
+    fn finish(mut self) {
+        drop(self.stdin);
+        assert!(self.child.wait().expect("waited").success());
+    }
+}
+
+#[test]
+fn armed_pages_fault_once_and_the_agent_s_end_undoes_all() {
+    let Some((mut puppet, start, length)) = Puppet::sampled() else {
+        return;
+    };
+    let quiet = puppet.tell("write").result;
+    assert_eq!(puppet.arm(start + 10 * PAGE, 100 * PAGE), Ok(()));
+    let armed = puppet.tell("write").result;
+    assert!((100..110 + quiet).contains(&armed), "{armed}, {quiet}");
+    assert_eq!(puppet.arm(start, length), Ok(()));
+    assert_eq!(puppet.tell("read").result, 1, "read(2) succeeds");
+    assert_eq!(puppet.arm(start, length), Ok(()));
+    // As when it is killed: its descriptors are closed.
+    puppet.arm.ended(puppet.child.id());
+    let after = puppet.tell("write").result;
+    assert!(after < 50, "{after} faults, {quiet} before");
+    assert_eq!(puppet.arm(start, PAGE), Err(Unarmed::NotOffered));
+    let pages = puppet.tell("sum").result;
+    assert_eq!(pages as u64, length / PAGE + 1, "read, then written once");
+    puppet.finish();
+}
+
+#[test]
+fn forks_moves_and_frees_of_armed_memory_do_no_harm() {
+    let Some((mut puppet, start, length)) = Puppet::sampled() else {
+        return;
+    };
+    let pid = puppet.child.id();
+    assert_eq!(puppet.arm(start, length), Ok(()));
+    // The child offers a descriptor of its own memory, and nobody takes it before it ends.
+    assert_eq!(puppet.tell("fork").result, 1 << 8);
+    for refused in puppet.take() {
+        assert_eq!(refused, Err(Unarmed::NoProcess));
+    }
+    assert_eq!(puppet.arm(start, length), Ok(()));
+    let said = puppet.tell("move");
+    assert_eq!(said.result, 1);
+    if said.start.next_multiple_of(PAGE) != start {
+        assert!(puppet.arm(start, length).is_err() || said.start < start + length);
+    }
+    assert_eq!(puppet.arm.end(pid, start, length), Ok(()));
+    puppet.tell("free");
+    assert_eq!(puppet.arm.end(pid, start, length), Ok(()));
+    assert!(puppet.arm.begin(pid, start, length).is_err(), "it is gone");
+    puppet.finish();
+}
+
+#[test]
+fn a_program_with_a_userfaultfd_of_its_own_is_left_alone() {
+    let Some((mut puppet, start, length)) = Puppet::sampled() else {
+        return;
+    };
+    assert_eq!(puppet.arm(start, length), Ok(()));
+    writeln!(puppet.stdin, "own").expect("written");
+    let mut taken = Vec::new();
+    while taken.is_empty() {
+        taken = puppet.take();
+    }
+    assert_eq!(taken, [Err(Unarmed::InUse)]);
+    let tries = puppet.said("own").result;
+    assert!(tries >= 0, "it could register: {tries}");
+    assert_eq!(puppet.arm(start, length), Err(Unarmed::NotOffered));
+    puppet.finish();
+}
