@@ -8,6 +8,7 @@ use std::ffi::CStr;
 use std::sync::atomic::Ordering;
 
 use crate::arm::Offer;
+use crate::confined;
 use crate::offers::Offered;
 use crate::orders::Received;
 use crate::raw;
@@ -86,6 +87,12 @@ impl Attached {
     #[inline]
     pub fn files(&self) -> bool {
         self.segment.header().no_files.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whether this process is under more seccomp filters than the agent, which may then kill it for a system call that
+    /// neither it nor the agent makes. Reads a file.
+    pub fn is_confined(&self) -> bool {
+        confined::filters() > self.segment.header().filters.load(Ordering::Relaxed)
     }
 
     /// What the agent has ordered, if it tracks regions.

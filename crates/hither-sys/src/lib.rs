@@ -11,6 +11,7 @@
 
 pub mod arm;
 pub mod attach;
+mod confined;
 pub mod faults;
 pub mod hardware;
 pub mod large;

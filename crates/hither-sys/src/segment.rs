@@ -44,6 +44,8 @@ pub(crate) struct Header {
     pub(crate) no_files: AtomicU32,
     /// Allocations that found their program's table of regions full.
     pub(crate) regions_untracked: AtomicU64,
+    /// Seccomp filters over the agent.
+    pub(crate) filters: AtomicU32,
     /// Programs are to offer a userfaultfd.
     pub(crate) sampling: AtomicU32,
     /// Why the last program that could not offer one could not.

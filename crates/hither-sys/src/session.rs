@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 
 use crate::arm::{Offer, Unarmed};
 use crate::attach::{FOREIGN, unpack_owner};
+use crate::confined;
 use crate::orders::Orders;
 use crate::record::{FRAMES_MAX, Record, WORDS_MAX, Words};
 use crate::ring::{Popped, Ring};
@@ -348,6 +349,7 @@ fn fill(file: &File, layout: Layout, options: &SessionOptions) -> io::Result<Seg
     header
         .no_files
         .store(u32::from(!options.files), Ordering::Relaxed);
+    header.filters.store(confined::filters(), Ordering::Relaxed);
     header
         .sampling
         .store(u32::from(options.sampling), Ordering::Relaxed);

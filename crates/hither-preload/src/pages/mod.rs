@@ -53,7 +53,8 @@ mod live {
     /// Orders carried out in one call of the program's: some 1 us each.
     const AT_ONCE: usize = 64;
 
-    /// The error for which binding was given up: a kernel or a container without `mbind`. 0 while there is none.
+    /// The error for which binding was given up: a kernel or a container without `mbind`, or a sandbox around this program
+    /// that may kill for it. 0 while there is none.
     static REFUSED: AtomicU32 = AtomicU32::new(0);
 
     const PAGE: u64 = 4096;
@@ -67,6 +68,9 @@ mod live {
     pub(crate) fn start(session: &Attached) {
         let least = usize::try_from(session.region_min()).unwrap_or(NOT_TRACKED);
         if least > 0 && session.orders().is_some() && !has_sanitizer() {
+            if session.is_confined() {
+                REFUSED.store(libc::EPERM as u32, Ordering::Relaxed);
+            }
             REGION_MIN.store(least, Ordering::Relaxed);
         }
     }

@@ -233,15 +233,18 @@ fn a_known_site_is_bound_before_it_is_touched() {
 fn a_program_that_may_not_bind_says_so_once_tried_and_tries_no_more() {
     let program = compile("orders.c", &["-O1"]);
     let forbid = compile("forbid.c", &["-O1", "-static"]);
-    let mut puppet = Puppet::start(regions_session(MIB), &forbid, &[program.as_os_str()]);
-    let (start, length, before) = puppet.tell("allocate");
-    for _ in 0..3 {
-        puppet.post(start, length, NODE_0);
-        assert_eq!(puppet.tell("call").2, before);
-        let errors: Vec<_> = puppet.bounds().iter().map(|bound| bound.3).collect();
-        assert_eq!(errors, [libc::EPERM as u32]);
+    for answer in ["refuse", "kill"] {
+        let arguments = [answer.as_ref(), program.as_os_str()];
+        let mut puppet = Puppet::start(regions_session(MIB), &forbid, &arguments);
+        let (start, length, before) = puppet.tell("allocate");
+        for _ in 0..3 {
+            puppet.post(start, length, NODE_0);
+            assert_eq!(puppet.tell("call").2, before, "{answer}");
+            let errors: Vec<_> = puppet.bounds().iter().map(|bound| bound.3).collect();
+            assert_eq!(errors, [libc::EPERM as u32], "{answer}");
+        }
+        puppet.finish();
     }
-    puppet.finish();
 }
 
 #[test]

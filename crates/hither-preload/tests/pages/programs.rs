@@ -116,6 +116,71 @@ fn compilers_and_scripts() {
     );
 }
 
+/// A child of the server writes what it has to a file while its parent goes on.
+#[test]
+fn a_server_under_load() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = format!(
+        "cd {}; command -v redis-server > /dev/null || {{ echo skipped: no redis-server; exit; }}; \
+         rm -f dump.rdb; redis-server --port 0 --unixsocket s --save '' --appendonly no > log & \
+         cli='redis-cli -s s'; until $cli ping 2>&1 | grep -q PONG; do sleep 0.05; done; \
+         redis-benchmark -s s -q -n 5000 -r 1000 -d 2000 -t set,get,lpush > /dev/null; \
+         head -c 3000000 /dev/zero | $cli -x set whole; $cli strlen whole; \
+         $cli llen mylist; $cli save; $cli flushall; $cli shutdown nosave; wait $!; echo $?",
+        folder.path().display()
+    );
+    check("bash", &["-c", &script]);
+}
+
+#[test]
+fn a_jvm_with_threads() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let source = folder.path().join("Main.java");
+    let text = "import java.nio.*; import java.util.*; import java.util.stream.*; public class Main { \
+                static long work(int seed) { Random r = new Random(seed); Map<Integer, byte[]> m = new HashMap<>(); long h = seed; \
+                for (int i = 0; i < 4000; i++) { byte[] b = new byte[r.nextInt(20000)]; m.put(r.nextInt(500), b); h = h * 31 + b.length + m.size(); } \
+                return h; } \
+                public static void main(String[] a) { ByteBuffer d = ByteBuffer.allocateDirect(16 << 20); \
+                for (int i = 0; i < d.capacity(); i += 4096) d.put(i, (byte) 1); \
+                System.out.println(IntStream.range(0, 8).parallel().mapToLong(Main::work).sum() + d.get(4096)); } }";
+    std::fs::write(&source, text).expect("written");
+    let script = format!(
+        "command -v javac > /dev/null || {{ echo skipped: no javac; exit; }}; exec java {}",
+        source.display()
+    );
+    check("bash", &["-c", &script]);
+}
+
+/// Allocators that are preloaded too, before our library and behind it.
+#[test]
+fn other_allocators() {
+    let script = "import threading; x = [bytearray(3 << 20) for _ in range(20)]; \
+                  t = [threading.Thread(target=lambda: [bytearray(2 << 20) for _ in range(50)]) for _ in range(4)]; \
+                  [a.start() for a in t]; [a.join() for a in t]; print(sum(map(len, x)))";
+    for library in ["libjemalloc.so.2", "libtcmalloc_minimal.so.4"] {
+        for order in ["$library:$LD_PRELOAD", "$LD_PRELOAD:$library"] {
+            let command = format!(
+                "library=$(ldconfig -p | sed -n 's/.*{library}.*=> //p' | head -1); \
+                 [ \"$library\" ] || {{ echo skipped: no {library}; exit; }}; \
+                 LD_PRELOAD={order} exec python3 -c '{script}'"
+            );
+            check("bash", &["-c", &command]);
+        }
+    }
+}
+
+/// The dynamic linker leaves our library out of it.
+#[test]
+fn a_setuid_program() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = format!(
+        "[ $(id -u) = 0 ] || {{ echo skipped: not root; exit; }}; cd {}; chmod 755 .; cp \"$(command -v id)\" own; \
+         chmod 4755 own; setpriv --reuid=65534 --regid=65534 --clear-groups ./own -u",
+        folder.path().display()
+    );
+    check("bash", &["-c", &script]);
+}
+
 #[test]
 fn openmp() {
     // The runtime's threads, its stacks and pools.
