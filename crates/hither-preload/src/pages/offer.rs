@@ -38,7 +38,11 @@ fn make_first(session: &Attached) {
     if raw::pid() != pid || DONE_BY.swap(pid, Ordering::Relaxed) == pid {
         return;
     }
-    match raw::userfaultfd() {
+    let opened = match session.is_confined() {
+        true => Err(libc::EPERM),
+        false => raw::userfaultfd(),
+    };
+    match opened {
         Ok(fd) => put(session, pid, fd),
         Err(error) => session.no_offer(error),
     }

@@ -11,7 +11,7 @@ use hither_sys::record::{Bind, BindMode, Record};
 use hither_sys::session::Session;
 
 use super::MIB;
-use crate::support::{compile, detached, placed, regions_session};
+use crate::support::{compile, detached, placed, regions_session, sampled_session};
 
 /// A program that does as it is told, and the session that it is in.
 struct Puppet {
@@ -235,7 +235,7 @@ fn a_program_that_may_not_bind_says_so_once_tried_and_tries_no_more() {
     let forbid = compile("forbid.c", &["-O1", "-static"]);
     for answer in ["refuse", "kill"] {
         let arguments = [answer.as_ref(), program.as_os_str()];
-        let mut puppet = Puppet::start(regions_session(MIB), &forbid, &arguments);
+        let mut puppet = Puppet::start(sampled_session(MIB), &forbid, &arguments);
         let (start, length, before) = puppet.tell("allocate");
         for _ in 0..3 {
             puppet.post(start, length, NODE_0);

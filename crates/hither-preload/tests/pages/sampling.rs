@@ -4,11 +4,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use hither_sys::arm::{Arm, Unarmed};
-use hither_sys::session::{Session, SessionOptions};
+use hither_sys::session::Session;
 use hither_sys::userfaultfd::WriteProtect;
 
 use super::MIB;
-use crate::support::{compile, placed};
+use crate::support::{compile, placed, sampled_session};
 
 const PAGE: u64 = 4096;
 
@@ -39,13 +39,7 @@ impl Puppet {
                 return None;
             }
         };
-        let session = Session::create(SessionOptions {
-            files: false,
-            region_min: MIB,
-            sampling: true,
-            ..SessionOptions::default()
-        })
-        .expect("a session");
+        let session = sampled_session(MIB);
         let program = compile("sampled.c", &["-O1"]);
         let mut child = placed(&session, &program)
             .stdin(Stdio::piped())

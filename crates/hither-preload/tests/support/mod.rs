@@ -322,6 +322,17 @@ pub(crate) fn regions_session(region_min: u64) -> Session {
     .expect("a session")
 }
 
+/// As [`regions_session`], and its agent wants to sample.
+pub(crate) fn sampled_session(region_min: u64) -> Session {
+    Session::create(SessionOptions {
+        files: false,
+        region_min,
+        sampling: true,
+        ..SessionOptions::default()
+    })
+    .expect("a session")
+}
+
 /// A command that records into `session`.
 pub(crate) fn under(session: &Session, program: &Path) -> Command {
     with(session, library(), program)
