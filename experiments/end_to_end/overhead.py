@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
-"""What recording costs: programs recorded against not recorded, in pairs, as ratios of wall time and CPU time.
+"""What recording costs, or placing pages: programs under hither against alone, in pairs, as ratios of wall time and CPU time.
 
 The two are run in turn, so that a machine that drifts drifts for both; the median of the ratios is what to quote. The time
 of writing the trace and finding symbols, after the program has ended, is listed apart: it is no cost to the program.
 
     python3 overhead.py --hither target/release/hither --pairs 9 -- cscope -d -f /tmp/cscope.out -L0 vfs_read
+    python3 overhead.py --hither target/release/hither --pages cache-aware -- gcc -O2 -c memory.c
+
+With --pages the run is a dry one, on any machine: everything is watched and decided, and nothing moved. The agent's own start and end
+are in its wall time, and its CPU time in the program's.
 """
 
 import argparse
@@ -33,30 +37,40 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hither", type=Path, required=True)
     parser.add_argument("--pairs", type=int, default=9)
+    parser.add_argument("--pages", metavar="POLICY", help="place pages rather than record")
     parser.add_argument("command", nargs="+")
     arguments = parser.parse_args()
     hither = arguments.hither.resolve()
     work = Path(tempfile.mkdtemp(prefix="overhead-"))
-    ratios, plain_runs, recorded_runs, agent = [], [], [], []
+    runs = {"plain": [], "hither": []}
+    agent = []
+
+    def recorded(number: int) -> tuple[float, float]:
+        trace = work / f"{number}.hither"
+        wall, cpu = timed([str(hither), "--quiet", "record", "-o", str(trace), "--", *arguments.command])
+        ran = json.loads((trace / "meta.json").read_text())["more"]["ran_ns"] / 1e9
+        agent.append(wall - ran)
+        return ran, cpu
+
+    def placed(_: int) -> tuple[float, float]:
+        return timed([str(hither), "run", "--quiet", "--dry-run", "--pages", arguments.pages, "--", *arguments.command])
+
+    ways = {"plain": lambda _: timed(arguments.command), "hither": placed if arguments.pages else recorded}
     timed(arguments.command)
     for number in range(arguments.pairs):
-        trace = work / f"{number}.hither"
         # Alternate which goes first: the second of a pair finds warmer caches.
-        plain = timed(arguments.command) if number % 2 else None
-        whole = timed([str(hither), "--quiet", "record", "-o", str(trace), "--", *arguments.command])
-        plain = plain or timed(arguments.command)
-        meta = json.loads((trace / "meta.json").read_text())
-        ran = meta["more"]["ran_ns"] / 1e9
-        ratios.append(ran / plain[0])
-        plain_runs.append(plain[0])
-        recorded_runs.append(ran)
-        agent.append(whole[0] - ran)
+        for way in sorted(ways, reverse=number % 2 == 1):
+            runs[way].append(ways[way](number))
     print(f"command: {' '.join(arguments.command)}")
     print(f"machine: {os.uname().release}, {os.cpu_count()} CPUs")
-    print("plain s:    " + " ".join(f"{run:.3f}" for run in plain_runs))
-    print("recorded s: " + " ".join(f"{run:.3f}" for run in recorded_runs))
-    print(f"ratio: min {min(ratios):.3f}  median {statistics.median(ratios):.3f}  max {max(ratios):.3f}")
-    print(f"before and after the program (symbols, writing): median {statistics.median(agent):.2f} s")
+    for which, name in enumerate(["wall", "CPU"]):
+        plain, under = ([run[which] for run in runs[way]] for way in ("plain", "hither"))
+        ratios = [other / alone for alone, other in zip(plain, under)]
+        print(f"{name}, plain s:  " + " ".join(f"{run:.3f}" for run in plain))
+        print(f"{name}, hither s: " + " ".join(f"{run:.3f}" for run in under))
+        print(f"{name}, ratio: min {min(ratios):.3f}  median {statistics.median(ratios):.3f}  max {max(ratios):.3f}")
+    if agent:
+        print(f"before and after the program (symbols, writing): median {statistics.median(agent):.2f} s")
     shutil.rmtree(work)
 
 

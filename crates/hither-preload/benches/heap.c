@@ -1,12 +1,12 @@
-// Allocates and frees blocks of one size, and says how many nanoseconds of a CPU it took: SIZE ROUNDS [mapped].
+// Allocates and frees blocks of one size, and says how many nanoseconds of a CPU it took: ROUNDS SIZE [mapped].
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
 int main(int argc, char **argv) {
-    size_t size = strtoul(argv[1], NULL, 10);
-    long rounds = strtol(argv[2], NULL, 10);
+    long rounds = strtol(argv[1], NULL, 10);
+    size_t size = strtoul(argv[2], NULL, 10);
     // A mapping for each large block, which is unmapped again, or the heap, which keeps it.
     mallopt(M_MMAP_THRESHOLD, argc > 3 ? 1 << 20 : 1 << 26);
     mallopt(M_TRIM_THRESHOLD, 1 << 28);

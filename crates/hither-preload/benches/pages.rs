@@ -1,5 +1,6 @@
-//! What `malloc` and `free` cost a program: alone, behind the library without a session, and tracked. A small block
-//! takes the way past the hooks, a large one is told of. Run by `cargo test --benches` once each, so that it cannot rot.
+//! What the hooks that place pages cost a program: alone, behind the library without a session, and tracked. A small block
+//! takes the way past the hooks, a large one is told of, and so are the beginning, the barriers and the end of a parallel
+//! region. Run by `cargo test --benches` once each, so that it cannot rot.
 #![cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 #![allow(missing_docs)]
 
@@ -24,12 +25,13 @@ fn library(target: &Path) -> PathBuf {
     folder.join("release/libhither_preload.so")
 }
 
-fn program(scratch: &Path) -> PathBuf {
-    let program = scratch.join("heap-bench");
+fn program(scratch: &Path, name: &str) -> PathBuf {
+    let program = scratch.join(format!("{name}-bench"));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches");
     let status = Command::new("gcc")
-        .args(["-O2", "-fno-builtin", "-o"])
+        .args(["-O2", "-fno-builtin", "-fopenmp", "-o"])
         .arg(&program)
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/benches/heap.c"))
+        .arg(source.join(name).with_extension("c"))
         .status()
         .expect("a C compiler");
     assert!(status.success());
@@ -52,15 +54,19 @@ fn run(mut command: Command, session: Option<&mut Session>) -> Duration {
     Duration::from_nanos(said.trim().parse().expect("nanoseconds"))
 }
 
-fn heap(criterion: &mut Criterion) {
+fn hooks(criterion: &mut Criterion) {
     let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let library = library(scratch.parent().expect("target/tmp has a parent"));
-    let program = program(scratch);
-    let large = (2 << 20).to_string();
-    for (name, arguments) in [
-        ("64 bytes", &["64"][..]),
-        ("2 MiB of the heap", &[&large]),
-        ("2 MiB mapped", &[&large, "mapped"]),
+    let (heap, constructs) = (program(scratch, "heap"), program(scratch, "constructs"));
+    for (name, program, arguments) in [
+        ("malloc and free, 64 bytes", &heap, &["64"][..]),
+        ("malloc and free, 2 MiB of the heap", &heap, &["2097152"]),
+        (
+            "malloc and free, 2 MiB mapped",
+            &heap,
+            &["2097152", "mapped"],
+        ),
+        ("a parallel region with a barrier", &constructs, &[]),
     ] {
         for way in ["plain", "no session", "tracked"] {
             let mut session = Session::create(SessionOptions {
@@ -69,11 +75,10 @@ fn heap(criterion: &mut Criterion) {
                 ..SessionOptions::default()
             })
             .expect("a session");
-            criterion.bench_function(&format!("malloc and free, {name}, {way}"), |bencher| {
+            criterion.bench_function(&format!("{name}, {way}"), |bencher| {
                 bencher.iter_custom(|rounds| {
-                    let mut command = Command::new(&program);
-                    command.arg(arguments[0]).arg(rounds.to_string());
-                    command.args(&arguments[1..]);
+                    let mut command = Command::new(program);
+                    command.arg(rounds.to_string()).args(arguments);
                     if way != "plain" {
                         command.env("LD_PRELOAD", &library);
                     }
@@ -88,5 +93,5 @@ fn heap(criterion: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, heap);
+criterion_group!(benches, hooks);
 criterion_main!(benches);
