@@ -76,6 +76,8 @@ pub(crate) struct Moved {
     pub(crate) there: u32,
     /// Pages that are not there yet.
     pub(crate) absent: u32,
+    /// How long it took.
+    pub(crate) took_ns: u64,
     /// Runs of pages that stayed elsewhere.
     pub(crate) refused: Vec<Refused>,
 }

@@ -55,8 +55,11 @@ impl Mover {
         let mut worker = Worker::new(machine, page_bytes, Arc::clone(&stop));
         let work = move || {
             for job in received {
+                let started = Instant::now();
+                let mut moved = worker.carry_out(&job);
+                moved.took_ns = started.elapsed().as_nanos() as u64;
                 // Whoever stops the mover may not wait for reports.
-                let _ = report.send(worker.carry_out(&job));
+                let _ = report.send(moved);
             }
         };
         let thread = thread::Builder::new().name("move".to_owned()).spawn(work)?;

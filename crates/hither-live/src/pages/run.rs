@@ -274,7 +274,10 @@ impl Agent {
                 true => (pause * 2).min(PAUSE_MAX),
                 false => PAUSE_MIN,
             };
-            thread::park_timeout(pause);
+            let due_ns = self.driver.due_ns();
+            let due = due_ns.map(|due_ns| due_ns.saturating_sub(self.now_ns()));
+            let due = due.map(|due_ns| Duration::from_nanos(due_ns).max(PAUSE_MIN));
+            thread::park_timeout(due.map_or(pause, |due| due.min(pause)));
         }
     }
 

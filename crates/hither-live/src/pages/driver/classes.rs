@@ -4,7 +4,6 @@ use hither_core::placement::Class;
 use hither_core::{Block, Node, Object, Thread};
 
 use super::super::event::{Decision, Settled};
-use super::super::regions::Cut;
 use super::Driver;
 use super::life::Tracked;
 use super::model::{Model, Touch};
@@ -118,6 +117,51 @@ impl Driver {
         for run in stays.iter().filter(|_| by_site.is_some()) {
             out.push(region.order(run, 0, self.page_bytes));
         }
+        if !stays.is_empty() {
+            self.limited.insert((region.pid, object));
+        }
+        region.kept = stays;
+        self.send(now_ns, object, away, by_site, out);
+    }
+
+    /// A program has more memory than it had, and so more of its far regions may be far: what the policy kept near of them is asked
+    /// about again, until the first page that it still keeps.
+    pub(super) fn reconsider(&mut self, now_ns: u64, pid: u32, out: &mut Vec<Decision>) {
+        let range = (pid, Object(0))..=(pid, Object(u32::MAX));
+        let limited: Vec<Object> = self
+            .limited
+            .range(range)
+            .map(|&(_, object)| object)
+            .collect();
+        let thread = Thread(self.threads.number((pid, pid)));
+        for object in limited {
+            let region = self.tracked[object.index()].as_mut();
+            let region = region.expect("it is taken off the list with its last page");
+            let kept = std::mem::take(&mut region.kept);
+            let (away, kept) = no_longer_kept(&mut self.model, object, region, kept, thread);
+            let all = kept.is_empty();
+            region.kept = kept;
+            let pages_away: u32 = away.iter().map(|run| run.pages).sum();
+            self.summary.pages_away += u64::from(pages_away);
+            self.send(now_ns, object, away, None, out);
+            if !all {
+                return;
+            }
+            self.limited.remove(&(pid, object));
+        }
+    }
+
+    /// Runs of a region are wanted elsewhere, where `by_site` has bound them already, unless the program says otherwise.
+    fn send(
+        &mut self,
+        now_ns: u64,
+        object: Object,
+        away: Vec<Run>,
+        by_site: Option<u64>,
+        out: &mut Vec<Decision>,
+    ) {
+        let region = self.tracked[object.index()].as_mut();
+        let region = region.expect("the caller found it");
         for run in away {
             let state = match by_site == Some(run.nodes) {
                 true => State::Site,
@@ -146,6 +190,56 @@ impl Driver {
     }
 }
 
+/// Has the policy place again, from the first on, what it had kept near; says what it wants elsewhere now, and what it keeps.
+fn no_longer_kept(
+    model: &mut Model,
+    object: Object,
+    region: &Tracked,
+    kept: Vec<Run>,
+    thread: Thread,
+) -> (Vec<Run>, Vec<Run>) {
+    let node = region.from;
+    let (mut away, mut still) = (Vec::new(), Vec::new());
+    for run in kept {
+        let mut runs = Runs::default();
+        let mut asked = 0;
+        while asked < run.pages && still.is_empty() {
+            let index = run.first + asked;
+            let block = Block(region.base + index);
+            let mut at = None;
+            if !region.is_cut(index) {
+                model.leave(block);
+                at = model.place(Touch {
+                    block,
+                    object,
+                    index,
+                    process: region.process,
+                    thread,
+                    node,
+                });
+                if at == Some(node) {
+                    break;
+                }
+            }
+            runs.push(at.map_or(0, |at| model.bit(at)));
+            asked += 1;
+        }
+        away.extend(runs.finish().into_iter().map(|found| Run {
+            first: run.first + found.first,
+            ..found
+        }));
+        if asked < run.pages {
+            still.push(Run {
+                first: run.first + asked,
+                pages: run.pages - asked,
+                ..run
+            });
+        }
+    }
+    away.retain(|run| run.nodes != 0);
+    (away, still)
+}
+
 /// Has the policy place all pages of a region that are nowhere yet, and says where each is wanted.
 fn wanted(
     model: &mut Model,
@@ -156,10 +250,9 @@ fn wanted(
 ) -> Vec<Run> {
     let mut runs = Runs::default();
     for index in 0..region.pages {
-        let gone = |cut: &Cut| (cut.first..cut.first + cut.pages).contains(&index);
         let block = Block(region.base + index);
         let at = match model.home(block) {
-            _ if region.cuts.iter().any(gone) => None,
+            _ if region.is_cut(index) => None,
             // What was placed near before it was settled stays.
             Some(home) => Some(home).filter(|&home| home != node),
             None => model.place(Touch {

@@ -31,6 +31,8 @@ pub(super) struct Tracked {
     /// The node that it was settled from.
     pub(super) from: Node,
     pub(super) segments: Vec<Segment>,
+    /// What the policy kept near of a far region when it was settled, or last asked.
+    pub(super) kept: Vec<Run>,
 }
 
 /// What faults of a region are numbered by.
@@ -95,6 +97,7 @@ impl Driver {
             class: None,
             from: Node(0),
             segments: Vec::new(),
+            kept: Vec::new(),
         });
         // Its own size: of a mebibyte from malloc, whole pages are a little less, and it is to count as one.
         self.model.allocated(&Region {
@@ -104,6 +107,7 @@ impl Driver {
             known: self.sites.class(signature),
         });
         self.summary.regions += 1;
+        self.reconsider(now_ns, pid, out);
         if self.model.class(object).is_some() {
             self.summary.known += 1;
             let thread = Thread(self.threads.number((pid, pid)));
@@ -126,6 +130,7 @@ impl Driver {
                 if region.class.is_none() {
                     self.watch.decided();
                 }
+                self.limited.remove(&(region.pid, cut.object));
                 self.ranges.release(region.base, region.pages);
                 *slot = None;
                 self.generations[cut.object.index()] += 1;
@@ -139,6 +144,12 @@ impl Driver {
 impl Tracked {
     pub(super) fn address(&self, index: u32, page_bytes: u64) -> u64 {
         self.start + u64::from(index) * page_bytes
+    }
+
+    /// Whether the page is gone.
+    pub(super) fn is_cut(&self, index: u32) -> bool {
+        let gone = |cut: &Cut| (cut.first..cut.first + cut.pages).contains(&index);
+        self.cuts.iter().any(gone)
     }
 
     pub(super) fn order(&self, run: &Run, nodes: u64, page_bytes: u64) -> Decision {

@@ -5,7 +5,8 @@
 //! so the policy's rules on full nodes and on how much of a program may be far hold for ranges as they do for
 //! pages. Where the answer is another node, the program is ordered to bind the range, and what was touched before the
 //! order took effect is moved: once when the program says that it has bound it, or, while it does not come to a
-//! hooked call, again and again at doubling distances. Pages of a local region are left to the kernel, whose first choice is
+//! hooked call, again and again, at doubling distances while nothing comes. As the program allocates more, more of what is far
+//! may be: the pages that the policy kept near are asked about again. Pages of a local region are left to the kernel, whose first choice is
 //! the node that touches them as well, and which knows best what is full by then.
 //!
 //! Readings: a fault with huge pages brings in 2 MiB, so that a stream's faults are 512 pages apart. While no two faults
@@ -23,6 +24,8 @@ mod sites;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+
 use hither_core::placement::Class;
 use hither_core::{Object, Process};
 use rustc_hash::FxHashMap;
@@ -30,7 +33,7 @@ use rustc_hash::FxHashMap;
 pub(crate) use self::config::{Config, KnownSite, NodeConfig};
 use self::life::Tracked;
 use self::model::Model;
-use self::orders::{Key, Timers};
+use self::orders::{Move, Timers};
 use self::sites::Sites;
 use super::event::{At, Decision, Input};
 use super::regions::{Ranges, Regions};
@@ -86,9 +89,11 @@ pub(crate) struct Driver {
     threads: Numbers<(u32, u32)>,
     sites: Sites,
     watch: Watch,
+    /// Far regions of which the policy keeps a part near, by process.
+    limited: BTreeSet<(u32, Object)>,
     timers: Timers,
     /// Moves under way, and whether their range was bound before they began.
-    jobs: FxHashMap<u64, (Key, bool)>,
+    jobs: FxHashMap<u64, Move>,
     job_count: u64,
     summary: Summary,
 }
@@ -113,6 +118,7 @@ impl Driver {
             threads: Numbers::default(),
             sites: Sites::new(known.map(|site| (site.signature, site.class))),
             watch: Watch::new(),
+            limited: BTreeSet::new(),
             timers: Timers::default(),
             jobs: FxHashMap::default(),
             job_count: 0,

@@ -9,8 +9,13 @@ use super::Driver;
 use super::life::Tracked;
 use super::segments::Run;
 
-/// How long a program has to carry an order out before what it touched meanwhile is moved; doubled from time to time.
-pub(super) const WAIT_NS: u64 = 50_000_000;
+/// How long a program has to carry an order out before what it touched meanwhile is moved. While there is something to move each time,
+/// it is moved at this distance, since until then it takes frames of the near node that others will want: a loop that fills a region
+/// makes no call that we hook, and touches some 5 MB meanwhile. Where nothing has come, the distance doubles.
+pub(super) const WAIT_NS: u64 = 5_000_000;
+
+/// The distance is so many times what the last move took, at the least: what is there of a large range takes its time to find out.
+const PACE: u64 = 20;
 
 /// How often pages that were busy are tried again once their range is bound.
 const RETRIES: u32 = 4;
@@ -43,6 +48,14 @@ pub(super) struct Key {
     pub(super) object: Object,
     pub(super) generation: u32,
     pub(super) segment: usize,
+}
+
+/// A move under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Move {
+    key: Key,
+    /// Its range was bound before it began.
+    bound_before: bool,
 }
 
 /// Segments to be looked at, by time and number, since several may be due at once.
@@ -103,7 +116,13 @@ impl Driver {
         let (pid, start) = (region.pid, region.address(run.first, page_bytes));
         let job = self.job_count;
         self.job_count += 1;
-        self.jobs.insert(job, (key, state == State::Bound));
+        self.jobs.insert(
+            job,
+            Move {
+                key,
+                bound_before: state == State::Bound,
+            },
+        );
         out.push(Decision::Move {
             job,
             pid,
@@ -161,7 +180,7 @@ impl Driver {
         self.summary.pages_moved += u64::from(moved.moved);
         let refused = moved.refused.iter().map(|run| u64::from(run.pages));
         self.summary.pages_refused += refused.sum::<u64>();
-        let Some((key, bound_before)) = self.jobs.remove(&moved.job) else {
+        let Some(Move { key, bound_before }) = self.jobs.remove(&moved.job) else {
             return;
         };
         let timer = self.timers.count;
@@ -181,8 +200,11 @@ impl Driver {
         if !done && !given_up.into_iter().any(why) {
             segment.retries += u32::from(why(Why::Busy));
             segment.timer = timer;
+            segment.wait_ns = match moved.moved {
+                0 => segment.wait_ns * 2,
+                _ => WAIT_NS.max(moved.took_ns.saturating_mul(PACE)),
+            };
             let due_ns = now_ns + segment.wait_ns;
-            segment.wait_ns *= 2;
             self.timers.set(due_ns, key);
         }
         for run in &moved.refused {

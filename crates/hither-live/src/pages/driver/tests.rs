@@ -186,6 +186,7 @@ fn far_is_away_from_who_touches_it() {
     world.touches(7, 2, 1000..1005);
     let decided = world.decided();
     assert_eq!(decided[1], "bind pid 7 1004+50 to 1");
+    world.ends(7, 1000, 100);
     world.region(7, 2000, 100, 12);
     world.touches(7, 0, 2000..2005);
     assert_eq!(world.decided()[1], "bind pid 7 2004+50 to 10");
@@ -219,6 +220,36 @@ fn no_more_than_half_of_a_program_goes_far() {
         world.decided(),
         ["Remote pid 7 page 2000 after 5, 0 away on 1"]
     );
+}
+
+#[test]
+fn of_a_program_that_grows_more_may_be_far() {
+    let mut config = two_nodes();
+    config.sites.push(KnownSite {
+        signature: 5,
+        class: Class::Remote,
+    });
+    let mut world = World::new(&config);
+    // Known to be a stream, and all that the program has so far.
+    world.region(7, 1000, 600, 5);
+    assert_eq!(world.decided()[1], "bind pid 7 1000+300 to 10");
+    world.region(7, 2000, 200, 6);
+    assert_eq!(world.decided(), ["bind pid 7 1300+100 to 10"]);
+    world.ends(7, 1450, 10);
+    world.region(7, 3000, 5000, 7);
+    assert_eq!(
+        world.decided(),
+        ["bind pid 7 1400+50 to 10", "bind pid 7 1460+140 to 10"]
+    );
+    assert_eq!((world.used(0), world.used(1)), (0, 590));
+    assert_eq!(world.driver.summary().pages_away, 590);
+    assert!(world.driver.limited.is_empty());
+    // Gone, it is asked about no more.
+    world.region(7, 9000, 20_000, 5);
+    world.ends(7, 9000, 20_000);
+    world.decided();
+    world.region(7, 9000, 90_000, 6);
+    assert_eq!(world.decided(), [""; 0]);
 }
 
 #[test]
@@ -450,7 +481,7 @@ fn what_was_touched_before_it_was_bound_is_moved_once() {
 }
 
 #[test]
-fn a_program_that_does_not_bind_is_followed_at_doubling_distances() {
+fn a_program_that_does_not_bind_is_followed_at_doubling_distances_while_nothing_comes() {
     for refused in [false, true] {
         let mut world = World::two_nodes();
         world.region(7, 1000, 100, 0);
@@ -460,24 +491,26 @@ fn a_program_that_does_not_bind_is_followed_at_doubling_distances() {
         }
         world.decided();
         let mut waited_ms = Vec::new();
-        for job in 0..4 {
+        for job in 0..5 {
             let before_ns = world.now_ns;
             while world
                 .decided()
                 .iter()
                 .all(|decision| !decision.starts_with("move"))
             {
-                world.after(10 * MS);
+                world.after(MS);
             }
-            waited_ms.push((world.now_ns - before_ns) / MS / 10 * 10);
+            waited_ms.push((world.now_ns - before_ns) / MS);
             world.hears(Input::Moved(Moved {
                 job,
-                moved: 10,
-                absent: 40 - 10 * job as u32,
+                moved: [0, 0, 10, 10, 10][job as usize],
+                absent: 20,
+                took_ns: job * 100_000,
                 ..Moved::default()
             }));
         }
-        assert_eq!(waited_ms, [50, 50, 100, 200]);
+        // The last move took 0.3 ms, and may not take more than a twentieth of the time.
+        assert_eq!(waited_ms, [5, 10, 20, 5, 6]);
         // All of it is there.
         world.hears(Input::Tick);
         while let Some(due_ns) = world.driver.due_ns() {

@@ -61,7 +61,7 @@ fn input() -> impl Strategy<Value = Input> {
                 Input::Bound { pid, start, length, nodes, error, site }
             }),
         4 => (0..30_u64, 0..50_u32, 0..3_u32, prop::collection::vec(refused, 0..3)).prop_map(
-            |(job, moved, absent, refused)| Input::Moved(Moved { job, moved, absent, there: 0, refused })
+            |(job, moved, absent, refused)| Input::Moved(Moved { job, moved, absent, there: 0, took_ns: 0, refused })
         ),
         2 => prop::collection::vec(0..4000_u32, 3).prop_map(|used| Input::Usage { used }),
         1 => Just(Input::Tick),
