@@ -74,9 +74,11 @@ impl Lab {
             command: ["sh", "-c", &command].map(Into::into).into(),
             preload: support::pages_preload(),
             placement: "cache-aware".parse().expect("a policy"),
+            initial: None,
             dry_run: false,
             log: Some(self.log()),
             sites: Vec::new(),
+            placed: Vec::new(),
             session: SessionOptions {
                 region_min: 1 << 20,
                 files: false,

@@ -13,6 +13,7 @@ use hither_core::Site;
 use hither_core::knowledge::{self, SiteKnowledge};
 use hither_core::placement::Class;
 use hither_core::replacement::SiteRecord;
+use hither_live::pages::Placed;
 use hither_trace::Trace;
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +29,24 @@ struct Knowledge {
     /// What regions of memory turned out to be, by the signature of the call site that allocated them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     regions: BTreeMap<String, Where>,
+    /// Where such regions had their pages in the end, each by itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    placed: Vec<PlacedRegion>,
+}
+
+/// A region of memory and its pages' nodes.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PlacedRegion {
+    /// The signature of the call site that allocated it.
+    site: String,
+    /// The thread that did, by the order in which threads first allocated a region.
+    thread: u32,
+    /// How many regions that thread had allocated there before.
+    nth: u32,
+    pages: u32,
+    /// From the first page on: how many are on which node; `null` where nobody knows.
+    runs: Vec<(u32, Option<u32>)>,
 }
 
 /// Where the regions of a call site belong.
@@ -59,6 +78,7 @@ fn read(path: &Path) -> anyhow::Result<Knowledge> {
                 format: FORMAT,
                 sites: BTreeMap::new(),
                 regions: BTreeMap::new(),
+                placed: Vec::new(),
             });
         }
         Err(error) => return Err(error).with_context(|| path.display().to_string()),
@@ -89,24 +109,51 @@ fn write(path: &Path, file: &Knowledge) -> anyhow::Result<()> {
     output::write_whole(path, text.as_bytes())
 }
 
+/// What is known of call sites that allocate memory.
+#[derive(Default)]
+pub(crate) struct Regions {
+    /// What their regions turned out to be.
+    pub(crate) sites: Vec<(u64, Class)>,
+    /// Where regions had their pages in the end.
+    pub(crate) placed: Vec<Placed>,
+}
+
 /// What the file at `path` knows of call sites that allocate memory; nothing, if there is no such file yet.
-pub(crate) fn load_regions(path: &Path) -> anyhow::Result<Vec<(u64, Class)>> {
-    let known = read(path)?.regions.into_iter();
-    known
-        .map(|(signature, known)| {
-            let class = match known {
-                Where::Local => Class::Local,
-                Where::Remote => Class::Remote,
-            };
-            Ok((parsed(&signature, path)?, class))
+pub(crate) fn load_regions(path: &Path) -> anyhow::Result<Regions> {
+    let file = read(path)?;
+    let sites = file.regions.into_iter().map(|(signature, known)| {
+        let class = match known {
+            Where::Local => Class::Local,
+            Where::Remote => Class::Remote,
+        };
+        Ok((parsed(&signature, path)?, class))
+    });
+    let placed = file.placed.into_iter().map(|region| {
+        let PlacedRegion {
+            site,
+            thread,
+            nth,
+            pages,
+            runs,
+        } = region;
+        Ok(Placed {
+            signature: parsed(&site, path)?,
+            thread,
+            nth,
+            pages,
+            runs,
         })
-        .collect()
+    });
+    Ok(Regions {
+        sites: sites.collect::<anyhow::Result<_>>()?,
+        placed: placed.collect::<anyhow::Result<_>>()?,
+    })
 }
 
 /// Makes `learnt` what the file at `path` knows of call sites that allocate memory: a run starts from all that it knew.
-pub(crate) fn save_regions(path: &Path, learnt: &[(u64, Class)]) -> anyhow::Result<()> {
+pub(crate) fn save_regions(path: &Path, learnt: &Regions) -> anyhow::Result<()> {
     let mut file = read(path)?;
-    let known = learnt.iter().map(|&(signature, class)| {
+    let known = learnt.sites.iter().map(|&(signature, class)| {
         let known = match class {
             Class::Local => Where::Local,
             Class::Remote => Where::Remote,
@@ -114,6 +161,14 @@ pub(crate) fn save_regions(path: &Path, learnt: &[(u64, Class)]) -> anyhow::Resu
         (format!("{signature:016x}"), known)
     });
     file.regions = known.collect();
+    let placed = learnt.placed.iter().map(|region| PlacedRegion {
+        site: format!("{:016x}", region.signature),
+        thread: region.thread,
+        nth: region.nth,
+        pages: region.pages,
+        runs: region.runs.clone(),
+    });
+    file.placed = placed.collect();
     write(path, &file)
 }
 

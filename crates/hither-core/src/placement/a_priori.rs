@@ -270,6 +270,8 @@ mod tests {
             blocks,
             block_bytes: 4096,
             totals: Some(totals),
+            initial: None,
+            sampled: false,
         }
     }
 

@@ -129,7 +129,7 @@ fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Placement> {
     let min_ns = ns(2).max(1);
     let windows = (SCAN_RATE_MB / values.real(4)).max(1.0);
     Box::new(AutoNuma {
-        initial: values.placement(0).build(settings),
+        initial: settings.initial(values, 0),
         config: Config {
             delay_ns: ns(1),
             min_ns,

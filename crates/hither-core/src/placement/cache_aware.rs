@@ -314,6 +314,11 @@ impl Placement for CacheAware {
         }
     }
 
+    fn watches(&self, object: Object) -> bool {
+        let region = self.regions.get(object.index());
+        region.is_some_and(|region| matches!(region.state, State::Watched(_)))
+    }
+
     fn grow(&mut self, blocks: u32) {
         self.remote.resize(blocks as usize, None);
         self.usage.grow(blocks);

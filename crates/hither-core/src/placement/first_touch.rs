@@ -14,7 +14,7 @@ pub(super) const ENTRY: Entry = Entry {
     of: Of::Memory,
     needs: Needs::NOTHING,
     foresight: false,
-    live: false,
+    live: true,
     build: |_, _| Box::new(FirstTouch),
 };
 

@@ -53,6 +53,19 @@ pub trait Placement: Send {
         None
     }
 
+    /// Whether the next first faults of a region may still tell its [class](Placement::class).
+    fn watches(&self, _object: Object) -> bool {
+        false
+    }
+
+    /// Whether it acts on the counts that an [`Epoch`] brings, so that somebody must count. Asked once.
+    fn counts(&self) -> bool {
+        false
+    }
+
+    /// What moving a page costs, as measured by those who do it.
+    fn set_migration_ns(&mut self, _migration_ns: u64) {}
+
     /// Blocks are numbered below `blocks` from now on, which is more than before: a live program has touched more memory
     /// than was expected.
     fn grow(&mut self, _blocks: u32) {}
@@ -305,6 +318,22 @@ pub struct Settings<'a> {
     pub block_bytes: u32,
     /// All accesses by block and node, for policies with [`Entry::foresight`].
     pub totals: Option<&'a Counters>,
+    /// What a placement that is made of another one is made of, instead of what its own parameter names: this one has
+    /// parameters of its own.
+    pub initial: Option<Spec<Entry>>,
+    /// Whether counts are estimates from samples of a running program, which are a history of their own and noisy.
+    pub sampled: bool,
+}
+
+impl Settings<'_> {
+    /// Makes the placement that the parameter at `index` names, or the one that was given in its stead.
+    fn initial(&self, values: &Values, index: usize) -> Box<dyn Placement> {
+        let initial = self.initial.unwrap_or_else(|| values.placement(index));
+        initial.build(&Settings {
+            initial: None,
+            ..self.clone()
+        })
+    }
 }
 
 impl Choice for Entry {
@@ -340,6 +369,16 @@ impl Spec<Entry> {
     /// Whether it, or the placement that it is made of, must be given [`Settings::totals`].
     pub fn foresight(&self) -> bool {
         self.entry().foresight || self.inner().any(|inner| inner.entry().foresight)
+    }
+
+    /// Whether it, and the placement that it is made of, can follow a live program.
+    pub fn live(&self) -> bool {
+        self.entry().live && self.inner().all(|inner| inner.entry().live)
+    }
+
+    /// Whether it is made of another one.
+    pub fn is_made_of_another(&self) -> bool {
+        self.inner().next().is_some()
     }
 
     fn inner(&self) -> impl Iterator<Item = Spec<Entry>> + '_ {

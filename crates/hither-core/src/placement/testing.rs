@@ -35,6 +35,8 @@ impl Machine {
             blocks,
             block_bytes: 16 << 10,
             totals: None,
+            initial: None,
+            sampled: false,
         };
         Machine {
             policy: spec.build(&settings),

@@ -113,7 +113,7 @@ const PARAMS: &[Param] = &[
 /// Makes one.
 fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Placement> {
     Box::new(Threshold {
-        initial: values.placement(0).build(settings),
+        initial: settings.initial(values, 0),
         threshold: values.count(1),
         saturation: values.count(2) as u32,
         dampening: values.count(3) as u32,

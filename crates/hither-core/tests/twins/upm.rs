@@ -115,6 +115,8 @@ fn compare(random: &mut Random) -> usize {
         blocks,
         block_bytes: 4096,
         totals: None,
+        initial: None,
+        sampled: false,
     });
     let mut nodes = Nodes::new(topology.clone(), capacity.clone(), blocks);
     let mut twin = Naive {

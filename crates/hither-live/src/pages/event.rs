@@ -1,6 +1,7 @@
 //! What the driver hears and what it decides, in the form in which both are logged.
 
 use hither_core::placement::Class;
+use hither_sys::record::ConstructKind;
 use serde::{Deserialize, Serialize};
 
 /// Something that the driver hears of, and when.
@@ -23,6 +24,7 @@ pub(crate) enum Input {
     /// A program allocated a region of memory.
     Region {
         pid: u32,
+        tid: u32,
         #[serde(with = "hex")]
         start: u64,
         length: u64,
@@ -58,6 +60,32 @@ pub(crate) enum Input {
         /// What was known of the allocation's site asked for it, not an order.
         site: bool,
     },
+    /// A thread met a boundary between parallel constructs, as the master of an outermost team.
+    Construct {
+        pid: u32,
+        tid: u32,
+        cpu: u32,
+        #[serde(with = "construct")]
+        kind: ConstructKind,
+        #[serde(with = "hex")]
+        signature: u64,
+        /// Of the team; 0 where that is not known.
+        threads: u16,
+    },
+    /// A thread of a team runs there, on another node than when it last said so.
+    Thread { pid: u32, tid: u32, cpu: u32 },
+    /// Pages could not be armed.
+    Unarmed {
+        pid: u32,
+        #[serde(with = "hex")]
+        start: u64,
+        pages: u32,
+        why: String,
+        /// None of this process ever can.
+        for_good: bool,
+    },
+    /// Where pages are that were asked about; those that are nowhere are left out.
+    Located { job: u64, found: Vec<Found> },
     /// A move has ended.
     Moved(Moved),
     /// Frames in use on each node.
@@ -82,6 +110,16 @@ pub(crate) struct Moved {
     pub(crate) refused: Vec<Refused>,
 }
 
+/// A run of pages and where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Found {
+    /// Pages before it in the range.
+    pub(crate) first: u32,
+    pub(crate) pages: u32,
+    /// The kernel's number.
+    pub(crate) node: u32,
+}
+
 /// A run of pages that were not moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Refused {
@@ -101,6 +139,8 @@ pub(crate) enum Why {
     NotPermitted,
     NoProcess,
     NodeNotAllowed,
+    /// They are not there: never touched, swapped out, or unmapped meanwhile.
+    Absent,
     /// The mover stopped before it came to them.
     Untried,
     Error(i32),
@@ -140,6 +180,26 @@ pub(crate) enum Decision {
         #[serde(with = "hex")]
         nodes: u64,
     },
+    /// Sample a range from now on, or no longer.
+    Sample {
+        pid: u32,
+        #[serde(with = "hex")]
+        start: u64,
+        length: u64,
+        on: bool,
+    },
+    /// Have the next touch of each of these pages fault once more, as a sample of who uses them.
+    Arm { pid: u32, ranges: Vec<Pages> },
+    /// Find out where these pages are.
+    Locate {
+        job: u64,
+        pid: u32,
+        ranges: Vec<Pages>,
+    },
+    /// What the samples said when the policy was asked about them: to be told, not to be done.
+    Judged(Judged),
+    /// Move pages of a region to where they are used.
+    Migrate(Migrate),
     /// A region is too large to be followed: a reservation, more than the machine has.
     Unfollowed {
         pid: u32,
@@ -172,6 +232,95 @@ pub(crate) struct Settled {
     pub(crate) nodes: u64,
     /// Of its pages, how many are wanted on another node than `from`.
     pub(crate) away: u32,
+}
+
+/// What the policy was shown at the end of an iteration or a period.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Judged {
+    /// The process; none of a period of the policy's own, which is of all.
+    pub(crate) pid: Option<u32>,
+    /// How the end was known.
+    pub(crate) ended: Ended,
+    /// Samples since the last time, and those of them that were local.
+    pub(crate) samples: u64,
+    pub(crate) local: u64,
+    /// Pages that the policy knows something of, and those that it wants elsewhere.
+    pub(crate) pages: u32,
+    pub(crate) wanted: u32,
+    /// Pages that may be armed a second from now on.
+    pub(crate) rate: u64,
+}
+
+/// What ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Ended {
+    /// An iteration that the program told of, or that repeats.
+    Iteration,
+    /// A period of time, of a program without iterations.
+    Period,
+}
+
+/// Pages of one region that are wanted on one node, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Migrate {
+    pub(crate) job: u64,
+    pub(crate) pid: u32,
+    /// The allocation site.
+    #[serde(with = "hex")]
+    pub(crate) signature: u64,
+    /// The kernel's number of the node.
+    pub(crate) to: u32,
+    pub(crate) pages: u32,
+    pub(crate) ranges: Vec<Pages>,
+    /// Samples of the region since its last judgement, and those of them from that node.
+    pub(crate) samples: u64,
+    pub(crate) from_there: u64,
+    /// What the policy was shown of these pages, sums over them: accesses from the node that has them (the upper bound), and
+    /// from the one that is to have them (the lower bound).
+    pub(crate) here: u64,
+    pub(crate) there: u64,
+    /// What staying costs in an iteration or a period like the last, less what moving costs once.
+    pub(crate) gain_ns: i64,
+}
+
+/// Pages in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Pages {
+    #[serde(with = "hex")]
+    pub(crate) start: u64,
+    pub(crate) pages: u32,
+}
+
+/// Constructs by name.
+pub(crate) mod construct {
+    use hither_sys::record::ConstructKind;
+    use serde::{Deserialize, Deserializer, Serializer, de};
+
+    const NAMES: [(ConstructKind, &str); 5] = [
+        (ConstructKind::ParallelBegin, "parallel_begin"),
+        (ConstructKind::ParallelEnd, "parallel_end"),
+        (ConstructKind::Barrier, "barrier"),
+        (ConstructKind::Iteration, "iteration"),
+        (ConstructKind::Hidden, "hidden"),
+    ];
+
+    pub(crate) fn serialize<S: Serializer>(
+        kind: &ConstructKind,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let named = NAMES.iter().find(|(of, _)| of == kind);
+        serializer.serialize_str(named.map_or("", |(_, name)| name))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<ConstructKind, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let kind = NAMES.iter().find(|(_, name)| *name == text);
+        kind.map(|&(kind, _)| kind)
+            .ok_or_else(|| de::Error::custom(format!("{text:?} is no construct")))
+    }
 }
 
 /// 64-bit numbers as hexadecimal strings: most readers of JSON have 53 bits.

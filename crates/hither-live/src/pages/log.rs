@@ -17,7 +17,7 @@ use super::event::{At, Decision};
 use crate::error::{Error, Result};
 
 /// Of the log's lines.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 #[derive(Serialize, Deserialize)]
 struct Header {

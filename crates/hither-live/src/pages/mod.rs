@@ -5,11 +5,11 @@
 //! in, asks the policy, and answers with decisions, without ever touching the world: the same inputs give the same
 //! decisions, so a log can be replayed. `regions` finds the region of an address, `watch` says when faults are worth
 //! their cost. Decisions are carried out by the program itself (binding a range, at its next hooked call) and by `mover`
-//! (what is there already). `counters` is how accesses are counted by sampling. `event` is what goes in and out, `log` the file that it is written to.
+//! (what is there already). `counters` is how accesses are counted by sampling. `event` is what goes in and out, `log` the
+//! file that it is written to.
 //!
 //! First faults are observed and not intercepted; docs/ARCHITECTURE.md says why.
 
-#[allow(dead_code, unused_imports, reason = "the driver takes them in next")]
 mod counters;
 mod driver;
 mod event;
@@ -20,6 +20,6 @@ pub mod run;
 mod usage;
 mod watch;
 
-pub use driver::Summary;
+pub use driver::{Placed, Summary, Tally};
 pub use log::{Mismatch, replay};
 pub use run::{Pages, PagesOptions, Ran, Runner};

@@ -1,4 +1,4 @@
-//! Moves pages, on a thread of its own: a call takes as long as the kernel likes, and the rings must be emptied
+//! Moves pages and says where they are, on a thread of its own: a call takes as long as the kernel likes, and the rings must be emptied
 //! meanwhile.
 //!
 //! Pages are asked about before they are moved, since most of a range is in place already or not there yet: that takes
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use hither_sys::machine::{Machine, PageState, Refusal};
 
-use super::event::{Moved, Refused, Why};
+use super::event::{Found, Moved, Pages, Refused, Why};
 
 /// Pages of the first call, and the fewest and most of any.
 const BATCH: usize = 512;
@@ -27,22 +27,47 @@ const BATCH_MAX: usize = 4096;
 /// A call that takes longer is followed by smaller ones, and one that takes a quarter of it by larger ones.
 const CALL_MAX: Duration = Duration::from_millis(4);
 
-/// Pages to be moved.
-#[derive(Clone, Copy, Debug)]
+/// Something to be done about pages.
+#[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) job: u64,
     pub(crate) pid: u32,
-    pub(crate) start: u64,
-    pub(crate) pages: u32,
-    /// Where to, a bit each node.
-    pub(crate) nodes: u64,
+    pub(crate) pages: Vec<Pages>,
+    pub(crate) task: Task,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// Move what is there to these nodes, a bit each; what is not there will be later.
+    Move(u64),
+    /// Move all of it to this node. Pages that are not there are refused.
+    Migrate(u32),
+    /// Say where it is.
+    Locate,
+}
+
+impl Job {
+    /// Pages of all ranges.
+    fn length(&self) -> u32 {
+        self.pages.iter().map(|range| range.pages).sum()
+    }
+}
+
+/// What came of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Done {
+    /// Of pages that were to be moved.
+    Moved(Moved),
+    /// Of pages that were asked about.
+    Located { job: u64, found: Vec<Found> },
 }
 
 /// The thread that moves pages.
 #[derive(Debug)]
 pub(crate) struct Mover {
     jobs: Sender<Job>,
-    done: Receiver<Moved>,
+    done: Receiver<Done>,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
@@ -56,10 +81,12 @@ impl Mover {
         let work = move || {
             for job in received {
                 let started = Instant::now();
-                let mut moved = worker.carry_out(&job);
-                moved.took_ns = started.elapsed().as_nanos() as u64;
+                let mut done = worker.carry_out(&job);
+                if let Done::Moved(moved) = &mut done {
+                    moved.took_ns = started.elapsed().as_nanos() as u64;
+                }
                 // Whoever stops the mover may not wait for reports.
-                let _ = report.send(moved);
+                let _ = report.send(done);
             }
         };
         let thread = thread::Builder::new().name("move".to_owned()).spawn(work)?;
@@ -78,12 +105,12 @@ impl Mover {
     }
 
     /// What was done since this was last asked.
-    pub(crate) fn done(&self) -> impl Iterator<Item = Moved> + '_ {
+    pub(crate) fn done(&self) -> impl Iterator<Item = Done> + '_ {
         self.done.try_iter()
     }
 
     /// Ends the thread after the call that it is in, and returns what was not reported yet.
-    pub(crate) fn stop(self) -> Vec<Moved> {
+    pub(crate) fn stop(self) -> Vec<Done> {
         self.stop.store(true, Ordering::Relaxed);
         drop(self.jobs);
         if let Err(panic) = self.thread.join() {
@@ -116,58 +143,117 @@ impl Worker {
         }
     }
 
-    /// Moves what is there of a range, as far as it goes.
-    pub(super) fn carry_out(&mut self, job: &Job) -> Moved {
+    /// Does what it can of a job.
+    pub(super) fn carry_out(&mut self, job: &Job) -> Done {
+        if job.task == Task::Locate {
+            return Done::Located {
+                job: job.job,
+                found: self.locate(job),
+            };
+        }
         let mut moved = Moved {
             job: job.job,
             ..Moved::default()
         };
-        let nodes: Vec<u32> = (0..64).filter(|node| job.nodes >> node & 1 == 1).collect();
+        let nodes: Vec<u32> = match job.task {
+            Task::Move(nodes) => (0..64).filter(|node| nodes >> node & 1 == 1).collect(),
+            Task::Migrate(node) => vec![node],
+            Task::Locate => Vec::new(),
+        };
+        let addresses = self.addresses(job);
+        let pages = job.length();
         let mut next = 0;
         let mut end = match nodes.is_empty() {
             true => Some(Why::Untried),
             false => self.refused.get(&job.pid).copied(),
         };
-        while next < job.pages && end.is_none() {
+        while next < pages && end.is_none() {
             if self.stop.load(Ordering::Relaxed) {
                 end = Some(Why::Untried);
                 break;
             }
-            let pages = (self.batch as u32).min(job.pages - next);
-            end = self.batch(job, &nodes, next, pages, &mut moved).err();
-            next += pages;
+            let upto = (next + self.batch as u32).min(pages);
+            end = self
+                .batch(
+                    job,
+                    &nodes,
+                    (next, &addresses[next as usize..upto as usize]),
+                    &mut moved,
+                )
+                .err();
+            next = upto;
         }
         if let Some(why) = end {
-            add(&mut moved.refused, next, job.pages - next, why);
+            add(&mut moved.refused, next, pages - next, why);
         }
-        moved
+        Done::Moved(moved)
     }
 
-    /// Moves one batch. An error is the reason for which the rest of the range is not tried.
+    fn addresses(&self, job: &Job) -> Vec<u64> {
+        let of = |range: &Pages| {
+            let (start, page_bytes) = (range.start, self.page_bytes);
+            (0..u64::from(range.pages)).map(move |page| start + page * page_bytes)
+        };
+        job.pages.iter().flat_map(of).collect()
+    }
+
+    /// Where pages are, as far as the kernel says.
+    fn locate(&mut self, job: &Job) -> Vec<Found> {
+        let mut found: Vec<Found> = Vec::new();
+        let mut states = std::mem::take(&mut self.states);
+        let mut first = 0;
+        for addresses in self.addresses(job).chunks(BATCH_MAX) {
+            let known = !self.refused.contains_key(&job.pid) && !self.stop.load(Ordering::Relaxed);
+            if !known || self.call(job.pid, addresses, None, &mut states).is_err() {
+                break;
+            }
+            for (index, state) in (first..).zip(&states) {
+                let &PageState::On(node) = state else {
+                    continue;
+                };
+                match found.last_mut() {
+                    Some(run) if run.node == node && run.first + run.pages == index => {
+                        run.pages += 1;
+                    }
+                    _ => found.push(Found {
+                        first: index,
+                        pages: 1,
+                        node,
+                    }),
+                }
+            }
+            first += addresses.len() as u32;
+        }
+        self.states = states;
+        found
+    }
+
+    /// Moves one batch, the first page of which has the number `first`. An error is the reason for which the rest is not
+    /// tried.
     fn batch(
         &mut self,
         job: &Job,
         nodes: &[u32],
-        first: u32,
-        pages: u32,
+        (first, addresses): (u32, &[u64]),
         moved: &mut Moved,
     ) -> Result<(), Why> {
-        let page_bytes = self.page_bytes;
-        let address = |index: u32| job.start + u64::from(index) * page_bytes;
-        let indices: Vec<u32> = (first..first + pages).collect();
-        let addresses: Vec<u64> = indices.iter().map(|&index| address(index)).collect();
+        let migrates = matches!(job.task, Task::Migrate(_));
         let mut states = std::mem::take(&mut self.states);
-        if let Err(why) = self.call(job.pid, &addresses, None, &mut states) {
-            add(&mut moved.refused, first, pages, why);
+        if let Err(why) = self.call(job.pid, addresses, None, &mut states) {
+            add(&mut moved.refused, first, addresses.len() as u32, why);
             return Err(rest(why));
         }
+        let absent = |index: u32, moved: &mut Moved| match migrates {
+            true => add(&mut moved.refused, index, 1, Why::Absent),
+            false => moved.absent += 1,
+        };
         // To several nodes pages go in turn, as the kernel's interleaving has them go.
         let mut elsewhere: Vec<Vec<u32>> = vec![Vec::new(); nodes.len()];
-        for (&index, state) in indices.iter().zip(&states) {
+        for (index, state) in (first..).zip(&states) {
             match state {
                 PageState::On(node) if nodes.contains(node) => moved.there += 1,
                 PageState::On(_) => elsewhere[index as usize % nodes.len()].push(index),
-                PageState::Absent | PageState::Unmapped => moved.absent += 1,
+                PageState::Absent | PageState::Unmapped => absent(index, moved),
                 &state => add(&mut moved.refused, index, 1, reason(state)),
             }
         }
@@ -176,8 +262,9 @@ impl Worker {
             if indices.is_empty() {
                 continue;
             }
-            let addresses: Vec<u64> = indices.iter().map(|&index| address(index)).collect();
-            let answer = end.and_then(|()| self.call(job.pid, &addresses, Some(node), &mut states));
+            let address = |&index: &u32| addresses[(index - first) as usize];
+            let to_move: Vec<u64> = indices.iter().map(address).collect();
+            let answer = end.and_then(|()| self.send_to(job.pid, &to_move, node, &mut states));
             if let Err(why) = answer {
                 let refused = indices.iter();
                 refused.for_each(|&index| add(&mut moved.refused, index, 1, why));
@@ -187,7 +274,7 @@ impl Worker {
             for (&index, &state) in indices.iter().zip(&states) {
                 match state {
                     PageState::On(at) if at == node => moved.moved += 1,
-                    PageState::Absent | PageState::Unmapped => moved.absent += 1,
+                    PageState::Absent | PageState::Unmapped => absent(index, moved),
                     state => add(&mut moved.refused, index, 1, reason(state)),
                 }
             }
@@ -198,6 +285,33 @@ impl Worker {
         self.states = states;
         moved.refused.sort_by_key(|run| run.first);
         end
+    }
+
+    /// Moves pages to one node. Of a huge page the first small one takes the others along, which the kernel calls busy: so
+    /// these are asked about once more.
+    fn send_to(
+        &mut self,
+        pid: u32,
+        addresses: &[u64],
+        node: u32,
+        states: &mut Vec<PageState>,
+    ) -> Result<(), Why> {
+        self.call(pid, addresses, Some(node), states)?;
+        let busy = |at: &usize| states[*at] == PageState::Busy;
+        let busy: Vec<usize> = (0..addresses.len()).filter(busy).collect();
+        if busy.is_empty() || busy.len() == addresses.len() {
+            return Ok(());
+        }
+        let again: Vec<u64> = busy.iter().map(|&at| addresses[at]).collect();
+        let mut now = Vec::new();
+        if self.call(pid, &again, None, &mut now).is_ok() {
+            for (&at, &state) in busy.iter().zip(&now) {
+                if state == PageState::On(node) {
+                    states[at] = state;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// One call, timed.

@@ -56,6 +56,8 @@ pub fn run(
         blocks: references.blocks(),
         block_bytes: references.block_bytes(),
         totals: known.totals.as_ref(),
+        initial: None,
+        sampled: false,
     });
     drop(known.totals);
     for (object, &bytes) in (0..).zip(&references.object_bytes()) {

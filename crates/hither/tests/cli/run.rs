@@ -66,10 +66,19 @@ fn policies_that_cannot_place_a_running_program_are_refused() {
     );
     let later = refused("autonuma");
     assert!(
-        later.contains("cannot follow a running program yet"),
+        later.contains("cannot follow a running program; cache-aware, first-touch, upm can"),
         "{later}"
     );
     assert!(later.contains("cache-aware"), "{later}");
+    let inner = refused("upm{initial=autonuma}");
+    assert!(inner.contains("autonuma"), "{inner}");
+    let two = refused("upm,cache-aware");
+    assert!(two.contains("as in cache-aware,upm"), "{two}");
+    let replay = refused("upm{replay=5}");
+    assert!(
+        replay.contains("replay is not for a running program"),
+        "{replay}"
+    );
     let unknown = refused("cache-awre");
     assert!(unknown.contains("cache-aware"), "{unknown}");
     let parameter = refused("cache-aware{limits=1}");

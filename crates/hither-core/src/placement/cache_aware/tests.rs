@@ -33,6 +33,8 @@ impl Machine {
             blocks: 10_000,
             block_bytes: PAGE as u32,
             totals: None,
+            initial: None,
+            sampled: false,
         };
         let mut policy = spec.build(&settings);
         for (object, &(pages, owner)) in (0..).zip(objects) {

@@ -33,6 +33,8 @@ impl Machine {
             blocks,
             block_bytes: 4096,
             totals: None,
+            initial: None,
+            sampled: false,
         };
         Machine {
             policy: spec.build(&settings),

@@ -23,6 +23,8 @@ impl Bench {
             blocks: 8,
             block_bytes: 4096,
             totals: None,
+            initial: None,
+            sampled: false,
         });
         let nodes = Nodes::new(topology, capacity.to_vec(), 8);
         Bench { policy, nodes }

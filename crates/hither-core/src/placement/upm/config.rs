@@ -39,14 +39,14 @@ pub(super) const PARAMS: &[Param] = &[
     ),
     count(
         "migration_ns",
-        "what a migration costs, `ml`",
+        "what a migration costs, `ml`; in a running program it is measured",
         1_100_000,
         1 << 40,
     ),
     switch("optimistic", "1: `ml` is left out", 0),
     switch(
         "history",
-        "1: counters go on over iterations; 0: they start anew",
+        "1: counters go on over iterations; 0: they start anew, as always for samples",
         1,
     ),
     switch("predictive", "1: pages follow threads that moved", 1),
@@ -113,6 +113,7 @@ pub(super) struct Config {
     pub(super) contention_ns: u32,
     /// 0 in the optimistic variant.
     pub(super) migration_ns: u64,
+    optimistic: bool,
     pub(super) history: bool,
     pub(super) predictive: bool,
     pub(super) stay: u64,
@@ -126,23 +127,31 @@ pub(super) struct Config {
 }
 
 impl Config {
-    pub(super) fn of(values: &Values) -> Config {
+    pub(super) fn of(values: &Values, sampled: bool) -> Config {
         Config {
             contention_ns: values.count(1) as u32,
             migration_ns: match values.count(3) {
                 0 => values.count(2),
                 _ => 0,
             },
-            history: values.count(4) == 1,
+            optimistic: values.count(3) == 1,
+            history: values.count(4) == 1 && !sampled,
             predictive: values.count(5) == 1,
             stay: values.count(6),
             freeze: values.count(7) == 1,
-            tune: values.real(8),
-            cold: values.count(9),
+            tune: if sampled { 1.0 } else { values.real(8) },
+            cold: if sampled { 0 } else { values.count(9) },
             skip: values.count(10),
             period_ns: (values.real(11) * 1e6) as u64,
             visit: values.count(12) as usize,
             replay: values.count(13),
+        }
+    }
+
+    /// What a migration was measured to cost.
+    pub(super) fn set_migration_ns(&mut self, migration_ns: u64) {
+        if !self.optimistic {
+            self.migration_ns = migration_ns;
         }
     }
 

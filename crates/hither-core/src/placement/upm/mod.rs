@@ -23,6 +23,9 @@
 //!   predictive criterion.
 //! - *In a mix of programs* each has its own iterations, threads and criteria, as if linked with its own copy of the
 //!   runtime.
+//! - *Of a running program* the counts are estimates from samples, which are sure rather than whole and carry their own
+//!   history: each iteration is judged by itself, no area is tuned by what may be noise, and none is cold; whoever samples
+//!   looks less often where nothing comes of it. What a migration costs is measured.
 //! - The work is done by a thread of its own, overlapped with the program's (section 4): watching costs nothing here.
 
 mod areas;
@@ -61,16 +64,16 @@ pub(super) const ENTRY: Entry = Entry {
         ..Needs::NOTHING
     },
     foresight: false,
-    live: false,
+    live: true,
     build,
 };
 
 /// Makes one.
 fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Placement> {
-    let config = Config::of(values);
+    let config = Config::of(values, settings.sampled);
     let nodes = settings.topology.nodes();
     Box::new(Upm {
-        initial: values.placement(0).build(settings),
+        initial: settings.initial(values, 0),
         programs: Vec::new(),
         areas: Areas::new(nodes, settings.blocks),
         // A trace without iterations sums up its periods, whatever the parameters say.
@@ -368,6 +371,18 @@ impl Placement for Upm {
 
     fn class(&self, object: Object) -> Option<Class> {
         self.initial.class(object)
+    }
+
+    fn watches(&self, object: Object) -> bool {
+        self.initial.watches(object)
+    }
+
+    fn counts(&self) -> bool {
+        true
+    }
+
+    fn set_migration_ns(&mut self, migration_ns: u64) {
+        self.config.set_migration_ns(migration_ns);
     }
 
     fn grow(&mut self, blocks: u32) {

@@ -178,6 +178,7 @@ impl Estimates {
         }
     }
 
+    #[cfg(test)]
     /// Samples that pages of a range have, older ones counting less.
     pub(crate) fn samples(&self, blocks: Range<u32>) -> f64 {
         let of = |block: u32| (block as usize * self.nodes).min(self.samples.len());

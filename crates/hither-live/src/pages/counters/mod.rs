@@ -27,7 +27,7 @@ const WINDOW_PAGES_MAX: u32 = 512;
 
 /// Pages of a window, a power of two: what is sampled together. A large region has larger ones, so that its windows get
 /// their samples in a time that does not grow with it.
-fn window_pages(pages: u32) -> u32 {
+pub(crate) fn window_pages(pages: u32) -> u32 {
     (pages / WINDOWS)
         .next_power_of_two()
         .clamp(WINDOW_PAGES_MIN, WINDOW_PAGES_MAX)

@@ -7,7 +7,7 @@ use super::super::event::{Decision, Settled};
 use super::Driver;
 use super::life::Tracked;
 use super::model::{Model, Touch};
-use super::orders::{Key, Segment, State, Timers, WAIT_NS};
+use super::orders::State;
 use super::segments::{Run, Runs};
 
 impl Driver {
@@ -20,10 +20,22 @@ impl Driver {
         address: u64,
         out: &mut Vec<Decision>,
     ) {
-        let found = self.regions.find(pid, address).and_then(|(object, page)| {
+        let found = self.regions.find(pid, address);
+        let counted = found.is_some_and(|(object, _)| {
+            let region = self.tracked[object.index()].as_ref();
+            region.is_some_and(|region| region.counted)
+        });
+        if counted {
+            let sampled = found.is_some_and(|found| self.sample(found, (pid, tid), cpu));
+            if !sampled {
+                self.watch.useless();
+            }
+            return;
+        }
+        let found = found.and_then(|(object, page)| {
             let region = self.tracked[object.index()].as_mut()?;
             let block = Block(region.base + page);
-            let news = region.class.is_none() && self.model.home(block).is_none();
+            let news = region.watched && self.model.home(block).is_none();
             news.then_some((object, region, page, block))
         });
         let Some((object, region, page, block)) = found else {
@@ -44,6 +56,7 @@ impl Driver {
             node,
         });
         if self.model.class(object).is_some() {
+            region.watched = false;
             self.watch.decided();
             self.settle(now_ns, object, node, thread, out);
         } else if let Some(to) = placed.filter(|&to| to != node) {
@@ -122,6 +135,9 @@ impl Driver {
         }
         region.kept = stays;
         self.send(now_ns, object, away, by_site, out);
+        if class == Class::Local {
+            self.count(now_ns, object, out);
+        }
     }
 
     /// A program has more memory than it had, and so more of its far regions may be far: what the policy kept near of them is asked
@@ -160,33 +176,14 @@ impl Driver {
         by_site: Option<u64>,
         out: &mut Vec<Decision>,
     ) {
-        let region = self.tracked[object.index()].as_mut();
-        let region = region.expect("the caller found it");
-        for run in away {
+        let away = away.into_iter().map(|run| {
             let state = match by_site == Some(run.nodes) {
                 true => State::Site,
                 false => State::Ordered,
             };
-            if state == State::Ordered {
-                out.push(region.order(&run, run.nodes, self.page_bytes));
-            }
-            let key = Key {
-                object,
-                generation: self.generations[object.index()],
-                segment: region.segments.len(),
-            };
-            let timer = match self.dry_run {
-                true => Timers::NONE,
-                false => self.timers.set(now_ns + WAIT_NS, key),
-            };
-            region.segments.push(Segment {
-                run,
-                state,
-                wait_ns: WAIT_NS,
-                retries: 0,
-                timer,
-            });
-        }
+            (run, state)
+        });
+        self.order(now_ns, object, away, out);
     }
 }
 

@@ -8,10 +8,13 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::machine;
 
+/// A policy with its parameters.
+type Placement = Spec<placement::Entry>;
+
 /// What the driver starts from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Config {
-    /// The policy, with its parameters.
+    /// The policy with its parameters; before it, and a comma, the one that it is made of.
     pub(crate) policy: String,
     pub(crate) page_bytes: u64,
     /// Where a fault may bring in so much.
@@ -21,6 +24,25 @@ pub(crate) struct Config {
     pub(crate) nodes: Vec<NodeConfig>,
     /// What is known of allocation sites.
     pub(crate) sites: Vec<KnownSite>,
+    /// Where earlier runs' regions had their pages in the end.
+    pub(crate) placed: Vec<Placed>,
+}
+
+/// Where a region had its pages in the end. A program that runs again allocates it again: the same thread, at the same
+/// call site, as many allocations later.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placed {
+    /// The allocation site.
+    #[serde(with = "super::super::event::hex")]
+    pub signature: u64,
+    /// Which thread of its process allocated it, in the order in which they first allocated a region.
+    pub thread: u32,
+    /// How many regions that thread had allocated at the site before.
+    pub nth: u32,
+    /// Its size.
+    pub pages: u32,
+    /// From the first page on: how many pages are on which node, by the kernel's number; the rest is where it was touched.
+    pub runs: Vec<(u32, Option<u32>)>,
 }
 
 /// A memory node.
@@ -55,8 +77,14 @@ impl Config {
         machine::topology(&nodes).map_err(|source| Error::Nodes(source.to_string()))
     }
 
-    pub(super) fn policy(&self) -> Result<Spec<placement::Entry>> {
-        let spec = self.policy.parse();
-        spec.map_err(|error| Error::Log(format!("policy {:?}: {error}", self.policy)))
+    /// The policy, and what it is made of where that has parameters of its own.
+    pub(super) fn policy(&self) -> Result<(Placement, Option<Placement>)> {
+        let wrong = |error: &str| Error::Log(format!("policy {:?}: {error}", self.policy));
+        let specs = Spec::parse_list(&self.policy).map_err(|error| wrong(&error.to_string()))?;
+        match *specs.as_slice() {
+            [policy] => Ok((policy, None)),
+            [initial, policy] => Ok((policy, Some(initial))),
+            _ => Err(wrong("more than two")),
+        }
     }
 }

@@ -33,6 +33,50 @@ pub(super) struct Tracked {
     pub(super) segments: Vec<Segment>,
     /// What the policy kept near of a far region when it was settled, or last asked.
     pub(super) kept: Vec<Run>,
+    /// The thread that allocated it and how many it had allocated at the site before.
+    pub(super) key: (u32, u32),
+    /// First faults are watched.
+    pub(super) watched: bool,
+    /// Its pages are sampled.
+    pub(super) counted: bool,
+    /// Samples by node since it was last judged.
+    pub(super) of_node: Vec<u64>,
+    /// Samples before the first of its pages moved, and after.
+    pub(super) before: Tally,
+    pub(super) after: Tally,
+    /// Pages that the policy had moved, each time.
+    pub(super) migrated: u32,
+}
+
+/// Samples, and how many of them were of pages on the node that used them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// All of them.
+    pub samples: u64,
+    /// Of pages of which it is known where they were.
+    pub placed: u64,
+    /// Of these, on the node that used them.
+    pub local: u64,
+}
+
+impl Tally {
+    /// One more; `local` is nothing where it is not known where the page is.
+    pub(super) fn add(&mut self, local: Option<bool>) {
+        self.samples += 1;
+        self.placed += u64::from(local.is_some());
+        self.local += u64::from(local == Some(true));
+    }
+
+    pub(super) fn join(&mut self, other: Tally) {
+        self.samples += other.samples;
+        self.placed += other.placed;
+        self.local += other.local;
+    }
+
+    /// The part that was local, if there is any.
+    pub fn share(&self) -> Option<f64> {
+        (self.placed > 0).then(|| self.local as f64 / self.placed as f64)
+    }
 }
 
 /// What faults of a region are numbered by.
@@ -48,7 +92,8 @@ impl Driver {
     pub(super) fn region(
         &mut self,
         now_ns: u64,
-        (pid, start, length): (u32, u64, u64),
+        (pid, tid): (u32, u32),
+        (start, length): (u64, u64),
         signature: u64,
         cpu: u32,
         out: &mut Vec<Decision>,
@@ -57,7 +102,7 @@ impl Driver {
             return;
         };
         let cuts = self.regions.cut(pid, range, u64::MAX);
-        self.cut(&cuts);
+        self.cut(&cuts, out);
         let pages = (range.1 - range.0) / self.page_bytes;
         let base = match pages <= self.pages_max {
             true => self.ranges.take(pages as u32),
@@ -98,7 +143,15 @@ impl Driver {
             from: Node(0),
             segments: Vec::new(),
             kept: Vec::new(),
+            key: self.placements.key(pid, tid, signature),
+            watched: false,
+            counted: false,
+            of_node: vec![0; self.model.nodes()],
+            before: Tally::default(),
+            after: Tally::default(),
+            migrated: 0,
         });
+        self.bases.insert(base, object);
         // Its own size: of a mebibyte from malloc, whole pages are a little less, and it is to count as one.
         self.model.allocated(&Region {
             object,
@@ -112,25 +165,44 @@ impl Driver {
             self.summary.known += 1;
             let thread = Thread(self.threads.number((pid, pid)));
             self.settle(now_ns, object, self.model.node_of_cpu(cpu), thread, out);
-        } else {
+        } else if self.model.watches(object) {
+            if let Some(region) = &mut self.tracked[object.index()] {
+                region.watched = true;
+            }
             self.watch.undecided(now_ns);
+        } else {
+            self.summary.plain += 1;
+            self.count(now_ns, object, out);
         }
+        self.apply(now_ns, object, out);
     }
 
     /// Pages are gone; with the last of them their region.
-    pub(super) fn cut(&mut self, cuts: &[Cut]) {
+    pub(super) fn cut(&mut self, cuts: &[Cut], out: &mut Vec<Decision>) {
         for &cut in cuts {
             let slot = &mut self.tracked[cut.object.index()];
             let region = slot.as_mut().expect("its pages were found");
+            if region.left == region.pages && region.left == cut.pages {
+                self.placements.keep(region, &self.model);
+            }
             region.left -= cut.pages;
             region.cuts.push(cut);
             let first = region.base + cut.first;
             (first..first + cut.pages).for_each(|page| self.model.leave(Block(page)));
+            let counting = self.counting.as_mut().filter(|_| region.counted);
+            if let Some(counting) = counting {
+                counting.cut(region.pid, first..first + cut.pages);
+                if region.left == 0 {
+                    out.push(counting.end(cut.object, region, self.page_bytes));
+                }
+            }
             if region.left == 0 {
-                if region.class.is_none() {
+                if region.watched {
                     self.watch.decided();
                 }
                 self.limited.remove(&(region.pid, cut.object));
+                self.bases.remove(&region.base);
+                self.summary.keep(region);
                 self.ranges.release(region.base, region.pages);
                 *slot = None;
                 self.generations[cut.object.index()] += 1;

@@ -9,6 +9,9 @@
 //! may be: the pages that the policy kept near are asked about again. Pages of a local region are left to the kernel, whose first choice is
 //! the node that touches them as well, and which knows best what is full by then.
 //!
+//! Regions that stay near are counted if the policy asks who uses what ([`counting`]); what an earlier run found out about
+//! a region is applied when it is allocated ([`placed`]).
+//!
 //! Readings: a fault with huge pages brings in 2 MiB, so that a stream's faults are 512 pages apart. While no two faults
 //! of a region fell into the same 2 MiB, it is numbered by these; a program that touches one small page in each of
 //! five adjacent ones is taken for a stream. A forked child's copies are not regions: pages that are shared cannot be
@@ -16,24 +19,30 @@
 
 mod classes;
 mod config;
+mod counting;
 mod life;
 mod model;
 mod orders;
+mod placed;
 mod segments;
 mod sites;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hither_core::placement::Class;
 use hither_core::{Object, Process};
 use rustc_hash::FxHashMap;
 
+pub use self::config::Placed;
 pub(crate) use self::config::{Config, KnownSite, NodeConfig};
+use self::counting::Counting;
+pub use self::life::Tally;
 use self::life::Tracked;
 use self::model::Model;
 use self::orders::{Move, Timers};
+use self::placed::Placements;
 use self::sites::Sites;
 use super::event::{At, Decision, Input};
 use super::regions::{Ranges, Regions};
@@ -67,6 +76,36 @@ pub struct Summary {
     pub pages_moved: u64,
     /// Pages that could not be moved.
     pub pages_refused: u64,
+    /// Regions that the policy has nothing to say of before they are used: too small, or it looks at what is used alone.
+    pub plain: u64,
+    /// Regions whose pages were sampled.
+    pub counted: u64,
+    /// Regions that were placed as a region of an earlier run had its pages in the end.
+    pub applied: u64,
+    /// Samples of who uses which pages.
+    pub sampled: Tally,
+    /// Pages that could not be armed, each time.
+    pub unarmed: u64,
+    /// How often the policy was asked about them.
+    pub judged: u64,
+    /// Pages that moved since they are used from elsewhere, each time.
+    pub migrated: u64,
+    /// Of regions of which pages moved so: samples before the first did, and after.
+    pub before: Tally,
+    /// After.
+    pub after: Tally,
+    /// Processes that were left alone, since none of their pages could be moved.
+    pub stopped: u64,
+}
+
+impl Summary {
+    /// A region is gone, or the run is over.
+    fn keep(&mut self, region: &Tracked) {
+        if region.migrated > 0 {
+            self.before.join(region.before);
+            self.after.join(region.after);
+        }
+    }
 }
 
 /// The driver.
@@ -95,6 +134,11 @@ pub(crate) struct Driver {
     /// Moves under way, and whether their range was bound before they began.
     jobs: FxHashMap<u64, Move>,
     job_count: u64,
+    /// Regions by the number of their first page.
+    bases: BTreeMap<u32, Object>,
+    placements: Placements,
+    /// Nothing where the policy does not ask who uses what.
+    counting: Option<Counting>,
     summary: Summary,
 }
 
@@ -102,12 +146,14 @@ impl Driver {
     pub(crate) fn new(config: &Config) -> Result<Driver> {
         let frames = config.nodes.iter().map(|node| u64::from(node.frames));
         let known = config.sites.iter();
+        let mut model = Model::new(config)?;
         Ok(Driver {
+            counting: Counting::new(&mut model, config.page_bytes),
             page_bytes: config.page_bytes,
             huge_page_bytes: config.huge_page_bytes,
             dry_run: config.dry_run,
             pages_max: frames.sum::<u64>().min(1 << 31),
-            model: Model::new(config)?,
+            model,
             regions: Regions::new(config.page_bytes),
             ranges: Ranges::default(),
             tracked: Vec::new(),
@@ -122,13 +168,31 @@ impl Driver {
             timers: Timers::default(),
             jobs: FxHashMap::default(),
             job_count: 0,
+            bases: BTreeMap::new(),
+            placements: Placements::new(&config.placed),
             summary: Summary::default(),
         })
     }
 
+    /// Whether anybody must count accesses.
+    pub(crate) fn counts(&self) -> bool {
+        self.counting.is_some()
+    }
+
     /// What the run came to so far.
-    pub(crate) fn summary(&self) -> &Summary {
-        &self.summary
+    pub(crate) fn summary(&self) -> Summary {
+        let mut summary = self.summary.clone();
+        let live = self.tracked.iter().flatten();
+        live.for_each(|region| summary.keep(region));
+        summary
+    }
+
+    /// Where regions have their pages, for the next run.
+    pub(crate) fn placed(&mut self) -> Vec<Placed> {
+        let live = self.tracked.iter().flatten();
+        live.filter(|region| region.left == region.pages)
+            .for_each(|region| self.placements.keep(region, &self.model));
+        self.placements.all()
     }
 
     /// What is known of allocation sites.
@@ -138,7 +202,9 @@ impl Driver {
 
     /// When it wants to hear of the time.
     pub(crate) fn due_ns(&self) -> Option<u64> {
-        [self.timers.due_ns(), self.watch.due_ns()]
+        let plan = self.counting.as_ref().filter(|_| self.watch.is_on());
+        let plan = plan.and_then(Counting::due_ns);
+        [plan, self.timers.due_ns(), self.watch.due_ns()]
             .into_iter()
             .flatten()
             .min()
@@ -158,20 +224,25 @@ impl Driver {
         match &at.input {
             &Input::Started { pid } | &Input::Ended { pid } => {
                 let cuts = self.regions.cut_all(pid);
-                self.cut(&cuts);
+                self.cut(&cuts, out);
                 self.processes.remove(&pid);
+                self.placements.ended(pid);
+                if let Some(counting) = &mut self.counting {
+                    counting.ended(pid);
+                }
             }
             &Input::Region {
                 pid,
+                tid,
                 start,
                 length,
                 signature,
                 cpu,
-            } => self.region(now_ns, (pid, start, length), signature, cpu, out),
+            } => self.region(now_ns, (pid, tid), (start, length), signature, cpu, out),
             &Input::RegionEnd { pid, start, length } => {
                 if let Some(pages) = self.regions.pages_within(start, length) {
                     let cuts = self.regions.cut(pid, pages, now_ns);
-                    self.cut(&cuts);
+                    self.cut(&cuts, out);
                 }
             }
             &Input::Fault {
@@ -188,12 +259,39 @@ impl Driver {
                 error,
                 site,
             } => self.bound(now_ns, (pid, start, length), nodes, error, site, out),
-            Input::Moved(moved) => self.moved(now_ns, moved),
+            &Input::Construct {
+                pid,
+                tid,
+                cpu,
+                kind,
+                signature,
+                threads,
+            } => {
+                let construct = Some((kind, signature, threads));
+                self.construct(now_ns, (pid, tid), cpu, construct, out);
+            }
+            &Input::Thread { pid, tid, cpu } => self.construct(now_ns, (pid, tid), cpu, None, out),
+            &Input::Unarmed {
+                pid,
+                start,
+                pages,
+                for_good,
+                ..
+            } => self.unarmed(now_ns, pid, (start, pages), for_good, out),
+            Input::Located { job, found } => self.located(*job, found),
+            Input::Moved(moved) => self.moved(now_ns, moved, out),
             Input::Usage { used } => self.model.set_usage(used),
             Input::Tick => {}
         }
+        self.periods(now_ns, out);
+        self.watch
+            .samples(self.counting.as_ref().is_some_and(Counting::samples));
         if let Some(on) = self.watch.change(now_ns) {
             out.push(Decision::Watch { on });
+        }
+        // What nobody would see is not armed.
+        if self.watch.is_on() {
+            self.arm(now_ns, out);
         }
     }
 
@@ -201,7 +299,8 @@ impl Driver {
     #[cfg(test)]
     pub(crate) fn check(&self) {
         self.regions.check();
-        self.model.check();
+        let settled = self.counting.as_ref().is_none_or(Counting::is_settled);
+        self.model.check(settled);
         let live = self.tracked.iter().flatten();
         assert_eq!(live.count() + self.unused.len(), self.tracked.len());
         let pages = self.tracked.iter().flatten().map(|region| region.pages);

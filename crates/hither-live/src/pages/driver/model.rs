@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hither_core::placement::{Action, Class, Nodes, Outcome, Placement, Region, Settings};
+use hither_core::placement::{Action, Class, Epoch, Nodes, Outcome, Placement, Region, Settings};
 use hither_core::{Access, Block, NEVER, Node, Object, Op, Process, Site, Slot, Thread};
 
 use super::Config;
@@ -35,12 +35,15 @@ impl Model {
     pub(super) fn new(config: &Config) -> Result<Model> {
         let topology = Arc::new(config.topology()?);
         let capacity: Vec<u32> = config.nodes.iter().map(|node| node.frames).collect();
-        let placement = config.policy()?.build(&Settings {
+        let (policy, initial) = config.policy()?;
+        let placement = policy.build(&Settings {
             topology: Arc::clone(&topology),
             capacity: &capacity,
             blocks: 0,
             block_bytes: config.page_bytes as u32,
             totals: None,
+            initial,
+            sampled: true,
         });
         let cpus = config.nodes.iter().flat_map(|node| &node.cpus);
         let mut node_of_cpu = vec![Node(0); cpus.max().map_or(0, |&cpu| cpu as usize + 1)];
@@ -108,8 +111,19 @@ impl Model {
 
     /// Has the policy place a page that is nowhere, on the nearest node to its choice that has room; `None`: nowhere.
     pub(super) fn place(&mut self, touch: Touch) -> Option<Node> {
-        let access = Access {
-            tick: self.accesses,
+        let access = self.access(touch);
+        let wanted = self.placement.place(&access, &self.nodes);
+        let nearest = self.nodes.topology().nearest(wanted);
+        let node = *nearest.iter().find(|&&node| self.nodes.free(node) > 0)?;
+        self.nodes.insert(touch.block, node, Slot(0));
+        self.held[node.index()] += 1;
+        Some(node)
+    }
+
+    fn access(&mut self, touch: Touch) -> Access {
+        self.accesses += 1;
+        Access {
+            tick: self.accesses - 1,
             next: NEVER,
             block: touch.block,
             object: touch.object,
@@ -120,14 +134,7 @@ impl Model {
             op: Op::Write,
             node: touch.node,
             count: 1,
-        };
-        self.accesses += 1;
-        let wanted = self.placement.place(&access, &self.nodes);
-        let nearest = self.nodes.topology().nearest(wanted);
-        let node = *nearest.iter().find(|&&node| self.nodes.free(node) > 0)?;
-        self.nodes.insert(touch.block, node, Slot(0));
-        self.held[node.index()] += 1;
-        Some(node)
+        }
     }
 
     /// A page is gone.
@@ -142,21 +149,99 @@ impl Model {
             .gone(block, node, &self.nodes, &mut Vec::new());
     }
 
+    /// A page was found on a node: the policy is told of it as of one that is placed, and the kernel's word holds.
+    pub(super) fn found(&mut self, touch: Touch) {
+        let Touch { block, node, .. } = touch;
+        match self.nodes.home(block) {
+            Some(home) if home == node => {}
+            Some(_) => {
+                self.relocate(block, node);
+            }
+            None => {
+                if self.has_room(node) {
+                    let access = self.access(touch);
+                    self.placement.place(&access, &self.nodes);
+                    self.nodes.insert(block, node, Slot(0));
+                    self.held[node.index()] += 1;
+                }
+            }
+        }
+    }
+
+    /// Whether a page that is known to be on a node finds room there: what others use is known a moment late only.
+    fn has_room(&mut self, node: Node) -> bool {
+        if self.nodes.free(node) == 0 {
+            let others = self.nodes.used(node) - self.held[node.index()];
+            self.nodes.set_others(node, others.saturating_sub(1));
+        }
+        self.nodes.free(node) > 0
+    }
+
+    /// A page is on another node now; whether there was room for it.
+    pub(super) fn relocate(&mut self, block: Block, to: Node) -> bool {
+        let Some(from) = self.nodes.home(block) else {
+            return false;
+        };
+        let moves = from != to && self.has_room(to);
+        if moves {
+            self.nodes.migrate(block, to, Slot(0));
+            self.held[from.index()] -= 1;
+            self.held[to.index()] += 1;
+        }
+        moves
+    }
+
+    pub(super) fn free(&self, node: Node) -> u32 {
+        self.nodes.free(node)
+    }
+
+    pub(super) fn blocks(&self) -> u32 {
+        self.nodes.blocks()
+    }
+
+    pub(super) fn nodes(&self) -> usize {
+        self.kernel.len()
+    }
+
+    /// The node of the kernel's number.
+    pub(super) fn node_of_kernel(&self, number: u32) -> Option<Node> {
+        let at = self.kernel.iter().position(|&kernel| kernel == number)?;
+        Some(Node(at as u16))
+    }
+
+    pub(super) fn latency_ns(&self, from: Node, to: Node) -> u32 {
+        self.nodes.topology().latency_ns(from, to)
+    }
+
+    pub(super) fn counts(&self) -> bool {
+        self.placement.counts()
+    }
+
+    pub(super) fn period_ns(&self) -> Option<u64> {
+        self.placement.period_ns()
+    }
+
+    pub(super) fn watches(&self, object: Object) -> bool {
+        self.placement.watches(object)
+    }
+
+    pub(super) fn set_migration_ns(&mut self, migration_ns: u64) {
+        self.placement.set_migration_ns(migration_ns);
+    }
+
+    pub(super) fn epoch(&mut self, epoch: &Epoch<'_>, out: &mut Vec<Action>) {
+        self.placement.epoch(epoch, &self.nodes, out);
+    }
+
+    pub(super) fn settled(&mut self, outcomes: &[Outcome]) {
+        self.placement.settled(outcomes, &self.nodes);
+    }
+
     /// A page could not be moved and stayed on `at`.
     pub(super) fn stays(&mut self, block: Block, at: Node) {
-        let Some(to) = self.nodes.home(block).filter(|&to| to != at) else {
-            return;
-        };
         if self.nodes.free(at) > 0 {
-            self.nodes.migrate(block, at, Slot(0));
-            self.held[to.index()] -= 1;
-            self.held[at.index()] += 1;
+            self.relocate(block, at);
         }
-        let outcome = Outcome {
-            action: Action::Migrate { block, to },
-            done: false,
-        };
-        self.placement.settled(&[outcome], &self.nodes);
     }
 
     /// Frames in use on each node. Those of pages that were placed and not touched yet are not among them, so that what
@@ -174,9 +259,11 @@ impl Model {
 
     /// Walks every invariant and panics on a broken one.
     #[cfg(test)]
-    pub(super) fn check(&self) {
+    pub(super) fn check(&self, settled: bool) {
         self.nodes.check();
-        self.placement.check(&self.nodes);
+        if settled {
+            self.placement.check(&self.nodes);
+        }
         for node in self.nodes.all() {
             let held = (0..self.nodes.blocks()).filter(|&b| self.nodes.holds(Block(b), node));
             assert_eq!(held.count() as u32, self.held[node.index()]);

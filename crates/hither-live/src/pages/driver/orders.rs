@@ -90,6 +90,40 @@ impl Timers {
 }
 
 impl Driver {
+    /// Runs of a region's pages are wanted elsewhere: has the program bind them, unless it should have done so by itself.
+    pub(super) fn order(
+        &mut self,
+        now_ns: u64,
+        object: Object,
+        runs: impl Iterator<Item = (Run, State)>,
+        out: &mut Vec<Decision>,
+    ) {
+        let Some(region) = self.tracked[object.index()].as_mut() else {
+            return;
+        };
+        for (run, state) in runs {
+            if state == State::Ordered {
+                out.push(region.order(&run, run.nodes, self.page_bytes));
+            }
+            let key = Key {
+                object,
+                generation: self.generations[object.index()],
+                segment: region.segments.len(),
+            };
+            let timer = match self.dry_run {
+                true => Timers::NONE,
+                false => self.timers.set(now_ns + WAIT_NS, key),
+            };
+            region.segments.push(Segment {
+                run,
+                state,
+                wait_ns: WAIT_NS,
+                retries: 0,
+                timer,
+            });
+        }
+    }
+
     pub(super) fn segment(&mut self, key: Key) -> Option<(&mut Tracked, usize)> {
         let current = self.generations[key.object.index()] == key.generation;
         let region = self.tracked[key.object.index()].as_mut();
@@ -176,10 +210,13 @@ impl Driver {
     }
 
     /// A move has ended: whether there is more to do, and what is not where it was to be.
-    pub(super) fn moved(&mut self, now_ns: u64, moved: &Moved) {
+    pub(super) fn moved(&mut self, now_ns: u64, moved: &Moved, out: &mut Vec<Decision>) {
         self.summary.pages_moved += u64::from(moved.moved);
         let refused = moved.refused.iter().map(|run| u64::from(run.pages));
         self.summary.pages_refused += refused.sum::<u64>();
+        if self.migrated(moved, out) {
+            return;
+        }
         let Some(Move { key, bound_before }) = self.jobs.remove(&moved.job) else {
             return;
         };

@@ -32,6 +32,7 @@ fn config(nodes: Vec<NodeConfig>) -> Config {
         dry_run: false,
         nodes,
         sites: Vec::new(),
+        placed: Vec::new(),
     }
 }
 
@@ -71,6 +72,7 @@ impl World {
     fn region(&mut self, pid: u32, start: u64, pages: u64, signature: u64) {
         self.hears(Input::Region {
             pid,
+            tid: pid,
             start: start * PAGE,
             length: pages * PAGE,
             signature,
@@ -141,6 +143,7 @@ impl World {
                 nodes,
             } => format!("move {job} pid {pid} {}+{pages} to {nodes:b}", start / PAGE),
             Decision::Unfollowed { pid, .. } => format!("unfollowed pid {pid}"),
+            other => format!("{other:?}"),
         };
         self.decisions.drain(..).map(short).collect()
     }

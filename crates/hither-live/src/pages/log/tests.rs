@@ -2,10 +2,11 @@
 
 use proptest::prelude::*;
 
-use super::super::driver::{KnownSite, NodeConfig};
-use super::super::event::{Input, Moved, Refused, Why};
+use super::super::driver::{KnownSite, NodeConfig, Placed};
+use super::super::event::{Found, Input, Moved, Refused, Why};
 use super::*;
 use hither_core::placement::Class;
+use hither_sys::record::ConstructKind;
 
 const PAGE: u64 = 4096;
 
@@ -25,6 +26,13 @@ fn config(dry_run: bool) -> Config {
         sites: vec![KnownSite {
             signature: 3,
             class: Class::Remote,
+        }],
+        placed: vec![Placed {
+            signature: 4,
+            thread: 0,
+            nth: 1,
+            pages: 500,
+            runs: vec![(100, None), (200, Some(2)), (200, Some(0))],
         }],
     }
 }
@@ -49,7 +57,7 @@ fn input() -> impl Strategy<Value = Input> {
         1 => pid().prop_map(|pid| Input::Started { pid }),
         1 => pid().prop_map(|pid| Input::Ended { pid }),
         6 => (pid(), start(), length(), 0..6_u64, 0..5_u32).prop_map(
-            |(pid, start, length, signature, cpu)| Input::Region { pid, start, length, signature, cpu }
+            |(pid, start, length, signature, cpu)| Input::Region { pid, tid: pid, start, length, signature, cpu }
         ),
         4 => (pid(), start(), length())
             .prop_map(|(pid, start, length)| Input::RegionEnd { pid, start, length }),
@@ -61,8 +69,20 @@ fn input() -> impl Strategy<Value = Input> {
                 Input::Bound { pid, start, length, nodes, error, site }
             }),
         4 => (0..30_u64, 0..50_u32, 0..3_u32, prop::collection::vec(refused, 0..3)).prop_map(
-            |(job, moved, absent, refused)| Input::Moved(Moved { job, moved, absent, there: 0, took_ns: 0, refused })
+            |(job, moved, absent, refused)| Input::Moved(Moved { job, moved, absent, there: 0, refused, took_ns: 1000 })
         ),
+        6 => (pid(), 1..3_u32, 0..4_u32, 0..4_u64, 0..5_u16).prop_map(|(pid, tid, cpu, signature, threads)| {
+            let kind = ConstructKind::Barrier;
+            Input::Construct { pid, tid, cpu, kind, signature, threads }
+        }),
+        2 => (pid(), 1..3_u32, 0..4_u32).prop_map(|(pid, tid, cpu)| Input::Thread { pid, tid, cpu }),
+        1 => (pid(), start(), 0..40_u32, prop::bool::weighted(0.1)).prop_map(|(pid, start, pages, for_good)| {
+            Input::Unarmed { pid, start, pages, why: "busy".to_owned(), for_good }
+        }),
+        4 => (0..30_u64, 0..9_u32, 0..3000_u32, 0..4_u32).prop_map(|(job, first, pages, node)| {
+            let found = vec![Found { first, pages, node }];
+            Input::Located { job, found }
+        }),
         2 => prop::collection::vec(0..4000_u32, 3).prop_map(|used| Input::Usage { used }),
         1 => Just(Input::Tick),
     ]
@@ -120,14 +140,26 @@ fn logged(path: &Path, config: &Config, events: &[At]) -> usize {
     decisions
 }
 
+/// That act when a page is touched, when it is used, and both.
+const POLICIES: &[&str] = &[
+    "cache-aware{region=8192}",
+    "upm",
+    "upm{period_ms=100}",
+    "cache-aware{region=8192},upm",
+];
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn a_log_replays_to_the_same_decisions(events in events(), dry_run in any::<bool>()) {
+    fn a_log_replays_to_the_same_decisions(
+        events in events(),
+        dry_run in any::<bool>(),
+        policy in prop::sample::select(POLICIES),
+    ) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("log.jsonl");
-        let decisions = logged(&path, &config(dry_run), &events);
+        let decisions = logged(&path, &Config { policy: policy.to_owned(), ..config(dry_run) }, &events);
         prop_assert_eq!(replay(&path).expect("a sound log"), Ok(decisions));
     }
 }
@@ -135,6 +167,7 @@ proptest! {
 fn streamed() -> Vec<At> {
     let region = Input::Region {
         pid: 1,
+        tid: 1,
         start: 0,
         length: 100 * PAGE,
         signature: 1,
@@ -187,12 +220,12 @@ fn a_log_that_was_changed_is_found_out() {
             .contains(":1: ")
     );
     assert!(replayed("junk\n").is_err());
-    let newer = text.replace("\"hither_pages\":1", "\"hither_pages\":2");
+    let newer = text.replace("\"hither_pages\":2", "\"hither_pages\":3");
     assert!(
         replayed(&newer)
             .unwrap_err()
             .to_string()
-            .contains("format 2")
+            .contains("format 3")
     );
 }
 

@@ -16,6 +16,8 @@ struct Scripted {
     pages: Mutex<BTreeMap<u64, PageState>>,
     /// What a page answers to being moved, in place of being moved.
     stubborn: BTreeMap<u64, PageState>,
+    /// Pages that are moved although they answer otherwise.
+    along: Vec<u64>,
     /// The calls of this number and those after are refused.
     refusal: Option<(usize, Refusal)>,
     /// Pages and target of each call.
@@ -54,6 +56,9 @@ impl Machine for Scripted {
         states.clear();
         for address in addresses {
             let state = pages.entry(*address).or_insert(PageState::Absent);
+            if let Some(node) = to.filter(|_| self.along.contains(address)) {
+                *state = PageState::On(node);
+            }
             let answer = match (to, self.stubborn.get(address)) {
                 (Some(_), Some(&stubborn)) => stubborn,
                 (Some(node), None) => {
@@ -94,21 +99,28 @@ fn job(pages: u32, nodes: u64) -> Job {
     Job {
         job: 3,
         pid: 7,
-        start: 0,
-        pages,
-        nodes,
+        pages: vec![Pages { start: 0, pages }],
+        task: Task::Move(nodes),
+    }
+}
+
+fn moved(done: Done) -> Moved {
+    match done {
+        Done::Moved(moved) => moved,
+        Done::Located { .. } => panic!("{done:?}"),
     }
 }
 
 fn carried_out(machine: Scripted, job: &Job) -> (Moved, Arc<Scripted>) {
     let machine = Arc::new(machine);
     let stop = Arc::new(AtomicBool::new(false));
-    let moved = Worker::new(Arc::clone(&machine) as Arc<dyn Machine>, PAGE, stop).carry_out(job);
+    let done = Worker::new(Arc::clone(&machine) as Arc<dyn Machine>, PAGE, stop).carry_out(job);
+    let moved = moved(done);
     let pages = moved.moved
         + moved.there
         + moved.absent
         + moved.refused.iter().map(|run| run.pages).sum::<u32>();
-    assert_eq!(pages, job.pages, "every page is accounted for once");
+    assert_eq!(pages, job.length(), "every page is accounted for once");
     (moved, machine)
 }
 
@@ -230,7 +242,7 @@ fn a_process_that_is_not_ours_is_left_alone_for_good() {
     let mut worker = Worker::new(Arc::clone(&machine) as Arc<dyn Machine>, PAGE, stop);
     worker.carry_out(&job(10, 0b10));
     let again = worker.carry_out(&job(10, 0b10));
-    assert_eq!(again.refused[0].why, Why::NotPermitted);
+    assert_eq!(moved(again).refused[0].why, Why::NotPermitted);
     assert_eq!(machine.calls.lock().unwrap().len(), 1);
 }
 
@@ -255,8 +267,79 @@ fn the_thread_reports_and_stops() {
         }
         thread::yield_now();
     };
+    let first = moved(first);
     assert_eq!((first.job, first.moved), (3, 100));
     mover.send(job(100_000, 0b100));
     let rest = mover.stop();
     assert_eq!(rest.len(), 1, "a job that is cut short is reported as well");
+}
+
+#[test]
+fn pages_are_found_where_they_are() {
+    let machine = Scripted::with(2000);
+    let mut pages = machine.pages.lock().unwrap();
+    pages.insert(1500 * PAGE, PageState::On(3));
+    pages.insert(10 * PAGE, PageState::Absent);
+    drop(pages);
+    let machine = Arc::new(machine);
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut worker = Worker::new(Arc::clone(&machine) as Arc<dyn Machine>, PAGE, stop);
+    let range = |first: u64, pages| Pages {
+        start: first * PAGE,
+        pages,
+    };
+    let job = Job {
+        pages: vec![range(8, 4), range(1499, 3)],
+        task: Task::Locate,
+        ..job(0, 0)
+    };
+    let run = |first, pages, node| Found { first, pages, node };
+    assert_eq!(
+        worker.carry_out(&job),
+        Done::Located {
+            job: 3,
+            found: vec![run(0, 2, 0), run(3, 2, 0), run(5, 1, 3), run(6, 1, 0)]
+        }
+    );
+    assert_eq!(*machine.calls.lock().unwrap(), [(7, None)]);
+}
+
+#[test]
+fn pages_that_migrate_come_from_many_ranges_and_the_absent_are_refused() {
+    let range = |first: u64| Pages {
+        start: first * PAGE,
+        pages: 1,
+    };
+    let job = Job {
+        pages: (0..1000).map(|page| range(page * 2)).collect(),
+        task: Task::Migrate(1),
+        ..job(0, 0)
+    };
+    let machine = Scripted::with(1990);
+    let (moved, machine) = carried_out(machine, &job);
+    assert_eq!((moved.moved, moved.absent), (995, 0));
+    let absent = Refused {
+        first: 995,
+        pages: 5,
+        why: Why::Absent,
+    };
+    assert_eq!(moved.refused, [absent]);
+    assert_eq!(machine.calls.lock().unwrap()[1], (BATCH, Some(1)));
+}
+
+/// Small pages of a huge one: the first moves all, and the others are busy meanwhile.
+#[test]
+fn a_huge_page_s_others_have_moved_along() {
+    let mut machine = Scripted::with(4);
+    for page in 1..3 {
+        machine.stubborn.insert(page * PAGE, PageState::Busy);
+        machine.along.push(page * PAGE);
+    }
+    machine.stubborn.insert(3 * PAGE, PageState::Busy);
+    let (moved, _) = carried_out(machine, &job(4, 0b10));
+    assert_eq!(moved.moved, 3);
+    assert_eq!(
+        (moved.refused[0].first, moved.refused[0].why),
+        (3, Why::Busy)
+    );
 }

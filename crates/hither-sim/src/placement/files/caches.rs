@@ -99,6 +99,8 @@ impl Caches {
             blocks,
             block_bytes,
             totals: None,
+            initial: None,
+            sampled: false,
         });
         let replacement = &configuration.replacement;
         // A cache larger than the trace's footprint never evicts: what its replacement does not need it does not get.

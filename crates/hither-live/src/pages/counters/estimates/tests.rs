@@ -128,6 +128,8 @@ impl Judge {
             blocks: 16,
             block_bytes: 4096,
             totals: None,
+            initial: None,
+            sampled: false,
         });
         let mut truth = Nodes::new(topology, capacity, 16);
         let touch = Access {

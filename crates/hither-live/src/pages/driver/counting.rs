@@ -1,0 +1,838 @@
+//! Who uses which pages: samples come in, iterations end, the policy is asked, and pages move.
+//!
+//! Regions that are near, or that the policy gives no class, are counted: [`Plan`] says which of their pages to arm next, a
+//! fault on an armed page is a sample, and [`Estimates`] makes counts of samples for the policy, at the end of an iteration
+//! or, where a program has none, of a period. Where a page is, the kernel is asked before it is counted.
+//!
+//! Readings:
+//! - The policy is asked at most every [`EPOCH_NS`], unless an iteration had [`EPOCH_SAMPLES`] samples, and so seldom that
+//!   looking at the counts takes about a hundredth of a CPU: iterations may take microseconds, and samples come slowly.
+//! - A page of an iteration that is used at all is taken to be read once from memory, line by line: samples tell of shares
+//!   only.
+//! - A period of a program without iterations is judged as an iteration of it. The policy's own periodic mode looks at a
+//!   few pages each time, since reading counters of all was dear; here the counts are there. A parameter of the policy asks for it.
+//! - The policy hears what came of a migration when all pages that it asked for at once are settled, and is not asked
+//!   anything until then.
+//! - A process whose pages nobody may move, or of three batches in a row not one page moved, is left alone from then on.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use hither_core::placement::{Action, Counters, Epoch, EpochKind, Moved as ThreadMoved, Outcome};
+use hither_core::{Block, Node, Object, Process, Thread};
+use hither_sys::record::ConstructKind;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::super::counters::{Budget, Estimates, Pick, Plan, Scope, window_pages};
+use super::super::event::{Decision, Ended, Found, Judged, Migrate, Moved, Pages, Why};
+use super::Driver;
+use super::life::{Tally, Tracked};
+use super::model::{Model, Touch};
+use crate::iterations::{Iterations, State};
+
+/// Time between two looks at the counts, unless there is much to see.
+const EPOCH_NS: u64 = 100_000_000;
+
+/// So much.
+const EPOCH_SAMPLES: u64 = 512;
+
+/// What a page that is looked at keeps the next look waiting: 20 ns (2026-11) are a hundredth of it.
+const WAIT_PER_PAGE_NS: u64 = 2_000;
+
+/// A period of a program without iterations.
+const PERIOD_NS: u64 = 500_000_000;
+
+/// Constructs without an iteration are waited for so long.
+const LEARNING_NS: u64 = 4 * PERIOD_NS;
+
+/// After so long a program may do something else: older samples count half.
+const PHASE_NS: u64 = 10_000_000_000;
+
+/// A region that cannot be sampled, because it lies on huge pages or the program is changing its mappings, is tried again.
+const AGAIN_NS: u64 = 5_000_000_000;
+
+/// The chance that all of a page's bounds hold.
+const CONFIDENCE: f64 = 0.99;
+
+/// What moving a page costs until it was measured: the call, the copy, the flush of translations and the fault of who finds
+/// it gone.
+const MIGRATION_NS: u64 = 1_000;
+
+/// Bytes that memory answers with at once.
+const LINE_BYTES: u64 = 64;
+
+/// Regions of more pages are not compared from one iteration to the next as a whole: that costs time for each page.
+const COMPARED_MAX: u64 = 1 << 18;
+
+/// Batches in a row of which nothing moved.
+const FRUITLESS_MAX: u32 = 3;
+
+/// Of all programs.
+#[derive(Debug)]
+pub(super) struct Counting {
+    nodes: usize,
+    /// Of a page in an iteration that uses it.
+    accesses: u32,
+    plan: Plan,
+    picks: Vec<Pick>,
+    /// Armed and not touched since.
+    armed: FxHashSet<u32>,
+    programs: BTreeMap<u32, Program>,
+    counters: Counters,
+    /// Pages that are asked about: by job, of whom.
+    located: FxHashMap<u64, (u32, Vec<Pages>)>,
+    /// Regions that could not be sampled, and when to try again.
+    again: VecDeque<(u64, Object, u32)>,
+    pending: Option<Pending>,
+    actions: Vec<Action>,
+    /// Of all migrations.
+    took_ns: u64,
+    migrated: u64,
+    /// The policy's own period, and when it was last asked for it.
+    period_ns: Option<u64>,
+    period_judged_ns: u64,
+}
+
+/// A process.
+#[derive(Debug)]
+struct Program {
+    process: Process,
+    estimates: Estimates,
+    /// Pages that are counted.
+    pages: u64,
+    /// The thread whose constructs are the program's.
+    master: Option<u32>,
+    iterations: Iterations,
+    /// Threads by the kernel's numbers.
+    threads: BTreeMap<u32, Place>,
+    /// Of the last team, as far as that is known.
+    team: usize,
+    /// Samples since it was last judged.
+    tally: Tally,
+    judged_ns: u64,
+    /// Not judged again before.
+    rests_until_ns: u64,
+    phase_ns: u64,
+    /// Threads have moved since it was last judged.
+    threads_moved: bool,
+    fruitless: u32,
+    stopped: bool,
+}
+
+/// Where a thread runs.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    thread: Thread,
+    node: Node,
+    /// What the policy was told last.
+    told: Node,
+}
+
+/// Migrations under way.
+#[derive(Debug, Default)]
+struct Pending {
+    /// In the order in which they were asked for.
+    outcomes: Vec<Outcome>,
+    index: FxHashMap<Block, usize>,
+    jobs: FxHashMap<u64, Batch>,
+}
+
+/// Pages of one region on their way to one node.
+#[derive(Debug)]
+struct Batch {
+    pid: u32,
+    object: Object,
+    generation: u32,
+    to: Node,
+    blocks: Vec<Block>,
+}
+
+impl Tracked {
+    fn sampling(&self, on: bool, page_bytes: u64) -> Decision {
+        Decision::Sample {
+            pid: self.pid,
+            start: self.start,
+            length: u64::from(self.pages) * page_bytes,
+            on,
+        }
+    }
+}
+
+impl Counting {
+    pub(super) fn new(model: &mut Model, page_bytes: u64) -> Option<Counting> {
+        model.set_migration_ns(MIGRATION_NS);
+        model.counts().then(|| Counting {
+            nodes: model.nodes(),
+            accesses: (page_bytes / LINE_BYTES) as u32,
+            // Any seed will do, as long as a log replays.
+            plan: Plan::new(1, Budget::default()),
+            picks: Vec::new(),
+            armed: FxHashSet::default(),
+            programs: BTreeMap::new(),
+            counters: Counters::new(model.nodes(), 0),
+            located: FxHashMap::default(),
+            again: VecDeque::new(),
+            pending: None,
+            actions: Vec::new(),
+            took_ns: 0,
+            migrated: 0,
+            period_ns: model.period_ns(),
+            period_judged_ns: 0,
+        })
+    }
+
+    pub(super) fn due_ns(&self) -> Option<u64> {
+        let again = self.again.front().map(|&(due_ns, ..)| due_ns);
+        [again, self.plan.due_ns()].into_iter().flatten().min()
+    }
+
+    /// Whether the policy knows what came of all that it asked for.
+    #[cfg(test)]
+    pub(super) fn is_settled(&self) -> bool {
+        self.pending.is_none()
+    }
+
+    /// Whether any page is armed, or will be.
+    pub(super) fn samples(&self) -> bool {
+        self.plan.due_ns().is_some()
+    }
+
+    /// Pages of a counted region are gone.
+    pub(super) fn cut(&mut self, pid: u32, blocks: std::ops::Range<u32>) {
+        let pages = u64::from(blocks.end - blocks.start);
+        if let Some(program) = self.programs.get_mut(&pid) {
+            program.estimates.forget(blocks.clone());
+            program.pages = program.pages.saturating_sub(pages);
+        }
+        for block in blocks {
+            self.armed.remove(&block);
+        }
+    }
+
+    /// A counted region is gone. What has to be done about it.
+    pub(super) fn end(&mut self, object: Object, region: &Tracked, page_bytes: u64) -> Decision {
+        self.plan.end(object.0);
+        if let Some(program) = self.programs.get_mut(&region.pid) {
+            let blocks = region.base..region.base + region.pages;
+            program.estimates.end(blocks);
+        }
+        region.sampling(false, page_bytes)
+    }
+
+    /// A process is gone.
+    pub(super) fn ended(&mut self, pid: u32) {
+        self.programs.remove(&pid);
+    }
+
+    fn program(&mut self, pid: u32, process: Process, now_ns: u64) -> &mut Program {
+        let nodes = self.nodes;
+        self.programs.entry(pid).or_insert_with(|| Program {
+            process,
+            estimates: Estimates::new(nodes, CONFIDENCE),
+            pages: 0,
+            master: None,
+            iterations: Iterations::new(),
+            threads: BTreeMap::new(),
+            team: 0,
+            tally: Tally::default(),
+            judged_ns: now_ns,
+            rests_until_ns: 0,
+            phase_ns: now_ns,
+            threads_moved: false,
+            fruitless: 0,
+            stopped: false,
+        })
+    }
+}
+
+impl Program {
+    /// A thread runs there. The older samples of threads that ran elsewhere count half.
+    fn at(&mut self, tid: u32, thread: Thread, node: Node) {
+        let place = self.threads.entry(tid).or_insert(Place {
+            thread,
+            node,
+            told: node,
+        });
+        place.node = node;
+        if place.node != place.told && !self.threads_moved {
+            self.threads_moved = true;
+            self.estimates.phase_ended();
+        }
+    }
+
+    /// Threads that run on another node than the policy was told of, which it now is.
+    fn moved(&mut self) -> Vec<ThreadMoved> {
+        let process = self.process;
+        let places = self.threads.values_mut();
+        places
+            .filter(|place| place.node != place.told)
+            .map(|place| ThreadMoved {
+                thread: place.thread,
+                process,
+                from: std::mem::replace(&mut place.told, place.node),
+                to: place.node,
+            })
+            .collect()
+    }
+
+    /// Whether it is worth being judged at the end of an iteration.
+    fn is_ready(&self, now_ns: u64) -> bool {
+        let much = self.tally.samples >= EPOCH_SAMPLES;
+        let waited_ns = now_ns.saturating_sub(self.judged_ns);
+        !self.stopped && now_ns >= self.rests_until_ns && (much || waited_ns >= EPOCH_NS)
+    }
+
+    /// Whether it has no iterations, and a period is over.
+    fn is_period_over(&self, now_ns: u64) -> bool {
+        let wait_ns = match (self.iterations.state(), self.master) {
+            (State::Learning, Some(_)) => LEARNING_NS,
+            (State::Learning | State::Unknown, _) => PERIOD_NS,
+            (State::Iterating { .. } | State::Told, _) => return false,
+        };
+        self.tally.samples > 0
+            && now_ns.saturating_sub(self.judged_ns) >= wait_ns
+            && self.is_ready(now_ns)
+    }
+}
+
+impl Driver {
+    /// A region is counted from now on.
+    pub(super) fn count(&mut self, now_ns: u64, object: Object, out: &mut Vec<Decision>) {
+        let region = self.tracked[object.index()].as_mut();
+        let (Some(counting), Some(region)) = (&mut self.counting, region) else {
+            return;
+        };
+        if std::mem::replace(&mut region.counted, true) {
+            return;
+        }
+        self.summary.counted += 1;
+        let program = counting.program(region.pid, region.process, now_ns);
+        program
+            .estimates
+            .begin(region.base..region.base + region.pages);
+        program.pages += u64::from(region.pages);
+        if !program.stopped {
+            counting.plan.begin(now_ns, object.0, region.pages);
+            out.push(region.sampling(true, self.page_bytes));
+        }
+    }
+
+    /// A page of a counted region was touched: whether that was a sample.
+    pub(super) fn sample(
+        &mut self,
+        (object, page): (Object, u32),
+        (pid, tid): (u32, u32),
+        cpu: u32,
+    ) -> bool {
+        let region = self.tracked[object.index()].as_mut();
+        let (Some(counting), Some(region)) = (&mut self.counting, region) else {
+            return false;
+        };
+        let block = Block(region.base + page);
+        let program = counting.programs.get_mut(&pid);
+        let Some(program) = program.filter(|_| counting.armed.remove(&block.0)) else {
+            return false;
+        };
+        let node = self.model.node_of_cpu(cpu);
+        program.estimates.sampled(block, node);
+        program.at(tid, Thread(self.threads.number((pid, tid))), node);
+        let local = self.model.home(block).map(|home| home == node);
+        program.tally.add(local);
+        self.summary.sampled.add(local);
+        region.of_node[node.index()] += 1;
+        match region.migrated {
+            0 => region.before.add(local),
+            _ => region.after.add(local),
+        }
+        true
+    }
+
+    /// Arms what is due to be armed, and asks where it is.
+    pub(super) fn arm(&mut self, now_ns: u64, out: &mut Vec<Decision>) {
+        let Some(counting) = &mut self.counting else {
+            return;
+        };
+        let mut picks = std::mem::take(&mut counting.picks);
+        counting.plan.due(now_ns, &mut picks);
+        let mut arm: BTreeMap<u32, Vec<Pages>> = BTreeMap::new();
+        let mut locate: BTreeMap<u32, BTreeMap<u64, u32>> = BTreeMap::new();
+        for Pick { key, page } in picks.drain(..) {
+            let Some(region) = self.tracked[key as usize].as_ref() else {
+                continue;
+            };
+            if region.is_cut(page) {
+                continue;
+            }
+            let page_bytes = self.page_bytes;
+            let start = region.address(page, page_bytes);
+            if counting.armed.insert(region.base + page) {
+                let ranges = arm.entry(region.pid).or_default();
+                ranges.push(Pages { start, pages: 1 });
+            }
+            let window = window_pages(region.pages);
+            let first = page - page % window;
+            let last = (first + window).min(region.pages);
+            let nowhere = |page: u32| {
+                !region.is_cut(page) && self.model.home(Block(region.base + page)).is_none()
+            };
+            if (first..last).any(nowhere) {
+                let ranges = locate.entry(region.pid).or_default();
+                ranges.insert(region.address(first, page_bytes), last - first);
+            }
+        }
+        counting.picks = picks;
+        // Asked first: what is armed may be touched, and then moved, before the answer comes.
+        for (pid, ranges) in locate {
+            let ranges = ranges.into_iter();
+            let ranges: Vec<Pages> = ranges
+                .map(|(start, pages)| Pages { start, pages })
+                .collect();
+            let job = self.job_count;
+            self.job_count += 1;
+            counting.located.insert(job, (pid, ranges.clone()));
+            out.push(Decision::Locate { job, pid, ranges });
+        }
+        for (pid, ranges) in arm {
+            out.push(Decision::Arm { pid, ranges });
+        }
+    }
+
+    /// A range could not be armed.
+    pub(super) fn unarmed(
+        &mut self,
+        now_ns: u64,
+        pid: u32,
+        (start, pages): (u64, u32),
+        for_good: bool,
+        out: &mut Vec<Decision>,
+    ) {
+        self.summary.unarmed += u64::from(pages);
+        let found = self.regions.find(pid, start);
+        let Some(counting) = &mut self.counting else {
+            return;
+        };
+        if let Some((object, page)) = found
+            && let Some(region) = self.tracked[object.index()].as_ref()
+        {
+            if page == 0 && pages >= region.pages && !for_good {
+                counting.plan.end(object.0);
+                let generation = self.generations[object.index()];
+                counting
+                    .again
+                    .push_back((now_ns + AGAIN_NS, object, generation));
+            }
+            let first = region.base + page;
+            (first..first.saturating_add(pages)).for_each(|block| {
+                counting.armed.remove(&block);
+            });
+        }
+        if for_good {
+            self.stop_counting(pid, out);
+        }
+    }
+
+    /// Nothing is sampled or moved of a process any more.
+    fn stop_counting(&mut self, pid: u32, out: &mut Vec<Decision>) {
+        let Some(counting) = &mut self.counting else {
+            return;
+        };
+        let Some(program) = counting.programs.get_mut(&pid) else {
+            return;
+        };
+        if std::mem::replace(&mut program.stopped, true) {
+            return;
+        }
+        self.summary.stopped += 1;
+        for (number, region) in (0..).zip(&self.tracked) {
+            let region = region.as_ref();
+            if let Some(region) = region.filter(|region| region.pid == pid && region.counted) {
+                counting.plan.end(number);
+                out.push(region.sampling(false, self.page_bytes));
+            }
+        }
+    }
+
+    /// The kernel says where pages are.
+    pub(super) fn located(&mut self, job: u64, found: &[Found]) {
+        let asked = self.counting.as_mut();
+        let Some((pid, ranges)) = asked.and_then(|counting| counting.located.remove(&job)) else {
+            return;
+        };
+        let flat: Vec<u64> = addresses(&ranges, self.page_bytes).collect();
+        for run in found {
+            let Some(node) = self.model.node_of_kernel(run.node) else {
+                continue;
+            };
+            let last = run.first.saturating_add(run.pages).min(flat.len() as u32);
+            for &address in flat.get(run.first as usize..last as usize).unwrap_or(&[]) {
+                let Some((object, index)) = self.regions.find(pid, address) else {
+                    continue;
+                };
+                let Some(region) = self.tracked[object.index()].as_ref() else {
+                    continue;
+                };
+                let block = Block(region.base + index);
+                // In a dry run what was decided is taken to be so.
+                if self.dry_run && self.model.home(block).is_some() {
+                    continue;
+                }
+                self.model.found(Touch {
+                    block,
+                    object,
+                    index,
+                    process: region.process,
+                    thread: Thread(self.threads.number((pid, pid))),
+                    node,
+                });
+            }
+        }
+    }
+
+    /// A thread met a construct, or says where it runs.
+    pub(super) fn construct(
+        &mut self,
+        now_ns: u64,
+        (pid, tid): (u32, u32),
+        cpu: u32,
+        construct: Option<(ConstructKind, u64, u16)>,
+        out: &mut Vec<Decision>,
+    ) {
+        let Some(&process) = self.processes.get(&pid) else {
+            return;
+        };
+        let Some(counting) = &mut self.counting else {
+            return;
+        };
+        let thread = Thread(self.threads.number((pid, tid)));
+        let idle = counting.pending.is_none();
+        let program = counting.program(pid, process, now_ns);
+        program.at(tid, thread, self.model.node_of_cpu(cpu));
+        let Some((kind, signature, threads)) = construct else {
+            return;
+        };
+        if *program.master.get_or_insert(tid) != tid {
+            return;
+        }
+        if threads > 0 {
+            program.team = usize::from(threads);
+        }
+        match program.iterations.construct(kind, signature) {
+            Some(EpochKind::Iteration) if program.is_ready(now_ns) => {
+                self.judge(now_ns, Some(pid), Ended::Iteration, out);
+            }
+            Some(EpochKind::Construct) if idle => {
+                // The policy counts the constructs for which a thread stays where it moved to.
+                let (moved, threads) = (program.moved(), program.team);
+                counting.counters.clear();
+                let epoch = Epoch {
+                    kind: EpochKind::Construct,
+                    process: Some(process),
+                    counts: &counting.counters,
+                    moved: &moved,
+                    threads,
+                };
+                self.model.epoch(&epoch, &mut counting.actions);
+                debug_assert!(counting.actions.is_empty(), "nothing was counted");
+                counting.actions.clear();
+            }
+            _ => {}
+        }
+    }
+
+    /// Judges programs without iterations, period by period, and tries again what could not be sampled a while ago.
+    pub(super) fn periods(&mut self, now_ns: u64, out: &mut Vec<Decision>) {
+        let Some(counting) = &mut self.counting else {
+            return;
+        };
+        while let Some(&(due_ns, object, generation)) = counting.again.front()
+            && due_ns <= now_ns
+        {
+            counting.again.pop_front();
+            let current = self.generations[object.index()] == generation;
+            let region = self.tracked[object.index()].as_ref().filter(|_| current);
+            let stopped = |pid| counting.programs.get(&pid).is_none_or(|of| of.stopped);
+            if let Some(region) = region.filter(|region| !stopped(region.pid)) {
+                counting.plan.begin(now_ns, object.0, region.pages);
+                out.push(region.sampling(true, self.page_bytes));
+            }
+        }
+        if counting.pending.is_some() {
+            return;
+        }
+        if let Some(period_ns) = counting.period_ns {
+            if now_ns.saturating_sub(counting.period_judged_ns) >= period_ns {
+                counting.period_judged_ns = now_ns;
+                self.judge(now_ns, None, Ended::Period, out);
+            }
+            return;
+        }
+        let programs = counting.programs.iter();
+        let over = programs.filter(|(_, program)| program.is_period_over(now_ns));
+        let over: Vec<u32> = over.map(|(&pid, _)| pid).collect();
+        for pid in over {
+            self.judge(now_ns, Some(pid), Ended::Period, out);
+        }
+    }
+
+    /// Shows the policy what is known of a program, or of all, and has done what it asks for.
+    fn judge(&mut self, now_ns: u64, pid: Option<u32>, ended: Ended, out: &mut Vec<Decision>) {
+        let Some(counting) = &mut self.counting else {
+            return;
+        };
+        let own_period = counting.period_ns.is_some();
+        if counting.pending.is_some() || (pid.is_some() && own_period) {
+            return;
+        }
+        let Counting {
+            programs,
+            counters,
+            actions,
+            ..
+        } = counting;
+        counters.grow(self.model.blocks());
+        counters.clear();
+        let (mut moved, mut threads, mut tally) = (Vec::new(), 0, Tally::default());
+        let mut any_moved = false;
+        for (_, program) in programs
+            .iter_mut()
+            .filter(|(of, _)| pid.is_none_or(|pid| pid == **of))
+        {
+            if now_ns.saturating_sub(program.phase_ns) >= PHASE_NS {
+                program.phase_ns = now_ns;
+                program.estimates.phase_ended();
+            }
+            let scope = match program.pages <= COMPARED_MAX {
+                true => Scope::All,
+                false => Scope::New,
+            };
+            let before = counters.touched().len();
+            let home = |block| self.model.home(block);
+            program
+                .estimates
+                .counts(&home, counting.accesses, scope, counters);
+            let pages = (counters.touched().len() - before) as u64;
+            moved.extend(program.moved());
+            threads += program.team;
+            any_moved |= std::mem::take(&mut program.threads_moved);
+            tally.join(std::mem::take(&mut program.tally));
+            program.judged_ns = now_ns;
+            program.rests_until_ns = now_ns + pages * WAIT_PER_PAGE_NS;
+        }
+        let process = pid.and_then(|pid| Some(programs.get(&pid)?.process));
+        let kind = match process {
+            Some(_) => EpochKind::Iteration,
+            None => EpochKind::Period,
+        };
+        let epoch = Epoch {
+            kind,
+            process,
+            counts: counters,
+            moved: &moved,
+            threads,
+        };
+        self.model.epoch(&epoch, actions);
+        if any_moved {
+            counting.plan.wake();
+        } else {
+            counting.plan.useful(!actions.is_empty());
+        }
+        self.summary.judged += 1;
+        out.push(Decision::Judged(Judged {
+            pid,
+            ended,
+            samples: tally.samples,
+            local: tally.local,
+            pages: counting.counters.touched().len() as u32,
+            wanted: counting.actions.len() as u32,
+            rate: counting.plan.rate(),
+        }));
+        self.migrate(out);
+    }
+
+    /// Has pages moved that the policy wants elsewhere.
+    fn migrate(&mut self, out: &mut Vec<Decision>) {
+        let Some(counting) = &mut self.counting else {
+            return;
+        };
+        let mut pending = Pending::default();
+        let mut free: Vec<u32> = (0..counting.nodes)
+            .map(|node| self.model.free(Node(node as u16)))
+            .collect();
+        let mut batches: BTreeMap<(Object, Node), Vec<Block>> = BTreeMap::new();
+        for action in counting.actions.drain(..) {
+            pending.outcomes.push(Outcome {
+                action,
+                done: false,
+            });
+            let Action::Migrate { block, to } = action else {
+                continue;
+            };
+            let Some(&object) = self.bases.range(..=block.0).next_back().map(|(_, o)| o) else {
+                continue;
+            };
+            // A full node refuses, as in the simulator.
+            if self.model.home(block).is_none() || free[to.index()] == 0 {
+                continue;
+            }
+            free[to.index()] -= 1;
+            pending.index.insert(block, pending.outcomes.len() - 1);
+            batches.entry((object, to)).or_default().push(block);
+        }
+        for ((object, to), mut blocks) in batches {
+            let Some(region) = self.tracked[object.index()].as_mut() else {
+                continue;
+            };
+            blocks.sort_unstable();
+            let job = self.job_count;
+            self.job_count += 1;
+            let samples = region.of_node.iter().sum();
+            let from_there = region.of_node[to.index()];
+            let counts = &counting.counters;
+            let (mut here, mut there, mut gain_ns) = (0, 0, 0);
+            for &block in &blocks {
+                let Some(home) = self.model.home(block) else {
+                    continue;
+                };
+                let of = counts.of(block);
+                here += u64::from(of[home.index()]);
+                there += u64::from(of[to.index()]);
+                for (from, &count) in (0..).map(Node).zip(of) {
+                    let ns = |at| i64::from(self.model.latency_ns(from, at));
+                    gain_ns += i64::from(count) * (ns(home) - ns(to));
+                }
+            }
+            let migration_ns = match counting.migrated {
+                0 => MIGRATION_NS,
+                pages => counting.took_ns / pages,
+            };
+            out.push(Decision::Migrate(Migrate {
+                job,
+                pid: region.pid,
+                signature: region.signature,
+                to: self.model.kernel_number(to),
+                pages: blocks.len() as u32,
+                ranges: ranges(region, &blocks, self.page_bytes),
+                samples,
+                from_there,
+                here,
+                there,
+                gain_ns: gain_ns - (migration_ns * blocks.len() as u64) as i64,
+            }));
+            let batch = Batch {
+                pid: region.pid,
+                object,
+                generation: self.generations[object.index()],
+                to,
+                blocks,
+            };
+            pending.jobs.insert(job, batch);
+        }
+        for region in self.tracked.iter_mut().flatten() {
+            region.of_node.fill(0);
+        }
+        if self.dry_run {
+            let jobs = std::mem::take(&mut pending.jobs);
+            let mut jobs: Vec<(u64, Batch)> = jobs.into_iter().collect();
+            jobs.sort_unstable_by_key(|&(job, _)| job);
+            for (_, batch) in jobs {
+                self.arrive(&mut pending, &batch, &[]);
+            }
+        }
+        self.conclude(pending);
+    }
+
+    /// A migration has ended. Whether the job was one.
+    pub(super) fn migrated(&mut self, moved: &Moved, out: &mut Vec<Decision>) -> bool {
+        let Some(counting) = &mut self.counting else {
+            return false;
+        };
+        let Some(mut pending) = counting.pending.take() else {
+            return false;
+        };
+        let Some(batch) = pending.jobs.remove(&moved.job) else {
+            counting.pending = Some(pending);
+            return false;
+        };
+        if moved.moved > 0 && moved.took_ns > 0 {
+            counting.took_ns += moved.took_ns;
+            counting.migrated += u64::from(moved.moved);
+            self.model
+                .set_migration_ns(counting.took_ns / counting.migrated);
+        }
+        let mut give_up = moved
+            .refused
+            .iter()
+            .any(|run| matches!(run.why, Why::NotPermitted | Why::NoProcess));
+        if let Some(program) = counting.programs.get_mut(&batch.pid) {
+            let fruitful = moved.moved + moved.there > 0;
+            program.fruitless = if fruitful { 0 } else { program.fruitless + 1 };
+            give_up |= program.fruitless >= FRUITLESS_MAX;
+        }
+        let mut refused = vec![false; batch.blocks.len()];
+        for run in &moved.refused {
+            let last = run.first.saturating_add(run.pages) as usize;
+            let last = last.min(refused.len());
+            if let Some(run) = refused.get_mut(run.first as usize..last) {
+                run.fill(true);
+            }
+        }
+        self.arrive(&mut pending, &batch, &refused);
+        self.conclude(pending);
+        if give_up {
+            self.stop_counting(batch.pid, out);
+        }
+        true
+    }
+
+    /// Pages of a batch are where they were to be, but for those refused.
+    fn arrive(&mut self, pending: &mut Pending, batch: &Batch, refused: &[bool]) {
+        let region = self.tracked[batch.object.index()].as_mut();
+        let current = self.generations[batch.object.index()] == batch.generation;
+        let Some(region) = region.filter(|_| current) else {
+            return;
+        };
+        for (at, &block) in batch.blocks.iter().enumerate() {
+            let stayed = refused.get(at).is_some_and(|&refused| refused);
+            let done = !stayed && self.model.relocate(block, batch.to);
+            region.migrated += u32::from(done);
+            self.summary.migrated += u64::from(done);
+            if let Some(&index) = pending.index.get(&block) {
+                pending.outcomes[index].done = done;
+            }
+        }
+    }
+
+    /// Tells the policy what came of it all, once that is known.
+    fn conclude(&mut self, pending: Pending) {
+        if pending.jobs.is_empty() {
+            if !pending.outcomes.is_empty() {
+                self.model.settled(&pending.outcomes);
+            }
+        } else if let Some(counting) = &mut self.counting {
+            counting.pending = Some(pending);
+        }
+    }
+}
+
+/// The addresses of all pages of some ranges.
+fn addresses(ranges: &[Pages], page_bytes: u64) -> impl Iterator<Item = u64> + '_ {
+    let of = move |range: &Pages| {
+        let start = range.start;
+        (0..u64::from(range.pages)).map(move |page| start + page * page_bytes)
+    };
+    ranges.iter().flat_map(of)
+}
+
+/// Sorted pages of a region as ranges.
+fn ranges(region: &Tracked, blocks: &[Block], page_bytes: u64) -> Vec<Pages> {
+    let mut ranges: Vec<Pages> = Vec::new();
+    for run in blocks.chunk_by(|a, b| a.0 + 1 == b.0) {
+        ranges.push(Pages {
+            start: region.address(run[0].0 - region.base, page_bytes),
+            pages: run.len() as u32,
+        });
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,128 @@
+//! What a program's records say that the driver wants to hear.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use hither_sys::record::Record;
+use hither_sys::session::RingInfo;
+
+use super::super::event::{At, Input};
+use crate::observe::{Definitions, Streams};
+
+/// What a record says that the driver wants to hear.
+pub(super) fn heard(
+    streams: &mut Streams,
+    definitions: &mut Definitions,
+    ring: &RingInfo,
+    record: Record<'_>,
+    (start_ns, now_ns): (u64, u64),
+) -> Option<At> {
+    let pid = ring.pid;
+    let at = |time_ns: u64, input| {
+        Some(At {
+            time_ns: time_ns.saturating_sub(start_ns),
+            input,
+        })
+    };
+    // The rings of a program that its process runs no longer may be read after those of its successor. In a container of
+    // its own a process has a number that may be somebody else's here.
+    let mut current = || {
+        let stream = streams.of(ring);
+        !ring.foreign && streams.youngest(pid) == Some(streams.stream(stream).image)
+    };
+    match record {
+        Record::Region {
+            start,
+            length,
+            signature,
+            time_ns,
+            cpu,
+            ..
+        } if current() => at(
+            time_ns,
+            Input::Region {
+                pid,
+                tid: ring.tid,
+                start,
+                length,
+                signature,
+                cpu: u32::from(cpu),
+            },
+        ),
+        Record::RegionEnd {
+            start,
+            length,
+            time_ns,
+        } if current() => at(time_ns, Input::RegionEnd { pid, start, length }),
+        Record::Bound {
+            start,
+            length,
+            bind,
+            error,
+            site,
+        } if current() => at(
+            start_ns + now_ns,
+            Input::Bound {
+                pid,
+                start,
+                length,
+                nodes: bind.nodes,
+                error,
+                site,
+            },
+        ),
+        Record::Construct {
+            kind,
+            signature,
+            time_ns,
+            cpu,
+            threads,
+        } if current() => at(
+            time_ns,
+            Input::Construct {
+                pid,
+                tid: ring.tid,
+                cpu: u32::from(cpu),
+                kind,
+                signature,
+                threads,
+            },
+        ),
+        Record::At { cpu, time_ns } if current() => at(
+            time_ns,
+            Input::Thread {
+                pid,
+                tid: ring.tid,
+                cpu: u32::from(cpu),
+            },
+        ),
+        Record::Process {
+            parent,
+            time_ns,
+            exe,
+            args,
+            ..
+        } => streams
+            .announced(ring, parent, exe, args)
+            .filter(|_| !ring.foreign)
+            .and_then(|_| at(time_ns, Input::Started { pid })),
+        Record::Site {
+            signature,
+            truncated,
+            frames,
+        } => {
+            definitions.site(signature, truncated, frames);
+            None
+        }
+        Record::Module {
+            module,
+            build_id,
+            path,
+        } => {
+            let path = PathBuf::from(std::ffi::OsStr::from_bytes(path));
+            definitions.module(module, build_id, path);
+            None
+        }
+        _ => None,
+    }
+}
