@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use hither_core::placement::Class;
 use hither_live::SessionOptions;
 use hither_live::pages::{Pages, PagesOptions, Ran, Runner, replay};
+use hither_sys::arm::Rung;
 use hither_sys::faults::{PageFaults, Unwatched};
 use hither_sys::machine::{Machine, NodeMemory, PageState, Refusal, ThisMachine};
 use serde_json::Value;
@@ -47,6 +48,43 @@ int main(void) {
 }
 ";
 
+/// Two threads, each on a CPU of its own, write their halves of a region for some seconds, once the first has filled it.
+const HALVES: &str = "\
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#define PAGES 2048L
+static char *region;
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec / 1e9;
+}
+static void *work(void *argument) {
+    long half = (long)argument;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(half, &set);
+    sched_setaffinity(0, sizeof set, &set);
+    for (double end = now() + 4; now() < end;)
+        for (long page = 0; page < PAGES / 2; page++) region[(half * PAGES / 2 + page) * 4096] += 1;
+    return NULL;
+}
+int main(void) {
+    region = calloc(PAGES, 4096);
+    for (long page = 0; page < PAGES; page++) region[page * 4096] = 1;
+    pthread_t other;
+    pthread_create(&other, NULL, work, (void *)1);
+    work((void *)0);
+    pthread_join(other, NULL);
+    puts(\"done\");
+    return 7;
+}
+";
+
 struct Lab {
     folder: tempfile::TempDir,
     program: PathBuf,
@@ -54,8 +92,13 @@ struct Lab {
 
 impl Lab {
     fn new() -> Lab {
+        Lab::of(PROGRAM)
+    }
+
+    fn of(program: &str) -> Lab {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let program = support::compile(folder.path(), "program", PROGRAM, &["-g", "-O1"]);
+        let flags = ["-g", "-O1", "-pthread"];
+        let program = support::compile(folder.path(), "program", program, &flags);
         Lab { folder, program }
     }
 
@@ -170,6 +213,8 @@ type Moved = Mutex<BTreeMap<u64, u32>>;
 
 /// This machine with a second node made up, which is memory alone. The kernel refuses to bind to it.
 struct Pretended {
+    /// CPUs of the first node; the second has the others.
+    near: Vec<u32>,
     moved: Moved,
     refusal: Option<Refusal>,
     unwatched: Option<Unwatched>,
@@ -178,6 +223,7 @@ struct Pretended {
 impl Pretended {
     fn new() -> Pretended {
         Pretended {
+            near: (0..1024).collect(),
             moved: Mutex::default(),
             refusal: None,
             unwatched: None,
@@ -194,7 +240,9 @@ impl Machine for Pretended {
             free_bytes: 7 << 30,
             ..NodeMemory::default()
         };
-        Ok(vec![node(0, (0..1024).collect()), node(1, Vec::new())])
+        let near = |cpu: &u32| self.near.contains(cpu);
+        let (near, far) = (0..1024).partition(near);
+        Ok(vec![node(0, near), node(1, far)])
     }
 
     fn page_bytes(&self) -> u64 {
@@ -228,6 +276,10 @@ impl Machine for Pretended {
 
     fn faults(&self) -> Result<Box<dyn PageFaults>, Unwatched> {
         self.unwatched.map_or_else(|| ThisMachine.faults(), Err)
+    }
+
+    fn ladder(&self) -> Vec<Rung> {
+        ThisMachine.ladder()
     }
 }
 
@@ -315,4 +367,42 @@ fn on_one_node_the_program_runs_as_it_is() {
     assert!(ran.exit.success(), "nothing is preloaded");
     assert!(ran.pages.is_none());
     assert!(!lab.log().exists());
+}
+
+/// Of a region that is said to be on the first node, what the thread on the second one writes is moved there and stays.
+#[test]
+fn upm_moves_what_another_node_writes() {
+    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {
+        println!("skipped: one CPU");
+        return;
+    }
+    let lab = Lab::of(HALVES);
+    let machine = Arc::new(Pretended {
+        near: vec![0],
+        ..Pretended::new()
+    });
+    let options = PagesOptions {
+        placement: "upm".parse().expect("a policy"),
+        ..lab.options()
+    };
+    let runner = Runner::on(options, Arc::clone(&machine) as Arc<dyn Machine>);
+    let pages = lab.check(runner.run().expect("it ran"));
+    assert!(replay(&lab.log()).expect("a sound log").is_ok());
+    if let (Some(reason), _) | (None, Some(reason)) = (
+        pages.unwatched.map(|reason| reason.to_string()),
+        pages.unarmed.map(|reason| reason.to_string()),
+    ) && pages.summary.sampled.samples == 0
+    {
+        println!("skipped: {reason}, {:?}", pages.uncounted);
+        return;
+    }
+    println!("{:?} by {:?}", pages.summary, pages.counters);
+    let moved = machine.moved.lock().expect("no panic");
+    // A little less, where the halves meet in one window.
+    assert!((900..=1024).contains(&moved.len()), "{}", moved.len());
+    assert_eq!(pages.summary.migrated, moved.len() as u64, "once each");
+    let lines = lines(&lab.log());
+    let migrate = lines.iter().find(|line| line["decision"] == "migrate");
+    assert!(migrate.expect("logged")["gain_ns"].as_i64() > Some(0));
+    assert_eq!(pages.placed.len(), 1, "{:?}", pages.placed);
 }

@@ -1,6 +1,6 @@
 //! The agent: hears what the program does, has the driver decide, and has done what it decides.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -43,6 +43,8 @@ pub(super) struct Agent {
     mover: Option<Mover>,
     /// How pages are armed, if they are.
     arm: Option<Box<dyn Arm>>,
+    /// When programs' offers were taken.
+    offered: BTreeMap<u32, u64>,
     /// What carrying out a decision led to: heard with the next look.
     later: Vec<At>,
     usage: Usage,
@@ -80,6 +82,7 @@ impl Agent {
             sites: BTreeSet::new(),
             decisions: Vec::new(),
             arm: None,
+            offered: BTreeMap::new(),
             later: Vec::new(),
             pages: Pages::default(),
         }
@@ -182,8 +185,9 @@ impl Agent {
         });
         // After the rings: a program offers before it tells of its first region.
         if let Some(arm) = &mut self.arm {
-            let unarmed = &mut self.pages.unarmed;
+            let (unarmed, offered) = (&mut self.pages.unarmed, &mut self.offered);
             session.offers(|offer| {
+                offered.insert(offer.pid, monotonic_ns() - start_ns);
                 if let Err(reason) = arm.offered(offer) {
                     *unarmed = Some(reason);
                 }
@@ -242,9 +246,7 @@ impl Agent {
             match at.input {
                 Input::Started { pid } | Input::Ended { pid } => {
                     self.alive.remove(&pid);
-                    if let Some(arm) = &mut self.arm {
-                        arm.ended(pid);
-                    }
+                    self.end_offer(pid, at.time_ns);
                     if let Some(mut orders) = self.session.orders() {
                         orders.withdraw(pid);
                     }
@@ -262,6 +264,18 @@ impl Agent {
                 time_ns: now_ns,
                 input: Input::Tick,
             });
+        }
+    }
+
+    /// What a process offered until then is its memory no longer: it ran another program, or none any more. A program
+    /// tells that it runs before it offers, but may be heard after.
+    fn end_offer(&mut self, pid: u32, time_ns: u64) {
+        let Some(arm) = &mut self.arm else {
+            return;
+        };
+        if self.offered.get(&pid).is_some_and(|&at_ns| at_ns < time_ns) {
+            self.offered.remove(&pid);
+            arm.ended(pid);
         }
     }
 
