@@ -33,6 +33,11 @@ pub trait Arm: Send {
 
     /// The process has ended, or runs another program.
     fn ended(&mut self, pid: u32);
+
+    /// What a sample costs here, measured now where it can be.
+    fn cost(&mut self) -> Option<Cost> {
+        None
+    }
 }
 
 /// A descriptor that a process lets the agent have.

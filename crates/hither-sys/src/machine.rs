@@ -118,6 +118,22 @@ impl Refusal {
     }
 }
 
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Refusal::NoProcess => "the process is gone",
+            Refusal::NotPermitted => {
+                "not permitted: another user's process, or a container's filter of system calls"
+            }
+            Refusal::NodeNotAllowed => "the process may not use that node",
+            Refusal::NoNode => "there is no such node",
+            Refusal::NoMemory => "the kernel has no memory for it",
+            Refusal::NoCall => "this kernel does not have it, or a container hides it",
+            Refusal::Other(error) => return io::Error::from_raw_os_error(*error).fmt(f),
+        })
+    }
+}
+
 /// What the agent asks of the kernel.
 pub trait Machine: Send + Sync {
     /// The memory nodes in the order of their numbers, with what is free now.

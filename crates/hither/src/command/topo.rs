@@ -1,12 +1,17 @@
 //! `hither topo`: what a topology is: its nodes, how far they are from each other, and a drawing.
 
+mod live;
+
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::Args;
 use hither_core::topology::{About, presets};
 use hither_core::{Node, Topology};
+use hither_live::machine::ThisMachine;
+use hither_live::pages::survey::Survey;
 use serde_json::json;
 
 use super::Subcommand;
@@ -20,6 +25,7 @@ use crate::ui::{self, Ui};
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     hither topo                          this machine's memory nodes\n  \
+    hither topo --live                   what a live run can do here, and why not\n  \
     hither topo mesh:5x5                 a mesh; also 4, torus:4x4x4, hypercube:4, ring:4x4, tree:4x4\n  \
     hither topo torus:4x4 -o torus.svg   a picture; also .png\n  \
     hither topo --list                   the papers' machines\n  \
@@ -33,6 +39,10 @@ pub(super) struct Topo {
     /// List the presets
     #[arg(long, conflicts_with = "topology")]
     list: bool,
+
+    /// Show what `run --pages` can do on this machine: how accesses are counted, or why they cannot be
+    #[arg(long, conflicts_with_all = ["topology", "list", "output"])]
+    live: bool,
 
     /// Draw it, as .svg or .png
     #[arg(long, short, visible_alias = "svg", value_name = "FILE", value_parser = picture, conflicts_with = "list")]
@@ -70,6 +80,16 @@ impl Subcommand for Topo {
     fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
         if self.list {
             self.list()?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        if self.live {
+            let survey =
+                Survey::of(&ThisMachine).context("cannot read the memory nodes in sysfs")?;
+            if self.json {
+                ui::print_json(&live::document(&survey))?;
+            } else {
+                ui::print(&live::text(&survey)?)?;
+            }
             return Ok(ExitCode::SUCCESS);
         }
         let topology = load(&self.topology)?;

@@ -1,0 +1,289 @@
+//! `hither topo --live`, told.
+
+use std::fmt::{Display, Write};
+
+use hither_live::pages::survey::{Counter, Survey};
+use serde_json::json;
+
+use crate::format::{self, Lean, Table};
+
+pub(super) fn text(survey: &Survey) -> Result<String, std::fmt::Error> {
+    let mut text = String::new();
+    writeln!(text, "Memory nodes\n{}", nodes(survey).render())?;
+    let huge = match survey.huge_page_bytes {
+        Some(bytes) => format!("up to {} at a touch", format::bytes(bytes)),
+        None => "off".to_owned(),
+    };
+    writeln!(text, "huge pages: {huge}")?;
+    let faults = match &survey.faults {
+        Ok(true) => "watched".to_owned(),
+        Ok(false) => {
+            "watched, but for those inside system calls (kernel.perf_event_paranoid is above 1)"
+                .to_owned()
+        }
+        Err(reason) => format!("not watched: {reason}"),
+    };
+    writeln!(text, "page faults: {faults}")?;
+    writeln!(text, "moving pages: {}", yes_or_why(&survey.moving))?;
+    writeln!(
+        text,
+        "\nCounting accesses, in at most {} of a CPU",
+        format::percent(survey.budget)
+    )?;
+    for counter in &survey.counters {
+        writeln!(text, "  {:<14} {}", counter.name, told(survey, counter))?;
+    }
+    let outcome = match survey.chosen() {
+        Some(counter) => format!("`upm` would count by {}", counter.name),
+        None if survey.faults.is_err() => "`upm` cannot count without page faults".to_owned(),
+        None => "`upm` cannot count here".to_owned(),
+    };
+    let placing = match survey.nodes.len() {
+        0 | 1 => "; with one node, there is nowhere to place pages",
+        _ => "",
+    };
+    writeln!(text, "{outcome}{placing}")?;
+    Ok(text)
+}
+
+fn yes_or_why<T>(answer: &Result<T, impl Display>) -> String {
+    match answer {
+        Ok(_) => "yes".to_owned(),
+        Err(reason) => format!("no: {reason}"),
+    }
+}
+
+fn told(survey: &Survey, counter: &Counter) -> String {
+    let counting = match &counter.answer {
+        Ok(counting) => counting,
+        Err(_) => return yes_or_why(&counter.answer),
+    };
+    let sees = match counting.sees_reads {
+        true => "yes, reads and writes",
+        false => "yes, writes only",
+    };
+    match counting.cost {
+        Some(cost) => format!(
+            "{sees}: {} ns to arm a page, {} ns for its next touch; {} samples a second",
+            cost.arm_ns,
+            cost.touch_ns,
+            format::count(survey.rate(cost))
+        ),
+        None => sees.to_owned(),
+    }
+}
+
+fn nodes(survey: &Survey) -> Table {
+    let columns = [
+        ("node", Lean::Right),
+        ("CPUs", Lean::Right),
+        ("memory", Lean::Right),
+        ("free", Lean::Right),
+        ("distances", Lean::Left),
+    ];
+    let mut table = Table::new(columns);
+    for node in &survey.nodes {
+        let distances: Vec<String> = node.distances.iter().map(u32::to_string).collect();
+        table.row([
+            node.node.to_string(),
+            node.cpus.len().to_string(),
+            format::bytes(node.bytes),
+            format::bytes(node.available_bytes()),
+            distances.join(" "),
+        ]);
+    }
+    table
+}
+
+pub(super) fn document(survey: &Survey) -> serde_json::Value {
+    let nodes = survey.nodes.iter().map(|node| {
+        json!({
+            "node": node.node,
+            "cpus": node.cpus,
+            "bytes": node.bytes,
+            "available_bytes": node.available_bytes(),
+            "distances": node.distances,
+        })
+    });
+    let counters = survey.counters.iter().map(|counter| {
+        let counting = counter.answer.as_ref().ok();
+        let cost = counting.and_then(|counting| counting.cost);
+        json!({
+            "name": counter.name,
+            "available": counting.is_some(),
+            "reason": counter.answer.as_ref().err().map(ToString::to_string),
+            "sees_reads": counting.map(|counting| counting.sees_reads),
+            "arm_ns": cost.map(|cost| cost.arm_ns),
+            "touch_ns": cost.map(|cost| cost.touch_ns),
+            "samples_per_second": cost.map(|cost| survey.rate(cost)),
+        })
+    });
+    json!({
+        "nodes": nodes.collect::<Vec<_>>(),
+        "huge_page_bytes": survey.huge_page_bytes,
+        "faults": {
+            "watched": survey.faults.is_ok(),
+            "in_system_calls": survey.faults.as_ref().ok(),
+            "reason": survey.faults.as_ref().err().map(ToString::to_string),
+        },
+        "moving": {
+            "available": survey.moving.is_ok(),
+            "reason": survey.moving.as_ref().err().map(ToString::to_string),
+        },
+        "counters": counters.collect::<Vec<_>>(),
+        "counter": survey.chosen().map(|counter| counter.name),
+        "budget": survey.budget,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use hither_live::machine::NodeMemory;
+    use hither_live::pages::survey::{Cost, Counting, Refusal, Unarmed, Unwatched};
+    use insta::assert_snapshot;
+
+    use super::*;
+
+    fn node(node: u32, cpus: &[u32], distances: &[u32]) -> NodeMemory {
+        NodeMemory {
+            node,
+            cpus: cpus.to_vec(),
+            bytes: 8 << 30,
+            free_bytes: 5 << 30,
+            distances: distances.to_vec(),
+            ..NodeMemory::default()
+        }
+    }
+
+    fn survey() -> Survey {
+        let cost = Cost {
+            arm_ns: 1400,
+            touch_ns: 700,
+        };
+        let counting = Counting {
+            sees_reads: false,
+            cost: Some(cost),
+        };
+        let counter = |name, answer| Counter { name, answer };
+        Survey {
+            nodes: vec![node(0, &[0, 1], &[10, 21]), node(2, &[], &[21, 10])],
+            huge_page_bytes: Some(2 << 20),
+            faults: Ok(true),
+            moving: Ok(()),
+            counters: vec![
+                counter("hardware", Err(Unarmed::NoHardware)),
+                counter("write-protect", Ok(counting)),
+            ],
+            budget: 0.01,
+        }
+    }
+
+    #[test]
+    fn all_works() {
+        assert_snapshot!(text(&survey()).unwrap(), @"
+        Memory nodes
+          node  CPUs    memory      free  distances
+             0     2  8.00 GiB  5.00 GiB  10 21
+             2     0  8.00 GiB  5.00 GiB  21 10
+
+        huge pages: up to 2.00 MiB at a touch
+        page faults: watched
+        moving pages: yes
+
+        Counting accesses, in at most 1.0 % of a CPU
+          hardware       no: the processor does not have it, or a hypervisor hides it
+          write-protect  yes, writes only: 1400 ns to arm a page, 700 ns for its next touch; 4,761 samples a second
+        `upm` would count by write-protect
+        ");
+    }
+
+    #[test]
+    fn nothing_works() {
+        let mut survey = survey();
+        survey.nodes.truncate(1);
+        survey.huge_page_bytes = None;
+        survey.faults = Err(Unwatched::NotPermitted { paranoid: Some(4) });
+        survey.moving = Err(Refusal::NoCall);
+        survey.counters[1].answer = Err(Unarmed::NoCall);
+        assert_snapshot!(text(&survey).unwrap(), @"
+        Memory nodes
+          node  CPUs    memory      free  distances
+             0     2  8.00 GiB  5.00 GiB  10 21
+
+        huge pages: off
+        page faults: not watched: kernel.perf_event_paranoid is 4; with 2 or less, or CAP_PERFMON, page faults can be watched
+        moving pages: no: this kernel does not have it, or a container hides it
+
+        Counting accesses, in at most 1.0 % of a CPU
+          hardware       no: the processor does not have it, or a hypervisor hides it
+          write-protect  no: this kernel does not have it, or hides it
+        `upm` cannot count without page faults; with one node, there is nowhere to place pages
+        ");
+    }
+
+    #[test]
+    fn for_programs() {
+        let document = serde_json::to_string_pretty(&document(&survey())).unwrap();
+        assert_snapshot!(document, @r#"
+        {
+          "budget": 0.01,
+          "counter": "write-protect",
+          "counters": [
+            {
+              "arm_ns": null,
+              "available": false,
+              "name": "hardware",
+              "reason": "the processor does not have it, or a hypervisor hides it",
+              "samples_per_second": null,
+              "sees_reads": null,
+              "touch_ns": null
+            },
+            {
+              "arm_ns": 1400,
+              "available": true,
+              "name": "write-protect",
+              "reason": null,
+              "samples_per_second": 4761,
+              "sees_reads": false,
+              "touch_ns": 700
+            }
+          ],
+          "faults": {
+            "in_system_calls": true,
+            "reason": null,
+            "watched": true
+          },
+          "huge_page_bytes": 2097152,
+          "moving": {
+            "available": true,
+            "reason": null
+          },
+          "nodes": [
+            {
+              "available_bytes": 5368709120,
+              "bytes": 8589934592,
+              "cpus": [
+                0,
+                1
+              ],
+              "distances": [
+                10,
+                21
+              ],
+              "node": 0
+            },
+            {
+              "available_bytes": 5368709120,
+              "bytes": 8589934592,
+              "cpus": [],
+              "distances": [
+                21,
+                10
+              ],
+              "node": 2
+            }
+          ]
+        }
+        "#);
+    }
+}
