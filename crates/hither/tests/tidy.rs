@@ -12,6 +12,7 @@ const EDGES: &[(&str, &str)] = &[
     ("hither", "hither-core"),
     ("hither", "hither-live"),
     ("hither", "hither-sim"),
+    ("hither", "hither-sys"),
     ("hither", "hither-trace"),
     ("hither-live", "hither-core"),
     ("hither-live", "hither-sys"),
