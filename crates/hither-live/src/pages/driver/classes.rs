@@ -34,6 +34,10 @@ impl Driver {
         }
         let found = found.and_then(|(object, page)| {
             let region = self.tracked[object.index()].as_mut()?;
+            if region.class != Some(Class::Remote) {
+                let node = self.model.node_of_cpu(cpu);
+                self.spilled.touched(object, page, node);
+            }
             let block = Block(region.base + page);
             let news = region.watched && self.model.home(block).is_none();
             news.then_some((object, region, page, block))
@@ -176,6 +180,9 @@ impl Driver {
         by_site: Option<u64>,
         out: &mut Vec<Decision>,
     ) {
+        if !away.is_empty() && !self.dry_run {
+            self.spilled.leaves(object);
+        }
         let away = away.into_iter().map(|run| {
             let state = match by_site == Some(run.nodes) {
                 true => State::Site,

@@ -189,14 +189,16 @@ impl Driver {
             region.cuts.push(cut);
             let first = region.base + cut.first;
             (first..first + cut.pages).for_each(|page| self.model.leave(Block(page)));
+            let all = region.left == 0;
+            self.spilled.cut(cut.object, cut.first, cut.pages, all);
             let counting = self.counting.as_mut().filter(|_| region.counted);
             if let Some(counting) = counting {
                 counting.cut(region.pid, first..first + cut.pages);
-                if region.left == 0 {
+                if all {
                     out.push(counting.end(cut.object, region, self.page_bytes));
                 }
             }
-            if region.left == 0 {
+            if all {
                 if region.watched {
                     self.watch.decided();
                 }

@@ -7,7 +7,8 @@
 //! order took effect is moved: once when the program says that it has bound it, or, while it does not come to a
 //! hooked call, again and again, at doubling distances while nothing comes. As the program allocates more, more of what is far
 //! may be: the pages that the policy kept near are asked about again. Pages of a local region are left to the kernel, whose first choice is
-//! the node that touches them as well, and which knows best what is full by then.
+//! the node that touches them as well, and which knows best what is full by then; what it put elsewhere while a far region's pages
+//! still had to leave is brought home after them.
 //!
 //! Regions that stay near are counted if the policy asks who uses what ([`counting`]); what an earlier run found out about
 //! a region is applied when it is allocated ([`placed`]).
@@ -26,6 +27,7 @@ mod orders;
 mod placed;
 mod segments;
 mod sites;
+mod spilled;
 #[cfg(test)]
 mod tests;
 
@@ -44,6 +46,7 @@ use self::model::Model;
 use self::orders::{Move, Timers};
 use self::placed::Placements;
 use self::sites::Sites;
+use self::spilled::Spilled;
 use super::event::{At, Decision, Input};
 use super::regions::{Ranges, Regions};
 use super::watch::Watch;
@@ -130,6 +133,7 @@ pub(crate) struct Driver {
     watch: Watch,
     /// Far regions of which the policy keeps a part near, by process.
     limited: BTreeSet<(u32, Object)>,
+    spilled: Spilled,
     timers: Timers,
     /// Moves under way, and whether their range was bound before they began.
     jobs: FxHashMap<u64, Move>,
@@ -165,6 +169,7 @@ impl Driver {
             sites: Sites::new(known.map(|site| (site.signature, site.class))),
             watch: Watch::new(),
             limited: BTreeSet::new(),
+            spilled: Spilled::default(),
             timers: Timers::default(),
             jobs: FxHashMap::default(),
             job_count: 0,

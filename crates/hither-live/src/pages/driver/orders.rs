@@ -234,7 +234,8 @@ impl Driver {
             // Bound meanwhile: that move is on its way, and the last.
             false => segment.state == State::Bound,
         };
-        if !done && !given_up.into_iter().any(why) {
+        let waits = !done && !given_up.into_iter().any(why);
+        if waits {
             segment.retries += u32::from(why(Why::Busy));
             segment.timer = timer;
             segment.wait_ns = match moved.moved {
@@ -247,6 +248,9 @@ impl Driver {
         for run in &moved.refused {
             let refused = run.first..run.first.saturating_add(run.pages).min(pages);
             refused.for_each(|page| self.model.stays(Block(base + first + page), from));
+        }
+        if !waits {
+            self.fetch(key.object, out);
         }
     }
 }

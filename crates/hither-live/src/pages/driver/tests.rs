@@ -484,6 +484,44 @@ fn what_was_touched_before_it_was_bound_is_moved_once() {
 }
 
 #[test]
+fn what_found_no_room_meanwhile_comes_home() {
+    let mut world = World::two_nodes();
+    world.region(7, 5000, 100, 0);
+    world.touches(7, 0, [5050]);
+    world.region(7, 1000, 100, 0);
+    world.touches(7, 0, 1000..1005);
+    // The far region's pages are where they were touched until they are moved.
+    world.touches(7, 0, [5020, 5002, 5008, 5004, 5001, 5005, 5090, 5013, 5007]);
+    world.touches(7, 2, [5060, 5061]);
+    world.touches(7, 0, 1005..1050);
+    world.ends(7, 5020, 1);
+    world.decided();
+    world.after(6 * MS);
+    assert_eq!(world.decided(), ["move 0 pid 7 1004+96 to 10"]);
+    let moved = |absent| Moved {
+        moved: 46,
+        absent,
+        ..Moved::default()
+    };
+    world.hears(Input::Moved(moved(50)));
+    assert_eq!(world.decided(), [""; 0], "it is not whole yet");
+    world.after(6 * MS);
+    assert_eq!(world.decided(), ["move 1 pid 7 1004+96 to 10"]);
+    world.hears(Input::Moved(Moved { job: 1, ..moved(0) }));
+    assert_eq!(
+        world.decided(),
+        [
+            "move 2 pid 7 5001+13 to 1",
+            "move 3 pid 7 5060+2 to 10",
+            "move 4 pid 7 5090+1 to 1"
+        ]
+    );
+    world.touches(7, 0, [5070]);
+    world.after(500 * MS);
+    assert_eq!(world.decided(), [""; 0], "nothing is on its way");
+}
+
+#[test]
 fn a_program_that_does_not_bind_is_followed_at_doubling_distances_while_nothing_comes() {
     for refused in [false, true] {
         let mut world = World::two_nodes();
