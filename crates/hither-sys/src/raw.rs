@@ -193,6 +193,20 @@ pub fn pid() -> u32 {
     unsafe { syscall(libc::SYS_getpid, [0; 6]) as u32 }
 }
 
+/// Whether memory has a policy other than the kernel's default: at an address by `mbind`, or else by the calling thread's
+/// `set_mempolicy`, which numactl calls. False where the kernel does not say.
+pub fn has_policy(address: Option<u64>) -> bool {
+    /// linux/mempolicy.h: of the mapping at an address.
+    const AT_ADDRESS: usize = 1 << 1;
+    let mut mode = 0_i32;
+    let flags = address.map_or(0, |_| AT_ADDRESS);
+    let address = address.unwrap_or(0) as usize;
+    let arguments = [(&raw mut mode) as usize, 0, 0, address, flags, 0];
+    // SAFETY: the kernel writes one int; the address is a number that it looks up.
+    let result = unsafe { syscall(libc::SYS_get_mempolicy, arguments) };
+    result == 0 && mode != libc::MPOL_DEFAULT
+}
+
 /// `getcpu`: the CPU that this runs on, and its node. `None` where the kernel is kept from answering.
 pub fn cpu_and_node() -> Option<(u32, u32)> {
     let (mut cpu, mut node) = (0_u32, 0_u32);

@@ -30,6 +30,10 @@ pub enum Op {
     Truncate = 5,
 }
 
+/// The error number (EEXIST) of a range, or of the thread that allocated it, that has a memory policy of the program's own:
+/// it is the program's business where that memory is.
+pub const OWN_POLICY: u32 = 17;
+
 /// Access flag: the kernel moved the bytes from file to file or socket, the program did not see them
 /// (sendfile, copy_file_range, splice).
 pub const IN_KERNEL: u16 = 1;
@@ -152,6 +156,7 @@ pub enum Record<'a> {
         /// How, and to which nodes.
         bind: Bind,
         /// The error number, 0 where it was done. ENOENT: the range is no longer within a region, and was left alone.
+        /// [`OWN_POLICY`]: the program has chosen itself, perhaps without being asked.
         error: u32,
         /// Asked for by what was known when the memory was allocated or moved (its site, or the policy that it had before),
         /// not by an order for this range.

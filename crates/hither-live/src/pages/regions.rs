@@ -5,7 +5,7 @@
 //! handed out by region, so that a page's number is its region's first one and its index, and are used again once the
 //! region is gone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hither_core::Object;
 use rustc_hash::FxHashMap;
@@ -76,6 +76,13 @@ impl Regions {
         let (start, piece) = self.processes.get(&pid)?.range(..=address).next_back()?;
         let index = (address - start) / self.page_bytes;
         (address < piece.end).then_some((piece.object, piece.first + index as u32))
+    }
+
+    /// The regions that have a part of a range, each once.
+    pub(crate) fn overlapping(&self, pid: u32, (start, end): (u64, u64)) -> BTreeSet<Object> {
+        let pieces = self.processes.get(&pid).into_iter().flatten();
+        let pieces = pieces.filter(|&(&at, piece)| at < end && piece.end > start);
+        pieces.map(|(_, piece)| piece.object).collect()
     }
 
     /// Takes whole pages out of what was allocated until `until_ns`, and says of which regions.

@@ -4,6 +4,8 @@
 //! A program that opens a userfaultfd asks for the same call by number: its memory is not sampled any more, since a range can
 //! be registered with one userfaultfd only.
 //!
+//! A program that gives memory a policy itself (libnuma calls `mbind` by number) has chosen: that memory is left alone.
+//!
 //! Calls that only ask what the kernel supports change nothing here: they fail for their null filter, or set none.
 
 use std::ffi::{c_int, c_long, c_uint, c_void};
@@ -42,6 +44,8 @@ unsafe extern "C-unwind" fn syscall() {
         "je 2f",
         "cmp rdi, {userfaultfd}",
         "je 2f",
+        "cmp rdi, {mbind}",
+        "je 2f",
         "jmp r11",
         "2:",
         // Seven words and the return address: the stack stays aligned for the call.
@@ -69,21 +73,17 @@ unsafe extern "C-unwind" fn syscall() {
         at = const real::Real::AT,
         seccomp = const libc::SYS_seccomp,
         userfaultfd = const libc::SYS_userfaultfd,
+        mbind = const libc::SYS_mbind,
         prepare = sym prepare,
     )
 }
 
 /// Ends the recording if the call about to be made confines the process, or the sampling of its memory if it is to watch that
 /// itself, and returns the function that makes it.
-extern "C" fn prepare(
-    number: c_long,
-    operation: c_uint,
-    _flags: usize,
-    filter: usize,
-) -> *const c_void {
-    let confines = match operation {
+extern "C" fn prepare(number: c_long, first: usize, second: usize, third: usize) -> *const c_void {
+    let confines = match first as c_uint {
         libc::SECCOMP_SET_MODE_STRICT => true,
-        libc::SECCOMP_SET_MODE_FILTER => filter != 0,
+        libc::SECCOMP_SET_MODE_FILTER => third != 0,
         _ => false,
     };
     if number == libc::SYS_seccomp && confines {
@@ -92,6 +92,10 @@ extern "C" fn prepare(
     #[cfg(feature = "pages")]
     if number == libc::SYS_userfaultfd {
         crate::pages::offer::refuse();
+    }
+    #[cfg(feature = "pages")]
+    if number == libc::SYS_mbind {
+        crate::pages::binds_itself(first as u64, second as u64, third as c_int);
     }
     let real = real::SYSCALL.get();
     if real.is_null() {

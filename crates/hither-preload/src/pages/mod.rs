@@ -32,7 +32,7 @@ mod live {
 
     use hither_sys::attach::Attached;
     use hither_sys::raw;
-    use hither_sys::record::{Bind, BindMode, Record, RegionKind};
+    use hither_sys::record::{Bind, BindMode, OWN_POLICY, Record, RegionKind};
 
     use super::offer;
     use super::table::{Region, Table};
@@ -168,6 +168,12 @@ mod live {
                 kind,
             },
         );
+        // numactl, or the program: what this thread touches first goes where it said.
+        let asks = REFUSED.load(Ordering::Relaxed) == 0;
+        if asks && bound.is_none() && raw::has_policy(None) {
+            tell(session, &(start..end), DEFAULT, OWN_POLICY, true);
+            return;
+        }
         let of_site = || session.orders()?.site(signature);
         if let Some(policy) = bound.or_else(of_site) {
             bind(session, start..end, policy, true);
@@ -274,16 +280,32 @@ mod live {
         if [libc::ENOSYS, libc::EPERM].contains(&(error as i32)) {
             REFUSED.store(error, Ordering::Relaxed);
         }
-        recorder::region(
-            session,
-            &Record::Bound {
-                start: range.start,
-                length: range.end - range.start,
-                bind: policy,
-                error,
-                site,
-            },
-        );
+        tell(session, &range, policy, error, site);
+    }
+
+    fn tell(session: &'static Attached, range: &Range<u64>, bind: Bind, error: u32, site: bool) {
+        let (start, length) = (range.start, range.end - range.start);
+        let record = Record::Bound {
+            start,
+            length,
+            bind,
+            error,
+            site,
+        };
+        recorder::region(session, &record);
+    }
+
+    /// The program is about to give a range a policy itself: from now on it is left alone.
+    #[cold]
+    pub(crate) fn binds_itself(start: u64, length: u64, mode: i32) {
+        let range = start..start.saturating_add(length);
+        if mode != libc::MPOL_DEFAULT
+            && is_tracking()
+            && TABLE.has_any(&range)
+            && let Some(session) = recorder::session()
+        {
+            tell(session, &range, DEFAULT, OWN_POLICY, false);
+        }
     }
 
     fn bind_region(range: &Range<u64>, policy: Bind) -> u32 {
@@ -291,9 +313,18 @@ mod live {
         if range.is_empty() {
             return GONE;
         }
-        let Some(start) = TABLE.set_bound(range, policy) else {
+        let Some((start, before)) = TABLE.set_bound(range, Some(policy)) else {
             return GONE;
         };
+        // What we did not bind, the program may have.
+        let ends = [
+            range.start.next_multiple_of(PAGE),
+            (range.end & !(PAGE - 1)).saturating_sub(1),
+        ];
+        if before.is_none() && ends.into_iter().any(|at| raw::has_policy(Some(at))) {
+            TABLE.set_bound(range, None);
+            return OWN_POLICY;
+        }
         match bind_pages(range, policy) {
             Err(error) => error as u32,
             Ok(()) if TABLE.holds(start, range) => 0,

@@ -264,13 +264,25 @@ impl Table {
         }
     }
 
-    /// Notes the policy of the region that holds this whole range. `None` if there is none, else where that starts.
-    pub(crate) fn set_bound(&self, range: &Range<u64>, bound: Bind) -> Option<u64> {
+    /// Notes the policy of the region that holds this whole range. `None` if there is none, else where that starts, and
+    /// which policy was noted before.
+    pub(crate) fn set_bound(
+        &self,
+        range: &Range<u64>,
+        bound: Option<Bind>,
+    ) -> Option<(u64, Option<Bind>)> {
         let (at, found) = self
             .overlapping(range)
             .find(|(_, found)| found.start <= range.start && range.end <= found.end)?;
-        self.details.get(at)?.set_bound(Some(bound));
-        Some(found.start)
+        let detail = self.details.get(at)?;
+        let before = detail.bound();
+        detail.set_bound(bound);
+        Some((found.start, before))
+    }
+
+    /// Whether any region has a part of the range.
+    pub(crate) fn has_any(&self, range: &Range<u64>) -> bool {
+        self.overlapping(range).next().is_some()
     }
 
     /// Whether the region that starts there holds this whole range.
@@ -396,11 +408,11 @@ mod tests {
         };
         assert!(table.insert(&region(1 << 20..2 << 20, RegionKind::Malloc)));
         let inside = (1 << 20) + PAGE..2 << 20;
-        assert_eq!(table.set_bound(&inside, bind), Some(1 << 20));
+        assert_eq!(table.set_bound(&inside, Some(bind)), Some((1 << 20, None)));
         assert!(table.holds(1 << 20, &inside));
         assert!(!table.holds(2 << 20, &inside));
         let beyond = inside.start..inside.end + 1;
-        assert_eq!(table.set_bound(&beyond, bind), None);
+        assert_eq!(table.set_bound(&beyond, Some(bind)), None);
         assert!(!table.holds(1 << 20, &beyond));
         assert_eq!(table.remove(1 << 20).expect("there").bound, Some(bind));
     }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use hither_sys::record::{Bind, BindMode, Record};
+use hither_sys::record::{Bind, BindMode, OWN_POLICY, Record};
 use hither_sys::session::Session;
 
 use super::MIB;
@@ -227,6 +227,47 @@ fn a_known_site_is_bound_before_it_is_touched() {
     orders.set_site(signature, None).expect("room");
     assert_eq!(again.tell("allocate").2, "default");
     again.finish();
+}
+
+#[test]
+fn what_the_program_has_bound_itself_is_left_alone() {
+    if !knows_nodes() {
+        return;
+    }
+    let program = compile("orders.c", &["-O1"]);
+    let mut puppet = Puppet::start(regions_session(MIB), &program, &[]);
+    let (start, length, _) = puppet.tell("allocate");
+    assert!(is_preferred(&puppet.tell("bind").2));
+    let told = puppet.bounds();
+    assert_eq!(told.len(), 1);
+    let (from, bytes, _, error, _) = told[0];
+    assert_eq!(error, OWN_POLICY, "told without being asked");
+    assert!(from >= start && bytes <= length);
+    // An order that came too late to know.
+    let interleave = Bind {
+        mode: BindMode::Interleave,
+        nodes: 1,
+    };
+    puppet.post(start, length, interleave);
+    assert!(is_preferred(&puppet.tell("call").2));
+    assert_eq!(puppet.bounds()[0].3, OWN_POLICY);
+    puppet.finish();
+}
+
+#[test]
+fn what_a_thread_with_a_policy_allocates_is_left_alone() {
+    let program = compile("orders.c", &["-O1"]);
+    if !knows_nodes() {
+        return;
+    }
+    let mut puppet = Puppet::start(regions_session(MIB), &program, &[]);
+    puppet.tell("prefer");
+    let (start, length, _) = puppet.tell("allocate");
+    let told = puppet.bounds();
+    let (from, bytes, bind, error, _) = told[0];
+    assert_eq!((from, bytes, error), (start, length, OWN_POLICY));
+    assert_eq!(bind.mode, BindMode::Default, "nothing was asked for");
+    puppet.finish();
 }
 
 #[test]

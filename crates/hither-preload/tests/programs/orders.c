@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { MIB = 1 << 20 };
@@ -42,6 +43,15 @@ int main(int argc, char **argv) {
         else if (!strcmp(command, "call\n")) { void *volatile p = malloc(2 * MIB); free(p); }
         else if (!strcmp(command, "grow\n")) length *= 2, region = realloc(region, length);
         else if (!strcmp(command, "free\n")) free(region);
+        else if (!strcmp(command, "bind\n")) {
+            // As libnuma does: MPOL_PREFERRED, node 0, whole pages within.
+            size_t start = ((size_t)region + 4095) & ~(size_t)4095, nodes = 1;
+            syscall(SYS_mbind, start, ((size_t)region + length - start) & ~(size_t)4095, 1, &nodes, 64, 0);
+        } else if (!strcmp(command, "prefer\n")) {
+            // As numactl does.
+            size_t nodes = 1;
+            syscall(SYS_set_mempolicy, 1, &nodes, 64);
+        }
         else return 1;
         policy();
     }

@@ -224,6 +224,12 @@ impl Run {
                 decided(summary.pages_refused, "pages refused"),
             ));
         }
+        if summary.own > 0 {
+            ui.note(format_args!(
+                "{} left where the program, or numactl, wants them",
+                counted(summary.own, "region")
+            ));
+        }
         report_counts(pages, ui);
         let share = pages.agent.as_secs_f64() / pages.ran.as_secs_f64().max(1e-9);
         ui.note(format_args!("the agent took {} of one CPU", percent(share)));

@@ -301,7 +301,7 @@ impl Driver {
         let (Some(counting), Some(region)) = (&mut self.counting, region) else {
             return;
         };
-        if std::mem::replace(&mut region.counted, true) {
+        if region.own || std::mem::replace(&mut region.counted, true) {
             return;
         }
         self.summary.counted += 1;

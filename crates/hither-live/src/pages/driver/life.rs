@@ -35,6 +35,8 @@ pub(super) struct Tracked {
     pub(super) kept: Vec<Run>,
     /// The thread that allocated it and how many it had allocated at the site before.
     pub(super) key: (u32, u32),
+    /// The program has chosen itself where it is.
+    pub(super) own: bool,
     /// First faults are watched.
     pub(super) watched: bool,
     /// Its pages are sampled.
@@ -144,6 +146,7 @@ impl Driver {
             segments: Vec::new(),
             kept: Vec::new(),
             key: self.placements.key(pid, tid, signature),
+            own: false,
             watched: false,
             counted: false,
             of_node: vec![0; self.model.nodes()],

@@ -85,6 +85,8 @@ pub struct Summary {
     pub counted: u64,
     /// Regions that were placed as a region of an earlier run had its pages in the end.
     pub applied: u64,
+    /// Regions that were left alone, since the program has chosen itself where they are.
+    pub own: u64,
     /// Samples of who uses which pages.
     pub sampled: Tally,
     /// Pages that could not be armed, each time.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use hither_core::{Block, Object};
+use hither_sys::record::OWN_POLICY;
 
 use super::super::event::{Decision, Moved, Why};
 use super::Driver;
@@ -128,7 +129,7 @@ impl Driver {
         let current = self.generations[key.object.index()] == key.generation;
         let region = self.tracked[key.object.index()].as_mut();
         region
-            .filter(|_| current)
+            .filter(|region| current && key.segment < region.segments.len())
             .map(|region| (region, key.segment))
     }
 
@@ -183,6 +184,10 @@ impl Driver {
         let Some((start, end)) = self.regions.pages_within(start, length) else {
             return;
         };
+        if error == OWN_POLICY {
+            self.leave_alone(pid, (start, end), out);
+            return;
+        }
         let Some((object, _)) = self.regions.find(pid, start).filter(|_| error == 0) else {
             return;
         };
@@ -206,6 +211,28 @@ impl Driver {
         }
         for key in again {
             self.due(key, now_ns, out);
+        }
+    }
+
+    /// The program has chosen itself where a range is: nothing is done any more about the regions that it touches.
+    fn leave_alone(&mut self, pid: u32, (start, end): (u64, u64), out: &mut Vec<Decision>) {
+        for object in self.regions.overlapping(pid, (start, end)) {
+            let Some(region) = self.tracked[object.index()].as_mut() else {
+                continue;
+            };
+            self.limited.remove(&(pid, object));
+            region.kept.clear();
+            region.segments.clear();
+            if !std::mem::replace(&mut region.own, true) {
+                self.summary.own += 1;
+            }
+            if std::mem::take(&mut region.watched) {
+                self.watch.decided();
+            }
+            let counting = self.counting.as_mut();
+            if let Some(counting) = counting.filter(|_| std::mem::take(&mut region.counted)) {
+                out.push(counting.end(object, region, self.page_bytes));
+            }
         }
     }
 

@@ -577,6 +577,24 @@ fn a_program_that_does_not_bind_is_followed_at_doubling_distances_while_nothing_
 }
 
 #[test]
+fn what_the_program_has_bound_itself_is_not_moved() {
+    let own = hither_sys::record::OWN_POLICY as i32;
+    let mut world = World::two_nodes();
+    world.region(7, 1000, 100, 0);
+    world.region(7, 2000, 100, 0);
+    world.touches(7, 0, 1000..1005);
+    // Refused as an order, and told of by the program before it was settled.
+    world.bound(7, 1004, 50, 2, own, false);
+    world.bound(7, 1990, 20, 0, own, false);
+    world.decided();
+    world.touches(7, 0, 2000..2010);
+    world.after(5_000 * MS);
+    assert_eq!(world.decided(), ["watch false"]);
+    assert_eq!(world.driver.summary().own, 2);
+    world.ends(7, 1000, 2000);
+}
+
+#[test]
 fn every_error_of_binding_leaves_the_range_to_the_mover() {
     for error in [
         libc::EPERM,

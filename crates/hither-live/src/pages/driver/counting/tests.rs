@@ -408,6 +408,24 @@ fn a_region_that_cannot_be_sampled_now_is_tried_again() {
 }
 
 #[test]
+fn what_the_program_has_bound_itself_is_neither_sampled_nor_moved() {
+    let mut rig = Rig::new(&config("upm"));
+    rig.half_second();
+    rig.hears(Input::Bound {
+        pid: PID,
+        start: quarter(1).start * PAGE,
+        length: PAGE,
+        nodes: 0,
+        error: hither_sys::record::OWN_POLICY,
+        site: false,
+    });
+    let arms = rig.arms;
+    (0..3).for_each(|_| rig.iteration());
+    assert_eq!((rig.arms, rig.moved()), (arms, 0));
+    assert_eq!(rig.driver.summary().own, 1);
+}
+
+#[test]
 fn a_full_node_takes_no_more() {
     let mut rig = Rig::new(&config("upm"));
     rig.hears(Input::Usage {
