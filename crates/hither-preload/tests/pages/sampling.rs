@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
 use hither_sys::arm::{Arm, Unarmed};
+use hither_sys::faults::{Fault, PageFaults, Rings};
 use hither_sys::session::Session;
 use hither_sys::userfaultfd::WriteProtect;
 
@@ -16,6 +17,8 @@ const PAGE: u64 = 4096;
 struct Puppet {
     session: Session,
     arm: WriteProtect,
+    /// None where they cannot be watched.
+    faults: Option<Rings>,
     child: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
@@ -41,6 +44,9 @@ impl Puppet {
         };
         let session = sampled_session(MIB);
         let program = compile("sampled.c", &["-O1"]);
+        let faults = Rings::open()
+            .inspect_err(|reason| println!("faults are not looked at: {reason}"))
+            .ok();
         let mut child = placed(&session, &program)
             .stdin(Stdio::piped())
             .spawn()
@@ -48,6 +54,7 @@ impl Puppet {
         Some(Puppet {
             session,
             arm,
+            faults,
             stdin: child.stdin.take().expect("piped"),
             stdout: BufReader::new(child.stdout.take().expect("piped")),
             child,
@@ -105,6 +112,18 @@ impl Puppet {
         self.arm.arm(self.child.id(), start, length)
     }
 
+    /// What perf has seen of a range since the last time.
+    fn seen(&mut self, start: u64, length: u64) -> Option<Vec<Fault>> {
+        let pid = self.child.id();
+        let mut seen = Vec::new();
+        self.faults.as_mut()?.drain(&mut |fault| {
+            if fault.pid == pid && (start..start + length).contains(&fault.address) {
+                seen.push(fault);
+            }
+        });
+        Some(seen)
+    }
+
     fn finish(mut self) {
         drop(self.stdin);
         assert!(self.child.wait().expect("waited").success());
@@ -117,9 +136,20 @@ fn armed_pages_fault_once_and_the_agent_s_end_undoes_all() {
         return;
     };
     let quiet = puppet.tell("write").result;
+    puppet.seen(start, length);
     assert_eq!(puppet.arm(start + 10 * PAGE, 100 * PAGE), Ok(()));
     let armed = puppet.tell("write").result;
     assert!((100..110 + quiet).contains(&armed), "{armed}, {quiet}");
+    if let Some(seen) = puppet.seen(start, length) {
+        let mut pages: Vec<u64> = seen
+            .iter()
+            .map(|fault| (fault.address - start) / PAGE)
+            .collect();
+        pages.sort_unstable();
+        assert!(pages.iter().copied().eq(10..110), "each once: {pages:?}");
+        let by_main = |fault: &Fault| fault.tid == puppet.child.id();
+        assert!(seen.iter().all(by_main), "{seen:?}");
+    }
     assert_eq!(puppet.arm(start, length), Ok(()));
     assert_eq!(puppet.tell("read").result, 1, "read(2) succeeds");
     assert_eq!(puppet.arm(start, length), Ok(()));
