@@ -414,6 +414,8 @@ mod tests {
         let beyond = inside.start..inside.end + 1;
         assert_eq!(table.set_bound(&beyond, Some(bind)), None);
         assert!(!table.holds(1 << 20, &beyond));
+        assert!(table.has_any(&beyond));
+        assert!(!table.has_any(&(0..1 << 20)));
         assert_eq!(table.remove(1 << 20).expect("there").bound, Some(bind));
     }
 
