@@ -97,7 +97,7 @@ impl Lab {
 
     fn of(program: &str) -> Lab {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let flags = ["-g", "-O1", "-pthread"];
+        let flags = ["-g", "-O1", "-pthread", "-fopenmp"];
         let program = support::compile(folder.path(), "program", program, &flags);
         Lab { folder, program }
     }
@@ -122,6 +122,7 @@ impl Lab {
             log: Some(self.log()),
             sites: Vec::new(),
             placed: Vec::new(),
+            counters: None,
             session: SessionOptions {
                 region_min: 1 << 20,
                 files: false,
@@ -369,14 +370,55 @@ fn on_one_node_the_program_runs_as_it_is() {
     assert!(!lab.log().exists());
 }
 
+/// The same halves, in parallel regions of OpenMP.
+const PARALLEL: &str = "\
+#define _GNU_SOURCE
+#include <omp.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#define PAGES 2048L
+int main(void) {
+    char *region = calloc(PAGES, 4096);
+    for (long page = 0; page < PAGES; page++) region[page * 4096] = 1;
+    omp_set_num_threads(2);
+    double end = omp_get_wtime() + 4;
+    while (omp_get_wtime() < end) {
+        #pragma omp parallel
+        {
+            long half = omp_get_thread_num();
+            cpu_set_t set;
+            CPU_ZERO(&set);
+            CPU_SET(half, &set);
+            sched_setaffinity(0, sizeof set, &set);
+            for (int round = 0; round < 100; round++)
+                for (long page = 0; page < PAGES / 2; page++) region[(half * PAGES / 2 + page) * 4096] += 1;
+        }
+        #pragma omp parallel for
+        for (long page = 0; page < PAGES; page++) region[page * 4096 + 1] += 1;
+    }
+    puts(\"done\");
+    return 7;
+}
+";
+
 /// Of a region that is said to be on the first node, what the thread on the second one writes is moved there and stays.
 #[test]
 fn upm_moves_what_another_node_writes() {
+    upm_moves(HALVES, "period");
+}
+
+#[test]
+fn upm_finds_the_iterations_of_openmp() {
+    upm_moves(PARALLEL, "iteration");
+}
+
+fn upm_moves(program: &str, ended: &str) {
     if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {
         println!("skipped: one CPU");
         return;
     }
-    let lab = Lab::of(HALVES);
+    let lab = Lab::of(program);
     let machine = Arc::new(Pretended {
         near: vec![0],
         ..Pretended::new()
@@ -403,6 +445,11 @@ fn upm_moves_what_another_node_writes() {
     assert_eq!(pages.summary.migrated, moved.len() as u64, "once each");
     let lines = lines(&lab.log());
     let migrate = lines.iter().find(|line| line["decision"] == "migrate");
-    assert!(migrate.expect("logged")["gain_ns"].as_i64() > Some(0));
+    let migrate = migrate.expect("logged");
+    assert!(migrate["from_there"].as_u64() > Some(0), "{migrate}");
+    assert!(migrate["cost_ns"].as_u64() > Some(0), "{migrate}");
     assert_eq!(pages.placed.len(), 1, "{:?}", pages.placed);
+    let judged = lines.iter().filter(|line| line["decision"] == "judged");
+    let ends: Vec<&Value> = judged.map(|line| &line["ended"]).collect();
+    assert!(ends.iter().any(|end| **end == ended), "{ends:?}");
 }

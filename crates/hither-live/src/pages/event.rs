@@ -280,8 +280,11 @@ pub(crate) struct Migrate {
     /// from the one that is to have them (the lower bound).
     pub(crate) here: u64,
     pub(crate) there: u64,
-    /// What staying costs in an iteration or a period like the last, less what moving costs once.
+    /// What moving saves in an iteration or a period like the last, by these bounds and without contention: at the least,
+    /// and so at times less than nothing.
     pub(crate) gain_ns: i64,
+    /// What moving costs once.
+    pub(crate) cost_ns: u64,
 }
 
 /// Pages in a row.

@@ -21,6 +21,6 @@ pub mod survey;
 mod usage;
 mod watch;
 
-pub use driver::{Placed, Summary, Tally};
+pub use driver::{Gain, Placed, Summary, Tally};
 pub use log::{Mismatch, replay};
 pub use run::{Pages, PagesOptions, Ran, Runner};

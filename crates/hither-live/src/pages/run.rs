@@ -49,6 +49,8 @@ pub struct PagesOptions {
     pub sites: Vec<(u64, Class)>,
     /// Where regions of an earlier run had their pages in the end.
     pub placed: Vec<Placed>,
+    /// How accesses are counted, where the policy asks for it: the first way that works, or this one alone.
+    pub counters: Option<&'static str>,
     /// Rings, how far call stacks are followed, and from what size on an allocation is a region.
     pub session: SessionOptions,
 }

@@ -11,6 +11,7 @@ use hither_core::{Spec, placement::Entry};
 use hither_live::SessionOptions;
 use hither_live::pages::{Pages, PagesOptions, Runner, Tally};
 use hither_sim::Size;
+use hither_sys::{hardware, userfaultfd};
 
 use super::Subcommand;
 use crate::exit::{self, Usage};
@@ -18,6 +19,9 @@ use crate::format::{count, counted, percent};
 use crate::knowledge::{self, Regions};
 use crate::preload;
 use crate::ui::Ui;
+
+/// The first way to count that works.
+const AUTO: &str = "auto";
 
 /// Run an unmodified program with its memory pages on the right nodes
 #[derive(Args, Debug)]
@@ -43,6 +47,10 @@ pub(super) struct Run {
     /// The smallest allocation whose pages are placed
     #[arg(long, value_name = "BYTES", default_value = "1MiB", value_parser = region_min)]
     region_min: u64,
+
+    /// How upm counts accesses; auto takes the first that works, and `hither topo --live` says which do
+    #[arg(long, value_name = "HOW", default_value = AUTO, value_parser = [AUTO, hardware::NAME, userfaultfd::NAME])]
+    counters: String,
 
     /// Decide where pages belong, and move none
     #[arg(long)]
@@ -146,6 +154,9 @@ impl Subcommand for Run {
             log: self.log.clone(),
             sites,
             placed,
+            counters: [hardware::NAME, userfaultfd::NAME]
+                .into_iter()
+                .find(|name| *name == self.counters),
             session: SessionOptions {
                 region_min: self.region_min,
                 files: false,

@@ -715,7 +715,8 @@ impl Driver {
                 from_there,
                 here,
                 there,
-                gain_ns: gain_ns - (migration_ns * blocks.len() as u64) as i64,
+                gain_ns,
+                cost_ns: migration_ns * blocks.len() as u64,
             }));
             let batch = Batch {
                 pid: region.pid,

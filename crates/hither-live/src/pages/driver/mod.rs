@@ -99,6 +99,8 @@ pub struct Summary {
     pub before: Tally,
     /// After.
     pub after: Tally,
+    /// Region by region, the first of them.
+    pub gains: Vec<Gain>,
     /// Processes that were left alone, since none of their pages could be moved.
     pub stopped: u64,
 }
@@ -109,8 +111,34 @@ impl Summary {
         if region.migrated > 0 {
             self.before.join(region.before);
             self.after.join(region.after);
+            let gain = Gain {
+                signature: region.signature,
+                migrated: region.migrated,
+                before: region.before,
+                after: region.after,
+            };
+            if self.gains.len() < GAINS_MAX {
+                self.gains.push(gain);
+            }
         }
     }
+}
+
+/// Regions of which is kept what moving brought.
+const GAINS_MAX: usize = 4096;
+
+/// What moving pages of a region brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Gain {
+    /// Its allocation site.
+    pub signature: u64,
+    /// Pages that moved, each time.
+    pub migrated: u32,
+    /// Samples before the first did.
+    pub before: Tally,
+    /// Samples after.
+    pub after: Tally,
 }
 
 /// The driver.

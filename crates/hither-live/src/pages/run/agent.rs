@@ -43,6 +43,8 @@ pub(super) struct Agent {
     mover: Option<Mover>,
     /// How pages are armed, if they are.
     arm: Option<Box<dyn Arm>>,
+    /// The only way to arm pages that may be taken.
+    wanted: Option<&'static str>,
     /// When programs' offers were taken.
     offered: BTreeMap<u32, u64>,
     /// What carrying out a decision led to: heard with the next look.
@@ -82,6 +84,7 @@ impl Agent {
             sites: BTreeSet::new(),
             decisions: Vec::new(),
             arm: None,
+            wanted: options.counters,
             offered: BTreeMap::new(),
             later: Vec::new(),
             pages: Pages::default(),
@@ -139,6 +142,9 @@ impl Agent {
     /// Takes the first way to arm pages that works.
     fn climb(&mut self) {
         for rung in self.machine.ladder() {
+            if self.wanted.is_some_and(|wanted| wanted != rung.name) {
+                continue;
+            }
             match rung.arm {
                 Ok(arm) if self.arm.is_none() => {
                     self.pages.counters = Some(rung.name);

@@ -29,8 +29,20 @@ pub(super) fn end(pages: &Pages) -> Value {
         migrated,
         before,
         after,
+        ref gains,
         stopped,
     } = pages.summary;
+    let gains: Vec<Value> = gains
+        .iter()
+        .map(|gain| {
+            json!({
+                "site": format!("{:#x}", gain.signature),
+                "pages_migrated": gain.migrated,
+                "before": tally(gain.before),
+                "after": tally(gain.after),
+            })
+        })
+        .collect();
     let reasons = pages.uncounted.iter();
     let reasons: Vec<Value> = reasons
         .map(|(name, reason)| json!({ "counters": name, "why_not": reason.to_string() }))
@@ -63,6 +75,7 @@ pub(super) fn end(pages: &Pages) -> Value {
         "pages_migrated": migrated,
         "before": tally(before),
         "after": tally(after),
+        "gains": gains,
         "processes_left_alone": stopped,
     })
 }

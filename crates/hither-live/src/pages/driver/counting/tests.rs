@@ -236,6 +236,7 @@ fn from_one_node_to_where_they_are_used_and_no_further() {
         assert_eq!((migrate.signature, migrate.pages), (11, 256));
         assert!(migrate.samples > 0 && migrate.from_there > 0);
         assert!(migrate.there > migrate.here, "{migrate:?}");
+        assert_eq!(migrate.cost_ns, 256_000);
         // 256 pages, 64 lines each, of up to 70 ns.
         assert!(
             (100_000..1_200_000).contains(&migrate.gain_ns),
