@@ -80,6 +80,10 @@ unsafe extern "C-unwind" fn syscall() {
 
 /// Ends the recording if the call about to be made confines the process, or the sampling of its memory if it is to watch that
 /// itself, and returns the function that makes it.
+#[cfg_attr(
+    not(feature = "pages"),
+    expect(unused_variables, reason = "of a call that is not looked at")
+)]
 extern "C" fn prepare(number: c_long, first: usize, second: usize, third: usize) -> *const c_void {
     let confines = match first as c_uint {
         libc::SECCOMP_SET_MODE_STRICT => true,
