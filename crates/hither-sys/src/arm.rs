@@ -78,6 +78,8 @@ pub enum Unarmed {
     NoHardware,
     /// There is, and nobody could try it yet.
     NotSupported,
+    /// It needs `kernel.numa_balancing=1`, with which the kernel moves pages by itself.
+    KernelMoves,
     /// Another error number.
     Other(i32),
 }
@@ -130,6 +132,9 @@ impl fmt::Display for Unarmed {
             Unarmed::NotSupported => {
                 "the processor has it; not used, since it could not be tried on such a machine yet"
             }
+            Unarmed::KernelMoves => {
+                "not used: it needs kernel.numa_balancing=1, with which the kernel moves pages by itself"
+            }
             Unarmed::Other(error) => return io::Error::from_raw_os_error(*error).fmt(f),
         })
     }
@@ -175,6 +180,11 @@ pub fn ladder() -> Vec<Rung> {
         Rung {
             name: userfaultfd::NAME,
             arm: write_protect.map(|arm| Box::new(arm) as Box<dyn Arm>),
+        },
+        // mbind(MPOL_BIND | MPOL_F_NUMA_BALANCING): docs/ARCHITECTURE.md says why not.
+        Rung {
+            name: "hint-faults",
+            arm: Err(Unarmed::KernelMoves),
         },
     ]
 }

@@ -97,7 +97,7 @@ mod tests {
         };
         assert!(!survey.nodes.is_empty());
         let names: Vec<&str> = survey.counters.iter().map(|counter| counter.name).collect();
-        assert_eq!(names, ["hardware", "write-protect"]);
+        assert_eq!(names, ["hardware", "write-protect", "hint-faults"]);
         for counter in &survey.counters {
             if let Ok(counting) = &counter.answer {
                 let cost = counting.cost.expect("measured");
