@@ -17,15 +17,16 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use hither_core::placement::{Action, Counters, Epoch, EpochKind, Moved as ThreadMoved, Outcome};
+use hither_core::placement::{Action, Counters, Epoch, EpochKind, Moved as ThreadMoved};
 use hither_core::{Block, Node, Object, Process, Thread};
 use hither_sys::record::ConstructKind;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::super::counters::{Budget, Estimates, Pick, Plan, Scope, window_pages};
-use super::super::event::{Decision, Ended, Found, Judged, Migrate, Moved, Pages, Why};
+use super::super::event::{Decision, Ended, Found, Judged, Pages};
 use super::Driver;
 use super::life::{Tally, Tracked};
+use super::migrating::Pending;
 use super::model::{Model, Touch};
 use crate::iterations::{Iterations, State};
 
@@ -55,7 +56,7 @@ const CONFIDENCE: f64 = 0.99;
 
 /// What moving a page costs until it was measured: the call, the copy, the flush of translations and the fault of who finds
 /// it gone.
-const MIGRATION_NS: u64 = 1_000;
+pub(super) const MIGRATION_NS: u64 = 1_000;
 
 /// Bytes that memory answers with at once.
 const LINE_BYTES: u64 = 64;
@@ -64,29 +65,29 @@ const LINE_BYTES: u64 = 64;
 const COMPARED_MAX: u64 = 1 << 18;
 
 /// Batches in a row of which nothing moved.
-const FRUITLESS_MAX: u32 = 3;
+pub(super) const FRUITLESS_MAX: u32 = 3;
 
 /// Of all programs.
 #[derive(Debug)]
 pub(super) struct Counting {
-    nodes: usize,
+    pub(super) nodes: usize,
     /// Of a page in an iteration that uses it.
     accesses: u32,
     plan: Plan,
     picks: Vec<Pick>,
     /// Armed and not touched since.
     armed: FxHashSet<u32>,
-    programs: BTreeMap<u32, Program>,
-    counters: Counters,
+    pub(super) programs: BTreeMap<u32, Program>,
+    pub(super) counters: Counters,
     /// Pages that are asked about: by job, of whom.
     located: FxHashMap<u64, (u32, Vec<Pages>)>,
     /// Regions that could not be sampled, and when to try again.
     again: VecDeque<(u64, Object, u32)>,
-    pending: Option<Pending>,
-    actions: Vec<Action>,
+    pub(super) pending: Option<Pending>,
+    pub(super) actions: Vec<Action>,
     /// Of all migrations.
-    took_ns: u64,
-    migrated: u64,
+    pub(super) took_ns: u64,
+    pub(super) migrated: u64,
     /// The policy's own period, and when it was last asked for it.
     period_ns: Option<u64>,
     period_judged_ns: u64,
@@ -94,7 +95,7 @@ pub(super) struct Counting {
 
 /// A process.
 #[derive(Debug)]
-struct Program {
+pub(super) struct Program {
     process: Process,
     estimates: Estimates,
     /// Pages that are counted.
@@ -114,7 +115,7 @@ struct Program {
     phase_ns: u64,
     /// Threads have moved since it was last judged.
     threads_moved: bool,
-    fruitless: u32,
+    pub(super) fruitless: u32,
     stopped: bool,
 }
 
@@ -125,25 +126,6 @@ struct Place {
     node: Node,
     /// What the policy was told last.
     told: Node,
-}
-
-/// Migrations under way.
-#[derive(Debug, Default)]
-struct Pending {
-    /// In the order in which they were asked for.
-    outcomes: Vec<Outcome>,
-    index: FxHashMap<Block, usize>,
-    jobs: FxHashMap<u64, Batch>,
-}
-
-/// Pages of one region on their way to one node.
-#[derive(Debug)]
-struct Batch {
-    pid: u32,
-    object: Object,
-    generation: u32,
-    to: Node,
-    blocks: Vec<Block>,
 }
 
 impl Tracked {
@@ -431,7 +413,7 @@ impl Driver {
     }
 
     /// Nothing is sampled or moved of a process any more.
-    fn stop_counting(&mut self, pid: u32, out: &mut Vec<Decision>) {
+    pub(super) fn stop_counting(&mut self, pid: u32, out: &mut Vec<Decision>) {
         let Some(counting) = &mut self.counting else {
             return;
         };
@@ -647,171 +629,6 @@ impl Driver {
         }));
         self.migrate(out);
     }
-
-    /// Has pages moved that the policy wants elsewhere.
-    fn migrate(&mut self, out: &mut Vec<Decision>) {
-        let Some(counting) = &mut self.counting else {
-            return;
-        };
-        let mut pending = Pending::default();
-        let mut free: Vec<u32> = (0..counting.nodes)
-            .map(|node| self.model.free(Node(node as u16)))
-            .collect();
-        let mut batches: BTreeMap<(Object, Node), Vec<Block>> = BTreeMap::new();
-        for action in counting.actions.drain(..) {
-            pending.outcomes.push(Outcome {
-                action,
-                done: false,
-            });
-            let Action::Migrate { block, to } = action else {
-                continue;
-            };
-            let Some(&object) = self.bases.range(..=block.0).next_back().map(|(_, o)| o) else {
-                continue;
-            };
-            // A full node refuses, as in the simulator.
-            if self.model.home(block).is_none() || free[to.index()] == 0 {
-                continue;
-            }
-            free[to.index()] -= 1;
-            pending.index.insert(block, pending.outcomes.len() - 1);
-            batches.entry((object, to)).or_default().push(block);
-        }
-        for ((object, to), mut blocks) in batches {
-            let Some(region) = self.tracked[object.index()].as_mut() else {
-                continue;
-            };
-            blocks.sort_unstable();
-            let job = self.job_count;
-            self.job_count += 1;
-            let samples = region.of_node.iter().sum();
-            let from_there = region.of_node[to.index()];
-            let counts = &counting.counters;
-            let (mut here, mut there, mut gain_ns) = (0, 0, 0);
-            for &block in &blocks {
-                let Some(home) = self.model.home(block) else {
-                    continue;
-                };
-                let of = counts.of(block);
-                here += u64::from(of[home.index()]);
-                there += u64::from(of[to.index()]);
-                for (from, &count) in (0..).map(Node).zip(of) {
-                    let ns = |at| i64::from(self.model.latency_ns(from, at));
-                    gain_ns += i64::from(count) * (ns(home) - ns(to));
-                }
-            }
-            let migration_ns = match counting.migrated {
-                0 => MIGRATION_NS,
-                pages => counting.took_ns / pages,
-            };
-            out.push(Decision::Migrate(Migrate {
-                job,
-                pid: region.pid,
-                signature: region.signature,
-                to: self.model.kernel_number(to),
-                pages: blocks.len() as u32,
-                ranges: ranges(region, &blocks, self.page_bytes),
-                samples,
-                from_there,
-                here,
-                there,
-                gain_ns,
-                cost_ns: migration_ns * blocks.len() as u64,
-            }));
-            let batch = Batch {
-                pid: region.pid,
-                object,
-                generation: self.generations[object.index()],
-                to,
-                blocks,
-            };
-            pending.jobs.insert(job, batch);
-        }
-        for region in self.tracked.iter_mut().flatten() {
-            region.of_node.fill(0);
-        }
-        if self.dry_run {
-            let jobs = std::mem::take(&mut pending.jobs);
-            let mut jobs: Vec<(u64, Batch)> = jobs.into_iter().collect();
-            jobs.sort_unstable_by_key(|&(job, _)| job);
-            for (_, batch) in jobs {
-                self.arrive(&mut pending, &batch, &[]);
-            }
-        }
-        self.conclude(pending);
-    }
-
-    /// A migration has ended. Whether the job was one.
-    pub(super) fn migrated(&mut self, moved: &Moved, out: &mut Vec<Decision>) -> bool {
-        let Some(counting) = &mut self.counting else {
-            return false;
-        };
-        let Some(mut pending) = counting.pending.take() else {
-            return false;
-        };
-        let Some(batch) = pending.jobs.remove(&moved.job) else {
-            counting.pending = Some(pending);
-            return false;
-        };
-        if moved.moved > 0 && moved.took_ns > 0 {
-            counting.took_ns += moved.took_ns;
-            counting.migrated += u64::from(moved.moved);
-            self.model
-                .set_migration_ns(counting.took_ns / counting.migrated);
-        }
-        let mut give_up = moved
-            .refused
-            .iter()
-            .any(|run| matches!(run.why, Why::NotPermitted | Why::NoProcess));
-        if let Some(program) = counting.programs.get_mut(&batch.pid) {
-            let fruitful = moved.moved + moved.there > 0;
-            program.fruitless = if fruitful { 0 } else { program.fruitless + 1 };
-            give_up |= program.fruitless >= FRUITLESS_MAX;
-        }
-        let mut refused = vec![false; batch.blocks.len()];
-        for run in &moved.refused {
-            let last = run.first.saturating_add(run.pages) as usize;
-            let last = last.min(refused.len());
-            if let Some(run) = refused.get_mut(run.first as usize..last) {
-                run.fill(true);
-            }
-        }
-        self.arrive(&mut pending, &batch, &refused);
-        self.conclude(pending);
-        if give_up {
-            self.stop_counting(batch.pid, out);
-        }
-        true
-    }
-
-    /// Pages of a batch are where they were to be, but for those refused.
-    fn arrive(&mut self, pending: &mut Pending, batch: &Batch, refused: &[bool]) {
-        let region = self.tracked[batch.object.index()].as_mut();
-        let current = self.generations[batch.object.index()] == batch.generation;
-        let Some(region) = region.filter(|_| current) else {
-            return;
-        };
-        for (at, &block) in batch.blocks.iter().enumerate() {
-            let stayed = refused.get(at).is_some_and(|&refused| refused);
-            let done = !stayed && self.model.relocate(block, batch.to);
-            region.migrated += u32::from(done);
-            self.summary.migrated += u64::from(done);
-            if let Some(&index) = pending.index.get(&block) {
-                pending.outcomes[index].done = done;
-            }
-        }
-    }
-
-    /// Tells the policy what came of it all, once that is known.
-    fn conclude(&mut self, pending: Pending) {
-        if pending.jobs.is_empty() {
-            if !pending.outcomes.is_empty() {
-                self.model.settled(&pending.outcomes);
-            }
-        } else if let Some(counting) = &mut self.counting {
-            counting.pending = Some(pending);
-        }
-    }
 }
 
 /// The addresses of all pages of some ranges.
@@ -821,18 +638,6 @@ fn addresses(ranges: &[Pages], page_bytes: u64) -> impl Iterator<Item = u64> + '
         (0..u64::from(range.pages)).map(move |page| start + page * page_bytes)
     };
     ranges.iter().flat_map(of)
-}
-
-/// Sorted pages of a region as ranges.
-fn ranges(region: &Tracked, blocks: &[Block], page_bytes: u64) -> Vec<Pages> {
-    let mut ranges: Vec<Pages> = Vec::new();
-    for run in blocks.chunk_by(|a, b| a.0 + 1 == b.0) {
-        ranges.push(Pages {
-            start: region.address(run[0].0 - region.base, page_bytes),
-            pages: run.len() as u32,
-        });
-    }
-    ranges
 }
 
 #[cfg(test)]

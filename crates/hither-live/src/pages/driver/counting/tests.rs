@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::*;
 use crate::pages::driver::{Config, KnownSite, NodeConfig, Placed};
-use crate::pages::event::{At, Input, Refused};
+use crate::pages::event::{At, Input, Migrate, Moved, Refused, Why};
 use hither_core::placement::Class;
 
 const PAGE: u64 = 4096;
