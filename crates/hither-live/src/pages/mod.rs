@@ -17,6 +17,7 @@ mod log;
 mod mover;
 mod regions;
 pub mod run;
+pub mod status;
 pub mod survey;
 mod usage;
 mod watch;

@@ -17,6 +17,7 @@ mod run;
 mod sim;
 mod stat;
 mod sweep;
+mod top;
 mod topo;
 
 /// What a command is: its arguments, parsed by clap, and what it does with them.
@@ -55,6 +56,7 @@ pub(crate) const COMMANDS: &[Entry] = &[
     entry::<sim::Sim>(),
     entry::<stat::Stat>(),
     entry::<sweep::Sweeping>(),
+    entry::<top::Top>(),
     entry::<topo::Topo>(),
 ];
 

@@ -1,0 +1,188 @@
+//! What a run does, for whoever looks on: a JSON document that its agent writes anew from time to time, into a folder of the
+//! user's own.
+//!
+//! A file rather than a socket: it costs the agent 0.1 ms a second whether anybody looks or not, nobody can make it wait, and
+//! `cat` and `jq` read it as well as `hither top`.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::launch;
+
+/// What a run does at a moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// The agent's process.
+    pub agent: u32,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// The policy, with its parameters.
+    pub policy: String,
+    /// Nothing is carried out.
+    pub dry_run: bool,
+    /// How long the program has run.
+    pub ran_ns: u64,
+    /// Of the agent, processor time.
+    pub agent_ns: u64,
+    /// The kernel's numbers of the nodes, in the order of [`RegionStatus::pages`].
+    pub nodes: Vec<u32>,
+    /// Regions that are there now.
+    pub regions: u64,
+    /// The largest of them.
+    pub largest: Vec<RegionStatus>,
+    /// The figures that the run's end will give, so far.
+    pub figures: Value,
+}
+
+/// A region of memory at a moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegionStatus {
+    /// The process.
+    pub pid: u32,
+    /// Where it starts.
+    pub start: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// The signature of the call site that allocated it.
+    #[serde(with = "super::event::hex")]
+    pub signature: u64,
+    /// What is thought of it.
+    pub state: String,
+    /// Pages that are known to be on each node.
+    pub pages: Vec<u64>,
+}
+
+/// Where a run says what it does; taken down with the value.
+#[derive(Debug)]
+pub(crate) struct Board {
+    path: PathBuf,
+}
+
+impl Board {
+    /// None where there is no folder that is this user's alone.
+    pub(crate) fn new(agent: u32) -> Option<Board> {
+        let folder = folder();
+        own(&folder).ok()?;
+        Some(Board {
+            path: folder.join(format!("{agent}.json")),
+        })
+    }
+
+    /// Replaces what it says. A full disk or a folder that is gone leaves the run without onlookers, and no worse.
+    pub(crate) fn post(&self, status: &Status) {
+        let partial = self.path.with_extension("partial");
+        let text = serde_json::to_vec(status).unwrap_or_default();
+        let _ = fs::write(&partial, text).and_then(|()| fs::rename(&partial, &self.path));
+    }
+}
+
+impl Drop for Board {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// `hither` in `$XDG_RUNTIME_DIR`, or a folder of the user's number in `/tmp`.
+fn folder() -> PathBuf {
+    match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
+        Some(runtime) if runtime.is_absolute() => runtime.join("hither"),
+        _ => PathBuf::from(format!("/tmp/hither-{}", user().unwrap_or(u32::MAX))),
+    }
+}
+
+fn user() -> io::Result<u32> {
+    Ok(fs::metadata("/proc/self")?.uid())
+}
+
+/// Makes the folder if need be; an error if it is anybody else's, or open to others.
+fn own(folder: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    let found = fs::symlink_metadata(folder)?;
+    let ours = found.is_dir() && found.uid() == user()? && found.permissions().mode() & 0o077 == 0;
+    match ours {
+        true => Ok(()),
+        false => Err(io::ErrorKind::PermissionDenied.into()),
+    }
+}
+
+/// The runs of this user's that go on, by the number of their agent. What one left behind that was killed is removed.
+pub fn runs() -> Vec<Status> {
+    let folder = folder();
+    if own(&folder).is_err() {
+        return Vec::new();
+    }
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut runs: Vec<Status> = files.filter_map(|file| read(&file.path())).collect();
+    runs.sort_by_key(|run| run.agent);
+    runs
+}
+
+fn read(path: &Path) -> Option<Status> {
+    if path.extension()? != "json" {
+        return None;
+    }
+    let agent: u32 = path.file_stem()?.to_str()?.parse().ok()?;
+    if !launch::is_running(agent) {
+        let _ = fs::remove_file(path);
+        return None;
+    }
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_folder_of_our_own_will_do() {
+        let scratch = tempfile::tempdir().expect("a folder");
+        let folder = scratch.path().join("ours");
+        own(&folder).expect("made");
+        own(&folder).expect("there");
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("set");
+        assert!(own(&folder).is_err(), "open to others");
+        let link = scratch.path().join("link");
+        std::os::unix::fs::symlink(scratch.path(), &link).expect("linked");
+        assert!(own(&link).is_err(), "leads elsewhere");
+        assert!(own(&scratch.path().join("no/where")).is_err());
+    }
+
+    #[test]
+    fn what_is_posted_is_read_until_it_is_taken_down() {
+        let scratch = tempfile::tempdir().expect("a folder");
+        let agent = std::process::id();
+        let board = Board {
+            path: scratch.path().join(format!("{agent}.json")),
+        };
+        let status = Status {
+            agent,
+            command: vec!["a \"b\"\n".to_owned()],
+            largest: vec![RegionStatus {
+                signature: u64::MAX,
+                pages: vec![1, 2],
+                ..RegionStatus::default()
+            }],
+            ..Status::default()
+        };
+        board.post(&status);
+        assert_eq!(read(&board.path), Some(status));
+        // Another process's, which is gone: no process has this number.
+        let stale = scratch.path().join("4194305.json");
+        fs::copy(&board.path, &stale).expect("copied");
+        assert_eq!(read(&stale), None);
+        assert!(!stale.exists());
+        fs::write(&board.path, "{").expect("written");
+        assert_eq!(read(&board.path), None, "half a document");
+        let path = board.path.clone();
+        drop(board);
+        assert!(!path.exists());
+    }
+}
