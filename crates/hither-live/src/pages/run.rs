@@ -55,6 +55,16 @@ pub struct PagesOptions {
     pub session: SessionOptions,
 }
 
+impl PagesOptions {
+    /// The policies as they are written.
+    fn policy(&self) -> String {
+        match &self.initial {
+            None => self.placement.to_string(),
+            Some(initial) => format!("{initial},{}", self.placement),
+        }
+    }
+}
+
 /// A run that has ended.
 #[derive(Debug)]
 pub struct Ran {
@@ -174,10 +184,7 @@ impl Runner {
         };
         let known = |&(signature, class): &(u64, Class)| KnownSite { signature, class };
         Config {
-            policy: match &self.options.initial {
-                None => self.options.placement.to_string(),
-                Some(initial) => format!("{initial},{}", self.options.placement),
-            },
+            policy: self.options.policy(),
             page_bytes,
             huge_page_bytes: self.machine.huge_page_bytes(),
             dry_run: self.options.dry_run,

@@ -87,11 +87,11 @@ impl Drop for Board {
     }
 }
 
-/// `hither` in `$XDG_RUNTIME_DIR`, or a folder of the user's number in `/tmp`.
+/// `hither` in `$XDG_RUNTIME_DIR`, or `hither-runs-` with the user's number in `/tmp`.
 fn folder() -> PathBuf {
     match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
         Some(runtime) if runtime.is_absolute() => runtime.join("hither"),
-        _ => PathBuf::from(format!("/tmp/hither-{}", user().unwrap_or(u32::MAX))),
+        _ => PathBuf::from(format!("/tmp/hither-runs-{}", user().unwrap_or(u32::MAX))),
     }
 }
 

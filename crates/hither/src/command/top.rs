@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use std::thread;
 use std::time::Duration;
 
+use anyhow::bail;
 use clap::Args;
 use hither_live::pages::status::{self, Status};
 use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
 
 use super::Subcommand;
-use crate::exit::Usage;
 use crate::format::{self, Lean, Table, bytes, count, percent};
 use crate::ui::{self, Ui};
 
@@ -56,11 +56,10 @@ impl Subcommand for Top {
             return Ok(ExitCode::SUCCESS);
         }
         if runs.is_empty() {
-            return Err(Usage(match self.pid {
-                Some(pid) => format!("no run of yours has the process number {pid}"),
-                None => "nothing of yours runs under `hither run`".to_owned(),
-            })
-            .into());
+            match self.pid {
+                Some(pid) => bail!("no run of yours has the process number {pid}"),
+                None => bail!("nothing of yours runs under `hither run`"),
+            }
         }
         if self.once || !std::io::stdout().is_terminal() {
             ui::print(&text(&runs, &nodes()))?;
@@ -127,22 +126,33 @@ fn of_run(run: &Status) -> String {
         text,
         "{}: {command}\n  {} for {}{dry}; the agent takes {} of a CPU",
         run.agent,
-        run.policy,
+        names(&run.policy),
         format::duration_ns(run.ran_ns as f64),
         percent(agent)
     );
     let number = |name: &str| run.figures[name].as_u64().unwrap_or(0);
-    let share = |name: &str| run.figures[name]["local_share"].as_f64();
     if let Some(counters) = run.figures["counters"].as_str() {
-        let samples = |name: &str| run.figures[name]["samples"].as_f64().unwrap_or(0.0);
-        let local = |name: &str| share(name).map_or("unknown".to_owned(), percent);
-        let _ = writeln!(
-            text,
-            "  local share of what {counters} sampled: {} where nothing was moved yet, {} of {} samples after",
-            local("before"),
-            local("after"),
-            count(samples("after") as u64)
-        );
+        let tally = |name: &str| {
+            let samples = run.figures[name]["samples"].as_u64().unwrap_or(0);
+            let local = run.figures[name]["local_share"].as_f64();
+            local.map(|local| (samples, percent(local)))
+        };
+        let _ = match tally("sampled") {
+            None => writeln!(text, "  {counters} has sampled nothing yet"),
+            Some((samples, local)) => {
+                writeln!(
+                    text,
+                    "  {local} local of {} samples by {counters}",
+                    count(samples)
+                )
+            }
+        };
+        if let (Some((_, before)), Some((_, after))) = (tally("before"), tally("after")) {
+            let _ = writeln!(
+                text,
+                "  regions with moves: {before} local before the first, {after} after"
+            );
+        }
     }
     let _ = writeln!(
         text,
@@ -163,6 +173,12 @@ fn of_run(run: &Status) -> String {
         let _ = write!(text, "\n{}", regions(run));
     }
     text
+}
+
+/// Policies without their parameters.
+fn names(policies: &str) -> String {
+    let names = policies.split('}').filter_map(|one| one.split('{').next());
+    names.collect()
 }
 
 fn regions(run: &Status) -> String {
@@ -196,4 +212,90 @@ fn regions(run: &Status) -> String {
         table.row(cells.into_iter().chain(on));
     }
     table.render()
+}
+
+#[cfg(test)]
+mod tests {
+    use hither_live::pages::status::RegionStatus;
+    use insta::assert_snapshot;
+    use serde_json::json;
+
+    use super::*;
+
+    fn run() -> Status {
+        let region = |signature, state: &str, pages| RegionStatus {
+            pid: 812,
+            start: 0x7f31_4000_0000,
+            bytes: 64 << 20,
+            signature,
+            state: state.to_owned(),
+            pages,
+        };
+        Status {
+            agent: 810,
+            command: vec!["./bt".to_owned(), "a\nb".to_owned()],
+            policy: "cache-aware{limit=0.5},upm{predictive=1}".to_owned(),
+            dry_run: true,
+            ran_ns: 12_300_000_000,
+            agent_ns: 61_500_000,
+            nodes: vec![0, 2],
+            regions: 41,
+            largest: vec![
+                region(0xabc, "sampled", vec![12288, 4096]),
+                region(0xdef0_0000_0000_0001, "watched", vec![0, 0]),
+            ],
+            figures: json!({
+                "counters": "write-protect", "regions": 44, "far": 2, "near": 3, "pages_moved": 512, "pages_migrated": 4096,
+                "pages_refused": 7, "sampled": { "samples": 9000, "local_share": 0.75 },
+                "before": { "samples": 4000, "local_share": 0.5 }, "after": { "samples": 5000, "local_share": 0.95 },
+            }),
+        }
+    }
+
+    #[test]
+    fn a_run() {
+        let node = |node, cpus| NodeMemory {
+            node,
+            cpus,
+            bytes: 4 << 30,
+            free_bytes: 1 << 30,
+            ..NodeMemory::default()
+        };
+        let nodes = [node(0, vec![0, 1]), node(2, Vec::new())];
+        assert_snapshot!(text(&[run()], &nodes), @r"
+          node  CPUs    memory  available
+             0     2  4.00 GiB   1.00 GiB
+             2     0  4.00 GiB   1.00 GiB
+
+        810: ./bt a\nb
+          cache-aware,upm for 12.3 s, a dry run; the agent takes 0.5 % of a CPU
+          75.0 % local of 9,000 samples by write-protect
+          regions with moves: 50.0 % local before the first, 95.0 % after
+          pages moved: 512 as regions were placed, 4,096 after iterations; 7 refused
+          regions: 41 now, 44 in all: 2 far, 3 near
+
+          process          from       size         call site  state    node 0  node 2
+              812  7f3140000000  64.00 MiB  0000000000000abc  sampled  75.0 %  25.0 %
+              812  7f3140000000  64.00 MiB  def0000000000001  watched
+        ");
+    }
+
+    #[test]
+    fn a_run_that_has_just_begun() {
+        let bare = Status {
+            largest: Vec::new(),
+            figures: json!({ "counters": "write-protect", "sampled": { "samples": 0, "local_share": null } }),
+            dry_run: false,
+            ..run()
+        };
+        assert_snapshot!(text(&[bare], &[]), @r"
+          node  CPUs  memory  available
+
+        810: ./bt a\nb
+          cache-aware,upm for 12.3 s; the agent takes 0.5 % of a CPU
+          write-protect has sampled nothing yet
+          pages moved: 0 as regions were placed, 0 after iterations; 0 refused
+          regions: 41 now, 0 in all: 0 far, 0 near
+        ");
+    }
 }

@@ -31,6 +31,7 @@ fn no_command() {
       sim       Simulate caches of given policies and sizes on a trace, or placements on nodes
       stat      Say what is in a trace: requests and bytes, files, call sites, sharing, reuse distances
       sweep     Simulate many policies and sizes on many traces, and go on after an interruption
+      top       Watch programs that run under `hither run`: nodes, regions, local share, moves
       topo      Show and draw a topology: this machine's nodes, a mesh, the machines of the papers
       help      Print this message or the help of the given subcommand(s)
 

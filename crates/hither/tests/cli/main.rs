@@ -17,6 +17,7 @@ mod run;
 mod sim;
 mod stat;
 mod sweep;
+mod top;
 mod topo;
 
 use std::ffi::OsString;

@@ -22,6 +22,7 @@ mod classes;
 mod config;
 mod counting;
 mod life;
+mod look;
 mod migrating;
 mod model;
 mod orders;

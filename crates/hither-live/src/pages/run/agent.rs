@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use hither_sys::arm::{Arm, Unarmed};
 use hither_sys::faults::{PageFaults, Unwatched};
 use hither_sys::machine::Machine;
-use hither_sys::process::monotonic_ns;
+use hither_sys::process::{cpu_ns, monotonic_ns};
 use hither_sys::record::{Bind, BindMode};
 use hither_sys::session::Session;
 
@@ -17,6 +17,7 @@ use super::super::driver::Driver;
 use super::super::event::{self, At, Decision, Input, Migrate};
 use super::super::log::Log;
 use super::super::mover::{Done, Job, Mover, Task};
+use super::super::status::{Board, Status};
 use super::super::usage::Usage;
 use super::figures::end;
 use super::heard::heard;
@@ -30,6 +31,10 @@ const PAUSE_MAX: Duration = Duration::from_millis(20);
 
 /// How often rings and regions of processes that died without a word are looked for.
 const REAP_NS: u64 = 500_000_000;
+
+/// How often it is said what goes on, and of how many regions.
+const SAY_NS: u64 = 1_000_000_000;
+const SAID: usize = 32;
 
 /// The agent at work.
 pub(super) struct Agent {
@@ -57,6 +62,10 @@ pub(super) struct Agent {
     /// Sites of regions, for the log.
     sites: BTreeSet<u64>,
     decisions: Vec<Decision>,
+    board: Option<Board>,
+    /// What is said of the run and does not change.
+    said: Status,
+    cpu_before_ns: u64,
     pages: Pages,
 }
 
@@ -68,6 +77,8 @@ impl Agent {
         session: Session,
         options: &PagesOptions,
     ) -> Agent {
+        let words = options.command.iter();
+        let shown = words.map(|word| word.to_string_lossy().into_owned());
         Agent {
             usage: Usage::new(Arc::clone(&machine)),
             machine,
@@ -87,6 +98,15 @@ impl Agent {
             wanted: options.counters,
             offered: BTreeMap::new(),
             later: Vec::new(),
+            board: Board::new(std::process::id()),
+            said: Status {
+                agent: std::process::id(),
+                command: shown.collect(),
+                policy: options.policy(),
+                dry_run: options.dry_run,
+                ..Status::default()
+            },
+            cpu_before_ns: cpu_ns(),
             pages: Pages::default(),
         }
     }
@@ -112,7 +132,7 @@ impl Agent {
         let page_bytes = self.machine.page_bytes();
         self.mover = Some(Mover::start(Arc::clone(&self.machine), page_bytes)?);
         let mut pause = PAUSE_MIN;
-        let mut reaped_ns = 0;
+        let (mut reaped_ns, mut said_ns) = (0, 0);
         loop {
             // Read first: what the program did before it ended is seen by the sweep after.
             let last = ended.load(Ordering::Acquire);
@@ -121,6 +141,10 @@ impl Agent {
             if now_ns - reaped_ns >= REAP_NS {
                 self.reap(now_ns, &mut events);
                 reaped_ns = now_ns;
+            }
+            if now_ns - said_ns >= SAY_NS {
+                self.say(now_ns);
+                said_ns = now_ns;
             }
             let quiet = events.is_empty();
             self.hear(now_ns, events);
@@ -136,6 +160,23 @@ impl Agent {
             let due = due_ns.map(|due_ns| due_ns.saturating_sub(self.now_ns()));
             let due = due.map(|due_ns| Duration::from_nanos(due_ns).max(PAUSE_MIN));
             thread::park_timeout(due.map_or(pause, |due| due.min(pause)));
+        }
+    }
+
+    /// Says what goes on, for those who look on.
+    fn say(&mut self, now_ns: u64) {
+        if let Some(board) = &self.board {
+            self.pages.summary = self.driver.summary();
+            let (regions, largest) = self.driver.largest(SAID);
+            board.post(&Status {
+                ran_ns: now_ns,
+                agent_ns: cpu_ns() - self.cpu_before_ns,
+                nodes: self.driver.nodes(),
+                regions,
+                largest,
+                figures: end(&self.pages),
+                ..self.said.clone()
+            });
         }
     }
 
