@@ -54,13 +54,15 @@ impl Survey {
                 cost: arm.cost(),
             }),
         };
+        let nodes = machine.nodes()?;
+        let cpus = nodes.iter().map(|node| node.cpus.len()).sum();
         Ok(Survey {
-            nodes: machine.nodes()?,
+            nodes,
             huge_page_bytes: machine.huge_page_bytes(),
             faults: machine.faults().map(|faults| faults.sees_kernel()),
             moving: moving(machine),
             counters: machine.ladder().into_iter().map(counter).collect(),
-            budget: Budget::default().share,
+            budget: Budget::of(cpus).share,
         })
     }
 

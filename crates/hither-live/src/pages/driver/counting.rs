@@ -58,6 +58,9 @@ const CONFIDENCE: f64 = 0.99;
 /// it gone.
 pub(super) const MIGRATION_NS: u64 = 1_000;
 
+/// While more than this part of the samples are of pages on other nodes, the rate of sampling is not lowered.
+const AWAY: u64 = 8;
+
 /// Bytes that memory answers with at once.
 const LINE_BYTES: u64 = 64;
 
@@ -140,13 +143,13 @@ impl Tracked {
 }
 
 impl Counting {
-    pub(super) fn new(model: &mut Model, page_bytes: u64) -> Option<Counting> {
+    pub(super) fn new(model: &mut Model, page_bytes: u64, cpus: usize) -> Option<Counting> {
         model.set_migration_ns(MIGRATION_NS);
         model.counts().then(|| Counting {
             nodes: model.nodes(),
             accesses: (page_bytes / LINE_BYTES) as u32,
             // Any seed will do, as long as a log replays.
-            plan: Plan::new(1, Budget::default()),
+            plan: Plan::new(1, Budget::of(cpus)),
             picks: Vec::new(),
             armed: FxHashSet::default(),
             programs: BTreeMap::new(),
@@ -615,7 +618,11 @@ impl Driver {
         if any_moved {
             counting.plan.wake();
         } else {
-            counting.plan.useful(!actions.is_empty());
+            // Where most use what is near nothing is to be learnt; elsewhere it may only take longer.
+            let away = tally.placed - tally.local;
+            counting
+                .plan
+                .useful(!actions.is_empty() || away * AWAY > tally.placed);
         }
         self.summary.judged += 1;
         out.push(Decision::Judged(Judged {
