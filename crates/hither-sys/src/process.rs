@@ -15,6 +15,11 @@ pub fn cpu_ns() -> u64 {
 }
 
 #[inline]
+/// Processor time of this thread, in nanoseconds.
+pub fn thread_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
 fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,

@@ -104,7 +104,7 @@ pub(crate) struct Moved {
     pub(crate) there: u32,
     /// Pages that are not there yet.
     pub(crate) absent: u32,
-    /// How long it took.
+    /// Processor time that it took: how long it had to wait for a processor is no cost of moving.
     pub(crate) took_ns: u64,
     /// Runs of pages that stayed elsewhere.
     pub(crate) refused: Vec<Refused>,

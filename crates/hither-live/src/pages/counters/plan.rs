@@ -137,12 +137,18 @@ impl Plan {
         if target.windows() > 0 {
             self.targets.insert(key, target);
             self.windows += target.windows();
-            self.eager += target.windows() * EAGER_ROUNDS;
+            self.hurry(key);
             self.round.left = 0;
             if self.due_ns.is_none() {
                 self.due_ns = Some(now_ns + self.pause_ns());
             }
         }
+    }
+
+    /// All is to be learnt of a region once more: its next rounds go as fast as the first.
+    pub(crate) fn hurry(&mut self, key: u32) {
+        let windows = self.targets.get(&key).map_or(0, |target| target.windows());
+        self.eager = (self.eager + windows * EAGER_ROUNDS).min(self.windows * EAGER_ROUNDS);
     }
 
     /// A region is not sampled any more.

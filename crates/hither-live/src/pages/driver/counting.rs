@@ -8,7 +8,9 @@
 //! - The policy is asked at most every [`EPOCH_NS`], unless an iteration had [`EPOCH_SAMPLES`] samples, and so seldom that
 //!   looking at the counts takes about a hundredth of a CPU: iterations may take microseconds, and samples come slowly.
 //! - A page of an iteration that is used at all is taken to be read once from memory, line by line: samples tell of shares
-//!   only.
+//!   only. What moving a page costs is spread over the iterations since threads last moved, as by the paper's counters that go on over
+//!   iterations: a move that does not pay within one is made when it would have paid by now.
+//! - What a region saw before a second node came to it is forgotten then: one thread fills it, and then all use it.
 //! - A period of a program without iterations is judged as an iteration of it. The policy's own periodic mode looks at a
 //!   few pages each time, since reading counters of all was dear; here the counts are there. A parameter of the policy asks for it.
 //! - The policy hears what came of a migration when all pages that it asked for at once are settled, and is not asked
@@ -25,7 +27,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::super::counters::{Budget, Estimates, Pick, Plan, Scope, window_pages};
 use super::super::event::{Decision, Ended, Found, Judged, Pages};
 use super::Driver;
-use super::life::{Tally, Tracked};
+use super::life::{Tally, Tracked, Users};
 use super::migrating::Pending;
 use super::model::{Model, Touch};
 use crate::iterations::{Iterations, State};
@@ -48,6 +50,9 @@ const LEARNING_NS: u64 = 4 * PERIOD_NS;
 /// After so long a program may do something else: older samples count half.
 const PHASE_NS: u64 = 10_000_000_000;
 
+/// Iterations that the cost of a move is spread over at the most.
+const ROUNDS_MAX: u64 = 64;
+
 /// A region that cannot be sampled, because it lies on huge pages or the program is changing its mappings, is tried again.
 const AGAIN_NS: u64 = 5_000_000_000;
 
@@ -56,7 +61,7 @@ const CONFIDENCE: f64 = 0.99;
 
 /// What moving a page costs until it was measured: the call, the copy, the flush of translations and the fault of who finds
 /// it gone.
-pub(super) const MIGRATION_NS: u64 = 1_000;
+const MIGRATION_NS: u64 = 1_000;
 
 /// While more than this part of the samples are of pages on other nodes, the rate of sampling is not lowered.
 const AWAY: u64 = 8;
@@ -116,6 +121,8 @@ pub(super) struct Program {
     /// Not judged again before.
     rests_until_ns: u64,
     phase_ns: u64,
+    /// Iterations, or periods, of this phase.
+    rounds: u64,
     /// Threads have moved since it was last judged.
     threads_moved: bool,
     pub(super) fruitless: u32,
@@ -143,8 +150,7 @@ impl Tracked {
 }
 
 impl Counting {
-    pub(super) fn new(model: &mut Model, page_bytes: u64, cpus: usize) -> Option<Counting> {
-        model.set_migration_ns(MIGRATION_NS);
+    pub(super) fn new(model: &Model, page_bytes: u64, cpus: usize) -> Option<Counting> {
         model.counts().then(|| Counting {
             nodes: model.nodes(),
             accesses: (page_bytes / LINE_BYTES) as u32,
@@ -163,6 +169,14 @@ impl Counting {
             period_ns: model.period_ns(),
             period_judged_ns: 0,
         })
+    }
+
+    /// What moving a page costs, as far as that is known.
+    pub(super) fn migration_ns(&self) -> u64 {
+        match self.migrated {
+            0 => MIGRATION_NS,
+            pages => self.took_ns / pages,
+        }
     }
 
     pub(super) fn due_ns(&self) -> Option<u64> {
@@ -222,6 +236,7 @@ impl Counting {
             judged_ns: now_ns,
             rests_until_ns: 0,
             phase_ns: now_ns,
+            rounds: 0,
             threads_moved: false,
             fruitless: 0,
             stopped: false,
@@ -241,6 +256,7 @@ impl Program {
         if place.node != place.told && !self.threads_moved {
             self.threads_moved = true;
             self.estimates.phase_ended();
+            self.rounds = 0;
         }
     }
 
@@ -318,6 +334,16 @@ impl Driver {
             return false;
         };
         let node = self.model.node_of_cpu(cpu);
+        region.users = match region.users {
+            Users::Nobody => Users::Of(node),
+            Users::Of(first) if first != node => {
+                let blocks = region.base..region.base + region.pages;
+                program.estimates.forget(blocks);
+                counting.plan.hurry(object.0);
+                Users::Several
+            }
+            users => users,
+        };
         program.estimates.sampled(block, node);
         program.at(tid, Thread(self.threads.number((pid, tid))), node);
         let local = self.model.home(block).map(|home| home == node);
@@ -500,7 +526,9 @@ impl Driver {
         if threads > 0 {
             program.team = usize::from(threads);
         }
-        match program.iterations.construct(kind, signature) {
+        let ended = program.iterations.construct(kind, signature);
+        program.rounds += u64::from(ended == Some(EpochKind::Iteration));
+        match ended {
             Some(EpochKind::Iteration) if program.is_ready(now_ns) => {
                 self.judge(now_ns, Some(pid), Ended::Iteration, out);
             }
@@ -567,6 +595,7 @@ impl Driver {
         if counting.pending.is_some() || (pid.is_some() && own_period) {
             return;
         }
+        let migration_ns = counting.migration_ns();
         let Counting {
             programs,
             counters,
@@ -576,7 +605,7 @@ impl Driver {
         counters.grow(self.model.blocks());
         counters.clear();
         let (mut moved, mut threads, mut tally) = (Vec::new(), 0, Tally::default());
-        let mut any_moved = false;
+        let (mut any_moved, mut rounds) = (false, ROUNDS_MAX);
         for (_, program) in programs
             .iter_mut()
             .filter(|(of, _)| pid.is_none_or(|pid| pid == **of))
@@ -585,6 +614,8 @@ impl Driver {
                 program.phase_ns = now_ns;
                 program.estimates.phase_ended();
             }
+            program.rounds += u64::from(ended == Ended::Period);
+            rounds = rounds.min(program.rounds);
             let scope = match program.pages <= COMPARED_MAX {
                 true => Scope::All,
                 false => Scope::New,
@@ -614,6 +645,7 @@ impl Driver {
             moved: &moved,
             threads,
         };
+        self.model.set_migration_ns(migration_ns / rounds.max(1));
         self.model.epoch(&epoch, actions);
         if any_moved {
             counting.plan.wake();

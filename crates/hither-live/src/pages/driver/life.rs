@@ -43,11 +43,22 @@ pub(super) struct Tracked {
     pub(super) counted: bool,
     /// Samples by node since it was last judged.
     pub(super) of_node: Vec<u64>,
+    pub(super) users: Users,
     /// Samples before the first of its pages moved, and after.
     pub(super) before: Tally,
     pub(super) after: Tally,
     /// Pages that the policy had moved, each time.
     pub(super) migrated: u32,
+}
+
+/// From where a region's pages are used, as far as samples have shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Users {
+    Nobody,
+    /// From one node alone.
+    Of(Node),
+    /// From several nodes.
+    Several,
 }
 
 /// Samples, and how many of them were of pages on the node that used them.
@@ -150,6 +161,7 @@ impl Driver {
             watched: false,
             counted: false,
             of_node: vec![0; self.model.nodes()],
+            users: Users::Nobody,
             before: Tally::default(),
             after: Tally::default(),
             migrated: 0,

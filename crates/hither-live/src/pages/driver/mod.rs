@@ -183,9 +183,9 @@ impl Driver {
         let frames = config.nodes.iter().map(|node| u64::from(node.frames));
         let cpus = config.nodes.iter().map(|node| node.cpus.len()).sum();
         let known = config.sites.iter();
-        let mut model = Model::new(config)?;
+        let model = Model::new(config)?;
         Ok(Driver {
-            counting: Counting::new(&mut model, config.page_bytes, cpus),
+            counting: Counting::new(&model, config.page_bytes, cpus),
             page_bytes: config.page_bytes,
             huge_page_bytes: config.huge_page_bytes,
             dry_run: config.dry_run,

@@ -31,6 +31,8 @@ struct Rig {
     migrations: Vec<Migrate>,
     judged: Vec<Judged>,
     others: Vec<Decision>,
+    /// What moving a page takes.
+    page_ns: u64,
     arms: usize,
 }
 
@@ -71,6 +73,7 @@ impl Rig {
             judged: Vec::new(),
             others: Vec::new(),
             arms: 0,
+            page_ns: 400,
         };
         rig.region(START, PAGES, 11);
         rig
@@ -153,7 +156,7 @@ impl Rig {
                     job,
                     moved: moved as u32,
                     refused: refused.into_iter().collect(),
-                    took_ns: 400 * moved as u64,
+                    took_ns: self.page_ns * moved as u64,
                     ..Moved::default()
                 }))
             }
@@ -254,6 +257,41 @@ fn from_one_node_to_where_they_are_used_and_no_further() {
         rig.judged.last().expect("judged").local,
         rig.judged.last().expect("judged").samples
     );
+}
+
+/// One thread fills the region for a while, then all use their parts of it.
+#[test]
+fn what_was_seen_while_one_thread_was_alone_holds_nothing_up() {
+    let mut rig = Rig::new(&config("upm"));
+    let threads = std::mem::replace(&mut rig.threads, vec![(0, START..START + PAGES)]);
+    (0..20).for_each(|_| rig.iteration());
+    assert_eq!(rig.moved(), 0);
+    rig.threads = threads;
+    (0..3).for_each(|_| rig.iteration());
+    for number in 0..4 {
+        assert_eq!(rig.on(number)[number as usize], 256, "quarter {number}");
+    }
+}
+
+/// A move that takes longer than an iteration could save is made when it would have paid by now.
+#[test]
+fn dear_moves_are_made_after_some_iterations() {
+    let mut rig = Rig::new(&config("upm"));
+    rig.page_ns = 150_000;
+    // The first two quarters, at the cost that is taken for granted.
+    let threads = rig.threads.clone();
+    rig.threads.truncate(2);
+    (0..3).for_each(|_| rig.iteration());
+    assert_eq!(rig.moved(), 256);
+    rig.threads = threads;
+    rig.iteration();
+    assert_eq!(
+        rig.moved(),
+        0,
+        "150 us a page against some 10 us an iteration"
+    );
+    (0..40).for_each(|_| rig.iteration());
+    assert_eq!(rig.moved(), 512);
 }
 
 #[test]
