@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{Lab, Ran};
 
-/// Ends its run, whatever becomes of the test.
+/// Ends its run, whatever becomes of the test; and the program in it, whose standard input ends.
 struct Running(Child);
 
 impl Drop for Running {
@@ -49,18 +49,14 @@ fn nothing_runs() {
 fn a_run_is_seen_until_it_ends() {
     let lab = Lab::new();
     let mut run = lab.command("hither");
-    let words = [
-        "run",
-        "-q",
-        "--pages",
-        "upm",
-        "--dry-run",
-        "--",
-        "sleep",
-        "600",
-    ];
+    let words = ["run", "-q", "--pages", "upm", "--dry-run", "--", "cat"];
     run.args(words).env("XDG_RUNTIME_DIR", lab.path(""));
-    let mut run = Running(run.stdin(Stdio::null()).spawn().expect("spawned"));
+    let mut run = Running(
+        run.stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("spawned"),
+    );
     let begun = Instant::now();
     let seen = loop {
         let seen: Value =
@@ -75,13 +71,10 @@ fn a_run_is_seen_until_it_ends() {
         thread::sleep(Duration::from_millis(50));
     };
     assert_eq!(seen[0]["agent"], run.0.id());
-    assert_eq!(seen[0]["command"], serde_json::json!(["sleep", "600"]));
+    assert_eq!(seen[0]["command"], serde_json::json!(["cat"]));
     assert_eq!(seen[0]["figures"]["regions"], 0);
     let shown = seen_from(&lab, &format!("hither top {}", run.0.id()));
-    assert!(
-        shown.stdout().contains(": sleep 600\n  upm for "),
-        "{shown}"
-    );
+    assert!(shown.stdout().contains(": cat\n  upm for "), "{shown}");
     // Killed, the run takes nothing down: who looks does.
     run.0.kill().expect("killed");
     run.0.wait().expect("waited for");
