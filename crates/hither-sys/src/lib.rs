@@ -13,6 +13,7 @@ pub mod arm;
 pub mod attach;
 mod confined;
 pub mod faults;
+pub mod folder;
 pub mod hardware;
 pub mod large;
 pub mod machine;

@@ -5,12 +5,12 @@
 //! program's stderr about a library that it cannot open. It stays there, so that programs that outlive the recording
 //! can still start others.
 
-use std::fs::{self, DirBuilder, Permissions};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
+use hither_sys::folder;
 
 /// Records files; stays out of the way of malloc.
 const LIBRARY: &[u8] = include_bytes!(env!("HITHER_PRELOAD_LIBRARY"));
@@ -29,23 +29,15 @@ pub(crate) fn pages_library() -> anyhow::Result<PathBuf> {
 }
 
 fn path_of(library: &[u8]) -> anyhow::Result<PathBuf> {
-    let user = fs::metadata("/proc/self").context("/proc is needed")?.uid();
+    let user = folder::user().context("/proc is needed")?;
     let folder = std::env::temp_dir().join(format!("hither-{user}"));
-    lay_down(library, &folder, user)
+    lay_down(library, &folder)
         .with_context(|| format!("cannot put the preload library into {}", folder.display()))
 }
 
-fn lay_down(content: &[u8], folder: &Path, user: u32) -> anyhow::Result<PathBuf> {
-    match DirBuilder::new().mode(0o755).create(folder) {
-        Ok(()) => fs::set_permissions(folder, Permissions::from_mode(0o755))?,
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(error.into()),
-    }
+fn lay_down(content: &[u8], folder: &Path) -> anyhow::Result<PathBuf> {
     // Somebody else may have made a folder of that name first, to have us load a library of theirs.
-    let found = fs::symlink_metadata(folder)?;
-    if !found.is_dir() || found.uid() != user || found.mode() & 0o022 != 0 {
-        bail!("it is not a folder that only this user can write; remove it or set TMPDIR");
-    }
+    folder::own(folder, 0o755)?;
     let library = folder.join(format!(
         "libhither_preload-{:016x}.so",
         fingerprint(content)
@@ -78,13 +70,12 @@ mod tests {
     #[test]
     fn it_is_written_once_and_mended_when_damaged() {
         let parent = tempfile::tempdir().unwrap();
-        let user = fs::metadata(parent.path()).unwrap().uid();
         let folder = parent.path().join("hither");
-        let library = lay_down(LIBRARY, &folder, user).unwrap();
+        let library = lay_down(LIBRARY, &folder).unwrap();
         assert_eq!(fs::read(&library).unwrap(), LIBRARY);
         fs::write(&library, b"junk").unwrap();
-        assert_eq!(lay_down(LIBRARY, &folder, user).unwrap(), library);
-        assert_ne!(lay_down(PAGES_LIBRARY, &folder, user).unwrap(), library);
+        assert_eq!(lay_down(LIBRARY, &folder).unwrap(), library);
+        assert_ne!(lay_down(PAGES_LIBRARY, &folder).unwrap(), library);
         assert_eq!(fs::read(&library).unwrap(), LIBRARY);
         assert_eq!(
             fs::read_dir(&folder).unwrap().count(),
@@ -96,10 +87,9 @@ mod tests {
     #[test]
     fn a_folder_that_others_can_write_is_refused() {
         let parent = tempfile::tempdir().unwrap();
-        let user = fs::metadata(parent.path()).unwrap().uid();
         let folder = parent.path().join("hither");
         fs::create_dir(&folder).unwrap();
         fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
-        assert!(lay_down(LIBRARY, &folder, user).is_err());
+        assert!(lay_down(LIBRARY, &folder).is_err());
     }
 }

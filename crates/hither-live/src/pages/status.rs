@@ -1,18 +1,20 @@
 //! What a run does, for whoever looks on: a JSON document that its agent writes anew from time to time, into a folder of the
 //! user's own.
 //!
-//! A file rather than a socket: it costs the agent 0.1 ms a second whether anybody looks or not, nobody can make it wait, and
-//! `cat` and `jq` read it as well as `hither top`.
+//! A file rather than a socket: it costs the agent a small write a second, whether anybody looks or not, nobody can make it wait,
+//! and `cat` and `jq` read it as well as `hither top`.
 
-use std::fs::{self, DirBuilder};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::fs;
 use std::path::{Path, PathBuf};
 
+use hither_sys::folder;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::launch;
+
+/// What programs do is their user's business.
+const MODE: u32 = 0o700;
 
 /// What a run does at a moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -66,8 +68,8 @@ pub(crate) struct Board {
 impl Board {
     /// None where there is no folder that is this user's alone.
     pub(crate) fn new(agent: u32) -> Option<Board> {
-        let folder = folder();
-        own(&folder).ok()?;
+        let folder = place();
+        folder::own(&folder, MODE).ok()?;
         Some(Board {
             path: folder.join(format!("{agent}.json")),
         })
@@ -88,35 +90,20 @@ impl Drop for Board {
 }
 
 /// `hither` in `$XDG_RUNTIME_DIR`, or `hither-runs-` with the user's number in `/tmp`.
-fn folder() -> PathBuf {
+fn place() -> PathBuf {
     match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
         Some(runtime) if runtime.is_absolute() => runtime.join("hither"),
-        _ => PathBuf::from(format!("/tmp/hither-runs-{}", user().unwrap_or(u32::MAX))),
-    }
-}
-
-fn user() -> io::Result<u32> {
-    Ok(fs::metadata("/proc/self")?.uid())
-}
-
-/// Makes the folder if need be; an error if it is anybody else's, or open to others.
-fn own(folder: &Path) -> io::Result<()> {
-    match DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    let found = fs::symlink_metadata(folder)?;
-    let ours = found.is_dir() && found.uid() == user()? && found.permissions().mode() & 0o077 == 0;
-    match ours {
-        true => Ok(()),
-        false => Err(io::ErrorKind::PermissionDenied.into()),
+        _ => PathBuf::from(format!(
+            "/tmp/hither-runs-{}",
+            folder::user().unwrap_or(u32::MAX)
+        )),
     }
 }
 
 /// The runs of this user's that go on, by the number of their agent. What one left behind that was killed is removed.
 pub fn runs() -> Vec<Status> {
-    let folder = folder();
-    if own(&folder).is_err() {
+    let folder = place();
+    if folder::own(&folder, MODE).is_err() {
         return Vec::new();
     }
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -140,20 +127,6 @@ fn read(path: &Path) -> Option<Status> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_a_folder_of_our_own_will_do() {
-        let scratch = tempfile::tempdir().expect("a folder");
-        let folder = scratch.path().join("ours");
-        own(&folder).expect("made");
-        own(&folder).expect("there");
-        fs::set_permissions(&folder, fs::Permissions::from_mode(0o755)).expect("set");
-        assert!(own(&folder).is_err(), "open to others");
-        let link = scratch.path().join("link");
-        std::os::unix::fs::symlink(scratch.path(), &link).expect("linked");
-        assert!(own(&link).is_err(), "leads elsewhere");
-        assert!(own(&scratch.path().join("no/where")).is_err());
-    }
 
     #[test]
     fn what_is_posted_is_read_until_it_is_taken_down() {

@@ -28,7 +28,7 @@ pub(crate) use live::*;
 mod live {
     use std::ffi::CStr;
     use std::ops::Range;
-    use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
     use hither_sys::attach::Attached;
     use hither_sys::raw;
@@ -57,6 +57,14 @@ mod live {
     /// that may kill for it. 0 while there is none.
     static REFUSED: AtomicU32 = AtomicU32::new(0);
 
+    /// Found out once, when the library is loaded: later filters end the recording (`hooks::seccomp`).
+    static CONFINED: AtomicBool = AtomicBool::new(false);
+
+    /// Whether a sandbox around this program may kill it for what only we do.
+    pub(crate) fn is_confined() -> bool {
+        CONFINED.load(Ordering::Relaxed)
+    }
+
     const PAGE: u64 = 4096;
 
     const DEFAULT: Bind = Bind {
@@ -68,7 +76,8 @@ mod live {
     pub(crate) fn start(session: &Attached) {
         let least = usize::try_from(session.region_min()).unwrap_or(NOT_TRACKED);
         if least > 0 && session.orders().is_some() && !has_sanitizer() {
-            if session.is_confined() {
+            CONFINED.store(session.is_confined(), Ordering::Relaxed);
+            if is_confined() {
                 REFUSED.store(libc::EPERM as u32, Ordering::Relaxed);
             }
             REGION_MIN.store(least, Ordering::Relaxed);

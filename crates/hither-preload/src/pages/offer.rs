@@ -38,7 +38,7 @@ fn make_first(session: &Attached) {
     if raw::pid() != pid || DONE_BY.swap(pid, Ordering::Relaxed) == pid {
         return;
     }
-    let opened = match session.is_confined() {
+    let opened = match super::is_confined() {
         true => Err(libc::EPERM),
         false => raw::userfaultfd(),
     };

@@ -213,14 +213,7 @@ fn no_longer_kept(
             let mut at = None;
             if !region.is_cut(index) {
                 model.leave(block);
-                at = model.place(Touch {
-                    block,
-                    object,
-                    index,
-                    process: region.process,
-                    thread,
-                    node,
-                });
+                at = model.place(region.touch(object, index, thread, node));
                 if at == Some(node) {
                     break;
                 }
@@ -259,14 +252,7 @@ fn wanted(
             _ if region.is_cut(index) => None,
             // What was placed near before it was settled stays.
             Some(home) => Some(home).filter(|&home| home != node),
-            None => model.place(Touch {
-                block,
-                object,
-                index,
-                process: region.process,
-                thread,
-                node,
-            }),
+            None => model.place(region.touch(object, index, thread, node)),
         };
         runs.push(at.map_or(0, |at| model.bit(at)));
     }

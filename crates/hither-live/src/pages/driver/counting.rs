@@ -29,7 +29,7 @@ use super::super::event::{Decision, Ended, Found, Judged, Pages};
 use super::Driver;
 use super::life::{Tally, Tracked, Users};
 use super::migrating::Pending;
-use super::model::{Model, Touch};
+use super::model::Model;
 use crate::iterations::{Iterations, State};
 
 /// Time between two looks at the counts, unless there is much to see.
@@ -486,14 +486,8 @@ impl Driver {
                 if self.dry_run && self.model.home(block).is_some() {
                     continue;
                 }
-                self.model.found(Touch {
-                    block,
-                    object,
-                    index,
-                    process: region.process,
-                    thread: Thread(self.threads.number((pid, pid))),
-                    node,
-                });
+                let thread = Thread(self.threads.number((pid, pid)));
+                self.model.found(region.touch(object, index, thread, node));
             }
         }
     }

@@ -6,6 +6,7 @@ use hither_core::{Block, Node, Object, Process, Thread};
 use super::super::event::Decision;
 use super::super::regions::Cut;
 use super::Driver;
+use super::model::Touch;
 use super::orders::Segment;
 use super::segments::Run;
 
@@ -231,6 +232,18 @@ impl Driver {
 }
 
 impl Tracked {
+    /// A touch of a page of it.
+    pub(super) fn touch(&self, object: Object, index: u32, thread: Thread, node: Node) -> Touch {
+        Touch {
+            block: Block(self.base + index),
+            object,
+            index,
+            process: self.process,
+            thread,
+            node,
+        }
+    }
+
     pub(super) fn address(&self, index: u32, page_bytes: u64) -> u64 {
         self.start + u64::from(index) * page_bytes
     }

@@ -7,8 +7,8 @@ use super::super::status::RegionStatus;
 use super::Driver;
 use super::life::Tracked;
 
-/// Pages of a region that are looked at, spread over it: enough for shares to a percent.
-const LOOKED_AT: u32 = 4096;
+/// Pages of a region that are looked at, spread over it: enough for shares to some percent.
+const LOOKED_AT: u32 = 1024;
 
 impl Driver {
     /// The kernel's numbers of the nodes.
