@@ -2,7 +2,7 @@
 """The lab's results as the tables of docs/results.md: a row a case, medians over its runs.
 
 `±` is half of what lies between the smallest and the largest run. `time` is the modelled time against that of the case's first row
-on the same machine.
+on the same machine, `last half` that of the last half of its iterations against the same of that row.
 
     cargo run --release -p lab -- lab/scenarios/placement.toml --output /tmp/placement
     python3 experiments/lab/table.py /tmp/placement/results.jsonl
@@ -11,7 +11,7 @@ on the same machine.
 import argparse
 import json
 
-HEAD = ["case", "machine", "placement", "policy", "local share", "by arithmetic", "misses, millions", "modelled ms", "time", "kernel", "pages migrated", "runs"]
+HEAD = ["case", "machine", "placement", "policy", "local share", "by arithmetic", "misses, millions", "modelled ms", "time", "last half", "kernel", "pages migrated", "runs"]
 
 
 def cells(row, first):
@@ -29,6 +29,7 @@ def cells(row, first):
         f"{row['misses'] / 1e6:.2f}" + half("misses", f"{50 * spread['misses']:.1f} %"),
         f"{row['modelled_time_ms']:.1f}" + half("modelled_time_ms", f"{50 * spread['modelled_time_ms']:.1f} %"),
         f"{row['modelled_time_ms'] / first['modelled_time_ms']:.2f}",
+        f"{row['last_half_ms'] / first['last_half_ms']:.2f}" if "last_half_ms" in row and "last_half_ms" in first else "",
         f"{100 * row['kernel_share']:.1f} %",
         f"{row['migrations']:.0f}" + (f" ({min(moved)} to {max(moved)})" if min(moved) != max(moved) else ""),
         str(row["repetitions"]),

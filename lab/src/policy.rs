@@ -109,13 +109,28 @@ pub(crate) enum Policy {
     Hither {
         /// What `--pages` is given.
         pages: String,
-        /// The program has run so once before, unmarked, and what was learnt of its allocation sites is known (`--sites`).
-        known: bool,
+        /// What it finds.
+        given: Given,
     },
 }
 
-/// Policies that take what `--pages` is given: `hither:cache-aware`. Whether call sites are known from a run before.
-const HITHER: [(&str, bool); 2] = [("hither", false), ("hither-known", true)];
+/// What `hither run` finds when it starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Given {
+    /// Nothing: NUMA balancing is off.
+    Nothing,
+    /// NUMA balancing is on, with its scaled periods, so that hint faults can be had from the kernel.
+    Hints,
+    /// What was learnt of its allocation sites (`--sites`) as the program ran so once before, unmarked.
+    Sites,
+}
+
+/// Policies that take what `--pages` is given: `hither:cache-aware`.
+const HITHER: [(&str, Given); 3] = [
+    ("hither", Given::Nothing),
+    ("hither-hints", Given::Hints),
+    ("hither-known", Given::Sites),
+];
 
 const POLICIES: &[(&str, Policy)] = &[
     ("hand", Policy::Hand),
@@ -131,32 +146,43 @@ impl Policy {
             return Ok(policy.clone());
         }
         let hither = name.split_once(':').and_then(|(name, pages)| {
-            let &(_, known) = HITHER.iter().find(|policy| policy.0 == name)?;
-            Some((known, pages.to_owned())).filter(|(_, pages)| !pages.is_empty())
+            let &(_, given) = HITHER.iter().find(|policy| policy.0 == name)?;
+            Some((given, pages.to_owned())).filter(|(_, pages)| !pages.is_empty())
         });
-        if let Some((known, pages)) = hither {
-            return Ok(Policy::Hither { pages, known });
+        if let Some((given, pages)) = hither {
+            return Ok(Policy::Hither { pages, given });
         }
         let names: Vec<&str> = POLICIES.iter().map(|policy| policy.0).collect();
         bail!(
-            "no policy `{name}`; there are {}, and hither:PAGES and hither-known:PAGES, PAGES as in `hither run --pages`",
-            names.join(", ")
+            "no policy `{name}`; there are {}, and {}:PAGES, PAGES as in `hither run --pages`",
+            names.join(", "),
+            HITHER.map(|policy| policy.0).join(":PAGES, ")
         )
     }
 
     /// The name in scenarios and results.
     pub(crate) fn name(&self) -> String {
-        if let Policy::Hither { pages, known } = self {
-            let policy = HITHER.iter().find(|policy| policy.1 == *known);
+        if let Policy::Hither { pages, given } = self {
+            let policy = HITHER.iter().find(|policy| policy.1 == *given);
             return format!("{}:{pages}", policy.map_or("", |policy| policy.0));
         }
         let policy = POLICIES.iter().find(|policy| policy.1 == *self);
         policy.map_or("", |policy| policy.0).to_owned()
     }
 
-    /// Whether it is the kernel's balancing, whose periods are scaled.
+    /// The mode of NUMA balancing, 0 being off.
+    fn balancing(&self) -> u32 {
+        match self {
+            Policy::Kernel | Policy::Hand => 0,
+            Policy::Hither { given, .. } => u32::from(*given == Given::Hints),
+            Policy::NumaBalancing => 1,
+            Policy::Tiering => 2,
+        }
+    }
+
+    /// Whether the kernel's balancing is on, whose periods are scaled.
     pub(crate) fn balances(&self) -> bool {
-        matches!(self, Policy::NumaBalancing | Policy::Tiering)
+        self.balancing() > 0
     }
 
     /// What it adds to the program's arguments.
@@ -170,14 +196,14 @@ impl Policy {
     /// The shell commands that set it up in the guest. Programs here run for milliseconds of guest time where the kernel's scanner
     /// counts in seconds: its delays, periods and the bytes of one scan are divided by `scale`, which keeps the bytes scanned
     /// a second, and the share of a footprint that a scan covers where the footprint is as much smaller. The scanner itself is
-    /// switched on by the program as its region opens (`lab_balance` in lab/programs/lab.h).
+    /// switched on by the program as its region opens (`lab_balance` in lab/programs/lab.h), but where `hither run` must find it on.
     pub(crate) fn setup(&self, scale: u32) -> String {
-        let mode = match self {
-            Policy::Kernel | Policy::Hand | Policy::Hither { .. } => {
-                return "echo 0 > /proc/sys/kernel/numa_balancing\n".to_owned();
-            }
-            Policy::NumaBalancing => 1,
-            Policy::Tiering => 2,
+        let switch = "/proc/sys/kernel/numa_balancing";
+        let mode = self.balancing();
+        let on = match self {
+            _ if mode == 0 => return format!("echo 0 > {switch}\n"),
+            Policy::Hither { .. } => format!("echo {mode} > {switch}\n"),
+            _ => format!("export LAB_BALANCING={mode}\n"),
         };
         let demote = if *self == Policy::Tiering {
             "echo 1 > /sys/kernel/mm/numa/demotion_enabled\n"
@@ -190,7 +216,7 @@ impl Policy {
              file=/sys/kernel/debug/sched/numa_balancing/$knob\n\
              echo $(( ($(cat $file) + {scale} - 1) / {scale} )) > $file\n\
              done\n\
-             {demote}export LAB_BALANCING={mode}\n"
+             {demote}{on}"
         )
     }
 }
@@ -208,11 +234,11 @@ mod tests {
             assert_eq!(Policy::named(name).expect("a name of the list"), *policy);
             assert_eq!(policy.name(), *name);
         }
-        for (name, known) in HITHER {
+        for (name, given) in HITHER {
             let name = format!("{name}:cache-aware{{limit=0.3}},upm");
             let policy = Policy::named(&name).expect("it has an argument");
             let pages = "cache-aware{limit=0.3},upm".to_owned();
-            assert_eq!(policy, Policy::Hither { pages, known });
+            assert_eq!(policy, Policy::Hither { pages, given });
             assert_eq!(policy.name(), name);
             assert!(Policy::named("hither:").is_err() && Policy::named("hither").is_err());
         }
@@ -255,5 +281,10 @@ mod tests {
         assert!(!setup.contains("demotion"));
         assert!(Policy::Tiering.setup(10).contains("demotion_enabled"));
         assert!(Policy::Kernel.setup(100).starts_with("echo 0"));
+        let hither = |name: &str| Policy::named(name).expect("a policy").setup(100);
+        assert!(hither("hither:upm").starts_with("echo 0"));
+        let hints = hither("hither-hints:upm");
+        assert!(hints.contains("+ 100 - 1) / 100"));
+        assert!(hints.ends_with("\necho 1 > /proc/sys/kernel/numa_balancing\n"));
     }
 }

@@ -118,7 +118,9 @@ pub(crate) struct Totals {
     pub(crate) instructions: [u64; 2],
     /// The sum over intervals of the slowest CPU's time, in nanoseconds.
     pub(crate) time_ns: f64,
-    /// The part of it spent waiting beyond the L1, on those same CPUs.
+    /// What the last half of the intervals took of it: of an odd number the lesser half, since the first is then what came before the iterations.
+    pub(crate) last_half_ns: f64,
+    /// The part of the whole spent waiting beyond the L1, on those same CPUs.
     pub(crate) stall_ns: f64,
     /// The time of all CPUs together: user, kernel.
     pub(crate) cpu_ns: [f64; 2],
@@ -199,7 +201,8 @@ pub(crate) fn price(intervals: &[Interval], machine: &Machine, constants: &Const
         cache_to_cache: square(),
         ..Totals::default()
     };
-    for interval in intervals {
+    let last_half = intervals.len().div_ceil(2);
+    for (index, interval) in intervals.iter().enumerate() {
         let mut slowest = (0.0, 0.0);
         for cpu in &interval.cpus {
             let node = usize::from(cpu.node);
@@ -233,6 +236,9 @@ pub(crate) fn price(intervals: &[Interval], machine: &Machine, constants: &Const
             }
         }
         totals.time_ns += slowest.0;
+        if index >= last_half {
+            totals.last_half_ns += slowest.0;
+        }
         totals.stall_ns += slowest.1;
         totals
             .ranges
@@ -362,8 +368,14 @@ mod tests {
         let mut turned = interval.clone();
         turned.cpus.swap(0, 1);
         turned.cpus[0].instructions = [10_000, 0];
+        let three = [interval.clone(), interval.clone(), turned.clone()];
         let both = price(&[interval, turned], &machine(), opteron);
         assert_eq!(both.time_ns, 1494.0 + 486.0 + 6.0 + 0.5 * (10_000.0 - 60.0));
+        // Half of the time is that of the second interval; of three intervals it is still one.
+        assert_eq!(both.last_half_ns, both.time_ns - 1494.0);
+        let three = price(&three, &machine(), opteron);
+        assert_eq!(three.last_half_ns, both.last_half_ns);
+        assert_eq!(once.last_half_ns, 0.0);
         assert_eq!(both.ranges, [[[10, 4, 0], [0, 2, 0], [0, 0, 0]]]);
     }
 

@@ -50,7 +50,9 @@ pub(crate) struct Row {
     pub(crate) ranges_local_share: Vec<f64>,
     /// The modelled time of the regions of interest.
     pub(crate) modelled_time_ms: f64,
-    /// What of it was waiting beyond the L1.
+    /// What the last half of the iterations took of it.
+    pub(crate) last_half_ms: f64,
+    /// What of the whole was waiting beyond the L1.
     pub(crate) modelled_stall_ms: f64,
     /// The kernel's share of the CPUs' time.
     pub(crate) kernel_share: f64,
@@ -187,6 +189,7 @@ pub(crate) fn row(
             .map(|range| local(range))
             .collect(),
         modelled_time_ms: median(of(time)),
+        last_half_ms: median(of(|totals| totals.last_half_ns / 1e6)),
         modelled_stall_ms: median(of(|totals| totals.stall_ns / 1e6)),
         kernel_share: median(of(Totals::kernel_share)),
         instructions: middle.totals.instructions,
@@ -233,7 +236,7 @@ pub(crate) fn row(
 
 /// The table for people.
 pub(crate) fn table(rows: &[Row]) -> String {
-    const HEADS: [&str; 10] = [
+    const HEADS: [&str; 11] = [
         "case",
         "machine",
         "placement",
@@ -242,6 +245,7 @@ pub(crate) fn table(rows: &[Row]) -> String {
         "by arithmetic",
         "misses",
         "modelled ms",
+        "last half",
         "kernel",
         "migrated",
     ];
@@ -253,7 +257,7 @@ pub(crate) fn table(rows: &[Row]) -> String {
             value
         }
     };
-    let mut cells: Vec<[String; 10]> = vec![HEADS.map(str::to_owned)];
+    let mut cells: Vec<[String; 11]> = vec![HEADS.map(str::to_owned)];
     for row in rows {
         cells.push([
             row.case.clone(),
@@ -272,6 +276,7 @@ pub(crate) fn table(rows: &[Row]) -> String {
                 row.spread.modelled_time_ms,
                 row.repetitions,
             ),
+            format!("{:.2}", row.last_half_ms),
             percent(row.kernel_share),
             format!("{:.0}", row.migrations),
         ]);
@@ -325,6 +330,7 @@ mod tests {
             expected_local_share: Some(1.0),
             misses,
             modelled_time_ms: 1.5,
+            last_half_ms: 0.5,
             repetitions,
             spread: Spread {
                 misses: 0.02,
@@ -336,15 +342,15 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[0],
-            "case    machine  placement  policy   local  by arithmetic         misses  modelled ms  kernel  migrated"
+            "case    machine  placement  policy   local  by arithmetic         misses  modelled ms  last half  kernel  migrated"
         );
         assert_eq!(
             lines[1],
-            "stream  two      good       kernel  99.5 %        100.0 %  131072 ±1.0 %  1.50 ±0.0 %   0.0 %         0"
+            "stream  two      good       kernel  99.5 %        100.0 %  131072 ±1.0 %  1.50 ±0.0 %       0.50   0.0 %         0"
         );
         assert_eq!(
             lines[2],
-            "c       two      good       kernel  99.5 %        100.0 %              7         1.50   0.0 %         0"
+            "c       two      good       kernel  99.5 %        100.0 %              7         1.50       0.50   0.0 %         0"
         );
     }
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::cache::Cache;
 use crate::guest::{Guest, Job, PluginArgs};
-use crate::policy::Policy;
+use crate::policy::{Given, Policy};
 use crate::price::{Totals, price};
 use crate::programs::Programs;
 use crate::scenario::Case;
@@ -83,9 +83,9 @@ const SAID_MARK: &str = "@hither";
 /// The program with its arguments, and before it `hither run` where that is the policy, and numactl where the placement asks for it.
 fn command(case: &Case, repetition: u32) -> String {
     let mut words = Vec::new();
-    if let Policy::Hither { pages, known } = &case.policy {
+    if let Policy::Hither { pages, given } = &case.policy {
         words.push(format!("./hither run --pages {}", quote(pages)));
-        if *known {
+        if *given == Given::Sites {
             words.push(format!("--sites {SITES}"));
         }
         words.push("--".to_owned());
@@ -107,11 +107,11 @@ fn script(case: &Case, repetition: u32) -> String {
     );
     let command = command(case, repetition);
     let commands = match &case.policy {
-        Policy::Hither { known, .. } => {
+        Policy::Hither { given, .. } => {
             let said = format!("|| {{ status=$?; cat {SAID} >&2; exit $status; }}");
-            let teach = match known {
-                true => format!("LAB_UNMARKED=1 {command} > /dev/null 2> {SAID} {said}\n"),
-                false => String::new(),
+            let teach = match given {
+                Given::Sites => format!("LAB_UNMARKED=1 {command} > /dev/null 2> {SAID} {said}\n"),
+                Given::Nothing | Given::Hints => String::new(),
             };
             format!("{teach}{counters}{command} 2> {SAID} {said}\nsed 's/^/{SAID_MARK} /' {SAID}")
         }
