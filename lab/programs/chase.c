@@ -15,7 +15,7 @@ static uint64_t round_of_all(void)
 {
     uint64_t sum = 0;
 #pragma omp parallel reduction(+ : sum)
-    sum += cycle_follow(area, omp_get_thread_num());
+    sum += cycle_follow(area, omp_get_thread_num(), false);
     return sum;
 }
 

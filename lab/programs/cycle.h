@@ -7,7 +7,8 @@
 struct line {
     uint64_t next;  /* place in the part */
     uint64_t value; /* the line's number in the area, and one */
-    uint64_t unused[6];
+    uint64_t visits; /* that wrote */
+    uint64_t unused[5];
 };
 
 /* Links thread `thread`'s lines into one cycle: Sattolo's shuffle (1986), in place, and without a pass over the lines before it: the pages are fresh, so a line
@@ -30,13 +31,15 @@ static inline void cycle_link(struct lab_area *area, int thread)
         lines[i] = (struct line){.next = lines[i].next ^ i, .value = first + i + 1};
 }
 
-/* Goes once round thread `thread`'s cycle; returns the sum of the values met. */
-static inline uint64_t cycle_follow(const struct lab_area *area, int thread)
+/* Goes once round thread `thread`'s cycle, and writes to each line where `update`; returns the sum of the values met. */
+static inline uint64_t cycle_follow(struct lab_area *area, int thread, bool update)
 {
-    const struct line *lines = (const struct line *)(area->start + area->bounds[thread]);
+    struct line *lines = (struct line *)(area->start + area->bounds[thread]);
     uint64_t at = 0, sum = 0;
     for (size_t left = (area->bounds[thread + 1] - area->bounds[thread]) / sizeof *lines; left > 0; left--) {
         sum += lines[at].value;
+        if (update)
+            lines[at].visits++;
         at = lines[at].next;
     }
     return sum;

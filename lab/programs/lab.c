@@ -27,6 +27,9 @@ static struct {
 } cpus[CPU_SETSIZE];
 static size_t cpu_count;
 
+/* Those of them that the threads keep to. */
+static size_t seats_first, seats;
+
 static unsigned long memory_nodes; /* a bit for each */
 
 void lab_fail(const char *format, ...)
@@ -156,6 +159,7 @@ static void find_nodes(void)
             }
         }
     }
+    seats = cpu_count;
     if (!read_list("has_memory", &set))
         CPU_SET(0, &set);
     for (int node = 0; node < LAB_NODES; node++)
@@ -165,7 +169,7 @@ static void find_nodes(void)
 /* Threads are spread evenly: with one a CPU, thread t is on the t-th CPU; with fewer, the nodes still share them alike. */
 static size_t seat(int thread, size_t shift)
 {
-    return ((size_t)thread * cpu_count / lab.threads + shift) % cpu_count;
+    return seats_first + ((size_t)thread * seats / lab.threads + shift) % seats;
 }
 
 int lab_thread_node(int thread, size_t shift)
@@ -184,6 +188,16 @@ void lab_rotate(size_t by)
         if (sched_setaffinity(0, sizeof one, &one))
             lab_fail("sched_setaffinity: %s", strerror(errno));
     }
+}
+
+void lab_halve(size_t half)
+{
+    size_t middle = cpu_count / 2;
+    if (half > 1 || middle == 0)
+        lab_fail("no half number %zu of %zu CPUs: there are 0 and 1, of two CPUs or more", half, cpu_count);
+    seats_first = half ? middle : 0;
+    seats = half ? cpu_count - middle : middle;
+    lab_rotate(0);
 }
 
 struct lab_part lab_part(size_t total, int thread)
@@ -393,20 +407,20 @@ void lab_bring_home(struct lab_area *area)
 
 /* ---- the region and its facts ---- */
 
+/* A run that only teaches whoever watches it (`hither run --sites`), or that is there beside another, is no region of interest. */
+static bool marked(void)
+{
+    return !getenv("LAB_UNMARKED");
+}
+
 void lab_balance(bool on)
 {
     const char *mode = getenv("LAB_BALANCING"), *path = "/proc/sys/kernel/numa_balancing";
-    if (!mode)
+    if (!mode || !marked())
         return;
     FILE *file = fopen(path, "we");
     if (!file || fputs(on ? mode : "0", file) < 0 || fclose(file))
         lab_fail("%s: %s", path, strerror(errno));
-}
-
-/* A run that only teaches whoever watches it (`hither run --sites`) is no region of interest. */
-static bool marked(void)
-{
-    return !getenv("LAB_UNMARKED");
 }
 
 static void open_region(void)

@@ -56,7 +56,7 @@ extern struct lab {
     int hand;        /* bring pages home by move_pages after the first iteration, within the region */
     size_t page;     /* bytes: 4 KiB, or 2 MiB with `--pages huge` */
     int nodes;       /* one more than the highest node's number */
-    size_t shift;    /* CPUs that the threads have moved on */
+    size_t shift;    /* CPUs that the threads have moved on, of those that they keep to */
     size_t migrated; /* pages moved by hand */
 } lab;
 
@@ -73,11 +73,14 @@ void lab_start(int argc, char **argv, const struct lab_option *own);
 /* The share of thread `thread` in `total` things. */
 struct lab_part lab_part(size_t total, int thread);
 
-/* The node of the CPU that `thread` is pinned to once the threads have moved on by `shift` CPUs. */
+/* The node of the CPU that `thread` is pinned to once the threads have moved on by `shift` CPUs of those that they keep to. */
 int lab_thread_node(int thread, size_t shift);
 
 /* Moves every thread on by `by` CPUs, past the last to the first. */
 void lab_rotate(size_t by);
+
+/* From here on the threads keep to the first half of the CPUs (0) or to the second (1), as where a scheduler gives each of two programs one. */
+void lab_halve(size_t half);
 
 /* An area of `units` x `unit_bytes`, divided by units; not touched yet. It lives until the program ends. */
 struct lab_area *lab_area(const char *name, size_t units, size_t unit_bytes);

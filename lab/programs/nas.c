@@ -1,6 +1,7 @@
 /* An iterative program in the manner of the NAS benchmarks SP and BT (Bailey et al. 1991): the diffusion equation on a cube by approximate factorisation (Beam and
  * Warming 1978). Three arrays; in an iteration the right-hand side and the sweeps along x and y go by planes of z, the sweep along z by planes of y. So first touch by
- * planes of z suits all but one sweep. On request the threads move on between iterations, as when a scheduler moves them: then no placement stays right.
+ * planes of z suits all but one sweep. On request the threads move on between iterations, as when a scheduler moves them: then no placement stays right. Or they keep to
+ * one half of the CPUs from some iteration on, as when another program has come and each gets its half.
  *
  * Verified: the forcing is an eigenvector of the discrete operator, so that the error shrinks by one factor a step, known in closed form.
  *
@@ -13,7 +14,7 @@
 static const double TAU = 0.05; /* the time step */
 static const double PASSES_U = 2, PASSES_FORCING = 1, PASSES_RHS_BY_Z = 4, PASSES_RHS_BY_Y = 1;
 
-static unsigned long n = 96, rotate_every, rotate_by = 1;
+static unsigned long n = 96, rotate_every, rotate_by = 1, halve_after, half;
 static struct lab_area *u, *rhs, *forcing;
 static double *sine;                              /* of pi times the place along an edge */
 static double eigenvalue;                         /* of the second difference along one edge; the operator's is three times that */
@@ -161,7 +162,9 @@ static struct lab_expected expect(void)
 {
     double lines = (double)(n - 2) * (double)(n - 2) * (double)n * sizeof(double) / LAB_LINE;
     struct lab_expected expected = {(PASSES_U + PASSES_FORCING + PASSES_RHS_BY_Z + PASSES_RHS_BY_Y) * lines * (double)lab.iterations, NAN};
-    if (!rotate_every) {
+    if (halve_after) {
+        /* Which node a thread is on changes on the way. */
+    } else if (!rotate_every) {
         expected.local_share = lab_over_iterations(local_share(false, 0), local_share(true, 0));
     } else if (!lab.hand) {
         double sum = 0;
@@ -177,6 +180,10 @@ static uint64_t iteration(unsigned long number)
     bool moved = rotate_every && number > 0 && number % rotate_every == 0;
     if (moved)
         lab_rotate(rotate_by);
+    if (halve_after && number == halve_after) {
+        lab_halve(half);
+        moved = true;
+    }
     step();
     if (number == 0 || moved) {
         lab_bring_home(u);
@@ -192,6 +199,8 @@ int main(int argc, char **argv)
         {.key = "size", .number = &n, .help = "points along each edge of the three cubes (96)"},
         {.key = "rotate-every", .number = &rotate_every, .help = "iterations after which the threads move on (0: never)"},
         {.key = "rotate-by", .number = &rotate_by, .help = "CPUs that they move on by (1)"},
+        {.key = "halve-after", .number = &halve_after, .help = "iterations after which the threads keep to one half of the CPUs (0: never)"},
+        {.key = "half", .number = &half, .help = "which one: 0 or 1 (0)"},
         {0},
     };
     lab_start(argc, argv, own);

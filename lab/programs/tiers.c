@@ -9,6 +9,7 @@ enum { NOWHERE = LAB_NODES };
 
 static unsigned long stream_bytes = 32 << 20, random_bytes = 32 << 20, rounds = 2;
 static unsigned long stream_node = NOWHERE, random_node = NOWHERE;
+static int update;
 static struct lab_area *stream, *chain;
 
 static void fill(int thread)
@@ -28,7 +29,7 @@ static uint64_t pass(void)
         for (size_t i = stream->bounds[thread] / 8; i < stream->bounds[thread + 1] / 8; i++)
             sum += from[i];
         for (unsigned long round = 0; round < rounds; round++)
-            sum += cycle_follow(chain, thread);
+            sum += cycle_follow(chain, thread, update);
     }
     return sum;
 }
@@ -47,6 +48,7 @@ int main(int argc, char **argv)
         {.key = "stream-bytes", .number = &stream_bytes, .help = "of the streamed region, rounded up to whole pages (32M)"},
         {.key = "random-bytes", .number = &random_bytes, .help = "of the random region, rounded up to whole pages (32M)"},
         {.key = "rounds", .number = &rounds, .help = "over the random region in an iteration (2)"},
+        {.key = "random-access", .choice = &update, .words = "read|update", .help = "whether the random region is written as well"},
         {.key = "stream-node", .number = &stream_node, .help = "where the streamed region is placed (by --init)"},
         {.key = "random-node", .number = &random_node, .help = "where the random region is placed (by --init)"},
         {0},

@@ -27,6 +27,7 @@ use crate::cache::Cache;
 use crate::guest::{Guest, Tools};
 use crate::interrupt::Interrupted;
 use crate::policy::Policy;
+use crate::programs::Compiler;
 use crate::report::Row;
 use crate::run::{Built, Run};
 use crate::scenario::{Case, Scenario};
@@ -200,6 +201,13 @@ fn act_on(path: &Path, cli: &Cli, quiet: bool) -> Result<Outcome> {
     let cache = Cache::open()?;
     let mut built = Built::new(&cache, cli.plugin.as_deref(), quiet)?;
     let needs_hither = |case: &Case| matches!(case.policy, Policy::Hither { .. });
+    if scenario
+        .cases
+        .iter()
+        .any(|case| case.compiler == Compiler::Clang)
+    {
+        built = built.with_clang(&cache);
+    }
     if scenario.cases.iter().any(needs_hither) {
         built = built.with_hither(&cache, cli.hither.as_deref(), quiet)?;
     }

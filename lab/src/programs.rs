@@ -13,6 +13,8 @@ use std::process::{Command, Output};
 
 use anyhow::{Context, Result, bail};
 
+use serde::Deserialize;
+
 use crate::cache::Cache;
 use crate::{hash, interrupt};
 
@@ -50,6 +52,26 @@ const OPTIONS: &[&str] = &[
     "-Werror",
 ];
 
+/// What compiles a program, and whose OpenMP library it then uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Compiler {
+    /// `$CC`, or `cc`: libgomp, where it is GCC.
+    #[default]
+    Cc,
+    /// `clang`: LLVM's libomp, and with shared libraries alone.
+    Clang,
+}
+
+impl Compiler {
+    fn command(self) -> OsString {
+        match self {
+            Compiler::Cc => std::env::var_os("CC").unwrap_or_else(|| "cc".into()),
+            Compiler::Clang => "clang".into(),
+        }
+    }
+}
+
 /// The folder of the programs with shared libraries.
 const DYNAMIC: &str = "dynamic";
 
@@ -62,18 +84,17 @@ pub(crate) struct Programs {
 }
 
 impl Programs {
-    /// The programs in the cache, or freshly compiled into it by `$CC` (`cc` where that is unset).
-    pub(crate) fn build(cache: &Cache) -> Result<Self> {
-        let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-        Self::build_with(cache, &compiler)
+    /// The programs in the cache, or freshly compiled into it.
+    pub(crate) fn build(cache: &Cache, compiler: Compiler) -> Result<Self> {
+        Self::build_with(cache, &compiler.command(), compiler == Compiler::Cc)
     }
 
-    fn build_with(cache: &Cache, compiler: &OsString) -> Result<Self> {
+    fn build_with(cache: &Cache, compiler: &OsString, linked_static: bool) -> Result<Self> {
         let version = compile(compiler, &["--version".into()])?.stdout;
         let sources = SOURCES.iter().flat_map(|(file, text)| [*file, text]);
         let parts = sources.chain(OPTIONS.iter().copied()).map(str::as_bytes);
         let name = format!("programs-{}", hash::short(parts.chain([&version[..]])));
-        let folder = cache.entry(&name, |folder| compile_all(compiler, folder))?;
+        let folder = cache.entry(&name, |folder| compile_all(compiler, folder, linked_static))?;
         let version = String::from_utf8_lossy(&version);
         let compiler = version.lines().next().unwrap_or_default().to_owned();
         Ok(Self { folder, compiler })
@@ -98,15 +119,16 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
         .filter_map(|(file, _)| file.strip_suffix(".c"))
 }
 
-fn compile_all(compiler: &OsString, folder: &Path) -> Result<()> {
+fn compile_all(compiler: &OsString, folder: &Path, linked_static: bool) -> Result<()> {
     let dynamic = folder.join(DYNAMIC);
     fs::create_dir_all(&dynamic).with_context(|| dynamic.display().to_string())?;
     for (file, text) in SOURCES {
         let path = folder.join(file);
         fs::write(&path, text).with_context(|| path.display().to_string())?;
     }
-    let linked = [(Some("-static"), folder), (None, dynamic.as_path())];
-    for (name, (how, to)) in names().flat_map(|name| linked.map(|linked| (name, linked))) {
+    let mut linked = vec![(None, dynamic.as_path())];
+    linked.extend(linked_static.then_some((Some("-static"), folder)));
+    for (name, &(how, to)) in names().flat_map(|name| linked.iter().map(move |how| (name, how))) {
         let mut arguments: Vec<OsString> = OPTIONS.iter().map(OsString::from).collect();
         arguments.extend(how.map(OsString::from));
         arguments.extend([
@@ -126,7 +148,7 @@ fn compile(compiler: &OsString, arguments: &[OsString]) -> Result<Output> {
     let output = match Command::new(compiler).args(arguments).output() {
         Ok(output) => output,
         Err(error) if error.kind() == io::ErrorKind::NotFound => bail!(
-            "no C compiler `{name}`: the lab compiles its programs with it (Debian: apt install gcc libc6-dev, Fedora: dnf install gcc glibc-static; or name another in CC)"
+            "no C compiler `{name}`: the lab compiles its programs with it (Debian: apt install gcc libc6-dev, and clang libomp-dev for cases of LLVM's OpenMP; Fedora: dnf install gcc glibc-static, clang libomp-devel; or name another than cc in CC)"
         ),
         Err(error) => {
             return Err(error).with_context(|| format!("running the C compiler `{name}`"));
@@ -155,7 +177,7 @@ mod tests {
     /// Compiled once for all tests, beside cargo's own output.
     fn programs() -> &'static Programs {
         static PROGRAMS: OnceLock<Programs> = OnceLock::new();
-        PROGRAMS.get_or_init(|| Programs::build(&test_cache()).unwrap())
+        PROGRAMS.get_or_init(|| Programs::build(&test_cache(), Compiler::Cc).unwrap())
     }
 
     fn test_cache() -> Cache {
@@ -203,7 +225,8 @@ mod tests {
 
     #[test]
     fn a_missing_compiler_is_named() {
-        let error = Programs::build_with(&test_cache(), &"no-such-compiler".into()).unwrap_err();
+        let error =
+            Programs::build_with(&test_cache(), &"no-such-compiler".into(), true).unwrap_err();
         assert!(
             error
                 .to_string()
@@ -221,7 +244,7 @@ mod tests {
                 .unwrap()
         };
         let before = modified();
-        let second = Programs::build(&test_cache()).unwrap();
+        let second = Programs::build(&test_cache(), Compiler::Cc).unwrap();
         assert_eq!(second.path("roi"), programs().path("roi"));
         assert_eq!(modified(), before);
     }
@@ -239,6 +262,27 @@ mod tests {
         let same = run("chase", "--bytes 100K --iterations 3");
         assert_eq!(facts["checksum"], same["checksum"]);
         assert_eq!(facts["expected_misses"], Value::Null);
+    }
+
+    #[test]
+    fn with_llvm_the_result_is_the_same() {
+        if let Err(error) = Command::new("clang").arg("--version").output() {
+            println!("skipped: clang: {error}");
+            return;
+        }
+        let clang = Programs::build(&test_cache(), Compiler::Clang).unwrap();
+        let path = clang.dynamic_path("nas");
+        let libraries = Command::new("ldd").arg(&path).output().unwrap().stdout;
+        assert!(String::from_utf8_lossy(&libraries).contains("libomp"));
+        assert!(!clang.path("nas").exists());
+        let arguments = "--size 16 --iterations 4 --threads 2";
+        let output = Command::new(path)
+            .args(arguments.split_whitespace())
+            .output()
+            .unwrap();
+        let facts: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(facts["error"].as_f64().unwrap() < 1e-9, "{facts}");
+        assert_eq!(facts["lines"], run("nas", arguments)["lines"]);
     }
 
     #[test]
@@ -270,6 +314,9 @@ mod tests {
         );
         assert_eq!(facts["expected_misses"], 2 * (1600 + 3 * 640));
         assert_eq!(facts["random_accesses"], 2 * 3 * 640);
+        let arguments = "--stream-bytes 100K --random-bytes 40K --rounds 3 --iterations 2";
+        let updated = same_result("tiers", &format!("{arguments} --random-access update"));
+        assert_eq!(updated["checksum"], facts["checksum"]);
     }
 
     #[test]
@@ -287,6 +334,10 @@ mod tests {
         let moving = same_result("nas", "--size 16 --iterations 4 --rotate-every 1");
         assert_eq!(moving["moves"], 3);
         assert_eq!(moving["checksum"], still["checksum"]);
+        if std::thread::available_parallelism().unwrap().get() > 1 {
+            let halved = same_result("nas", "--size 16 --iterations 4 --halve-after 2 --half 1");
+            assert_eq!(halved["checksum"], still["checksum"]);
+        }
     }
 
     #[test]

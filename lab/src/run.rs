@@ -13,7 +13,7 @@ use crate::cache::Cache;
 use crate::guest::{Guest, Job, PluginArgs};
 use crate::policy::{Given, Policy};
 use crate::price::{Totals, price};
-use crate::programs::Programs;
+use crate::programs::{Compiler, Programs};
 use crate::scenario::Case;
 use crate::{hash, interrupt};
 
@@ -50,6 +50,8 @@ pub(crate) struct Run {
     pub(crate) cpu_seconds: f64,
     /// What the guest ran.
     pub(crate) script: String,
+    /// What compiled the program.
+    pub(crate) compiler: String,
     /// What `hither run` said on its standard error.
     pub(crate) hither: Vec<String>,
 }
@@ -80,8 +82,13 @@ const SITES: &str = "/tmp/hither.sites";
 /// Marks what it said in the script's output.
 const SAID_MARK: &str = "@hither";
 
+/// What a copy of the program beside the first wrote on its standard error.
+fn beside(copy: u32) -> String {
+    format!("/tmp/beside.{copy}")
+}
+
 /// The program with its arguments, and before it `hither run` where that is the policy, and numactl where the placement asks for it.
-fn command(case: &Case, repetition: u32) -> String {
+fn command(case: &Case, repetition: u32, copy: u32) -> String {
     let mut words = Vec::new();
     if let Policy::Hither { pages, given } = &case.policy {
         words.push(format!("./hither run --pages {}", quote(pages)));
@@ -95,7 +102,11 @@ fn command(case: &Case, repetition: u32) -> String {
         words.extend(case.placement.numactl.iter().map(|arg| quote(arg)));
     }
     words.push(format!("./{}", quote(&case.program)));
-    words.extend(case.arguments(repetition).iter().map(|arg| quote(arg)));
+    words.extend(
+        case.arguments(repetition, copy)
+            .iter()
+            .map(|arg| quote(arg)),
+    );
     words.join(" ")
 }
 
@@ -105,7 +116,14 @@ fn script(case: &Case, repetition: u32) -> String {
         "grep -E '^({}) ' /proc/vmstat | sed 's/^/{VMSTAT_MARK} /'\n",
         VMSTAT.join("|")
     );
-    let command = command(case, repetition);
+    let command = command(case, repetition, 0);
+    // The others are counted where they share CPUs with the first, but mark nothing.
+    let (mut start, mut end) = (String::new(), String::new());
+    for copy in 1..case.copies {
+        let (command, said) = (self::command(case, repetition, copy), beside(copy));
+        start += &format!("LAB_UNMARKED=1 {command} > /dev/null 2> {said} &\ncopy{copy}=$!\n");
+        end += &format!("wait $copy{copy} || {{ status=$?; cat {said} >&2; exit $status; }}\n");
+    }
     let commands = match &case.policy {
         Policy::Hither { given, .. } => {
             let said = format!("|| {{ status=$?; cat {SAID} >&2; exit $status; }}");
@@ -113,13 +131,15 @@ fn script(case: &Case, repetition: u32) -> String {
                 Given::Sites => format!("LAB_UNMARKED=1 {command} > /dev/null 2> {SAID} {said}\n"),
                 Given::Nothing | Given::Hints => String::new(),
             };
-            format!("{teach}{counters}{command} 2> {SAID} {said}\nsed 's/^/{SAID_MARK} /' {SAID}")
+            format!(
+                "{teach}{counters}{start}{command} 2> {SAID} {said}\nsed 's/^/{SAID_MARK} /' {SAID}"
+            )
         }
-        _ => format!("{counters}{command}"),
+        _ => format!("{counters}{start}{command}"),
     };
     // A thread that spins at a barrier executes instructions and misses nothing: it would be counted as work.
     format!(
-        "set -e\nexport OMP_WAIT_POLICY=passive\n{}{}{commands}\n{counters}",
+        "set -e\nexport OMP_WAIT_POLICY=passive\n{}{}{commands}\n{end}{counters}",
         case.policy.setup(case.balancing_scale),
         case.near_free_mib.map(scarce).unwrap_or_default(),
     )
@@ -184,8 +204,10 @@ pub(crate) struct Built {
     pub(crate) plugin: PathBuf,
     /// Its SHA-256.
     pub(crate) plugin_sha256: String,
-    /// The programs of lab/programs.
-    pub(crate) programs: Programs,
+    /// The programs of lab/programs, compiled by `cc`.
+    programs: Programs,
+    /// By clang, where a case needs it: a missing one is that case's alone.
+    clang: Option<Result<Programs>>,
     /// hither's command and its SHA-256, where a case needs it.
     hither: Option<(PathBuf, String)>,
 }
@@ -193,7 +215,7 @@ pub(crate) struct Built {
 impl Built {
     /// Compiles the programs, and the plugin unless one is given.
     pub(crate) fn new(cache: &Cache, plugin: Option<&Path>, quiet: bool) -> Result<Self> {
-        let programs = Programs::build(cache)?;
+        let programs = Programs::build(cache, Compiler::Cc)?;
         let plugin = match plugin {
             Some(path) => {
                 fs::canonicalize(path).with_context(|| format!("--plugin {}", path.display()))?
@@ -206,8 +228,27 @@ impl Built {
             plugin_sha256: hash::sha256(&bytes),
             plugin,
             programs,
+            clang: None,
             hither: None,
         })
+    }
+
+    /// Adds the programs as clang compiles them.
+    pub(crate) fn with_clang(self, cache: &Cache) -> Self {
+        Self {
+            clang: Some(Programs::build(cache, Compiler::Clang)),
+            ..self
+        }
+    }
+
+    /// The programs as `case` needs them.
+    fn programs(&self, case: &Case) -> Result<&Programs> {
+        match (case.compiler, &self.clang) {
+            (Compiler::Cc, _) => Ok(&self.programs),
+            (Compiler::Clang, Some(Ok(programs))) => Ok(programs),
+            (Compiler::Clang, Some(Err(error))) => bail!("{error:#}"),
+            (Compiler::Clang, None) => bail!("the programs are not compiled by clang"),
+        }
     }
 
     /// Adds hither's command: the one given, or a release build. Its symbols would fill a guest's memory, so they stay behind.
@@ -248,9 +289,10 @@ impl Built {
 /// A job with the case's programs in its folder.
 fn job(case: &Case, script: String, timeout: Duration, built: &Built) -> Result<Job> {
     let mut job = Job::new(script, timeout);
+    let programs = built.programs(case)?;
     job = match case.dynamic {
-        true => job.program(built.programs.dynamic_path(&case.program)),
-        false => job.file(built.programs.path(&case.program), &case.program),
+        true => job.program(programs.dynamic_path(&case.program)),
+        false => job.file(programs.path(&case.program), &case.program),
     };
     if let (Policy::Hither { .. }, Some((hither, _))) = (&case.policy, &built.hither) {
         job = job.program(hither);
@@ -274,7 +316,7 @@ pub(crate) fn shell(case: &Case, guest: &Guest<'_>, built: &Built) -> Result<()>
          exec setsid sh -c 'exec sh -i < /dev/ttyS0 > /dev/ttyS0 2>&1'\n",
         case.policy.setup(case.balancing_scale),
         case.near_free_mib.map(scarce).unwrap_or_default(),
-        quote(&format!("{}: {}", case.id(), command(case, 0))),
+        quote(&format!("{}: {}", case.id(), command(case, 0, 0))),
     );
     guest.run_on_terminal(&job(case, script, DAY, built)?)
 }
@@ -317,6 +359,7 @@ pub(crate) fn run(case: &Case, repetition: u32, guest: &Guest<'_>, built: &Built
         host_seconds: ran.host_seconds,
         cpu_seconds: ran.cpu_seconds,
         script,
+        compiler: built.programs(case)?.compiler.clone(),
     })
 }
 

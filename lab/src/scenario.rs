@@ -11,7 +11,7 @@ use crate::check::Expect;
 use crate::machine::Machine;
 use crate::policy::{Placement, Policy};
 use crate::price::{Constants, SETS};
-use crate::programs;
+use crate::programs::{self, Compiler};
 
 /// A file as it is written.
 #[derive(Debug, Deserialize)]
@@ -107,6 +107,12 @@ struct Template {
     /// The program linked with shared libraries, as `hither run` needs it; all policies of the case run the same program.
     #[serde(default)]
     dynamic: bool,
+    /// What compiles it.
+    #[serde(default)]
+    compiler: Compiler,
+    /// So many of the program run at once, each with its own `{copy}` in its arguments; the first is what is counted.
+    #[serde(default = "one")]
+    copies: u32,
     /// What is left of node 0's memory before the program starts.
     near_free_mib: Option<u32>,
     #[serde(default)]
@@ -129,6 +135,9 @@ struct Template {
 
 fn xeon2() -> String {
     "xeon2".to_owned()
+}
+fn one() -> u32 {
+    1
 }
 fn three() -> u32 {
     3
@@ -166,9 +175,13 @@ pub(crate) struct Case {
     pub(crate) host_programs: Vec<String>,
     /// Whether the program is linked with shared libraries.
     pub(crate) dynamic: bool,
+    /// What compiles the program.
+    pub(crate) compiler: Compiler,
+    /// How many of it run at once.
+    pub(crate) copies: u32,
     /// What is left of node 0's memory, where it is not all that there is.
     pub(crate) near_free_mib: Option<u32>,
-    /// Its arguments, but for those of the placement and the policy; `{threads}`, `{nodes}` and `{repetition}` stand for numbers.
+    /// Its arguments, but for those of the placement and the policy; `{threads}`, `{nodes}`, `{repetition}` and `{copy}` stand for numbers.
     pub(crate) args: Vec<String>,
     /// The latencies.
     pub(crate) constants: &'static Constants,
@@ -196,12 +209,13 @@ impl Case {
         )
     }
 
-    /// The program's arguments in run number `repetition`.
-    pub(crate) fn arguments(&self, repetition: u32) -> Vec<String> {
+    /// The arguments of copy number `copy` of the program in run number `repetition`.
+    pub(crate) fn arguments(&self, repetition: u32, copy: u32) -> Vec<String> {
         let fill = |arg: &str| {
             arg.replace("{threads}", &self.machine.cpus().to_string())
                 .replace("{nodes}", &self.machine.nodes.len().to_string())
                 .replace("{repetition}", &repetition.to_string())
+                .replace("{copy}", &copy.to_string())
         };
         let own = self
             .args
@@ -297,6 +311,11 @@ fn expand(file: &File, template: &Template, cases: &mut Vec<Case>) -> Result<()>
         template.timeout_s > 0,
         "timeout_s: 0 s are enough for nothing"
     );
+    ensure!(template.copies > 0, "copies: 0 programs do nothing");
+    ensure!(
+        template.dynamic || template.compiler == Compiler::Cc,
+        "compiler: only cc links programs without shared libraries: say `dynamic = true`"
+    );
     template.expect.check().context("expect")?;
     ensure!(
         template.expect.spread.is_none() || repetitions > 1,
@@ -341,6 +360,8 @@ fn expand(file: &File, template: &Template, cases: &mut Vec<Case>) -> Result<()>
                     program: template.program.clone(),
                     host_programs: template.host_programs.clone(),
                     dynamic: template.dynamic,
+                    compiler: template.compiler,
+                    copies: template.copies,
                     near_free_mib: template.near_free_mib,
                     args: template.args.clone(),
                     constants,
@@ -394,7 +415,7 @@ mod tests {
         [[case]]
         name = "stream"
         program = "stream"
-        args = ["--threads", "{threads}", "--seed", "{repetition}"]
+        args = ["--threads", "{threads}", "--seed", "{repetition}{copy}"]
         machines = ["two", "three"]
         placements = ["single", "far"]
         policies = ["kernel", "hand"]
@@ -437,12 +458,12 @@ mod tests {
             ]
         );
         assert_eq!(
-            scenario.cases[5].arguments(1),
+            scenario.cases[5].arguments(1, 0),
             [
                 "--threads",
                 "3",
                 "--seed",
-                "1",
+                "10",
                 "--init",
                 "single",
                 "--migrate",
@@ -494,6 +515,9 @@ mod tests {
             .contains("caches.l1: `32k` is not BYTESxWAYS")
         );
         assert!(tweak("repetitions = 2", "repetitions = 0").contains("repetitions: 0 runs"));
+        assert!(tweak("partitioned = true", "copies = 0").contains("copies: 0 programs"));
+        assert!(tweak("partitioned = true", "compiler = \"clang\"").contains("dynamic = true"));
+        assert!(tweak("partitioned = true", "compiler = \"tcc\"").contains("`tcc`"));
         assert!(
             tweak(
                 "{ cpus = 0, memory_mib = 64 }",
