@@ -14,7 +14,10 @@ static struct lab_area *stream, *chain;
 
 static void fill(int thread)
 {
-    for (size_t i = stream->bounds[thread] / 8; i < stream->bounds[thread + 1] / 8; i++)
+    /* One thread for all fills one region after the other. */
+    bool alone = lab.init == LAB_SINGLE;
+    size_t first = alone ? 0 : stream->bounds[thread], end = alone ? thread == 0 ? stream->bytes : 0 : stream->bounds[thread + 1];
+    for (size_t i = first / 8; i < end / 8; i++)
         ((uint64_t *)stream->start)[i] = i;
     cycle_link(chain, thread);
 }
