@@ -8,7 +8,10 @@
 use std::fmt;
 use std::io;
 
-use crate::{hardware, userfaultfd};
+use crate::{hardware, hints, userfaultfd};
+
+/// The names of all ways, the best first.
+pub const NAMES: [&str; 3] = [hardware::NAME, hints::NAME, userfaultfd::NAME];
 
 /// A way to arm pages of other processes.
 pub trait Arm: Send {
@@ -17,6 +20,11 @@ pub trait Arm: Send {
 
     /// Whether reads are seen, too. Where they are not, a page without samples is not one without accesses.
     fn sees_reads(&self) -> bool;
+
+    /// Whether the kernel arms by itself what has the policy for it ([`hints`]): nothing is armed from outside then.
+    fn by_kernel(&self) -> bool {
+        false
+    }
 
     /// A process offers a descriptor that the way may need: nothing can be armed in the process before, nor once it has
     /// begun to run another program.
@@ -78,8 +86,8 @@ pub enum Unarmed {
     NoHardware,
     /// There is, and nobody could try it yet.
     NotSupported,
-    /// It needs `kernel.numa_balancing=1`, with which the kernel moves pages by itself.
-    KernelMoves,
+    /// `kernel.numa_balancing` is not 1.
+    KernelIdle,
     /// Another error number.
     Other(i32),
 }
@@ -132,9 +140,7 @@ impl fmt::Display for Unarmed {
             Unarmed::NotSupported => {
                 "the processor has it; not used, since it could not be tried on such a machine yet"
             }
-            Unarmed::KernelMoves => {
-                "not used: it needs kernel.numa_balancing=1, with which the kernel moves pages by itself"
-            }
+            Unarmed::KernelIdle => "kernel.numa_balancing is not 1, so the kernel samples nothing",
             Unarmed::Other(error) => return io::Error::from_raw_os_error(*error).fmt(f),
         })
     }
@@ -178,13 +184,12 @@ pub fn ladder() -> Vec<Rung> {
             arm: hardware::tried(),
         },
         Rung {
+            name: hints::NAME,
+            arm: hints::HintFaults::tried().map(|arm| Box::new(arm) as Box<dyn Arm>),
+        },
+        Rung {
             name: userfaultfd::NAME,
             arm: write_protect.map(|arm| Box::new(arm) as Box<dyn Arm>),
-        },
-        // mbind(MPOL_BIND | MPOL_F_NUMA_BALANCING): docs/ARCHITECTURE.md says why not.
-        Rung {
-            name: "hint-faults",
-            arm: Err(Unarmed::KernelMoves),
         },
     ]
 }

@@ -6,7 +6,8 @@
 //! system calls past libc's symbols, which the preload library interposes, and past its `errno`; [`process`] is what the
 //! agent needs of processes and signals, [`machine`] what it needs of memory nodes and pages, and [`faults`] how it sees
 //! pages being touched, [`arm`] how it has them
-//! faulted on anew: by [`userfaultfd`], which programs hand over as [`offers`], or not at all where [`hardware`] counts. [`large`] is an allocator that puts large arrays on huge pages.
+//! faulted on anew: by the kernel's own [`hints`], by [`userfaultfd`], which programs hand over as [`offers`], or not at all where
+//! [`hardware`] counts. [`large`] is an allocator that puts large arrays on huge pages.
 #![allow(unsafe_code)]
 
 pub mod arm;
@@ -15,6 +16,7 @@ mod confined;
 pub mod faults;
 pub mod folder;
 pub mod hardware;
+pub mod hints;
 pub mod large;
 pub mod machine;
 pub mod offers;

@@ -86,6 +86,8 @@ pub unsafe fn advise(address: *mut u8, length: usize, advice: i32) -> Result<(),
 
 /// `mbind` without moving anything: what of the range has no page yet gets its pages by this policy.
 pub fn bind(address: u64, length: u64, bind: crate::record::Bind) -> Result<(), i32> {
+    /// `MPOL_F_NUMA_BALANCING`.
+    const SAMPLED: usize = 1 << 13;
     let nodes = bind.nodes;
     // The kernel takes one bit off the number of bits that it is told of (get_nodes in mm/mempolicy.c).
     let (mask, bits) = match bind.mode {
@@ -95,7 +97,10 @@ pub fn bind(address: u64, length: u64, bind: crate::record::Bind) -> Result<(), 
     let arguments = [
         address as usize,
         length as usize,
-        bind.mode as usize,
+        match bind.mode {
+            crate::record::BindMode::Sampled => bind.mode as usize | SAMPLED,
+            mode => mode as usize,
+        },
         mask,
         bits,
         0,

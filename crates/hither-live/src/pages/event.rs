@@ -59,6 +59,9 @@ pub(crate) enum Input {
         error: u32,
         /// What was known of the allocation's site asked for it, not an order.
         site: bool,
+        /// It is a [`Decision::Hint`] that was carried out.
+        #[serde(default)]
+        hint: bool,
     },
     /// A thread met a boundary between parallel constructs, as the master of an outermost team.
     Construct {
@@ -187,6 +190,14 @@ pub(crate) enum Decision {
         start: u64,
         length: u64,
         on: bool,
+    },
+    /// Have the kernel sample a range, most of which is on this node (the kernel's number); none: the kernel's default again.
+    Hint {
+        pid: u32,
+        #[serde(with = "hex")]
+        start: u64,
+        length: u64,
+        node: Option<u32>,
     },
     /// Have the next touch of each of these pages fault once more, as a sample of who uses them.
     Arm { pid: u32, ranges: Vec<Pages> },

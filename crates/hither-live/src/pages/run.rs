@@ -8,6 +8,7 @@
 mod agent;
 mod figures;
 mod heard;
+mod way;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -25,6 +26,7 @@ use hither_sys::process::cpu_ns;
 use hither_sys::session::{Lost, Session, SessionOptions};
 
 use self::agent::Agent;
+use self::way::Way;
 use super::driver::{Config, Driver, KnownSite, NodeConfig, Placed, Summary};
 use super::log::Log;
 use crate::error::{Error, Result};
@@ -137,12 +139,17 @@ impl Runner {
             let exit = Program::start(&options.command, None)?.wait()?;
             return Ok(Ran { exit, pages: None });
         }
-        let config = self.config(&nodes);
+        let mut config = self.config(&nodes);
+        let way = match config.counts()? {
+            true => Way::find(&*self.machine, options.counters),
+            false => Way::default(),
+        };
+        config.hints = way.is_by_kernel();
         let driver = Driver::new(&config)?;
         let log = options.log.as_deref();
         let log = log.map(|path| Log::create(path, &config)).transpose()?;
         let session = Session::create(SessionOptions {
-            sampling: driver.counts(),
+            sampling: way.needs_offers(),
             ..options.session
         });
         let session = session.map_err(Error::Session)?;
@@ -153,7 +160,8 @@ impl Runner {
         };
         let wall = SystemTime::now();
         let cpu_before_ns = cpu_ns();
-        let mut agent = Agent::new(Arc::clone(&self.machine), driver, log, session, options);
+        let machine = Arc::clone(&self.machine);
+        let mut agent = Agent::new(machine, driver, log, session, way, options);
         let attend = |_, faults, ended: &AtomicBool| {
             agent.attend(faults, ended)?;
             Ok(agent)
@@ -188,6 +196,7 @@ impl Runner {
             page_bytes,
             huge_page_bytes: self.machine.huge_page_bytes(),
             dry_run: self.options.dry_run,
+            hints: false,
             nodes: nodes.iter().map(node).collect(),
             sites: self.options.sites.iter().map(known).collect(),
             placed: self.options.placed.clone(),

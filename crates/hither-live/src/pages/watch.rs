@@ -3,17 +3,14 @@
 //! A fault that is watched costs the program 0.3 to 1 us more (2 cores, Linux 6.18, 2026-11), and only the first faults of
 //! a region that is not decided on say anything. The agent learns of a new region milliseconds late, when a small one has
 //! been touched already, so faults are watched beforehand while new regions keep coming, within a budget: some faults that
-//! say nothing a second, 1 % of a CPU at 1 us each. With nothing undecided and nothing new, they cost nothing. While pages
+//! say nothing a second, 1 % of a CPU at 1 us each, or 1 % of all CPUs where the kernel's own hint faults are what is counted. With nothing undecided and nothing new, they cost nothing. While pages
 //! are armed, their faults are what is waited for, and those of other pages cost as much as they do otherwise.
 
-/// Faults that say nothing, a second.
-const BUDGET: u64 = 10_000;
+/// Faults a second that are paid for on any machine.
+pub(crate) const BUDGET_MIN: u64 = 10_000;
 
 /// What a new region is allowed at once, however little is left.
 const ALLOWANCE: u64 = 1_000;
-
-/// After a pause for lack of budget, watching goes on with this much.
-const RESUME: u64 = BUDGET / 2;
 
 /// Watching goes on for so long after the last new region.
 const QUIET_NS: u64 = 1_000_000_000;
@@ -21,6 +18,8 @@ const QUIET_NS: u64 = 1_000_000_000;
 /// Whether faults are watched, and what may be spent on it.
 #[derive(Debug)]
 pub(crate) struct Watch {
+    /// Faults a second, and what is saved of them at the most. After a pause for lack of them, watching goes on with half as many.
+    budget: u64,
     on: bool,
     left: u64,
     filled_ns: u64,
@@ -31,11 +30,13 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Watching is on from the program's start.
-    pub(crate) fn new() -> Watch {
+    /// Watching is on from the program's start. `budget`: faults a second that nobody asked for.
+    pub(crate) fn new(budget: u64) -> Watch {
+        let budget = budget.max(BUDGET_MIN);
         Watch {
+            budget,
             on: true,
-            left: BUDGET,
+            left: budget,
             filled_ns: 0,
             news_ns: 0,
             undecided: 0,
@@ -65,23 +66,23 @@ impl Watch {
         self.undecided -= 1;
     }
 
-    /// A fault said nothing.
-    pub(crate) fn useless(&mut self) {
+    /// A fault that was not asked for: it said nothing, or it is one of the kernel's own, of which there may be any number.
+    pub(crate) fn charge(&mut self) {
         self.left = self.left.saturating_sub(1);
     }
 
     /// Whether to watch from now on, where that has changed.
     pub(crate) fn change(&mut self, now_ns: u64) -> Option<bool> {
-        let earned = (now_ns.saturating_sub(self.filled_ns)) / (1_000_000_000 / BUDGET);
+        let earned = (now_ns.saturating_sub(self.filled_ns)) / (1_000_000_000 / self.budget);
         if earned > 0 {
-            self.left = (self.left + earned).min(BUDGET);
+            self.left = (self.left + earned).min(self.budget);
             self.filled_ns = now_ns;
         }
         let wanted =
             self.undecided > 0 || self.samples || now_ns.saturating_sub(self.news_ns) < QUIET_NS;
         let enough = match self.on {
             true => self.left > 0,
-            false => self.left >= RESUME || self.news_ns == now_ns,
+            false => self.left >= self.budget / 2 || self.news_ns == now_ns,
         };
         let on = wanted && enough;
         (on != std::mem::replace(&mut self.on, on)).then_some(on)
@@ -89,7 +90,7 @@ impl Watch {
 
     /// When time alone may change it.
     pub(crate) fn due_ns(&self) -> Option<u64> {
-        let refilled = self.filled_ns + RESUME * (1_000_000_000 / BUDGET);
+        let refilled = self.filled_ns + self.budget / 2 * (1_000_000_000 / self.budget);
         match (self.on, self.undecided > 0 || self.samples) {
             (true, false) => Some(self.news_ns + QUIET_NS),
             (false, true) => Some(refilled),
@@ -106,7 +107,7 @@ mod tests {
 
     #[test]
     fn off_when_nothing_is_new_and_on_again_for_a_new_region() {
-        let mut watch = Watch::new();
+        let mut watch = Watch::new(0);
         assert_eq!(watch.change(SECOND / 2), None);
         assert_eq!(watch.due_ns(), Some(SECOND));
         assert_eq!(watch.change(SECOND), Some(false));
@@ -120,16 +121,16 @@ mod tests {
 
     #[test]
     fn faults_that_say_nothing_use_the_budget_up() {
-        let mut watch = Watch::new();
+        let mut watch = Watch::new(0);
         watch.undecided(0);
-        (0..BUDGET).for_each(|_| watch.useless());
+        (0..BUDGET_MIN).for_each(|_| watch.charge());
         assert_eq!(watch.change(1), Some(false));
         let due = watch.due_ns().expect("it is undecided");
         assert_eq!(watch.change(due - 1), None);
         // Every earlier look earned what it could; half a second's worth is there at the latest after one more.
         assert_eq!(watch.change(due + SECOND), Some(true));
         // What is new is watched at once.
-        (0..BUDGET).for_each(|_| watch.useless());
+        (0..BUDGET_MIN).for_each(|_| watch.charge());
         assert_eq!(watch.change(due + SECOND + 1), Some(false));
         watch.undecided(due + SECOND + 2);
         assert_eq!(watch.change(due + SECOND + 2), Some(true));

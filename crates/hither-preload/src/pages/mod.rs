@@ -184,6 +184,11 @@ mod live {
             return;
         }
         let of_site = || session.orders()?.site(signature);
+        // What was said of pages that were there says nothing of those to come.
+        let bound = bound.map(|policy| match policy.mode {
+            BindMode::Sampled => DEFAULT,
+            _ => policy,
+        });
         if let Some(policy) = bound.or_else(of_site) {
             bind(session, start..end, policy, true);
         }

@@ -158,6 +158,42 @@ fn an_order_is_carried_out_at_the_next_call_and_gone_with_its_region() {
     }
 }
 
+/// The policy that has the kernel sample pages is of those that were there: what moves, and may grow, has none.
+#[test]
+fn a_policy_to_be_sampled_by_is_not_taken_along() {
+    if !knows_nodes() {
+        return;
+    }
+    let program = compile("orders.c", &["-O1"]);
+    let mut puppet = Puppet::start(regions_session(MIB), &program, &[]);
+    let (start, length, _) = puppet.tell("allocate");
+    let sampled = Bind {
+        mode: BindMode::Sampled,
+        nodes: 1,
+    };
+    puppet.post(start, length, sampled);
+    let (_, _, policy) = puppet.tell("call");
+    let bounds = puppet.bounds();
+    let [(at, of, bind, error, false)] = bounds[..] else {
+        panic!("{bounds:?}")
+    };
+    assert_eq!((at, of, bind), (start, length, sampled));
+    if error != 0 {
+        println!("skipped: the kernel says {error}");
+        return;
+    }
+    assert!(policy.starts_with("prefer"), "{policy}");
+    puppet.tell("touch");
+    let (start, length, policy) = puppet.tell("grow");
+    assert_eq!(policy, "default");
+    let default = Bind {
+        mode: BindMode::Default,
+        nodes: 0,
+    };
+    assert_eq!(puppet.bounds(), [(start, length, default, 0, true)]);
+    puppet.finish();
+}
+
 #[test]
 fn orders_that_make_no_sense_are_refused_and_harmless() {
     let program = compile("orders.c", &["-O1"]);

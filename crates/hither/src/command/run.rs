@@ -11,7 +11,7 @@ use hither_core::{Spec, placement::Entry};
 use hither_live::SessionOptions;
 use hither_live::pages::{Pages, PagesOptions, Runner, Tally};
 use hither_sim::Size;
-use hither_sys::{hardware, userfaultfd};
+use hither_sys::arm;
 
 use super::Subcommand;
 use crate::exit::{self, Usage};
@@ -49,7 +49,7 @@ pub(super) struct Run {
     region_min: u64,
 
     /// How upm counts accesses; auto takes the first that works, and `hither topo --live` says which do
-    #[arg(long, value_name = "HOW", default_value = AUTO, value_parser = [AUTO, hardware::NAME, userfaultfd::NAME])]
+    #[arg(long, value_name = "HOW", default_value = AUTO, value_parser = [&[AUTO], &arm::NAMES[..]].concat())]
     counters: String,
 
     /// Decide where pages belong, and move none
@@ -154,9 +154,7 @@ impl Subcommand for Run {
             log: self.log.clone(),
             sites,
             placed,
-            counters: [hardware::NAME, userfaultfd::NAME]
-                .into_iter()
-                .find(|name| *name == self.counters),
+            counters: arm::NAMES.into_iter().find(|name| *name == self.counters),
             session: SessionOptions {
                 region_min: self.region_min,
                 files: false,

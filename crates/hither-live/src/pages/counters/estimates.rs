@@ -39,6 +39,8 @@ pub(crate) struct Estimates {
     nodes: usize,
     /// `ln(1 / alpha)` for one node's share.
     level: f64,
+    /// What the samples of pages with one home count as, where one follows from the other; else each counts.
+    at_once: Option<u32>,
     /// By block and node.
     samples: Vec<u16>,
     /// Regions by their first block: how many they have, and how many pages a window has.
@@ -59,12 +61,14 @@ struct Window {
 }
 
 impl Estimates {
-    /// No samples. `confidence`: the chance that all bounds of a page hold, for ever.
-    pub(crate) fn new(nodes: usize, confidence: f64) -> Estimates {
+    /// No samples. `confidence`: the chance that all bounds of a page hold, for ever. `at_once`: pages are armed together, so that
+    /// the touches which follow are not independent: a sample of each page of a group counts as so many at the most.
+    pub(crate) fn new(nodes: usize, confidence: f64, at_once: Option<u32>) -> Estimates {
         let alpha = (1.0 - confidence).clamp(1e-12, 0.5) / nodes as f64;
         Estimates {
             nodes,
             level: -alpha.ln(),
+            at_once,
             samples: Vec::new(),
             regions: std::collections::BTreeMap::new(),
             windows: std::collections::BTreeMap::new(),
@@ -166,6 +170,7 @@ impl Estimates {
             let mut judge = Judge {
                 nodes: self.nodes,
                 level: self.level,
+                at_once: self.at_once,
                 samples: &self.samples,
                 known: &mut self.known,
                 accesses: f64::from(accesses),
@@ -194,9 +199,17 @@ type Known = FxHashMap<(u32, u32), (f64, f64)>;
 /// More of them are not kept.
 const KNOWN_MAX: usize = 1 << 16;
 
+/// A part of what there is.
+#[derive(Clone, Copy, Debug)]
+struct Worth {
+    part: u64,
+    of: u64,
+}
+
 struct Judge<'a> {
     nodes: usize,
     level: f64,
+    at_once: Option<u32>,
     samples: &'a [u16],
     known: &'a mut Known,
     accesses: f64,
@@ -220,20 +233,40 @@ impl Judge<'_> {
         *self.known.entry((hits, samples)).or_insert_with(work_out)
     }
 
-    fn sum(&self, pages: &[(Node, Block)], node: usize) -> u32 {
-        let of = |block: Block| u32::from(self.samples[block.index() * self.nodes + node]);
-        pages.iter().map(|&(_, block)| of(block)).sum()
+    /// What samples of these pages count as.
+    fn worth(&self, pages: &[(Node, Block)]) -> Worth {
+        let Some(at_once) = self.at_once else {
+            return Worth { part: 1, of: 1 };
+        };
+        let first = |block: Block| block.index() * self.nodes;
+        let row = |block: Block| &self.samples[first(block)..first(block) + self.nodes];
+        let sampled = |&&(_, block): &&(Node, Block)| row(block).iter().any(|&units| units > 0);
+        let sampled = pages.iter().filter(sampled).count().max(1) as u64;
+        Worth {
+            part: sampled.min(u64::from(at_once)),
+            of: sampled,
+        }
     }
 
-    fn all(&self, pages: &[(Node, Block)]) -> u32 {
-        (0..self.nodes).map(|node| self.sum(pages, node)).sum()
+    fn sum(&self, pages: &[(Node, Block)], worth: Worth, node: usize) -> u32 {
+        let of = |block: Block| u64::from(self.samples[block.index() * self.nodes + node]);
+        let units: u64 = pages.iter().map(|&(_, block)| of(block)).sum();
+        (units * worth.part / worth.of) as u32
+    }
+
+    fn all(&self, pages: &[(Node, Block)], worth: Worth) -> u32 {
+        (0..self.nodes)
+            .map(|node| self.sum(pages, worth, node))
+            .sum()
     }
 
     /// Counts pages of one home that lie in one window.
     fn pages(&mut self, pages: &[(Node, Block)]) {
-        let (Some(&(home, _)), samples) = (pages.first(), self.all(pages)) else {
+        let Some(&(home, _)) = pages.first() else {
             return;
         };
+        let worth = self.worth(pages);
+        let samples = self.all(pages, worth);
         if samples == 0 {
             return;
         }
@@ -244,7 +277,7 @@ impl Judge<'_> {
             return;
         }
         for node in 0..self.nodes {
-            let hits = self.sum(pages, node);
+            let hits = self.sum(pages, worth, node);
             let is_home = node == home.index();
             // A node that was never seen surely has nothing, and is looked up for nothing.
             self.row[node] = match (hits, is_home) {
@@ -260,12 +293,15 @@ impl Judge<'_> {
 
     /// Whether two parts of a window are surely used by different nodes.
     fn differ(&mut self, left: &[(Node, Block)], right: &[(Node, Block)]) -> bool {
-        let (of_left, of_right) = (self.all(left), self.all(right));
+        let (worth_left, worth_right) = (self.worth(left), self.worth(right));
+        let of_left = self.all(left, worth_left);
+        let of_right = self.all(right, worth_right);
         if of_left == 0 || of_right == 0 {
             return false;
         }
         (0..self.nodes).any(|node| {
-            let (hits_left, hits_right) = (self.sum(left, node), self.sum(right, node));
+            let hits_left = self.sum(left, worth_left, node);
+            let hits_right = self.sum(right, worth_right, node);
             let (low_left, high_left) = self.bounds(hits_left, of_left);
             let (low_right, high_right) = self.bounds(hits_right, of_right);
             low_left > high_right || low_right > high_left

@@ -55,6 +55,11 @@ impl Budget {
             sample_ns: 2_500,
         }
     }
+
+    /// Samples that it pays for.
+    pub(crate) fn samples_a_second(&self) -> u64 {
+        (self.share * 1e9 / self.sample_ns.max(1) as f64) as u64
+    }
 }
 
 /// A page to be armed.

@@ -26,9 +26,9 @@ impl Driver {
             region.is_some_and(|region| region.counted)
         });
         if counted {
-            let sampled = found.is_some_and(|found| self.sample(found, (pid, tid), cpu));
-            if !sampled {
-                self.watch.useless();
+            let armed = found.is_some_and(|found| self.sample(now_ns, found, (pid, tid), cpu));
+            if !armed {
+                self.watch.charge();
             }
             return;
         }
@@ -43,7 +43,7 @@ impl Driver {
             news.then_some((object, region, page, block))
         });
         let Some((object, region, page, block)) = found else {
-            self.watch.useless();
+            self.watch.charge();
             return;
         };
         region.faults += 1;

@@ -5,6 +5,7 @@ use hither_core::{Spec, Topology};
 use hither_sys::machine::NodeMemory;
 use serde::{Deserialize, Serialize};
 
+use super::model::Model;
 use crate::error::{Error, Result};
 use crate::machine;
 
@@ -21,6 +22,9 @@ pub(crate) struct Config {
     pub(crate) huge_page_bytes: Option<u64>,
     /// Decisions are not carried out.
     pub(crate) dry_run: bool,
+    /// Accesses are counted by the kernel's hint faults: nothing is armed.
+    #[serde(default)]
+    pub(crate) hints: bool,
     pub(crate) nodes: Vec<NodeConfig>,
     /// What is known of allocation sites.
     pub(crate) sites: Vec<KnownSite>,
@@ -65,6 +69,11 @@ pub(crate) struct KnownSite {
 }
 
 impl Config {
+    /// Whether anybody must count accesses.
+    pub(crate) fn counts(&self) -> Result<bool> {
+        Ok(Model::new(self)?.counts())
+    }
+
     pub(super) fn topology(&self) -> Result<Topology> {
         let node = |node: &NodeConfig| NodeMemory {
             node: node.node,

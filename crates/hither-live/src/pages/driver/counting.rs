@@ -26,10 +26,11 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::super::counters::{Budget, Estimates, Pick, Plan, Scope, window_pages};
 use super::super::event::{Decision, Ended, Found, Judged, Pages};
-use super::Driver;
+use super::hinting::Hints;
 use super::life::{Tally, Tracked, Users};
 use super::migrating::Pending;
 use super::model::Model;
+use super::{Config, Driver};
 use crate::iterations::{Iterations, State};
 
 /// Time between two looks at the counts, unless there is much to see.
@@ -59,6 +60,10 @@ const AGAIN_NS: u64 = 5_000_000_000;
 /// The chance that all of a page's bounds hold.
 const CONFIDENCE: f64 = 0.99;
 
+/// The kernel takes the rights off all pages of a region at once, so that what touches them next is the same pass over them: of
+/// pages with one home such a pass counts as so many samples, and three passes, which is ten samples and more, have to agree.
+const AT_ONCE: u32 = 4;
+
 /// What moving a page costs until it was measured: the call, the copy, the flush of translations and the fault of who finds
 /// it gone.
 const MIGRATION_NS: u64 = 1_000;
@@ -82,13 +87,15 @@ pub(super) struct Counting {
     /// Of a page in an iteration that uses it.
     accesses: u32,
     plan: Plan,
+    /// The kernel samples: nothing is planned or armed.
+    pub(super) hints: Option<Hints>,
     picks: Vec<Pick>,
     /// Armed and not touched since.
     armed: FxHashSet<u32>,
     pub(super) programs: BTreeMap<u32, Program>,
     pub(super) counters: Counters,
     /// Pages that are asked about: by job, of whom.
-    located: FxHashMap<u64, (u32, Vec<Pages>)>,
+    pub(super) located: FxHashMap<u64, (u32, Vec<Pages>)>,
     /// Regions that could not be sampled, and when to try again.
     again: VecDeque<(u64, Object, u32)>,
     pub(super) pending: Option<Pending>,
@@ -150,10 +157,11 @@ impl Tracked {
 }
 
 impl Counting {
-    pub(super) fn new(model: &Model, page_bytes: u64, cpus: usize) -> Option<Counting> {
+    pub(super) fn new(model: &Model, config: &Config, cpus: usize) -> Option<Counting> {
         model.counts().then(|| Counting {
             nodes: model.nodes(),
-            accesses: (page_bytes / LINE_BYTES) as u32,
+            accesses: (config.page_bytes / LINE_BYTES) as u32,
+            hints: config.hints.then(Hints::default),
             // Any seed will do, as long as a log replays.
             plan: Plan::new(1, Budget::of(cpus)),
             picks: Vec::new(),
@@ -181,7 +189,11 @@ impl Counting {
 
     pub(super) fn due_ns(&self) -> Option<u64> {
         let again = self.again.front().map(|&(due_ns, ..)| due_ns);
-        [again, self.plan.due_ns()].into_iter().flatten().min()
+        let hints = self.hints.as_ref().and_then(Hints::due_ns);
+        [again, hints, self.plan.due_ns()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Whether the policy knows what came of all that it asked for.
@@ -192,7 +204,7 @@ impl Counting {
 
     /// Whether any page is armed, or will be.
     pub(super) fn samples(&self) -> bool {
-        self.plan.due_ns().is_some()
+        self.plan.due_ns().is_some() || self.hints.as_ref().is_some_and(Hints::is_live)
     }
 
     /// Pages of a counted region are gone.
@@ -208,13 +220,22 @@ impl Counting {
     }
 
     /// A counted region is gone. What has to be done about it.
-    pub(super) fn end(&mut self, object: Object, region: &Tracked, page_bytes: u64) -> Decision {
+    pub(super) fn end(
+        &mut self,
+        object: Object,
+        region: &Tracked,
+        page_bytes: u64,
+    ) -> Option<Decision> {
         self.plan.end(object.0);
         if let Some(program) = self.programs.get_mut(&region.pid) {
             let blocks = region.base..region.base + region.pages;
             program.estimates.end(blocks);
         }
-        region.sampling(false, page_bytes)
+        if let Some(hints) = &mut self.hints {
+            hints.end(region);
+            return None;
+        }
+        Some(region.sampling(false, page_bytes))
     }
 
     /// A process is gone.
@@ -224,9 +245,10 @@ impl Counting {
 
     fn program(&mut self, pid: u32, process: Process, now_ns: u64) -> &mut Program {
         let nodes = self.nodes;
+        let at_once = self.hints.as_ref().map(|_| AT_ONCE);
         self.programs.entry(pid).or_insert_with(|| Program {
             process,
-            estimates: Estimates::new(nodes, CONFIDENCE),
+            estimates: Estimates::new(nodes, CONFIDENCE, at_once),
             pages: 0,
             master: None,
             iterations: Iterations::new(),
@@ -311,15 +333,21 @@ impl Driver {
             .estimates
             .begin(region.base..region.base + region.pages);
         program.pages += u64::from(region.pages);
-        if !program.stopped {
+        if program.stopped {
+            return;
+        }
+        if counting.hints.is_some() {
+            self.hint(now_ns, object);
+        } else {
             counting.plan.begin(now_ns, object.0, region.pages);
             out.push(region.sampling(true, self.page_bytes));
         }
     }
 
-    /// A page of a counted region was touched: whether that was a sample.
+    /// A page of a counted region was touched: whether that was a sample which was asked for. Others are the kernel's.
     pub(super) fn sample(
         &mut self,
+        now_ns: u64,
         (object, page): (Object, u32),
         (pid, tid): (u32, u32),
         cpu: u32,
@@ -329,8 +357,18 @@ impl Driver {
             return false;
         };
         let block = Block(region.base + page);
+        let home = self.model.home(block);
+        let armed = counting.armed.remove(&block.0);
+        let hint = match &region.hinted {
+            Some(_) if home.is_none() => {
+                self.unknown_touched(now_ns, object);
+                return false;
+            }
+            Some(hinted) => hinted.on,
+            None => false,
+        };
         let program = counting.programs.get_mut(&pid);
-        let Some(program) = program.filter(|_| counting.armed.remove(&block.0)) else {
+        let Some(program) = program.filter(|program| !program.stopped && (armed || hint)) else {
             return false;
         };
         let node = self.model.node_of_cpu(cpu);
@@ -346,7 +384,7 @@ impl Driver {
         };
         program.estimates.sampled(block, node);
         program.at(tid, Thread(self.threads.number((pid, tid))), node);
-        let local = self.model.home(block).map(|home| home == node);
+        let local = home.map(|home| home == node);
         program.tally.add(local);
         self.summary.sampled.add(local);
         region.of_node[node.index()] += 1;
@@ -354,7 +392,7 @@ impl Driver {
             0 => region.before.add(local),
             _ => region.after.add(local),
         }
-        true
+        armed
     }
 
     /// Arms what is due to be armed, and asks where it is.
@@ -453,12 +491,20 @@ impl Driver {
             return;
         }
         self.summary.stopped += 1;
+        let mut hinted = Vec::new();
         for (number, region) in (0..).zip(&self.tracked) {
             let region = region.as_ref();
             if let Some(region) = region.filter(|region| region.pid == pid && region.counted) {
+                if region.hinted.is_some() {
+                    hinted.push(Object(number));
+                    continue;
+                }
                 counting.plan.end(number);
                 out.push(region.sampling(false, self.page_bytes));
             }
+        }
+        for object in hinted {
+            self.unhint(object, out);
         }
     }
 
@@ -547,6 +593,7 @@ impl Driver {
 
     /// Judges programs without iterations, period by period, and tries again what could not be sampled a while ago.
     pub(super) fn periods(&mut self, now_ns: u64, out: &mut Vec<Decision>) {
+        self.hints_due(now_ns, out);
         let Some(counting) = &mut self.counting else {
             return;
         };

@@ -6,6 +6,7 @@ use hither_core::{Block, Node, Object, Process, Thread};
 use super::super::event::Decision;
 use super::super::regions::Cut;
 use super::Driver;
+use super::hinting::Hinted;
 use super::model::Touch;
 use super::orders::Segment;
 use super::segments::Run;
@@ -42,6 +43,8 @@ pub(super) struct Tracked {
     pub(super) watched: bool,
     /// Its pages are sampled.
     pub(super) counted: bool,
+    /// By the kernel.
+    pub(super) hinted: Option<Hinted>,
     /// Samples by node since it was last judged.
     pub(super) of_node: Vec<u64>,
     pub(super) users: Users,
@@ -161,6 +164,7 @@ impl Driver {
             own: false,
             watched: false,
             counted: false,
+            hinted: None,
             of_node: vec![0; self.model.nodes()],
             users: Users::Nobody,
             before: Tally::default(),
@@ -211,7 +215,7 @@ impl Driver {
             if let Some(counting) = counting {
                 counting.cut(region.pid, first..first + cut.pages);
                 if all {
-                    out.push(counting.end(cut.object, region, self.page_bytes));
+                    out.extend(counting.end(cut.object, region, self.page_bytes));
                 }
             }
             if all {

@@ -182,6 +182,9 @@ impl Driver {
                 pending.outcomes[index].done = done;
             }
         }
+        if let Some(hints) = self.counting.as_mut().and_then(|of| of.hints.as_mut()) {
+            hints.moved(batch.object);
+        }
     }
 
     /// Tells the policy what came of it all, once that is known.

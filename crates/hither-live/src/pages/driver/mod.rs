@@ -10,7 +10,7 @@
 //! the node that touches them as well, and which knows best what is full by then; what it put elsewhere while a far region's pages
 //! still had to leave is brought home after them.
 //!
-//! Regions that stay near are counted if the policy asks who uses what ([`counting`]); what an earlier run found out about
+//! Regions that stay near are counted if the policy asks who uses what ([`counting`], or by the kernel: [`hinting`]); what an earlier run found out about
 //! a region is applied when it is allocated ([`placed`]).
 //!
 //! Readings: a fault with huge pages brings in 2 MiB, so that a stream's faults are 512 pages apart. While no two faults
@@ -21,6 +21,7 @@
 mod classes;
 mod config;
 mod counting;
+mod hinting;
 mod life;
 mod look;
 mod migrating;
@@ -49,6 +50,7 @@ use self::orders::{Move, Timers};
 use self::placed::Placements;
 use self::sites::Sites;
 use self::spilled::Spilled;
+use super::counters::Budget;
 use super::event::{At, Decision, Input};
 use super::regions::{Ranges, Regions};
 use super::watch::Watch;
@@ -185,7 +187,7 @@ impl Driver {
         let known = config.sites.iter();
         let model = Model::new(config)?;
         Ok(Driver {
-            counting: Counting::new(&model, config.page_bytes, cpus),
+            counting: Counting::new(&model, config, cpus),
             page_bytes: config.page_bytes,
             huge_page_bytes: config.huge_page_bytes,
             dry_run: config.dry_run,
@@ -200,7 +202,10 @@ impl Driver {
             process_count: 0,
             threads: Numbers::default(),
             sites: Sites::new(known.map(|site| (site.signature, site.class))),
-            watch: Watch::new(),
+            watch: Watch::new(match config.hints {
+                true => Budget::of(cpus).samples_a_second(),
+                false => 0,
+            }),
             limited: BTreeSet::new(),
             spilled: Spilled::default(),
             timers: Timers::default(),
@@ -210,11 +215,6 @@ impl Driver {
             placements: Placements::new(&config.placed),
             summary: Summary::default(),
         })
-    }
-
-    /// Whether anybody must count accesses.
-    pub(crate) fn counts(&self) -> bool {
-        self.counting.is_some()
     }
 
     /// What the run came to so far.
@@ -296,7 +296,15 @@ impl Driver {
                 nodes,
                 error,
                 site,
-            } => self.bound(now_ns, (pid, start, length), nodes, error, site, out),
+                hint,
+            } => self.bound(
+                now_ns,
+                (pid, start, length),
+                nodes,
+                error,
+                (site, hint),
+                out,
+            ),
             &Input::Construct {
                 pid,
                 tid,
@@ -316,7 +324,10 @@ impl Driver {
                 for_good,
                 ..
             } => self.unarmed(now_ns, pid, (start, pages), for_good, out),
-            Input::Located { job, found } => self.located(*job, found),
+            Input::Located { job, found } => {
+                self.located(*job, found);
+                self.looked(now_ns, *job, out);
+            }
             Input::Moved(moved) => self.moved(now_ns, moved, out),
             Input::Usage { used } => self.model.set_usage(used),
             Input::Tick => {}
@@ -339,6 +350,7 @@ impl Driver {
         self.regions.check();
         let settled = self.counting.as_ref().is_none_or(Counting::is_settled);
         self.model.check(settled);
+        self.check_hints();
         let live = self.tracked.iter().flatten();
         assert_eq!(live.count() + self.unused.len(), self.tracked.len());
         let pages = self.tracked.iter().flatten().map(|region| region.pages);

@@ -174,10 +174,11 @@ impl Driver {
         (pid, start, length): (u32, u64, u64),
         nodes: u64,
         error: u32,
-        site: bool,
+        (site, hint): (bool, bool),
         out: &mut Vec<Decision>,
     ) {
         match error {
+            _ if hint => {}
             0 => self.summary.ranges_bound += 1,
             _ => self.summary.ranges_refused += 1,
         }
@@ -186,6 +187,11 @@ impl Driver {
         };
         if error == OWN_POLICY {
             self.leave_alone(pid, (start, end), out);
+            return;
+        }
+        if hint {
+            let pages = ((end - start) / self.page_bytes) as u32;
+            self.hinted(pid, (start, pages), error);
             return;
         }
         let Some((object, _)) = self.regions.find(pid, start).filter(|_| error == 0) else {
@@ -231,7 +237,8 @@ impl Driver {
             }
             let counting = self.counting.as_mut();
             if let Some(counting) = counting.filter(|_| std::mem::take(&mut region.counted)) {
-                out.push(counting.end(object, region, self.page_bytes));
+                out.extend(counting.end(object, region, self.page_bytes));
+                region.hinted = None;
             }
         }
     }

@@ -19,7 +19,7 @@ use super::segments::Run;
 use super::{Driver, Placed};
 
 /// Runs kept of a region: beyond, neighbours are joined. An order is posted for each, of which there is room for 1024.
-const RUNS_MAX: usize = 64;
+pub(super) const RUNS_MAX: usize = 64;
 
 /// Signature, thread, and how many before.
 type Key = (u64, u32, u32);
@@ -85,7 +85,7 @@ impl Placements {
             thread,
             nth,
             pages: region.pages,
-            runs: runs(&homes),
+            runs: runs(&homes, RUNS_MAX),
         };
         self.known.insert((region.signature, thread, nth), placed);
     }
@@ -95,12 +95,12 @@ impl Placements {
     }
 }
 
-/// Homes as runs, as coarse as it takes to have few: of ever larger pieces what most of their pages have. Pages of unknown
-/// homes go with their neighbours.
-fn runs(homes: &[Option<u32>]) -> Vec<(u32, Option<u32>)> {
+/// Homes as runs, as coarse as it takes to have no more than so many: of ever larger pieces what most of their pages have.
+/// Pages of unknown homes go with their neighbours.
+pub(super) fn runs<T: Copy + Ord>(homes: &[Option<T>], most_runs: usize) -> Vec<(u32, Option<T>)> {
     let mut piece = 1;
     loop {
-        let mut runs: Vec<(u32, Option<u32>)> = Vec::new();
+        let mut runs: Vec<(u32, Option<T>)> = Vec::new();
         for pages in homes.chunks(piece) {
             let home = most(pages).or(runs.last().and_then(|&(_, home)| home));
             match runs.last_mut() {
@@ -108,7 +108,7 @@ fn runs(homes: &[Option<u32>]) -> Vec<(u32, Option<u32>)> {
                 _ => runs.push((pages.len() as u32, home)),
             }
         }
-        if runs.len() <= RUNS_MAX {
+        if runs.len() <= most_runs {
             return runs;
         }
         piece *= 2;
@@ -116,12 +116,12 @@ fn runs(homes: &[Option<u32>]) -> Vec<(u32, Option<u32>)> {
 }
 
 /// The home of most pages that have one; the lowest among equals.
-fn most(pages: &[Option<u32>]) -> Option<u32> {
-    let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
+fn most<T: Copy + Ord>(pages: &[Option<T>]) -> Option<T> {
+    let mut counts: BTreeMap<T, usize> = BTreeMap::new();
     for home in pages.iter().flatten() {
         *counts.entry(*home).or_default() += 1;
     }
-    let by_count = |&(&home, &count): &(&u32, &usize)| (count, std::cmp::Reverse(home));
+    let by_count = |&(&home, &count): &(&T, &usize)| (count, std::cmp::Reverse(home));
     counts.iter().max_by_key(by_count).map(|(&home, _)| home)
 }
 
@@ -169,12 +169,12 @@ mod tests {
     fn runs_are_few_and_cover_all() {
         let on = |node: u32, pages: usize| std::iter::repeat_n(Some(node), pages);
         let homes: Vec<Option<u32>> = on(0, 10).chain([None; 5]).chain(on(3, 7)).collect();
-        assert_eq!(runs(&homes), [(15, Some(0)), (7, Some(3))]);
+        assert_eq!(runs(&homes, RUNS_MAX), [(15, Some(0)), (7, Some(3))]);
         let mixed: Vec<Option<u32>> = (0..1000).map(|page| Some(page / 2 % 2)).collect();
-        let few = runs(&mixed);
+        let few = runs(&mixed, RUNS_MAX);
         assert!(few.len() <= RUNS_MAX);
         assert_eq!(few.iter().map(|&(pages, _)| pages).sum::<u32>(), 1000);
-        assert_eq!(runs(&[None; 4]), [(4, None)]);
+        assert_eq!(runs::<u32>(&[None; 4], RUNS_MAX), [(4, None)]);
     }
 
     #[test]

@@ -30,6 +30,7 @@ fn config(nodes: Vec<NodeConfig>) -> Config {
         page_bytes: PAGE,
         huge_page_bytes: None,
         dry_run: false,
+        hints: false,
         nodes,
         sites: Vec::new(),
         placed: Vec::new(),
@@ -107,6 +108,7 @@ impl World {
             nodes,
             error: error as u32,
             site,
+            hint: false,
         });
     }
 

@@ -22,6 +22,7 @@ fn config(dry_run: bool) -> Config {
         page_bytes: PAGE,
         huge_page_bytes: Some(512 * PAGE),
         dry_run,
+        hints: false,
         nodes: vec![node(0, &[0, 1]), node(2, &[2]), node(3, &[])],
         sites: vec![KnownSite {
             signature: 3,
@@ -64,9 +65,9 @@ fn input() -> impl Strategy<Value = Input> {
         20 => (pid(), 1..3_u32, 0..4_u32, 0..3000_u64).prop_map(|(pid, tid, cpu, page)| {
             Input::Fault { pid, tid, cpu, address: page * PAGE + 1 }
         }),
-        3 => (pid(), start(), length(), 0..16_u64, prop_oneof![Just(0_u32), Just(22)], any::<bool>())
-            .prop_map(|(pid, start, length, nodes, error, site)| {
-                Input::Bound { pid, start, length, nodes, error, site }
+        3 => (pid(), start(), length(), 0..16_u64, prop_oneof![Just(0_u32), Just(22)], any::<(bool, bool)>())
+            .prop_map(|(pid, start, length, nodes, error, (site, hint))| {
+                Input::Bound { pid, start, length, nodes, error, site, hint }
             }),
         4 => (0..30_u64, 0..50_u32, 0..3_u32, prop::collection::vec(refused, 0..3)).prop_map(
             |(job, moved, absent, refused)| Input::Moved(Moved { job, moved, absent, there: 0, refused, took_ns: 1000 })
@@ -154,12 +155,12 @@ proptest! {
     #[test]
     fn a_log_replays_to_the_same_decisions(
         events in events(),
-        dry_run in any::<bool>(),
+        (dry_run, hints) in any::<(bool, bool)>(),
         policy in prop::sample::select(POLICIES),
     ) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("log.jsonl");
-        let decisions = logged(&path, &Config { policy: policy.to_owned(), ..config(dry_run) }, &events);
+        let decisions = logged(&path, &Config { policy: policy.to_owned(), hints, ..config(dry_run) }, &events);
         prop_assert_eq!(replay(&path).expect("a sound log"), Ok(decisions));
     }
 }

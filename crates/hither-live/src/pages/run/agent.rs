@@ -21,6 +21,7 @@ use super::super::status::{Board, Status};
 use super::super::usage::Usage;
 use super::figures::end;
 use super::heard::heard;
+use super::way::Way;
 use super::{Pages, PagesOptions};
 use crate::launch;
 use crate::observe::{Definitions, Streams, sites};
@@ -48,8 +49,6 @@ pub(super) struct Agent {
     mover: Option<Mover>,
     /// How pages are armed, if they are.
     arm: Option<Box<dyn Arm>>,
-    /// The only way to arm pages that may be taken.
-    wanted: Option<&'static str>,
     /// When programs' offers were taken.
     offered: BTreeMap<u32, u64>,
     /// What carrying out a decision led to: heard with the next look.
@@ -75,6 +74,7 @@ impl Agent {
         driver: Driver,
         log: Option<Log>,
         session: Session,
+        way: Way,
         options: &PagesOptions,
     ) -> Agent {
         let words = options.command.iter();
@@ -94,8 +94,6 @@ impl Agent {
             alive: BTreeSet::new(),
             sites: BTreeSet::new(),
             decisions: Vec::new(),
-            arm: None,
-            wanted: options.counters,
             offered: BTreeMap::new(),
             later: Vec::new(),
             board: Board::new(std::process::id()),
@@ -107,7 +105,12 @@ impl Agent {
                 ..Status::default()
             },
             cpu_before_ns: cpu_ns(),
-            pages: Pages::default(),
+            pages: Pages {
+                counters: way.arm.as_ref().map(|arm| arm.name()),
+                uncounted: way.refused,
+                ..Pages::default()
+            },
+            arm: way.arm,
         }
     }
 
@@ -124,9 +127,6 @@ impl Agent {
         match faults {
             Ok(faults) => self.faults = Some(faults),
             Err(reason) => self.pages.unwatched = Some(reason),
-        }
-        if self.driver.counts() {
-            self.climb();
         }
         // In a dry run it is asked where pages are, and moves none.
         let page_bytes = self.machine.page_bytes();
@@ -177,23 +177,6 @@ impl Agent {
                 figures: end(&self.pages),
                 ..self.said.clone()
             });
-        }
-    }
-
-    /// Takes the first way to arm pages that works.
-    fn climb(&mut self) {
-        for rung in self.machine.ladder() {
-            if self.wanted.is_some_and(|wanted| wanted != rung.name) {
-                continue;
-            }
-            match rung.arm {
-                Ok(arm) if self.arm.is_none() => {
-                    self.pages.counters = Some(rung.name);
-                    self.arm = Some(arm);
-                }
-                Ok(_) => {}
-                Err(reason) => self.pages.uncounted.push((rung.name, reason)),
-            }
         }
     }
 
@@ -387,6 +370,20 @@ impl Agent {
             } => {
                 self.send(job, pid, ranges.clone(), Task::Locate);
                 false
+            }
+            // In a dry run, too: it moves nothing, and what is counted is to be what a run would count.
+            Decision::Hint {
+                pid,
+                start,
+                length,
+                node,
+            } => {
+                let bind = node.map_or(policy(0), |node| Bind {
+                    mode: BindMode::Sampled,
+                    nodes: 1_u64.checked_shl(node).unwrap_or(0),
+                });
+                let orders = self.session.orders();
+                orders.is_none_or(|mut orders| orders.post(pid, start, length, bind).is_err())
             }
             _ if self.dry_run => false,
             Decision::Bind {

@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use hither_sys::record::Record;
+use hither_sys::record::{BindMode, Record};
 use hither_sys::session::RingInfo;
 
 use super::super::event::{At, Input};
@@ -69,6 +69,7 @@ pub(super) fn heard(
                 nodes: bind.nodes,
                 error,
                 site,
+                hint: bind.mode == BindMode::Sampled,
             },
         ),
         Record::Construct {

@@ -17,7 +17,7 @@ fn counted(estimates: &mut Estimates, home: &dyn Fn(Block) -> Option<Node>) -> C
 
 #[test]
 fn a_page_without_samples_stays_uncounted() {
-    let mut estimates = Estimates::new(2, 0.99);
+    let mut estimates = Estimates::new(2, 0.99, None);
     estimates.begin(0..32);
     assert!(
         counted(&mut estimates, &|_| Some(Node(0)))
@@ -40,7 +40,7 @@ fn a_page_without_samples_stays_uncounted() {
 
 #[test]
 fn only_pages_with_the_same_home_are_taken_together() {
-    let mut estimates = Estimates::new(2, 0.99);
+    let mut estimates = Estimates::new(2, 0.99, None);
     estimates.begin(0..16);
     for _ in 0..20 {
         for block in 0..16 {
@@ -57,7 +57,7 @@ fn only_pages_with_the_same_home_are_taken_together() {
 /// All on one node at first, and the border between two users within a window.
 #[test]
 fn parts_of_a_window_that_surely_differ_are_judged_apart() {
-    let mut estimates = Estimates::new(2, 0.99);
+    let mut estimates = Estimates::new(2, 0.99, None);
     estimates.begin(0..16);
     for _ in 0..20 {
         for block in 0..16 {
@@ -69,9 +69,41 @@ fn parts_of_a_window_that_surely_differ_are_judged_apart() {
     assert!(counters.of(Block(8))[1] > 900);
 }
 
+/// A pass over a window says little, however many pages it touches; passes that agree say it surely.
+#[test]
+fn samples_that_follow_from_each_other_count_little() {
+    let passes = |passes: u32, at_once| {
+        let mut estimates = Estimates::new(2, 0.99, at_once);
+        estimates.begin(0..16 * 64);
+        for _ in 0..passes {
+            (0..16).for_each(|block| {
+                estimates.sampled(Block(block), Node(1));
+            });
+        }
+        let counters = counted(&mut estimates, &|_| Some(Node(0)));
+        (counters.of(Block(0))[0], counters.of(Block(0))[1])
+    };
+    let (home, other) = passes(1, None);
+    assert!(home < other, "sixteen samples: {home} {other}");
+    for few in [1, 2] {
+        let (home, other) = passes(few, Some(4));
+        assert!(home > other, "{few} passes: {home} {other}");
+    }
+    let (home, other) = passes(3, Some(4));
+    assert!(home < other, "three passes: {home} {other}");
+    // Of a page that is alone with its home each pass counts as the one sample that it is.
+    let mut estimates = Estimates::new(2, 0.99, Some(4));
+    estimates.begin(0..16);
+    (0..12).for_each(|_| {
+        estimates.sampled(Block(3), Node(1));
+    });
+    let counters = counted(&mut estimates, &|block| (block.0 == 3).then_some(Node(0)));
+    assert!(counters.of(Block(3))[0] < counters.of(Block(3))[1]);
+}
+
 #[test]
 fn phases_halve_and_ends_forget() {
-    let mut estimates = Estimates::new(2, 0.99);
+    let mut estimates = Estimates::new(2, 0.99, None);
     estimates.begin(0..16);
     estimates.begin(16..32);
     (0..4).for_each(|_| assert!(estimates.sampled(Block(1), Node(1))));
@@ -92,7 +124,7 @@ fn phases_halve_and_ends_forget() {
 
 #[test]
 fn what_is_new_is_counted_once() {
-    let mut estimates = Estimates::new(2, 0.99);
+    let mut estimates = Estimates::new(2, 0.99, None);
     estimates.begin(0..32);
     estimates.sampled(Block(0), Node(0));
     let new = |estimates: &mut Estimates| {
@@ -219,7 +251,7 @@ fn sample(random: &mut Random, shares: &[u32]) -> Node {
 fn ever_moves(shares: &[u32], seed: u64) -> bool {
     let mut random = Random::new(seed);
     let mut judge = Judge::new(shares.len());
-    let mut estimates = Estimates::new(shares.len(), 0.99);
+    let mut estimates = Estimates::new(shares.len(), 0.99, None);
     estimates.begin(0..1);
     (0..200).any(|_| {
         estimates.sampled(Block(0), sample(&mut random, shares));
@@ -268,7 +300,7 @@ fn a_page_that_is_surely_remote_goes() {
     let samples_needed = |shares: &[u32], seed: u64| {
         let mut random = Random::new(seed);
         let mut judge = Judge::new(shares.len());
-        let mut estimates = Estimates::new(shares.len(), 0.99);
+        let mut estimates = Estimates::new(shares.len(), 0.99, None);
         estimates.begin(0..1);
         let needed = (1..1000).find(|_| {
             estimates.sampled(Block(0), sample(&mut random, shares));

@@ -34,6 +34,8 @@ struct Rig {
     /// What moving a page takes.
     page_ns: u64,
     arms: usize,
+    /// Pages that the kernel samples, and the node of their policy.
+    hints: BTreeMap<u64, u32>,
 }
 
 fn config(policy: &str) -> Config {
@@ -48,6 +50,7 @@ fn config(policy: &str) -> Config {
         page_bytes: PAGE,
         huge_page_bytes: None,
         dry_run: false,
+        hints: false,
         nodes: (0..4).map(node).collect(),
         sites: Vec::new(),
         placed: Vec::new(),
@@ -74,6 +77,7 @@ impl Rig {
             others: Vec::new(),
             arms: 0,
             page_ns: 400,
+            hints: BTreeMap::new(),
         };
         rig.region(START, PAGES, 11);
         rig
@@ -164,6 +168,28 @@ impl Rig {
                 self.judged.push(judged);
                 None
             }
+            Decision::Hint {
+                pid,
+                start,
+                length,
+                node,
+            } => {
+                for page in start / PAGE..(start + length) / PAGE {
+                    match node {
+                        Some(node) => self.hints.insert(page, node),
+                        None => self.hints.remove(&page),
+                    };
+                }
+                Some(Input::Bound {
+                    pid,
+                    start,
+                    length,
+                    nodes: node.map_or(0, |node| 1 << node),
+                    error: 0,
+                    site: false,
+                    hint: node.is_some(),
+                })
+            }
             other => {
                 self.others.push(other);
                 None
@@ -185,6 +211,9 @@ impl Rig {
     }
 
     fn half_second(&mut self) {
+        // The kernel's scan takes the rights off all that has the policy.
+        let hinted = self.hints.keys().filter(|page| self.at.contains_key(page));
+        self.armed.extend(hinted);
         for (tid, (cpu, _)) in (PID..).zip(self.threads.clone()) {
             self.hears(Input::Thread { pid: PID, tid, cpu });
         }
@@ -457,6 +486,7 @@ fn what_the_program_has_bound_itself_is_neither_sampled_nor_moved() {
         nodes: 0,
         error: hither_sys::record::OWN_POLICY,
         site: false,
+        hint: false,
     });
     let arms = rig.arms;
     (0..3).for_each(|_| rig.iteration());
@@ -606,4 +636,93 @@ fn the_next_run_begins_where_this_one_ended() {
     let mut config = again;
     config.placed[0].pages = 1000;
     assert_eq!(Rig::new(&config).driver.summary().applied, 0);
+}
+
+fn hinted() -> Rig {
+    Rig::new(&Config {
+        hints: true,
+        ..config("upm")
+    })
+}
+
+/// Three passes of the kernel's agree on whose pages these are.
+#[test]
+fn hint_faults_bring_pages_home_after_a_few_passes() {
+    let mut rig = hinted();
+    (0..3).for_each(|_| rig.iteration());
+    assert_eq!(rig.moved(), 0, "two passes");
+    assert_eq!(rig.arms, 0, "nothing is armed from here");
+    (0..4).for_each(|_| rig.iteration());
+    for number in 0..4 {
+        assert_eq!(rig.on(number)[number as usize], 256, "quarter {number}");
+    }
+    assert_eq!(rig.hints, rig.at, "each page has the policy of its node");
+    rig.moved();
+    (0..20).for_each(|_| rig.iteration());
+    assert_eq!(rig.moved(), 0, "nothing to and fro");
+    let summary = rig.driver.summary();
+    assert_eq!((summary.migrated, summary.counted), (768, 1));
+    assert_eq!(summary.ranges_bound, 0, "nothing was bound to be placed");
+    assert!(rig.driver.summary().after.share() > Some(0.9));
+}
+
+#[test]
+fn what_is_being_filled_is_left_to_the_kernel() {
+    let mut rig = hinted();
+    let all = std::mem::take(&mut rig.at);
+    for quarter_touched in 0..4 {
+        let pages = all.range(quarter(quarter_touched));
+        rig.at.extend(pages.map(|(&page, &node)| (page, node)));
+        assert!(
+            rig.hints.is_empty(),
+            "{quarter_touched} quarters were there"
+        );
+        // Looks come at doubling distances.
+        rig.now_ns += 40 * MS << quarter_touched;
+        rig.hears(Input::Tick);
+        rig.now_ns += 40 * MS << quarter_touched;
+        rig.hears(Input::Tick);
+    }
+    rig.half_second();
+    rig.half_second();
+    assert_eq!(rig.hints, rig.at);
+}
+
+/// A reservation of which little is used, like an arena's.
+#[test]
+fn what_is_not_there_has_no_policy() {
+    let mut rig = hinted();
+    rig.at.retain(|&page, _| page < START + 100);
+    (0..2).for_each(|_| rig.half_second());
+    assert_eq!(rig.hints, rig.at);
+    // Many more come: they are found.
+    rig.at
+        .extend((START + 100..START + 300).map(|page| (page, 1)));
+    for page in START + 100..START + 300 {
+        rig.hears(Input::Fault {
+            pid: PID,
+            tid: PID,
+            cpu: 1,
+            address: page * PAGE,
+        });
+    }
+    (0..12).for_each(|_| rig.half_second());
+    assert_eq!(rig.hints, rig.at);
+}
+
+#[test]
+fn a_process_that_is_given_up_goes_back_to_the_kernel() {
+    let mut rig = hinted();
+    rig.refusal = Some((Why::NotPermitted, true));
+    (0..8).for_each(|_| rig.iteration());
+    assert_eq!(rig.driver.summary().stopped, 1);
+    assert!(rig.hints.is_empty());
+    let samples = rig.driver.summary().sampled.samples;
+    rig.hears(Input::Fault {
+        pid: PID,
+        tid: PID,
+        cpu: 1,
+        address: START * PAGE,
+    });
+    assert_eq!(rig.driver.summary().sampled.samples, samples);
 }

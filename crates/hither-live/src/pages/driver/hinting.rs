@@ -1,0 +1,346 @@
+//! Regions that the kernel samples by itself: its hint faults are the samples.
+//!
+//! A region is left to the kernel, migrations included, until most of its pages are there, or no more come: a policy given
+//! before would say where they are to come from. Then the kernel is asked where they are, and the program is ordered to give each run
+//! of pages with one home the policy under which they are sampled and stay (`hither_sys::hints`). When pages have moved, what
+//! is on another node than its policy says gets a new one.
+//!
+//! Runs are few ([`RUNS_MAX`]): what of a run is on another node than most of it may be pulled there by the kernel when that node
+//! touches it. Pages that are not there go with none, so that the kernel's first touch holds for them, but for holes in a run.
+
+use std::collections::BTreeMap;
+
+use hither_core::{Block, Node, Object};
+use rustc_hash::FxHashMap;
+
+use super::super::event::{Decision, Pages};
+use super::Driver;
+use super::life::Tracked;
+use super::placed::{RUNS_MAX, runs};
+
+/// The first look at a region comes so long after its allocation, each further one twice as long after the one before, up to
+/// [`LOOK_MAX_NS`].
+const LOOK_NS: u64 = 50_000_000;
+const LOOK_MAX_NS: u64 = 5_000_000_000;
+
+/// A region has most of its pages where no more than this part is missing.
+const MISSING: u32 = 16;
+
+/// Pages asked about at once.
+const ASKED: u32 = 1 << 16;
+
+/// Going through the pages of a region takes a few nanoseconds a page: this is a hundredth of it.
+const WAIT_PER_PAGE_NS: u64 = 200;
+
+/// Regions to be looked at, and when.
+#[derive(Debug, Default)]
+pub(super) struct Hints {
+    due: BTreeMap<(u64, u64), (Object, u32, Step)>,
+    count: u64,
+    /// Looks under way.
+    looks: FxHashMap<u64, (Object, u32)>,
+    /// Regions of which pages have moved.
+    stale: Vec<Object>,
+    /// Regions of which the kernel samples something.
+    live: usize,
+}
+
+/// What is due.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// To ask where pages are.
+    Look,
+    /// To tell the program, where that has changed.
+    Tell,
+}
+
+/// A region that is to be sampled by the kernel.
+#[derive(Debug, Default)]
+pub(super) struct Hinted {
+    /// What the program was told, from the first page on.
+    runs: Vec<(u32, Option<Node>)>,
+    /// It has carried some of it out.
+    pub(super) on: bool,
+    /// Pages that were there at the last look.
+    there: u32,
+    /// Answers that are waited for.
+    asked: u32,
+    wait_ns: u64,
+    /// First touches since the last look.
+    news: u32,
+    /// A step is due.
+    waits: bool,
+}
+
+impl Hints {
+    fn set(&mut self, due_ns: u64, object: Object, generation: u32, step: Step) {
+        self.due
+            .insert((due_ns, self.count), (object, generation, step));
+        self.count += 1;
+    }
+
+    pub(super) fn due_ns(&self) -> Option<u64> {
+        self.due.keys().next().map(|&(due_ns, _)| due_ns)
+    }
+
+    /// Whether the kernel samples anything.
+    pub(super) fn is_live(&self) -> bool {
+        self.live > 0
+    }
+
+    /// Pages of a region have moved.
+    pub(super) fn moved(&mut self, object: Object) {
+        self.stale.push(object);
+    }
+
+    /// A region is no longer sampled.
+    pub(super) fn end(&mut self, region: &Tracked) {
+        self.live -= usize::from(region.hinted.as_ref().is_some_and(|hinted| hinted.on));
+    }
+}
+
+impl Driver {
+    /// A region is to be sampled by the kernel.
+    pub(super) fn hint(&mut self, now_ns: u64, object: Object) {
+        let generation = self.generations[object.index()];
+        let region = self.tracked[object.index()].as_mut();
+        let hints = self.counting.as_mut().and_then(|of| of.hints.as_mut());
+        if let (Some(region), Some(hints)) = (region, hints) {
+            region.hinted = Some(Hinted {
+                wait_ns: LOOK_NS,
+                waits: true,
+                ..Hinted::default()
+            });
+            hints.set(now_ns + LOOK_NS, object, generation, Step::Look);
+        }
+    }
+
+    /// A page that nobody knew of was touched: when many were, it is asked anew where they are.
+    pub(super) fn unknown_touched(&mut self, now_ns: u64, object: Object) {
+        let generation = self.generations[object.index()];
+        let region = self.tracked[object.index()].as_mut();
+        let hints = self.counting.as_mut().and_then(|of| of.hints.as_mut());
+        let Some(region) = region else { return };
+        if let (Some(hinted), Some(hints)) = (&mut region.hinted, hints) {
+            hinted.news += 1;
+            if !hinted.waits && hinted.news > region.left / MISSING {
+                hinted.waits = true;
+                hints.set(now_ns + LOOK_MAX_NS, object, generation, Step::Look);
+            }
+        }
+    }
+
+    /// Does what is due.
+    pub(super) fn hints_due(&mut self, now_ns: u64, out: &mut Vec<Decision>) {
+        loop {
+            let hints = self.counting.as_mut().and_then(|of| of.hints.as_mut());
+            let Some(hints) = hints else { return };
+            for object in std::mem::take(&mut hints.stale) {
+                let region = self.tracked[object.index()].as_mut();
+                let pages = region.as_ref().map_or(0, |region| u64::from(region.pages));
+                let hinted = region.and_then(|region| region.hinted.as_mut());
+                if let Some(hinted) = hinted.filter(|hinted| !hinted.waits) {
+                    hinted.waits = true;
+                    let due_ns = now_ns + pages * WAIT_PER_PAGE_NS;
+                    hints.set(due_ns, object, self.generations[object.index()], Step::Tell);
+                }
+            }
+            let Some(entry) = hints.due.first_entry() else {
+                return;
+            };
+            if entry.key().0 > now_ns {
+                return;
+            }
+            let (object, generation, step) = entry.remove();
+            if self.generations[object.index()] != generation {
+                continue;
+            }
+            match step {
+                Step::Look => self.look_where(object, generation, out),
+                Step::Tell => self.tell(object, out),
+            }
+        }
+    }
+
+    /// Asks where the pages of a region are.
+    fn look_where(&mut self, object: Object, generation: u32, out: &mut Vec<Decision>) {
+        let region = self.tracked[object.index()].as_mut();
+        let (Some(region), Some(counting)) = (region, &mut self.counting) else {
+            return;
+        };
+        let (pid, pages) = (region.pid, region.pages);
+        let (Some(hinted), Some(hints)) = (&mut region.hinted, &mut counting.hints) else {
+            return;
+        };
+        hinted.asked = pages.div_ceil(ASKED);
+        hinted.news = 0;
+        for piece in 0..hinted.asked {
+            let first = piece * ASKED;
+            let ranges = vec![Pages {
+                start: region.start + u64::from(first) * self.page_bytes,
+                pages: ASKED.min(pages - first),
+            }];
+            let job = self.job_count;
+            self.job_count += 1;
+            hints.looks.insert(job, (object, generation));
+            counting.located.insert(job, (pid, ranges.clone()));
+            out.push(Decision::Locate { job, pid, ranges });
+        }
+    }
+
+    /// The kernel has said where some pages are.
+    pub(super) fn looked(&mut self, now_ns: u64, job: u64, out: &mut Vec<Decision>) {
+        let hints = self.counting.as_mut().and_then(|of| of.hints.as_mut());
+        let Some(hints) = hints else { return };
+        let Some((object, generation)) = hints.looks.remove(&job) else {
+            return;
+        };
+        let region = self.tracked[object.index()].as_mut();
+        let current = self.generations[object.index()] == generation;
+        let Some(region) = region.filter(|_| current) else {
+            return;
+        };
+        let gone = |page: u32| self.model.home(Block(region.base + page)).is_none();
+        let Some(hinted) = &mut region.hinted else {
+            return;
+        };
+        hinted.asked -= 1;
+        if hinted.asked > 0 {
+            return;
+        }
+        let gone = (0..region.pages).filter(|&page| gone(page)).count() as u32;
+        let there = region.pages - gone;
+        let missing = region.left.saturating_sub(there);
+        let settled = there > 0 && there == hinted.there || missing <= region.left / MISSING;
+        hinted.there = there;
+        if settled {
+            self.tell(object, out);
+        } else {
+            let wait_ns = hinted.wait_ns;
+            hinted.wait_ns = (wait_ns * 2).min(LOOK_MAX_NS);
+            hints.set(now_ns + wait_ns, object, generation, Step::Look);
+        }
+    }
+
+    /// Has the program give the runs of a region their policies, where they have changed.
+    fn tell(&mut self, object: Object, out: &mut Vec<Decision>) {
+        let Some(region) = self.tracked[object.index()].as_mut() else {
+            return;
+        };
+        let home = |page: u32| Some(self.model.home(Block(region.base + page)));
+        let homes: Vec<Option<Option<Node>>> = (0..region.pages).map(home).collect();
+        let runs: Vec<(u32, Option<Node>)> = runs(&homes, RUNS_MAX)
+            .into_iter()
+            .map(|(pages, home)| (pages, home.flatten()))
+            .collect();
+        let Some(hinted) = &mut region.hinted else {
+            return;
+        };
+        hinted.waits = false;
+        let before = std::mem::replace(&mut hinted.runs, runs);
+        for (first, pages, node) in changed(&before, &hinted.runs) {
+            out.push(Decision::Hint {
+                pid: region.pid,
+                start: region.start + u64::from(first) * self.page_bytes,
+                length: u64::from(pages) * self.page_bytes,
+                node: node.map(|node| self.model.kernel_number(node)),
+            });
+        }
+    }
+
+    /// A program has given a range the policy, or could not. The kernel says no for want of mappings, or to a program that was
+    /// confined meanwhile; what was told before holds.
+    pub(super) fn hinted(&mut self, pid: u32, (start, pages): (u64, u32), error: u32) {
+        if error != 0 {
+            self.summary.unarmed += u64::from(pages);
+            return;
+        }
+        let Some((object, _)) = self.regions.find(pid, start) else {
+            return;
+        };
+        let region = self.tracked[object.index()].as_mut();
+        let hinted = region.and_then(|region| region.hinted.as_mut());
+        let hints = self.counting.as_mut().and_then(|of| of.hints.as_mut());
+        if let (Some(hinted), Some(hints)) = (hinted, hints) {
+            hints.live += usize::from(!std::mem::replace(&mut hinted.on, true));
+        }
+    }
+
+    /// Gives a region back to the kernel.
+    pub(super) fn unhint(&mut self, object: Object, out: &mut Vec<Decision>) {
+        let Some(region) = self.tracked[object.index()].as_mut() else {
+            return;
+        };
+        let hints = self.counting.as_mut().and_then(|of| of.hints.as_mut());
+        if let (Some(_), Some(hints)) = (&region.hinted, hints) {
+            hints.end(region);
+            region.hinted = None;
+            out.push(Decision::Hint {
+                pid: region.pid,
+                start: region.start,
+                length: u64::from(region.pages) * self.page_bytes,
+                node: None,
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+impl Driver {
+    pub(super) fn check_hints(&self) {
+        let hints = self.counting.as_ref().and_then(|of| of.hints.as_ref());
+        let hinted = self
+            .tracked
+            .iter()
+            .flatten()
+            .filter_map(|of| of.hinted.as_ref());
+        let on = hinted.filter(|hinted| hinted.on).count();
+        assert_eq!(hints.map_or(0, |hints| hints.live), on);
+    }
+}
+
+/// Where runs differ from what they were: first page, pages, and what they are now.
+fn changed(
+    before: &[(u32, Option<Node>)],
+    now: &[(u32, Option<Node>)],
+) -> Vec<(u32, u32, Option<Node>)> {
+    let mut changed: Vec<(u32, u32, Option<Node>)> = Vec::new();
+    let mut old = before.iter().copied();
+    let (mut old_left, mut old_node) = old.next().unwrap_or((u32::MAX, None));
+    let mut at = 0;
+    for &(mut left, node) in now {
+        while left > 0 {
+            let pages = left.min(old_left);
+            if node != old_node {
+                match changed.last_mut() {
+                    Some((first, length, last)) if *last == node && *first + *length == at => {
+                        *length += pages;
+                    }
+                    _ => changed.push((at, pages, node)),
+                }
+            }
+            at += pages;
+            left -= pages;
+            old_left -= pages;
+            if old_left == 0 {
+                (old_left, old_node) = old.next().unwrap_or((u32::MAX, None));
+            }
+        }
+    }
+    changed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_changed_is_told_once() {
+        let on = |node| Some(Node(node));
+        let first = [(10, on(0)), (6, None), (4, on(1))];
+        assert_eq!(changed(&[], &first), [(0, 10, on(0)), (16, 4, on(1))]);
+        assert_eq!(changed(&first, &first), []);
+        let then = [(5, on(0)), (13, on(2)), (2, None)];
+        assert_eq!(changed(&first, &then), [(5, 13, on(2)), (18, 2, None)]);
+    }
+}
