@@ -678,9 +678,9 @@ fn what_is_being_filled_is_left_to_the_kernel() {
             "{quarter_touched} quarters were there"
         );
         // Looks come at doubling distances.
-        rig.now_ns += 40 * MS << quarter_touched;
+        rig.now_ns += (40 * MS) << quarter_touched;
         rig.hears(Input::Tick);
-        rig.now_ns += 40 * MS << quarter_touched;
+        rig.now_ns += (40 * MS) << quarter_touched;
         rig.hears(Input::Tick);
     }
     rig.half_second();
