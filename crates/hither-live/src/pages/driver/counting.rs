@@ -25,7 +25,7 @@ use hither_sys::record::ConstructKind;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::super::counters::{Budget, Estimates, Pick, Plan, Scope, window_pages};
-use super::super::event::{Decision, Ended, Found, Judged, Pages};
+use super::super::event::{Decision, Ended, Judged, Pages};
 use super::hinting::Hints;
 use super::life::{Tally, Tracked, Users};
 use super::migrating::Pending;
@@ -94,6 +94,8 @@ pub(super) struct Counting {
     armed: FxHashSet<u32>,
     pub(super) programs: BTreeMap<u32, Program>,
     pub(super) counters: Counters,
+    /// Windows to be asked about: regions and first pages.
+    pub(super) asks: Vec<(Object, u32)>,
     /// Pages that are asked about: by job, of whom.
     pub(super) located: FxHashMap<u64, (u32, Vec<Pages>)>,
     /// Regions that could not be sampled, and when to try again.
@@ -168,6 +170,7 @@ impl Counting {
             armed: FxHashSet::default(),
             programs: BTreeMap::new(),
             counters: Counters::new(model.nodes(), 0),
+            asks: Vec::new(),
             located: FxHashMap::default(),
             again: VecDeque::new(),
             pending: None,
@@ -383,6 +386,12 @@ impl Driver {
             users => users,
         };
         program.estimates.sampled(block, node);
+        if armed {
+            let window = page - page % window_pages(region.pages);
+            if region.asked.entry(window).or_default().is_due(now_ns) {
+                counting.asks.push((object, window));
+            }
+        }
         program.at(tid, Thread(self.threads.number((pid, tid))), node);
         let local = home.map(|home| home == node);
         program.tally.add(local);
@@ -395,51 +404,27 @@ impl Driver {
         armed
     }
 
-    /// Arms what is due to be armed, and asks where it is.
+    /// Arms what is due to be armed, and asks where what was touched is.
     pub(super) fn arm(&mut self, now_ns: u64, out: &mut Vec<Decision>) {
+        self.ask(out);
         let Some(counting) = &mut self.counting else {
             return;
         };
         let mut picks = std::mem::take(&mut counting.picks);
         counting.plan.due(now_ns, &mut picks);
         let mut arm: BTreeMap<u32, Vec<Pages>> = BTreeMap::new();
-        let mut locate: BTreeMap<u32, BTreeMap<u64, u32>> = BTreeMap::new();
         for Pick { key, page } in picks.drain(..) {
-            let Some(region) = self.tracked[key as usize].as_ref() else {
+            let region = self.tracked[key as usize].as_ref();
+            let Some(region) = region.filter(|region| !region.is_cut(page)) else {
                 continue;
             };
-            if region.is_cut(page) {
-                continue;
-            }
-            let page_bytes = self.page_bytes;
-            let start = region.address(page, page_bytes);
             if counting.armed.insert(region.base + page) {
+                let start = region.address(page, self.page_bytes);
                 let ranges = arm.entry(region.pid).or_default();
                 ranges.push(Pages { start, pages: 1 });
             }
-            let window = window_pages(region.pages);
-            let first = page - page % window;
-            let last = (first + window).min(region.pages);
-            let nowhere = |page: u32| {
-                !region.is_cut(page) && self.model.home(Block(region.base + page)).is_none()
-            };
-            if (first..last).any(nowhere) {
-                let ranges = locate.entry(region.pid).or_default();
-                ranges.insert(region.address(first, page_bytes), last - first);
-            }
         }
         counting.picks = picks;
-        // Asked first: what is armed may be touched, and then moved, before the answer comes.
-        for (pid, ranges) in locate {
-            let ranges = ranges.into_iter();
-            let ranges: Vec<Pages> = ranges
-                .map(|(start, pages)| Pages { start, pages })
-                .collect();
-            let job = self.job_count;
-            self.job_count += 1;
-            counting.located.insert(job, (pid, ranges.clone()));
-            out.push(Decision::Locate { job, pid, ranges });
-        }
         for (pid, ranges) in arm {
             out.push(Decision::Arm { pid, ranges });
         }
@@ -505,36 +490,6 @@ impl Driver {
         }
         for object in hinted {
             self.unhint(object, out);
-        }
-    }
-
-    /// The kernel says where pages are.
-    pub(super) fn located(&mut self, job: u64, found: &[Found]) {
-        let asked = self.counting.as_mut();
-        let Some((pid, ranges)) = asked.and_then(|counting| counting.located.remove(&job)) else {
-            return;
-        };
-        let flat: Vec<u64> = addresses(&ranges, self.page_bytes).collect();
-        for run in found {
-            let Some(node) = self.model.node_of_kernel(run.node) else {
-                continue;
-            };
-            let last = run.first.saturating_add(run.pages).min(flat.len() as u32);
-            for &address in flat.get(run.first as usize..last as usize).unwrap_or(&[]) {
-                let Some((object, index)) = self.regions.find(pid, address) else {
-                    continue;
-                };
-                let Some(region) = self.tracked[object.index()].as_ref() else {
-                    continue;
-                };
-                let block = Block(region.base + index);
-                // In a dry run what was decided is taken to be so.
-                if self.dry_run && self.model.home(block).is_some() {
-                    continue;
-                }
-                let thread = Thread(self.threads.number((pid, pid)));
-                self.model.found(region.touch(object, index, thread, node));
-            }
         }
     }
 
@@ -709,15 +664,6 @@ impl Driver {
         }));
         self.migrate(out);
     }
-}
-
-/// The addresses of all pages of some ranges.
-fn addresses(ranges: &[Pages], page_bytes: u64) -> impl Iterator<Item = u64> + '_ {
-    let of = move |range: &Pages| {
-        let start = range.start;
-        (0..u64::from(range.pages)).map(move |page| start + page * page_bytes)
-    };
-    ranges.iter().flat_map(of)
 }
 
 #[cfg(test)]

@@ -2,10 +2,12 @@
 
 use hither_core::placement::{Class, Region};
 use hither_core::{Block, Node, Object, Process, Thread};
+use rustc_hash::FxHashMap;
 
 use super::super::event::Decision;
 use super::super::regions::Cut;
 use super::Driver;
+use super::asking::Asked;
 use super::hinting::Hinted;
 use super::model::Touch;
 use super::orders::Segment;
@@ -43,7 +45,9 @@ pub(super) struct Tracked {
     pub(super) watched: bool,
     /// Its pages are sampled.
     pub(super) counted: bool,
-    /// By the kernel.
+    /// Windows of which it was asked where they are, by first page.
+    pub(super) asked: FxHashMap<u32, Asked>,
+    /// Sampled by the kernel.
     pub(super) hinted: Option<Hinted>,
     /// Samples by node since it was last judged.
     pub(super) of_node: Vec<u64>,
@@ -164,6 +168,7 @@ impl Driver {
             own: false,
             watched: false,
             counted: false,
+            asked: FxHashMap::default(),
             hinted: None,
             of_node: vec![0; self.model.nodes()],
             users: Users::Nobody,

@@ -18,6 +18,7 @@
 //! five adjacent ones is taken for a stream. A forked child's copies are not regions: pages that are shared cannot be
 //! moved anyway, and what the child writes it touches where its parent's order says.
 
+mod asking;
 mod classes;
 mod config;
 mod counting;

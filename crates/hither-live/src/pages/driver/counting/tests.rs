@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::*;
+use crate::pages::driver::asking::addresses;
 use crate::pages::driver::{Config, KnownSite, NodeConfig, Placed};
-use crate::pages::event::{At, Input, Migrate, Moved, Refused, Why};
+use crate::pages::event::{At, Found, Input, Migrate, Moved, Refused, Why};
 use hither_core::placement::Class;
 
 const PAGE: u64 = 4096;
@@ -34,6 +35,8 @@ struct Rig {
     /// What moving a page takes.
     page_ns: u64,
     arms: usize,
+    /// Pages that were asked about.
+    asked: u64,
     /// Pages that the kernel samples, and the node of their policy.
     hints: BTreeMap<u64, u32>,
 }
@@ -77,6 +80,7 @@ impl Rig {
             others: Vec::new(),
             arms: 0,
             page_ns: 400,
+            asked: 0,
             hints: BTreeMap::new(),
         };
         rig.region(START, PAGES, 11);
@@ -125,6 +129,7 @@ impl Rig {
                 None
             }
             Decision::Locate { job, ranges, .. } => {
+                self.asked += pages(&ranges).len() as u64;
                 let pages = (0..).zip(pages(&ranges));
                 let found = pages.filter_map(|(first, page)| {
                     Some(Found {
@@ -636,6 +641,17 @@ fn the_next_run_begins_where_this_one_ended() {
     let mut config = again;
     config.placed[0].pages = 1000;
     assert_eq!(Rig::new(&config).driver.summary().applied, 0);
+}
+
+/// A reservation of which one window is half there: the rest is never asked about, and that one ever more seldom.
+#[test]
+fn what_is_not_used_is_not_asked_about() {
+    let mut rig = Rig::new(&config("upm"));
+    rig.at.retain(|&page, _| page < START + 8);
+    (0..20).for_each(|_| rig.half_second());
+    let window = u64::from(window_pages(PAGES as u32));
+    let times = rig.asked / window;
+    assert!((4..10).contains(&times), "{times} times in 10 s");
 }
 
 fn hinted() -> Rig {

@@ -1,0 +1,103 @@
+//! Where counted pages are, which only the kernel knows.
+
+use std::collections::BTreeMap;
+
+use hither_core::{Block, Thread};
+
+use super::super::counters::window_pages;
+use super::super::event::{Decision, Found, Pages};
+use super::Driver;
+
+/// Where the pages of a window are is asked when it has a sample, and as long as some are nowhere at doubling distances: an answer takes
+/// some 100 ns a page, and there may be many that the program never comes to.
+const ASK_NS: u64 = 100_000_000;
+const ASK_MAX_NS: u64 = 10_000_000_000;
+
+/// When to ask where the pages of a window are.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Asked {
+    due_ns: u64,
+    wait_ns: u64,
+}
+
+impl Asked {
+    /// It is asked for the first time, or anew; the next time is later.
+    pub(super) fn is_due(&mut self, now_ns: u64) -> bool {
+        let due = now_ns >= self.due_ns;
+        if due {
+            self.wait_ns = (self.wait_ns * 2).clamp(ASK_NS, ASK_MAX_NS);
+            self.due_ns = now_ns + self.wait_ns;
+        }
+        due
+    }
+}
+
+impl Driver {
+    /// Asks where the pages of windows are of which some are nowhere yet.
+    pub(super) fn ask(&mut self, out: &mut Vec<Decision>) {
+        let Some(counting) = &mut self.counting else {
+            return;
+        };
+        let mut locate: BTreeMap<u32, Vec<Pages>> = BTreeMap::new();
+        for (object, first) in counting.asks.drain(..) {
+            let Some(region) = self.tracked[object.index()].as_ref() else {
+                continue;
+            };
+            let last = (first + window_pages(region.pages)).min(region.pages);
+            let nowhere = |page: u32| {
+                !region.is_cut(page) && self.model.home(Block(region.base + page)).is_none()
+            };
+            if (first..last).any(nowhere) {
+                locate.entry(region.pid).or_default().push(Pages {
+                    start: region.address(first, self.page_bytes),
+                    pages: last - first,
+                });
+            }
+        }
+        for (pid, ranges) in locate {
+            let job = self.job_count;
+            self.job_count += 1;
+            counting.located.insert(job, (pid, ranges.clone()));
+            out.push(Decision::Locate { job, pid, ranges });
+        }
+    }
+
+    /// The kernel says where pages are.
+    pub(super) fn located(&mut self, job: u64, found: &[Found]) {
+        let asked = self.counting.as_mut();
+        let Some((pid, ranges)) = asked.and_then(|counting| counting.located.remove(&job)) else {
+            return;
+        };
+        let flat: Vec<u64> = addresses(&ranges, self.page_bytes).collect();
+        for run in found {
+            let Some(node) = self.model.node_of_kernel(run.node) else {
+                continue;
+            };
+            let last = run.first.saturating_add(run.pages).min(flat.len() as u32);
+            for &address in flat.get(run.first as usize..last as usize).unwrap_or(&[]) {
+                let Some((object, index)) = self.regions.find(pid, address) else {
+                    continue;
+                };
+                let Some(region) = self.tracked[object.index()].as_ref() else {
+                    continue;
+                };
+                let block = Block(region.base + index);
+                // In a dry run what was decided is taken to be so.
+                if self.dry_run && self.model.home(block).is_some() {
+                    continue;
+                }
+                let thread = Thread(self.threads.number((pid, pid)));
+                self.model.found(region.touch(object, index, thread, node));
+            }
+        }
+    }
+}
+
+/// The addresses of all pages of some ranges.
+pub(super) fn addresses(ranges: &[Pages], page_bytes: u64) -> impl Iterator<Item = u64> + '_ {
+    let of = move |range: &Pages| {
+        let start = range.start;
+        (0..u64::from(range.pages)).map(move |page| start + page * page_bytes)
+    };
+    ranges.iter().flat_map(of)
+}
