@@ -8,6 +8,7 @@
 use std::fmt;
 use std::io;
 
+use crate::faults::{PageFaults, Unwatched};
 use crate::{hardware, hints, userfaultfd};
 
 /// The names of all ways, the best first.
@@ -21,9 +22,16 @@ pub trait Arm: Send {
     /// Whether reads are seen, too. Where they are not, a page without samples is not one without accesses.
     fn sees_reads(&self) -> bool;
 
-    /// Whether the kernel arms by itself what has the policy for it ([`hints`]): nothing is armed from outside then.
-    fn by_kernel(&self) -> bool {
-        false
+    /// Who arms.
+    fn by(&self) -> By {
+        By::Agent
+    }
+
+    /// Where the processor samples: opens the source of its samples of what the calling thread starts from now on, so many a
+    /// second of each CPU.
+    fn samples(&self, hertz: u64) -> Result<Box<dyn PageFaults>, Unwatched> {
+        let _ = hertz;
+        Err(Unwatched::NoPerf)
     }
 
     /// A process offers a descriptor that the way may need: nothing can be armed in the process before, nor once it has
@@ -46,6 +54,17 @@ pub trait Arm: Send {
     fn cost(&mut self) -> Option<Cost> {
         None
     }
+}
+
+/// Who arms pages, or what is done instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Whoever has the [`Arm`].
+    Agent,
+    /// The kernel, what has the policy for it ([`hints`]).
+    Kernel,
+    /// The processor samples accesses, and nothing is armed ([`hardware`]).
+    Processor,
 }
 
 /// A descriptor that a process lets the agent have.
@@ -84,8 +103,8 @@ pub enum Unarmed {
     NoCall,
     /// There is no hardware for it.
     NoHardware,
-    /// There is, and nobody could try it yet.
-    NotSupported,
+    /// There is, and it showed none of the accesses of a trial where they were made.
+    NoSamples,
     /// `kernel.numa_balancing` is not 1.
     KernelIdle,
     /// Another error number.
@@ -137,8 +156,8 @@ impl fmt::Display for Unarmed {
             Unarmed::NoRoom => "no memory or descriptors left",
             Unarmed::NoCall => "this kernel does not have it, or hides it",
             Unarmed::NoHardware => "the processor does not have it, or a hypervisor hides it",
-            Unarmed::NotSupported => {
-                "the processor has it; not used, since it could not be tried on such a machine yet"
+            Unarmed::NoSamples => {
+                "the processor has it, but a trial's accesses were not seen where they were made"
             }
             Unarmed::KernelIdle => "kernel.numa_balancing is not 1, so the kernel samples nothing",
             Unarmed::Other(error) => return io::Error::from_raw_os_error(*error).fmt(f),
@@ -181,7 +200,7 @@ pub fn ladder() -> Vec<Rung> {
     vec![
         Rung {
             name: hardware::NAME,
-            arm: hardware::tried(),
+            arm: hardware::tried().map(|arm| Box::new(arm) as Box<dyn Arm>),
         },
         Rung {
             name: hints::NAME,

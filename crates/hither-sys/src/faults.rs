@@ -139,7 +139,9 @@ const SAMPLE_CPU: u64 = 1 << 7;
 const INHERIT: u64 = 1 << 1;
 const EXCLUDE_KERNEL: u64 = 1 << 5;
 const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
+const FREQUENCY: u64 = 1 << 10;
 const WATERMARK: u64 = 1 << 14;
+const PRECISE_AT: u32 = 15;
 const USE_CLOCK: u64 = 1 << 25;
 const FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 const IOC_ENABLE: libc::c_ulong = 0x2400;
@@ -157,16 +159,55 @@ const DATA_TAIL: usize = 1032;
 const RING_PAGES: usize = 128;
 const RING_PAGES_MIN: usize = 4;
 
-/// The faults of the calling thread and of what it starts on one CPU.
-fn attributes(with_kernel: bool) -> Attributes {
-    let kernel = if with_kernel { 0 } else { EXCLUDE_KERNEL };
-    Attributes {
+/// What is sampled: page faults, or what [`crate::hardware`] finds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Event {
+    /// The kernel's number of the device.
+    pub(crate) kind: u32,
+    /// What of it.
+    pub(crate) config: [u64; 3],
+    pub(crate) every: Every,
+    /// How exactly the address has to be that of the sampled instruction, 0 to 3.
+    pub(crate) precise: u8,
+}
+
+/// How often.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Every {
+    /// One in so many.
+    Count(u64),
+    /// So many a second of each CPU.
+    Second(u64),
+}
+
+impl Event {
+    /// Each page fault.
+    pub(crate) const PAGE_FAULTS: Event = Event {
         kind: TYPE_SOFTWARE,
+        config: [SW_PAGE_FAULTS, 0, 0],
+        every: Every::Count(1),
+        precise: 0,
+    };
+}
+
+/// The events of the calling thread, and of what it starts if they are `inherited`, on one CPU.
+fn attributes(event: Event, with_kernel: bool, inherited: bool) -> Attributes {
+    let kernel = if with_kernel { 0 } else { EXCLUDE_KERNEL };
+    let inherit = if inherited { INHERIT } else { 0 };
+    let (sample_period, frequency) = match event.every {
+        Every::Count(count) => (count, 0),
+        Every::Second(times) => (times, FREQUENCY),
+    };
+    let precise = u64::from(event.precise.min(3)) << PRECISE_AT;
+    Attributes {
+        kind: event.kind,
         size: size_of::<Attributes>() as u32,
-        config: SW_PAGE_FAULTS,
-        sample_period: 1,
+        config: event.config[0],
+        config1: event.config[1],
+        config2: event.config[2],
+        sample_period,
         sample_type: SAMPLE_TID | SAMPLE_TIME | SAMPLE_ADDR | SAMPLE_CPU,
-        flags: INHERIT | EXCLUDE_HYPERVISOR | WATERMARK | USE_CLOCK | kernel,
+        flags: inherit | EXCLUDE_HYPERVISOR | WATERMARK | USE_CLOCK | kernel | frequency | precise,
         // Nobody sleeps on the descriptor, so there is never a reason to wake anybody.
         wakeup: u32::MAX,
         clock: libc::CLOCK_MONOTONIC,
@@ -174,16 +215,17 @@ fn attributes(with_kernel: bool) -> Attributes {
     }
 }
 
-/// `perf_event_open` of this thread's faults on `cpu`.
-fn open_event(cpu: u32, with_kernel: bool) -> Result<OwnedFd, i32> {
-    let attributes = attributes(with_kernel);
+/// `perf_event_open` of this thread's events on `cpu`, or on any for itself alone.
+fn open_event(event: Event, cpu: Option<u32>, with_kernel: bool) -> Result<OwnedFd, i32> {
+    let attributes = attributes(event, with_kernel, cpu.is_some());
+    let cpu = cpu.map_or(-1, |cpu| cpu as i32);
     // SAFETY: the kernel reads `size` bytes of the attributes, which outlive the call.
     let fd = unsafe {
         libc::syscall(
             libc::SYS_perf_event_open,
             &raw const attributes,
             0,
-            cpu as i32,
+            cpu,
             -1,
             FLAG_FD_CLOEXEC,
         )
@@ -246,10 +288,28 @@ pub struct Rings {
 }
 
 impl Rings {
-    /// Watches what the calling thread starts from now on.
+    /// Watches the page faults of what the calling thread starts from now on.
     pub fn open() -> Result<Rings, Unwatched> {
+        Rings::of(Event::PAGE_FAULTS)
+    }
+
+    /// Watches events of what the calling thread starts from now on.
+    pub(crate) fn of(event: Event) -> Result<Rings, Unwatched> {
         let cpus = machine::online_cpus().map_err(|_| Unwatched::NoCpus)?;
-        let (events, with_kernel) = open_all(&cpus, open_event, paranoid)?;
+        let open = |cpu, with_kernel| open_event(event, Some(cpu), with_kernel);
+        let (events, with_kernel) = open_all(&cpus, open, paranoid)?;
+        Rings::map(events, with_kernel, std::process::id())
+    }
+
+    /// Watches the calling thread alone.
+    pub(crate) fn of_this_thread(event: Event) -> Result<Rings, Unwatched> {
+        let open = |_, with_kernel| open_event(event, None, with_kernel);
+        let (events, with_kernel) = open_all(&[0], open, paranoid)?;
+        Rings::map(events, with_kernel, 0)
+    }
+
+    /// `own`: the process whose events are left out.
+    fn map(events: Vec<(u32, OwnedFd)>, with_kernel: bool, own: u32) -> Result<Rings, Unwatched> {
         let rings = events
             .into_iter()
             .map(|(cpu, fd)| Ring::map(cpu, fd).ok_or(Unwatched::NoMemory))
@@ -258,7 +318,7 @@ impl Rings {
             rings,
             with_kernel,
             lost: 0,
-            own: std::process::id(),
+            own,
         })
     }
 }

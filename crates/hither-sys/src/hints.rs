@@ -14,7 +14,7 @@
 
 use std::fs;
 
-use crate::arm::{Arm, Offer, Unarmed};
+use crate::arm::{Arm, By, Offer, Unarmed};
 use crate::record::{Bind, BindMode};
 use crate::{machine, raw};
 
@@ -76,8 +76,8 @@ impl Arm for HintFaults {
         true
     }
 
-    fn by_kernel(&self) -> bool {
-        true
+    fn by(&self) -> By {
+        By::Kernel
     }
 
     fn offered(&mut self, _: &Offer) -> Result<(), Unarmed> {

@@ -47,6 +47,14 @@ pub(crate) enum Input {
         #[serde(with = "hex")]
         address: u64,
     },
+    /// The processor sampled an access.
+    Load {
+        pid: u32,
+        tid: u32,
+        cpu: u32,
+        #[serde(with = "hex")]
+        address: u64,
+    },
     /// A program gave a range a memory policy, or could not.
     Bound {
         pid: u32,

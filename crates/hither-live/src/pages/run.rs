@@ -27,7 +27,7 @@ use hither_sys::session::{Lost, Session, SessionOptions};
 
 use self::agent::Agent;
 use self::way::Way;
-use super::driver::{Config, Driver, KnownSite, NodeConfig, Placed, Summary};
+use super::driver::{Config, Driver, KnownSite, NodeConfig, Placed, Source, Summary};
 use super::log::Log;
 use crate::error::{Error, Result};
 use crate::launch::{self, Attended, Program, Tools};
@@ -140,11 +140,11 @@ impl Runner {
             return Ok(Ran { exit, pages: None });
         }
         let mut config = self.config(&nodes);
-        let way = match config.counts()? {
+        let mut way = match config.counts()? {
             true => Way::find(&*self.machine, options.counters),
             false => Way::default(),
         };
-        config.hints = way.is_by_kernel();
+        config.source = way.source();
         let driver = Driver::new(&config)?;
         let log = options.log.as_deref();
         let log = log.map(|path| Log::create(path, &config)).transpose()?;
@@ -161,16 +161,16 @@ impl Runner {
         let wall = SystemTime::now();
         let cpu_before_ns = cpu_ns();
         let machine = Arc::clone(&self.machine);
-        let mut agent = Agent::new(machine, driver, log, session, way, options);
-        let attend = |_, faults, ended: &AtomicBool| {
-            agent.attend(faults, ended)?;
+        let mut agent = Agent::new(machine, driver, log, session, &mut way, options);
+        let attend = |_, (faults, loads), ended: &AtomicBool| {
+            agent.attend(faults, loads, ended)?;
             Ok(agent)
         };
         let Attended { exit, ran, made } = launch::attend(
             "pages",
             &options.command,
             tools,
-            || self.machine.faults(),
+            || (self.machine.faults(), way.samples(&nodes)),
             attend,
         )?;
         let mut pages = made.map_err(Error::Session)?.finish(wall);
@@ -196,7 +196,7 @@ impl Runner {
             page_bytes,
             huge_page_bytes: self.machine.huge_page_bytes(),
             dry_run: self.options.dry_run,
-            hints: false,
+            source: Source::Armed,
             nodes: nodes.iter().map(node).collect(),
             sites: self.options.sites.iter().map(known).collect(),
             placed: self.options.placed.clone(),

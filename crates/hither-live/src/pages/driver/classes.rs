@@ -26,7 +26,8 @@ impl Driver {
             region.is_some_and(|region| region.counted)
         });
         if counted {
-            let armed = found.is_some_and(|found| self.sample(now_ns, found, (pid, tid), cpu));
+            let armed =
+                found.is_some_and(|found| self.sample(now_ns, found, (pid, tid), cpu, false));
             if !armed {
                 self.watch.charge();
             }

@@ -22,14 +22,27 @@ pub(crate) struct Config {
     pub(crate) huge_page_bytes: Option<u64>,
     /// Decisions are not carried out.
     pub(crate) dry_run: bool,
-    /// Accesses are counted by the kernel's hint faults: nothing is armed.
+    /// How accesses are counted.
     #[serde(default)]
-    pub(crate) hints: bool,
+    pub(crate) source: Source,
     pub(crate) nodes: Vec<NodeConfig>,
     /// What is known of allocation sites.
     pub(crate) sites: Vec<KnownSite>,
     /// Where earlier runs' regions had their pages in the end.
     pub(crate) placed: Vec<Placed>,
+}
+
+/// Where samples come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Source {
+    /// Faults on pages that were armed.
+    #[default]
+    Armed,
+    /// The kernel's hint faults: nothing is armed.
+    Hints,
+    /// The processor: nothing is armed, and faults are first touches.
+    Processor,
 }
 
 /// Where a region had its pages in the end. A program that runs again allocates it again: the same thread, at the same

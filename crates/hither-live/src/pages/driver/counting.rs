@@ -30,7 +30,7 @@ use super::hinting::Hints;
 use super::life::{Tally, Tracked, Users};
 use super::migrating::Pending;
 use super::model::Model;
-use super::{Config, Driver};
+use super::{Config, Driver, Source};
 use crate::iterations::{Iterations, State};
 
 /// Time between two looks at the counts, unless there is much to see.
@@ -87,7 +87,9 @@ pub(super) struct Counting {
     /// Of a page in an iteration that uses it.
     accesses: u32,
     plan: Plan,
-    /// The kernel samples: nothing is planned or armed.
+    /// Pages are armed, by plan.
+    arms: bool,
+    /// The kernel samples.
     pub(super) hints: Option<Hints>,
     picks: Vec<Pick>,
     /// Armed and not touched since.
@@ -163,7 +165,8 @@ impl Counting {
         model.counts().then(|| Counting {
             nodes: model.nodes(),
             accesses: (config.page_bytes / LINE_BYTES) as u32,
-            hints: config.hints.then(Hints::default),
+            hints: (config.source == Source::Hints).then(Hints::default),
+            arms: config.source == Source::Armed,
             // Any seed will do, as long as a log replays.
             plan: Plan::new(1, Budget::of(cpus)),
             picks: Vec::new(),
@@ -339,29 +342,40 @@ impl Driver {
         if program.stopped {
             return;
         }
-        if counting.hints.is_some() {
-            self.hint(now_ns, object);
-        } else {
+        if counting.arms {
             counting.plan.begin(now_ns, object.0, region.pages);
             out.push(region.sampling(true, self.page_bytes));
         }
+        self.hint(now_ns, object);
     }
 
-    /// A page of a counted region was touched: whether that was a sample which was asked for. Others are the kernel's.
+    /// The processor sampled an access.
+    pub(super) fn load(&mut self, now_ns: u64, thread: (u32, u32), cpu: u32, address: u64) {
+        if let Some(found) = self.regions.find(thread.0, address) {
+            self.sample(now_ns, found, thread, cpu, true);
+        }
+    }
+
+    /// A page of a region was touched: whether that was a sample which was asked for, as one that was `sampled` by the processor
+    /// is. Others are the kernel's.
     pub(super) fn sample(
         &mut self,
         now_ns: u64,
         (object, page): (Object, u32),
         (pid, tid): (u32, u32),
         cpu: u32,
+        sampled: bool,
     ) -> bool {
         let region = self.tracked[object.index()].as_mut();
         let (Some(counting), Some(region)) = (&mut self.counting, region) else {
             return false;
         };
+        if !region.counted {
+            return false;
+        }
         let block = Block(region.base + page);
         let home = self.model.home(block);
-        let armed = counting.armed.remove(&block.0);
+        let armed = counting.armed.remove(&block.0) || sampled;
         let hint = match &region.hinted {
             Some(_) if home.is_none() => {
                 self.unknown_touched(now_ns, object);
@@ -404,9 +418,8 @@ impl Driver {
         armed
     }
 
-    /// Arms what is due to be armed, and asks where what was touched is.
+    /// Arms what is due to be armed.
     pub(super) fn arm(&mut self, now_ns: u64, out: &mut Vec<Decision>) {
-        self.ask(out);
         let Some(counting) = &mut self.counting else {
             return;
         };

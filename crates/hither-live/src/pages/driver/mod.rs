@@ -42,7 +42,7 @@ use hither_core::{Object, Process};
 use rustc_hash::FxHashMap;
 
 pub use self::config::Placed;
-pub(crate) use self::config::{Config, KnownSite, NodeConfig};
+pub(crate) use self::config::{Config, KnownSite, NodeConfig, Source};
 use self::counting::Counting;
 pub use self::life::Tally;
 use self::life::Tracked;
@@ -203,9 +203,9 @@ impl Driver {
             process_count: 0,
             threads: Numbers::default(),
             sites: Sites::new(known.map(|site| (site.signature, site.class))),
-            watch: Watch::new(match config.hints {
-                true => Budget::of(cpus).samples_a_second(),
-                false => 0,
+            watch: Watch::new(match config.source {
+                Source::Hints => Budget::of(cpus).samples_a_second(),
+                _ => 0,
             }),
             limited: BTreeSet::new(),
             spilled: Spilled::default(),
@@ -290,6 +290,12 @@ impl Driver {
                 cpu,
                 address,
             } => self.fault(now_ns, (pid, tid), cpu, address, out),
+            &Input::Load {
+                pid,
+                tid,
+                cpu,
+                address,
+            } => self.load(now_ns, (pid, tid), cpu, address),
             &Input::Bound {
                 pid,
                 start,
@@ -339,6 +345,7 @@ impl Driver {
         if let Some(on) = self.watch.change(now_ns) {
             out.push(Decision::Watch { on });
         }
+        self.ask(out);
         // What nobody would see is not armed.
         if self.watch.is_on() {
             self.arm(now_ns, out);

@@ -30,7 +30,7 @@ fn config(nodes: Vec<NodeConfig>) -> Config {
         page_bytes: PAGE,
         huge_page_bytes: None,
         dry_run: false,
-        hints: false,
+        source: Source::Armed,
         nodes,
         sites: Vec::new(),
         placed: Vec::new(),

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::super::driver::{KnownSite, NodeConfig, Placed};
+use super::super::driver::{KnownSite, NodeConfig, Placed, Source};
 use super::super::event::{Found, Input, Moved, Refused, Why};
 use super::*;
 use hither_core::placement::Class;
@@ -22,7 +22,7 @@ fn config(dry_run: bool) -> Config {
         page_bytes: PAGE,
         huge_page_bytes: Some(512 * PAGE),
         dry_run,
-        hints: false,
+        source: Source::Armed,
         nodes: vec![node(0, &[0, 1]), node(2, &[2]), node(3, &[])],
         sites: vec![KnownSite {
             signature: 3,
@@ -64,6 +64,9 @@ fn input() -> impl Strategy<Value = Input> {
             .prop_map(|(pid, start, length)| Input::RegionEnd { pid, start, length }),
         20 => (pid(), 1..3_u32, 0..4_u32, 0..3000_u64).prop_map(|(pid, tid, cpu, page)| {
             Input::Fault { pid, tid, cpu, address: page * PAGE + 1 }
+        }),
+        8 => (pid(), 1..3_u32, 0..4_u32, 0..3000_u64).prop_map(|(pid, tid, cpu, page)| {
+            Input::Load { pid, tid, cpu, address: page * PAGE + 8 }
         }),
         3 => (pid(), start(), length(), 0..16_u64, prop_oneof![Just(0_u32), Just(22)], any::<(bool, bool)>())
             .prop_map(|(pid, start, length, nodes, error, (site, hint))| {
@@ -155,12 +158,13 @@ proptest! {
     #[test]
     fn a_log_replays_to_the_same_decisions(
         events in events(),
-        (dry_run, hints) in any::<(bool, bool)>(),
+        dry_run in any::<bool>(),
+        source in prop::sample::select(&[Source::Armed, Source::Hints, Source::Processor]),
         policy in prop::sample::select(POLICIES),
     ) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("log.jsonl");
-        let decisions = logged(&path, &Config { policy: policy.to_owned(), hints, ..config(dry_run) }, &events);
+        let decisions = logged(&path, &Config { policy: policy.to_owned(), source, ..config(dry_run) }, &events);
         prop_assert_eq!(replay(&path).expect("a sound log"), Ok(decisions));
     }
 }

@@ -46,6 +46,8 @@ pub(super) struct Agent {
     dry_run: bool,
     start_ns: u64,
     faults: Option<Box<dyn PageFaults>>,
+    /// The processor's samples.
+    loads: Option<Box<dyn PageFaults>>,
     mover: Option<Mover>,
     /// How pages are armed, if they are.
     arm: Option<Box<dyn Arm>>,
@@ -74,7 +76,7 @@ impl Agent {
         driver: Driver,
         log: Option<Log>,
         session: Session,
-        way: Way,
+        way: &mut Way,
         options: &PagesOptions,
     ) -> Agent {
         let words = options.command.iter();
@@ -88,6 +90,7 @@ impl Agent {
             dry_run: options.dry_run,
             start_ns: monotonic_ns(),
             faults: None,
+            loads: None,
             mover: None,
             streams: Streams::default(),
             definitions: Definitions::default(),
@@ -106,11 +109,11 @@ impl Agent {
             },
             cpu_before_ns: cpu_ns(),
             pages: Pages {
-                counters: way.arm.as_ref().map(|arm| arm.name()),
-                uncounted: way.refused,
+                counters: way.name(),
+                uncounted: std::mem::take(&mut way.refused),
                 ..Pages::default()
             },
-            arm: way.arm,
+            arm: way.take_arm(),
         }
     }
 
@@ -122,12 +125,14 @@ impl Agent {
     pub(super) fn attend(
         &mut self,
         faults: std::result::Result<Box<dyn PageFaults>, Unwatched>,
+        loads: Option<Box<dyn PageFaults>>,
         ended: &AtomicBool,
     ) -> std::io::Result<()> {
         match faults {
             Ok(faults) => self.faults = Some(faults),
             Err(reason) => self.pages.unwatched = Some(reason),
         }
+        self.loads = loads;
         // In a dry run it is asked where pages are, and moves none.
         let page_bytes = self.machine.page_bytes();
         self.mover = Some(Mover::start(Arc::clone(&self.machine), page_bytes)?);
@@ -194,6 +199,19 @@ impl Agent {
                         tid: fault.tid,
                         cpu: fault.cpu,
                         address: fault.address,
+                    },
+                });
+            });
+        }
+        if let Some(loads) = &mut self.loads {
+            loads.drain(&mut |load| {
+                events.push(At {
+                    time_ns: load.time_ns.saturating_sub(start_ns),
+                    input: Input::Load {
+                        pid: load.pid,
+                        tid: load.tid,
+                        cpu: load.cpu,
+                        address: load.address,
                     },
                 });
             });

@@ -1,13 +1,17 @@
 //! The way in which accesses are counted, found by trying.
 
-use hither_sys::arm::{Arm, Unarmed};
-use hither_sys::machine::Machine;
+use hither_sys::arm::{Arm, By, Unarmed};
+use hither_sys::faults::PageFaults;
+use hither_sys::machine::{Machine, NodeMemory};
+
+use super::super::counters::Budget;
+use super::super::driver::Source;
 
 /// The first way that works, and why others are not taken.
 #[derive(Default)]
 pub(super) struct Way {
     /// Nothing where none works, or none is wanted.
-    pub(super) arm: Option<Box<dyn Arm>>,
+    arm: Option<Box<dyn Arm>>,
     /// What refused, by its name.
     pub(super) refused: Vec<(&'static str, Unarmed)>,
 }
@@ -28,12 +32,37 @@ impl Way {
         way
     }
 
-    pub(super) fn is_by_kernel(&self) -> bool {
-        self.arm.as_ref().is_some_and(|arm| arm.by_kernel())
+    pub(super) fn name(&self) -> Option<&'static str> {
+        self.arm.as_ref().map(|arm| arm.name())
+    }
+
+    /// The way, for whoever arms; where the processor samples nobody does.
+    pub(super) fn take_arm(&mut self) -> Option<Box<dyn Arm>> {
+        match self.source() {
+            Source::Processor => None,
+            Source::Armed | Source::Hints => self.arm.take(),
+        }
+    }
+
+    pub(super) fn source(&self) -> Source {
+        match self.arm.as_ref().map(|arm| arm.by()) {
+            Some(By::Processor) => Source::Processor,
+            Some(By::Kernel) => Source::Hints,
+            Some(By::Agent) | None => Source::Armed,
+        }
     }
 
     /// Whether programs have to offer a descriptor for it.
     pub(super) fn needs_offers(&self) -> bool {
-        self.arm.as_ref().is_some_and(|arm| !arm.by_kernel())
+        self.arm.as_ref().is_some_and(|arm| arm.by() == By::Agent)
+    }
+
+    /// The processor's samples of what the calling thread starts, as many as the budget pays for. Nothing where it makes none.
+    pub(super) fn samples(&self, nodes: &[NodeMemory]) -> Option<Box<dyn PageFaults>> {
+        let cpus: usize = nodes.iter().map(|node| node.cpus.len()).sum();
+        let hertz = Budget::of(cpus).samples_a_second() / cpus.max(1) as u64;
+        let arm = self.arm.as_ref().filter(|arm| arm.by() == By::Processor)?;
+        // It was opened for the trial a moment ago; if it is not now, nothing is counted.
+        arm.samples(hertz.max(1)).ok()
     }
 }

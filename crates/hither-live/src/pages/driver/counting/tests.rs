@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::*;
 use crate::pages::driver::asking::addresses;
-use crate::pages::driver::{Config, KnownSite, NodeConfig, Placed};
+use crate::pages::driver::{Config, KnownSite, NodeConfig, Placed, Source};
 use crate::pages::event::{At, Found, Input, Migrate, Moved, Refused, Why};
 use hither_core::placement::Class;
 
@@ -53,7 +53,7 @@ fn config(policy: &str) -> Config {
         page_bytes: PAGE,
         huge_page_bytes: None,
         dry_run: false,
-        hints: false,
+        source: Source::Armed,
         nodes: (0..4).map(node).collect(),
         sites: Vec::new(),
         placed: Vec::new(),
@@ -656,7 +656,7 @@ fn what_is_not_used_is_not_asked_about() {
 
 fn hinted() -> Rig {
     Rig::new(&Config {
-        hints: true,
+        source: Source::Hints,
         ..config("upm")
     })
 }
@@ -740,5 +740,51 @@ fn a_process_that_is_given_up_goes_back_to_the_kernel() {
         cpu: 1,
         address: START * PAGE,
     });
+    assert_eq!(rig.driver.summary().sampled.samples, samples);
+}
+
+/// Samples come by themselves, and pages without one so far are asked about when they have.
+#[test]
+fn the_processor_s_samples_bring_pages_home() {
+    let mut rig = Rig::new(&Config {
+        source: Source::Processor,
+        ..config("upm")
+    });
+    // Faults are no longer watched by the time that its threads begin.
+    (0..4).for_each(|_| rig.half_second());
+    let mut random = hither_core::Random::new(1);
+    for _ in 0..3 {
+        for (tid, (cpu, pages)) in (PID..).zip(rig.threads.clone()) {
+            for _ in 0..400 {
+                let page = pages.start + random.below(pages.end - pages.start);
+                let address = page * PAGE + 8;
+                rig.hears(Input::Load {
+                    pid: PID,
+                    tid,
+                    cpu,
+                    address,
+                });
+            }
+        }
+        rig.iteration();
+    }
+    for number in 0..4 {
+        assert_eq!(rig.on(number)[number as usize], 256, "quarter {number}");
+    }
+    assert_eq!(rig.moved(), 768);
+    assert_eq!((rig.arms, rig.hints.len()), (0, 0));
+    let sampled = |decision: &Decision| matches!(decision, Decision::Sample { .. });
+    assert!(!rig.others.iter().any(sampled), "{:?}", rig.others);
+    // What is no region's, or another program's, is nobody's sample.
+    let samples = rig.driver.summary().sampled.samples;
+    for (pid, page) in [(PID, START - 1), (PID + 100, START)] {
+        let address = page * PAGE;
+        rig.hears(Input::Load {
+            pid,
+            tid: pid,
+            cpu: 0,
+            address,
+        });
+    }
     assert_eq!(rig.driver.summary().sampled.samples, samples);
 }
