@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use hither_core::Random;
 
 /// Pages armed at once: what a wakeup of the agent is worth.
-const BATCH: u32 = 16;
+const BATCH: u32 = 64;
 
 /// A budget that was not used for so long is lost: arms do not come in a rush after a pause.
 const SAVED_NS: u64 = 100_000_000;

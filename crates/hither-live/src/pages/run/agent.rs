@@ -30,6 +30,10 @@ use crate::symbolise::Symboliser;
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
+/// So few events are not worth a look sooner: of a program that has its pages and goes from construct to construct, a look a
+/// millisecond costs more than all that is learnt in it.
+const FEW: usize = 64;
+
 /// How often rings and regions of processes that died without a word are looked for.
 const REAP_NS: u64 = 500_000_000;
 
@@ -151,7 +155,7 @@ impl Agent {
                 self.say(now_ns);
                 said_ns = now_ns;
             }
-            let quiet = events.is_empty();
+            let quiet = events.len() < FEW;
             self.hear(now_ns, events);
             if last {
                 self.session.close();
