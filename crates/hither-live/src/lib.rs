@@ -1,14 +1,17 @@
-//! The agent: records unmodified programs, and places the memory of running ones.
+//! The agent: records unmodified programs, places the memory of running ones, and steers what is cached of their files.
 //!
 //! [`observe`] starts a program under the recorder and turns what it sends into a trace; [`symbolise`] puts names to
 //! its call sites; [`iterations`] finds where a program's iterations end. [`pages`] drives a placement policy by what a
-//! program allocates and touches, and has its pages bound and moved. The agent is the parent of the program's process
+//! program allocates and touches, and has its pages bound and moved; [`files`] drives a replacement policy by what it reads,
+//! and has the page cache drop what that evicts. The agent is the parent of the program's process
 //! tree and never in its way: if the agent dies, or cannot keep up, the program goes on as if hither were not there.
 #![forbid(unsafe_code)]
 
 mod error;
+pub mod files;
 pub mod iterations;
 mod launch;
+mod log;
 pub mod machine;
 pub mod observe;
 pub mod pages;
@@ -16,3 +19,4 @@ pub mod symbolise;
 
 pub use error::{Error, Result};
 pub use hither_sys::session::SessionOptions;
+pub use log::Mismatch;

@@ -5,13 +5,15 @@
 //! side, and [`attach`] the recorded program's. [`orders`] go the other way, from agent to programs. [`raw`] makes
 //! system calls past libc's symbols, which the preload library interposes, and past its `errno`; [`process`] is what the
 //! agent needs of processes and signals, [`machine`] what it needs of memory nodes and pages, and [`faults`] how it sees
-//! pages being touched, [`arm`] how it has them
+//! pages being touched, [`page_cache`] what it needs of files' pages and [`cgroup`] of the memory that they may have, [`arm`] how it
+//! has them
 //! faulted on anew: by the kernel's own [`hints`], by [`userfaultfd`], which programs hand over as [`offers`], or not at all where
 //! [`hardware`] counts. [`large`] is an allocator that puts large arrays on huge pages.
 #![allow(unsafe_code)]
 
 pub mod arm;
 pub mod attach;
+pub mod cgroup;
 mod confined;
 pub mod faults;
 pub mod folder;
@@ -22,6 +24,7 @@ pub mod machine;
 pub mod offers;
 pub mod orders;
 pub mod own;
+pub mod page_cache;
 pub mod process;
 pub mod raw;
 pub mod record;

@@ -14,6 +14,18 @@ pub fn cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
+/// Bytes that this process's children had read from storage, and theirs: those that have ended and were waited for.
+pub fn children_read_bytes() -> u64 {
+    /// Of `ru_inblock`, whatever the device's (getrusage(2)).
+    const BLOCK: u64 = 512;
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the kernel writes one rusage.
+    unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr()) };
+    // SAFETY: zeroed memory is a valid rusage, and the kernel filled it or left it.
+    let usage = unsafe { usage.assume_init() };
+    u64::try_from(usage.ru_inblock).unwrap_or(0) * BLOCK
+}
+
 #[inline]
 /// Processor time of this thread, in nanoseconds.
 pub fn thread_cpu_ns() -> u64 {

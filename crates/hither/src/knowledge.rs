@@ -172,50 +172,49 @@ pub(crate) fn save_regions(path: &Path, learnt: &Regions) -> anyhow::Result<()> 
     write(path, &file)
 }
 
-/// What the file at `path` knows of the trace's call sites; nothing, if there is no such file yet.
-pub(crate) fn load(path: &Path, trace: &Trace) -> anyhow::Result<Vec<SiteRecord>> {
-    let known: Vec<SiteKnowledge> = read(path)?
-        .sites
-        .into_iter()
-        .map(|(signature, known)| {
-            let signature = parsed(&signature, path)?;
-            let Known {
-                sequential,
-                looping,
-                period,
-            } = known;
-            Ok(SiteKnowledge {
-                signature,
-                sequential,
-                looping,
-                period,
-            })
-        })
-        .collect::<anyhow::Result<_>>()?;
-    let sites = (0..)
-        .map(Site)
-        .zip(trace.sites().iter().map(|row| row.signature));
-    Ok(knowledge::import(&known, sites))
-}
-
-/// Adds to the file at `path` what was learnt, replacing what it knew of the same call sites.
-pub(crate) fn save(path: &Path, trace: &Trace, learnt: &[SiteRecord]) -> anyhow::Result<()> {
-    let mut file = read(path)?;
-    for site in knowledge::export(learnt, |site| trace.sites()[site.index()].signature) {
-        let SiteKnowledge {
-            signature,
+/// What the file at `path` knows of call sites that read files; nothing, if there is no such file yet.
+pub(crate) fn load_sites(path: &Path) -> anyhow::Result<Vec<SiteKnowledge>> {
+    let known = |(signature, known): (String, Known)| {
+        let Known {
             sequential,
             looping,
             period,
-        } = site;
-        file.sites.insert(
-            format!("{signature:016x}"),
-            Known {
-                sequential,
-                looping,
-                period,
-            },
-        );
-    }
+        } = known;
+        Ok(SiteKnowledge {
+            signature: parsed(&signature, path)?,
+            sequential,
+            looping,
+            period,
+        })
+    };
+    read(path)?.sites.into_iter().map(known).collect()
+}
+
+/// Adds to the file at `path` what was learnt, replacing what it knew of the same call sites.
+pub(crate) fn save_sites(path: &Path, learnt: &[SiteKnowledge]) -> anyhow::Result<()> {
+    let mut file = read(path)?;
+    let learnt = learnt.iter().map(|site| {
+        let known = Known {
+            sequential: site.sequential,
+            looping: site.looping,
+            period: site.period,
+        };
+        (format!("{:016x}", site.signature), known)
+    });
+    file.sites.extend(learnt);
     write(path, &file)
+}
+
+/// What the file at `path` knows of the trace's call sites; nothing, if there is no such file yet.
+pub(crate) fn load(path: &Path, trace: &Trace) -> anyhow::Result<Vec<SiteRecord>> {
+    let sites = (0..)
+        .map(Site)
+        .zip(trace.sites().iter().map(|row| row.signature));
+    Ok(knowledge::import(&load_sites(path)?, sites))
+}
+
+/// As [`save_sites`], of the trace's call sites.
+pub(crate) fn save(path: &Path, trace: &Trace, learnt: &[SiteRecord]) -> anyhow::Result<()> {
+    let signature = |site: Site| trace.sites()[site.index()].signature;
+    save_sites(path, &knowledge::export(learnt, signature))
 }

@@ -4,6 +4,8 @@ use hither_core::placement::Class;
 use hither_sys::record::ConstructKind;
 use serde::{Deserialize, Serialize};
 
+pub(crate) use crate::log::hex;
+
 /// Something that the driver hears of, and when.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct At {
@@ -342,23 +344,6 @@ pub(crate) mod construct {
         let kind = NAMES.iter().find(|(_, name)| *name == text);
         kind.map(|&(kind, _)| kind)
             .ok_or_else(|| de::Error::custom(format!("{text:?} is no construct")))
-    }
-}
-
-/// 64-bit numbers as hexadecimal strings: most readers of JSON have 53 bits.
-pub(crate) mod hex {
-    use serde::{Deserialize, Deserializer, Serializer, de};
-
-    pub(crate) fn serialize<S: Serializer>(value: &u64, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&format_args!("{value:#x}"))
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let digits = text.strip_prefix("0x");
-        digits
-            .and_then(|digits| u64::from_str_radix(digits, 16).ok())
-            .ok_or_else(|| de::Error::custom(format!("{text:?} is no hexadecimal number")))
     }
 }
 

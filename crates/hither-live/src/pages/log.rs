@@ -1,192 +1,34 @@
-//! The log: JSON lines, one for each thing that the driver heard and each that it decided, in order.
-//!
-//! The first line is what the driver started from, so that the rest can be replayed: the same inputs must give the same
-//! decisions ([`replay`]). Names of allocation sites and the end's figures follow last; finding names takes too long to do
-//! while a program runs.
+//! The log of a run whose memory pages are placed.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
-use std::path::{Path, PathBuf};
-
-use hither_trace::schema::SiteRow;
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use std::path::Path;
 
 use super::driver::{Config, Driver};
 use super::event::{At, Decision};
-use crate::error::{Error, Result};
-
-/// Of the log's lines.
-const FORMAT: u32 = 2;
-
-#[derive(Serialize, Deserialize)]
-struct Header {
-    hither_pages: u32,
-    #[serde(flatten)]
-    config: Config,
-}
+use crate::error::Result;
+use crate::log::{self, Driven, Mismatch};
 
 /// A log that is written.
-#[derive(Debug)]
-pub(crate) struct Log {
-    path: PathBuf,
-    /// Nothing once writing has failed.
-    file: Option<BufWriter<File>>,
-    failure: Option<io::Error>,
-}
+pub(crate) type Log = log::Log<Driver>;
 
-impl Log {
-    /// Makes the file, and replaces one that is there.
-    pub(crate) fn create(path: &Path, config: &Config) -> Result<Log> {
-        let file = File::create(path).map_err(|source| Error::File {
-            path: path.to_owned(),
-            source,
-        })?;
-        let mut log = Log {
-            path: path.to_owned(),
-            file: Some(BufWriter::new(file)),
-            failure: None,
-        };
-        log.line(&Header {
-            hither_pages: FORMAT,
-            config: config.clone(),
-        });
-        Ok(log)
+impl Driven for Driver {
+    const FORMAT: (&'static str, u32) = ("hither_pages", 2);
+    type Config = Config;
+    type Input = At;
+    type Decision = Decision;
+
+    fn start(config: &Config) -> Result<Driver> {
+        Driver::new(config)
     }
 
-    fn line(&mut self, line: &impl Serialize) {
-        let Some(file) = &mut self.file else {
-            return;
-        };
-        let written = serde_json::to_writer(&mut *file, line)
-            .map_err(io::Error::from)
-            .and_then(|()| file.write_all(b"\n"));
-        self.note(written);
+    fn hear(&mut self, at: &At, out: &mut Vec<Decision>) {
+        self.input(at, out);
     }
-
-    /// The program runs on without a log that cannot be written; the first failure is told at the end.
-    fn note(&mut self, written: io::Result<()>) {
-        if let Err(failure) = written {
-            self.failure = Some(failure);
-            self.file = None;
-        }
-    }
-
-    pub(crate) fn input(&mut self, at: &At) {
-        self.line(at);
-    }
-
-    pub(crate) fn decision(&mut self, decision: &Decision) {
-        self.line(decision);
-    }
-
-    /// What is known by name of the allocation sites.
-    pub(crate) fn site(&mut self, site: &SiteRow) {
-        let frames = site.frames.iter().map(|frame| {
-            json!({
-                "module": frame.module,
-                "offset": format!("{:#x}", frame.offset),
-                "function": frame.function,
-                "file": frame.file,
-                "line": frame.line,
-            })
-        });
-        self.line(&json!({
-            "site": format!("{:#x}", site.signature),
-            "function": site.function,
-            "file": site.file,
-            "line": site.line,
-            "module": site.module,
-            "frames": frames.collect::<Vec<Value>>(),
-        }));
-    }
-
-    /// Has what was logged so far written, so that somebody may read along.
-    pub(crate) fn flush(&mut self) {
-        let flushed = self.file.as_mut().map_or(Ok(()), Write::flush);
-        self.note(flushed);
-    }
-
-    /// Completes the file, and says whether all of it could be written.
-    pub(crate) fn finish(mut self, end: &Value) -> Result<(), Error> {
-        self.line(&json!({ "end": end }));
-        self.flush();
-        match self.failure.take() {
-            None => Ok(()),
-            Some(source) => Err(Error::File {
-                path: std::mem::take(&mut self.path),
-                source,
-            }),
-        }
-    }
-}
-
-/// A log whose decisions are not those that its inputs lead to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mismatch {
-    /// The line, counted from 1.
-    pub line: usize,
-    /// What stands there.
-    pub logged: String,
-    /// What was decided now.
-    pub decided: String,
 }
 
 /// Replays a log: drives the policy by its inputs once more, and compares the decisions. Returns how many there were, or
 /// the first that differs.
 pub fn replay(path: &Path) -> Result<std::result::Result<usize, Mismatch>> {
-    let wrong =
-        |line: usize, what: String| Error::Log(format!("{}:{}: {what}", path.display(), line + 1));
-    let failed = |source| Error::File {
-        path: path.to_owned(),
-        source,
-    };
-    let file = BufReader::new(File::open(path).map_err(failed)?);
-    let mut driver = None;
-    let mut decided = Vec::new().into_iter();
-    let mut decisions = 0;
-    for (number, line) in file.lines().enumerate() {
-        let line = line.map_err(failed)?;
-        let value: Value =
-            serde_json::from_str(&line).map_err(|error| wrong(number, error.to_string()))?;
-        let mismatch = |logged: &str, decided: Option<Decision>| Mismatch {
-            line: number + 1,
-            logged: logged.to_owned(),
-            decided: decided
-                .map_or_else(|| "nothing".to_owned(), |decision| format!("{decision:?}")),
-        };
-        if value.get("hither_pages").is_some() {
-            let header: Header =
-                serde_json::from_value(value).map_err(|error| wrong(number, error.to_string()))?;
-            if header.hither_pages != FORMAT {
-                return Err(wrong(number, format!("format {}", header.hither_pages)));
-            }
-            driver = Some(Driver::new(&header.config)?);
-        } else if value.get("decision").is_some() {
-            let logged: Decision =
-                serde_json::from_value(value).map_err(|error| wrong(number, error.to_string()))?;
-            let now = decided.next();
-            if now.as_ref() != Some(&logged) {
-                return Ok(Err(mismatch(&line, now)));
-            }
-            decisions += 1;
-        } else {
-            if let Some(left) = decided.next() {
-                return Ok(Err(mismatch(&line, Some(left))));
-            }
-            if value.get("input").is_some() {
-                let at: At = serde_json::from_value(value)
-                    .map_err(|error| wrong(number, error.to_string()))?;
-                let driver = driver
-                    .as_mut()
-                    .ok_or_else(|| wrong(number, "it does not begin with a header".to_owned()))?;
-                let mut out = Vec::new();
-                driver.input(&at, &mut out);
-                decided = out.into_iter();
-            }
-        }
-    }
-    Ok(Ok(decisions))
+    log::replay::<Driver>(path)
 }
 
 #[cfg(test)]

@@ -23,5 +23,5 @@ mod usage;
 mod watch;
 
 pub use driver::{Gain, Placed, Summary, Tally};
-pub use log::{Mismatch, replay};
+pub use log::replay;
 pub use run::{Pages, PagesOptions, Ran, Runner};

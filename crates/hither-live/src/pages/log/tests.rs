@@ -1,6 +1,8 @@
 //! Logs of made-up programs replay to what they say, and a changed one does not.
 
+use hither_trace::schema::SiteRow;
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::super::driver::{KnownSite, NodeConfig, Placed, Source};
 use super::super::event::{Found, Input, Moved, Refused, Why};

@@ -1,0 +1,509 @@
+//! Decides what of a program's files the page cache keeps: pure, so that the same inputs give the same decisions.
+//!
+//! A policy of the simulator's, unchanged, owns a budget of blocks. It hears of every block that the program reads or
+//! writes; what it evicts is dropped as [`extents`] says, and [`judge`] whether it is worth that.
+//!
+//! What a reference is. A request that spans blocks is one reference to each, in ascending order, as in the simulator. A
+//! request that begins in the block in which the same thread's last one to that file ended is none to that block: `fgets` over a
+//! file reads each block four times, which is no loop.
+//!
+//! What is left alone. A file that is mapped: touches are not seen, and mapped pages are not dropped. What was written in the
+//! last 40 seconds: `POSIX_FADV_DONTNEED` would have it written to the disk, which may never be needed. What was in the page
+//! cache before the program came, which somebody else put there. What readahead brings beyond what was read is not in the
+//! model; it goes with its extent.
+
+mod extents;
+mod judge;
+
+use hither_core::knowledge::{self, SiteKnowledge};
+use hither_core::registry::{Entry, Settings};
+use hither_core::replacement::{ClassCounts, SiteRecord};
+use hither_core::{
+    Access, NEVER, Node, Object, Op, Policy, Process, Residency, Served, Site, Spec, Thread,
+};
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+
+pub(crate) use self::extents::{BLOCK_BYTES, EXTENT_BYTES};
+use self::extents::{Extents, Place, Run};
+use self::judge::Judge;
+use super::event::{At, Decision, Input};
+use crate::error::{Error, Result};
+use crate::log::hex;
+use crate::observe::Numbers;
+
+/// Stale blocks are dropped piecemeal when they are this part of the budget.
+const STALE_PART: usize = 8;
+
+/// Or so long after the last time, and not again sooner than a tenth of it: what was written is stale for a while.
+const PARTS_NS: u64 = 1_000_000_000;
+
+/// A budget that changes by less than this part of itself is left as it is: what is known of recency is lost with it.
+const BUDGET_PART: u64 = 8;
+
+/// What the driver starts from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Config {
+    /// The policy with its parameters.
+    pub(crate) policy: String,
+    /// What the program's files may have of the page cache.
+    pub(crate) budget_bytes: u64,
+    /// Of blocks; a log of another size does not replay.
+    pub(crate) block_bytes: u64,
+    /// Decisions are not carried out.
+    pub(crate) dry_run: bool,
+    /// Leave alone what was in the page cache before.
+    pub(crate) spare_foreign: bool,
+    /// What is known of call sites.
+    pub(crate) sites: Vec<KnownSite>,
+}
+
+/// What is known of a call site; see [`SiteKnowledge`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct KnownSite {
+    #[serde(with = "hex")]
+    pub(crate) signature: u64,
+    pub(crate) sequential: u64,
+    pub(crate) looping: u64,
+    pub(crate) period: u64,
+}
+
+/// What a run of the driver comes to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Files that the program used.
+    pub files: u64,
+    /// Of these, mapped ones, left alone.
+    pub mapped: u64,
+    /// Of these, those that could not be got at.
+    pub unreachable: u64,
+    /// The budget at the end.
+    pub budget_bytes: u64,
+    /// References to blocks.
+    pub references: u64,
+    /// Those that the policy's cache did not hold; in bytes.
+    pub missed_bytes: u64,
+    /// Those that least-recently-used would not have held; in bytes.
+    pub lru_missed_bytes: u64,
+    /// Bytes that the policy evicted.
+    pub evicted_bytes: u64,
+    /// Ranges that were to be dropped, and their bytes: whole extents, which may hold more than was read.
+    pub drops: u64,
+    /// See `drops`.
+    pub dropped_bytes: u64,
+    /// Bytes in the page cache before the program came to them.
+    pub foreign_bytes: u64,
+    /// Bytes that the policy would have kept and the kernel did not.
+    pub absent_bytes: u64,
+    /// Windows that were judged.
+    pub judged: u64,
+    /// Of these, at the end of how many steering stopped.
+    pub stopped: u64,
+    /// Whether evictions are carried out.
+    pub steering: bool,
+    /// How references were classified, by a policy that classifies.
+    pub classes: Option<ClassCounts>,
+}
+
+/// A cache and who rules it.
+struct Cache {
+    residency: Residency,
+    policy: Box<dyn Policy>,
+}
+
+impl Cache {
+    fn new(spec: &Spec<Entry>, capacity: u32, sites: &[SiteRecord]) -> Cache {
+        Cache {
+            residency: Residency::new(capacity, 0),
+            policy: spec.build(&Settings { capacity, sites }),
+        }
+    }
+
+    fn access(&mut self, access: &Access) -> Served {
+        self.residency.access(self.policy.as_mut(), access)
+    }
+
+    fn remove(&mut self, block: hither_core::Block) -> bool {
+        self.residency.remove(self.policy.as_mut(), block)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct File {
+    key: u64,
+    /// The thread that came last, and the block at which it ended.
+    last: Option<(u32, u32)>,
+    mapped: bool,
+    gone: bool,
+}
+
+/// See the module.
+pub(crate) struct Driver {
+    spec: Spec<Entry>,
+    lru: Spec<Entry>,
+    model: Cache,
+    shadow: Cache,
+    judge: Judge,
+    extents: Extents,
+    files: Vec<File>,
+    by_key: FxHashMap<u64, u32>,
+    /// Signatures; site 0 is the unknown one.
+    sites: Numbers<u64>,
+    spare_foreign: bool,
+    /// By block, the last access to it: what a cache of another size is filled by.
+    latest: Vec<Access>,
+    tick: u64,
+    now_ns: u64,
+    parts_ns: u64,
+    summary: Summary,
+}
+
+impl Driver {
+    /// An error where the policy is none for a running program.
+    pub(crate) fn new(config: &Config) -> Result<Driver> {
+        let wrong = |what: String| Err(Error::Log(what));
+        if config.block_bytes != BLOCK_BYTES {
+            return wrong(format!("blocks of {} bytes", config.block_bytes));
+        }
+        let spec: Spec<Entry> = match config.policy.parse() {
+            Ok(spec) => spec,
+            Err(error) => return wrong(format!("{}: {error}", config.policy)),
+        };
+        if spec.entry().needs.future {
+            return wrong(format!("{}: it needs the future", spec.entry().name));
+        }
+        let lru: Spec<Entry> = "lru".parse().expect("it is in the registry");
+        let mut sites = Numbers::default();
+        sites.number(0);
+        let known: Vec<SiteKnowledge> = config.sites.iter().map(KnownSite::into_core).collect();
+        let numbered = config.sites.iter();
+        let numbered = numbered.map(|site| (Site(sites.number(site.signature)), site.signature));
+        let records = knowledge::import(&known, numbered.collect::<Vec<_>>());
+        let capacity = blocks(config.budget_bytes);
+        Ok(Driver {
+            model: Cache::new(&spec, capacity, &records),
+            shadow: Cache::new(&lru, capacity, &[]),
+            judge: Judge::new(capacity),
+            spec,
+            lru,
+            extents: Extents::default(),
+            files: Vec::new(),
+            by_key: FxHashMap::default(),
+            sites,
+            spare_foreign: config.spare_foreign,
+            latest: Vec::new(),
+            tick: 0,
+            now_ns: 0,
+            parts_ns: 0,
+            summary: Summary {
+                budget_bytes: config.budget_bytes,
+                ..Summary::default()
+            },
+        })
+    }
+
+    /// Takes in what happened, and adds what is to be done.
+    pub(crate) fn input(&mut self, at: &At, out: &mut Vec<Decision>) {
+        self.now_ns = self.now_ns.max(at.time_ns);
+        match at.input {
+            Input::Opened { file } => {
+                let number = self.file(file);
+                self.files[number as usize].gone = false;
+            }
+            Input::Access {
+                file,
+                offset,
+                length,
+                signature,
+                process,
+                thread,
+                write,
+            } => {
+                let (file, site) = (self.file(file), Site(self.sites.number(signature)));
+                let access = Access {
+                    tick: 0,
+                    next: NEVER,
+                    block: hither_core::Block(0),
+                    object: Object(file),
+                    index: 0,
+                    site,
+                    thread: Thread(thread),
+                    process: Process(process),
+                    op: if write { Op::Write } else { Op::Read },
+                    node: Node(0),
+                    count: 1,
+                };
+                self.access(access, offset, length, out);
+            }
+            Input::Mapped { file } => {
+                let file = self.file(file);
+                let was = std::mem::replace(&mut self.files[file as usize].mapped, true);
+                if !was {
+                    self.summary.mapped += 1;
+                    self.forget(Run::from(file, 0, u64::MAX));
+                }
+            }
+            Input::Cut { file, bytes } => {
+                let file = self.file(file);
+                let kept = bytes.div_ceil(BLOCK_BYTES) * BLOCK_BYTES;
+                let run = Run::from(file, kept, u64::MAX);
+                self.forget(run);
+                self.extents.not_foreign(run);
+            }
+            Input::Foreign {
+                file,
+                offset,
+                length,
+            } => {
+                if self.spare_foreign {
+                    let file = self.file(file);
+                    let marked = self.extents.foreign(Run::from(file, offset, length));
+                    self.summary.foreign_bytes += marked * BLOCK_BYTES;
+                }
+            }
+            Input::Absent {
+                file,
+                offset,
+                length,
+            } => {
+                let run = Run::from(self.file(file), offset, length);
+                self.extents.not_foreign(run);
+                for block in self.extents.blocks(run) {
+                    let kept = self.model.remove(block);
+                    self.summary.absent_bytes += u64::from(kept) * BLOCK_BYTES;
+                    self.extents.lost(block);
+                }
+            }
+            Input::Gone { file } => {
+                let file = self.file(file);
+                let was = std::mem::replace(&mut self.files[file as usize].gone, true);
+                self.summary.unreachable += u64::from(!was);
+                self.forget(Run::from(file, 0, u64::MAX));
+            }
+            Input::Budget { bytes } => self.resize(bytes),
+            Input::Tick => self.settle(out),
+        }
+    }
+
+    fn file(&mut self, key: u64) -> u32 {
+        *self.by_key.entry(key).or_insert_with(|| {
+            self.files.push(File {
+                key,
+                ..File::default()
+            });
+            self.files.len() as u32 - 1
+        })
+    }
+
+    fn access(&mut self, access: Access, offset: u64, length: u64, out: &mut Vec<Decision>) {
+        let file = &mut self.files[access.object.index()];
+        if length == 0 || file.mapped || file.gone {
+            return;
+        }
+        let run = Run::from(access.object.0, offset, length);
+        let (first, last) = (run.first, run.first + (run.blocks - 1));
+        let again = file.last == Some((access.thread.0, first));
+        file.last = Some((access.thread.0, last));
+        for index in first + u32::from(again)..=last {
+            self.reference(Access { index, ..access }, out);
+        }
+    }
+
+    fn reference(&mut self, access: Access, out: &mut Vec<Decision>) {
+        let place = Place {
+            file: access.object.0,
+            index: access.index,
+        };
+        let write = access.op == Op::Write;
+        let Some(block) = self.extents.accessed(place, write, self.now_ns) else {
+            return;
+        };
+        let access = Access {
+            block,
+            tick: self.tick,
+            ..access
+        };
+        self.tick += 1;
+        match self.latest.get_mut(block.index()) {
+            Some(latest) => *latest = access,
+            None => self.latest.push(access),
+        }
+        let served = self.model.access(&access);
+        let evicted = match served {
+            Served::Miss { evicted } => evicted,
+            Served::Hit => None,
+        };
+        if let Some(evicted) = evicted {
+            self.extents.evicted(evicted);
+            self.summary.evicted_bytes += BLOCK_BYTES;
+        }
+        let miss = served != Served::Hit;
+        let lru_miss = self.shadow.access(&access) != Served::Hit;
+        self.summary.missed_bytes += u64::from(miss) * BLOCK_BYTES;
+        self.summary.lru_missed_bytes += u64::from(lru_miss) * BLOCK_BYTES;
+        let steered = self.judge.steering();
+        if let Some(judged) = self.judge.reference(miss, lru_miss, evicted.is_some()) {
+            self.summary.judged += 1;
+            self.summary.stopped += u64::from(steered && !judged.steering);
+            out.push(Decision::Judged(judged));
+        }
+    }
+
+    /// Nothing of a range is the program's page cache any more.
+    fn forget(&mut self, run: Run) {
+        for block in self.extents.blocks(run) {
+            self.model.remove(block);
+            self.shadow.remove(block);
+            self.extents.lost(block);
+        }
+    }
+
+    /// Whether a tick would do anything.
+    pub(crate) fn due(&self) -> bool {
+        self.judge.steering() && self.extents.due()
+    }
+
+    /// Drops what is to be dropped.
+    fn settle(&mut self, out: &mut Vec<Decision>) {
+        if !self.due() {
+            return;
+        }
+        let Driver {
+            extents,
+            model,
+            files,
+            ..
+        } = self;
+        let kept = |block| model.residency.slot(block).is_some();
+        let wanted = |file: u32| !files[file as usize].mapped && !files[file as usize].gone;
+        let mut runs = extents.whole(self.now_ns, kept, wanted);
+        let many = extents.stale() > model.residency.capacity() as usize / STALE_PART;
+        let since_ns = self.now_ns - self.parts_ns;
+        if since_ns >= PARTS_NS || many && since_ns >= PARTS_NS / 10 {
+            self.parts_ns = self.now_ns;
+            runs.extend(extents.parts(self.now_ns, kept, wanted));
+        }
+        for run in runs {
+            let length = u64::from(run.blocks) * BLOCK_BYTES;
+            self.summary.drops += 1;
+            self.summary.dropped_bytes += length;
+            out.push(Decision::Drop {
+                file: self.files[run.file as usize].key,
+                offset: u64::from(run.first) * BLOCK_BYTES,
+                length,
+            });
+        }
+    }
+
+    /// Makes room, or uses what there is: caches of the new size that start from what the old ones held, in the order in which it was
+    /// last used, and from what was learnt of call sites. No policy can be asked for a victim while it has room.
+    fn resize(&mut self, bytes: u64) {
+        let before = self.summary.budget_bytes;
+        if bytes.abs_diff(before) < before / BUDGET_PART {
+            return;
+        }
+        self.summary.budget_bytes = bytes;
+        let capacity = blocks(bytes);
+        let sites = self.model.policy.sites().unwrap_or_default();
+        let model = Cache::new(&self.spec, capacity, &sites);
+        let shadow = Cache::new(&self.lru, capacity, &[]);
+        let old = std::mem::replace(&mut self.model, model);
+        for access in self.held(&old) {
+            if let Served::Miss {
+                evicted: Some(evicted),
+            } = self.model.access(&access)
+            {
+                self.extents.evicted(evicted);
+            }
+        }
+        let old = std::mem::replace(&mut self.shadow, shadow);
+        for access in self.held(&old) {
+            self.shadow.access(&access);
+        }
+        self.judge.resized(capacity);
+    }
+
+    /// What a cache holds, the latest last.
+    fn held(&self, cache: &Cache) -> Vec<Access> {
+        let held = cache.residency.resident();
+        let mut held: Vec<Access> = held.map(|block| self.latest[block.index()]).collect();
+        held.sort_by_key(|access| access.tick);
+        held
+    }
+
+    /// What came of it so far.
+    pub(crate) fn summary(&self) -> Summary {
+        Summary {
+            files: self.files.len() as u64,
+            references: self.tick,
+            steering: self.judge.steering(),
+            classes: self.model.policy.classes(),
+            ..self.summary
+        }
+    }
+
+    /// What is known of call sites now.
+    pub(crate) fn sites(&self) -> Vec<SiteKnowledge> {
+        let records = self.model.policy.sites().unwrap_or_default();
+        knowledge::export(&records, |site| self.sites.keys()[site.index()])
+    }
+
+    /// Walks every invariant and panics on a broken one.
+    #[cfg(test)]
+    pub(crate) fn check(&self) {
+        for cache in [&self.model, &self.shadow] {
+            cache.residency.check();
+            cache.policy.check(cache.residency.len());
+        }
+        self.extents
+            .check(|block| self.model.residency.slot(block).is_some());
+    }
+}
+
+impl KnownSite {
+    fn into_core(&self) -> SiteKnowledge {
+        SiteKnowledge {
+            signature: self.signature,
+            sequential: self.sequential,
+            looping: self.looping,
+            period: self.period,
+        }
+    }
+}
+
+impl From<&SiteKnowledge> for KnownSite {
+    fn from(site: &SiteKnowledge) -> KnownSite {
+        KnownSite {
+            signature: site.signature,
+            sequential: site.sequential,
+            looping: site.looping,
+            period: site.period,
+        }
+    }
+}
+
+impl Run {
+    /// The blocks that a range of bytes touches; those beyond what a number holds (64 TiB) are one with the last.
+    fn from(file: u32, offset: u64, length: u64) -> Run {
+        let block = |byte: u64| (byte / BLOCK_BYTES).min(u64::from(u32::MAX - 1)) as u32;
+        let (first, last) = (
+            block(offset),
+            block(offset.saturating_add(length.max(1) - 1)),
+        );
+        Run {
+            file,
+            first,
+            blocks: last - first + 1,
+        }
+    }
+}
+
+/// The blocks of a budget.
+fn blocks(bytes: u64) -> u32 {
+    u32::try_from(bytes / BLOCK_BYTES)
+        .unwrap_or(u32::MAX)
+        .max(1)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,414 @@
+//! The driver beside a plain loop over the same policy, and beside the optimum.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hither_core::Block;
+use hither_core::registry::policies;
+use proptest::prelude::*;
+
+use super::super::event::Judged;
+use super::*;
+
+const EXTENT_BLOCKS: u64 = EXTENT_BYTES / BLOCK_BYTES;
+
+pub(crate) fn config(policy: &str, blocks: u64) -> Config {
+    Config {
+        policy: policy.to_owned(),
+        budget_bytes: blocks * BLOCK_BYTES,
+        block_bytes: BLOCK_BYTES,
+        dry_run: false,
+        spare_foreign: true,
+        sites: Vec::new(),
+    }
+}
+
+fn read(file: u64, first: u64, blocks: u64) -> Input {
+    Input::Access {
+        file,
+        offset: first * BLOCK_BYTES,
+        length: blocks * BLOCK_BYTES,
+        signature: 7,
+        process: 0,
+        thread: 0,
+        write: false,
+    }
+}
+
+/// A driver, and a page cache that holds what was read and does as it is told.
+struct Lab {
+    driver: Driver,
+    time_ns: u64,
+    cached: BTreeSet<(u64, u64)>,
+    missed: u64,
+    judged: Vec<Judged>,
+}
+
+impl Lab {
+    fn new(policy: &str, blocks: u64) -> Lab {
+        Lab {
+            driver: Driver::new(&config(policy, blocks)).expect("a sound configuration"),
+            time_ns: 0,
+            cached: BTreeSet::new(),
+            missed: 0,
+            judged: Vec::new(),
+        }
+    }
+
+    fn after(&mut self, later_ns: u64, input: Input) -> Vec<Decision> {
+        self.time_ns += later_ns;
+        if let Input::Access {
+            file,
+            offset,
+            length,
+            ..
+        } = input
+        {
+            for index in offset / BLOCK_BYTES..(offset + length).div_ceil(BLOCK_BYTES) {
+                self.missed += u64::from(self.cached.insert((file, index)));
+            }
+        }
+        let mut out = Vec::new();
+        let time_ns = self.time_ns;
+        self.driver.input(&At { time_ns, input }, &mut out);
+        for decision in &out {
+            match *decision {
+                Decision::Drop {
+                    file,
+                    offset,
+                    length,
+                } => {
+                    let dropped = offset / BLOCK_BYTES..(offset + length) / BLOCK_BYTES;
+                    self.cached
+                        .retain(|&(of, index)| of != file || !dropped.contains(&index));
+                }
+                Decision::Judged(judged) => self.judged.push(judged),
+            }
+        }
+        out
+    }
+
+    /// Hears of it, and says what is to be dropped.
+    fn hear(&mut self, input: Input) -> Vec<Decision> {
+        let mut out = self.after(1000, input);
+        out.extend(self.after(0, Input::Tick));
+        out
+    }
+
+    /// What the model holds, by file and block of it.
+    fn kept(&self) -> BTreeSet<(u64, u64)> {
+        let held = self.driver.model.residency.resident();
+        held.map(|block| {
+            let access = self.driver.latest[block.index()];
+            let key = self.driver.files[access.object.index()].key;
+            (key, u64::from(access.index))
+        })
+        .collect()
+    }
+}
+
+/// Misses of a policy that a plain loop drives over bare references, the next one known.
+fn plain(policy: &str, capacity: u32, blocks: &[u32]) -> u64 {
+    let spec: Spec = policy.parse().expect("a policy");
+    let mut next = BTreeMap::new();
+    let mut nexts = vec![NEVER; blocks.len()];
+    for (tick, block) in blocks.iter().enumerate().rev() {
+        nexts[tick] = next.insert(*block, tick as u64).unwrap_or(NEVER);
+    }
+    let mut cache = Cache::new(&spec, capacity, &[]);
+    for (tick, (&block, &next)) in blocks.iter().zip(&nexts).enumerate() {
+        cache.access(&Access {
+            next,
+            site: Site(1),
+            ..Access::bare(tick as u64, Block(block))
+        });
+    }
+    cache.residency.misses()
+}
+
+#[test]
+fn six_passes_over_twice_the_budget_cost_what_the_optimum_does() {
+    let (budget, file) = (2048, 4096);
+    let mut lab = Lab::new("mru", budget);
+    for _ in 0..6 {
+        for first in (0..file).step_by(4) {
+            lab.hear(read(1, first, 4));
+        }
+    }
+    let blocks: Vec<u32> = (0..6).flat_map(|_| 0..file as u32).collect();
+    let optimum = plain("opt", budget as u32, &blocks);
+    let misses = lab.driver.summary().missed_bytes / BLOCK_BYTES;
+    assert_eq!(misses, plain("mru", budget as u32, &blocks));
+    // What is stale until its extent goes whole is found again: less than an extent a pass.
+    assert!(lab.missed <= misses && misses - lab.missed <= 6 * EXTENT_BLOCKS);
+    // One block a pass: the optimum keeps the block of now out, and a cache of blocks cannot.
+    assert!(misses.abs_diff(optimum) <= 6, "{misses} against {optimum}");
+    assert_eq!(
+        lab.driver.summary().lru_missed_bytes,
+        6 * file * BLOCK_BYTES
+    );
+    assert!(lab.judged.iter().all(|judged| judged.steering));
+    lab.driver.check();
+}
+
+#[test]
+fn pcc_learns_the_loop_and_knows_it_the_next_time() {
+    let (budget, file) = (2048, 4096);
+    let run = |sites: Vec<KnownSite>| {
+        let mut lab = Lab::new("pcc", budget);
+        lab.driver = Driver::new(&Config {
+            sites,
+            ..config("pcc", budget)
+        })
+        .expect("sound");
+        for _ in 0..6 {
+            for first in (0..file).step_by(4) {
+                lab.hear(read(1, first, 4));
+            }
+        }
+        let summary = lab.driver.summary();
+        assert!(summary.steering);
+        let learnt: Vec<KnownSite> = lab.driver.sites().iter().map(KnownSite::from).collect();
+        (summary.missed_bytes / BLOCK_BYTES, learnt)
+    };
+    let (first, learnt) = run(Vec::new());
+    let optimum = file + 5 * (file - budget);
+    assert!(first <= optimum * 105 / 100, "{first} against {optimum}");
+    assert_eq!(learnt.len(), 1);
+    assert!(learnt[0].signature == 7 && learnt[0].looping > learnt[0].sequential);
+    assert!(learnt[0].period.abs_diff(file) < 8, "{learnt:?}");
+    let (second, _) = run(learnt);
+    assert!(second <= first, "{second} after {first}");
+}
+
+#[test]
+fn a_policy_without_gain_steps_aside() {
+    let (budget, file) = (256, 512);
+    let mut lab = Lab::new("fifo", budget);
+    let mut drops = Vec::new();
+    for _ in 0..12 {
+        for first in 0..file {
+            drops.extend(lab.hear(read(1, first, 1)));
+        }
+    }
+    let steering: Vec<bool> = lab.judged.iter().map(|judged| judged.steering).collect();
+    assert_eq!(steering, [true, false, false, false, false, false]);
+    let summary = lab.driver.summary();
+    assert_eq!((summary.stopped, summary.steering), (1, false));
+    let before = drops
+        .iter()
+        .position(|decision| matches!(decision, Decision::Judged(judged) if !judged.steering));
+    let after = &drops[before.expect("it stopped")..];
+    let none = after
+        .iter()
+        .all(|decision| matches!(decision, Decision::Judged(_)));
+    assert!(none, "it goes on dropping: {after:?}");
+}
+
+#[test]
+fn nothing_is_dropped_where_all_fits() {
+    let mut lab = Lab::new("pcc", 4096);
+    for _ in 0..20 {
+        for first in 0..2048 {
+            assert_eq!(lab.hear(read(1, first, 1)), []);
+        }
+    }
+}
+
+/// Reads twice as many blocks as there is room for, of another file.
+fn flood(lab: &mut Lab, file: u64) -> Vec<Decision> {
+    let blocks = 2 * u64::from(lab.driver.model.residency.capacity());
+    (0..blocks)
+        .flat_map(|first| lab.hear(read(file, first, 1)))
+        .collect()
+}
+
+fn drops_of(decisions: &[Decision], wanted: u64) -> Vec<(u64, u64)> {
+    let ranges = decisions.iter().filter_map(|decision| match *decision {
+        Decision::Drop {
+            file,
+            offset,
+            length,
+        } if file == wanted => Some((offset, length)),
+        _ => None,
+    });
+    ranges.collect()
+}
+
+#[test]
+fn what_is_mapped_gone_written_or_anothers_is_left_alone() {
+    for leave in [
+        Input::Mapped { file: 1 },
+        Input::Gone { file: 1 },
+        Input::Cut { file: 1, bytes: 0 },
+    ] {
+        let mut lab = Lab::new("lru", 256);
+        lab.hear(read(1, 0, 128));
+        lab.hear(leave);
+        let decisions = flood(&mut lab, 2);
+        assert_eq!(drops_of(&decisions, 1), []);
+        assert!(!drops_of(&decisions, 2).is_empty());
+        lab.driver.check();
+    }
+    let mut lab = Lab::new("lru", 256);
+    let (offset, length) = (0, 64 * BLOCK_BYTES);
+    lab.hear(Input::Foreign {
+        file: 1,
+        offset,
+        length,
+    });
+    lab.hear(read(1, 0, 200));
+    let decisions = flood(&mut lab, 2);
+    let dropped = drops_of(&decisions, 1);
+    assert!(
+        !dropped.is_empty()
+            && dropped
+                .iter()
+                .all(|&(offset, _)| offset >= 64 * BLOCK_BYTES),
+        "{dropped:?}"
+    );
+    assert_eq!(lab.driver.summary().foreign_bytes, length);
+    lab.driver.check();
+}
+
+#[test]
+fn what_was_written_waits_until_it_must_be_clean() {
+    let mut lab = Lab::new("lru", 256);
+    let Input::Access {
+        file,
+        offset,
+        length,
+        signature,
+        process,
+        thread,
+        ..
+    } = read(1, 0, 128)
+    else {
+        panic!("a read is an access");
+    };
+    lab.hear(Input::Access {
+        file,
+        offset,
+        length,
+        signature,
+        process,
+        thread,
+        write: true,
+    });
+    // Reading on does not make it clean.
+    lab.hear(read(1, 0, 128));
+    let decisions = flood(&mut lab, 2);
+    assert_eq!(drops_of(&decisions, 1), []);
+    let later = lab.after(50_000_000_000, Input::Tick);
+    assert_eq!(drops_of(&later, 1), [(0, EXTENT_BYTES)]);
+    lab.driver.check();
+}
+
+#[test]
+fn a_smaller_budget_makes_room_and_what_was_used_last_stays() {
+    let mut lab = Lab::new("lru", 1024);
+    for first in 0..1024 {
+        assert_eq!(lab.hear(read(1, first, 1)), []);
+    }
+    // A tenth less is not worth it.
+    assert_eq!(
+        lab.hear(Input::Budget {
+            bytes: 920 * BLOCK_BYTES
+        }),
+        []
+    );
+    let decisions = lab.hear(Input::Budget {
+        bytes: 512 * BLOCK_BYTES,
+    });
+    assert_eq!(
+        drops_of(&decisions, 1),
+        [(0, 512 * BLOCK_BYTES)],
+        "{decisions:?}"
+    );
+    assert_eq!(lab.kept(), (512..1024).map(|index| (1, index)).collect());
+    lab.driver.check();
+}
+
+#[test]
+fn reading_a_block_in_small_steps_is_one_reference() {
+    let mut lab = Lab::new("lru", 64);
+    let step = |offset: u64, thread| Input::Access {
+        file: 1,
+        offset,
+        length: 1000,
+        signature: 1,
+        process: 0,
+        thread,
+        write: false,
+    };
+    for offset in (0..10 * BLOCK_BYTES).step_by(1000) {
+        lab.hear(step(offset, 0));
+    }
+    // Its end reaches into the eleventh.
+    assert_eq!(lab.driver.summary().references, 11);
+    lab.hear(step(10 * BLOCK_BYTES, 1));
+    assert_eq!(lab.driver.summary().references, 12, "another thread's");
+}
+
+/// Few files and blocks, so that things meet.
+fn reads() -> impl Strategy<Value = Vec<(u64, u64, u64, u64)>> {
+    prop::collection::vec((1..4_u64, 0..600_u64, 1..40_u64, 0..4_u64), 1..200)
+}
+
+fn live_policies() -> Vec<&'static str> {
+    let live = policies().iter().filter(|entry| !entry.needs.future);
+    live.map(|entry| entry.name).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// The driver's cache is the policy's own, block for block; what the policy keeps is never dropped, and where an
+    /// extent has nothing that it keeps, nothing stays.
+    #[test]
+    fn it_holds_what_a_plain_loop_holds(
+        reads in reads(),
+        policy in prop::sample::select(live_policies()),
+    ) {
+        let capacity = 300;
+        let mut lab = Lab::new(policy, capacity);
+        let mut cache = Cache::new(&policy.parse().expect("a policy"), capacity as u32, &[]);
+        let (mut numbers, mut keys, mut tick) = (BTreeMap::new(), Vec::new(), 0);
+        let mut objects = BTreeMap::new();
+        let mut last: BTreeMap<u64, u64> = BTreeMap::new();
+        for (file, first, blocks, site) in reads {
+            let mut input = read(file, first, blocks);
+            if let Input::Access { signature, .. } = &mut input {
+                *signature = 100 + site;
+            }
+            lab.hear(input);
+            let objects_known = objects.len() as u32;
+            let object = *objects.entry(file).or_insert(objects_known);
+            let again = last.insert(file, first + blocks - 1) == Some(first);
+            for index in first + u64::from(again)..first + blocks {
+                let known = keys.len() as u32;
+                let block = *numbers.entry((file, index)).or_insert(known);
+                if block == known {
+                    keys.push((file, index));
+                }
+                cache.access(&Access {
+                    object: Object(object),
+                    index: index as u32,
+                    // The driver numbers sites as they come; policies tell them apart and no more.
+                    site: Site(lab.driver.sites.number(100 + site)),
+                    ..Access::bare(tick, Block(block))
+                });
+                tick += 1;
+            }
+            let kept: BTreeSet<(u64, u64)> = cache.residency.resident().map(|block| keys[block.index()]).collect();
+            prop_assert_eq!(lab.kept(), kept.clone());
+            prop_assert!(kept.is_subset(&lab.cached), "kept and dropped");
+            if lab.driver.judge.steering() {
+                let extents: BTreeSet<(u64, u64)> = kept.iter().map(|&(file, index)| (file, index / EXTENT_BLOCKS)).collect();
+                for &(file, index) in &lab.cached {
+                    prop_assert!(extents.contains(&(file, index / EXTENT_BLOCKS)), "left in an extent without kept blocks");
+                }
+            }
+            lab.driver.check();
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Runs a program with what the page cache keeps of its files steered.
+//!
+//! The agent reads the programs' rings every half a millisecond while they are busy: a reader of 2 GB/s is 1 MiB further then,
+//! which with its readahead is how far the page cache may exceed the budget. If the agent dies, nobody drops anything: the kernel
+//! manages its cache as ever.
+
+mod agent;
+mod figures;
+mod reach;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, SystemTime};
+
+use hither_core::Spec;
+use hither_core::knowledge::SiteKnowledge;
+use hither_sys::cgroup::MemoryGroup;
+use hither_sys::page_cache::{PageCache, Refused, ThisPageCache, Unreachable};
+use hither_sys::process::{children_read_bytes, cpu_ns};
+use hither_sys::session::{Lost, Session, SessionOptions};
+
+use self::agent::Agent;
+use super::driver::{BLOCK_BYTES, Config, Driver, EXTENT_BYTES, KnownSite, Summary};
+use super::log::Log;
+use crate::error::{Error, Result};
+use crate::launch::{self, Attended, Tools};
+
+/// The smallest budget that anything can be done with: a few extents.
+pub const BUDGET_MIN_BYTES: u64 = 4 * EXTENT_BYTES;
+
+/// How much of the page cache a program's files may have.
+#[derive(Clone, Debug)]
+pub enum Budget {
+    /// So many bytes, at least [`BUDGET_MIN_BYTES`].
+    Bytes(u64),
+    /// What a control group leaves for files, at any time.
+    Group(MemoryGroup),
+}
+
+impl Budget {
+    /// In bytes, now. Of a group's a sixteenth is left to what is on its way in: readahead, and what is read until the agent has
+    /// heard of it.
+    pub fn bytes(&self) -> u64 {
+        let bytes = match self {
+            Budget::Bytes(bytes) => *bytes,
+            Budget::Group(group) => group.file_bytes().map_or(0, |bytes| bytes - bytes / 16),
+        };
+        bytes.max(BUDGET_MIN_BYTES)
+    }
+}
+
+/// What to run, and how.
+#[derive(Clone, Debug)]
+pub struct FilesOptions {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// Path of the recorder's library, which the program loads.
+    pub preload: PathBuf,
+    /// What the cache keeps; a policy that does not need the future.
+    pub policy: Spec,
+    /// How much of the page cache the program's files may have.
+    pub budget: Budget,
+    /// Steer files, too, that were in the page cache before the program came to them.
+    pub all_files: bool,
+    /// Decide, and carry nothing out.
+    pub dry_run: bool,
+    /// Where to log what was heard and decided.
+    pub log: Option<PathBuf>,
+    /// What is known of call sites.
+    pub sites: Vec<SiteKnowledge>,
+    /// Rings, and how far call stacks are followed.
+    pub session: SessionOptions,
+}
+
+/// A run that has ended.
+#[derive(Debug)]
+pub struct Ran {
+    /// How the program ended.
+    pub exit: ExitStatus,
+    /// What was done.
+    pub files: Files,
+}
+
+/// What was done about a program's files.
+#[derive(Debug, Default)]
+pub struct Files {
+    /// The figures.
+    pub summary: Summary,
+    /// What is known of call sites now.
+    pub sites: Vec<SiteKnowledge>,
+    /// Bytes that the program, and all that it started and waited for, had read from storage.
+    pub storage_bytes: u64,
+    /// Drops that the kernel took, and how long they took.
+    pub dropped: u64,
+    /// See `dropped`.
+    pub drop_time: Duration,
+    /// Drops that it refused, and why the last one.
+    pub refused: u64,
+    /// See `refused`.
+    pub why_refused: Option<Refused>,
+    /// Why the last file could not be got at that could not.
+    pub why_unreachable: Option<Unreachable>,
+    /// Why it could not be asked what is cached: nobody else's pages are told from the program's.
+    pub unseen: Option<Refused>,
+    /// What the program could not tell.
+    pub lost: Lost,
+    /// Processor time of the agent.
+    pub agent: Duration,
+    /// How long the program ran.
+    pub ran: Duration,
+    /// Why the log is not whole.
+    pub log: Option<Error>,
+}
+
+/// Runs a program with its file cache steered.
+pub struct Runner {
+    options: FilesOptions,
+    cache: Arc<dyn PageCache>,
+}
+
+impl Runner {
+    /// For one run on this machine.
+    pub fn new(options: FilesOptions) -> Runner {
+        Runner::on(options, Arc::new(ThisPageCache))
+    }
+
+    /// For one run over a page cache that answers otherwise.
+    pub fn on(options: FilesOptions, cache: Arc<dyn PageCache>) -> Runner {
+        Runner { options, cache }
+    }
+
+    /// Runs the program to its end. It has this process's standard streams and process group. While it runs, SIGINT and
+    /// SIGQUIT are left to it, and SIGTERM and SIGHUP are passed on to it.
+    pub fn run(&self) -> Result<Ran> {
+        let options = &self.options;
+        launch::check_preload(&options.preload)?;
+        let config = self.config();
+        let driver = Driver::new(&config)?;
+        let log = options.log.as_deref();
+        let log = log.map(|path| Log::create(path, &config)).transpose()?;
+        let session = Session::create(options.session).map_err(Error::Session)?;
+        let path = session.path().to_owned();
+        let tools = Tools {
+            preload: &options.preload,
+            session: &path,
+        };
+        let wall = SystemTime::now();
+        let (cpu_before_ns, read_before) = (cpu_ns(), children_read_bytes());
+        let mut agent = Agent::new(Arc::clone(&self.cache), driver, log, session, options);
+        let attend = |_, (), ended: &AtomicBool| {
+            agent.attend(ended);
+            agent
+        };
+        let attended = launch::attend("files", &options.command, tools, || (), attend)?;
+        let Attended { exit, ran, made } = attended;
+        let files = Files {
+            storage_bytes: children_read_bytes() - read_before,
+            ran,
+            ..made.finish(wall, ran, cpu_before_ns)
+        };
+        Ok(Ran { exit, files })
+    }
+
+    fn config(&self) -> Config {
+        Config {
+            policy: self.options.policy.to_string(),
+            budget_bytes: self.options.budget.bytes(),
+            block_bytes: BLOCK_BYTES,
+            dry_run: self.options.dry_run,
+            spare_foreign: !self.options.all_files,
+            sites: self.options.sites.iter().map(KnownSite::from).collect(),
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! The agent: hears what programs read and write, has the driver decide, and has the kernel drop what it decides.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use hither_sys::page_cache::{FileId, PageCache};
+use hither_sys::process::{cpu_ns, monotonic_ns};
+use hither_sys::record::{Op, Record};
+use hither_sys::session::{RingInfo, Session};
+
+use super::super::driver::{Driver, EXTENT_BYTES};
+use super::super::event::{At, Decision, Input};
+use super::super::log::Log;
+use super::figures::end;
+use super::reach::Reach;
+use super::{Budget, Files, FilesOptions};
+use crate::observe::{Definitions, Streams, sites};
+use crate::symbolise::Symboliser;
+
+const PAUSE_MIN: Duration = Duration::from_micros(500);
+const PAUSE_MAX: Duration = Duration::from_millis(5);
+
+/// How often the rings of threads that died without a word are looked for.
+const REAP_NS: u64 = 500_000_000;
+
+/// How often it is asked what a control group leaves for files.
+const BUDGET_NS: u64 = 1_000_000_000;
+
+/// A program that reads as fast as memory allows is so much further when it is first heard of.
+const HEARD_LATE_BYTES: u64 = 64 << 20;
+
+/// Of a large file, the extents that are asked after.
+const ASKED_MAX: u64 = 4096;
+
+/// The agent at work.
+pub(super) struct Agent {
+    driver: Driver,
+    log: Option<Log>,
+    session: Session,
+    dry_run: bool,
+    spare_foreign: bool,
+    /// The budget, and when it was last looked at.
+    budget: Budget,
+    budget_bytes: u64,
+    budget_ns: u64,
+    start_ns: u64,
+    reach: Reach,
+    streams: Streams,
+    definitions: Definitions,
+    /// Files that were first used since the last look, with their sizes.
+    opened: BTreeMap<u64, u64>,
+    events: Vec<At>,
+    /// What carrying out a decision led to: heard with the next look.
+    later: Vec<Input>,
+    /// Sites of accesses, for the log.
+    sites: BTreeSet<u64>,
+    files: Files,
+}
+
+impl Agent {
+    pub(super) fn new(
+        cache: Arc<dyn PageCache>,
+        driver: Driver,
+        log: Option<Log>,
+        session: Session,
+        options: &FilesOptions,
+    ) -> Agent {
+        Agent {
+            driver,
+            log,
+            session,
+            dry_run: options.dry_run,
+            spare_foreign: !options.all_files,
+            budget: options.budget.clone(),
+            budget_bytes: options.budget.bytes(),
+            budget_ns: 0,
+            start_ns: monotonic_ns(),
+            reach: Reach::new(cache),
+            streams: Streams::default(),
+            definitions: Definitions::default(),
+            opened: BTreeMap::new(),
+            events: Vec::new(),
+            later: Vec::new(),
+            sites: BTreeSet::new(),
+            files: Files::default(),
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        monotonic_ns() - self.start_ns
+    }
+
+    /// Takes everything in until `ended` is set, and then once more.
+    pub(super) fn attend(&mut self, ended: &AtomicBool) {
+        let mut pause = PAUSE_MIN;
+        let mut reaped_ns = 0;
+        loop {
+            // Read first: what the program did before it ended is seen by the sweep after.
+            let last = ended.load(Ordering::Acquire);
+            let now_ns = self.now_ns();
+            let reap = now_ns - reaped_ns >= REAP_NS;
+            if reap {
+                reaped_ns = now_ns;
+            }
+            let quiet = self.sweep(reap) == 0;
+            self.hear(now_ns);
+            if last {
+                self.session.close();
+                return;
+            }
+            pause = match quiet {
+                true => (pause * 2).min(PAUSE_MAX),
+                false => PAUSE_MIN,
+            };
+            thread::park_timeout(pause);
+        }
+    }
+
+    /// Empties the rings into `events`, in order of time.
+    fn sweep(&mut self, reap: bool) -> usize {
+        let Agent {
+            session,
+            streams,
+            definitions,
+            reach,
+            opened,
+            events,
+            start_ns,
+            ..
+        } = self;
+        let mut heard = |ring: &RingInfo, record: Record<'_>| {
+            if let Record::Object {
+                object,
+                device,
+                inode,
+                birth_ns,
+                size,
+                path,
+            } = record
+            {
+                let id = FileId {
+                    device,
+                    inode,
+                    birth_ns,
+                };
+                let pid = (!ring.foreign).then_some(ring.pid);
+                reach.learn(object, id, path, pid);
+                opened.insert(object, size);
+            }
+            let at = heard(streams, definitions, ring, record, *start_ns);
+            events.extend(at);
+        };
+        let mut records = session.drain(&mut heard);
+        if reap {
+            records += session.reap(&mut heard);
+        }
+        events.sort_by_key(|at| at.time_ns);
+        records
+    }
+
+    /// Has the driver hear of it all, and carries out what it decides.
+    fn hear(&mut self, now_ns: u64) {
+        let events = std::mem::take(&mut self.events);
+        for input in std::mem::take(&mut self.later) {
+            self.input(now_ns, input, &mut Vec::new());
+        }
+        for (file, size) in std::mem::take(&mut self.opened) {
+            self.input(now_ns, Input::Opened { file }, &mut Vec::new());
+            self.find_foreign(now_ns, file, size, &events);
+        }
+        if now_ns - self.budget_ns >= BUDGET_NS {
+            self.budget_ns = now_ns;
+            let bytes = self.budget.bytes();
+            if bytes != self.budget_bytes {
+                self.budget_bytes = bytes;
+                self.input(now_ns, Input::Budget { bytes }, &mut Vec::new());
+            }
+        }
+        let mut decisions = Vec::new();
+        for at in events {
+            if let Input::Access { signature, .. } = at.input {
+                self.sites.insert(signature);
+            }
+            self.input(at.time_ns, at.input, &mut decisions);
+        }
+        if self.driver.due() {
+            self.input(now_ns, Input::Tick, &mut decisions);
+        }
+        if !self.dry_run {
+            self.carry_out(&decisions);
+        }
+    }
+
+    fn input(&mut self, time_ns: u64, input: Input, decisions: &mut Vec<Decision>) {
+        let at = At { time_ns, input };
+        let first = decisions.len();
+        self.driver.input(&at, decisions);
+        if let Some(log) = &mut self.log {
+            log.input(&at);
+            for decision in &decisions[first..] {
+                log.decision(decision);
+            }
+        }
+    }
+
+    /// Says what of a file was in the page cache before a program came to it: what is there out of the reach of what it
+    /// read until now, and of the readahead that this had. Of a file within that reach it cannot be told.
+    fn find_foreign(&mut self, now_ns: u64, file: u64, size: u64, events: &[At]) {
+        if !self.spare_foreign || size == 0 {
+            return;
+        }
+        let read_ahead = self.reach.read_ahead_bytes(file);
+        let mut reached = (u64::MAX, 0);
+        for at in events {
+            if let Input::Access {
+                file: of,
+                offset,
+                length,
+                ..
+            } = at.input
+                && of == file
+            {
+                reached = (reached.0.min(offset), reached.1.max(offset + length));
+            }
+        }
+        let (from, to) = match reached {
+            (_, 0) => (0, HEARD_LATE_BYTES.min(size)),
+            (from, to) => (from, to + 2 * read_ahead + HEARD_LATE_BYTES.min(read_ahead)),
+        };
+        let outside = |offset: u64| offset + EXTENT_BYTES <= from || offset >= to;
+        let extents = size.div_ceil(EXTENT_BYTES).min(ASKED_MAX);
+        if !(0..extents).any(|extent| outside(extent * EXTENT_BYTES)) {
+            return;
+        }
+        let Ok(opened) = self.reach.open(file) else {
+            return;
+        };
+        for offset in (0..extents).map(|extent| extent * EXTENT_BYTES) {
+            if !outside(offset) {
+                continue;
+            }
+            match opened.cached(offset, EXTENT_BYTES) {
+                Ok(cached) if cached.pages > 0 => {
+                    let length = EXTENT_BYTES;
+                    let foreign = Input::Foreign {
+                        file,
+                        offset,
+                        length,
+                    };
+                    self.input(now_ns, foreign, &mut Vec::new());
+                }
+                Ok(_) => {}
+                Err(refused) => {
+                    self.files.unseen = Some(refused);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Drops what is to be dropped, each file opened once.
+    fn carry_out(&mut self, decisions: &[Decision]) {
+        let drops = decisions.iter().filter_map(|decision| match *decision {
+            Decision::Drop {
+                file,
+                offset,
+                length,
+            } => Some((file, offset, length)),
+            Decision::Judged(_) => None,
+        });
+        let drops: Vec<(u64, u64, u64)> = drops.collect();
+        let start_ns = monotonic_ns();
+        for of_file in drops.chunk_by(|a, b| a.0 == b.0) {
+            let file = of_file[0].0;
+            let opened = match self.reach.open(file) {
+                Ok(opened) => opened,
+                Err(reason) => {
+                    self.files.why_unreachable = Some(reason);
+                    if !reason.may_pass() {
+                        self.later.push(Input::Gone { file });
+                    }
+                    continue;
+                }
+            };
+            for &(_, offset, length) in of_file {
+                match opened.drop_pages(offset, length) {
+                    Ok(()) => self.files.dropped += 1,
+                    Err(refused) => {
+                        self.files.refused += 1;
+                        self.files.why_refused = Some(refused);
+                    }
+                }
+            }
+        }
+        if !drops.is_empty() {
+            self.files.drop_time += Duration::from_nanos(monotonic_ns() - start_ns);
+        }
+    }
+
+    /// Names the call sites and completes the log.
+    pub(super) fn finish(self, wall: SystemTime, ran: Duration, cpu_before_ns: u64) -> Files {
+        let mut files = Files {
+            summary: self.driver.summary(),
+            sites: self.driver.sites(),
+            lost: self.session.lost(),
+            ran,
+            agent: Duration::from_nanos(cpu_ns() - cpu_before_ns),
+            ..self.files
+        };
+        if let Some(mut log) = self.log {
+            let signatures: Vec<u64> = self.sites.into_iter().collect();
+            for site in sites::rows(&signatures, &self.definitions, &Symboliser::new(wall)) {
+                log.site(&site);
+            }
+            files.log = log.finish(&end(&files)).err();
+        }
+        files
+    }
+}
+
+/// What a record says that the driver wants to hear. Names of call sites go to `definitions`.
+fn heard(
+    streams: &mut Streams,
+    definitions: &mut Definitions,
+    ring: &RingInfo,
+    record: Record<'_>,
+    start_ns: u64,
+) -> Option<At> {
+    let (time_ns, input) = match record {
+        Record::Access {
+            op,
+            time_ns,
+            signature,
+            object: file,
+            offset,
+            length,
+            ..
+        } => {
+            let stream = streams.of(ring);
+            let input = match op {
+                Op::Read | Op::Write => Input::Access {
+                    file,
+                    offset,
+                    length,
+                    signature,
+                    process: streams.stream(stream).image,
+                    thread: stream,
+                    write: op == Op::Write,
+                },
+                Op::Map => Input::Mapped { file },
+                Op::Truncate => Input::Cut {
+                    file,
+                    bytes: offset,
+                },
+                Op::Unmap => return None,
+            };
+            (time_ns, input)
+        }
+        Record::Process {
+            parent, exe, args, ..
+        } => {
+            streams.announced(ring, parent, exe, args);
+            return None;
+        }
+        Record::Site {
+            signature,
+            truncated,
+            frames,
+        } => {
+            definitions.site(signature, truncated, frames);
+            return None;
+        }
+        Record::Module {
+            module,
+            build_id,
+            path,
+        } => {
+            use std::os::unix::ffi::OsStrExt;
+            definitions.module(module, build_id, std::ffi::OsStr::from_bytes(path).into());
+            return None;
+        }
+        _ => return None,
+    };
+    Some(At {
+        time_ns: time_ns.saturating_sub(start_ns),
+        input,
+    })
+}

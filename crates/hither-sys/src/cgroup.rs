@@ -1,0 +1,212 @@
+//! How much memory the control group of a process lets it have, and what of that is left for files.
+//!
+//! Both versions: of all groups from the process's up to the mount's root the one with the lowest limit counts, since memory is
+//! charged to each of them. A limit of the machine's whole memory or more is none.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A memory control group that has a limit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryGroup {
+    folder: PathBuf,
+    version: Version,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    One,
+    Two,
+}
+
+impl MemoryGroup {
+    /// The one whose limit holds for this process; none where it has no limit.
+    pub fn of_this_process() -> io::Result<Option<MemoryGroup>> {
+        let memory = fs::read_to_string("/proc/meminfo")?;
+        let total = field(&memory, "MemTotal:").map_or(u64::MAX, |kib| kib << 10);
+        let groups = fs::read_to_string("/proc/self/cgroup")?;
+        let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+        Ok(MemoryGroup::find(&groups, &mounts, total))
+    }
+
+    fn find(groups: &str, mounts: &str, total: u64) -> Option<MemoryGroup> {
+        let (version, path) = groups.lines().find_map(own_group)?;
+        let (root, mount) = mounts.lines().find_map(|line| mounted(line, version))?;
+        // In a container the mount may show a part of the tree, of which the process's path is not said to be one.
+        let below = path.strip_prefix(&root).unwrap_or(Path::new(""));
+        let lowest = mount.join(below);
+        let groups = lowest.ancestors();
+        let groups = groups.take_while(|folder| folder.starts_with(&mount));
+        let limited = groups.filter_map(|folder| {
+            let group = MemoryGroup {
+                folder: folder.to_owned(),
+                version,
+            };
+            group.limit_bytes().map(|limit| (limit, group))
+        });
+        let tightest = limited.min_by_key(|(limit, _)| *limit);
+        tightest
+            .filter(|(limit, _)| *limit < total)
+            .map(|(_, group)| group)
+    }
+
+    /// Its folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    fn number(&self, file: &str) -> Option<u64> {
+        fs::read_to_string(self.folder.join(file))
+            .ok()?
+            .trim()
+            .parse()
+            .ok()
+    }
+
+    /// Its limit; of version 2 also that from which on it is held back.
+    pub fn limit_bytes(&self) -> Option<u64> {
+        match self.version {
+            Version::One => self.number("memory.limit_in_bytes"),
+            Version::Two => {
+                let limits = ["memory.max", "memory.high"].map(|file| self.number(file));
+                limits.into_iter().flatten().min()
+            }
+        }
+    }
+
+    /// What the limit leaves for pages of files: without what programs and the kernel have for themselves and cannot be
+    /// given up. Nothing where the group is gone.
+    pub fn file_bytes(&self) -> Option<u64> {
+        let text = fs::read_to_string(self.folder.join("memory.stat")).ok()?;
+        let of = |name: &str| field(&text, name).unwrap_or(0);
+        let held = match self.version {
+            Version::One => {
+                let kernel = self.number("memory.kmem.usage_in_bytes").unwrap_or(0);
+                of("total_rss") + of("total_shmem") + kernel
+            }
+            Version::Two => {
+                let kernel = of("kernel").saturating_sub(of("slab_reclaimable"));
+                of("anon") + of("shmem") + kernel
+            }
+        };
+        Some(self.limit_bytes()?.saturating_sub(held))
+    }
+}
+
+/// The number after a name at the start of a line.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines();
+    lines.find_map(|line| {
+        let mut words = line.split_whitespace();
+        (words.next()? == name).then(|| words.next()?.parse().ok())?
+    })
+}
+
+/// The group of memory that a line of /proc/self/cgroup names. A hierarchy of version 1 with that controller comes before
+/// the one of version 2, which then has it not.
+fn own_group(line: &str) -> Option<(Version, PathBuf)> {
+    let mut parts = line.splitn(3, ':');
+    let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+    if controllers.split(',').any(|name| name == "memory") {
+        Some((Version::One, path.into()))
+    } else if (number, controllers) == ("0", "") {
+        Some((Version::Two, path.into()))
+    } else {
+        None
+    }
+}
+
+/// The root and the place of the hierarchy, if that is what a line of /proc/self/mountinfo is about (proc_pid_mountinfo(5)).
+fn mounted(line: &str, version: Version) -> Option<(PathBuf, PathBuf)> {
+    let (mount, rest) = line.split_once(" - ")?;
+    let mut mount = mount.split(' ').skip(3);
+    let (root, place) = (mount.next()?, mount.next()?);
+    let mut rest = rest.split(' ');
+    let (kind, options) = (rest.next()?, rest.nth(1)?);
+    let wanted = match version {
+        Version::One => kind == "cgroup" && options.split(',').any(|option| option == "memory"),
+        Version::Two => kind == "cgroup2",
+    };
+    wanted.then(|| (root.into(), place.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    /// Files below a folder, made with those that lead to them.
+    fn files(below: &Path, files: &[(&str, &str)]) {
+        for (name, text) in files {
+            let path = below.join(name);
+            fs::create_dir_all(path.parent().expect("a parent")).expect("made");
+            fs::write(path, text).expect("written");
+        }
+    }
+
+    #[test]
+    fn the_lowest_limit_on_the_way_up_counts_in_version_1() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mount = folder.path().to_str().expect("text");
+        files(
+            folder.path(),
+            &[
+                ("memory.limit_in_bytes", "9223372036854771712\n"),
+                ("a/memory.limit_in_bytes", "268435456\n"),
+                (
+                    "a/memory.stat",
+                    "rss 1\ntotal_rss 8388608\ntotal_shmem 4194304\n",
+                ),
+                ("a/memory.kmem.usage_in_bytes", "4194304\n"),
+                ("a/b/memory.limit_in_bytes", "9223372036854771712\n"),
+            ],
+        );
+        let groups = "5:cpu:/x\n4:memory:/a/b\n0::/c\n";
+        let mounts = format!(
+            "30 20 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+             31 20 0:28 / {mount} rw,relatime shared:9 - cgroup cgroup rw,memory\n"
+        );
+        let group = MemoryGroup::find(groups, &mounts, GIB).expect("a limit");
+        assert_eq!(group.folder(), folder.path().join("a"));
+        assert_eq!(group.limit_bytes(), Some(256 << 20));
+        assert_eq!(group.file_bytes(), Some(240 << 20));
+        assert_eq!(MemoryGroup::find(groups, &mounts, 1 << 20), None);
+        assert_eq!(MemoryGroup::find(groups, "", GIB), None);
+        fs::remove_dir_all(folder.path().join("a")).expect("removed");
+        assert_eq!(group.file_bytes(), None);
+    }
+
+    #[test]
+    fn the_lower_of_max_and_high_counts_in_version_2() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mount = folder.path().to_str().expect("text");
+        files(
+            folder.path(),
+            &[
+                ("a/memory.max", "max\n"),
+                ("a/memory.high", "134217728\n"),
+                (
+                    "a/memory.stat",
+                    "anon 16777216\nkernel 8388608\nslab_reclaimable 4194304\nshmem 0\n",
+                ),
+            ],
+        );
+        // The mount shows the part of the tree below /outer.
+        let mounts = format!("31 20 0:28 /outer {mount} rw shared:9 - cgroup2 cgroup2 rw\n");
+        let group = MemoryGroup::find("0::/outer/a\n", &mounts, GIB).expect("a limit");
+        assert_eq!(group.limit_bytes(), Some(128 << 20));
+        assert_eq!(group.file_bytes(), Some(108 << 20));
+        fs::write(folder.path().join("a/memory.high"), "max\n").expect("written");
+        assert_eq!(group.limit_bytes(), None);
+        assert_eq!(MemoryGroup::find("0::/outer/a\n", &mounts, GIB), None);
+    }
+
+    #[test]
+    fn this_process_has_a_group_or_none() {
+        if let Some(group) = MemoryGroup::of_this_process().expect("/proc") {
+            assert!(group.limit_bytes().is_some());
+        }
+    }
+}

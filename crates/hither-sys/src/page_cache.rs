@@ -1,0 +1,376 @@
+//! The page cache of files as the agent that steers it sees it: getting at a file that some program uses, dropping a range of its pages,
+//! asking what is cached. One trait, so that every answer of the kernel can be given by a test.
+//!
+//! A file is opened for as long as its pages are dealt with and no longer, so that one that was unlinked meanwhile gives its
+//! space back, a file system can be unmounted, and a program that takes a lease finds nobody in its way. It is opened by its
+//! path as a place first (`O_PATH`, which no driver or lease hears of), and as itself only if that is the very file that
+//! the program uses. Nothing is read from it; neither the opening nor the advice touches its access time.
+//!
+//! Measured 2026-11, Linux 6.18, ext4, 2-core VM: `POSIX_FADV_DONTNEED` by another process than the reader drops what is not mapped,
+//! dirty or being read in, in 9 us for 2 MiB; `cachestat` of 512 MiB takes 0.3 to 0.8 ms, of 1 MiB at most 5 us. Pages whose readahead
+//! is under way are locked and stay (12 MiB were left behind a reader whose pages were dropped at once). Six passes over
+//! 512 MiB in a memory cgroup (v1) of 256 MiB read 3072 MiB from the disk: the kernel's own eviction keeps nothing of a loop.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use crate::raw;
+
+/// Which file it is, whatever its path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FileId {
+    /// Device number, major in the upper half.
+    pub device: u64,
+    /// Inode number.
+    pub inode: u64,
+    /// Birth time in nanoseconds since the epoch, 0 where the file system has none.
+    pub birth_ns: u64,
+}
+
+/// Pages of a range of a file; see cachestat(2).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cached {
+    /// In the page cache.
+    pub pages: u64,
+    /// Of these, dirty ones.
+    pub dirty: u64,
+    /// Of these, under writeback.
+    pub writeback: u64,
+}
+
+/// Why a file cannot be got at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreachable {
+    /// Nothing has that path: ENOENT, ENOTDIR, ENAMETOOLONG, ELOOP, or ESTALE of a network's file.
+    NoFile,
+    /// Another file has it by now.
+    Another,
+    /// Not permitted (EACCES, EPERM).
+    NotPermitted,
+    /// A lease (EAGAIN), or a program being run from it (ETXTBSY), is in the way.
+    Busy,
+    /// No descriptors (EMFILE, ENFILE) or memory (ENOMEM): to be tried again.
+    NoRoom,
+    /// Another error number.
+    Other(i32),
+}
+
+impl Unreachable {
+    fn from_errno(error: i32) -> Unreachable {
+        match error {
+            libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG | libc::ELOOP | libc::ESTALE => {
+                Unreachable::NoFile
+            }
+            libc::EACCES | libc::EPERM => Unreachable::NotPermitted,
+            libc::EAGAIN | libc::ETXTBSY => Unreachable::Busy,
+            libc::EMFILE | libc::ENFILE | libc::ENOMEM => Unreachable::NoRoom,
+            error => Unreachable::Other(error),
+        }
+    }
+
+    /// It may be got at later.
+    pub fn may_pass(self) -> bool {
+        matches!(self, Unreachable::Busy | Unreachable::NoRoom)
+    }
+}
+
+impl fmt::Display for Unreachable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Unreachable::NoFile => "no file of that name",
+            Unreachable::Another => "another file has its name",
+            Unreachable::NotPermitted => "not permitted",
+            Unreachable::Busy => "a lease is in the way",
+            Unreachable::NoRoom => "no descriptors or memory",
+            Unreachable::Other(error) => return io::Error::from_raw_os_error(*error).fmt(f),
+        })
+    }
+}
+
+/// Why the kernel did not drop or say what is cached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The kernel lacks the call (ENOSYS): `cachestat` came with Linux 6.5.
+    NoCall,
+    /// Not for this file (EOPNOTSUPP of hugetlbfs, ESPIPE, EINVAL, EBADF).
+    NotThis,
+    /// Not for this user (EPERM): some kernels tell of a page cache only those who may write the file.
+    NotPermitted,
+    /// Another error number.
+    Other(i32),
+}
+
+impl Refused {
+    fn from_errno(error: i32) -> Refused {
+        match error {
+            libc::ENOSYS => Refused::NoCall,
+            libc::EOPNOTSUPP | libc::ESPIPE | libc::EINVAL | libc::EBADF => Refused::NotThis,
+            libc::EPERM | libc::EACCES => Refused::NotPermitted,
+            error => Refused::Other(error),
+        }
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refused::NoCall => "this kernel does not have it, or a container hides it",
+            Refused::NotThis => "not for a file of this kind",
+            Refused::NotPermitted => "not permitted",
+            Refused::Other(error) => return io::Error::from_raw_os_error(*error).fmt(f),
+        })
+    }
+}
+
+/// What the agent asks of the kernel.
+pub trait PageCache: Send + Sync {
+    /// The file of that identity at the path, if that is where it is.
+    fn open(&self, path: &Path, id: FileId) -> Result<Box<dyn CachedFile>, Unreachable>;
+
+    /// How far the kernel reads ahead in files of a device, in bytes.
+    fn read_ahead_bytes(&self, device: u64) -> u64;
+}
+
+/// A file that is got at.
+pub trait CachedFile {
+    /// Has the kernel give up a range of its pages. It keeps what is mapped, dirty, being read in, or of a folio that reaches
+    /// beyond the range, and does not say so.
+    fn drop_pages(&self, offset: u64, length: u64) -> Result<(), Refused>;
+
+    /// What of a range is cached.
+    fn cached(&self, offset: u64, length: u64) -> Result<Cached, Refused>;
+
+    /// Its size now, in bytes.
+    fn size(&self) -> u64;
+}
+
+/// The page cache of this machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ThisPageCache;
+
+impl PageCache for ThisPageCache {
+    fn open(&self, path: &Path, id: FileId) -> Result<Box<dyn CachedFile>, Unreachable> {
+        let opened = |path: &Path, flags: i32| {
+            let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
+            file.map_err(|error| Unreachable::from_errno(error.raw_os_error().unwrap_or(0)))
+        };
+        let place = opened(path, libc::O_PATH)?;
+        let status = raw::status(place.as_raw_fd()).map_err(Unreachable::from_errno)?;
+        let found = FileId {
+            device: status.device,
+            inode: status.inode,
+            birth_ns: status.birth_ns,
+        };
+        if found != id || status.mode & libc::S_IFMT != libc::S_IFREG {
+            return Err(Unreachable::Another);
+        }
+        let itself = format!("/proc/self/fd/{}", place.as_raw_fd());
+        let file = opened(itself.as_ref(), libc::O_NONBLOCK | libc::O_NOCTTY)?;
+        Ok(Box::new(Opened {
+            file,
+            size: status.size,
+        }))
+    }
+
+    fn read_ahead_bytes(&self, device: u64) -> u64 {
+        /// VM_READAHEAD_PAGES, where sysfs does not say.
+        const USUAL: u64 = 128 << 10;
+        let (major, minor) = (device >> 32, device & 0xffff_ffff);
+        let text = fs::read_to_string(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"));
+        let kib = text.ok().and_then(|text| text.trim().parse::<u64>().ok());
+        kib.map_or(USUAL, |kib| kib.saturating_mul(1 << 10))
+    }
+}
+
+struct Opened {
+    file: File,
+    size: u64,
+}
+
+/// linux/mman.h; the libc crate lacks both.
+#[repr(C)]
+struct CachestatRange {
+    offset: u64,
+    length: u64,
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct Cachestat {
+    cache: u64,
+    dirty: u64,
+    writeback: u64,
+    evicted: u64,
+    recently_evicted: u64,
+}
+
+/// The same on all architectures.
+const SYS_CACHESTAT: libc::c_long = 451;
+
+impl CachedFile for Opened {
+    fn drop_pages(&self, offset: u64, length: u64) -> Result<(), Refused> {
+        let (Ok(offset), Ok(length)) = (i64::try_from(offset), i64::try_from(length)) else {
+            return Err(Refused::NotThis);
+        };
+        // A length of 0 would be all that follows.
+        if length == 0 {
+            return Ok(());
+        }
+        let advice = libc::POSIX_FADV_DONTNEED;
+        // SAFETY: the call takes no memory, and drops no page that is not on the disk as well.
+        match unsafe { libc::posix_fadvise(self.file.as_raw_fd(), offset, length, advice) } {
+            0 => Ok(()),
+            error => Err(Refused::from_errno(error)),
+        }
+    }
+
+    fn cached(&self, offset: u64, length: u64) -> Result<Cached, Refused> {
+        if length == 0 {
+            return Ok(Cached::default());
+        }
+        let range = CachestatRange { offset, length };
+        let mut found = Cachestat::default();
+        let arguments = [
+            self.file.as_raw_fd() as usize,
+            (&raw const range) as usize,
+            (&raw mut found) as usize,
+            0,
+            0,
+            0,
+        ];
+        // SAFETY: the kernel reads the one structure and writes the other, which have the layouts that it expects.
+        let result = unsafe { raw::syscall(SYS_CACHESTAT, arguments) };
+        match result {
+            0.. => Ok(Cached {
+                pages: found.cache,
+                dirty: found.dirty,
+                writeback: found.writeback,
+            }),
+            error => Err(Refused::from_errno(-error as i32)),
+        }
+    }
+
+    fn size(&self) -> u64 {
+        self.size
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+
+    use super::*;
+
+    fn id_of(file: &File) -> FileId {
+        let status = raw::status(file.as_raw_fd()).expect("a status");
+        FileId {
+            device: status.device,
+            inode: status.inode,
+            birth_ns: status.birth_ns,
+        }
+    }
+
+    #[test]
+    fn a_file_is_found_by_its_path_and_no_other_is_taken_for_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a");
+        fs::write(&path, "text").expect("written");
+        let id = id_of(&File::open(&path).expect("opened"));
+        let file = ThisPageCache.open(&path, id).expect("the file");
+        assert_eq!(file.size(), 4);
+        let open = |path: &Path| ThisPageCache.open(path, id).err();
+        let moved = folder.path().join("b");
+        fs::rename(&path, &moved).expect("renamed");
+        assert_eq!(open(&path), Some(Unreachable::NoFile));
+        fs::write(&path, "text").expect("written");
+        assert_eq!(open(&path), Some(Unreachable::Another));
+        assert_eq!(open(&moved), None);
+        assert_eq!(open(&path.join("c")), Some(Unreachable::NoFile));
+        assert_eq!(open(folder.path()), Some(Unreachable::Another));
+    }
+
+    #[test]
+    fn what_is_dropped_is_read_again_and_the_same() {
+        // On the disk that the sources are on: a temporary folder may be all page cache (tmpfs).
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+        let mut file = File::open(&path).expect("opened");
+        let mut before = String::new();
+        file.read_to_string(&mut before).expect("read");
+        let seen = ThisPageCache.open(&path, id_of(&file)).expect("the file");
+        if let Err(refused) = seen.cached(0, 1 << 20) {
+            println!("skipped: cachestat: {refused}");
+            return;
+        }
+        assert!(seen.cached(0, 1 << 20).expect("it worked").pages > 0);
+        seen.drop_pages(0, 2 << 20).expect("dropped");
+        assert_eq!(fs::read_to_string(&path).expect("read"), before);
+        assert_eq!(seen.drop_pages(u64::MAX, 1), Err(Refused::NotThis));
+        assert_eq!(seen.cached(0, 0), Ok(Cached::default()));
+    }
+
+    #[test]
+    fn dirty_pages_are_seen() {
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        file.write_all(&[1; 1 << 16]).expect("written");
+        let seen = ThisPageCache
+            .open(file.path(), id_of(file.as_file()))
+            .expect("the file");
+        match seen.cached(0, 1 << 20) {
+            Ok(cached) => assert!(
+                cached.pages >= cached.dirty && cached.pages > 0,
+                "{cached:?}"
+            ),
+            Err(refused) => println!("skipped: cachestat: {refused}"),
+        }
+    }
+
+    #[test]
+    fn every_error_number_has_a_reason() {
+        assert_eq!(
+            [
+                libc::EMFILE,
+                libc::ESTALE,
+                libc::EPERM,
+                libc::EAGAIN,
+                libc::EIO
+            ]
+            .map(Unreachable::from_errno),
+            [
+                Unreachable::NoRoom,
+                Unreachable::NoFile,
+                Unreachable::NotPermitted,
+                Unreachable::Busy,
+                Unreachable::Other(libc::EIO)
+            ]
+        );
+        assert_eq!(
+            [libc::ENOSYS, libc::EOPNOTSUPP, libc::EPERM, libc::EIO].map(Refused::from_errno),
+            [
+                Refused::NoCall,
+                Refused::NotThis,
+                Refused::NotPermitted,
+                Refused::Other(libc::EIO)
+            ]
+        );
+        assert!(Unreachable::NoRoom.may_pass() && !Unreachable::Another.may_pass());
+        assert!(
+            Refused::Other(libc::EIO)
+                .to_string()
+                .contains("Input/output")
+        );
+        assert!(
+            Unreachable::Other(libc::EIO)
+                .to_string()
+                .contains("Input/output")
+        );
+    }
+
+    #[test]
+    fn readahead_is_known_or_the_usual() {
+        assert_eq!(ThisPageCache.read_ahead_bytes(0xffff << 32), 128 << 10);
+    }
+}

@@ -1,0 +1,159 @@
+//! `hither run --files`: what the page cache keeps of a program's files.
+
+use std::process::ExitCode;
+
+use hither_core::Spec;
+use hither_core::registry::policies;
+use hither_live::SessionOptions;
+use hither_live::files::{Budget, Files, FilesOptions, Runner};
+use hither_sys::cgroup::MemoryGroup;
+
+use super::{Run, started};
+use crate::exit::{self, Usage};
+use crate::format::{bytes, counted, duration_ns, percent};
+use crate::knowledge;
+use crate::preload;
+use crate::ui::Ui;
+
+/// The policy, if it can follow a running program.
+fn policy(text: &str) -> Result<Spec, Usage> {
+    let spec: Spec = text
+        .parse()
+        .map_err(|error| Usage(format!("--files {text}: {error}")))?;
+    if !spec.entry().needs.future {
+        return Ok(spec);
+    }
+    let live = policies().iter().filter(|entry| !entry.needs.future);
+    let names: Vec<&str> = live.map(|entry| entry.name).collect();
+    Err(Usage(format!(
+        "--files {spec}: it needs the future; {} do not",
+        names.join(", ")
+    )))
+}
+
+fn budget(run: &Run) -> anyhow::Result<Budget> {
+    if let Some(bytes) = run.cache {
+        return Ok(Budget::Bytes(bytes));
+    }
+    match MemoryGroup::of_this_process() {
+        Ok(Some(group)) => Ok(Budget::Group(group)),
+        found => {
+            let why = match found {
+                Err(error) => error.to_string(),
+                Ok(_) => "no memory cgroup sets a limit".to_owned(),
+            };
+            let message = format!(
+                "how much of the page cache may the program's files have? {why}; say it, as in --cache 1GiB"
+            );
+            Err(Usage(message).into())
+        }
+    }
+}
+
+/// Runs the program.
+pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
+    let options = FilesOptions {
+        policy: policy(text)?,
+        budget: budget(run)?,
+        command: run.command.clone(),
+        preload: preload::library()?,
+        all_files: run.all_files,
+        dry_run: run.dry_run,
+        log: run.log.clone(),
+        sites: run
+            .known()
+            .map(knowledge::load_sites)
+            .transpose()?
+            .unwrap_or_default(),
+        session: SessionOptions::default(),
+    };
+    let ran = started(Runner::new(options).run())?;
+    if run.json {
+        eprintln!("{}", ran.files.to_json());
+    } else {
+        report(&ran.files, run.dry_run, ui);
+    }
+    run.keep(|path| knowledge::save_sites(path, &ran.files.sites), ui);
+    Ok(exit::pass_on(ran.exit))
+}
+
+/// What came of it, in a few lines.
+fn report(files: &Files, dry_run: bool, ui: &Ui) {
+    let summary = &files.summary;
+    ui.note(format_args!(
+        "{}: {} read from storage; {} missed in {} of cache, {} by least recently used",
+        counted(summary.files, "file"),
+        bytes(files.storage_bytes),
+        bytes(summary.missed_bytes),
+        bytes(summary.budget_bytes),
+        bytes(summary.lru_missed_bytes),
+    ));
+    if summary.drops == 0 {
+        ui.note("nothing was to be dropped");
+    } else if dry_run {
+        ui.note(format_args!(
+            "a dry run: {}, {} in all, were not dropped",
+            counted(summary.drops, "range"),
+            bytes(summary.dropped_bytes)
+        ));
+    } else {
+        ui.note(format_args!(
+            "{} dropped, {} in all, in {}",
+            counted(files.dropped, "range"),
+            bytes(summary.dropped_bytes),
+            duration_ns(files.drop_time.as_nanos() as f64)
+        ));
+    }
+    if summary.stopped > 0 {
+        let now = if summary.steering {
+            "and began again"
+        } else {
+            "to the end"
+        };
+        ui.note(format_args!(
+            "stepped aside {}, where it gained nothing over least recently used, {now}",
+            counted(summary.stopped, "time"),
+        ));
+    }
+    if summary.foreign_bytes > 0 {
+        ui.note(format_args!(
+            "{} left alone that were cached before the program came; --all-files steers them too",
+            bytes(summary.foreign_bytes)
+        ));
+    }
+    if summary.mapped > 0 {
+        ui.note(format_args!(
+            "{} left alone that were mapped",
+            counted(summary.mapped, "file")
+        ));
+    }
+    if let Some(why) = files.why_unreachable {
+        ui.note(format_args!(
+            "{} left alone that could not be got at; the last one: {why}",
+            counted(summary.unreachable, "file")
+        ));
+    }
+    if let Some(why) = files.why_refused {
+        ui.note(format_args!(
+            "{} refused: {why}",
+            counted(files.refused, "drop")
+        ));
+    }
+    if let Some(why) = files.unseen {
+        ui.note(format_args!(
+            "what others have cached cannot be told from what the program has: cachestat: {why}"
+        ));
+    }
+    let share = files.agent.as_secs_f64() / files.ran.as_secs_f64().max(1e-9);
+    ui.note(format_args!("the agent took {} of one CPU", percent(share)));
+    let lost = files.lost.events + files.lost.no_ring + files.lost.nested;
+    if lost > 0 {
+        ui.note(format_args!(
+            "missed {} for which there was no room",
+            counted(lost, "access")
+        ));
+    }
+    if let Some(error) = &files.log {
+        ui.note(format_args!("the log is not whole: {error}"));
+    }
+}

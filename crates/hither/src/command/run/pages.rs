@@ -1,0 +1,244 @@
+//! `hither run --pages`: a program's memory on the right nodes.
+
+use std::process::ExitCode;
+
+use hither_core::placement::{self, Of};
+use hither_core::spec::{Choice, SpecError, Value};
+use hither_core::{Spec, placement::Entry};
+use hither_live::SessionOptions;
+use hither_live::pages::{Pages, PagesOptions, Runner, Tally};
+use hither_sys::arm;
+
+use super::{Run, started};
+use crate::exit::{self, Usage};
+use crate::format::{count, counted, percent};
+use crate::knowledge::{self, Regions};
+use crate::preload;
+use crate::ui::Ui;
+
+/// The policy, if it can place the pages of a running program, and what it is made of where that was given before it.
+fn policies(text: &str) -> Result<(Spec<Entry>, Option<Spec<Entry>>), Usage> {
+    let specs = Spec::<Entry>::parse_list(text);
+    let specs = specs.map_err(|error: SpecError| Usage(error.to_string()))?;
+    specs.iter().try_for_each(check)?;
+    match *specs.as_slice() {
+        [policy] => Ok((policy, None)),
+        [initial, policy] if !initial.is_made_of_another() && policy.is_made_of_another() => {
+            Ok((policy, Some(initial)))
+        }
+        _ => Err(Usage(format!(
+            "--pages {text}: of two policies the first says where pages are put and the second moves them, as in cache-aware,upm"
+        ))),
+    }
+}
+
+fn check(spec: &Spec<Entry>) -> Result<(), Usage> {
+    let entry = spec.entry();
+    let names = |wanted: &dyn Fn(&Entry) -> bool| {
+        let entries = placement::placements().iter();
+        let names: Vec<&str> = entries
+            .filter(|entry| wanted(entry))
+            .map(|entry| entry.name())
+            .collect();
+        names.join(", ")
+    };
+    let live = |entry: &Entry| entry.of == Of::Memory && entry.live;
+    if entry.of != Of::Memory {
+        return Err(Usage(format!(
+            "--pages {}: it places blocks of files; placements of memory are {}",
+            entry.name,
+            names(&|entry| entry.of == Of::Memory)
+        )));
+    }
+    if !spec.live() {
+        return Err(Usage(format!(
+            "--pages {spec}: it cannot follow a running program; {} can",
+            names(&live)
+        )));
+    }
+    let replay = spec.params().find(|(param, _)| param.name == "replay");
+    if replay.is_some_and(|(_, value)| value != Value::Count(0)) {
+        return Err(Usage(format!(
+            "--pages {}: replay is not for a running program, whose constructs do not wait for its pages",
+            entry.name
+        )));
+    }
+    Ok(())
+}
+
+/// Runs the program.
+pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
+    let (placement, initial) = policies(policy)?;
+    let known = run.known().map(knowledge::load_regions).transpose()?;
+    let Regions { sites, placed } = known.unwrap_or_default();
+    note_small_regions(initial.as_ref().unwrap_or(&placement), run.region_min, ui);
+    let options = PagesOptions {
+        command: run.command.clone(),
+        preload: preload::pages_library()?,
+        placement,
+        initial,
+        dry_run: run.dry_run,
+        log: run.log.clone(),
+        sites,
+        placed,
+        counters: arm::NAMES
+            .into_iter()
+            .find(|name| *name == run.counters),
+        session: SessionOptions {
+            region_min: run.region_min,
+            files: false,
+            ..SessionOptions::default()
+        },
+    };
+    let ran = started(Runner::new(options).run())?;
+    let Some(pages) = ran.pages else {
+        ui.note("this machine has one memory node: there is nowhere to place pages, and the program ran as it is");
+        return Ok(exit::pass_on(ran.exit));
+    };
+    if run.json {
+        eprintln!("{}", pages.to_json());
+    } else {
+        report(&pages, run.dry_run, ui);
+    }
+    let learnt = Regions {
+        sites: pages.sites,
+        placed: pages.placed,
+    };
+    run.keep(|path| knowledge::save_regions(path, &learnt), ui);
+    Ok(exit::pass_on(ran.exit))
+}
+
+/// A policy may have a least size of its own.
+fn note_small_regions(policy: &Spec<Entry>, region_min: u64, ui: &Ui) {
+    let region = policy.params().find(|(param, _)| param.name == "region");
+    if let Some((_, Value::Count(least))) = region
+        && least > region_min
+    {
+        ui.note(format_args!(
+            "{} has nothing to say of regions of less than its own region={least}; --region-min is {}",
+            policy.entry().name,
+            region_min
+        ));
+    }
+}
+
+/// What came of it, in a few lines.
+fn report(pages: &Pages, dry_run: bool, ui: &Ui) {
+    let summary = &pages.summary;
+    let undecided = summary.regions - summary.far - summary.near - summary.plain;
+    let decided = |number, what: &str| match number {
+        0 => String::new(),
+        number => format!(", {} {what}", count(number)),
+    };
+    ui.note(format_args!(
+        "{}: {} far, {} near{}{}; {} wanted on another node",
+        counted(summary.regions, "region"),
+        count(summary.far),
+        count(summary.near),
+        decided(undecided, "undecided"),
+        decided(summary.known, "by what was known of their call sites"),
+        counted(summary.pages_away, "page"),
+    ));
+    if dry_run {
+        ui.note("a dry run: nothing was bound or moved");
+    } else {
+        ui.note(format_args!(
+            "{} bound, {} moved{}{}",
+            counted(summary.ranges_bound, "range"),
+            counted(summary.pages_moved, "page"),
+            decided(summary.ranges_refused, "ranges refused"),
+            decided(summary.pages_refused, "pages refused"),
+        ));
+    }
+    if summary.own > 0 {
+        ui.note(format_args!(
+            "{} left where the program, or numactl, wants them",
+            counted(summary.own, "region")
+        ));
+    }
+    report_counts(pages, ui);
+    let share = pages.agent.as_secs_f64() / pages.ran.as_secs_f64().max(1e-9);
+    ui.note(format_args!("the agent took {} of one CPU", percent(share)));
+    if let Some(reason) = &pages.unwatched {
+        ui.note(format_args!(
+            "page faults were not watched, so nothing new was learnt: {reason}"
+        ));
+    } else if pages.without_kernel {
+        ui.note(
+            "faults inside system calls were not seen; kernel.perf_event_paranoid=1, or CAP_PERFMON, shows them",
+        );
+    }
+    let lost = pages.faults_lost + pages.lost.events + pages.lost.no_ring + pages.lost.regions;
+    if lost + pages.orders_refused > 0 {
+        ui.note(format_args!(
+            "missed: {} and {} for which there was no room, {} that did not fit",
+            counted(pages.faults_lost, "fault"),
+            counted(lost - pages.faults_lost, "allocation"),
+            counted(pages.orders_refused, "order"),
+        ));
+    }
+    if pages.unwatched_cpus > 0 {
+        ui.note(format_args!(
+            "{} came online meanwhile, and faults there were not seen",
+            counted(pages.unwatched_cpus as u64, "CPU")
+        ));
+    }
+    if summary.unfollowed > 0 {
+        ui.note(format_args!(
+            "{} larger than the machine's memory left alone",
+            counted(summary.unfollowed, "reservation")
+        ));
+    }
+    if let Some(error) = &pages.log {
+        ui.note(format_args!("the log is not whole: {error}"));
+    }
+}
+
+/// What came of counting who uses what.
+fn report_counts(pages: &Pages, ui: &Ui) {
+    let summary = &pages.summary;
+    if summary.applied > 0 {
+        ui.note(format_args!(
+            "{} placed as in an earlier run",
+            counted(summary.applied, "region")
+        ));
+    }
+    if summary.counted == 0 {
+        return;
+    }
+    let Some(counters) = pages.counters else {
+        let reasons = pages.uncounted.iter();
+        let reasons: Vec<String> = reasons
+            .map(|(name, why)| format!("{name}: {why}"))
+            .collect();
+        ui.note(format_args!(
+            "accesses could not be counted, so nothing moved: {}",
+            reasons.join("; ")
+        ));
+        return;
+    };
+    let share = |tally: Tally| tally.share().map_or("none".to_owned(), percent);
+    ui.note(format_args!(
+        "{} from {} by {counters}, {} local; {} moved to where they are used",
+        counted(summary.sampled.samples, "sample"),
+        counted(summary.counted, "region"),
+        share(summary.sampled),
+        counted(summary.migrated, "page"),
+    ));
+    if summary.migrated > 0 {
+        ui.note(format_args!(
+            "local in what moved: {} before, {} after",
+            share(summary.before),
+            share(summary.after)
+        ));
+    }
+    if let Some(reason) = pages.unarmed.filter(|_| summary.sampled.samples == 0) {
+        ui.note(format_args!("nothing could be sampled: {reason}"));
+    }
+    if summary.stopped > 0 {
+        ui.note(format_args!(
+            "{} left alone, whose pages cannot be sampled or moved",
+            counted(summary.stopped, "process")
+        ));
+    }
+}
