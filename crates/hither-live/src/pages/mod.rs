@@ -6,7 +6,7 @@
 //! decisions, so a log can be replayed. `regions` finds the region of an address, `watch` says when faults are worth
 //! their cost. Decisions are carried out by the program itself (binding a range, at its next hooked call) and by `mover`
 //! (what is there already). `counters` is how accesses are counted by sampling. `event` is what goes in and out, `log` the
-//! file that it is written to. [`status`] is what a run says of itself meanwhile, [`survey`] what a machine would let it do.
+//! file that it is written to. [`survey`] is what a machine would let it do.
 //!
 //! First faults are observed and not intercepted; docs/ARCHITECTURE.md says why.
 
@@ -17,7 +17,6 @@ mod log;
 mod mover;
 mod regions;
 pub mod run;
-pub mod status;
 pub mod survey;
 mod usage;
 mod watch;

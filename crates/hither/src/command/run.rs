@@ -21,7 +21,7 @@ const AUTO: &str = "auto";
 /// What is steered by where nothing is said.
 const FILES_POLICY: &str = "pcc";
 
-/// Run an unmodified program with its files' cache steered, or its memory pages on the right nodes
+/// Run an unmodified program with its file cache steered, or its memory placed on nodes
 #[derive(Args, Debug)]
 #[command(
     group = ArgGroup::new("what").required(true),
@@ -48,11 +48,11 @@ pub(super) struct Run {
     files: Option<String>,
 
     /// How much of the page cache these files may have; what the program's memory cgroup leaves where nothing is given
-    #[arg(long, value_name = "SIZE", requires = "files", value_parser = cache_bytes)]
+    #[arg(long, value_name = "SIZE", conflicts_with = "pages", value_parser = cache_bytes)]
     cache: Option<u64>,
 
     /// Steer files, too, of which something was cached before the program came to them: other programs may need that
-    #[arg(long, requires = "files")]
+    #[arg(long, conflicts_with = "pages")]
     all_files: bool,
 
     /// Where pages go: upm, cache-aware, or 'cache-aware,upm', with parameters as in 'cache-aware{limit=0.3}'; `hither
@@ -61,11 +61,11 @@ pub(super) struct Run {
     pages: Option<String>,
 
     /// The smallest allocation whose pages are placed
-    #[arg(long, value_name = "BYTES", default_value = "1MiB", requires = "pages", value_parser = region_min)]
+    #[arg(long, value_name = "BYTES", default_value = "1MiB", conflicts_with = "files", value_parser = region_min)]
     region_min: u64,
 
     /// How upm counts accesses; auto takes the first that works, and `hither topo --live` says which do
-    #[arg(long, value_name = "HOW", default_value = AUTO, requires = "pages", value_parser = [&[AUTO], &arm::NAMES[..]].concat())]
+    #[arg(long, value_name = "HOW", default_value = AUTO, conflicts_with = "files", value_parser = [&[AUTO], &arm::NAMES[..]].concat())]
     counters: String,
 
     /// Decide what to drop, or where pages belong, and do nothing of it

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use anyhow::bail;
 use clap::Args;
-use hither_live::pages::status::{self, Status};
+use hither_live::status::{self, Status};
 use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
 
 use super::Subcommand;
 use crate::format::{self, Lean, Table, bytes, count, percent};
 use crate::ui::{self, Ui};
 
-/// Watch programs that run under `hither run`: nodes, regions, local share, moves
+/// Watch programs that run under `hither run`: file cache, nodes, regions, local share, moves
 #[derive(Args, Debug)]
 #[command(
     after_help = "Shows this user's runs until they have ended; Ctrl-C ends the watching, never a run.\n\n\
@@ -131,6 +131,26 @@ fn of_run(run: &Status) -> String {
         percent(agent)
     );
     let number = |name: &str| run.figures[name].as_u64().unwrap_or(0);
+    if run.figures["budget_bytes"].is_u64() {
+        let steering = run.figures["steering"].as_bool().unwrap_or(false);
+        let _ = writeln!(
+            text,
+            "  {} of cache for {}: {} missed, {} by least recently used\n  {} dropped{}; {} left to others, {} taken by the kernel",
+            bytes(number("budget_bytes")),
+            format::counted(number("files"), "file"),
+            bytes(number("missed_bytes")),
+            bytes(number("lru_missed_bytes")),
+            bytes(number("dropped_bytes")),
+            if steering {
+                ""
+            } else {
+                ", and no more: nothing is gained"
+            },
+            bytes(number("foreign_bytes")),
+            bytes(number("absent_bytes")),
+        );
+        return text;
+    }
     if let Some(counters) = run.figures["counters"].as_str() {
         let tally = |name: &str| {
             let samples = run.figures[name]["samples"].as_u64().unwrap_or(0);
@@ -216,7 +236,7 @@ fn regions(run: &Status) -> String {
 
 #[cfg(test)]
 mod tests {
-    use hither_live::pages::status::RegionStatus;
+    use hither_live::status::RegionStatus;
     use insta::assert_snapshot;
     use serde_json::json;
 
@@ -278,6 +298,19 @@ mod tests {
               812  7f3140000000  64.00 MiB  0000000000000abc  sampled  75.0 %  25.0 %
               812  7f3140000000  64.00 MiB  def0000000000001  watched
         ");
+    }
+
+    #[test]
+    fn a_run_with_its_files_steered() {
+        let files = Status {
+            policy: "pcc{threshold=100}".to_owned(),
+            figures: json!({
+                "budget_bytes": 1 << 30, "files": 1, "missed_bytes": 3 << 20, "lru_missed_bytes": 4 << 20,
+                "dropped_bytes": 2 << 20, "foreign_bytes": 0, "absent_bytes": 1 << 20, "steering": false,
+            }),
+            ..run()
+        };
+        assert_snapshot!(of_run(&files), @"");
     }
 
     #[test]

@@ -1,10 +1,12 @@
-//! `hither run`: what the program sees of it (nothing), and what it says. Runs are dry, for most machines have one node.
+//! `hither run`: what the program sees of it (nothing), and what it says. Runs that place pages are dry, for most machines have
+//! one node.
 
 use std::fs;
 use std::thread;
 use std::time::Duration;
 
 use insta::assert_snapshot;
+use serde_json::Value;
 
 use crate::{Lab, text};
 
@@ -159,27 +161,27 @@ fn what_is_learnt_about_call_sites_is_kept() {
     );
 }
 
-#[test]
-fn an_agent_that_is_killed_leaves_the_program_running() {
-    let lab = Lab::new();
+/// Kills the agent of a program that works for a while, and gives what the program wrote to `out`.
+fn out_of_a_program_whose_agent_is_killed(lab: &Lab, options: &[&str], work: &str) -> String {
     lab.write(
         "work.py",
-        "import sys, time\n\
-         open('started', 'w').close()\n\
-         total = 0\n\
-         for round in range(40):\n    \
-             block = bytearray(4 << 20)\n    \
-             block[::4096] = bytes([round]) * 1024\n    \
-             total += sum(block)\n    \
-             time.sleep(0.01)\n\
-         print(total)\n\
-         sys.stdout.flush()\n\
-         open('ended', 'w').close()\n",
+        format!(
+            "import sys, time\n\
+             open('started', 'w').close()\n\
+             total = 0\n\
+             for round in range(40):\n    \
+                 {work}\n    \
+                 time.sleep(0.01)\n\
+             print(total)\n\
+             sys.stdout.flush()\n\
+             open('ended', 'w').close()\n"
+        ),
     );
     let mut agent = lab
         .command("hither")
-        .args(["run", "-q", "--pages", "cache-aware", "--dry-run", "--"])
-        .args(["python3", "work.py"])
+        .args(["run", "-q"])
+        .args(options)
+        .args(["--", "python3", "work.py"])
         .stdout(fs::File::create(lab.path("out")).unwrap())
         .spawn()
         .unwrap();
@@ -192,9 +194,158 @@ fn an_agent_that_is_killed_leaves_the_program_running() {
     agent.kill().unwrap();
     agent.wait().unwrap();
     wait_for("ended");
+    fs::read_to_string(lab.path("out")).unwrap()
+}
+
+#[test]
+fn an_agent_that_is_killed_leaves_the_program_running() {
+    let lab = Lab::new();
+    let work =
+        "block = bytearray(4 << 20); block[::4096] = bytes([round]) * 1024; total += sum(block)";
+    let options = ["--pages", "cache-aware", "--dry-run"];
     let total: u32 = (0..40).map(|round| round * 1024).sum();
     assert_eq!(
-        fs::read_to_string(lab.path("out")).unwrap(),
+        out_of_a_program_whose_agent_is_killed(&lab, &options, work),
         format!("{total}\n")
     );
+}
+
+#[test]
+fn an_agent_that_is_killed_leaves_files_to_the_kernel() {
+    let lab = Lab::new();
+    lab.write("data", vec![3; 12 << 20]);
+    let work = "total += sum(open('data', 'rb').read()[::4096])";
+    let options = ["--files", "mru", "--cache", "8MiB", "--all-files"];
+    assert_eq!(
+        out_of_a_program_whose_agent_is_killed(&lab, &options, work),
+        format!("{}\n", 40 * 3 * 3072)
+    );
+}
+
+#[test]
+fn programs_with_steered_files_are_as_they_are_alone() {
+    let lab = Lab::new();
+    let ran = lab.run("hither run --files --cache 64MiB -- sh -c 'echo out; echo err >&2; exit 3'");
+    assert_eq!((ran.code, ran.stdout()), (3, "out\n"));
+    assert!(ran.stderr.starts_with("err\nhither: "), "{ran}");
+    assert!(
+        ran.stderr
+            .contains("hither: nothing was to be dropped\nhither: the agent took"),
+        "{ran}"
+    );
+    lab.write("data", text(20_000));
+    for line in [
+        "sort -r data",
+        "sh -c 'cat data | sort | head -100; wc -c <data'",
+        "grep -n 0042 data",
+    ] {
+        let plain = lab.run(line);
+        for policy in ["", "pcc{other=arc}", "ubm", "random"] {
+            let steered = lab.run(
+                &format!("hither run -q --files '{policy}' --cache 8MiB -- {line}")
+                    .replace("''", ""),
+            );
+            assert!(plain.stdout == steered.stdout, "{line}: other output");
+            assert_eq!(
+                (plain.code, &plain.stderr),
+                (steered.code, &steered.stderr),
+                "{line}"
+            );
+        }
+    }
+    assert_eq!(lab.names(), ["data"]);
+}
+
+#[test]
+fn what_is_learnt_of_a_loop_is_kept_and_said() {
+    let lab = Lab::new();
+    lab.write("data", vec![b'x'; 24 << 20]);
+    let line = "hither run --files --cache 8MiB --dry-run --json --all-files --sites sites --log log -- cat data data data data data data";
+    let ran = lab.run(&format!("{line} >/dev/null"));
+    assert_eq!(ran.code, 0, "{ran}");
+    let said: Value = serde_json::from_str(&ran.stderr).unwrap();
+    assert!(
+        said["missed_bytes"].as_u64() < said["lru_missed_bytes"].as_u64(),
+        "{said}"
+    );
+    assert!(said["classes"]["looping"].as_u64() > Some(0), "{said}");
+    assert!(said["drops"].as_u64() > Some(0), "{said}");
+    let learnt = fs::read_to_string(lab.path("sites")).unwrap();
+    assert!(learnt.contains("\"looping\""), "{learnt}");
+    let log = fs::read_to_string(lab.path("log")).unwrap();
+    assert!(log.contains("\"decision\":\"drop\""));
+    // Of pages the same file says something else, and it is left in there.
+    let ran = lab.run("hither run -q --pages cache-aware --dry-run --sites sites -- true");
+    assert_eq!(ran.code, 0, "{ran}");
+    let kept = fs::read_to_string(lab.path("sites")).unwrap();
+    assert!(kept.contains("\"looping\""), "{kept}");
+}
+
+#[test]
+fn files_or_pages_and_with_what_belongs_to_each() {
+    let lab = Lab::new();
+    assert_snapshot!(lab.run("hither run -- touch started"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: the following required arguments were not provided:
+      <--files [<POLICY>]|--pages <POLICY[,POLICY]>>
+
+    Usage: hither run <--files [<POLICY>]|--pages <POLICY[,POLICY]>> -- <CMD>...
+
+    For more information, try '--help'.
+    ");
+    assert_snapshot!(lab.run("hither run --files pcc --pages upm --cache 1GiB -- touch started"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: the argument '--files [<POLICY>]' cannot be used with '--pages <POLICY[,POLICY]>'
+
+    Usage: hither run --cache <SIZE> <--files [<POLICY>]|--pages <POLICY[,POLICY]>> -- <CMD>...
+
+    For more information, try '--help'.
+    ");
+    assert_snapshot!(lab.run("hither run --files opt --cache 1GiB -- touch started"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: --files opt: it needs the future; 2q, arc, car, clock, dear, eelru, fifo, lfu, lirs, lrfu, lru, lru-k, mq, mru, pcc, random, s3-fifo, seq, sieve, ubm, w-tinylfu do not
+    ");
+    assert_snapshot!(lab.run("hither run --files pc --cache 1GiB -- touch started"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: --files pc: unknown policy `pc` (did you mean `pcc`?); the policies are [POLICIES]
+    ");
+    assert_snapshot!(lab.run("hither run --files --cache 4MiB -- touch started"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: invalid value '4MiB' for '--cache <SIZE>': what is dropped at once is 2MiB: give at least 8MiB
+
+    For more information, try '--help'.
+    ");
+    assert_snapshot!(lab.run("hither run --files --cache 10% -- touch started"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: invalid value '10%' for '--cache <SIZE>': give a size in bytes, as in 256MiB
+
+    For more information, try '--help'.
+    ");
+    for line in [
+        "hither run --pages upm --cache 1GiB -- touch started",
+        "hither run --pages upm --all-files -- touch started",
+        "hither run --files --cache 1GiB --region-min 2MiB -- touch started",
+        "hither run --files --cache 1GiB --counters userfaultfd -- touch started",
+    ] {
+        assert_eq!(lab.run(line).code, 2, "{line}");
+    }
+    assert_eq!(lab.names(), [""; 0]);
 }

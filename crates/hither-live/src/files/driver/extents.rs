@@ -284,6 +284,22 @@ impl Extents {
         merged(runs)
     }
 
+    /// Extents, at most so many, of which something is kept or somebody else's, from one place on.
+    pub(super) fn held(
+        &self,
+        from: (u32, u32),
+        count: usize,
+        kept: impl Fn(Block) -> bool,
+    ) -> Vec<(u32, u32)> {
+        let all = self.extents.range(from..);
+        let held = all.filter(|(_, extent)| {
+            (0..extent.blocks.len()).any(|within| {
+                extent.marks[within] & FOREIGN != 0 || extent.block(within).is_some_and(&kept)
+            })
+        });
+        held.take(count).map(|(&at, _)| at).collect()
+    }
+
     /// Whether there is anything to look at.
     pub(super) fn due(&self) -> bool {
         !self.fresh.is_empty() || !self.partial.is_empty()

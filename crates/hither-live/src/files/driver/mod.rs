@@ -155,6 +155,8 @@ pub(crate) struct Driver {
     tick: u64,
     now_ns: u64,
     parts_ns: u64,
+    /// Where asking goes on.
+    doubted: (u32, u32),
     summary: Summary,
 }
 
@@ -175,7 +177,7 @@ impl Driver {
         let lru: Spec<Entry> = "lru".parse().expect("it is in the registry");
         let mut sites = Numbers::default();
         sites.number(0);
-        let known: Vec<SiteKnowledge> = config.sites.iter().map(KnownSite::into_core).collect();
+        let known: Vec<SiteKnowledge> = config.sites.iter().map(SiteKnowledge::from).collect();
         let numbered = config.sites.iter();
         let numbered = numbered.map(|site| (Site(sites.number(site.signature)), site.signature));
         let records = knowledge::import(&known, numbered.collect::<Vec<_>>());
@@ -195,6 +197,7 @@ impl Driver {
             tick: 0,
             now_ns: 0,
             parts_ns: 0,
+            doubted: (0, 0),
             summary: Summary {
                 budget_bytes: config.budget_bytes,
                 ..Summary::default()
@@ -395,6 +398,22 @@ impl Driver {
         }
     }
 
+    /// Extents to ask the kernel about, at most so many, by file and offset: of which the model, or somebody else, has something.
+    /// They come in turn; which ones are asked about is no decision of the driver's.
+    pub(crate) fn doubtful(&mut self, count: usize) -> Vec<(u64, u64)> {
+        let kept = |block| self.model.residency.slot(block).is_some();
+        let held = self.extents.held(self.doubted, count, kept);
+        self.doubted = match held.last() {
+            Some(&(file, extent)) if held.len() == count => (file, extent + 1),
+            _ => (0, 0),
+        };
+        let place = |(file, extent): (u32, u32)| {
+            let offset = u64::from(extent) * EXTENT_BYTES;
+            (self.files[file as usize].key, offset)
+        };
+        held.into_iter().map(place).collect()
+    }
+
     /// Makes room, or uses what there is: caches of the new size that start from what the old ones held, in the order in which it was
     /// last used, and from what was learnt of call sites. No policy can be asked for a victim while it has room.
     fn resize(&mut self, bytes: u64) {
@@ -460,13 +479,13 @@ impl Driver {
     }
 }
 
-impl KnownSite {
-    fn into_core(&self) -> SiteKnowledge {
+impl From<&KnownSite> for SiteKnowledge {
+    fn from(site: &KnownSite) -> SiteKnowledge {
         SiteKnowledge {
-            signature: self.signature,
-            sequential: self.sequential,
-            looping: self.looping,
-            period: self.period,
+            signature: site.signature,
+            sequential: site.sequential,
+            looping: site.looping,
+            period: site.period,
         }
     }
 }

@@ -349,6 +349,42 @@ fn reading_a_block_in_small_steps_is_one_reference() {
     assert_eq!(lab.driver.summary().references, 12, "another thread's");
 }
 
+#[test]
+fn what_the_kernel_took_is_not_kept_and_each_extent_is_asked_about_in_turn() {
+    let mut lab = Lab::new("lru", 1024);
+    lab.hear(Input::Foreign {
+        file: 2,
+        offset: EXTENT_BYTES,
+        length: EXTENT_BYTES,
+    });
+    lab.hear(read(1, 0, 3 * EXTENT_BLOCKS));
+    let all = [
+        (2, EXTENT_BYTES),
+        (1, 0),
+        (1, EXTENT_BYTES),
+        (1, 2 * EXTENT_BYTES),
+    ];
+    assert_eq!(lab.driver.doubtful(3), all[..3]);
+    assert_eq!(lab.driver.doubtful(3), all[3..]);
+    assert_eq!(lab.driver.doubtful(9), all);
+    for (file, offset) in &all[..2] {
+        lab.hear(Input::Absent {
+            file: *file,
+            offset: *offset,
+            length: EXTENT_BYTES,
+        });
+    }
+    assert_eq!(lab.driver.summary().absent_bytes, EXTENT_BYTES);
+    assert_eq!(lab.driver.doubtful(9), all[2..]);
+    lab.hear(read(2, EXTENT_BLOCKS, 1));
+    assert_eq!(
+        lab.driver.doubtful(9),
+        [all[0], all[2], all[3]],
+        "it is the program's now"
+    );
+    lab.driver.check();
+}
+
 /// Few files and blocks, so that things meet.
 fn reads() -> impl Strategy<Value = Vec<(u64, u64, u64, u64)>> {
     prop::collection::vec((1..4_u64, 0..600_u64, 1..40_u64, 0..4_u64), 1..200)

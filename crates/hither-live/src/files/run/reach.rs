@@ -25,6 +25,8 @@ struct Known {
 pub(super) struct Reach {
     cache: Arc<dyn PageCache>,
     known: FxHashMap<u64, Known>,
+    /// By process, what it had had read from storage.
+    stored: FxHashMap<u32, u64>,
 }
 
 impl Reach {
@@ -32,6 +34,7 @@ impl Reach {
         Reach {
             cache,
             known: FxHashMap::default(),
+            stored: FxHashMap::default(),
         }
     }
 
@@ -39,6 +42,19 @@ impl Reach {
     pub(super) fn learn(&mut self, file: u64, id: FileId, path: &[u8], pid: Option<u32>) {
         let path = PathBuf::from(OsStr::from_bytes(path));
         self.known.insert(file, Known { id, path, pid });
+    }
+
+    /// What the process that used a file first has had read from storage since this was last asked of it, or since its
+    /// start. Nothing where it is gone, or does not let itself be looked at.
+    pub(super) fn stored_bytes(&mut self, file: u64) -> Option<u64> {
+        let pid = self.known.get(&file)?.pid?;
+        let io = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+        let mut lines = io.lines();
+        let bytes = lines.find_map(|line| line.strip_prefix("read_bytes: "))?;
+        let bytes: u64 = bytes.parse().ok()?;
+        let before = self.stored.insert(pid, bytes).unwrap_or(0);
+        // The process may be another one of the same number.
+        Some(bytes.checked_sub(before).unwrap_or(bytes))
     }
 
     /// How far the kernel reads ahead in that file.

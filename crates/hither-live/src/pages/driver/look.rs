@@ -3,9 +3,9 @@
 use hither_core::placement::Class;
 use hither_core::{Block, Node};
 
-use super::super::status::RegionStatus;
 use super::Driver;
 use super::life::Tracked;
+use crate::status::RegionStatus;
 
 /// Pages of a region that are looked at, spread over it: enough for shares to some percent.
 const LOOKED_AT: u32 = 1024;

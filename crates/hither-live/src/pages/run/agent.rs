@@ -17,7 +17,6 @@ use super::super::driver::Driver;
 use super::super::event::{self, At, Decision, Input, Migrate};
 use super::super::log::Log;
 use super::super::mover::{Done, Job, Mover, Task};
-use super::super::status::{Board, Status};
 use super::super::usage::Usage;
 use super::figures::end;
 use super::heard::heard;
@@ -25,6 +24,7 @@ use super::way::Way;
 use super::{Pages, PagesOptions};
 use crate::launch;
 use crate::observe::{Definitions, Streams, sites};
+use crate::status::{Board, Status};
 use crate::symbolise::Symboliser;
 
 const PAUSE_MIN: Duration = Duration::from_millis(1);

@@ -51,7 +51,7 @@ pub struct RegionStatus {
     /// Its size.
     pub bytes: u64,
     /// The signature of the call site that allocated it.
-    #[serde(with = "super::event::hex")]
+    #[serde(with = "crate::log::hex")]
     pub signature: u64,
     /// What is thought of it.
     pub state: String,

@@ -1,0 +1,397 @@
+//! Real programs with their file cache steered: what stays in the page cache, and that the programs do not notice.
+
+mod support;
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use hither_core::knowledge::SiteKnowledge;
+use hither_live::SessionOptions;
+use hither_live::files::{Budget, Files, FilesOptions, Ran, Runner, replay};
+use hither_sys::page_cache::{
+    Cached, CachedFile, FileId, PageCache, Refused, ThisPageCache, Unreachable,
+};
+use hither_sys::raw;
+
+const MIB: u64 = 1 << 20;
+
+/// Reads a file from its start to its end, so many times, and prints a sum of what it finds.
+const LOOP: &str = "\
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(int count, char **words) {
+    static unsigned char buffer[65536];
+    unsigned long sum = 0;
+    int file = open(words[1], O_RDONLY);
+    for (int pass = 0; pass < atoi(words[2]); pass++) {
+        off_t offset = 0;
+        for (ssize_t got; (got = pread(file, buffer, sizeof buffer, offset)) > 0; offset += got)
+            for (ssize_t byte = 0; byte < got; byte += 509) sum = sum * 31 + buffer[byte];
+    }
+    printf(\"%lu\\n\", sum);
+    return 7;
+}
+";
+
+struct Lab {
+    /// On the disk that the build is on: a folder for temporary files may be all page cache (tmpfs).
+    folder: tempfile::TempDir,
+    program: PathBuf,
+}
+
+impl Lab {
+    fn new() -> Lab {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+        let program = support::compile(folder.path(), "loop", LOOP, &["-O1"]);
+        Lab { folder, program }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A file of that size, on the disk and not in the page cache.
+    fn data(&self, mib: u64) -> PathBuf {
+        let path = self.path("data");
+        let mut file = File::create(&path).expect("made");
+        for number in 0..mib {
+            let block: Vec<u8> = (0..MIB).map(|byte| (byte * 7 + number) as u8).collect();
+            file.write_all(&block).expect("written");
+        }
+        file.sync_all().expect("written back");
+        let found = seen(&path);
+        found.drop_pages(0, mib * MIB).expect("dropped");
+        path
+    }
+
+    fn options(&self, command: &str, policy: &str, budget_mib: u64) -> FilesOptions {
+        let command = format!(
+            "cd {}; ({command}) > {}",
+            self.folder.path().display(),
+            self.path("output").display()
+        );
+        FilesOptions {
+            command: ["sh", "-c", &command].map(Into::into).into(),
+            preload: support::preload(),
+            policy: policy.parse().expect("a policy"),
+            budget: Budget::Bytes(budget_mib * MIB),
+            all_files: false,
+            dry_run: false,
+            log: Some(self.path("log")),
+            sites: Vec::new(),
+            session: SessionOptions::default(),
+        }
+    }
+
+    /// What the program wrote is what it writes alone, and the log holds what led to what was decided.
+    fn check(&self, command: &str, ran: &Ran) {
+        let alone = Command::new("sh")
+            .args(["-c", command])
+            .current_dir(self.folder.path())
+            .output()
+            .expect("it runs");
+        assert_eq!(ran.exit.code(), alone.status.code(), "{:?}", ran.exit);
+        let output = fs::read(self.path("output")).expect("an output");
+        assert!(output == alone.stdout, "another output");
+        assert!(ran.files.log.is_none());
+        replay(&self.path("log"))
+            .expect("a sound log")
+            .expect("the same decisions");
+    }
+
+    fn run(&self, command: &str, options: FilesOptions) -> Files {
+        let ran = Runner::new(options).run().expect("it runs");
+        self.check(command, &ran);
+        ran.files
+    }
+}
+
+fn id_of(path: &Path) -> FileId {
+    let file = File::open(path).expect("opened");
+    let status = raw::status(file.as_raw_fd()).expect("a status");
+    FileId {
+        device: status.device,
+        inode: status.inode,
+        birth_ns: status.birth_ns,
+    }
+}
+
+fn seen(path: &Path) -> Box<dyn CachedFile> {
+    ThisPageCache.open(path, id_of(path)).expect("the file")
+}
+
+/// How much of a file is cached; none where the kernel does not say.
+fn cached_mib(path: &Path) -> Option<u64> {
+    let cached = seen(path).cached(0, u64::from(u32::MAX));
+    cached.ok().map(|cached| cached.pages * 4096 / MIB)
+}
+
+#[test]
+fn a_loop_leaves_what_the_budget_holds() {
+    let lab = Lab::new();
+    let data = lab.data(96);
+    let command = format!("{} {} 3; exit 3", lab.program.display(), data.display());
+    let ran = Runner::new(lab.options(&command, "mru", 16))
+        .run()
+        .expect("it runs");
+    let cached = cached_mib(&data);
+    let summary = ran.files.summary;
+    assert!(
+        ran.files.dropped > 0 && ran.files.refused == 0,
+        "{:?}",
+        ran.files
+    );
+    assert!(summary.steering && summary.missed_bytes < summary.lru_missed_bytes);
+    let Some(cached) = cached else {
+        println!("skipped: this kernel does not say what is cached");
+        return;
+    };
+    // What was on its way in when the rest was dropped may be there still.
+    assert!((8..64).contains(&cached), "{cached} MiB");
+    lab.check(&command, &ran);
+}
+
+#[test]
+fn a_dry_run_drops_nothing_and_says_what_it_would() {
+    let lab = Lab::new();
+    let data = lab.data(48);
+    let command = format!("{} {} 3", lab.program.display(), data.display());
+    let options = FilesOptions {
+        dry_run: true,
+        ..lab.options(&command, "mru", 8)
+    };
+    let ran = Runner::new(options).run().expect("it runs");
+    let cached = cached_mib(&data);
+    assert!(ran.files.summary.drops > 0);
+    assert_eq!(ran.files.dropped, 0);
+    assert!(cached.is_none_or(|cached| cached == 48), "{cached:?}");
+    lab.check(&command, &ran);
+}
+
+#[test]
+fn a_policy_without_gain_steps_aside() {
+    let lab = Lab::new();
+    let data = lab.data(40);
+    let command = format!("{} {} 12", lab.program.display(), data.display());
+    let files = lab.run(&command, lab.options(&command, "fifo", 8));
+    assert_eq!(files.summary.stopped, 1, "{:?}", files.summary);
+    assert!(!files.summary.steering);
+}
+
+#[test]
+fn what_others_have_cached_is_left_alone_unless_it_is_asked_for() {
+    let lab = Lab::new();
+    let data = lab.data(64);
+    let command = format!("{} {} 3", lab.program.display(), data.display());
+    let read = || {
+        let mut all = Vec::new();
+        let mut file = File::open(&data).expect("opened");
+        file.read_to_end(&mut all).expect("read");
+    };
+    read();
+    if cached_mib(&data) != Some(64) {
+        println!("skipped: this kernel does not say what is cached, or caches less");
+        return;
+    }
+    let files = lab.run(&command, lab.options(&command, "mru", 8));
+    assert_eq!(cached_mib(&data), Some(64), "{:?}", files.summary);
+    assert!(
+        files.summary.foreign_bytes >= 60 * MIB,
+        "{:?}",
+        files.summary
+    );
+    read();
+    let options = FilesOptions {
+        all_files: true,
+        ..lab.options(&command, "mru", 8)
+    };
+    let ran = Runner::new(options).run().expect("it runs");
+    let cached = cached_mib(&data).expect("it says so");
+    assert!(cached < 48, "{cached} MiB");
+    assert_eq!(ran.files.summary.foreign_bytes, 0);
+}
+
+#[test]
+fn programs_may_do_with_their_files_as_they_like() {
+    let lab = Lab::new();
+    let data = lab.data(24);
+    // Renamed, cut, written, unlinked while open, mapped by another; shells fork and exec at each step.
+    let command = "\
+        set -e; rm -f a b c; cp data a; cat a a | md5sum; mv a b; cat b data b | md5sum; \
+        exec 5<b; rm b; cat <&5 | wc -c; exec 5<&-; \
+        cp data c; dd if=data of=c bs=1M seek=3 count=5 conv=notrunc 2>/dev/null; md5sum c; \
+        truncate -s 5M c; cat c c c | md5sum; truncate -s 20M c; md5sum c; \
+        python3 -c 'import mmap, hashlib; f = open(\"data\", \"rb\"); m = mmap.mmap(f.fileno(), 0, access=1); print(hashlib.md5(m).hexdigest())'; \
+        grep -c . data; sort data | md5sum; rm c; exit 5";
+    for policy in ["pcc", "mru", "lru"] {
+        let files = lab.run(command, lab.options(command, policy, 8));
+        assert!(files.summary.files >= 4, "{:?}", files.summary);
+        assert!(files.summary.mapped >= 1, "{:?}", files.summary);
+    }
+    assert!(data.exists());
+}
+
+#[test]
+fn what_is_learnt_of_call_sites_is_there_from_the_first_access_on() {
+    let lab = Lab::new();
+    let data = lab.data(40);
+    let command = format!("{} {} 4", lab.program.display(), data.display());
+    let learnt = lab.run(&command, lab.options(&command, "pcc", 16)).sites;
+    let looping = |site: &&SiteKnowledge| site.looping > site.sequential && site.period > 0;
+    let known = learnt.iter().find(looping);
+    let signature = known.expect("the loop's call site").signature;
+    let log = fs::read_to_string(lab.path("log")).expect("a log");
+    assert!(
+        log.contains(&format!("\"site\":\"{signature:#x}\"")),
+        "it has no name"
+    );
+    let options = FilesOptions {
+        sites: learnt,
+        ..lab.options(&command, "pcc", 16)
+    };
+    let files = lab.run(&command, options);
+    let again = files.sites.iter().find(|site| site.signature == signature);
+    assert!(again.is_some_and(|site| site.looping > site.sequential));
+}
+
+/// A page cache in which nothing works, for one reason after the other.
+struct Refusing {
+    open: Option<Unreachable>,
+    refused: Refused,
+}
+
+struct Refuser(Refused);
+
+impl PageCache for Refusing {
+    fn open(&self, _: &Path, _: FileId) -> Result<Box<dyn CachedFile>, Unreachable> {
+        match self.open {
+            Some(reason) => Err(reason),
+            None => Ok(Box::new(Refuser(self.refused))),
+        }
+    }
+
+    fn read_ahead_bytes(&self, _: u64) -> u64 {
+        0
+    }
+}
+
+impl CachedFile for Refuser {
+    fn drop_pages(&self, _: u64, _: u64) -> Result<(), Refused> {
+        Err(self.0)
+    }
+
+    fn cached(&self, _: u64, _: u64) -> Result<Cached, Refused> {
+        Err(self.0)
+    }
+
+    fn size(&self) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn a_kernel_that_refuses_costs_the_program_nothing() {
+    let lab = Lab::new();
+    let data = lab.data(40);
+    let command = format!("{} {} 2", lab.program.display(), data.display());
+    let run = |open, refused| {
+        let cache = Refusing { open, refused };
+        let options = lab.options(&command, "mru", 8);
+        let ran = Runner::on(options, Arc::new(cache)).run().expect("it runs");
+        lab.check(&command, &ran);
+        ran.files
+    };
+    for reason in [
+        Unreachable::NoFile,
+        Unreachable::Another,
+        Unreachable::NotPermitted,
+        Unreachable::Busy,
+        Unreachable::NoRoom,
+        Unreachable::Other(libc::EIO),
+    ] {
+        let files = run(Some(reason), Refused::NoCall);
+        assert_eq!(files.why_unreachable, Some(reason));
+        assert_eq!(files.dropped, 0);
+        assert_eq!(
+            files.summary.unreachable == 0,
+            reason.may_pass(),
+            "{reason:?}"
+        );
+    }
+    for refused in [
+        Refused::NoCall,
+        Refused::NotThis,
+        Refused::NotPermitted,
+        Refused::Other(libc::EIO),
+    ] {
+        let files = run(None, refused);
+        assert_eq!(files.why_refused, Some(refused));
+        assert!(files.refused > 0 && files.dropped == 0, "{files:?}");
+    }
+}
+
+/// A memory cgroup of its own, where this user may make one.
+struct Group(PathBuf);
+
+impl Group {
+    fn new(mib: u64) -> Result<Group, String> {
+        let name = format!("hither-test-{}", std::process::id());
+        let first = Path::new("/sys/fs/cgroup/memory").join(&name);
+        let second = Path::new("/sys/fs/cgroup").join(&name);
+        let (folder, limit) = match first.parent().is_some_and(Path::exists) {
+            true => (first, "memory.limit_in_bytes"),
+            false => (second, "memory.max"),
+        };
+        fs::create_dir(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let group = Group(folder);
+        fs::write(group.0.join(limit), (mib * MIB).to_string())
+            .map_err(|error| format!("{limit}: {error}"))?;
+        Ok(group)
+    }
+
+    /// A shell's words that bring it in.
+    fn enter(&self) -> String {
+        format!("echo $$ > {}/cgroup.procs", self.0.display())
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_loop_in_a_small_memory_cgroup_reads_less_from_storage() {
+    let lab = Lab::new();
+    let group = match Group::new(96) {
+        Ok(group) => group,
+        Err(why) => {
+            println!("skipped: no memory cgroup: {why}");
+            return;
+        }
+    };
+    let data = lab.data(192);
+    let passes = 4;
+    let command = format!(
+        "{}; exec {} {} {passes}",
+        group.enter(),
+        lab.program.display(),
+        data.display()
+    );
+    let ran = Runner::new(lab.options(&command, "mru", 56))
+        .run()
+        .expect("it runs");
+    let files = &ran.files;
+    // By the kernel's own eviction it is all of it, each time: 768 MiB, and by the optimum for this budget 600.
+    let all = passes * 192;
+    assert!(files.storage_bytes / MIB < all * 95 / 100, "{files:?}");
+    assert!(files.storage_bytes / MIB >= 192, "{files:?}");
+    assert_eq!(ran.exit.code(), Some(7));
+}
