@@ -310,7 +310,12 @@ mod tests {
             }),
             ..run()
         };
-        assert_snapshot!(of_run(&files), @"");
+        assert_snapshot!(of_run(&files), @r"
+        810: ./bt a\nb
+          pcc for 12.3 s, a dry run; the agent takes 0.5 % of a CPU
+          1.00 GiB of cache for 1 file: 3.00 MiB missed, 4.00 MiB by least recently used
+          2.00 MiB dropped, and no more: nothing is gained; 0 B left to others, 1.00 MiB taken by the kernel
+        ");
     }
 
     #[test]

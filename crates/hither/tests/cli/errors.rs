@@ -27,12 +27,12 @@ fn no_command() {
       import    Make a trace folder of a trace in another format
       policies  List the replacement and placement policies, their parameters and their sources
       record    Record an unmodified program's file accesses, and those of all that it starts
-      run       Run an unmodified program with its files' cache steered, or its memory pages on the
-                right nodes
+      run       Run an unmodified program with its file cache steered, or its memory placed on nodes
       sim       Simulate caches of given policies and sizes on a trace, or placements on nodes
       stat      Say what is in a trace: requests and bytes, files, call sites, sharing, reuse distances
       sweep     Simulate many policies and sizes on many traces, and go on after an interruption
-      top       Watch programs that run under `hither run`: nodes, regions, local share, moves
+      top       Watch programs that run under `hither run`: file cache, nodes, regions, local share,
+                moves
       topo      Show and draw a topology: this machine's nodes, a mesh, the machines of the papers
       help      Print this message or the help of the given subcommand(s)
 
