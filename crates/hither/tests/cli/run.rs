@@ -343,7 +343,7 @@ fn files_or_pages_and_with_what_belongs_to_each() {
         "hither run --pages upm --cache 1GiB -- touch started",
         "hither run --pages upm --all-files -- touch started",
         "hither run --files --cache 1GiB --region-min 2MiB -- touch started",
-        "hither run --files --cache 1GiB --counters userfaultfd -- touch started",
+        "hither run --files --cache 1GiB --counters write-protect -- touch started",
     ] {
         assert_eq!(lab.run(line).code, 2, "{line}");
     }

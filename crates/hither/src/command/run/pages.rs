@@ -81,9 +81,7 @@ pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> 
         log: run.log.clone(),
         sites,
         placed,
-        counters: arm::NAMES
-            .into_iter()
-            .find(|name| *name == run.counters),
+        counters: arm::NAMES.into_iter().find(|name| *name == run.counters),
         session: SessionOptions {
             region_min: run.region_min,
             files: false,
