@@ -6,25 +6,39 @@ pub use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
 
 /// What the firmware's table of distances calls local, and what Linux takes a remote node for where that table says
 /// nothing (`LOCAL_DISTANCE` and `REMOTE_DISTANCE`).
-const LOCAL: u32 = 10;
+pub(crate) const LOCAL: u32 = 10;
 const REMOTE: u32 = 20;
 
-/// Nanoseconds for one unit of distance: the table has relative latencies only, and 10 is taken for the 70 ns that an
-/// access is local at by default. Write a file to say better.
-const UNIT_NS: u32 = 7;
+/// Nanoseconds of a local access, where nothing says better: the table has relative latencies only.
+pub(crate) const LOCAL_NS: u32 = 70;
 
-/// The topology of these nodes, in their order; an error where there is none.
-pub fn topology(nodes: &[NodeMemory]) -> Result<Topology, TopologyError> {
-    let distance = |from: usize, to: usize| match nodes[from].distances.get(to) {
+/// Nanoseconds for one unit of distance.
+const UNIT_NS: u32 = LOCAL_NS / LOCAL;
+
+/// The firmware's distance from one node to another, by their places; never as near as a node itself.
+pub(crate) fn distance(nodes: &[NodeMemory], from: usize, to: usize) -> u32 {
+    match nodes[from].distances.get(to) {
         _ if from == to => LOCAL,
         Some(&distance) if distance > LOCAL => distance,
         _ => REMOTE,
-    };
+    }
+}
+
+/// The topology of these nodes, in their order; an error where there is none.
+pub fn topology(nodes: &[NodeMemory]) -> Result<Topology, TopologyError> {
     let pairs = 0..nodes.len() * nodes.len();
     let latencies: Vec<u32> = pairs
-        .map(|at| distance(at / nodes.len(), at % nodes.len()).saturating_mul(UNIT_NS))
+        .map(|at| distance(nodes, at / nodes.len(), at % nodes.len()).saturating_mul(UNIT_NS))
         .collect();
-    let topology = Topology::from_matrix("this", &latencies)?;
+    with_latencies(nodes, &latencies)
+}
+
+/// The same with the latency of each pair of nodes, row by row.
+pub(crate) fn with_latencies(
+    nodes: &[NodeMemory],
+    latency_ns: &[u32],
+) -> Result<Topology, TopologyError> {
+    let topology = Topology::from_matrix("this", latency_ns)?;
     Ok(topology.with_nodes(|node, about| {
         let node = &nodes[node.index()];
         about.name = format!("node{}", node.node);

@@ -10,7 +10,7 @@
 //! - `ibs_op` (AMD): micro-operations, those with an address.
 //!
 //! No encoding is believed: what opens has to show loads of our own, which miss since their lines were flushed before, at the addresses that
-//! they were made at ([`tried`], some ms). So a wrong guess is a refusal with its reason, not wrong samples. No machine that this was written
+//! they were made at (`tried`, some ms). So a wrong guess is a refusal with its reason, not wrong samples. No machine that this was written
 //! on has such hardware; what could be tested is the search, the trial's verdict, and that samples with addresses come by these
 //! rings (with the software event of [`crate::faults`], whose records are the same).
 

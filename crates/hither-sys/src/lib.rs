@@ -8,7 +8,7 @@
 //! pages being touched, [`page_cache`] what it needs of files' pages and [`cgroup`] of the memory that they may have, [`arm`] how it
 //! has them
 //! faulted on anew: by the kernel's own [`hints`], by [`userfaultfd`], which programs hand over as [`offers`], or not at all where
-//! [`hardware`] counts. [`large`] is an allocator that puts large arrays on huge pages.
+//! [`hardware`] counts. [`probe`] measures what memory costs. [`large`] is an allocator that puts large arrays on huge pages.
 #![allow(unsafe_code)]
 
 pub mod arm;
@@ -25,6 +25,7 @@ pub mod offers;
 pub mod orders;
 pub mod own;
 pub mod page_cache;
+pub mod probe;
 pub mod process;
 pub mod raw;
 pub mod record;

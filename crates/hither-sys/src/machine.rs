@@ -11,6 +11,7 @@ use std::path::Path;
 
 use crate::arm::{self, Rung};
 use crate::faults::{self, PageFaults, Unwatched};
+use crate::probe::{Probe, ThisProbe};
 
 /// One memory node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,6 +29,26 @@ pub struct NodeMemory {
     pub idle_cache_bytes: u64,
     /// The firmware's distances to all nodes, in the order of the nodes' numbers; 10 is local.
     pub distances: Vec<u32>,
+    /// What the firmware's table of latencies (HMAT) says, if it has one.
+    pub nearest: Option<Nearest>,
+}
+
+/// Who is next to a node's memory, and how long it takes them to read it (`access0` in sysfs).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Nearest {
+    /// The nodes of the CPUs, by the kernel's numbers.
+    pub nodes: Vec<u32>,
+    /// Time of a read.
+    pub read_ns: u32,
+}
+
+/// What tells machines apart, nodes and their distances left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// The processor's name for itself.
+    pub cpu: String,
+    /// The kernel's release.
+    pub kernel: String,
 }
 
 impl NodeMemory {
@@ -162,6 +183,16 @@ pub trait Machine: Send + Sync {
     fn ladder(&self) -> Vec<Rung> {
         Vec::new()
     }
+
+    /// What measures the costs of its memory, if anything can.
+    fn probe(&self) -> Option<Box<dyn Probe>> {
+        None
+    }
+
+    /// What a measurement is kept under; nothing where it is not to be kept.
+    fn identity(&self) -> Option<Identity> {
+        None
+    }
 }
 
 /// The machine that we run on.
@@ -201,11 +232,29 @@ impl Machine for ThisMachine {
     fn ladder(&self) -> Vec<Rung> {
         arm::ladder()
     }
+
+    fn probe(&self) -> Option<Box<dyn Probe>> {
+        Some(Box::new(ThisProbe::default()))
+    }
+
+    fn identity(&self) -> Option<Identity> {
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
+        let cpus = fs::read_to_string("/proc/cpuinfo").ok()?;
+        let named = |line: &str| {
+            line.strip_prefix("model name")?
+                .split_once(':')
+                .map(|(_, name)| name.trim().to_owned())
+        };
+        Some(Identity {
+            cpu: cpus.lines().find_map(named).unwrap_or_default(),
+            kernel: kernel.trim().to_owned(),
+        })
+    }
 }
 
 /// `move_pages` with the statuses that it leaves, or its error number. A positive result, the number of pages that were
 /// not moved, is no error: their statuses say so.
-fn move_pages(pid: u32, addresses: &[u64], to: Option<u32>) -> Result<Vec<i32>, i32> {
+pub(crate) fn move_pages(pid: u32, addresses: &[u64], to: Option<u32>) -> Result<Vec<i32>, i32> {
     let count = addresses.len();
     let mut statuses = vec![UNTRIED; count];
     let nodes = to.map(|node| vec![node as i32; count]);
@@ -255,8 +304,18 @@ fn huge_page_bytes_in(folder: &Path) -> Option<u64> {
     }
 }
 
-/// Reads the folder of nodes; what a file does not say is 0 or empty.
-fn nodes_in(folder: &Path) -> io::Result<Vec<NodeMemory>> {
+/// A link to each node that is next to the memory, and what they have in common.
+fn nearest_in(folder: &Path) -> Option<Nearest> {
+    let read = fs::read_to_string(folder.join("read_latency")).ok()?;
+    let read_ns = read.trim().parse().ok().filter(|&read_ns| read_ns > 0)?;
+    Some(Nearest {
+        nodes: numbers_in(folder).ok()?,
+        read_ns,
+    })
+}
+
+/// The numbers of the nodes that a folder has entries of, in order.
+fn numbers_in(folder: &Path) -> io::Result<Vec<u32>> {
     let mut numbers = Vec::new();
     for entry in fs::read_dir(folder)? {
         let name = entry?.file_name();
@@ -264,6 +323,12 @@ fn nodes_in(folder: &Path) -> io::Result<Vec<NodeMemory>> {
         numbers.extend(number.and_then(|number| number.parse::<u32>().ok()));
     }
     numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// Reads the folder of nodes; what a file does not say is 0 or empty.
+fn nodes_in(folder: &Path) -> io::Result<Vec<NodeMemory>> {
+    let numbers = numbers_in(folder)?;
     let node = |node: u32| {
         let folder = folder.join(format!("node{node}"));
         let text = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
@@ -278,6 +343,7 @@ fn nodes_in(folder: &Path) -> io::Result<Vec<NodeMemory>> {
                 .split_whitespace()
                 .filter_map(|distance| distance.parse().ok())
                 .collect(),
+            nearest: nearest_in(&folder.join("access0/initiators")),
         }
     };
     Ok(numbers.into_iter().map(node).collect())
@@ -333,6 +399,9 @@ mod tests {
             fs::write(node_folder.join("distance"), "10 21\n").expect("written");
         }
         fs::write(folder.path().join("online"), "0,2\n").expect("written");
+        let initiators = folder.path().join("node0/access0/initiators");
+        fs::create_dir_all(initiators.join("node2")).expect("made");
+        fs::write(initiators.join("read_latency"), "130\n").expect("written");
         let nodes = nodes_in(folder.path()).expect("read");
         assert_eq!(
             nodes[0],
@@ -343,8 +412,13 @@ mod tests {
                 free_bytes: 512 << 10,
                 idle_cache_bytes: 256 << 10,
                 distances: vec![10, 21],
+                nearest: Some(Nearest {
+                    nodes: vec![2],
+                    read_ns: 130
+                }),
             }
         );
+        assert_eq!(nodes[1].nearest, None);
         assert_eq!(
             (nodes[1].node, nodes[1].cpus.as_slice()),
             (2, &[4, 5, 1][..])

@@ -5,11 +5,12 @@
 //! in, asks the policy, and answers with decisions, without ever touching the world: the same inputs give the same
 //! decisions, so a log can be replayed. `regions` finds the region of an address, `watch` says when faults are worth
 //! their cost. Decisions are carried out by the program itself (binding a range, at its next hooked call) and by `mover`
-//! (what is there already). `counters` is how accesses are counted by sampling. `event` is what goes in and out, `log` the
-//! file that it is written to. [`survey`] is what a machine would let it do.
+//! (what is there already). `counters` is how accesses are counted by sampling, [`calibration`] what memory costs here. `event` is what
+//! goes in and out, `log` the file that it is written to. [`survey`] is what a machine would let it do.
 //!
 //! First faults are observed and not intercepted; docs/ARCHITECTURE.md says why.
 
+pub mod calibration;
 mod counters;
 mod driver;
 mod event;

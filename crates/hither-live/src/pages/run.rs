@@ -27,7 +27,8 @@ use hither_sys::session::{Lost, Session, SessionOptions};
 
 use self::agent::Agent;
 use self::way::Way;
-use super::driver::{Config, Driver, KnownSite, NodeConfig, Placed, Source, Summary};
+use super::calibration::{Calibration, Costs, Known};
+use super::driver::{Config, Driver, KnownSite, Measured, NodeConfig, Placed, Source, Summary};
 use super::log::Log;
 use crate::error::{Error, Result};
 use crate::launch::{self, Attended, Program, Tools};
@@ -51,6 +52,8 @@ pub struct PagesOptions {
     pub sites: Vec<(u64, Class)>,
     /// Where regions of an earlier run had their pages in the end.
     pub placed: Vec<Placed>,
+    /// Where calibrations of machines are kept; none are read or made without.
+    pub cache: Option<PathBuf>,
     /// How accesses are counted, where the policy asks for it: the first way that works, or this one alone.
     pub counters: Option<&'static str>,
     /// Rings, how far call stacks are followed, and from what size on an allocation is a region.
@@ -109,6 +112,8 @@ pub struct Pages {
     pub ran: Duration,
     /// Why the log is not whole.
     pub log: Option<Error>,
+    /// Why what memory costs here could not be read or kept.
+    pub calibration: Option<String>,
 }
 
 /// Runs a program with its memory placed.
@@ -139,12 +144,14 @@ impl Runner {
             let exit = Program::start(&options.command, None)?.wait()?;
             return Ok(Ran { exit, pages: None });
         }
-        let mut config = self.config(&nodes);
+        let known = Known::of(&*self.machine, &nodes, options.cache.as_deref());
+        let mut config = self.config(&nodes, known.calibration.as_ref());
         let mut way = match config.counts()? {
             true => Way::find(&*self.machine, options.counters),
             false => Way::default(),
         };
         config.source = way.source();
+        config.measured.sample_ns = way.sample_ns();
         let driver = Driver::new(&config)?;
         let log = options.log.as_deref();
         let log = log.map(|path| Log::create(path, &config)).transpose()?;
@@ -176,13 +183,15 @@ impl Runner {
         let mut pages = made.map_err(Error::Session)?.finish(wall);
         pages.agent = Duration::from_nanos(cpu_ns() - cpu_before_ns);
         pages.ran = ran;
+        pages.calibration = known.problem;
         Ok(Ran {
             exit,
             pages: Some(pages),
         })
     }
 
-    fn config(&self, nodes: &[NodeMemory]) -> Config {
+    fn config(&self, nodes: &[NodeMemory], calibration: Option<&Calibration>) -> Config {
+        let costs = Costs::of(nodes, calibration);
         let page_bytes = self.machine.page_bytes();
         let node = |node: &NodeMemory| NodeConfig {
             node: node.node,
@@ -198,6 +207,11 @@ impl Runner {
             dry_run: self.options.dry_run,
             source: Source::Armed,
             nodes: nodes.iter().map(node).collect(),
+            measured: Measured {
+                latency_ns: costs.latency_ns(),
+                migration_ns: costs.migration_ns,
+                sample_ns: None,
+            },
             sites: self.options.sites.iter().map(known).collect(),
             placed: self.options.placed.clone(),
         }

@@ -10,7 +10,8 @@ use anyhow::Context as _;
 use clap::Args;
 use hither_core::topology::{About, presets};
 use hither_core::{Node, Topology};
-use hither_live::machine::ThisMachine;
+use hither_live::machine::{NodeMemory, ThisMachine};
+use hither_live::pages::calibration::{self, Cache, Calibration, Costs, Effort};
 use hither_live::pages::survey::Survey;
 use serde_json::json;
 
@@ -26,6 +27,7 @@ use crate::ui::{self, Ui};
 #[command(after_help = "Examples:\n  \
     hither topo                          this machine's memory nodes\n  \
     hither topo --live                   what a live run can do here, and why not\n  \
+    hither topo --live --calibrate       measure what memory costs here, for live runs to come\n  \
     hither topo mesh:5x5                 a mesh; also 4, torus:4x4x4, hypercube:4, ring:4x4, tree:4x4\n  \
     hither topo torus:4x4 -o torus.svg   a picture; also .png\n  \
     hither topo --list                   the papers' machines\n  \
@@ -43,6 +45,11 @@ pub(super) struct Topo {
     /// Show what `run --pages` can do on this machine: how accesses are counted, or why they cannot be
     #[arg(long, conflicts_with_all = ["topology", "list", "output"])]
     live: bool,
+
+    /// Measure how long loads between this machine's nodes take, and moving a page, and keep it for `run --pages`: up to a
+    /// tenth of a second a pair of nodes
+    #[arg(long, requires = "live")]
+    calibrate: bool,
 
     /// Draw it, as .svg or .png
     #[arg(long, short, visible_alias = "svg", value_name = "FILE", value_parser = picture, conflicts_with = "list")]
@@ -83,13 +90,7 @@ impl Subcommand for Topo {
             return Ok(ExitCode::SUCCESS);
         }
         if self.live {
-            let survey =
-                Survey::of(&ThisMachine).context("cannot read the memory nodes in sysfs")?;
-            if self.json {
-                ui::print_json(&live::document(&survey))?;
-            } else {
-                ui::print(&live::text(&survey)?)?;
-            }
+            self.live(ui)?;
             return Ok(ExitCode::SUCCESS);
         }
         let topology = load(&self.topology)?;
@@ -115,6 +116,43 @@ impl Subcommand for Topo {
 }
 
 impl Topo {
+    fn live(&self, ui: &Ui) -> anyhow::Result<()> {
+        let survey = Survey::of(&ThisMachine).context("cannot read the memory nodes in sysfs")?;
+        let calibration = self.calibration(&survey.nodes, ui);
+        let costs = Costs::of(&survey.nodes, calibration.as_ref());
+        match self.json {
+            true => ui::print_json(&live::document(&survey, &costs)),
+            false => ui::print(&live::text(&survey, &costs)?),
+        }
+    }
+
+    /// What was measured of this machine, now or before.
+    fn calibration(&self, nodes: &[NodeMemory], ui: &Ui) -> Option<Calibration> {
+        let cache = calibration::place().map(|folder| Cache::new(&folder));
+        if !self.calibrate {
+            let read = cache?.read(&ThisMachine, nodes);
+            return read.unwrap_or_else(|problem| {
+                ui.note(format_args!(
+                    "what was measured before is not used: {problem}"
+                ));
+                None
+            });
+        }
+        let measured = Calibration::measure(&ThisMachine, nodes, Effort::THOROUGH);
+        let Some(calibration) = &measured else {
+            ui.note(
+                "nothing could be measured: not on this processor, or all calls for it are refused",
+            );
+            return None;
+        };
+        match cache.map(|cache| cache.keep(calibration)) {
+            Some(Ok(path)) => ui.note(format_args!("kept in {}", path.display())),
+            Some(Err(problem)) => ui.note(format_args!("not kept: {problem}")),
+            None => ui.note("not kept: there is no home"),
+        }
+        measured
+    }
+
     fn list(&self) -> anyhow::Result<()> {
         if self.json {
             let entries = presets().iter().map(|preset| {

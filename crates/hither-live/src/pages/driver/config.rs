@@ -26,6 +26,9 @@ pub(crate) struct Config {
     #[serde(default)]
     pub(crate) source: Source,
     pub(crate) nodes: Vec<NodeConfig>,
+    /// What was measured before.
+    #[serde(default)]
+    pub(crate) measured: Measured,
     /// What is known of allocation sites.
     pub(crate) sites: Vec<KnownSite>,
     /// Where earlier runs' regions had their pages in the end.
@@ -43,6 +46,17 @@ pub(crate) enum Source {
     Hints,
     /// The processor: nothing is armed, and faults are first touches.
     Processor,
+}
+
+/// What things cost here. What is not known is taken for what it is elsewhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    /// Of an access, from the row's node to the column's, row by row; none: by distances.
+    pub(crate) latency_ns: Vec<u32>,
+    /// Of moving a page.
+    pub(crate) migration_ns: Option<u64>,
+    /// Of a sample.
+    pub(crate) sample_ns: Option<u64>,
 }
 
 /// Where a region had its pages in the end. A program that runs again allocates it again: the same thread, at the same
@@ -96,7 +110,11 @@ impl Config {
             ..NodeMemory::default()
         };
         let nodes: Vec<NodeMemory> = self.nodes.iter().map(node).collect();
-        machine::topology(&nodes).map_err(|source| Error::Nodes(source.to_string()))
+        let topology = match self.measured.latency_ns.as_slice() {
+            [] => machine::topology(&nodes),
+            latency_ns => machine::with_latencies(&nodes, latency_ns),
+        };
+        topology.map_err(|source| Error::Nodes(source.to_string()))
     }
 
     /// The policy, and what it is made of where that has parameters of its own.

@@ -42,6 +42,9 @@ const EPOCH_SAMPLES: u64 = 512;
 /// What a page that is looked at keeps the next look waiting: 20 ns (2026-11) are a hundredth of it.
 const WAIT_PER_PAGE_NS: u64 = 2_000;
 
+/// Where less is sampled, because nothing came of it, the counts change less as well, and wait as much longer, up to this.
+const QUIET_MAX_NS: u64 = 1_000_000_000;
+
 /// A period of a program without iterations.
 const PERIOD_NS: u64 = 500_000_000;
 
@@ -71,6 +74,9 @@ const MIGRATION_NS: u64 = 1_000;
 
 /// While more than this part of the samples are of pages on other nodes, the rate of sampling is not lowered.
 const AWAY: u64 = 8;
+
+/// So many samples between two looks, all of them local, say without more ado that there is nothing to gain.
+const SURE: u64 = 256;
 
 /// Bytes that memory answers with at once.
 const LINE_BYTES: u64 = 64;
@@ -105,6 +111,8 @@ pub(super) struct Counting {
     again: VecDeque<(u64, Object, u32)>,
     pub(super) pending: Option<Pending>,
     pub(super) actions: Vec<Action>,
+    /// What moving a page costs as long as none of the program's has moved.
+    migration_ns: u64,
     /// Of all migrations.
     pub(super) took_ns: u64,
     pub(super) migrated: u64,
@@ -132,6 +140,8 @@ pub(super) struct Program {
     judged_ns: u64,
     /// Not judged again before.
     rests_until_ns: u64,
+    /// Nor before this, unless threads move or memory comes.
+    quiet_until_ns: u64,
     phase_ns: u64,
     /// Iterations, or periods, of this phase.
     rounds: u64,
@@ -163,13 +173,15 @@ impl Tracked {
 
 impl Counting {
     pub(super) fn new(model: &Model, config: &Config, cpus: usize) -> Option<Counting> {
+        let measured = &config.measured;
         model.counts().then(|| Counting {
+            migration_ns: measured.migration_ns.unwrap_or(MIGRATION_NS),
             nodes: model.nodes(),
             accesses: (config.page_bytes / LINE_BYTES) as u32,
             hints: (config.source == Source::Hints).then(Hints::default),
             arms: config.source == Source::Armed,
             // Any seed will do, as long as a log replays.
-            plan: Plan::new(1, Budget::of(cpus)),
+            plan: Plan::new(1, Budget::of(cpus).costing(measured.sample_ns)),
             picks: Vec::new(),
             armed: FxHashSet::default(),
             programs: BTreeMap::new(),
@@ -189,7 +201,7 @@ impl Counting {
     /// What moving a page costs, as far as that is known.
     pub(super) fn migration_ns(&self) -> u64 {
         match self.migrated {
-            0 => MIGRATION_NS,
+            0 => self.migration_ns,
             pages => self.took_ns / pages,
         }
     }
@@ -264,6 +276,7 @@ impl Counting {
             tally: Tally::default(),
             judged_ns: now_ns,
             rests_until_ns: 0,
+            quiet_until_ns: 0,
             phase_ns: now_ns,
             rounds: 0,
             threads_moved: false,
@@ -308,7 +321,9 @@ impl Program {
     fn is_ready(&self, now_ns: u64) -> bool {
         let much = self.tally.samples >= EPOCH_SAMPLES;
         let waited_ns = now_ns.saturating_sub(self.judged_ns);
-        !self.stopped && now_ns >= self.rests_until_ns && (much || waited_ns >= EPOCH_NS)
+        let rested =
+            now_ns >= self.rests_until_ns && (now_ns >= self.quiet_until_ns || self.threads_moved);
+        !self.stopped && rested && (much || waited_ns >= EPOCH_NS)
     }
 
     /// Whether it has no iterations, and a period is over.
@@ -340,6 +355,7 @@ impl Driver {
             .estimates
             .begin(region.base..region.base + region.pages);
         program.pages += u64::from(region.pages);
+        program.quiet_until_ns = 0;
         if program.stopped {
             return;
         }
@@ -641,7 +657,9 @@ impl Driver {
             any_moved |= std::mem::take(&mut program.threads_moved);
             tally.join(std::mem::take(&mut program.tally));
             program.judged_ns = now_ns;
-            program.rests_until_ns = now_ns + pages * WAIT_PER_PAGE_NS;
+            let wait_ns = pages * WAIT_PER_PAGE_NS;
+            program.rests_until_ns = now_ns + wait_ns;
+            program.quiet_until_ns = now_ns + counting.plan.slowed(wait_ns).min(QUIET_MAX_NS);
         }
         let process = pid.and_then(|pid| Some(programs.get(&pid)?.process));
         let kind = match process {
@@ -662,9 +680,11 @@ impl Driver {
         } else {
             // Where most use what is near nothing is to be learnt; elsewhere it may only take longer.
             let away = tally.placed - tally.local;
-            counting
-                .plan
-                .useful(!actions.is_empty() || away * AWAY > tally.placed);
+            let useful = !actions.is_empty() || away * AWAY > tally.placed;
+            counting.plan.useful(useful);
+            if !useful && away == 0 && tally.placed >= SURE {
+                counting.plan.calm();
+            }
         }
         self.summary.judged += 1;
         out.push(Decision::Judged(Judged {

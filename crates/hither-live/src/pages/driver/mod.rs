@@ -42,7 +42,7 @@ use hither_core::{Object, Process};
 use rustc_hash::FxHashMap;
 
 pub use self::config::Placed;
-pub(crate) use self::config::{Config, KnownSite, NodeConfig, Source};
+pub(crate) use self::config::{Config, KnownSite, Measured, NodeConfig, Source};
 use self::counting::Counting;
 pub use self::life::Tally;
 use self::life::Tracked;

@@ -32,6 +32,7 @@ fn config(nodes: Vec<NodeConfig>) -> Config {
         dry_run: false,
         source: Source::Armed,
         nodes,
+        measured: Measured::default(),
         sites: Vec::new(),
         placed: Vec::new(),
     }

@@ -4,7 +4,7 @@ use hither_trace::schema::SiteRow;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::super::driver::{KnownSite, NodeConfig, Placed, Source};
+use super::super::driver::{KnownSite, Measured, NodeConfig, Placed, Source};
 use super::super::event::{Found, Input, Moved, Refused, Why};
 use super::*;
 use hither_core::placement::Class;
@@ -26,6 +26,11 @@ fn config(dry_run: bool) -> Config {
         dry_run,
         source: Source::Armed,
         nodes: vec![node(0, &[0, 1]), node(2, &[2]), node(3, &[])],
+        measured: Measured {
+            latency_ns: vec![80, 140, 300, 141, 82, 310, 160, 160, 80],
+            migration_ns: Some(700),
+            sample_ns: Some(3_000),
+        },
         sites: vec![KnownSite {
             signature: 3,
             class: Class::Remote,

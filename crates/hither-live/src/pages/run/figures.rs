@@ -90,6 +90,7 @@ impl Pages {
         let mut figures = end(self);
         figures["agent_ns"] = json!(self.agent.as_nanos() as u64);
         figures["ran_ns"] = json!(self.ran.as_nanos() as u64);
+        figures["calibration_why"] = json!(self.calibration);
         figures
     }
 }

@@ -7,6 +7,12 @@ use hither_sys::machine::{Machine, NodeMemory};
 use super::super::counters::Budget;
 use super::super::driver::Source;
 
+/// What perf takes to see a touch (up to that: 2 cores, Linux 6.18, 2026-11).
+const SEEN_NS: u64 = 500;
+
+/// What a sample costs anywhere.
+const SAMPLE_NS: (u64, u64) = (1_000, 20_000);
+
 /// The first way that works, and why others are not taken.
 #[derive(Default)]
 pub(super) struct Way {
@@ -30,6 +36,13 @@ impl Way {
             }
         }
         way
+    }
+
+    /// What a sample costs, as measured now; nothing where that could not be. A machine that is busy at this moment says too much: in bounds.
+    pub(super) fn sample_ns(&mut self) -> Option<u64> {
+        let cost = self.arm.as_mut()?.cost()?;
+        let sample_ns = cost.arm_ns + cost.touch_ns + SEEN_NS;
+        Some(sample_ns.clamp(SAMPLE_NS.0, SAMPLE_NS.1))
     }
 
     pub(super) fn name(&self) -> Option<&'static str> {

@@ -6,7 +6,7 @@ use hither_core::placement::{self, Of};
 use hither_core::spec::{Choice, SpecError, Value};
 use hither_core::{Spec, placement::Entry};
 use hither_live::SessionOptions;
-use hither_live::pages::{Pages, PagesOptions, Runner, Tally};
+use hither_live::pages::{Pages, PagesOptions, Runner, Tally, calibration};
 use hither_sys::arm;
 
 use super::{Run, started};
@@ -81,6 +81,7 @@ pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> 
         log: run.log.clone(),
         sites,
         placed,
+        cache: calibration::place(),
         counters: arm::NAMES.into_iter().find(|name| *name == run.counters),
         session: SessionOptions {
             region_min: run.region_min,
@@ -185,6 +186,11 @@ fn report(pages: &Pages, dry_run: bool, ui: &Ui) {
         ui.note(format_args!(
             "{} larger than the machine's memory left alone",
             counted(summary.unfollowed, "reservation")
+        ));
+    }
+    if let Some(problem) = &pages.calibration {
+        ui.note(format_args!(
+            "what memory costs here could not be read or kept: {problem}"
         ));
     }
     if let Some(error) = &pages.log {

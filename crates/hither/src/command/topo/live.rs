@@ -2,14 +2,16 @@
 
 use std::fmt::{Display, Write};
 
+use hither_live::pages::calibration::{Costs, Source};
 use hither_live::pages::survey::{Counter, Survey};
 use serde_json::json;
 
 use crate::format::{self, Lean, Table};
 
-pub(super) fn text(survey: &Survey) -> Result<String, std::fmt::Error> {
+pub(super) fn text(survey: &Survey, costs: &Costs) -> Result<String, std::fmt::Error> {
     let mut text = String::new();
     writeln!(text, "Memory nodes\n{}", nodes(survey).render())?;
+    latencies(&mut text, survey, costs)?;
     let huge = match survey.huge_page_bytes {
         Some(bytes) => format!("up to {} at a touch", format::bytes(bytes)),
         None => "off".to_owned(),
@@ -24,7 +26,9 @@ pub(super) fn text(survey: &Survey) -> Result<String, std::fmt::Error> {
         Err(reason) => format!("not watched: {reason}"),
     };
     writeln!(text, "page faults: {faults}")?;
-    writeln!(text, "moving pages: {}", yes_or_why(&survey.moving))?;
+    let each = costs.migration_ns.filter(|_| survey.moving.is_ok());
+    let each = each.map_or(String::new(), |ns| format!(", {ns} ns each (measured)"));
+    writeln!(text, "moving pages: {}{each}", yes_or_why(&survey.moving))?;
     writeln!(
         text,
         "\nCounting accesses, in at most {} of a CPU",
@@ -95,7 +99,51 @@ fn nodes(survey: &Survey) -> Table {
     table
 }
 
-pub(super) fn document(survey: &Survey) -> serde_json::Value {
+/// What loads take, where there is more than one node or it was measured.
+fn latencies(text: &mut String, survey: &Survey, costs: &Costs) -> std::fmt::Result {
+    let measured = |&(_, source): &(u32, Source)| source == Source::Measured;
+    let first = costs.latencies.first().map(|&(_, source)| source);
+    let alike = first.filter(|&first| costs.latencies.iter().all(|&(_, other)| other == first));
+    if survey.nodes.len() < 2 && !costs.latencies.iter().any(measured) {
+        return Ok(());
+    }
+    let whence = match alike {
+        Some(Source::Measured) => "measured",
+        Some(Source::Latencies) => "by the firmware's table of latencies",
+        Some(Source::Distances) => {
+            "by the firmware's distances; `hither topo --live --calibrate` measures"
+        }
+        None => "measured, or by the firmware's table of latencies (l) or distances (d)",
+    };
+    writeln!(
+        text,
+        "Latency of a load in ns, from the CPUs of the row's node: {whence}"
+    )?;
+    let heads = survey.nodes.iter().map(|node| node.node.to_string());
+    let heads = [String::new()].into_iter().chain(heads);
+    let mut table = Table::new(heads.map(|head| (head, Lean::Right)));
+    let rows = costs.latencies.chunks(survey.nodes.len().max(1));
+    for (node, row) in survey.nodes.iter().zip(rows) {
+        let cell = |&(ns, source): &(u32, Source)| match source {
+            Source::Latencies if alike.is_none() => format!("{ns} l"),
+            Source::Distances if alike.is_none() => format!("{ns} d"),
+            _ => ns.to_string(),
+        };
+        let cells = row.iter().map(cell);
+        table.row([node.node.to_string()].into_iter().chain(cells));
+    }
+    writeln!(text, "{}", table.render())
+}
+
+pub(super) fn document(survey: &Survey, costs: &Costs) -> serde_json::Value {
+    let rows = || costs.latencies.chunks(survey.nodes.len().max(1));
+    let whence = |source: Source| match source {
+        Source::Measured => "measured",
+        Source::Latencies => "latencies",
+        Source::Distances => "distances",
+    };
+    let latency_ns = rows().map(|row| row.iter().map(|&(ns, _)| ns).collect::<Vec<_>>());
+    let latency_from = rows().map(|row| row.iter().map(|&(_, of)| whence(of)).collect::<Vec<_>>());
     let nodes = survey.nodes.iter().map(|node| {
         json!({
             "node": node.node,
@@ -120,6 +168,9 @@ pub(super) fn document(survey: &Survey) -> serde_json::Value {
     });
     json!({
         "nodes": nodes.collect::<Vec<_>>(),
+        "latency_ns": latency_ns.collect::<Vec<_>>(),
+        "latency_from": latency_from.collect::<Vec<_>>(),
+        "migration_ns": costs.migration_ns,
         "huge_page_bytes": survey.huge_page_bytes,
         "faults": {
             "watched": survey.faults.is_ok(),
@@ -178,13 +229,48 @@ mod tests {
         }
     }
 
+    fn by_distance(survey: &Survey) -> Costs {
+        Costs::of(&survey.nodes, None)
+    }
+
     #[test]
-    fn all_works() {
-        assert_snapshot!(text(&survey()).unwrap(), @"
+    fn what_was_measured_is_told_apart() {
+        let survey = survey();
+        let mut costs = by_distance(&survey);
+        costs.latencies[0] = (84, Source::Measured);
+        costs.latencies[1] = (190, Source::Latencies);
+        costs.migration_ns = Some(700);
+        let told = text(&survey, &costs).unwrap();
+        let part = told.split("Counting").next().unwrap_or_default();
+        assert_snapshot!(part, @"
         Memory nodes
           node  CPUs    memory      free  distances
              0     2  8.00 GiB  5.00 GiB  10 21
              2     0  8.00 GiB  5.00 GiB  21 10
+
+        Latency of a load in ns, from the CPUs of the row's node: measured, or by the firmware's table of latencies (l) or distances (d)
+                 0      2
+          0     84  190 l
+          2  147 d   70 d
+
+        huge pages: up to 2.00 MiB at a touch
+        page faults: watched
+        moving pages: yes, 700 ns each (measured)
+        ");
+    }
+
+    #[test]
+    fn all_works() {
+        assert_snapshot!(text(&survey(), &by_distance(&survey())).unwrap(), @"
+        Memory nodes
+          node  CPUs    memory      free  distances
+             0     2  8.00 GiB  5.00 GiB  10 21
+             2     0  8.00 GiB  5.00 GiB  21 10
+
+        Latency of a load in ns, from the CPUs of the row's node: by the firmware's distances; `hither topo --live --calibrate` measures
+               0    2
+          0   70  147
+          2  147   70
 
         huge pages: up to 2.00 MiB at a touch
         page faults: watched
@@ -205,7 +291,7 @@ mod tests {
         survey.faults = Err(Unwatched::NotPermitted { paranoid: Some(4) });
         survey.moving = Err(Refusal::NoCall);
         survey.counters[1].answer = Err(Unarmed::NoCall);
-        assert_snapshot!(text(&survey).unwrap(), @"
+        assert_snapshot!(text(&survey, &by_distance(&survey)).unwrap(), @"
         Memory nodes
           node  CPUs    memory      free  distances
              0     2  8.00 GiB  5.00 GiB  10 21
@@ -223,7 +309,8 @@ mod tests {
 
     #[test]
     fn for_programs() {
-        let document = serde_json::to_string_pretty(&document(&survey())).unwrap();
+        let document =
+            serde_json::to_string_pretty(&document(&survey(), &by_distance(&survey()))).unwrap();
         assert_snapshot!(document, @r#"
         {
           "budget": 0.01,
@@ -254,6 +341,27 @@ mod tests {
             "watched": true
           },
           "huge_page_bytes": 2097152,
+          "latency_from": [
+            [
+              "distances",
+              "distances"
+            ],
+            [
+              "distances",
+              "distances"
+            ]
+          ],
+          "latency_ns": [
+            [
+              70,
+              147
+            ],
+            [
+              147,
+              70
+            ]
+          ],
+          "migration_ns": null,
           "moving": {
             "available": true,
             "reason": null

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::*;
 use crate::pages::driver::asking::addresses;
-use crate::pages::driver::{Config, KnownSite, NodeConfig, Placed, Source};
+use crate::pages::driver::{Config, KnownSite, Measured, NodeConfig, Placed, Source};
 use crate::pages::event::{At, Found, Input, Migrate, Moved, Refused, Why};
 use hither_core::placement::Class;
 
@@ -55,6 +55,7 @@ fn config(policy: &str) -> Config {
         dry_run: false,
         source: Source::Armed,
         nodes: (0..4).map(node).collect(),
+        measured: Measured::default(),
         sites: Vec::new(),
         placed: Vec::new(),
     }
@@ -352,14 +353,15 @@ fn where_nothing_is_to_be_gained_nothing_moves_and_looking_costs_less_and_less()
     let mut rig = Rig::new(&config("upm"));
     rig.threads = vec![(0, START..START + PAGES)];
     rig.iteration();
-    let first = rig.judged[0].rate;
-    (0..30).for_each(|_| rig.iteration());
+    // All is local for sure at the first look.
+    let full = 2 * rig.judged[0].rate;
+    (0..60).for_each(|_| rig.iteration());
     assert_eq!(rig.moved(), 0);
-    assert_eq!(rig.judged.last().expect("judged").rate, first / 16);
+    assert_eq!(rig.judged.last().expect("judged").rate, full / 64);
     // A thread that has moved is news.
     rig.threads[0].0 = 1;
     rig.iteration();
-    assert_eq!(rig.judged.last().expect("judged").rate, first);
+    assert_eq!(rig.judged.last().expect("judged").rate, full);
 }
 
 #[test]
