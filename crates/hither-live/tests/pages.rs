@@ -122,6 +122,7 @@ impl Lab {
             log: Some(self.log()),
             sites: Vec::new(),
             placed: Vec::new(),
+            cache: None,
             counters: None,
             session: SessionOptions {
                 region_min: 1 << 20,
@@ -452,4 +453,68 @@ fn upm_moves(program: &str, ended: &str) {
     let judged = lines.iter().filter(|line| line["decision"] == "judged");
     let ends: Vec<&Value> = judged.map(|line| &line["ended"]).collect();
     assert!(ends.iter().any(|end| **end == ended), "{ends:?}");
+}
+
+/// Two threads write a region that is sampled; then the program watches it itself, over and over, as a collector or an emulator does, and
+/// says what each call answers.
+const WATCHES: &str = "\
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#define PAGES 2048L
+static char *region;
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec / 1e9;
+}
+static void *work(void *argument) {
+    long half = (long)argument;
+    for (double end = now() + 1; now() < end;)
+        for (long page = 0; page < PAGES / 2; page++) region[(half * PAGES / 2 + page) * 4096] += 1;
+    return NULL;
+}
+int main(void) {
+    region = mmap(NULL, PAGES * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    pthread_t other;
+    pthread_create(&other, NULL, work, (void *)1);
+    work((void *)0);
+    pthread_join(other, NULL);
+    for (int round = 0; round < 3; round++) {
+        int fd = syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+        struct uffdio_api api = {.api = UFFD_API};
+        struct uffdio_register all = {.range = {(unsigned long)region, PAGES * 4096}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+        printf(\"%d \", fd);
+        printf(\"%d \", ioctl(fd, UFFDIO_API, &api));
+        printf(\"%d\\n\", ioctl(fd, UFFDIO_REGISTER, &all));
+        close(fd);
+        work((void *)0);
+    }
+    return 7;
+}
+";
+
+#[test]
+fn a_program_that_watches_its_memory_itself_gets_it() {
+    let lab = Lab::of(WATCHES);
+    let machine = Arc::new(Pretended {
+        near: vec![0],
+        ..Pretended::new()
+    });
+    let options = PagesOptions {
+        placement: "upm".parse().expect("a policy"),
+        ..lab.options()
+    };
+    let ran = Runner::on(options, machine).run().expect("it ran");
+    let pages = lab.check(ran);
+    println!("{:?} by {:?}", pages.summary, pages.counters);
+    assert!(replay(&lab.log()).expect("a sound log").is_ok());
 }

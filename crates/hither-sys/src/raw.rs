@@ -228,6 +228,21 @@ pub fn cpu_and_node() -> Option<(u32, u32)> {
     (result == 0).then_some((cpu, node))
 }
 
+/// `nanosleep`, of less than a second; cut short by a signal.
+pub fn sleep_ns(ns: u32) {
+    let time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: i64::from(ns.min(999_999_999)),
+    };
+    // SAFETY: the kernel reads one timespec, and is given no place for what is left.
+    unsafe {
+        syscall(
+            libc::SYS_nanosleep,
+            [(&raw const time) as usize, 0, 0, 0, 0, 0],
+        )
+    };
+}
+
 /// `getppid`.
 pub fn parent_pid() -> u32 {
     // SAFETY: getppid takes nothing and cannot fail.

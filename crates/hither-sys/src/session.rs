@@ -11,6 +11,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::arm::{Offer, Unarmed};
 use crate::attach::{FOREIGN, unpack_owner};
@@ -285,6 +286,37 @@ fn add_losses(lost: &mut Lost, ring: Ring<'_>) {
     lost.nested += ring.control.nested.load(Ordering::Relaxed);
 }
 
+/// A file is locked by its agent as soon as it is there, which is within this time.
+const LOCKED_AFTER: Duration = Duration::from_secs(60);
+
+/// Removes what agents of this user left behind that were killed: the kernel has taken their locks off. Programs that still have it mapped
+/// keep what they have.
+fn remove_abandoned(folder: &Path, prefix: &str) {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    for entry in entries {
+        let ours = entry
+            .file_name()
+            .to_str()
+            .is_some_and(|name| name.starts_with(prefix));
+        if !ours {
+            continue;
+        }
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+            .open(entry.path());
+        let Ok(file) = file else {
+            continue;
+        };
+        let made = file.metadata().and_then(|about| about.modified());
+        let age = made.ok().and_then(|made| made.elapsed().ok());
+        if age.is_some_and(|age| age > LOCKED_AFTER) && file.try_lock().is_ok() {
+            // Another agent may have been faster.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// A new file that only we can open, in memory if possible.
 fn create_file() -> io::Result<(PathBuf, File)> {
     let shm = Path::new("/dev/shm");
@@ -295,6 +327,7 @@ fn create_file() -> io::Result<(PathBuf, File)> {
     };
     // SAFETY: getuid takes nothing and cannot fail.
     let uid = unsafe { libc::getuid() };
+    remove_abandoned(&folder, &format!("hither-{uid}-"));
     loop {
         // std seeds these keys from the kernel's random numbers.
         let random = std::hash::RandomState::new().build_hasher().finish();
@@ -306,7 +339,11 @@ fn create_file() -> io::Result<(PathBuf, File)> {
             .mode(0o600)
             .open(&path)
         {
-            Ok(file) => return Ok((path, file)),
+            Ok(file) => {
+                // Where that fails the worst is that the file outlives a kill, or goes before its time with programs to come.
+                let _ = file.lock();
+                return Ok((path, file));
+            }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => {
                 return Err(io::Error::new(
@@ -511,6 +548,33 @@ mod tests {
                 .collect::<Vec<_>>(),
             [8, 9]
         );
+    }
+
+    #[test]
+    fn what_a_killed_agent_left_is_removed_and_nothing_else() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let old = std::time::SystemTime::now() - 2 * LOCKED_AFTER;
+        let make = |name: &str, made| {
+            let file = File::create(folder.path().join(name)).expect("made");
+            file.set_modified(made).expect("set");
+            file
+        };
+        make("hither-1-left", old);
+        make("hither-2-of-others", old);
+        make("hither-1-young", std::time::SystemTime::now());
+        let held = make("hither-1-held", old);
+        held.lock().expect("locked");
+        remove_abandoned(folder.path(), "hither-1-");
+        let entries = std::fs::read_dir(folder.path()).expect("there").flatten();
+        let mut names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
+        names.sort();
+        assert_eq!(
+            names,
+            ["hither-1-held", "hither-1-young", "hither-2-of-others"]
+        );
+        drop(held);
+        remove_abandoned(folder.path(), "hither-1-");
+        assert!(!folder.path().join("hither-1-held").exists());
     }
 
     fn raw_pid() -> u32 {

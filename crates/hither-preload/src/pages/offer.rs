@@ -99,7 +99,11 @@ pub(crate) fn take_back() {
     }
 }
 
-/// The program is about to watch its memory itself.
+/// Looks at whether the agent has let go, a millisecond apart: it looks every 20 ms at the least.
+const LOOKS_MAX: u32 = 100;
+
+/// The program is about to watch its memory itself. A range can be registered once only, so the program waits until the agent has let go of
+/// all of it: the one time that it does, for as long as the agent takes to look, and a tenth of a second once where there is none any more.
 #[cold]
 pub(crate) fn refuse() {
     let Some(session) = recorder::session() else {
@@ -109,11 +113,18 @@ pub(crate) fn refuse() {
     if session.sampling() && raw::pid() == pid {
         DONE_BY.store(pid, Ordering::Relaxed);
         take_back();
-        // Without room the agent is not told: it samples on until the program's own registration fails.
-        let _ = session.offer(&Offer {
+        // Without room the agent is not told, and the program's own registration may fail.
+        let told = session.offer(&Offer {
             pid,
             fd: -1,
             inode: 0,
         });
+        let waits = |offered: &Offered| session.recording() && !session.is_answered(offered);
+        for _ in 0..LOOKS_MAX {
+            if super::is_confined() || !told.as_ref().is_some_and(waits) {
+                break;
+            }
+            raw::sleep_ns(1_000_000);
+        }
     }
 }
