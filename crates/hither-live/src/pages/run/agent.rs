@@ -30,7 +30,7 @@ use crate::symbolise::Symboliser;
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
-/// So few events are not worth a look sooner: of a program that has its pages and goes from construct to construct, a look a
+/// So few events, none of them a new region, are not worth a look sooner: of a program that has its pages and goes from construct to construct, a look a
 /// millisecond costs more than all that is learnt in it.
 const FEW: usize = 64;
 
@@ -155,7 +155,8 @@ impl Agent {
                 self.say(now_ns);
                 said_ns = now_ns;
             }
-            let quiet = events.len() < FEW;
+            let region = |at: &At| matches!(at.input, Input::Region { .. });
+            let quiet = events.len() < FEW && !events.iter().any(region);
             self.hear(now_ns, events);
             if last {
                 self.session.close();
