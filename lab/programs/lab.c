@@ -27,6 +27,8 @@ static struct {
 } cpus[CPU_SETSIZE];
 static size_t cpu_count;
 
+static pid_t tids[CPU_SETSIZE]; /* of the threads, by their numbers */
+
 /* Those of them that the threads keep to. */
 static size_t seats_first, seats;
 
@@ -177,15 +179,15 @@ int lab_thread_node(int thread, size_t shift)
     return cpus[seat(thread, shift)].node;
 }
 
+/* From outside, as a scheduler does: a parallel region of ours would be one more construct to whoever tells iterations by those, which nothing makes when threads are moved. */
 void lab_rotate(size_t by)
 {
     lab.shift += by;
-#pragma omp parallel
-    {
+    for (int thread = 0; thread < (int)lab.threads; thread++) {
         cpu_set_t one;
         CPU_ZERO(&one);
-        CPU_SET(cpus[seat(omp_get_thread_num(), lab.shift)].cpu, &one);
-        if (sched_setaffinity(0, sizeof one, &one))
+        CPU_SET(cpus[seat(thread, lab.shift)].cpu, &one);
+        if (sched_setaffinity(tids[thread], sizeof one, &one))
             lab_fail("sched_setaffinity: %s", strerror(errno));
     }
 }
@@ -231,6 +233,8 @@ void lab_start(int argc, char **argv, const struct lab_option *own)
     lab.page = huge ? 2 << 20 : 4 << 10;
     omp_set_dynamic(0);
     omp_set_num_threads((int)lab.threads);
+#pragma omp parallel
+    tids[omp_get_thread_num()] = (pid_t)syscall(SYS_gettid);
     lab_rotate(0);
 }
 
