@@ -41,13 +41,19 @@ pub enum Budget {
 }
 
 impl Budget {
-    /// In bytes, now. Of a group's an eighth is left to what is on its way in: readahead (of 8 MiB, twice), and what is read
-    /// until the agent has heard of it. The kernel gives up 32 folios at a time, 64 MiB where they are large: a loop of 512 MiB in a group of
-    /// 256 read 2000 MiB in six passes with budgets of 208 to 240 MiB, and 3066 with 248 (2026-11, while others used both CPUs).
-    pub fn bytes(&self) -> u64 {
+    /// In bytes, now. Of a group's a reserve is left, an eighth or more, to what is on its way in: readahead, and what is
+    /// read until the agent has heard of it and dropped something. The kernel gives up 32 folios at a time, 64 MiB where they
+    /// are large, so that a little too much costs dear: with readahead of 8 MiB a loop of 512 MiB in a group of 256 read
+    /// 2000 MiB in six passes with budgets of 208 to 240 MiB, and 3066 with 248; scans of 390 MiB by sqlite in a group of 195
+    /// went up to 32 MiB beyond a budget of 150, and had a gigabyte of what was to be kept taken with 170 (2026-11, while
+    /// others used both CPUs).
+    fn bytes(&self, reserve_bytes: u64) -> u64 {
         let bytes = match self {
             Budget::Bytes(bytes) => *bytes,
-            Budget::Group(group) => group.file_bytes().map_or(0, |bytes| bytes - bytes / 8),
+            Budget::Group(group) => group.file_bytes().map_or(0, |bytes| {
+                let reserve = reserve_bytes.max(bytes / 8).min(bytes / 2);
+                bytes - reserve
+            }),
         };
         bytes.max(BUDGET_MIN_BYTES)
     }
@@ -92,7 +98,8 @@ pub struct Files {
     pub summary: Summary,
     /// What is known of call sites now.
     pub sites: Vec<SiteKnowledge>,
-    /// Bytes that the program, and all that it started and waited for, had read from storage.
+    /// Bytes that the program, and all that it started and waited for, had read from storage; and other children of this
+    /// process that were waited for meanwhile.
     pub storage_bytes: u64,
     /// Drops that the kernel took, and how long they took.
     pub dropped: u64,
@@ -168,7 +175,7 @@ impl Runner {
     fn config(&self) -> Config {
         Config {
             policy: self.options.policy.to_string(),
-            budget_bytes: self.options.budget.bytes(),
+            budget_bytes: self.options.budget.bytes(0),
             block_bytes: BLOCK_BYTES,
             dry_run: self.options.dry_run,
             spare_foreign: !self.options.all_files,

@@ -1,13 +1,17 @@
 //! What the tests that run real programs share: the preload libraries, compiled programs, a recorder.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
 use hither_live::SessionOptions;
 use hither_live::observe::{RecordOptions, Recorder};
+use hither_sys::page_cache::{CachedFile, FileId, PageCache, ThisPageCache};
+use hither_sys::raw;
 
 /// The recorder's library.
 #[allow(dead_code)] // Each test binary has its own copy of this module, and not all need everything.
@@ -106,4 +110,56 @@ pub(crate) fn leftovers(folder: &Path) -> Vec<String> {
     names
         .filter(|name| name.starts_with('.') || name.ends_with(".hither"))
         .collect()
+}
+
+/// Reads a file from its start to its end, so many times, and prints a sum of what it finds.
+#[allow(dead_code)] // As above.
+pub(crate) const LOOP: &str = "\
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(int count, char **words) {
+    static unsigned char buffer[65536];
+    unsigned long sum = 0;
+    int file = open(words[1], O_RDONLY);
+    for (int pass = 0; pass < atoi(words[2]); pass++) {
+        off_t offset = 0;
+        for (ssize_t got; (got = pread(file, buffer, sizeof buffer, offset)) > 0; offset += got)
+            for (ssize_t byte = 0; byte < got; byte += 509) sum = sum * 31 + buffer[byte];
+    }
+    printf(\"%lu\\n\", sum);
+    return 7;
+}
+";
+
+#[allow(dead_code)] // As above.
+fn id_of(path: &Path) -> FileId {
+    let file = File::open(path).expect("opened");
+    let status = raw::status(file.as_raw_fd()).expect("a status");
+    FileId {
+        device: status.device,
+        inode: status.inode,
+        birth_ns: status.birth_ns,
+    }
+}
+
+/// A file, to ask what of it is cached.
+#[allow(dead_code)] // As above.
+pub(crate) fn seen(path: &Path) -> Box<dyn CachedFile> {
+    ThisPageCache.open(path, id_of(path)).expect("the file")
+}
+
+/// A file of that size, on the disk and not in the page cache.
+#[allow(dead_code)] // As above.
+pub(crate) fn uncached(path: &Path, mib: u64) -> PathBuf {
+    const MIB: u64 = 1 << 20;
+    let mut file = File::create(path).expect("made");
+    for number in 0..mib {
+        let block: Vec<u8> = (0..MIB).map(|byte| (byte * 7 + number) as u8).collect();
+        file.write_all(&block).expect("written");
+    }
+    file.sync_all().expect("written back");
+    seen(path).drop_pages(0, mib * MIB).expect("dropped");
+    path.to_owned()
 }

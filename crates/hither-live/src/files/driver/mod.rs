@@ -25,7 +25,7 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::extents::{BLOCK_BYTES, EXTENT_BYTES};
-use self::extents::{Extents, Place, Run};
+use self::extents::{Extents, Place, Run, State};
 use self::judge::Judge;
 use super::event::{At, Decision, Input};
 use crate::error::{Error, Result};
@@ -39,7 +39,10 @@ const STALE_PART: usize = 8;
 const PARTS_NS: u64 = 1_000_000_000;
 
 /// A budget that changes by less than this part of itself is left as it is: what is known of recency is lost with it.
-const BUDGET_PART: u64 = 8;
+const BUDGET_PART: u64 = 16;
+
+/// A file of which nothing was read for so long is not being read.
+const READ_NS: u64 = 50_000_000;
 
 /// What the driver starts from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,6 +136,7 @@ struct File {
     key: u64,
     /// The thread that came last, and the block at which it ended.
     last: Option<(u32, u32)>,
+    last_ns: u64,
     mapped: bool,
     gone: bool,
 }
@@ -305,8 +309,18 @@ impl Driver {
         }
         let run = Run::from(access.object.0, offset, length);
         let (first, last) = (run.first, run.first + (run.blocks - 1));
-        let again = file.last == Some((access.thread.0, first));
-        file.last = Some((access.thread.0, last));
+        let extent = |(_, index): (u32, u32)| {
+            let file = access.object.0;
+            Place { file, index }.extent()
+        };
+        let before = file.last.replace((access.thread.0, last));
+        let again = before == Some((access.thread.0, first));
+        file.last_ns = self.now_ns;
+        if let Some(before) = before.map(extent)
+            && before != extent((0, last))
+        {
+            self.extents.left(before);
+        }
         for index in first + u32::from(again)..=last {
             self.reference(Access { index, ..access }, out);
         }
@@ -378,13 +392,25 @@ impl Driver {
             ..
         } = self;
         let kept = |block| model.residency.slot(block).is_some();
-        let wanted = |file: u32| !files[file as usize].mapped && !files[file as usize].gone;
-        let mut runs = extents.whole(self.now_ns, kept, wanted);
+        let now_ns = self.now_ns;
+        let state = |number: u32| {
+            let file = &files[number as usize];
+            let last = file.last.filter(|_| now_ns < file.last_ns + READ_NS);
+            let place = |(_, index)| Place {
+                file: number,
+                index,
+            };
+            State {
+                left_alone: file.mapped || file.gone,
+                read: last.map(|last| place(last).extent()),
+            }
+        };
+        let mut runs = extents.whole(self.now_ns, kept, state);
         let many = extents.stale() > model.residency.capacity() as usize / STALE_PART;
         let since_ns = self.now_ns - self.parts_ns;
         if since_ns >= PARTS_NS || many && since_ns >= PARTS_NS / 10 {
             self.parts_ns = self.now_ns;
-            runs.extend(extents.parts(self.now_ns, kept, wanted));
+            runs.extend(extents.parts(self.now_ns, kept, state));
         }
         for run in runs {
             let length = u64::from(run.blocks) * BLOCK_BYTES;

@@ -35,11 +35,15 @@ const LOOK_NS: u64 = 1_000_000_000;
 const ASK_NS: u64 = 250_000_000;
 const ASKED: usize = 128;
 
+/// Readaheads that are left room for: two are on their way in, and the extents that are read and not yet dropped.
+const READ_AHEADS: u64 = 4;
+
 /// A program that reads from storage is so much further, at most, when it is first heard of.
 const HEARD_LATE_BYTES: u64 = 8 << 20;
 
-/// What a program must have read of a file for its own reading from storage to say whether it was cached.
-const TOLD_MIN_BYTES: u64 = 1 << 20;
+/// What a program must have read of a file for its own reading from storage to say whether it was cached. That is counted when
+/// reading is asked for, so what was not cached is in it.
+const TOLD_MIN_BYTES: u64 = 64 << 10;
 
 /// Of a large file, the extents that are asked after.
 const ASKED_MAX: u64 = 4096;
@@ -54,12 +58,14 @@ pub(super) struct Agent {
     /// The budget, and what it last was.
     budget: Budget,
     budget_bytes: u64,
+    /// What of a group's memory is not to be counted on.
+    reserve_bytes: u64,
     start_ns: u64,
     reach: Reach,
     streams: Streams,
     definitions: Definitions,
-    /// Files that were first used since the last look, with their sizes.
-    opened: BTreeMap<u64, u64>,
+    /// Files that were opened and used since the last look; of those that no program had used before, the sizes.
+    opened: BTreeMap<u64, Option<u64>>,
     events: Vec<At>,
     /// What carrying out a decision led to: heard with the next look.
     later: Vec<Input>,
@@ -89,7 +95,8 @@ impl Agent {
             dry_run: options.dry_run,
             spare_foreign: !options.all_files,
             budget: options.budget.clone(),
-            budget_bytes: options.budget.bytes(),
+            budget_bytes: options.budget.bytes(0),
+            reserve_bytes: 0,
             start_ns: monotonic_ns(),
             reach: Reach::new(cache),
             streams: Streams::default(),
@@ -177,8 +184,11 @@ impl Agent {
                     birth_ns,
                 };
                 let pid = (!ring.foreign).then_some(ring.pid);
-                reach.learn(object, id, path, pid);
-                opened.insert(object, size);
+                if reach.learn(object, id, path, pid) {
+                    opened.insert(object, Some(size));
+                } else {
+                    opened.entry(object).or_insert(None);
+                }
             }
             let at = heard(streams, definitions, ring, record, *start_ns);
             events.extend(at);
@@ -199,6 +209,14 @@ impl Agent {
         }
         for (file, size) in std::mem::take(&mut self.opened) {
             self.input(now_ns, Input::Opened { file }, &mut Vec::new());
+            let Some(size) = size else {
+                continue;
+            };
+            let reserve = READ_AHEADS * self.reach.read_ahead_bytes(file);
+            if reserve > self.reserve_bytes {
+                self.reserve_bytes = reserve;
+                self.look_at_budget(now_ns);
+            }
             self.find_foreign(now_ns, file, size, &events);
         }
         let mut decisions = Vec::new();
@@ -319,13 +337,17 @@ impl Agent {
         }
     }
 
-    /// Looks at the budget, and says what goes on for those who look on.
-    fn look(&mut self, now_ns: u64) {
-        let bytes = self.budget.bytes();
+    fn look_at_budget(&mut self, now_ns: u64) {
+        let bytes = self.budget.bytes(self.reserve_bytes);
         if bytes != self.budget_bytes {
             self.budget_bytes = bytes;
             self.input(now_ns, Input::Budget { bytes }, &mut Vec::new());
         }
+    }
+
+    /// Looks at the budget, and says what goes on for those who look on.
+    fn look(&mut self, now_ns: u64) {
+        self.look_at_budget(now_ns);
         if let Some(board) = &self.board {
             self.files.summary = self.driver.summary();
             board.post(&Status {

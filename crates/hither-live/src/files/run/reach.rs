@@ -17,7 +17,7 @@ const DESCRIPTORS_MAX: usize = 256;
 struct Known {
     id: FileId,
     path: PathBuf,
-    /// Who used it first, if that process can be looked at.
+    /// Who opened it last, if that process can be looked at.
     pid: Option<u32>,
 }
 
@@ -38,13 +38,13 @@ impl Reach {
         }
     }
 
-    /// A program uses a file, by the path that it sees.
-    pub(super) fn learn(&mut self, file: u64, id: FileId, path: &[u8], pid: Option<u32>) {
+    /// A program uses a file, by the path that it sees. Whether none did before.
+    pub(super) fn learn(&mut self, file: u64, id: FileId, path: &[u8], pid: Option<u32>) -> bool {
         let path = PathBuf::from(OsStr::from_bytes(path));
-        self.known.insert(file, Known { id, path, pid });
+        self.known.insert(file, Known { id, path, pid }).is_none()
     }
 
-    /// What the process that used a file first has had read from storage since this was last asked of it, or since its
+    /// What the process that opened a file last has had read from storage since this was last asked of it, or since its
     /// start. Nothing where it is gone, or does not let itself be looked at.
     pub(super) fn stored_bytes(&mut self, file: u64) -> Option<u64> {
         let pid = self.known.get(&file)?.pid?;
