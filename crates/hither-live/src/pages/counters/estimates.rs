@@ -132,8 +132,17 @@ impl Estimates {
         true
     }
 
-    /// A phase ended (threads moved, or so much time has passed that the program may do something else): what was seen so far
-    /// counts half.
+    /// Threads moved: what was seen so far tells where they were. Kept at half its weight, it held back for some ten iterations the pages that
+    /// were to follow.
+    pub(crate) fn restart(&mut self) {
+        for (&first, window) in &self.windows {
+            let from = first as usize * self.nodes;
+            self.samples[from..from + window.pages as usize * self.nodes].fill(0);
+        }
+        self.windows.clear();
+    }
+
+    /// So much time has passed that the program may do something else: what was seen so far counts half.
     pub(crate) fn phase_ended(&mut self) {
         let (nodes, samples) = (self.nodes, &mut self.samples);
         self.windows.retain(|&first, window| {

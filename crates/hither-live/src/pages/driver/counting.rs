@@ -39,6 +39,9 @@ const EPOCH_NS: u64 = 100_000_000;
 /// So much.
 const EPOCH_SAMPLES: u64 = 512;
 
+/// The same where threads have moved, whose pages are sampled at the full rate again.
+const MOVED_NS: u64 = 10 * EPOCH_NS;
+
 /// What a page that is looked at keeps the next look waiting: 20 ns (2026-11) are a hundredth of it.
 const WAIT_PER_PAGE_NS: u64 = 2_000;
 
@@ -287,19 +290,23 @@ impl Counting {
 }
 
 impl Program {
-    /// A thread runs there. The older samples of threads that ran elsewhere count half.
-    fn at(&mut self, tid: u32, thread: Thread, node: Node) {
+    /// A thread runs there. Whether it is the first that ran elsewhere when the policy last heard of threads: what was sampled
+    /// until then tells where they were.
+    fn at(&mut self, tid: u32, thread: Thread, node: Node) -> bool {
         let place = self.threads.entry(tid).or_insert(Place {
             thread,
             node,
             told: node,
         });
         place.node = node;
-        if place.node != place.told && !self.threads_moved {
+        let moved = place.node != place.told && !self.threads_moved;
+        if moved {
             self.threads_moved = true;
-            self.estimates.phase_ended();
+            self.estimates.restart();
+            self.tally = Tally::default();
             self.rounds = 0;
         }
+        moved
     }
 
     /// Threads that run on another node than the policy was told of, which it now is.
@@ -321,9 +328,14 @@ impl Program {
     fn is_ready(&self, now_ns: u64) -> bool {
         let much = self.tally.samples >= EPOCH_SAMPLES;
         let waited_ns = now_ns.saturating_sub(self.judged_ns);
+        // The policy takes the first look after a move for what the move has changed, and gives up where it sees too little.
+        let enough_ns = match self.threads_moved {
+            true => MOVED_NS,
+            false => EPOCH_NS,
+        };
         let rested =
             now_ns >= self.rests_until_ns && (now_ns >= self.quiet_until_ns || self.threads_moved);
-        !self.stopped && rested && (much || waited_ns >= EPOCH_NS)
+        !self.stopped && rested && (much || waited_ns >= enough_ns)
     }
 
     /// Whether it has no iterations, and a period is over.
@@ -423,7 +435,9 @@ impl Driver {
                 counting.asks.push((object, window));
             }
         }
-        program.at(tid, Thread(self.threads.number((pid, tid))), node);
+        if program.at(tid, Thread(self.threads.number((pid, tid))), node) {
+            counting.plan.wake();
+        }
         let local = home.map(|home| home == node);
         program.tally.add(local);
         self.summary.sampled.add(local);
@@ -540,8 +554,11 @@ impl Driver {
         };
         let thread = Thread(self.threads.number((pid, tid)));
         let idle = counting.pending.is_none();
+        let node = self.model.node_of_cpu(cpu);
+        if counting.program(pid, process, now_ns).at(tid, thread, node) {
+            counting.plan.wake();
+        }
         let program = counting.program(pid, process, now_ns);
-        program.at(tid, thread, self.model.node_of_cpu(cpu));
         let Some((kind, signature, threads)) = construct else {
             return;
         };

@@ -120,6 +120,9 @@ fn phases_halve_and_ends_forget() {
     estimates.sampled(Block(3), Node(0));
     estimates.forget(2..3);
     assert_eq!(estimates.samples(0..8), 1.0);
+    estimates.restart();
+    assert_eq!(estimates.samples(0..32), 0.0);
+    assert!(estimates.windows.is_empty());
 }
 
 #[test]
