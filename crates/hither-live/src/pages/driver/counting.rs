@@ -15,7 +15,8 @@
 //!   few pages each time, since reading counters of all was dear; here the counts are there. A parameter of the policy asks for it.
 //! - The policy hears what came of a migration when all pages that it asked for at once are settled, and is not asked
 //!   anything until then.
-//! - A process whose pages nobody may move, or of three batches in a row not one page moved, is left alone from then on.
+//! - A process whose pages nobody may move is left alone from then on. One of which a whole batch stayed where it was, as busy pages do,
+//!   is asked about again after a pause that doubles.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -87,8 +88,10 @@ const LINE_BYTES: u64 = 64;
 /// Regions of more pages are not compared from one iteration to the next as a whole: that costs time for each page.
 const COMPARED_MAX: u64 = 1 << 18;
 
-/// Batches in a row of which nothing moved.
-pub(super) const FRUITLESS_MAX: u32 = 3;
+/// After a batch of which nothing moved, though nothing forbids it, the policy is not asked for so long, and after each further one in a row
+/// for twice as long, up to 64 times.
+const FRUITLESS_NS: u64 = EPOCH_NS;
+const FRUITLESS_MAX: u32 = 7;
 
 /// Of all programs.
 #[derive(Debug)]
@@ -150,7 +153,7 @@ pub(super) struct Program {
     rounds: u64,
     /// Threads have moved since it was last judged.
     threads_moved: bool,
-    pub(super) fruitless: u32,
+    fruitless: u32,
     stopped: bool,
 }
 
@@ -322,6 +325,17 @@ impl Program {
                 to: place.node,
             })
             .collect()
+    }
+
+    /// A batch has been tried, and some of it moved or was there already, or nothing.
+    pub(super) fn tried(&mut self, now_ns: u64, fruitful: bool) {
+        if fruitful {
+            self.fruitless = 0;
+            return;
+        }
+        self.fruitless = (self.fruitless + 1).min(FRUITLESS_MAX);
+        let pause_ns = FRUITLESS_NS << (self.fruitless - 1);
+        self.rests_until_ns = self.rests_until_ns.max(now_ns + pause_ns);
     }
 
     /// Whether it is worth being judged at the end of an iteration.

@@ -8,7 +8,6 @@ use rustc_hash::FxHashMap;
 
 use super::super::event::{Decision, Migrate, Moved, Pages, Why};
 use super::Driver;
-use super::counting::FRUITLESS_MAX;
 use super::life::Tracked;
 
 /// The cost of a migration is measured by batches of so many pages and more.
@@ -125,7 +124,7 @@ impl Driver {
     }
 
     /// A migration has ended. Whether the job was one.
-    pub(super) fn migrated(&mut self, moved: &Moved, out: &mut Vec<Decision>) -> bool {
+    pub(super) fn migrated(&mut self, now_ns: u64, moved: &Moved, out: &mut Vec<Decision>) -> bool {
         let Some(counting) = &mut self.counting else {
             return false;
         };
@@ -141,14 +140,12 @@ impl Driver {
             counting.took_ns += moved.took_ns;
             counting.migrated += u64::from(moved.moved);
         }
-        let mut give_up = moved
+        let give_up = moved
             .refused
             .iter()
             .any(|run| matches!(run.why, Why::NotPermitted | Why::NoProcess));
         if let Some(program) = counting.programs.get_mut(&batch.pid) {
-            let fruitful = moved.moved + moved.there > 0;
-            program.fruitless = if fruitful { 0 } else { program.fruitless + 1 };
-            give_up |= program.fruitless >= FRUITLESS_MAX;
+            program.tried(now_ns, moved.moved + moved.there > 0);
         }
         let mut refused = vec![false; batch.blocks.len()];
         for run in &moved.refused {

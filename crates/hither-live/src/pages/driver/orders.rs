@@ -248,7 +248,7 @@ impl Driver {
         self.summary.pages_moved += u64::from(moved.moved);
         let refused = moved.refused.iter().map(|run| u64::from(run.pages));
         self.summary.pages_refused += refused.sum::<u64>();
-        if self.migrated(moved, out) {
+        if self.migrated(now_ns, moved, out) {
             return;
         }
         let Some(Move { key, bound_before }) = self.jobs.remove(&moved.job) else {

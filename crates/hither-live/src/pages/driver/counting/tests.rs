@@ -400,18 +400,8 @@ fn the_policy_s_own_periods_look_at_some_pages_each_time() {
 }
 
 #[test]
-fn whatever_cannot_be_moved_stays_and_is_given_up_if_nothing_can() {
-    for why in [
-        Why::Busy,
-        Why::Shared,
-        Why::NoRoom,
-        Why::NotPermitted,
-        Why::NoProcess,
-        Why::NodeNotAllowed,
-        Why::Absent,
-        Why::Untried,
-        Why::Error(libc::EIO),
-    ] {
+fn a_process_whose_pages_nobody_may_move_is_given_up() {
+    for why in [Why::NotPermitted, Why::NoProcess] {
         let mut rig = Rig::new(&config("upm"));
         rig.refusal = Some((why, true));
         (0..6).for_each(|_| rig.iteration());
@@ -427,6 +417,32 @@ fn whatever_cannot_be_moved_stays_and_is_given_up_if_nothing_can() {
         let arms = rig.arms;
         rig.iteration();
         assert_eq!(rig.arms, arms, "{why:?}: nothing is armed any more");
+    }
+}
+
+#[test]
+fn whatever_does_not_move_is_tried_again_ever_more_seldom() {
+    for why in [
+        Why::Busy,
+        Why::Shared,
+        Why::NoRoom,
+        Why::NodeNotAllowed,
+        Why::Absent,
+        Why::Untried,
+        Why::Error(libc::EIO),
+    ] {
+        let mut rig = Rig::new(&config("upm"));
+        rig.refusal = Some((why, true));
+        (0..60).for_each(|_| rig.iteration());
+        assert_eq!(rig.on(3), [256, 0, 0, 0], "{why:?}");
+        let summary = rig.driver.summary();
+        assert_eq!((summary.migrated, summary.stopped), (0, 0), "{why:?}");
+        let judged = rig.judged.len();
+        assert!((4..40).contains(&judged), "{why:?}: {judged} times in 30 s");
+        // Whatever it was, it has passed.
+        rig.refusal = None;
+        (0..14).for_each(|_| rig.iteration());
+        assert_eq!(rig.on(3), [0, 0, 0, 256], "{why:?}");
     }
 }
 
