@@ -126,7 +126,10 @@ int main(int count, char **words) {
     for (int pass = 0; pass < atoi(words[2]); pass++) {
         off_t offset = 0;
         for (ssize_t got; (got = pread(file, buffer, sizeof buffer, offset)) > 0; offset += got)
+        {
             for (ssize_t byte = 0; byte < got; byte += 509) sum = sum * 31 + buffer[byte];
+            if (count > 3) usleep(atoi(words[3]));
+        }
     }
     printf(\"%lu\\n\", sum);
     return 7;
