@@ -9,6 +9,10 @@
 /// Faults a second that are paid for on any machine.
 pub(crate) const BUDGET_MIN: u64 = 10_000;
 
+/// Pages that the kernel takes the rights off in one go (256 MiB, `scan_size_mb`): of so many hint faults the first alone would say who comes
+/// first, so that all of them are watched, or none.
+pub(crate) const SCAN: u64 = 1 << 16;
+
 /// What a new region is allowed at once, however little is left.
 const ALLOWANCE: u64 = 1_000;
 
@@ -18,8 +22,10 @@ const QUIET_NS: u64 = 1_000_000_000;
 /// Whether faults are watched, and what may be spent on it.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    /// Faults a second, and what is saved of them at the most. After a pause for lack of them, watching goes on with half as many.
+    /// Faults a second.
     budget: u64,
+    /// What is saved of them at the most. After a pause for lack of them, watching goes on with half as many.
+    saved_max: u64,
     on: bool,
     left: u64,
     filled_ns: u64,
@@ -30,13 +36,16 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Watching is on from the program's start. `budget`: faults a second that nobody asked for.
-    pub(crate) fn new(budget: u64) -> Watch {
+    /// Watching is on from the program's start. `budget`: faults a second that nobody asked for; `at_once`: how many of them should be
+    /// watched without a pause.
+    pub(crate) fn new(budget: u64, at_once: u64) -> Watch {
         let budget = budget.max(BUDGET_MIN);
+        let saved_max = budget.max(at_once);
         Watch {
             budget,
+            saved_max,
             on: true,
-            left: budget,
+            left: saved_max,
             filled_ns: 0,
             news_ns: 0,
             undecided: 0,
@@ -75,14 +84,14 @@ impl Watch {
     pub(crate) fn change(&mut self, now_ns: u64) -> Option<bool> {
         let earned = (now_ns.saturating_sub(self.filled_ns)) / (1_000_000_000 / self.budget);
         if earned > 0 {
-            self.left = (self.left + earned).min(self.budget);
+            self.left = (self.left + earned).min(self.saved_max);
             self.filled_ns = now_ns;
         }
         let wanted =
             self.undecided > 0 || self.samples || now_ns.saturating_sub(self.news_ns) < QUIET_NS;
         let enough = match self.on {
             true => self.left > 0,
-            false => self.left >= self.budget / 2 || self.news_ns == now_ns,
+            false => self.left >= self.saved_max / 2 || self.news_ns == now_ns,
         };
         let on = wanted && enough;
         (on != std::mem::replace(&mut self.on, on)).then_some(on)
@@ -90,7 +99,7 @@ impl Watch {
 
     /// When time alone may change it.
     pub(crate) fn due_ns(&self) -> Option<u64> {
-        let refilled = self.filled_ns + self.budget / 2 * (1_000_000_000 / self.budget);
+        let refilled = self.filled_ns + self.saved_max / 2 * (1_000_000_000 / self.budget);
         match (self.on, self.undecided > 0 || self.samples) {
             (true, false) => Some(self.news_ns + QUIET_NS),
             (false, true) => Some(refilled),
@@ -107,7 +116,7 @@ mod tests {
 
     #[test]
     fn off_when_nothing_is_new_and_on_again_for_a_new_region() {
-        let mut watch = Watch::new(0);
+        let mut watch = Watch::new(0, 0);
         assert_eq!(watch.change(SECOND / 2), None);
         assert_eq!(watch.due_ns(), Some(SECOND));
         assert_eq!(watch.change(SECOND), Some(false));
@@ -121,7 +130,7 @@ mod tests {
 
     #[test]
     fn faults_that_say_nothing_use_the_budget_up() {
-        let mut watch = Watch::new(0);
+        let mut watch = Watch::new(0, 0);
         watch.undecided(0);
         (0..BUDGET_MIN).for_each(|_| watch.charge());
         assert_eq!(watch.change(1), Some(false));
@@ -129,6 +138,15 @@ mod tests {
         assert_eq!(watch.change(due - 1), None);
         // Every earlier look earned what it could; half a second's worth is there at the latest after one more.
         assert_eq!(watch.change(due + SECOND), Some(true));
+        // What comes at once is watched as a whole, and paid for by a longer pause.
+        let mut whole = Watch::new(0, SCAN);
+        whole.undecided(0);
+        (1..SCAN).for_each(|_| whole.charge());
+        assert_eq!(whole.change(1), None);
+        whole.charge();
+        assert_eq!(whole.change(1), Some(false));
+        assert_eq!(whole.change(SECOND), None);
+        assert_eq!(whole.change(4 * SECOND), Some(true));
         // What is new is watched at once.
         (0..BUDGET_MIN).for_each(|_| watch.charge());
         assert_eq!(watch.change(due + SECOND + 1), Some(false));

@@ -54,7 +54,7 @@ use self::spilled::Spilled;
 use super::counters::Budget;
 use super::event::{At, Decision, Input};
 use super::regions::{Ranges, Regions};
-use super::watch::Watch;
+use super::watch::{SCAN, Watch};
 use crate::error::Result;
 use crate::observe::Numbers;
 
@@ -203,10 +203,10 @@ impl Driver {
             process_count: 0,
             threads: Numbers::default(),
             sites: Sites::new(known.map(|site| (site.signature, site.class))),
-            watch: Watch::new(match config.source {
-                Source::Hints => Budget::of(cpus).samples_a_second(),
-                _ => 0,
-            }),
+            watch: match config.source {
+                Source::Hints => Watch::new(Budget::of(cpus).samples_a_second(), SCAN),
+                Source::Armed | Source::Processor => Watch::new(0, 0),
+            },
             limited: BTreeSet::new(),
             spilled: Spilled::default(),
             timers: Timers::default(),
