@@ -1,0 +1,139 @@
+//! Samples that nobody arms pages for: the kernel's hint faults, and the processor's own.
+
+use super::*;
+
+fn hinted() -> Rig {
+    Rig::new(&Config {
+        source: Source::Hints,
+        ..config("upm")
+    })
+}
+
+/// Two passes of the kernel's agree on whose pages these are.
+#[test]
+fn hint_faults_bring_pages_home_after_a_few_passes() {
+    let mut rig = hinted();
+    (0..2).for_each(|_| rig.iteration());
+    assert_eq!(rig.moved(), 0, "one pass");
+    assert_eq!(rig.arms, 0, "nothing is armed from here");
+    (0..2).for_each(|_| rig.iteration());
+    for number in 0..4 {
+        assert_eq!(rig.on(number)[number as usize], 256, "quarter {number}");
+    }
+    rig.half_second();
+    assert_eq!(rig.hints, rig.at, "each page has the policy of its node");
+    rig.moved();
+    (0..20).for_each(|_| rig.iteration());
+    assert_eq!(rig.moved(), 0, "nothing to and fro");
+    let summary = rig.driver.summary();
+    assert_eq!((summary.migrated, summary.counted), (768, 1));
+    assert_eq!(summary.ranges_bound, 0, "nothing was bound to be placed");
+    assert!(rig.driver.summary().after.share() > Some(0.9));
+}
+
+#[test]
+fn what_is_being_filled_is_left_to_the_kernel() {
+    let mut rig = hinted();
+    let all = std::mem::take(&mut rig.at);
+    for quarter_touched in 0..4 {
+        let pages = all.range(quarter(quarter_touched));
+        rig.at.extend(pages.map(|(&page, &node)| (page, node)));
+        assert!(
+            rig.hints.is_empty(),
+            "{quarter_touched} quarters were there"
+        );
+        // Looks come at doubling distances.
+        rig.now_ns += (40 * MS) << quarter_touched;
+        rig.hears(Input::Tick);
+        rig.now_ns += (40 * MS) << quarter_touched;
+        rig.hears(Input::Tick);
+    }
+    rig.half_second();
+    rig.half_second();
+    assert_eq!(rig.hints, rig.at);
+}
+
+/// A reservation of which little is used, like an arena's.
+#[test]
+fn what_is_not_there_has_no_policy() {
+    let mut rig = hinted();
+    rig.at.retain(|&page, _| page < START + 100);
+    (0..2).for_each(|_| rig.half_second());
+    assert_eq!(rig.hints, rig.at);
+    // Many more come: they are found.
+    rig.at
+        .extend((START + 100..START + 300).map(|page| (page, 1)));
+    for page in START + 100..START + 300 {
+        rig.hears(Input::Fault {
+            pid: PID,
+            tid: PID,
+            cpu: 1,
+            address: page * PAGE,
+        });
+    }
+    (0..12).for_each(|_| rig.half_second());
+    assert_eq!(rig.hints, rig.at);
+}
+
+#[test]
+fn a_process_that_is_given_up_goes_back_to_the_kernel() {
+    let mut rig = hinted();
+    rig.refusal = Some((Why::NotPermitted, true));
+    (0..8).for_each(|_| rig.iteration());
+    assert_eq!(rig.driver.summary().stopped, 1);
+    assert!(rig.hints.is_empty());
+    let samples = rig.driver.summary().sampled.samples;
+    rig.hears(Input::Fault {
+        pid: PID,
+        tid: PID,
+        cpu: 1,
+        address: START * PAGE,
+    });
+    assert_eq!(rig.driver.summary().sampled.samples, samples);
+}
+
+/// Samples come by themselves, and pages without one so far are asked about when they have.
+#[test]
+fn the_processor_s_samples_bring_pages_home() {
+    let mut rig = Rig::new(&Config {
+        source: Source::Processor,
+        ..config("upm")
+    });
+    // Faults are no longer watched by the time that its threads begin.
+    (0..4).for_each(|_| rig.half_second());
+    let mut random = hither_core::Random::new(1);
+    for _ in 0..3 {
+        for (tid, (cpu, pages)) in (PID..).zip(rig.threads.clone()) {
+            for _ in 0..400 {
+                let page = pages.start + random.below(pages.end - pages.start);
+                let address = page * PAGE + 8;
+                rig.hears(Input::Load {
+                    pid: PID,
+                    tid,
+                    cpu,
+                    address,
+                });
+            }
+        }
+        rig.iteration();
+    }
+    for number in 0..4 {
+        assert_eq!(rig.on(number)[number as usize], 256, "quarter {number}");
+    }
+    assert_eq!(rig.moved(), 768);
+    assert_eq!((rig.arms, rig.hints.len()), (0, 0));
+    let sampled = |decision: &Decision| matches!(decision, Decision::Sample { .. });
+    assert!(!rig.others.iter().any(sampled), "{:?}", rig.others);
+    // What is no region's, or another program's, is nobody's sample.
+    let samples = rig.driver.summary().sampled.samples;
+    for (pid, page) in [(PID, START - 1), (PID + 100, START)] {
+        let address = page * PAGE;
+        rig.hears(Input::Load {
+            pid,
+            tid: pid,
+            cpu: 0,
+            address,
+        });
+    }
+    assert_eq!(rig.driver.summary().sampled.samples, samples);
+}
