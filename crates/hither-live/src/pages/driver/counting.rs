@@ -69,8 +69,8 @@ const CONFIDENCE: f64 = 0.99;
 
 /// The kernel takes the rights off all pages of a region at once, so that what touches them next is the same pass over them: of
 /// pages with one home such a pass counts as so many samples, which is enough if they all agree, and does not outvote the passes
-/// before it. Fewer, so that two or three passes have to agree, is surer and later: the kernel scans ever more seldom what one node uses, and nas
-/// from a single start in the lab took 3,170 to 3,740 ms with 4 or 7, and 3,207 with 16, of 2,958 on the best placement (2026-11).
+/// before it. Fewer, so that two or three passes have to agree, is surer and later. The lab does not tell them apart: nas from a single start
+/// took 3,170 and 3,604 ms with 4, 3,521 and 3,740 with 7, and 3,207, 3,651 and 3,655 with 16 (2026-11).
 const AT_ONCE: u32 = 16;
 
 /// What moving a page costs until it was measured: the call, the copy, the flush of translations and the fault of who finds
