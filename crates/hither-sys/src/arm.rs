@@ -14,7 +14,8 @@ use crate::{hardware, hints, userfaultfd};
 /// The names of all ways, the best first.
 pub const NAMES: [&str; 3] = [hardware::NAME, hints::NAME, userfaultfd::NAME];
 
-/// A way to arm pages of other processes.
+/// A way to arm pages of other processes. One by which somebody else arms, or nobody ([`Arm::by`]), has nothing to do when it is told
+/// of ranges, and leaves these methods as they are.
 pub trait Arm: Send {
     /// Its name on the command line.
     fn name(&self) -> &'static str;
@@ -36,19 +37,33 @@ pub trait Arm: Send {
 
     /// A process offers a descriptor that the way may need: nothing can be armed in the process before, nor once it has
     /// begun to run another program.
-    fn offered(&mut self, offer: &Offer) -> Result<(), Unarmed>;
+    fn offered(&mut self, offer: &Offer) -> Result<(), Unarmed> {
+        let _ = offer;
+        Ok(())
+    }
 
     /// A range is to be sampled from now on: whole pages of one region. To be ended even where memory of it is gone.
-    fn begin(&mut self, pid: u32, start: u64, length: u64) -> Result<(), Unarmed>;
+    fn begin(&mut self, pid: u32, start: u64, length: u64) -> Result<(), Unarmed> {
+        let _ = (pid, start, length);
+        Ok(())
+    }
 
     /// Arms whole pages of a range that has begun. A page that is not there is not armed; a page that was armed stays so.
-    fn arm(&mut self, pid: u32, start: u64, length: u64) -> Result<(), Unarmed>;
+    fn arm(&mut self, pid: u32, start: u64, length: u64) -> Result<(), Unarmed> {
+        let _ = (pid, start, length);
+        Ok(())
+    }
 
     /// The range is not sampled any more; nothing of it is armed. No error if there was nothing.
-    fn end(&mut self, pid: u32, start: u64, length: u64) -> Result<(), Unarmed>;
+    fn end(&mut self, pid: u32, start: u64, length: u64) -> Result<(), Unarmed> {
+        let _ = (pid, start, length);
+        Ok(())
+    }
 
     /// The process has ended, or runs another program.
-    fn ended(&mut self, pid: u32);
+    fn ended(&mut self, pid: u32) {
+        let _ = pid;
+    }
 
     /// What a sample costs here, measured now where it can be.
     fn cost(&mut self) -> Option<Cost> {

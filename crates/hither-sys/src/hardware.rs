@@ -17,7 +17,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::arm::{Arm, By, Offer, Unarmed};
+use crate::arm::{Arm, By, Unarmed};
 use crate::faults::{Event, Every, PageFaults, Rings, Unwatched};
 use crate::raw;
 
@@ -169,7 +169,8 @@ fn miss(base: *mut u8, bytes: usize) {
             let line = unsafe { base.add(at) };
             // SAFETY: as above; the byte is written, so that the line has a page of its own.
             unsafe { line.write_volatile(round as u8) };
-            flush(line);
+            // SAFETY: as above; nobody writes while the reference lasts.
+            raw::flush(unsafe { &*line });
         }
         for at in (0..bytes).step_by(LINE) {
             // SAFETY: `at` is within the mapping, which is the caller's alone.
@@ -179,15 +180,6 @@ fn miss(base: *mut u8, bytes: usize) {
         }
     }
 }
-
-#[cfg(target_arch = "x86_64")]
-fn flush(line: *const u8) {
-    // SAFETY: every x86-64 processor has the instruction, which writes a line back and changes nothing of what memory holds.
-    unsafe { std::arch::x86_64::_mm_clflush(line) };
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn flush(_: *const u8) {}
 
 impl Arm for Hardware {
     fn name(&self) -> &'static str {
@@ -209,24 +201,6 @@ impl Arm for Hardware {
         };
         Ok(Box::new(Rings::of(event)?))
     }
-
-    fn offered(&mut self, _: &Offer) -> Result<(), Unarmed> {
-        Ok(())
-    }
-
-    fn begin(&mut self, _: u32, _: u64, _: u64) -> Result<(), Unarmed> {
-        Ok(())
-    }
-
-    fn arm(&mut self, _: u32, _: u64, _: u64) -> Result<(), Unarmed> {
-        Ok(())
-    }
-
-    fn end(&mut self, _: u32, _: u64, _: u64) -> Result<(), Unarmed> {
-        Ok(())
-    }
-
-    fn ended(&mut self, _: u32) {}
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@
 
 use std::fs;
 
-use crate::arm::{Arm, By, Offer, Unarmed};
+use crate::arm::{Arm, By, Unarmed};
 use crate::record::{Bind, BindMode};
 use crate::{machine, raw};
 
@@ -79,24 +79,6 @@ impl Arm for HintFaults {
     fn by(&self) -> By {
         By::Kernel
     }
-
-    fn offered(&mut self, _: &Offer) -> Result<(), Unarmed> {
-        Ok(())
-    }
-
-    fn begin(&mut self, _: u32, _: u64, _: u64) -> Result<(), Unarmed> {
-        Ok(())
-    }
-
-    fn arm(&mut self, _: u32, _: u64, _: u64) -> Result<(), Unarmed> {
-        Ok(())
-    }
-
-    fn end(&mut self, _: u32, _: u64, _: u64) -> Result<(), Unarmed> {
-        Ok(())
-    }
-
-    fn ended(&mut self, _: u32) {}
 }
 
 #[cfg(test)]

@@ -129,7 +129,7 @@ const fn next_stop(stop: usize) -> usize {
 /// One chunk: picoseconds a load.
 fn chase(words: &[u64]) -> u64 {
     for stop in 0..STOPS {
-        flush(&words[stop * STRIDE]);
+        raw::flush(&words[stop * STRIDE]);
     }
     fence();
     let begun = Instant::now();
@@ -140,15 +140,6 @@ fn chase(words: &[u64]) -> u64 {
     std::hint::black_box(at);
     begun.elapsed().as_nanos() as u64 * 1000 / STOPS as u64
 }
-
-#[cfg(target_arch = "x86_64")]
-fn flush(word: &u64) {
-    // SAFETY: flushing a line changes nothing that it holds, and the reference says that it is there.
-    unsafe { std::arch::x86_64::_mm_clflush(std::ptr::from_ref(word).cast()) };
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn flush(_: &u64) {}
 
 /// Until now all lines are flushed.
 fn fence() {

@@ -212,6 +212,18 @@ pub fn has_policy(address: Option<u64>) -> bool {
     result == 0 && mode != libc::MPOL_DEFAULT
 }
 
+/// Writes the cache line of a value's first byte back and takes it out of all caches (`clflush`), so that the next load of it goes to memory. Nothing
+/// where there is no such instruction.
+pub(crate) fn flush<T>(of: &T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every x86-64 processor has the instruction, it changes nothing of what memory holds, and the reference says that it is there.
+    unsafe {
+        std::arch::x86_64::_mm_clflush(std::ptr::from_ref(of).cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = of;
+}
+
 /// `getcpu`: the CPU that this runs on, and its node. `None` where the kernel is kept from answering.
 pub fn cpu_and_node() -> Option<(u32, u32)> {
     let (mut cpu, mut node) = (0_u32, 0_u32);
