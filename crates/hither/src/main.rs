@@ -17,11 +17,13 @@ mod output;
 mod place;
 mod plot;
 mod preload;
+mod report;
 mod rows;
 mod simulate;
 mod sweep;
 mod topology;
 mod ui;
+mod verdict;
 
 use std::process::ExitCode;
 

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
+use crate::interrupt;
+
 /// Writes a file under another name beside it, and then renames it, so that nobody ever sees a part of it and what was
 /// there before stays until the new one is on the disk.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
@@ -17,6 +19,15 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 /// good. For who knows that nobody else writes that file.
 pub(crate) fn write_alone(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     write_by(&beside(path, ".partial"), path, bytes)
+}
+
+/// As [`write_whole`], and an interrupt leaves no part of it behind either.
+pub(crate) fn write_interruptibly(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+    let Some(partial) = hither_trace::partial_path(path) else {
+        return write_whole(path, bytes);
+    };
+    interrupt::leaves_nothing_of(path)?;
+    write_by(&partial, path, bytes)
 }
 
 fn write_by(partial: &Path, path: &Path, bytes: &[u8]) -> anyhow::Result<()> {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use hither_core::Spec;
 use hither_sim::{Configuration, Options, Outcome, Size};
-use hither_trace::Trace;
+use hither_trace::{Stats, Trace};
 use serde_json::json;
 
 use crate::exit::Usage;
@@ -147,5 +147,20 @@ pub(crate) fn about(trace: &Trace) -> serde_json::Value {
         "loaded_with": trace.options(),
         "skipped": trace.counts().skipped,
         "losses": meta.losses,
+    })
+}
+
+/// What `stat --json` prints of a trace, and a report holds.
+pub(crate) fn statistics(trace: &Trace, stats: &Stats) -> serde_json::Value {
+    let total = stats.counts.total;
+    json!({
+        "trace": about(trace),
+        "bytes": {
+            "read": total.read_bytes,
+            "written": total.written_bytes,
+            "in_kernel": total.in_kernel_bytes,
+            "mapped": total.mapped_bytes,
+        },
+        "stats": stats,
     })
 }

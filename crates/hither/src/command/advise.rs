@@ -3,32 +3,22 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::Args;
-use hither_core::Spec;
-use hither_core::classify::{Class, pcc};
 use hither_core::placement::Of;
-use hither_core::registry::Needs;
-use hither_sim::placement::Binding;
-use hither_sim::{Outcome, References};
-use hither_trace::{Stats, Trace};
-use serde::Serialize;
+use hither_trace::Trace;
 use serde_json::json;
 
 use super::Subcommand;
 use super::options::{Caches, Learnt, Loading};
 use super::record::{self, Recording};
-use crate::advice::Evidence;
 use crate::exit;
-use crate::format::{Lean, Table, bytes, count, counted, percent, policy, shortened};
+use crate::format::{Lean, Table, bytes, count, counted, percent, shortened};
 use crate::place::options::Placing;
-use crate::place::{self, Case, Request, Running, Watch};
-use crate::simulate::{self, about, hit_ratios};
+use crate::place::{self, Placed};
+use crate::simulate::{about, hit_ratios};
 use crate::ui::{self, Ui};
-
-/// What is simulated unless policies are named.
-const POLICIES: &str = "lru,arc,dear,ubm,pcc,opt";
+use crate::verdict::{self, CallSite, POLICIES, Verdict};
 
 /// Say what would help a program's accesses: another policy, more cache, another placement, or nothing
 #[derive(Args, Debug)]
@@ -95,54 +85,25 @@ impl Subcommand for Advise {
 impl Advise {
     fn advise(&self, path: &Path, ui: &Ui) -> anyhow::Result<()> {
         let trace = self.loading.load(path, ui)?;
-        let placed = self.place(&trace, ui)?;
+        let placed = Placed::of(&trace, &self.placing, self.caches.sizes_as_written(), 0, ui)?;
         if place::kind(&trace) == Some(Of::Memory) {
             return self.advise_on_memory(&trace, &placed);
         }
-        let mut policies = self.caches.policies(POLICIES);
-        if !self.caches.names_policies() {
-            let known = trace.knows();
-            policies.retain(|spec| {
-                let possible = knows_enough(spec.entry().needs, known);
-                if !possible {
-                    ui.note(format_args!(
-                        "{} is left out: this trace has no call sites",
-                        spec.entry().name
-                    ));
-                }
-                possible
-            });
-        }
-        let sizes = self.caches.sizes(&trace)?;
-        let outcomes = simulate::run(&trace, &policies, &sizes, self.learnt.sites.as_deref(), ui)?;
-        let spinner = ui.spinner("counting");
-        let stats = Stats::of(&trace)?;
-        spinner.finish_and_clear();
-
-        let rows: Vec<&[Outcome]> = outcomes.chunks(sizes.len().max(1)).collect();
-        let ratios: Vec<(String, Vec<f64>)> = policies
-            .iter()
-            .zip(&rows)
-            .map(|(spec, row)| {
-                (
-                    policy(spec),
-                    row.iter().map(|outcome| outcome.hit_ratio).collect(),
-                )
-            })
-            .collect();
-        let blocks: Vec<u64> = sizes.iter().map(|(_, blocks)| u64::from(*blocks)).collect();
-        let block_bytes = u64::from(trace.options().block_bytes);
-        let evidence = Evidence {
-            references: stats.references,
-            blocks: stats.blocks,
-            block_bytes,
-            sizes: &blocks,
-            ratios: &ratios,
+        let policies = match self.caches.names_policies() {
+            true => self.caches.policies(POLICIES),
+            false => verdict::possible(self.caches.policies(POLICIES), &trace, ui),
         };
-        let advice = evidence.advice();
-        let sites = call_sites(&trace, &stats, &policies, &outcomes);
+        let sizes = self.caches.sizes(&trace)?;
+        let verdict = Verdict::of(&trace, policies, sizes, self.learnt.sites.as_deref(), ui)?;
+        let stats = &verdict.stats;
+        let block_bytes = u64::from(trace.options().block_bytes);
         if self.json {
-            let mut document = json!({ "trace": about(&trace), "advice": advice, "results": outcomes, "sites": sites });
+            let mut document = json!({
+                "trace": about(&trace),
+                "advice": verdict.advice,
+                "results": verdict.outcomes,
+                "sites": verdict.sites,
+            });
             placed.add_to(&mut document, &trace);
             return ui::print_json(&document);
         }
@@ -154,70 +115,21 @@ impl Advise {
             bytes(stats.footprint_bytes),
             counted(stats.objects.max(1), "file"),
         );
-        for sentence in advice
-            .sentences
-            .iter()
-            .chain(&cautions(&trace))
-            .chain(&loops(&sites, block_bytes))
-            .chain(placed.sentences())
-        {
+        for sentence in verdict.sentences(&trace).iter().chain(placed.sentences()) {
             text += &format!("{sentence}\n");
         }
-        if !sizes.is_empty() {
-            text += &format!(
-                "\n{}",
-                hit_ratios(&policies, &sizes, &outcomes, block_bytes)
-            );
+        if !verdict.sizes.is_empty() {
+            let Verdict {
+                policies,
+                sizes,
+                outcomes,
+                ..
+            } = &verdict;
+            text += &format!("\n{}", hit_ratios(policies, sizes, outcomes, block_bytes));
         }
         text += &placed.table(block_bytes);
-        text += &site_table(&sites, self.top);
+        text += &site_table(&verdict.sites, self.top);
         ui::print(&text)
-    }
-
-    /// Simulates placements where nodes are named or the trace knows several.
-    fn place(&self, trace: &Trace, ui: &Ui) -> anyhow::Result<Placed> {
-        let mut placed = Placed {
-            running: self.placing.running(),
-            binding: self
-                .placing
-                .running()
-                .binding
-                .resolved(References::nodes(trace)),
-            cases: Vec::new(),
-            outcomes: Vec::new(),
-            advice: Vec::new(),
-        };
-        let nodes = match self.placing.wanted() {
-            true => self.placing.topologies()?,
-            false if trace.nodes() > 1 => vec![Arc::new(place::recorded(trace))],
-            false => Vec::new(),
-        };
-        if nodes.is_empty() || trace.references() == 0 {
-            return Ok(placed);
-        }
-        let usual = place::usual(place::kind(trace));
-        let request = Request {
-            nodes,
-            placements: place::named_or(&self.placing.placements(), usual)?,
-            sizes: match self.placing.wanted() {
-                true => self.caches.sizes_as_written().to_vec(),
-                false => Vec::new(),
-            },
-            policies: Vec::new(),
-        };
-        let block_bytes = u64::from(trace.options().block_bytes);
-        placed.cases = place::cases(&request, block_bytes, trace.blocks_of_all())?;
-        let runs = trace.references() as u64 * placed.cases.len() as u64;
-        let bar = ui.bar("placing", runs);
-        let watch = Watch {
-            progress: Some(&|done| bar.set_position(done)),
-            cancel: None,
-        };
-        placed.outcomes = place::run(trace, &placed.cases, &placed.running, 0, watch)?;
-        bar.finish_and_clear();
-        let lines = place::lines(&placed.cases, &placed.outcomes);
-        placed.advice = place::advice(&lines, block_bytes);
-        Ok(placed)
     }
 
     /// Pages are not cached: for them, where they are is all there is to say.
@@ -246,171 +158,6 @@ impl Advise {
         text += &placed.table(block_bytes);
         ui::print(&text)
     }
-}
-
-/// Placements that were simulated, if any.
-struct Placed {
-    running: Running,
-    binding: Binding,
-    cases: Vec<Case>,
-    outcomes: Vec<hither_sim::placement::Outcome>,
-    /// One for each topology and size.
-    advice: Vec<place::Advice>,
-}
-
-impl Placed {
-    fn sentences(&self) -> impl Iterator<Item = &String> {
-        self.advice.iter().flat_map(|advice| &advice.sentences)
-    }
-
-    fn table(&self, block_bytes: u64) -> String {
-        let lines = place::lines(&self.cases, &self.outcomes);
-        place::table(&lines, self.binding, block_bytes)
-    }
-
-    /// Adds `placement`, the advice, and `placements`, the results, where there are any.
-    fn add_to(&self, document: &mut serde_json::Value, trace: &Trace) {
-        if self.cases.is_empty() {
-            return;
-        }
-        let each = self.cases.iter().zip(&self.outcomes);
-        let results =
-            each.map(|(case, outcome)| place::document(case, outcome, &self.running, trace));
-        document["placements"] = results.collect();
-        document["placement"] = json!(self.advice);
-    }
-}
-
-fn knows_enough(needs: Needs, known: Needs) -> bool {
-    (!needs.sites || known.sites)
-        && (!needs.objects || known.objects)
-        && (!needs.processes || known.processes)
-}
-
-/// A call site as the advice shows it.
-#[derive(Debug, Serialize)]
-struct CallSite {
-    site: u32,
-    signature: String,
-    share: f64,
-    references: u64,
-    distinct_blocks: u64,
-    /// What PCC makes of it in the end; nothing where PCC was not simulated.
-    class: Option<&'static str>,
-    period: Option<u64>,
-    function: Option<String>,
-    file: Option<String>,
-    line: Option<u32>,
-    module: Option<String>,
-    label: String,
-}
-
-fn call_sites(
-    trace: &Trace,
-    stats: &Stats,
-    policies: &[Spec],
-    outcomes: &[Outcome],
-) -> Vec<CallSite> {
-    if !trace.has_sites() {
-        return Vec::new();
-    }
-    let learnt = outcomes
-        .iter()
-        .find_map(|outcome| outcome.sites.as_deref())
-        .unwrap_or_default();
-    let threshold = policies
-        .iter()
-        .filter(|spec| spec.entry().name == "pcc")
-        .flat_map(Spec::params)
-        .find_map(|(param, value)| {
-            (param.name == "threshold").then(|| value.to_string().parse().unwrap_or(0))
-        })
-        .unwrap_or(0);
-    let rows = stats.by_site.iter().filter(|row| row.references > 0);
-    rows.map(|row| {
-        let site = &trace.sites()[row.number as usize];
-        let record = learnt.iter().find(|record| record.site.0 == row.number);
-        CallSite {
-            site: row.number,
-            signature: format!("{:016x}", site.signature),
-            share: row.share,
-            references: row.references,
-            distinct_blocks: row.blocks,
-            class: record.map(|record| {
-                match pcc::class(record.sequential, record.looping, threshold) {
-                    Class::Sequential => "sequential",
-                    Class::Looping => "looping",
-                    Class::Other => "other",
-                }
-            }),
-            period: record
-                .map(|record| record.period)
-                .filter(|&period| period > 0),
-            function: site.function.clone(),
-            file: site.file.clone(),
-            line: site.line,
-            module: site.module.clone(),
-            label: row.name.clone(),
-        }
-    })
-    .collect()
-}
-
-/// What the trace lacks, if that could change the advice.
-fn cautions(trace: &Trace) -> Vec<String> {
-    let losses = &trace.meta().losses;
-    let mut cautions = Vec::new();
-    if losses.dropped_events > 0 {
-        cautions.push(format!(
-            "Take this with care: {} were lost because the rings were full.",
-            counted(losses.dropped_events, "access")
-        ));
-    }
-    let unseen: u64 = losses
-        .not_recorded
-        .iter()
-        .map(|program| program.count)
-        .sum();
-    if unseen > 0 {
-        let names: Vec<&str> = losses
-            .not_recorded
-            .iter()
-            .take(3)
-            .map(|program| program.path.as_str())
-            .collect();
-        cautions.push(format!(
-            "Take this with care: {} of the program could not be recorded ({}).",
-            counted(unseen, "process"),
-            names.join(", ")
-        ));
-    }
-    let (mapped, read) = (
-        trace.counts().total.mapped_bytes,
-        trace.counts().total.read_bytes,
-    );
-    if mapped > read {
-        cautions.push(format!(
-            "Mapped files ({}) outweigh read ones ({}); what is touched in a mapping is not seen.",
-            bytes(mapped),
-            bytes(read)
-        ));
-    }
-    cautions
-}
-
-/// The loops that matter, in a sentence.
-fn loops(sites: &[CallSite], block_bytes: u64) -> Option<String> {
-    let looping = || sites.iter().filter(|site| site.class == Some("looping"));
-    let largest = looping().max_by_key(|site| site.references)?;
-    let share: f64 = looping().map(|site| site.share).sum();
-    (share >= 0.05).then(|| {
-        format!(
-            "Loops make {} of the references; the largest, {}, goes over {} again and again.",
-            percent(share),
-            shortened(&largest.label, 90),
-            bytes(largest.distinct_blocks * block_bytes)
-        )
-    })
 }
 
 fn site_table(sites: &[CallSite], top: usize) -> String {

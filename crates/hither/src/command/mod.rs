@@ -13,6 +13,7 @@ mod import;
 pub(crate) mod options;
 mod policies;
 mod record;
+mod report;
 mod run;
 mod sim;
 mod stat;
@@ -52,6 +53,7 @@ pub(crate) const COMMANDS: &[Entry] = &[
     entry::<import::Import>(),
     entry::<policies::Policies>(),
     entry::<record::Record>(),
+    entry::<report::Report>(),
     entry::<run::Run>(),
     entry::<sim::Sim>(),
     entry::<stat::Stat>(),

@@ -7,12 +7,11 @@ use std::process::ExitCode;
 use clap::Args;
 use hither_trace::schema::ObjectKind;
 use hither_trace::{Ranked, Stats, Trace};
-use serde_json::json;
 
 use super::Subcommand;
 use super::options::Loading;
 use crate::format::{Lean, Table, bytes, count, counted, percent, shortened};
-use crate::simulate::about;
+use crate::simulate::statistics;
 use crate::ui::{self, Ui};
 
 /// Say what is in a trace: requests and bytes, files, call sites, sharing, reuse distances
@@ -47,17 +46,7 @@ impl Subcommand for Stat {
         let stats = Stats::of(&trace)?;
         spinner.finish_and_clear();
         if self.json {
-            let total = stats.counts.total;
-            ui::print_json(&json!({
-                "trace": about(&trace),
-                "bytes": {
-                    "read": total.read_bytes,
-                    "written": total.written_bytes,
-                    "in_kernel": total.in_kernel_bytes,
-                    "mapped": total.mapped_bytes,
-                },
-                "stats": stats,
-            }))?;
+            ui::print_json(&statistics(&trace, &stats))?;
         } else {
             ui::print(&text(&trace, &stats, self.top))?;
         }

@@ -8,6 +8,7 @@ mod costs;
 mod document;
 pub(crate) mod options;
 mod pictures;
+mod placed;
 mod table;
 mod warm_up;
 
@@ -30,7 +31,8 @@ use serde::Serialize;
 pub(crate) use advice::{Advice, advice};
 pub(crate) use costs::Costs;
 pub(crate) use document::{document, pretty};
-pub(crate) use pictures::write;
+pub(crate) use pictures::{drawn, write};
+pub(crate) use placed::Placed;
 pub(crate) use table::{Line, lines, table, traffic};
 
 pub(crate) use warm_up::WarmUp;

@@ -25,6 +25,22 @@ struct Results<'a> {
     warm_up: u64,
 }
 
+/// Every picture as SVG, with its title: who served whom, what moved, and what happened over time.
+pub(crate) fn drawn(
+    trace: &Trace,
+    cases: &[Case],
+    outcomes: &[Outcome],
+    running: &Running,
+) -> Vec<(String, String)> {
+    let results = Results::of(trace, cases, outcomes, running);
+    let both = |picture: &dyn Picture| (picture.title().to_owned(), picture.svg());
+    vec![
+        both(&results.heatmap()),
+        both(&results.moves()),
+        both(&results.timeline()),
+    ]
+}
+
 /// Writes all files that are wanted.
 pub(crate) fn write(
     trace: &Trace,
@@ -34,15 +50,7 @@ pub(crate) fn write(
     drawing: &Drawing,
     ui: &Ui,
 ) -> anyhow::Result<()> {
-    let results = Results {
-        trace,
-        cases,
-        outcomes,
-        binding: running
-            .binding
-            .resolved(hither_sim::References::nodes(trace)),
-        warm_up: running.warm_up.end(trace),
-    };
+    let results = Results::of(trace, cases, outcomes, running);
     if let Some(file) = &drawing.heatmap {
         save(file, &results.heatmap(), ui)?;
     }
@@ -70,7 +78,23 @@ fn save(file: &Drawn, picture: &impl Picture, ui: &Ui) -> anyhow::Result<()> {
     Ok(())
 }
 
-impl Results<'_> {
+impl<'a> Results<'a> {
+    fn of(
+        trace: &'a Trace,
+        cases: &'a [Case],
+        outcomes: &'a [Outcome],
+        running: &Running,
+    ) -> Results<'a> {
+        let nodes = hither_sim::References::nodes(trace);
+        Results {
+            trace,
+            cases,
+            outcomes,
+            binding: running.binding.resolved(nodes),
+            warm_up: running.warm_up.end(trace),
+        }
+    }
+
     fn title(&self, what: &str) -> String {
         format!("{what}: {}", shortened(&file_name(self.trace.path()), 50))
     }

@@ -27,6 +27,8 @@ fn no_command() {
       import    Make a trace folder of a trace in another format
       policies  List the replacement and placement policies, their parameters and their sources
       record    Record an unmodified program's file accesses, and those of all that it starts
+      report    Draw a trace as one self-contained page: verdict, accesses over time, hit ratios, call
+                sites, files; or compare two
       run       Run an unmodified program with its file cache steered, or its memory placed on nodes
       sim       Simulate caches of given policies and sizes on a trace, or placements on nodes
       stat      Say what is in a trace: requests and bytes, files, call sites, sharing, reuse distances

@@ -13,6 +13,7 @@ mod import;
 mod place;
 mod policies;
 mod record;
+mod report;
 mod run;
 mod sim;
 mod stat;

@@ -1,0 +1,84 @@
+//! `hither report`: everything that is known of a trace, or of two of them side by side, on one page.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::Subcommand;
+use super::options::{Caches, Loading};
+use crate::exit::Usage;
+use crate::output;
+use crate::place::options::Placing;
+use crate::place::pretty;
+use crate::report::{self, Asked};
+use crate::ui::{self, Ui};
+use crate::verdict::POLICIES;
+
+/// Draw a trace as one self-contained page: verdict, accesses over time, hit ratios, call sites, files; or compare two
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    hither report build.hither -o build.html                       then open build.html in a browser\n  \
+    hither report before.hither after.hither -o compared.html      two runs, side by side\n  \
+    hither report db.hither -p lru,pcc,opt -s 64MiB,1GiB -o db.html    these caches\n  \
+    hither report cfd.hither --nodes 4 -o cfd.html                 and which of four nodes its data should be on\n  \
+    hither report build.hither --json | jq .runs[0].advice         the page's data")]
+pub(super) struct Report {
+    /// The trace: a folder that `hither record` wrote, or a file in another format; a second one is compared with it
+    #[arg(required = true, num_args = 1..=2, value_name = "TRACE")]
+    traces: Vec<PathBuf>,
+
+    /// The page to write, which is replaced if it is there
+    #[arg(long, short, value_name = "FILE", required_unless_present = "json")]
+    output: Option<PathBuf>,
+
+    #[command(flatten)]
+    caches: Caches,
+
+    /// Cache sizes of the curve of a policy, at most; lru and opt are exact at any size and have 200
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(2..=200))]
+    points: u16,
+
+    #[command(flatten)]
+    loading: Loading,
+
+    #[command(flatten)]
+    placing: Placing,
+
+    /// Print the page's data as one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+impl Subcommand for Report {
+    const NAME: &'static str = "report";
+
+    fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
+        self.placing.check()?;
+        if let Some(output) = &self.output {
+            output::check_folder(output)?;
+            // A page over its own trace would be a trace lost.
+            if self.traces.contains(output) {
+                let problem = format!("{}: is the trace itself", output.display());
+                return Err(Usage(problem).into());
+            }
+        }
+        let asked = Asked {
+            policies: self.caches.policies(POLICIES),
+            own_policies: self.caches.names_policies(),
+            sizes: self.caches.sizes_as_written().to_vec(),
+            points: self.points.into(),
+            placing: &self.placing,
+        };
+        let load = |path: &PathBuf| self.loading.load(path, ui);
+        let report = report::of(&self.traces, load, &asked, ui)?;
+        if let Some(output) = &self.output {
+            output::write_interruptibly(output, report.page()?.as_bytes())?;
+            ui.note(format_args!("wrote {}", output.display()));
+        }
+        if self.json {
+            ui::print(&pretty(&report.document()?))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}

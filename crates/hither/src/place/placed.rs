@@ -1,0 +1,96 @@
+//! Placements as a part of a larger answer: run where nodes are named or known, and told in sentences, a table and a document.
+
+use std::sync::Arc;
+
+use hither_sim::placement::{Binding, Outcome};
+use hither_sim::{References, Size};
+use hither_trace::Trace;
+use serde_json::json;
+
+use super::options::Placing;
+use super::{
+    Advice, Case, Request, Running, Watch, advice, cases, document, kind, lines, named_or,
+    recorded, run, table, usual,
+};
+use crate::ui::Ui;
+
+/// Placements that were simulated, if any.
+pub(crate) struct Placed {
+    pub(crate) running: Running,
+    binding: Binding,
+    pub(crate) cases: Vec<Case>,
+    pub(crate) outcomes: Vec<Outcome>,
+    /// One for each topology and size.
+    advice: Vec<Advice>,
+}
+
+impl Placed {
+    /// Simulates placements on the nodes that are named, or else on those that the trace knows, where it knows several;
+    /// keeps up to so many `moves` of each.
+    pub(crate) fn of(
+        trace: &Trace,
+        placing: &Placing,
+        sizes: &[Size],
+        moves: usize,
+        ui: &Ui,
+    ) -> anyhow::Result<Placed> {
+        let running = placing.running();
+        let mut placed = Placed {
+            binding: running.binding.resolved(References::nodes(trace)),
+            running,
+            cases: Vec::new(),
+            outcomes: Vec::new(),
+            advice: Vec::new(),
+        };
+        let nodes = match placing.wanted() {
+            true => placing.topologies()?,
+            false if trace.nodes() > 1 => vec![Arc::new(recorded(trace))],
+            false => Vec::new(),
+        };
+        if nodes.is_empty() || trace.references() == 0 {
+            return Ok(placed);
+        }
+        let request = Request {
+            nodes,
+            placements: named_or(&placing.placements(), usual(kind(trace)))?,
+            sizes: match placing.wanted() {
+                true => sizes.to_vec(),
+                false => Vec::new(),
+            },
+            policies: Vec::new(),
+        };
+        let block_bytes = u64::from(trace.options().block_bytes);
+        placed.cases = cases(&request, block_bytes, trace.blocks_of_all())?;
+        let runs = trace.references() as u64 * placed.cases.len() as u64;
+        let bar = ui.bar("placing", runs);
+        let watch = Watch {
+            progress: Some(&|done| bar.set_position(done)),
+            cancel: None,
+        };
+        placed.outcomes = run(trace, &placed.cases, &placed.running, moves, watch)?;
+        bar.finish_and_clear();
+        let lines = lines(&placed.cases, &placed.outcomes);
+        placed.advice = advice(&lines, block_bytes);
+        Ok(placed)
+    }
+
+    pub(crate) fn sentences(&self) -> impl Iterator<Item = &String> {
+        self.advice.iter().flat_map(|advice| &advice.sentences)
+    }
+
+    pub(crate) fn table(&self, block_bytes: u64) -> String {
+        let lines = lines(&self.cases, &self.outcomes);
+        table(&lines, self.binding, block_bytes)
+    }
+
+    /// Adds `placement`, the advice, and `placements`, the results, where there are any.
+    pub(crate) fn add_to(&self, out: &mut serde_json::Value, trace: &Trace) {
+        if self.cases.is_empty() {
+            return;
+        }
+        let each = self.cases.iter().zip(&self.outcomes);
+        let results = each.map(|(case, outcome)| document(case, outcome, &self.running, trace));
+        out["placements"] = results.collect();
+        out["placement"] = json!(self.advice);
+    }
+}

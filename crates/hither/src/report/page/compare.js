@@ -1,0 +1,86 @@
+// Two runs beside each other.
+
+const comparisonSection = (section, holder, { comparison, runs }) => {
+  section.hidden = !comparison;
+  if (!comparison) return;
+  const [a, b] = runs;
+  const unit = { count, bytes, share: percent, ns: duration };
+  const change = (one, other) => (one === 0 ? (other === 0 ? "" : "new") : `${other >= one ? "+" : "−"}${percent(Math.abs(other - one) / one)}`);
+  const [first, ...others] = comparison.sentences;
+  holder.append(
+    el("dl", { class: "facts" }, el("dt", {}, "A"), el("dd", { class: "mono" }, visible(shortened(commandOf(a), 200))), el("dt", {}, "B"), el("dd", { class: "mono" }, visible(shortened(commandOf(b), 200)))),
+    el("p", { class: "headline" }, visible(first)),
+    el("ul", { class: "more" }, others.map((sentence) => el("li", {}, visible(sentence)))),
+  );
+  const grid = el("div", { class: "grid" });
+  holder.append(grid);
+
+  const curves = el("div");
+  grid.append(curves);
+  const both = ["lru", "opt"].flatMap((policy) => runs.map((run, index) => {
+    const curve = run.curves.find((one) => one.policy === policy);
+    const style = [policy === "lru" ? "c1" : "c0", policy === "lru" ? "●○"[index] : "■□"[index], index === 0 ? [] : [5, 4]];
+    return curve && { label: `${policy}, ${"AB"[index]}`, style, points: curve.cache_blocks.map((blocks, at) => [blocks * run.stats.block_bytes, curve.hit_ratio[at]]) };
+  })).filter((line) => line && line.points.length > 0);
+  if (both.length > 0) {
+    const legend = el("div", { class: "legend", role: "group", "aria-label": "Curves" });
+    const plot = el("div", { class: "chart" });
+    curves.append(el("h3", {}, "Hit ratio"), legend, plot);
+    lineChart(plot, {
+      label: "Hit ratio of LRU and of the optimum in both runs", lines: both, legend,
+      x: { label: "cache size", log: 2, values: shortBytes, tip: (at) => `cache of ${bytes(at)}` },
+      y: { range: [0, 1], values: percent },
+    });
+  }
+  const figures = el("div");
+  grid.append(figures);
+  figures.append(el("h3", {}, "Figures"));
+  table(figures, {
+    noun: "figure", rows: comparison.figures.filter((figure) => figure.a > 0 || figure.b > 0), filter: false, limit: 100,
+    columns: [
+      { head: "", plain: true, class: "short", text: (figure) => figure.name },
+      { head: "A", plain: true, value: (figure) => figure.a, text: (figure) => unit[figure.unit](figure.a) },
+      { head: "B", plain: true, value: (figure) => figure.b, text: (figure) => unit[figure.unit](figure.b) },
+      { head: "change", plain: true, value: (figure) => figure.b - figure.a, text: (figure) => change(figure.a, figure.b) },
+    ],
+  });
+  if (comparison.caches.length > 0) {
+    const caches = el("div");
+    grid.append(caches);
+    const blockBytes = a.stats.block_bytes;
+    caches.append(el("h3", {}, "Blocks from storage, in the same caches"));
+    table(caches, {
+      noun: "cache", rows: comparison.caches, limit: 30,
+      columns: [
+        { head: "policy", class: "short", text: (cache) => cache.policy },
+        { head: "cache", value: (cache) => cache.cache_blocks, text: (cache) => bytes(cache.cache_blocks * blockBytes) },
+        { head: "misses, A", value: (cache) => cache.a.misses, text: (cache) => count(cache.a.misses) },
+        { head: "misses, B", value: (cache) => cache.b.misses, text: (cache) => count(cache.b.misses) },
+        { head: "hits, A", class: "wide", value: (cache) => cache.a.hit_ratio, text: (cache) => percent(cache.a.hit_ratio) },
+        { head: "hits, B", class: "wide", value: (cache) => cache.b.hit_ratio, text: (cache) => percent(cache.b.hit_ratio) },
+        { head: "change", value: (cache) => cache.b.misses - cache.a.misses, text: (cache) => change(cache.a.misses, cache.b.misses) },
+      ],
+    });
+  }
+  const points = (share) => `${share >= 0 ? "+" : "−"}${(Math.abs(share) * 100).toFixed(1)}`;
+  const pairs = (title, rows, noun, left, classes) => {
+    if (rows.length === 0) return;
+    const part = el("div");
+    holder.append(part);
+    part.append(el("h3", {}, title));
+    table(part, {
+      noun, rows, left, limit: 12,
+      columns: [
+        { head: noun, class: "words", text: (pair) => visible(pair.name), cell: (pair) => el("span", { class: "mono" }, visible(shortened(pair.name, 160))) },
+        { head: "references, A", value: (pair) => pair.a.references, text: (pair) => count(pair.a.references) },
+        { head: "references, B", value: (pair) => pair.b.references, text: (pair) => count(pair.b.references) },
+        { head: "share, A", class: "wide", value: (pair) => pair.a.share, text: (pair) => percent(pair.a.share) },
+        { head: "share, B", class: "wide", value: (pair) => pair.b.share, text: (pair) => percent(pair.b.share) },
+        { head: "points", title: "percentage points of the references", value: (pair) => pair.change, text: (pair) => points(pair.change) },
+        ...(classes ? [{ head: "class", class: "short wide", text: ({ a: one, b: other }) => ((one.class ?? "-") === (other.class ?? "-") ? (one.class ?? "-") : `${one.class ?? "-"} → ${other.class ?? "-"}`) }] : []),
+      ],
+    });
+  };
+  pairs("Call sites", comparison.sites, "call site", comparison.sites_left_out, true);
+  pairs("Files", comparison.files, "file", comparison.files_left_out, false);
+};

@@ -1,0 +1,82 @@
+// Puts the sections together and keeps them in step: which run is shown, which call site is highlighted, which theme is on.
+
+const report = JSON.parse(document.getElementById("data").textContent);
+
+const SECTIONS = ["verdict", "ratios", "picture", "sites", "files", "shape", "processes", "nodes", "source"];
+
+const showRun = async (index) => {
+  const run = report.runs[index];
+  const which = report.runs.length > 1 ? ` of ${"AB"[index]}` : "";
+  for (const name of SECTIONS) {
+    const section = document.getElementById(name);
+    section.querySelector("h2").dataset.of = which;
+    body(name).replaceChildren();
+  }
+  document.title = `${shortened(visible(commandOf(run)), 60)} · hither report`;
+  verdictSection(body("verdict"), run);
+  ratiosSection(body("ratios"), run);
+  nodesSection(document.getElementById("nodes"), body("nodes"), run);
+  shapeSection(body("shape"), run);
+  processesSection(body("processes"), run);
+  sourceSection(body("source"), run);
+  forgetCharts();
+  navigation();
+
+  const cells = await decoded(run.picture);
+  const kept = { picture: null, mark: null };
+  const choose = (position) => {
+    kept.picture?.select(position);
+    kept.mark?.(position);
+  };
+  if (run.stats.references > 0) kept.picture = spaceTime(body("picture"), run, cells, { onSite: choose });
+  else body("picture").append(el("p", { class: "lead" }, "Nothing was referenced."));
+  kept.mark = sitesSection(body("sites"), run, cells, (position) => kept.picture?.select(position));
+  filesSection(body("files"), run, (object) => kept.picture?.enlarge(object));
+};
+
+const navigation = () => {
+  const names = { comparison: "What changed", verdict: "Verdict", ratios: "Hit ratios", picture: "Over time", sites: "Call sites", files: "Files", shape: "Reuse", processes: "Processes", nodes: "Nodes", source: "Source" };
+  const links = Object.entries(names).filter(([name]) => !document.getElementById(name).hidden);
+  document.getElementById("nav").replaceChildren(...links.map(([name, text]) => el("a", { href: `#${name}` }, text)));
+};
+
+const switchRuns = () => {
+  const holder = document.getElementById("runs");
+  holder.hidden = report.runs.length < 2;
+  const buttons = report.runs.map((run, index) => {
+    const button = el("button", { type: "button", "aria-pressed": String(index === 0), title: visible(commandOf(run)) }, `Run ${"AB"[index]}`);
+    button.addEventListener("click", async () => {
+      for (const other of buttons) other.setAttribute("aria-pressed", String(other === button));
+      await showRun(index);
+    });
+    return button;
+  });
+  holder.append(...buttons);
+};
+
+document.getElementById("theme").addEventListener("click", () => {
+  theme = { auto: dark() ? "light" : "dark", light: "dark", dark: "light" }[theme];
+  applyTheme();
+});
+SYSTEM.addEventListener("change", applyTheme);
+themed.push(redrawCharts);
+applyTheme();
+
+// Paper is white.
+let before = null;
+addEventListener("beforeprint", () => {
+  before = theme;
+  theme = "light";
+  applyTheme();
+});
+addEventListener("afterprint", () => {
+  theme = before ?? theme;
+  applyTheme();
+});
+
+switchRuns();
+comparisonSection(document.getElementById("comparison"), body("comparison"), report);
+showRun(0).then(
+  () => (root.dataset.ready = "true"),
+  (error) => document.querySelector("main").prepend(el("p", { class: "notice" }, `This browser cannot draw the page: ${error}`)),
+);

@@ -1,0 +1,72 @@
+// Elements and numbers. Numbers are written as the command writes them (crates/hither/src/format.rs), so that they can be
+// looked for. What comes from a trace becomes text nodes and nothing else.
+
+const el = (tag, properties = {}, ...children) => {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (value === undefined || value === null) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name in element && typeof value !== "string") element[name] = value;
+    else if (name === "class") element.className = value;
+    else element.setAttribute(name, value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return element;
+};
+
+const count = (number) => Math.round(number).toString().replace(/\B(?=(\d{3})+$)/g, ",");
+
+const plural = (noun) => (noun.endsWith("s") ? `${noun}es` : noun.endsWith("y") ? `${noun.slice(0, -1)}ies` : `${noun}s`);
+
+const counted = (number, noun) => `${count(number)} ${number === 1 ? noun : plural(noun)}`;
+
+const percent = (share) => (share > 0 && share < 0.0005 ? "<0.1 %" : `${(share * 100).toFixed(1)} %`);
+
+const bytes = (number) => {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+  let unit = 0;
+  while (number >= 1024 && unit < units.length - 1) {
+    number /= 1024;
+    unit += 1;
+  }
+  return unit === 0 ? `${number} B` : `${number.toFixed(2)} ${units[unit]}`;
+};
+
+const shortPercent = (share) => `${+(share * 100).toFixed(1)} %`;
+
+// For axes: 64 MiB and not 64.00 MiB.
+const shortBytes = (number) => bytes(number).replace(/\.0+ /, " ").replace(/(\.\d)0 /, "$1 ");
+
+const duration = (ns) => {
+  const [scale, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]].find(([least]) => ns >= least * 0.9995) ?? [1, "ns"];
+  const value = ns / scale;
+  if (value >= 999.5) return `${count(value)} ${unit}`;
+  return `${value.toFixed(value === 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2)} ${unit}`;
+};
+
+// Short forms of large counts for axes: 2.5 M.
+const shortCount = (number) => {
+  for (const [least, unit] of [[1e9, " G"], [1e6, " M"], [1e3, " k"]]) {
+    if (Math.abs(number) >= least) return `${+(number / least).toPrecision(3)}${unit}`;
+  }
+  return `${+number.toPrecision(3)}`;
+};
+
+const shortened = (text, width) => {
+  const letters = [...text];
+  if (letters.length <= width) return text;
+  const head = Math.floor((width - 1) / 2);
+  return `${letters.slice(0, head).join("")}…${letters.slice(letters.length - (width - 1 - head)).join("")}`;
+};
+
+// Characters that change how their neighbours are shown (line ends, controls, direction marks) are shown themselves.
+const visible = (text) =>
+  text.replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g, (letter) => {
+    const code = letter.charCodeAt(0);
+    return code === 10 ? "↵" : code === 9 ? " " : `\\u${code.toString(16).padStart(4, "0")}`;
+  });
+
+// A call site with the paths in it cut to names: the whole is in its title and in the filter.
+const brief = (label) => visible(label).replace(/(^|[\s(])\/[^\s():]*\/([^\s():/]+)/g, "$1$2");
+
+const body = (section) => document.querySelector(`#${section} .body`);

@@ -1,0 +1,365 @@
+//! `hither report`. What the page looks like in a browser, and that its controls work, `tests/browser` tries.
+
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
+
+use insta::assert_snapshot;
+use serde_json::{Value, json};
+
+use crate::{Lab, keys, rounds};
+
+/// The data that a page carries.
+fn data(page: &str) -> Value {
+    let (_, rest) = page.split_once(r#"id="data">"#).unwrap();
+    serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
+}
+
+fn page(lab: &Lab, line: &str) -> Value {
+    let ran = lab.run(&format!("hither report -q {line} -o page.html"));
+    assert_eq!(
+        (ran.code, ran.stderr.as_str(), ran.stdout()),
+        (0, "", ""),
+        "{line}"
+    );
+    data(&std::fs::read_to_string(lab.path("page.html")).unwrap())
+}
+
+/// Holds every number of a run to what the other commands print.
+fn check(lab: &Lab, run: &Value, trace: &str, caches: &str) {
+    let stat = lab.json(&format!("hither stat {trace} --json"));
+    assert_eq!(run["trace"], stat["trace"]);
+    assert_eq!(run["bytes"], stat["bytes"]);
+    assert_eq!(run["stats"], stat["stats"]);
+    assert_eq!(
+        run["left_out"],
+        json!({ "sites": 0, "objects": 0, "processes": 0 })
+    );
+
+    let advise = lab.json(&format!("hither advise -q {trace} {caches} --json"));
+    assert_eq!(run["advice"], advise["advice"]);
+    assert_eq!(run["results"], advise["results"]);
+    let sim = lab.json(&format!(
+        "hither sim {trace} -p lru,arc,opt {caches} --json"
+    ));
+    let of = |name: &str| -> Vec<&Value> {
+        let all = run["results"].as_array().unwrap().iter();
+        all.filter(|result| result["policy"] == name).collect()
+    };
+    let same: Vec<&Value> = ["lru", "arc", "opt"].into_iter().flat_map(of).collect();
+    assert!(same.len() >= 3);
+    assert_eq!(json!(same), sim["results"]);
+
+    for (site, advised) in run["sites"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .zip(advise["sites"].as_array().unwrap())
+    {
+        for name in keys(advised) {
+            assert_eq!(site[name], advised[name], "{name}");
+        }
+    }
+    assert_eq!(
+        run["sites"].as_array().unwrap().len(),
+        advise["sites"].as_array().unwrap().len()
+    );
+
+    let references = &stat["stats"]["references"];
+    for curve in run["curves"].as_array().unwrap() {
+        let sizes: Vec<String> = curve["cache_blocks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(Value::to_string)
+            .collect();
+        let policy = curve["policy"].as_str().unwrap();
+        let line = format!(
+            "hither sim {trace} -p '{policy}' -s {} --json",
+            sizes.join(",")
+        );
+        let sim = lab.json(&line);
+        let hits: Vec<&Value> = sim["results"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|result| &result["hits"])
+            .collect();
+        assert_eq!(curve["hits"], json!(hits), "{policy}");
+    }
+    for distribution in run["distributions"].as_object().unwrap().values() {
+        if let Some(last) = distribution["references"].as_array().unwrap().last() {
+            assert_eq!(last, references);
+        }
+    }
+    let sum = |rows: &Value, of: &dyn Fn(&Value) -> u64| -> u64 {
+        rows.as_array().unwrap().iter().map(of).sum()
+    };
+    let made = |row: &Value| row["references"].as_u64().unwrap();
+    assert_eq!(sum(&run["processes"], &made), references.as_u64().unwrap());
+    let by_thread = |process: &Value| sum(&process["threads"], &made);
+    assert_eq!(
+        sum(&run["processes"], &by_thread),
+        references.as_u64().unwrap()
+    );
+    let over_time = |process: &Value| sum(&process["over_time"], &|part| part.as_u64().unwrap());
+    assert_eq!(
+        sum(&run["processes"], &over_time),
+        references.as_u64().unwrap()
+    );
+}
+
+#[test]
+fn every_number_is_that_of_the_other_commands() {
+    let lab = Lab::with_recording();
+    lab.write("loop.trace", rounds(1000, 3));
+    for (trace, caches) in [("cat.hither", ""), ("loop.trace", "-s 100,512KiB,90%")] {
+        let report = page(&lab, &format!("{trace} {caches}"));
+        assert_eq!(report["comparison"], Value::Null);
+        assert_eq!(report["runs"].as_array().unwrap().len(), 1);
+        check(&lab, &report["runs"][0], trace, caches);
+        assert_eq!(
+            report,
+            lab.json(&format!("hither report -q {trace} {caches} --json"))
+        );
+    }
+}
+
+#[test]
+fn a_recording_is_shown_with_its_program_and_what_to_do() {
+    let lab = Lab::with_recording();
+    let report = page(&lab, "cat.hither");
+    let run = &report["runs"][0];
+    assert_eq!(run["kind"], "files");
+    assert_eq!(
+        run["apply"],
+        "hither run --files ubm --cache 1200KiB -- cat data data data data"
+    );
+    assert!(
+        run["sentences"][0]
+            .as_str()
+            .unwrap()
+            .starts_with("Another replacement policy would help")
+    );
+    assert!(
+        run["processes"][0]["exe"]
+            .as_str()
+            .unwrap()
+            .ends_with("/cat")
+    );
+    assert_eq!(
+        run["sites"][0]["processes"][0][0],
+        run["processes"][0]["process"]
+    );
+    let picture = &run["picture"];
+    assert_eq!(picture["classes_by"], "pcc");
+    assert_eq!(picture["column_references"], 1);
+    assert_eq!(picture["objects"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn two_runs_are_compared_in_the_same_caches() {
+    let lab = Lab::with_recording();
+    let ran = lab.run("hither record -q -o twice.hither -- cat data data >/dev/null");
+    assert_eq!(ran.code, 0);
+    let report = page(&lab, "cat.hither twice.hither");
+    let runs = report["runs"].as_array().unwrap();
+    check(&lab, &runs[0], "cat.hither", "");
+    let sizes: Vec<String> = runs[0]["sizes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|size| size["cache_blocks"].to_string())
+        .collect();
+    check(
+        &lab,
+        &runs[1],
+        "twice.hither",
+        &format!("-s {}", sizes.join(",")),
+    );
+
+    let comparison = &report["comparison"];
+    let figure = |name: &str| {
+        let all = comparison["figures"].as_array().unwrap();
+        let found = all.iter().find(|figure| figure["name"] == name).unwrap();
+        (found["a"].as_f64().unwrap(), found["b"].as_f64().unwrap())
+    };
+    assert_eq!(figure("references"), (1600.0, 800.0));
+    assert_eq!(figure("distinct blocks"), (400.0, 400.0));
+    let sentence = comparison["sentences"][0].as_str().unwrap();
+    assert_eq!(
+        sentence,
+        "B makes 50.0 % fewer references than A (800 against 1,600), to as many distinct blocks (400 against 400)."
+    );
+    let caches = comparison["caches"].as_array().unwrap();
+    assert_eq!(caches.len(), runs[0]["results"].as_array().unwrap().len());
+    for (cache, (a, b)) in caches.iter().zip(
+        runs[0]["results"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .zip(runs[1]["results"].as_array().unwrap()),
+    ) {
+        assert_eq!(
+            (
+                &cache["policy"],
+                &cache["a"]["misses"],
+                &cache["b"]["misses"]
+            ),
+            (&a["policy"], &a["misses"], &b["misses"])
+        );
+        assert_eq!(a["cache_blocks"], b["cache_blocks"]);
+    }
+    let site = &comparison["sites"][0];
+    assert_eq!(
+        (&site["a"]["references"], &site["b"]["references"]),
+        (&json!(1600), &json!(800)),
+        "{site}"
+    );
+    assert_eq!(comparison["files"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn names_are_data_and_never_markup() {
+    let lab = Lab::new();
+    // A file's name holds no slash and here some bytes that are no UTF-8.
+    let script = r#"
+        name=$(printf '<script>document.title="owned"<!--\n%b' "\"'&<img src=x onerror=alert(1)>\377")
+        seq 9999 > "$name"
+        hither record -q -o cat.hither -- cat "$name" > copy
+        seq 9999 | cmp - copy
+    "#;
+    let ran = lab.run(script);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    std::fs::rename(lab.path("cat.hither"), lab.path("trace.hither")).unwrap();
+    let report = page(&lab, "trace.hither");
+    let path = report["runs"][0]["stats"]["by_object"][0]["name"]
+        .as_str()
+        .unwrap();
+    assert!(
+        path.contains("<script>document.title=\"owned\"<!--\n\"'&<img"),
+        "{path}"
+    );
+    assert!(path.ends_with('\u{fffd}'), "{path}");
+    let page = std::fs::read_to_string(lab.path("page.html")).unwrap();
+    assert_eq!(page.matches("<script").count(), 2, "ours and the data");
+    assert!(!page.contains("<img") && !page.contains("<!--"));
+    // Nothing is loaded from anywhere, and nothing may be.
+    assert!(page.contains("default-src 'none'; script-src 'sha256-"));
+    let ours = page.split(r#"id="data">"#).next().unwrap();
+    assert!(!ours.contains("unsafe-") && !ours.contains(" src=") && !ours.contains("<link"));
+}
+
+#[test]
+fn an_empty_trace_has_a_page() {
+    let lab = Lab::new();
+    let ran = lab.run("hither record -q -o true.hither -- true");
+    assert_eq!(ran.code, 0);
+    let report = page(&lab, "true.hither");
+    let run = &report["runs"][0];
+    assert_eq!(run["stats"]["references"], 0);
+    assert_eq!(
+        run["sentences"],
+        json!(["The program referenced no block of any file: there is nothing to cache."])
+    );
+    assert_eq!(
+        (&run["apply"], &run["picture"]["entries"]),
+        (&Value::Null, &json!(0))
+    );
+    let report = page(&lab, "true.hither true.hither");
+    assert!(
+        report["comparison"]["sentences"][0]
+            .as_str()
+            .unwrap()
+            .starts_with("B makes as many references as A")
+    );
+}
+
+#[test]
+fn placements_are_drawn_where_nodes_are_named() {
+    let lab = Lab::new();
+    let ran = lab.run(
+        "hither gen -q 'parallel-grep{runs=8,files=40,size_mib=1}' --threads 4 -o grep.hither",
+    );
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+    let report = page(
+        &lab,
+        "grep.hither --nodes 4 --placement one-step,post-office",
+    );
+    let run = &report["runs"][0];
+    let sim = lab.json("hither sim grep.hither --nodes 4 --placement one-step,post-office --json");
+    assert_eq!(run["placements"], sim["results"]);
+    let drawings = run["drawings"].as_array().unwrap();
+    assert_eq!(drawings.len(), 3);
+    assert!(
+        drawings[0]["image"]
+            .as_str()
+            .unwrap()
+            .starts_with("data:image/svg+xml;base64,")
+    );
+}
+
+#[test]
+fn an_interrupt_leaves_nothing_behind() {
+    let lab = Lab::with_loop();
+    // The trace never ends, so the interrupt comes while it is read.
+    let line = "(cat loop.trace; sleep 600) | exec hither report -q - -o page.html";
+    let child = lab
+        .command("sh")
+        .args(["-c", line])
+        .process_group(0)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let killed = lab.run(&format!("kill -INT -{}", child.id()));
+    assert_eq!(killed.code, 0, "{killed}");
+    let output = child.wait_with_output().unwrap();
+    assert!(!output.status.success());
+    assert_eq!(lab.names(), ["loop.trace"]);
+}
+
+#[test]
+fn mistakes_are_told() {
+    let lab = Lab::with_loop();
+    assert_snapshot!(lab.run("hither report loop.trace"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: the following required arguments were not provided:
+      --output <FILE>
+
+    Usage: hither report --output <FILE> <TRACE>...
+
+    For more information, try '--help'.
+    ");
+    assert_snapshot!(lab.run("hither report no.trace -o page.html"), @"
+    exit code: 1
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: no.trace: No such file or directory (os error 2)
+    ");
+    assert_snapshot!(lab.run("hither report loop.trace -o nowhere/page.html"), @"
+    exit code: 1
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: nowhere: No such file or directory (os error 2)
+    ");
+    assert_snapshot!(lab.run("hither report loop.trace -o loop.trace"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: loop.trace: is the trace itself
+    ");
+    assert_snapshot!(lab.run("hither report loop.trace -p pcc -o page.html"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: policy `pcc` needs call sites, which this trace does not have; `hither record` makes traces that have them, and `ubm` does without
+    ");
+    assert_eq!(lab.names(), ["loop.trace"]);
+}
