@@ -12,6 +12,9 @@ use crate::format::{bytes, counted, duration_ns, percent, policy};
 /// The smallest part of the modelled time worth acting on.
 const WORTH: f64 = 0.05;
 
+/// What `hither run --pages` knows.
+const LIVE: &[&str] = &["cache-aware", "upm"];
+
 /// The advice for one topology and size.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Advice {
@@ -82,7 +85,12 @@ fn one(lines: &[Line<'_>], block_bytes: u64) -> Advice {
                     bytes(moved * block_bytes)
                 ));
             }
-            sentences.push("This is simulated: nothing places a running program's data yet.".to_owned());
+            sentences.push(match name(best.case) {
+                live if LIVE.contains(&live.as_str()) => format!(
+                    "This is simulated; `hither run --pages {live} -- CMD` does it on a machine with several nodes."
+                ),
+                _ => "This is simulated: nothing places a running program's data this way yet.".to_owned(),
+            });
         }
         None if lines.len() == 1 => sentences.push(format!(
             "On {on}, {} takes {} of modelled time and serves {} of the accesses locally; no other placement was simulated.",

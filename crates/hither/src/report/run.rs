@@ -26,7 +26,7 @@ use crate::verdict::{self, CallSite, Verdict};
 const TABLE_BYTES: usize = 1 << 20;
 const DRAWINGS_BYTES: usize = 2 << 20;
 
-/// Cells of the picture of a page: 4 MiB at worst, where references are random and each cell has another call site.
+/// Cells of the picture of a page: less than 5 MiB at worst, where references are random and each cell has another call site.
 const CELLS: usize = 1 << 20;
 
 /// Rows of a table.

@@ -134,7 +134,7 @@ const lineChart = (holder, { lines, x, y, label, log: logFirst = true, both = nu
         x: { time: false, distr: log && first > 0 && last > first ? 3 : 1, log: x.log ?? 10, range: [first, last > first ? last : first + 1] },
         y: { range: y.range },
       },
-      axes: [axis(x.values, x.label, { size: 34, ...(x.log === 2 ? { incrs: POWERS } : {}) }), axis(y.axis ?? shortPercent, y.label, { size: 52 })],
+      axes: [axis(x.values, x.label, { size: 34, ...(x.log === 2 ? { incrs: POWERS, space: 80 } : {}) }), axis(y.axis ?? shortPercent, y.label, { size: 52 })],
       series: [
         {},
         ...lines.map((line, index) => ({

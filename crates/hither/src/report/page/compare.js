@@ -5,7 +5,13 @@ const comparisonSection = (section, holder, { comparison, runs }) => {
   if (!comparison) return;
   const [a, b] = runs;
   const unit = { count, bytes, share: percent, ns: duration };
-  const change = (one, other) => (one === 0 ? (other === 0 ? "" : "new") : `${other >= one ? "+" : "−"}${percent(Math.abs(other - one) / one)}`);
+  const points = (share) => (Math.abs(share) < 0.0005 ? "0.0" : `${share >= 0 ? "+" : "−"}${(Math.abs(share) * 100).toFixed(1)}`);
+  const change = (one, other) => {
+    if (one === other) return "=";
+    if (one === 0) return "from none";
+    if (other > 10 * one) return `× ${count(other / one)}`;
+    return `${other >= one ? "+" : "−"}${percent(Math.abs(other - one) / one)}`;
+  };
   const [first, ...others] = comparison.sentences;
   holder.append(
     el("dl", { class: "facts" }, el("dt", {}, "A"), el("dd", { class: "mono" }, visible(shortened(commandOf(a), 200))), el("dt", {}, "B"), el("dd", { class: "mono" }, visible(shortened(commandOf(b), 200)))),
@@ -27,7 +33,7 @@ const comparisonSection = (section, holder, { comparison, runs }) => {
     const plot = el("div", { class: "chart" });
     curves.append(el("h3", {}, "Hit ratio"), legend, plot);
     lineChart(plot, {
-      label: "Hit ratio of LRU and of the optimum in both runs", lines: both, legend,
+      label: "Hit ratio of LRU and of the optimum in both runs", lines: both, legend, both: legend, log: false,
       x: { label: "cache size", log: 2, values: shortBytes, tip: (at) => `cache of ${bytes(at)}` },
       y: { range: [0, 1], values: percent },
     });
@@ -41,37 +47,44 @@ const comparisonSection = (section, holder, { comparison, runs }) => {
       { head: "", plain: true, class: "short", text: (figure) => figure.name },
       { head: "A", plain: true, value: (figure) => figure.a, text: (figure) => unit[figure.unit](figure.a) },
       { head: "B", plain: true, value: (figure) => figure.b, text: (figure) => unit[figure.unit](figure.b) },
-      { head: "change", plain: true, value: (figure) => figure.b - figure.a, text: (figure) => change(figure.a, figure.b) },
+      { head: "change", plain: true, value: (figure) => figure.b - figure.a, text: (figure) => (figure.unit === "share" ? `${points(figure.b - figure.a)} points` : change(figure.a, figure.b)) },
     ],
   });
   if (comparison.caches.length > 0) {
-    const caches = el("div");
-    grid.append(caches);
+    const part = el("div", { class: "block" });
+    holder.append(part);
     const blockBytes = a.stats.block_bytes;
-    caches.append(el("h3", {}, "Blocks from storage, in the same caches"));
-    table(caches, {
-      noun: "cache", rows: comparison.caches, limit: 30,
+    const sizes = a.sizes;
+    const rows = a.curves.map((curve, index) => ({ label: curve.policy, cells: comparison.caches.slice(index * sizes.length, (index + 1) * sizes.length) }))
+      .filter((row) => row.cells.length === sizes.length);
+    part.append(el("h3", {}, "Blocks from storage (misses), in the same caches"));
+    table(part, {
+      noun: "policy", caption: "Misses by policy and cache size, of A and of B", rows, filter: false, limit: 100,
       columns: [
-        { head: "policy", class: "short", text: (cache) => cache.policy },
-        { head: "cache", value: (cache) => cache.cache_blocks, text: (cache) => bytes(cache.cache_blocks * blockBytes) },
-        { head: "misses, A", value: (cache) => cache.a.misses, text: (cache) => count(cache.a.misses) },
-        { head: "misses, B", value: (cache) => cache.b.misses, text: (cache) => count(cache.b.misses) },
-        { head: "hits, A", class: "wide", value: (cache) => cache.a.hit_ratio, text: (cache) => percent(cache.a.hit_ratio) },
-        { head: "hits, B", class: "wide", value: (cache) => cache.b.hit_ratio, text: (cache) => percent(cache.b.hit_ratio) },
-        { head: "change", value: (cache) => cache.b.misses - cache.a.misses, text: (cache) => change(cache.a.misses, cache.b.misses) },
+        { head: "A → B", plain: true, class: "short", text: (row) => row.label },
+        ...sizes.map((size, index) => ({
+          head: bytes(size.cache_blocks * blockBytes),
+          value: (row) => row.cells[index].b.misses - row.cells[index].a.misses,
+          text: (row) => count(row.cells[index].b.misses),
+          cell: (row) => {
+            const { a: one, b: other } = row.cells[index];
+            const which = other.misses < one.misses ? "better" : other.misses > one.misses ? "worse" : "";
+            return el("span", { title: `hit ratio ${percent(one.hit_ratio)} and ${percent(other.hit_ratio)}` }, el("b", { class: which }, change(one.misses, other.misses)),
+              el("small", {}, `${count(one.misses)} → ${count(other.misses)}`));
+          },
+        })),
       ],
     });
   }
-  const points = (share) => `${share >= 0 ? "+" : "−"}${(Math.abs(share) * 100).toFixed(1)}`;
   const pairs = (title, rows, noun, left, classes) => {
     if (rows.length === 0) return;
-    const part = el("div");
+    const part = el("div", { class: "block" });
     holder.append(part);
     part.append(el("h3", {}, title));
     table(part, {
       noun, rows, left, limit: 12,
       columns: [
-        { head: noun, class: "words", text: (pair) => visible(pair.name), cell: (pair) => el("span", { class: "mono" }, visible(shortened(pair.name, 160))) },
+        { head: noun, class: "words", text: (pair) => visible(pair.name), cell: (pair) => el("span", { class: "mono", title: visible(pair.name) }, shortened(classes ? brief(pair.name) : visible(pair.name), 160)) },
         { head: "references, A", value: (pair) => pair.a.references, text: (pair) => count(pair.a.references) },
         { head: "references, B", value: (pair) => pair.b.references, text: (pair) => count(pair.b.references) },
         { head: "share, A", class: "wide", value: (pair) => pair.a.share, text: (pair) => percent(pair.a.share) },

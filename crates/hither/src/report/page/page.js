@@ -2,6 +2,9 @@
 
 const report = JSON.parse(document.getElementById("data").textContent);
 
+const LEAD = `Each block against virtual time (references so far): a straight line is a scan, repeated lines are a loop, a cloud is
+neither. Files lie one above the other, in the order of first use; the fuller the colour, the more references.`;
+
 const SECTIONS = ["verdict", "ratios", "picture", "sites", "files", "shape", "processes", "nodes", "source"];
 
 const showRun = async (index) => {
@@ -12,9 +15,15 @@ const showRun = async (index) => {
     section.querySelector("h2").dataset.of = which;
     body(name).replaceChildren();
   }
+  const memory = run.kind === "memory";
+  document.getElementById("ratios").hidden = memory;
+  document.querySelector("#files h2").textContent = memory ? "Regions" : "Files";
+  document.querySelector("#picture .lead").textContent = memory ? LEAD.replace("Files", "Regions") : LEAD;
+  // Where pages lie is what there is to decide about them, and comes first.
+  document.getElementById(memory ? "verdict" : "processes").after(document.getElementById("nodes"));
   document.title = `${shortened(visible(commandOf(run)), 60)} · hither report`;
   verdictSection(body("verdict"), run);
-  ratiosSection(body("ratios"), run);
+  if (!memory) ratiosSection(body("ratios"), run);
   nodesSection(document.getElementById("nodes"), body("nodes"), run);
   shapeSection(body("shape"), run);
   processesSection(body("processes"), run);
@@ -35,7 +44,7 @@ const showRun = async (index) => {
 };
 
 const navigation = () => {
-  const names = { comparison: "What changed", verdict: "Verdict", ratios: "Hit ratios", picture: "Over time", sites: "Call sites", files: "Files", shape: "Reuse", processes: "Processes", nodes: "Nodes", source: "Source" };
+  const names = { comparison: "What changed", verdict: "Verdict", ratios: "Hit ratios", picture: "Over time", sites: "Call sites", files: document.querySelector("#files h2").textContent, shape: "Reuse", processes: "Processes", nodes: "Nodes", source: "Source" };
   const links = Object.entries(names).filter(([name]) => !document.getElementById(name).hidden);
   document.getElementById("nav").replaceChildren(...links.map(([name, text]) => el("a", { href: `#${name}` }, text)));
 };

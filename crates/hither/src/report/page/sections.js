@@ -51,7 +51,7 @@ const withTable = (points, results, blockBytes) => {
 const ratiosSection = (holder, run) => {
   const blockBytes = run.stats.block_bytes;
   if (run.curves.length === 0 || run.stats.references === 0) {
-    holder.append(el("p", { class: "lead" }, run.kind === "memory" ? "Pages of memory are not cached: where they lie is all there is to decide." : "Nothing was referenced."));
+    holder.append(el("p", { class: "lead" }, "Nothing was referenced."));
     return;
   }
   const styles = policyStyles(run.curves.map((curve) => curve.policy));
@@ -195,10 +195,11 @@ const sitesSection = (holder, run, cells, pick) => {
       { head: "share", value: ({ site }) => site.share, text: ({ site }) => percent(site.share), cell: ({ site }) => shareCell(site.share) },
       { head: "references", class: "wide", value: ({ site }) => site.references, text: ({ site }) => count(site.references) },
       { head: "blocks", value: ({ site }) => site.distinct_blocks, text: ({ site }) => count(site.distinct_blocks) },
-      { head: "bytes", class: "wide", value: ({ row }) => row.read_bytes + row.written_bytes, text: ({ row }) => bytes(row.read_bytes + row.written_bytes) },
-      { head: "class", class: "short", text: ({ site }) => site.class ?? "-" },
+      run.kind === "memory" ? { head: "stores", class: "wide", value: ({ row }) => row.stores, text: ({ row }) => count(row.stores) }
+        : { head: "bytes", class: "wide", value: ({ row }) => row.read_bytes + row.written_bytes, text: ({ row }) => bytes(row.read_bytes + row.written_bytes) },
+      { head: "class", class: "short", text: ({ site }) => site.class ?? "-", absent: run.sites.every((site) => !site.class) },
       { head: "over time", class: "short wide", plain: true, text: () => "", cell: (row) => (row.strip ??= classStrip(parts, row.position)) },
-      { head: "period", title: "references from one round of the loop to the next", value: ({ site }) => site.period ?? -1, text: ({ site }) => (site.period ? count(site.period) : "-") },
+      { head: "period", title: "references from one round of the loop to the next", absent: run.sites.every((site) => !site.period), value: ({ site }) => site.period ?? -1, text: ({ site }) => (site.period ? count(site.period) : "-") },
       { head: "process", class: "short wide", text: ({ site }) => visible(programs(site)) },
     ],
   });
@@ -255,7 +256,7 @@ const shapeSection = (holder, run) => {
     tip: (bar) => `${bar.said}\n${counted(bar.hits, "reference")}, ${percent(bar.value)}`,
   });
   const cumulative = (title, note, distribution, noun, style) => {
-    if (distribution.rows.length === 0) return;
+    if (distribution.rows.length < 2) return;
     const plot = part(title, note);
     lineChart(plot, {
       label: `Share of references by number of ${noun}s`, steps: distribution.rows.length < 40,
@@ -317,7 +318,7 @@ const nodesSection = (section, holder, run) => {
       { head: "placement", class: "short", text: (row) => row.placement },
       { head: "nodes", class: "short", text: (row) => row.nodes },
       { head: "local", value: (row) => row.local_hit_ratio, text: (row) => percent(row.local_hit_ratio) },
-      { head: "hops", class: "wide", value: (row) => row.hops, text: (row) => row.hops.toFixed(2) },
+      { head: "hops", class: "wide", value: (row) => row.hops, text: (row) => fixed(row.hops, 2) },
       { head: "access", value: (row) => row.access_latency_ns, text: (row) => duration(row.access_latency_ns) },
       { head: "migrations", class: "wide", value: (row) => row.migrations, text: (row) => count(row.migrations) },
       { head: "replicas", class: "wide", value: (row) => row.replications, text: (row) => count(row.replications) },

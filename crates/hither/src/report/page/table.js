@@ -1,9 +1,10 @@
 // A table that can be sorted, filtered and picked from. Columns: `head`, `text` (what is shown and searched), and for numbers
-// `value` (what is sorted by); `cell` where more than a text is shown.
+// `value` (what is sorted by); `cell` where more than a text is shown; `absent` where the column would be empty.
 
 const STEP = 20;
 
-const table = (holder, { columns, rows, noun, caption, pick, left = 0, sorted = null, filter = rows.length > 8, limit = STEP }) => {
+const table = (holder, { columns: all, rows, noun, caption, pick, left = 0, sorted = null, filter = rows.length > 8, limit = STEP }) => {
+  const columns = all.filter((column) => !column.absent);
   let order = sorted;
   let wanted = "";
   let shown = limit;

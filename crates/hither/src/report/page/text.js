@@ -20,7 +20,14 @@ const plural = (noun) => (noun.endsWith("s") ? `${noun}es` : noun.endsWith("y") 
 
 const counted = (number, noun) => `${count(number)} ${number === 1 ? noun : plural(noun)}`;
 
-const percent = (share) => (share > 0 && share < 0.0005 ? "<0.1 %" : `${(share * 100).toFixed(1)} %`);
+// Rust rounds a number that lies just between two to the even one, toFixed to the larger.
+const fixed = (number, digits) => {
+  const scaled = number * 10 ** digits;
+  const between = Number.isInteger(number * 2 ** (digits + 1)) && scaled - Math.floor(scaled) === 0.5;
+  return (between && Math.floor(scaled) % 2 === 0 ? Math.floor(scaled) / 10 ** digits : number).toFixed(digits);
+};
+
+const percent = (share) => (share > 0 && share < 0.0005 ? "<0.1 %" : `${fixed(share * 100, 1)} %`);
 
 const bytes = (number) => {
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -29,7 +36,7 @@ const bytes = (number) => {
     number /= 1024;
     unit += 1;
   }
-  return unit === 0 ? `${number} B` : `${number.toFixed(2)} ${units[unit]}`;
+  return unit === 0 ? `${number} B` : `${fixed(number, 2)} ${units[unit]}`;
 };
 
 const shortPercent = (share) => `${+(share * 100).toFixed(1)} %`;
@@ -41,7 +48,7 @@ const duration = (ns) => {
   const [scale, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]].find(([least]) => ns >= least * 0.9995) ?? [1, "ns"];
   const value = ns / scale;
   if (value >= 999.5) return `${count(value)} ${unit}`;
-  return `${value.toFixed(value === 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2)} ${unit}`;
+  return `${fixed(value, value === 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2)} ${unit}`;
 };
 
 // Short forms of large counts for axes: 2.5 M.
@@ -67,6 +74,6 @@ const visible = (text) =>
   });
 
 // A call site with the paths in it cut to names: the whole is in its title and in the filter.
-const brief = (label) => visible(label).replace(/(^|[\s(])\/[^\s():]*\/([^\s():/]+)/g, "$1$2");
+const brief = (label) => visible(label).replace(/(^|[\s(])[^\s():]*\/([^\s():/]+)/g, "$1$2");
 
 const body = (section) => document.querySelector(`#${section} .body`);
