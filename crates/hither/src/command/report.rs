@@ -35,9 +35,10 @@ pub(super) struct Report {
     #[command(flatten)]
     caches: Caches,
 
-    /// Cache sizes of the curve of a policy, at most; lru and opt are exact at any size and have 200
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(2..=200))]
-    points: u16,
+    /// Cache sizes of the curve of a policy, besides those of --size: 16 unless given, and down to 6 for more than four million
+    /// references; lru and opt are exact at any size and have 200
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=200))]
+    points: Option<u16>,
 
     #[command(flatten)]
     loading: Loading,
@@ -67,7 +68,7 @@ impl Subcommand for Report {
             policies: self.caches.policies(POLICIES),
             own_policies: self.caches.names_policies(),
             sizes: self.caches.sizes_as_written().to_vec(),
-            points: self.points.into(),
+            points: self.points.map(usize::from),
             placing: &self.placing,
         };
         let load = |path: &PathBuf| self.loading.load(path, ui);

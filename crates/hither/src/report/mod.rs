@@ -37,8 +37,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) own_policies: bool,
     /// None: parts of the first trace's distinct blocks.
     pub(crate) sizes: Vec<Size>,
-    /// Sizes on the curve of a policy that is simulated size by size.
-    pub(crate) points: usize,
+    /// Sizes on the curve of a policy that is simulated size by size; by the length of the trace where nothing is said.
+    pub(crate) points: Option<usize>,
     pub(crate) placing: &'a Placing,
 }
 

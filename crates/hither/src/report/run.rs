@@ -17,7 +17,7 @@ use super::picture::Picture;
 use crate::advice::{Advice, Kind};
 use crate::format::policy;
 use crate::place::{self, Placed};
-use crate::simulate::{about, failed, statistics};
+use crate::simulate::{about, failed, in_passes, statistics};
 use crate::ui::Ui;
 use crate::verdict::{self, CallSite, Verdict};
 
@@ -255,22 +255,30 @@ impl Site {
 fn curves(
     trace: &Trace,
     verdict: &Verdict,
-    simulated: usize,
+    asked: Option<usize>,
     ui: &Ui,
 ) -> anyhow::Result<Vec<Curve>> {
+    // Six sizes of a long trace take about as long as the verdict does; with those of the table they still show a curve.
+    let affordable = 60_000_000 / trace.references().max(1);
+    let simulated = asked.unwrap_or(affordable.clamp(6, 16));
     let points = Points {
         simulated,
         exact: EXACT.max(simulated),
         spacing: Spacing::Linear,
     };
-    let bar = ui.bar("simulating curves", trace.references() as u64);
-    let progress = |done| bar.set_position(done);
-    let options = hither_sim::Options {
-        progress: Some(&progress),
-        ..hither_sim::Options::default()
-    };
-    let curves = hither_sim::curves(trace, &verdict.policies, points, &options).map_err(failed)?;
-    bar.finish_and_clear();
+    let curves = in_passes(
+        trace,
+        &verdict.policies,
+        simulated,
+        ui,
+        |policies, progress| {
+            let options = hither_sim::Options {
+                progress: Some(progress),
+                ..hither_sim::Options::default()
+            };
+            hither_sim::curves(trace, policies, points, &options).map_err(failed)
+        },
+    )?;
     let curves = curves.iter().map(|curve| Curve {
         policy: policy(&curve.spec),
         cache_blocks: curve

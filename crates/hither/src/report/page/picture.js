@@ -14,26 +14,28 @@ const inflate = async (base64) => {
 const decoded = async (picture) => {
   const packed = await inflate(picture.cells);
   let at = 0;
-  const number = () => {
-    let value = 0;
-    let scale = 1;
-    for (;;) {
-      const byte = packed[at++];
-      value += (byte & 0x7f) * scale;
-      if (byte < 0x80) return value;
-      scale *= 128;
+  // So many numbers of seven bits a byte, all below 2 to the 32nd.
+  const numbers = (length) => {
+    const found = new Uint32Array(length);
+    for (let index = 0; index < length; index++) {
+      let byte = packed[at++];
+      let value = byte & 0x7f;
+      for (let shift = 7; byte >= 0x80; shift += 7) {
+        byte = packed[at++];
+        value |= (byte & 0x7f) << shift;
+      }
+      found[index] = value;
     }
+    return found;
   };
   const start = new Uint32Array(picture.columns + 1);
-  for (let column = 0; column < picture.columns; column++) start[column + 1] = start[column] + number();
-  const row = new Uint32Array(picture.entries);
+  numbers(picture.columns).forEach((entries, column) => (start[column + 1] = start[column] + entries));
+  const row = numbers(picture.entries);
   for (let column = 0; column < picture.columns; column++) {
-    let below = 0;
-    for (let cell = start[column]; cell < start[column + 1]; cell++) row[cell] = below += number();
+    for (let cell = start[column] + 1; cell < start[column + 1]; cell++) row[cell] += row[cell - 1];
   }
-  const key = new Uint32Array(picture.entries).map(number);
-  const counts = new Uint32Array(picture.entries).map(() => number() + 1);
-  return { start, row, site: key.map((value) => value >>> 2), kind: Uint8Array.from(key, (value) => value & 3), count: counts };
+  const key = numbers(picture.entries);
+  return { start, row, site: key.map((value) => value >>> 2), kind: Uint8Array.from(key, (value) => value & 3), count: numbers(picture.entries).map((less) => less + 1) };
 };
 
 const MARGIN = { left: 74, right: 14, top: 10, bottom: 40 };
@@ -456,7 +458,12 @@ const spaceTime = (holder, run, cells, { onSite }) => {
   );
   chips();
   draw();
-  new ResizeObserver(draw).observe(plane);
+  let drawn = [canvas.clientWidth, canvas.clientHeight];
+  new ResizeObserver(() => {
+    const size = [canvas.clientWidth, canvas.clientHeight];
+    if (size[0] !== drawn[0] || size[1] !== drawn[1]) draw();
+    drawn = size;
+  }).observe(plane);
   themed.push(() => holder.isConnected && (chips(), draw()));
 
   return {
