@@ -43,6 +43,8 @@ fn entry(fd: i32) -> Option<&'static AtomicU64> {
 
 /// Forgets what `fd` stood for.
 pub(crate) fn forget(fd: i32) {
+    #[cfg(feature = "interpose")]
+    crate::replicas::forget(fd);
     if let Some(entry) = entry(fd) {
         entry.store(UNKNOWN, Ordering::Relaxed);
     }
@@ -50,6 +52,8 @@ pub(crate) fn forget(fd: i32) {
 
 /// Forgets every descriptor from `first` to `last`.
 pub(crate) fn forget_range(first: u32, last: u32) {
+    #[cfg(feature = "interpose")]
+    crate::replicas::forget_range(first, last);
     for fd in first..=last.min(DESCRIPTORS as u32 - 1) {
         let Some(entry) = entry(fd as i32) else {
             return;

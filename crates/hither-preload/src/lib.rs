@@ -19,6 +19,8 @@ pub mod signature;
 #[cfg(feature = "interpose")]
 mod arena;
 #[cfg(any(feature = "interpose", test))]
+mod buffers;
+#[cfg(any(feature = "interpose", test))]
 mod files;
 #[cfg(feature = "interpose")]
 mod hooks;
@@ -28,6 +30,8 @@ mod pages;
 mod real;
 #[cfg(feature = "interpose")]
 mod recorder;
+#[cfg(feature = "interpose")]
+mod replicas;
 
 #[cfg(feature = "interpose")]
 #[global_allocator]
@@ -40,8 +44,9 @@ static ALLOCATOR: arena::Arena = arena::Arena;
 static ON_LOAD: extern "C" fn() = {
     extern "C" fn on_load() {
         if recorder::start() {
-            if recorder::files_session().is_some() {
-                hooks::stdio::patch();
+            // Streams whose closing is not seen would leave descriptors behind that stand for other files by then.
+            if recorder::files_session().is_some() && hooks::stdio::patch() {
+                replicas::start();
             }
             #[cfg(feature = "pages")]
             hooks::openmp::prepare();

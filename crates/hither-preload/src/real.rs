@@ -76,6 +76,12 @@ fn without_64<'a>(name: &CStr, plain: &'a mut [u8; 32]) -> Option<&'a CStr> {
 /// `syscall`, whose hook is a trampoline that reads the address itself.
 pub(crate) static SYSCALL: Real = Real::new(c"syscall");
 
+/// As `SYSCALL`: a function that returns twice can only be jumped to.
+pub(crate) static VFORK: Real = Real::new(c"vfork");
+
+/// As `SYSCALL`: its arguments are an open list.
+pub(crate) static CLONE: Real = Real::new(c"clone");
+
 /// What a function returns when it cannot even be called.
 trait Failure {
     /// From C's customary -1.
@@ -100,7 +106,7 @@ impl Failure for () {
 
 impl Failure for *mut c_void {
     fn failure(minus_one: c_int) -> Self {
-        // Of these there is only mmap, whose MAP_FAILED is -1.
+        // Those that return a pointer here (mmap, mremap, sbrk) fail with -1.
         minus_one as isize as *mut c_void
     }
 }
@@ -147,7 +153,7 @@ macro_rules! declare {
 
         /// Looks every function up.
         pub(crate) fn find_all() {
-            for function in [&SYSCALL, $($(&found::$name),+),*] {
+            for function in [&SYSCALL, &VFORK, &CLONE, $($(&found::$name),+),*] {
                 function.find();
             }
             // A name that this libc lacks leaves a message behind, which the program would take for its own.
@@ -197,6 +203,18 @@ declare! {
     splice: fn(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, count: size_t, flags: c_uint) -> ssize_t;
     mmap, mmap64: fn(address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void;
     munmap: fn(address: *mut c_void, length: size_t) -> c_int;
+    mremap: fn(address: *mut c_void, length: size_t, to: size_t, flags: c_int, at: *mut c_void) -> *mut c_void;
+    mprotect: fn(address: *mut c_void, length: size_t, protection: c_int) -> c_int;
+    pkey_mprotect: fn(address: *mut c_void, length: size_t, protection: c_int, key: c_int) -> c_int;
+    shmdt: fn(address: *const c_void) -> c_int;
+    brk: fn(end: *mut c_void) -> c_int;
+    sbrk: fn(increment: isize) -> *mut c_void;
+    system: fn(command: *const c_char) -> c_int;
+    popen: fn(command: *const c_char, mode: *const c_char) -> *mut libc::FILE;
+    unshare: fn(flags: c_int) -> c_int;
+    daemon: fn(stay: c_int, keep: c_int) -> c_int;
+    login_tty: fn(fd: c_int) -> c_int;
+    forkpty: fn(terminal: *mut c_int, name: *mut c_char, settings: *const c_void, size: *const c_void) -> c_int;
     truncate, truncate64: fn(path: *const c_char, length: off_t) -> c_int;
     open, open64: fn(path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
     __open_2, __open64_2: fn(path: *const c_char, flags: c_int) -> c_int;

@@ -18,7 +18,7 @@ use hither_sys::record::{Op, Record};
 use hither_sys::{own, raw};
 
 use crate::signature::{self, Caller, Walker};
-use crate::{arena, files, hooks, real};
+use crate::{arena, files, hooks, real, replicas};
 
 /// Names the session's segment in the environment.
 const SESSION_VARIABLE: &CStr = c"HITHER_SESSION";
@@ -129,7 +129,7 @@ fn attach() -> bool {
     prepare_fork_page();
     // The page tells every kind of fork, but only when somebody looks; a child of `vfork` must not be the first to look.
     // SAFETY: the handler only does what every hook does.
-    unsafe { libc::pthread_atfork(None, None, Some(in_forked_child)) };
+    unsafe { libc::pthread_atfork(Some(before_fork), None, Some(in_forked_child)) };
     let mut key = 0;
     // SAFETY: the key is a local, and the destructor has the type that is asked for.
     let made = unsafe { libc::pthread_key_create(&raw mut key, Some(end_of_thread)) };
@@ -148,9 +148,14 @@ fn attach() -> bool {
     true
 }
 
+extern "C" fn before_fork() {
+    replicas::shared_by_all();
+}
+
 extern "C" fn in_forked_child() {
     PID.store(raw::pid(), Ordering::Relaxed);
     notice_fork();
+    replicas::forked();
 }
 
 fn read_arguments() {
@@ -621,6 +626,7 @@ fn push_bare(record: &Record<'_>) {
 /// Ends the recording in this process for good: from here on it makes no system call that the program did not ask for.
 pub(crate) fn stop() {
     STATE.store(OFF, Ordering::Release);
+    replicas::stop();
     #[cfg(feature = "pages")]
     crate::pages::stop();
 }

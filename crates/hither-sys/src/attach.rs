@@ -13,6 +13,7 @@ use crate::offers::Offered;
 use crate::orders::Received;
 use crate::raw;
 use crate::record::{ACCESS_WORDS, FRAMES_MAX, Record, WORDS_MAX, Words};
+use crate::replica::view::View;
 use crate::ring::Ring;
 use crate::segment::{self, Layout, Segment};
 
@@ -99,6 +100,17 @@ impl Attached {
     #[inline]
     pub fn orders(&self) -> Option<Received<'_>> {
         self.segment.board().map(Received::new)
+    }
+
+    /// Replicas of files' blocks, where the agent has any and this process may see them. Opens files.
+    pub fn replicas(&self) -> Option<View> {
+        let header = self.segment.header();
+        let told = header.replicas.load(Ordering::Acquire);
+        if self.foreign || told == 0 {
+            return None;
+        }
+        let nonce = header.replicas_nonce.load(Ordering::Relaxed);
+        View::open((told >> 32) as u32, told as u32, nonce)
     }
 
     /// Whether the agent wants a userfaultfd of this process; not one that it could not look up.

@@ -8,7 +8,8 @@
 //! pages being touched, [`page_cache`] what it needs of files' pages and [`cgroup`] of the memory that they may have, [`arm`] how it
 //! has them
 //! faulted on anew: by the kernel's own [`hints`], by [`userfaultfd`], which programs hand over as [`offers`], or not at all where
-//! [`hardware`] counts. [`probe`] measures what memory costs. [`large`] is an allocator that puts large arrays on huge pages.
+//! [`hardware`] counts. [`replica`]s of files' blocks are shared memory that the agent fills and programs read, for as long as it has a
+//! [`lease`] on the file. [`probe`] measures what memory costs. [`large`] is an allocator that puts large arrays on huge pages.
 #![allow(unsafe_code)]
 
 pub mod arm;
@@ -20,6 +21,7 @@ pub mod folder;
 pub mod hardware;
 pub mod hints;
 pub mod large;
+pub mod lease;
 pub mod machine;
 pub mod offers;
 pub mod orders;
@@ -29,6 +31,7 @@ pub mod probe;
 pub mod process;
 pub mod raw;
 pub mod record;
+pub mod replica;
 pub mod ring;
 mod segment;
 pub mod session;

@@ -152,28 +152,31 @@ pub trait CachedFile {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThisPageCache;
 
+/// Opens the file of that identity for reading, if it is the one at the path.
+pub fn open(path: &Path, id: FileId) -> Result<File, Unreachable> {
+    let opened = |path: &Path, flags: i32| {
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
+        file.map_err(|error| Unreachable::from_errno(error.raw_os_error().unwrap_or(0)))
+    };
+    let place = opened(path, libc::O_PATH)?;
+    let status = raw::status(place.as_raw_fd()).map_err(Unreachable::from_errno)?;
+    let found = FileId {
+        device: status.device,
+        inode: status.inode,
+        birth_ns: status.birth_ns,
+    };
+    if found != id || status.mode & libc::S_IFMT != libc::S_IFREG {
+        return Err(Unreachable::Another);
+    }
+    let itself = format!("/proc/self/fd/{}", place.as_raw_fd());
+    opened(itself.as_ref(), libc::O_NONBLOCK | libc::O_NOCTTY)
+}
+
 impl PageCache for ThisPageCache {
     fn open(&self, path: &Path, id: FileId) -> Result<Box<dyn CachedFile>, Unreachable> {
-        let opened = |path: &Path, flags: i32| {
-            let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
-            file.map_err(|error| Unreachable::from_errno(error.raw_os_error().unwrap_or(0)))
-        };
-        let place = opened(path, libc::O_PATH)?;
-        let status = raw::status(place.as_raw_fd()).map_err(Unreachable::from_errno)?;
-        let found = FileId {
-            device: status.device,
-            inode: status.inode,
-            birth_ns: status.birth_ns,
-        };
-        if found != id || status.mode & libc::S_IFMT != libc::S_IFREG {
-            return Err(Unreachable::Another);
-        }
-        let itself = format!("/proc/self/fd/{}", place.as_raw_fd());
-        let file = opened(itself.as_ref(), libc::O_NONBLOCK | libc::O_NOCTTY)?;
-        Ok(Box::new(Opened {
-            file,
-            size: status.size,
-        }))
+        let file = open(path, id)?;
+        let size = file.metadata().map_or(0, |about| about.len());
+        Ok(Box::new(Opened { file, size }))
     }
 
     fn read_ahead_bytes(&self, device: u64) -> u64 {

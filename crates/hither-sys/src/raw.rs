@@ -60,6 +60,21 @@ pub fn map(length: usize, fd: Option<i32>) -> Result<*mut u8, i32> {
     checked(result).map(|address| address as *mut u8)
 }
 
+/// `mmap` of the first `length` bytes of `fd`, shared and for reading alone.
+pub fn map_read_only(length: usize, fd: i32) -> Result<*mut u8, i32> {
+    let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+    let arguments = [
+        0,
+        length,
+        libc::PROT_READ as usize,
+        flags as usize,
+        fd as usize,
+        0,
+    ];
+    // SAFETY: without MAP_FIXED a mapping is placed where nothing else is, so no memory in use changes.
+    checked(unsafe { syscall(libc::SYS_mmap, arguments) }).map(|address| address as *mut u8)
+}
+
 /// `munmap`.
 ///
 /// # Safety
@@ -190,6 +205,32 @@ pub fn seek(fd: i32, offset: i64, whence: i32) -> Result<u64, i32> {
         )
     })
     .map(|position| position as u64)
+}
+
+/// `fcntl(F_GETFL)`: how a descriptor was opened.
+pub fn status_flags(fd: i32) -> Result<i32, i32> {
+    let arguments = [fd as usize, libc::F_GETFL as usize, 0, 0, 0, 0];
+    // SAFETY: the command takes no memory.
+    checked(unsafe { syscall(libc::SYS_fcntl, arguments) }).map(|flags| flags as i32)
+}
+
+/// Whether this process may have only so much address space (`ulimit -v`).
+pub fn address_space_is_limited() -> bool {
+    let mut limit = libc::rlimit64 {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    let arguments = [
+        0,
+        libc::RLIMIT_AS as usize,
+        0,
+        (&raw mut limit) as usize,
+        0,
+        0,
+    ];
+    // SAFETY: the kernel writes one rlimit64.
+    let result = unsafe { syscall(libc::SYS_prlimit64, arguments) };
+    result != 0 || limit.rlim_cur != libc::RLIM64_INFINITY
 }
 
 /// `getpid`, not libc's, so that a child made by a bare `clone` or `vfork` is seen.

@@ -13,7 +13,7 @@ use crate::ring::{Control, Ring};
 pub(crate) const PAGE: usize = 4096;
 
 /// "hither" and the layout's version; a preload library of another version stays out.
-pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"hither\0\x03");
+pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"hither\0\x04");
 
 /// The session recorder takes events.
 pub(crate) const RECORDING: u32 = 1;
@@ -51,6 +51,10 @@ pub(crate) struct Header {
     /// Why the last program that could not offer one could not.
     pub(crate) offer_error: AtomicU32,
     pub(crate) offers: Offers,
+    /// The agent's process and its descriptor of the replicas' control; 0 where there are none.
+    pub(crate) replicas: AtomicU64,
+    /// What that control is known by.
+    pub(crate) replicas_nonce: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Header>() <= PAGE);

@@ -191,6 +191,14 @@ impl Session {
         (error != 0).then(|| Unarmed::from_errno(error as i32))
     }
 
+    /// Lets programs that start from now on have replicas: the descriptor of their control, of this process, and what it is known by.
+    pub fn set_replicas(&mut self, (control, nonce): (u32, u64)) {
+        let header = self.segment.header();
+        header.replicas_nonce.store(nonce, Ordering::Relaxed);
+        let told = u64::from(std::process::id()) << 32 | u64::from(control);
+        header.replicas.store(told, Ordering::Release);
+    }
+
     /// Ends the recording: programs that still run go on unrecorded. What they have queued can still be drained.
     pub fn close(&mut self) {
         self.segment

@@ -51,7 +51,7 @@ pub(super) const ENTRY: Entry = Entry {
     of: Of::Files,
     needs: Needs::NOTHING,
     foresight: false,
-    live: false,
+    live: true,
     build,
 };
 
@@ -432,6 +432,13 @@ fn drop_replicas(block: Block, nodes: &Nodes, out: &mut Vec<Action>) {
 }
 
 impl Placement for DualLayer {
+    fn grow(&mut self, blocks: u32) {
+        if blocks as usize > self.blocks.len() {
+            self.blocks.resize(blocks as usize, Known::default());
+            self.cells.resize(self.nodes * blocks as usize, Cell::ZERO);
+        }
+    }
+
     fn place(&mut self, access: &Access, nodes: &Nodes) -> Node {
         self.look(nodes);
         if access.op == Op::Map && !self.config.mapped {

@@ -6,7 +6,6 @@
 
 mod agent;
 mod figures;
-mod reach;
 
 use std::ffi::OsString;
 use std::path::PathBuf;

@@ -36,7 +36,7 @@ macro_rules! heap {
 
         static HEAP: [&Real; [$(stringify!($name)),*].len()] = [$(&$found),*];
 
-        /// The real functions, and `mremap`, which only this library has a hook for.
+        /// The real functions.
         pub(super) mod heap {
             use super::*;
             $(
@@ -67,7 +67,6 @@ heap! {
     POSIX_MEMALIGN posix_memalign(block: *mut *mut c_void, alignment: size_t, size: size_t) -> c_int;
     VALLOC valloc(size: size_t) -> *mut c_void;
     PVALLOC pvalloc(size: size_t) -> *mut c_void;
-    MREMAP mremap(block: *mut c_void, length: size_t, size: size_t, flags: c_int, at: *mut c_void) -> *mut c_void;
 }
 
 /// Whether somebody is finding the functions.

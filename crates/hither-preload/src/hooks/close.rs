@@ -3,16 +3,22 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use crate::recorder::owns_descriptors;
-use crate::{files, real, signature};
+use crate::{files, real, replicas, signature};
 
 /// Stands in for libc's function.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
-    if owns_descriptors() {
+    let ours = owns_descriptors();
+    if ours {
         files::forget(fd);
     }
     // SAFETY: the program's own call, passed on.
-    unsafe { real::close(fd) }
+    let result = unsafe { real::close(fd) };
+    if ours {
+        // Once more for what another thread has found out about it meanwhile.
+        replicas::forget(fd);
+    }
+    result
 }
 
 /// Stands in for libc's function.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use hither_sys::raw;
 use libc::{pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
-use crate::{files, real, recorder};
+use crate::{files, real, recorder, replicas};
 
 /// The variables that make a program record, and that let one built with the address sanitizer start all the same.
 const OURS: [&CStr; 3] = [c"LD_PRELOAD", c"HITHER_SESSION", c"ASAN_OPTIONS"];
@@ -288,6 +288,7 @@ unsafe fn start_program(
     spawn: impl FnOnce(Strings, *mut pid_t) -> c_int,
 ) -> c_int {
     let before = recorder::now_ns();
+    replicas::shared_by_all();
     let mut child = 0;
     // SAFETY: as the caller says.
     let result = unsafe {

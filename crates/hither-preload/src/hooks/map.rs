@@ -18,10 +18,11 @@ use libc::{off_t, size_t};
 use super::{explicit, trampoline};
 use crate::real;
 use crate::recorder;
+use crate::replicas;
 use crate::signature::Caller;
 
 #[cfg(feature = "pages")]
-use {super::allocate::heap, crate::pages, hither_sys::record::RegionKind};
+use {crate::pages, hither_sys::record::RegionKind};
 
 trampoline! {
     munmap => munmap_hook, 2;
@@ -113,7 +114,6 @@ macro_rules! mapping {
                 sp: *const u64,
                 rbp: u64,
             ) -> *mut c_void {
-                #[cfg(feature = "pages")]
                 mapping(address, length, flags);
                 // SAFETY: the program's own call, passed on.
                 let result = unsafe { real::$real(address, length, protection, flags, fd, offset) };
@@ -151,6 +151,7 @@ unsafe extern "C-unwind" fn munmap_hook(
         pages::obey();
         pages::ending(address as u64, length);
     }
+    replicas::memory_changed();
     // Before the call: once the range is free, another thread's mapping may get the same address.
     let mapped = recall(address as u64);
     // SAFETY: the program's own call, passed on.
@@ -162,10 +163,16 @@ unsafe extern "C-unwind" fn munmap_hook(
 }
 
 /// Before a mapping: it replaces what lies at a fixed address.
-#[cfg(feature = "pages")]
+#[cfg_attr(
+    not(feature = "pages"),
+    expect(unused_variables, reason = "only regions are known by where they are")
+)]
 fn mapping(address: *mut c_void, length: size_t, flags: c_int) {
+    #[cfg(feature = "pages")]
     pages::obey();
     if flags & libc::MAP_FIXED != 0 {
+        replicas::memory_changed();
+        #[cfg(feature = "pages")]
         pages::ending(address as u64, length);
     }
 }
@@ -192,16 +199,13 @@ unsafe extern "C-unwind" fn mremap_hook(
     _rbp: u64,
 ) -> *mut c_void {
     pages::obey();
+    replicas::memory_changed();
     if flags & libc::MREMAP_FIXED != 0 {
         pages::ending(at as u64, to);
     }
     let moved = pages::ending(address as u64, length);
     // SAFETY: the program's own call, passed on.
-    let result = unsafe { heap::mremap(address, length, to, flags, at) };
-    let result = result.unwrap_or_else(|| {
-        real::missing();
-        libc::MAP_FAILED
-    });
+    let result = unsafe { real::mremap(address, length, to, flags, at) };
     if let Some(region) = moved {
         if result == libc::MAP_FAILED {
             pages::again(&region, address as u64, length);

@@ -14,9 +14,11 @@ mod close;
 pub(crate) mod exec;
 mod kernel;
 mod map;
+mod memory;
 mod open;
 #[cfg(feature = "pages")]
 pub(crate) mod openmp;
+mod process;
 mod read;
 mod seccomp;
 pub(crate) mod stdio;

@@ -1,16 +1,28 @@
 //! Whatever makes descriptors: the table forgets what the number stood for, should something have closed it unseen.
 
-use std::ffi::{c_char, c_int, c_uint};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use libc::FILE;
 
 use crate::recorder::owns_descriptors;
-use crate::{files, real};
+use crate::{files, real, replicas};
 
-/// Forgets a descriptor that was just made, and passes it on.
+/// Forgets what the number of a descriptor that was just opened stood for, and passes it on.
 fn fresh(fd: c_int) -> c_int {
     if fd >= 0 && owns_descriptors() {
         files::forget(fd);
+        replicas::opened(fd);
+    }
+    fd
+}
+
+/// As [`fresh`], for one that shares its offset with the descriptor that it was made of.
+fn duplicated(of: c_int, fd: c_int) -> c_int {
+    if fd >= 0 && owns_descriptors() {
+        replicas::shared(of);
+        if fd != of {
+            files::forget(fd);
+        }
     }
     fd
 }
@@ -57,9 +69,6 @@ filtered! {
     mkstemps64(template: *mut c_char, suffix: c_int) -> c_int: fresh;
     mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int: fresh;
     mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int: fresh;
-    dup(fd: c_int) -> c_int: fresh;
-    dup2(fd: c_int, to: c_int) -> c_int: fresh;
-    dup3(fd: c_int, to: c_int, flags: c_int) -> c_int: fresh;
     fopen(path: *const c_char, mode: *const c_char) -> *mut FILE: fresh_stream;
     fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE: fresh_stream;
     freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE: fresh_stream;
@@ -68,25 +77,91 @@ filtered! {
     tmpfile64() -> *mut FILE: fresh_stream;
 }
 
-/// As [`fresh`], for the result of an `fcntl`, which makes a descriptor only if told to.
-fn fresh_if_duplicated(command: c_int, result: c_int) -> c_int {
-    if matches!(command, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) {
-        fresh(result)
-    } else {
-        result
+/// Stands in for libc's function.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn dup(fd: c_int) -> c_int {
+    // SAFETY: the program's own call, passed on.
+    duplicated(fd, unsafe { real::dup(fd) })
+}
+
+/// Stands in for libc's function.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn dup2(fd: c_int, to: c_int) -> c_int {
+    // SAFETY: the program's own call, passed on.
+    duplicated(fd, unsafe { real::dup2(fd, to) })
+}
+
+/// Stands in for libc's function.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn dup3(fd: c_int, to: c_int, flags: c_int) -> c_int {
+    // SAFETY: the program's own call, passed on.
+    duplicated(fd, unsafe { real::dup3(fd, to, flags) })
+}
+
+/// After an `fcntl`, which may have made a descriptor, or changed how one reads.
+fn controlled(fd: c_int, command: c_int, result: c_int) -> c_int {
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicated(fd, result),
+        libc::F_SETFL if owns_descriptors() => {
+            replicas::forget(fd);
+            result
+        }
+        _ => result,
     }
+}
+
+/// The first three descriptors stand for something else.
+fn standard_replaced() {
+    if owns_descriptors() {
+        files::forget_range(0, 2);
+    }
+}
+
+/// Stands in for libc's function.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn daemon(stay: c_int, keep: c_int) -> c_int {
+    // SAFETY: the program's own call, passed on.
+    let result = unsafe { real::daemon(stay, keep) };
+    standard_replaced();
+    result
+}
+
+/// Stands in for libc's function.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn login_tty(fd: c_int) -> c_int {
+    // SAFETY: the program's own call, passed on.
+    let result = unsafe { real::login_tty(fd) };
+    standard_replaced();
+    files::forget(fd);
+    result
+}
+
+/// Stands in for libc's function.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn forkpty(
+    terminal: *mut c_int,
+    name: *mut c_char,
+    settings: *const c_void,
+    size: *const c_void,
+) -> c_int {
+    // SAFETY: the program's own call, passed on.
+    let result = unsafe { real::forkpty(terminal, name, settings, size) };
+    if result == 0 {
+        standard_replaced();
+    }
+    result
 }
 
 /// Stands in for libc's function.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
     // SAFETY: the program's own call, passed on.
-    fresh_if_duplicated(command, unsafe { real::fcntl(fd, command, argument) })
+    controlled(fd, command, unsafe { real::fcntl(fd, command, argument) })
 }
 
 /// Stands in for libc's function.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
     // SAFETY: the program's own call, passed on.
-    fresh_if_duplicated(command, unsafe { real::fcntl64(fd, command, argument) })
+    controlled(fd, command, unsafe { real::fcntl64(fd, command, argument) })
 }

@@ -5,8 +5,11 @@ use std::ffi::{c_int, c_void};
 use hither_sys::record::Op;
 use libc::{iovec, off_t, size_t};
 
-use super::{explicit, moving, trampoline};
+use super::{explicit, trampoline};
 use crate::recorder::Position::BeforeCurrent;
+use crate::replicas::Into::{self, Buffer, Vector};
+use crate::signature::Caller;
+use crate::{real, replicas};
 
 trampoline! {
     read => read_hook, 3;
@@ -26,17 +29,52 @@ trampoline! {
     preadv64v2 => preadv64v2_hook, 5;
 }
 
-moving! {
-    Op::Read;
-    read_hook => read(buffer: *mut c_void, count: size_t) at BeforeCurrent;
-    read_chk_hook => __read_chk(buffer: *mut c_void, count: size_t, size: size_t) at BeforeCurrent;
-    readv_hook => readv(vector: *const iovec, count: c_int) at BeforeCurrent;
-    pread_hook => pread(buffer: *mut c_void, count: size_t, offset: off_t) at explicit(offset);
-    pread64_hook => pread64(buffer: *mut c_void, count: size_t, offset: off_t) at explicit(offset);
-    pread_chk_hook => __pread_chk(buffer: *mut c_void, count: size_t, offset: off_t, size: size_t) at explicit(offset);
-    pread64_chk_hook => __pread64_chk(buffer: *mut c_void, count: size_t, offset: off_t, size: size_t) at explicit(offset);
-    preadv_hook => preadv(vector: *const iovec, count: c_int, offset: off_t) at explicit(offset);
-    preadv64_hook => preadv64(vector: *const iovec, count: c_int, offset: off_t) at explicit(offset);
-    preadv2_hook => preadv2(vector: *const iovec, count: c_int, offset: off_t, flags: c_int) at explicit(offset);
-    preadv64v2_hook => preadv64v2(vector: *const iovec, count: c_int, offset: off_t, flags: c_int) at explicit(offset);
+/// Defines hooks behind trampolines, each of which has the call served from a replica, or makes it and records the bytes that it moved at the position
+/// given.
+macro_rules! reading {
+    ($($hook:ident => $real:ident($($argument:ident: $kind:ty),*) at $position:expr, into $into:expr;)*) => {
+        $(
+            unsafe extern "C-unwind" fn $hook(
+                fd: std::ffi::c_int,
+                $($argument: $kind,)*
+                sp: *const u64,
+                rbp: u64,
+            ) -> libc::ssize_t {
+                let (position, into) = ($position, $into);
+                // SAFETY: the program's own call.
+                if let Some(result) = unsafe { replicas::serve(fd, position, into, Caller { sp, rbp }) } {
+                    return result;
+                }
+                // SAFETY: the program's own call, passed on.
+                let result = unsafe { real::$real(fd, $($argument),*) };
+                super::moved(Op::Read, fd, position, result, sp, rbp);
+                // SAFETY: the call was made with these.
+                unsafe { replicas::was_read(fd, position, into, result) };
+                result
+            }
+        )*
+    };
+}
+
+reading! {
+    read_hook => read(buffer: *mut c_void, count: size_t) at BeforeCurrent, into Buffer(buffer, count);
+    read_chk_hook => __read_chk(buffer: *mut c_void, count: size_t, size: size_t) at BeforeCurrent, into Into::checked(buffer, count, size);
+    readv_hook => readv(vector: *const iovec, count: c_int) at BeforeCurrent, into Vector(vector, count);
+    pread_hook => pread(buffer: *mut c_void, count: size_t, offset: off_t) at explicit(offset), into positive(offset, Buffer(buffer, count));
+    pread64_hook => pread64(buffer: *mut c_void, count: size_t, offset: off_t) at explicit(offset), into positive(offset, Buffer(buffer, count));
+    pread_chk_hook => __pread_chk(buffer: *mut c_void, count: size_t, offset: off_t, size: size_t) at explicit(offset), into positive(offset, Into::checked(buffer, count, size));
+    pread64_chk_hook => __pread64_chk(buffer: *mut c_void, count: size_t, offset: off_t, size: size_t) at explicit(offset), into positive(offset, Into::checked(buffer, count, size));
+    preadv_hook => preadv(vector: *const iovec, count: c_int, offset: off_t) at explicit(offset), into positive(offset, Vector(vector, count));
+    preadv64_hook => preadv64(vector: *const iovec, count: c_int, offset: off_t) at explicit(offset), into positive(offset, Vector(vector, count));
+    preadv2_hook => preadv2(vector: *const iovec, count: c_int, offset: off_t, flags: c_int) at explicit(offset), into positive(offset, Into::flagged(vector, count, flags));
+    preadv64v2_hook => preadv64v2(vector: *const iovec, count: c_int, offset: off_t, flags: c_int) at explicit(offset), into positive(offset, Into::flagged(vector, count, flags));
+}
+
+/// Only calls at an offset of theirs are served, which one below 0 is not.
+#[inline]
+fn positive(offset: off_t, into: Into) -> Into {
+    match offset {
+        0.. => into,
+        _ => Into::Unserved,
+    }
 }

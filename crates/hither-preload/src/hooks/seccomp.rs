@@ -6,11 +6,14 @@
 //!
 //! A program that gives memory a policy itself (libnuma calls `mbind` by number) has chosen: that memory is left alone.
 //!
+//! A program that closes or replaces descriptors by number is heard as one that calls the functions for that. One that makes processes by number, or
+//! an io_uring, has no more reads served from replicas.
+//!
 //! Calls that only ask what the kernel supports change nothing here: they fail for their null filter, or set none.
 
 use std::ffi::{c_int, c_long, c_uint, c_void};
 
-use crate::{real, recorder};
+use crate::{files, real, recorder, replicas};
 
 /// Stands in for libc's function.
 #[unsafe(no_mangle)]
@@ -46,6 +49,24 @@ unsafe extern "C-unwind" fn syscall() {
         "je 2f",
         "cmp rdi, {mbind}",
         "je 2f",
+        "cmp rdi, {close}",
+        "je 2f",
+        "cmp rdi, {close_range}",
+        "je 2f",
+        "cmp rdi, {dup2}",
+        "je 2f",
+        "cmp rdi, {dup3}",
+        "je 2f",
+        "cmp rdi, {clone}",
+        "je 2f",
+        "cmp rdi, {clone3}",
+        "je 2f",
+        "cmp rdi, {vfork}",
+        "je 2f",
+        "cmp rdi, {unshare}",
+        "je 2f",
+        "cmp rdi, {io_uring_setup}",
+        "je 2f",
         "jmp r11",
         "2:",
         // Seven words and the return address: the stack stays aligned for the call.
@@ -74,16 +95,21 @@ unsafe extern "C-unwind" fn syscall() {
         seccomp = const libc::SYS_seccomp,
         userfaultfd = const libc::SYS_userfaultfd,
         mbind = const libc::SYS_mbind,
+        close = const libc::SYS_close,
+        close_range = const libc::SYS_close_range,
+        dup2 = const libc::SYS_dup2,
+        dup3 = const libc::SYS_dup3,
+        clone = const libc::SYS_clone,
+        clone3 = const libc::SYS_clone3,
+        vfork = const libc::SYS_vfork,
+        unshare = const libc::SYS_unshare,
+        io_uring_setup = const libc::SYS_io_uring_setup,
         prepare = sym prepare,
     )
 }
 
 /// Ends the recording if the call about to be made confines the process, or the sampling of its memory if it is to watch that
 /// itself, and returns the function that makes it.
-#[cfg_attr(
-    not(feature = "pages"),
-    expect(unused_variables, reason = "of a call that is not looked at")
-)]
 extern "C" fn prepare(number: c_long, first: usize, second: usize, third: usize) -> *const c_void {
     let confines = match first as c_uint {
         libc::SECCOMP_SET_MODE_STRICT => true,
@@ -100,6 +126,21 @@ extern "C" fn prepare(number: c_long, first: usize, second: usize, third: usize)
     #[cfg(feature = "pages")]
     if number == libc::SYS_mbind {
         crate::pages::binds_itself(first as u64, second as u64, third as c_int);
+    }
+    match number {
+        libc::SYS_close => files::forget(first as i32),
+        libc::SYS_close_range => files::forget_range(first as u32, second as u32),
+        libc::SYS_dup2 | libc::SYS_dup3 => {
+            replicas::shared(first as i32);
+            files::forget(second as i32);
+        }
+        // Whose descriptors and memory are whose, and what a ring closes and opens, is not followed.
+        libc::SYS_clone
+        | libc::SYS_clone3
+        | libc::SYS_vfork
+        | libc::SYS_unshare
+        | libc::SYS_io_uring_setup => replicas::stop(),
+        _ => {}
     }
     let real = real::SYSCALL.get();
     if real.is_null() {

@@ -11,9 +11,11 @@ use hither_sys::record::Op;
 use libc::FILE;
 
 use super::moved;
-use crate::files;
 use crate::recorder::Position::BeforeCurrent;
 use crate::recorder::owns_descriptors;
+use crate::replicas::Into;
+use crate::signature::Caller;
+use crate::{files, replicas};
 
 /// Entries of `struct _IO_jump_t`.
 const READ: usize = 14;
@@ -24,8 +26,8 @@ static REAL_READ: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static REAL_WRITE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 static REAL_CLOSE: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Replaces the entries in the tables of narrow and wide streams.
-pub(crate) fn patch() {
+/// Replaces the entries in the tables of narrow and wide streams. Whether it could, in both.
+pub(crate) fn patch() -> bool {
     let find = |name: &std::ffi::CStr| {
         // SAFETY: the name is a C string.
         unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
@@ -50,10 +52,11 @@ pub(crate) fn patch() {
             close_entry as *const (),
         ),
     ];
+    let mut all = true;
     for table in [find(c"_IO_file_jumps"), find(c"_IO_wfile_jumps")] {
         let table = table.cast::<AtomicPtr<c_void>>();
         if table.is_null() || hooks.iter().any(|(_, real, ..)| real.is_null()) {
-            return;
+            return false;
         }
         // SAFETY: libc exports the tables as objects of 21 pointers, of which 17 is the highest used here.
         let entries = unsafe { std::slice::from_raw_parts(table, CLOSE + 1) };
@@ -61,6 +64,7 @@ pub(crate) fn patch() {
             .iter()
             .all(|(at, real, ..)| entries[*at].load(Ordering::Relaxed) == *real);
         if !expected || !writable(entries, true) {
+            all = false;
             continue;
         }
         for (at, real, saved, hook) in &hooks {
@@ -69,6 +73,7 @@ pub(crate) fn patch() {
         }
         writable(entries, false);
     }
+    all
 }
 
 /// The tables lie in memory that the dynamic linker has made read-only.
@@ -125,12 +130,26 @@ unsafe extern "C-unwind" fn read_hook(
     sp: *const u64,
     rbp: u64,
 ) -> isize {
+    let into = Into::Buffer(buffer, count.max(0) as usize);
+    // A stream says whether its reads are cancellation points, which can only be told apart here where nobody is there to cancel.
+    if replicas::single_threaded() {
+        // SAFETY: libc called with a stream.
+        let fd = unsafe { libc::fileno(stream) };
+        let caller = Caller { sp, rbp };
+        // SAFETY: libc's own call.
+        let served = unsafe { replicas::serve(fd, BeforeCurrent, into, caller) };
+        if let Some(result) = served {
+            return result;
+        }
+    }
     // SAFETY: libc's own call, passed on.
     let result = unsafe { call(&REAL_READ, stream, buffer, count) };
     if result > 0 {
         // SAFETY: libc called with a stream.
         let fd = unsafe { libc::fileno(stream) };
         moved(Op::Read, fd, BeforeCurrent, result, sp, rbp);
+        // SAFETY: the call was made with these.
+        unsafe { replicas::was_read(fd, BeforeCurrent, into, result) };
     }
     result
 }

@@ -1,7 +1,8 @@
-//! `hither run`: runs a program with its file cache steered, or its memory pages placed, by a policy.
+//! `hither run`: runs a program with its file cache steered, replicas of its files near it, or its memory pages placed, by a policy.
 
 mod files;
 mod pages;
+mod replicas;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -21,7 +22,10 @@ const AUTO: &str = "auto";
 /// What is steered by where nothing is said.
 const FILES_POLICY: &str = "pcc";
 
-/// Run an unmodified program with its file cache steered, or its memory placed on nodes
+/// What says which blocks have replicas where nothing is said.
+const REPLICAS_POLICY: &str = "dual-layer";
+
+/// Run an unmodified program with its file cache steered, its files replicated near it, or its memory placed on nodes
 #[derive(Args, Debug)]
 #[command(
     group = ArgGroup::new("what").required(true),
@@ -32,6 +36,8 @@ const FILES_POLICY: &str = "pcc";
     hither run --files ubm -- make                       ubm, with what the memory cgroup leaves for files\n  \
     hither run --files --cache 2GiB --sites scan.sites -- ./scan data\n                                                       \
     begin with what the last run learnt of its call sites\n  \
+    hither run --replicas -- ./server                    what is read from another node's memory is copied near\n  \
+    hither run --replicas --replicate all -- ./server    whatever is read again: faster than the kernel on one node, too\n  \
     hither run --pages upm -- ./solver input             pages to where they are used, between iterations\n  \
     hither run --pages cache-aware -- ./solver input     streamed memory far, the rest near\n  \
     hither run --pages cache-aware,upm -- ./solver input both: what is near goes to where it is used\n  \
@@ -48,12 +54,25 @@ pub(super) struct Run {
     files: Option<String>,
 
     /// How much of the page cache these files may have; what the program's memory cgroup leaves where nothing is given
-    #[arg(long, value_name = "SIZE", conflicts_with = "pages", value_parser = cache_bytes)]
+    #[arg(long, value_name = "SIZE", conflicts_with_all = ["pages", "replicas"], value_parser = cache_bytes)]
     cache: Option<u64>,
 
     /// Steer files, too, of which something was cached before the program came to them: other programs may need that
-    #[arg(long, conflicts_with = "pages")]
+    #[arg(long, conflicts_with_all = ["pages", "replicas"])]
     all_files: bool,
+
+    /// Copy blocks of files to the nodes that read them from far, and have them read there, as this policy says; dual-layer
+    /// where none is given. A writer of a file, whoever it is, waits until its copies are out of use
+    #[arg(long, group = "what", value_name = "POLICY", num_args = 0..=1, default_missing_value = REPLICAS_POLICY)]
+    replicas: Option<String>,
+
+    /// What may have replicas: far blocks, or all, since a copy in memory that is mapped is read faster than the kernel reads
+    #[arg(long, value_name = "WHICH", conflicts_with_all = ["files", "pages"], default_value = "far", value_parser = ["far", "all"])]
+    replicate: String,
+
+    /// The most memory of each node for replicas; an eighth where nothing is given
+    #[arg(long, value_name = "SIZE", conflicts_with_all = ["files", "pages"], value_parser = replica_bytes)]
+    replica_memory: Option<u64>,
 
     /// Where pages go: upm, cache-aware, or 'cache-aware,upm', with parameters as in 'cache-aware{limit=0.3}'; `hither
     /// policies --placements` says what they mean
@@ -61,14 +80,14 @@ pub(super) struct Run {
     pages: Option<String>,
 
     /// The smallest allocation whose pages are placed
-    #[arg(long, value_name = "BYTES", default_value = "1MiB", conflicts_with = "files", value_parser = region_min)]
+    #[arg(long, value_name = "BYTES", default_value = "1MiB", conflicts_with_all = ["files", "replicas"], value_parser = region_min)]
     region_min: u64,
 
     /// How upm counts accesses; auto takes the first that works, and `hither topo --live` says which do
-    #[arg(long, value_name = "HOW", default_value = AUTO, conflicts_with = "files", value_parser = [&[AUTO], &arm::NAMES[..]].concat())]
+    #[arg(long, value_name = "HOW", default_value = AUTO, conflicts_with_all = ["files", "replicas"], value_parser = [&[AUTO], &arm::NAMES[..]].concat())]
     counters: String,
 
-    /// Decide what to drop, or where pages belong, and do nothing of it
+    /// Decide what to drop, what to copy, or where pages belong, and do nothing of it
     #[arg(long)]
     dry_run: bool,
 
@@ -78,11 +97,11 @@ pub(super) struct Run {
 
     /// Start from what this file knows of call sites that read files or allocate memory, where their regions had their pages
     /// included, and add what is learnt
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "replicas")]
     sites: Option<PathBuf>,
 
     /// Start from such a file, and leave it as it is
-    #[arg(long, value_name = "FILE", conflicts_with = "sites")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["sites", "replicas"])]
     apply: Option<PathBuf>,
 
     /// Say what came of it as one line of JSON on stderr: stdout is the program's
@@ -110,14 +129,22 @@ fn cache_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
+fn replica_bytes(text: &str) -> Result<u64, String> {
+    match text.parse::<Size>().map_err(|error| error.to_string())? {
+        Size::Bytes(bytes) if bytes >= 1 << 20 => Ok(bytes),
+        _ => Err("give a size in bytes, at least 1MiB".to_owned()),
+    }
+}
+
 impl Subcommand for Run {
     const NAME: &'static str = "run";
 
     fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
-        match (&self.files, &self.pages) {
-            (Some(policy), _) => files::run(&self, policy, ui),
-            (None, Some(policy)) => pages::run(&self, policy, ui),
-            (None, None) => Err(Usage("give --files or --pages".to_owned()).into()),
+        match (&self.files, &self.replicas, &self.pages) {
+            (Some(policy), ..) => files::run(&self, policy, ui),
+            (_, Some(policy), _) => replicas::run(&self, policy, ui),
+            (.., Some(policy)) => pages::run(&self, policy, ui),
+            _ => Err(Usage("give --files, --replicas or --pages".to_owned()).into()),
         }
     }
 }

@@ -151,6 +151,29 @@ fn of_run(run: &Status) -> String {
         );
         return text;
     }
+    if run.figures["replica_bytes"].is_array() {
+        let by_node = run.figures["replica_bytes"].as_array();
+        let by_node = by_node.into_iter().flatten().zip(&run.nodes);
+        let by_node = by_node
+            .map(|(held, node)| format!("{} on node {node}", bytes(held.as_u64().unwrap_or(0))));
+        let served = number("reads_served");
+        let share = served as f64 / (served + number("reads")).max(1) as f64;
+        let _ = writeln!(
+            text,
+            "  {} of reads served from replicas of {}: {}{}\n  {} made, {} given up for others; {} ended by writers or changes",
+            percent(share),
+            format::counted(number("files"), "file"),
+            by_node.collect::<Vec<_>>().join(", "),
+            match run.figures["memory_is_tight"].as_bool() {
+                Some(true) => "; memory is tight",
+                _ => "",
+            },
+            count(number("replicas_made")),
+            count(number("replicas_reclaimed")),
+            format::counted(number("files_ended"), "file"),
+        );
+        return text;
+    }
     if let Some(counters) = run.figures["counters"].as_str() {
         let tally = |name: &str| {
             let samples = run.figures[name]["samples"].as_u64().unwrap_or(0);
@@ -315,6 +338,24 @@ mod tests {
           pcc for 12.3 s, a dry run; the agent takes 0.5 % of a CPU
           1.00 GiB of cache for 1 file: 3.00 MiB missed, 4.00 MiB by least recently used
           2.00 MiB dropped, and no more: nothing is gained; 0 B left to others, 1.00 MiB taken by the kernel
+        ");
+    }
+
+    #[test]
+    fn a_run_with_replicas() {
+        let files = Status {
+            policy: "dual-layer{threshold=2}".to_owned(),
+            figures: json!({
+                "replica_bytes": [3 << 20, 0], "files": 2, "reads_served": 750, "reads": 250, "replicas_made": 200,
+                "replicas_reclaimed": 8, "files_ended": 1, "memory_is_tight": true,
+            }),
+            ..run()
+        };
+        assert_snapshot!(of_run(&files), @r"
+        810: ./bt a\nb
+          dual-layer for 12.3 s, a dry run; the agent takes 0.5 % of a CPU
+          75.0 % of reads served from replicas of 2 files: 3.00 MiB on node 0, 0 B on node 2; memory is tight
+          200 made, 8 given up for others; 1 file ended by writers or changes
         ");
     }
 

@@ -29,7 +29,8 @@ fn no_command() {
       record    Record an unmodified program's file accesses, and those of all that it starts
       report    Draw a trace as one self-contained page: verdict, accesses over time, hit ratios, call
                 sites, files; or compare two
-      run       Run an unmodified program with its file cache steered, or its memory placed on nodes
+      run       Run an unmodified program with its file cache steered, its files replicated near it, or
+                its memory placed on nodes
       sim       Simulate caches of given policies and sizes on a trace, or placements on nodes
       stat      Say what is in a trace: requests and bytes, files, call sites, sharing, reuse distances
       sweep     Simulate many policies and sizes on many traces, and go on after an interruption

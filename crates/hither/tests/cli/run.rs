@@ -282,6 +282,37 @@ fn what_is_learnt_of_a_loop_is_kept_and_said() {
 }
 
 #[test]
+fn replicas_and_what_belongs_to_them() {
+    let lab = Lab::new();
+    assert_snapshot!(lab.run("hither run --replicas upm -- touch started"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: --replicas upm: it does not replicate files of a running program; dual-layer does
+    ");
+    let ran = lab.run("hither run --files --replicate all --cache 1GiB -- touch started");
+    assert!(
+        ran.code == 2 && ran.stderr.contains("cannot be used with"),
+        "{ran}"
+    );
+    assert_snapshot!(lab.run("hither run --replicas --replica-memory 5% -- touch started"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: invalid value '5%' for '--replica-memory <SIZE>': give a size in bytes, at least 1MiB
+
+    For more information, try '--help'.
+    ");
+    assert!(!lab.path("started").exists());
+    let ran = lab.run("hither run --replicas --replicate all --json -- sh -c 'exit 3'");
+    assert_eq!(ran.code, 3, "{ran}");
+    let said: serde_json::Value = serde_json::from_str(&ran.stderr).unwrap();
+    assert_eq!(said["replicas_made"], 0, "{said}");
+}
+
+#[test]
 fn files_or_pages_and_with_what_belongs_to_each() {
     let lab = Lab::new();
     assert_snapshot!(lab.run("hither run -- touch started"), @"
@@ -290,9 +321,9 @@ fn files_or_pages_and_with_what_belongs_to_each() {
 
     ----- stderr -----
     error: the following required arguments were not provided:
-      <--files [<POLICY>]|--pages <POLICY[,POLICY]>>
+      <--files [<POLICY>]|--replicas [<POLICY>]|--pages <POLICY[,POLICY]>>
 
-    Usage: hither run <--files [<POLICY>]|--pages <POLICY[,POLICY]>> -- <CMD>...
+    Usage: hither run <--files [<POLICY>]|--replicas [<POLICY>]|--pages <POLICY[,POLICY]>> -- <CMD>...
 
     For more information, try '--help'.
     ");
@@ -303,7 +334,7 @@ fn files_or_pages_and_with_what_belongs_to_each() {
     ----- stderr -----
     error: the argument '--files [<POLICY>]' cannot be used with '--pages <POLICY[,POLICY]>'
 
-    Usage: hither run --cache <SIZE> <--files [<POLICY>]|--pages <POLICY[,POLICY]>> -- <CMD>...
+    Usage: hither run --cache <SIZE> <--files [<POLICY>]|--replicas [<POLICY>]|--pages <POLICY[,POLICY]>> -- <CMD>...
 
     For more information, try '--help'.
     ");

@@ -15,9 +15,9 @@ use super::super::driver::{Driver, EXTENT_BYTES};
 use super::super::event::{At, Decision, Input};
 use super::super::log::Log;
 use super::figures::end;
-use super::reach::Reach;
 use super::{Budget, Files, FilesOptions};
 use crate::observe::{Definitions, Streams, sites};
+use crate::reach::Reach;
 use crate::status::{Board, Status};
 use crate::symbolise::Symboliser;
 

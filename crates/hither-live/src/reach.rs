@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hither_sys::page_cache::{CachedFile, FileId, PageCache, Unreachable};
@@ -22,7 +22,7 @@ struct Known {
 }
 
 /// See the module.
-pub(super) struct Reach {
+pub(crate) struct Reach {
     cache: Arc<dyn PageCache>,
     known: FxHashMap<u64, Known>,
     /// By process, what it had had read from storage.
@@ -30,7 +30,7 @@ pub(super) struct Reach {
 }
 
 impl Reach {
-    pub(super) fn new(cache: Arc<dyn PageCache>) -> Reach {
+    pub(crate) fn new(cache: Arc<dyn PageCache>) -> Reach {
         Reach {
             cache,
             known: FxHashMap::default(),
@@ -39,14 +39,14 @@ impl Reach {
     }
 
     /// A program uses a file, by the path that it sees. Whether none did before.
-    pub(super) fn learn(&mut self, file: u64, id: FileId, path: &[u8], pid: Option<u32>) -> bool {
+    pub(crate) fn learn(&mut self, file: u64, id: FileId, path: &[u8], pid: Option<u32>) -> bool {
         let path = PathBuf::from(OsStr::from_bytes(path));
         self.known.insert(file, Known { id, path, pid }).is_none()
     }
 
     /// What the process that opened a file last has had read from storage since this was last asked of it, or since its
     /// start. Nothing where it is gone, or does not let itself be looked at.
-    pub(super) fn stored_bytes(&mut self, file: u64) -> Option<u64> {
+    pub(crate) fn stored_bytes(&mut self, file: u64) -> Option<u64> {
         let pid = self.known.get(&file)?.pid?;
         let io = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
         let mut lines = io.lines();
@@ -58,15 +58,25 @@ impl Reach {
     }
 
     /// How far the kernel reads ahead in that file.
-    pub(super) fn read_ahead_bytes(&self, file: u64) -> u64 {
+    pub(crate) fn read_ahead_bytes(&self, file: u64) -> u64 {
         let known = self.known.get(&file);
         known.map_or(0, |known| self.cache.read_ahead_bytes(known.id.device))
     }
 
     /// The file itself, to be let go of soon.
-    pub(super) fn open(&mut self, file: u64) -> Result<Box<dyn CachedFile>, Unreachable> {
+    pub(crate) fn open(&mut self, file: u64) -> Result<Box<dyn CachedFile>, Unreachable> {
+        let cache = Arc::clone(&self.cache);
+        self.find(file, |path, id| cache.open(path, id))
+    }
+
+    /// The file itself, however it is opened.
+    pub(crate) fn find<T>(
+        &mut self,
+        file: u64,
+        open: impl Fn(&Path, FileId) -> Result<T, Unreachable>,
+    ) -> Result<T, Unreachable> {
         let known = self.known.get_mut(&file).ok_or(Unreachable::NoFile)?;
-        let reason = match self.cache.open(&known.path, known.id) {
+        let reason = match open(&known.path, known.id) {
             Err(reason @ (Unreachable::NoFile | Unreachable::Another)) => reason,
             other => return other,
         };
@@ -75,7 +85,7 @@ impl Reach {
         let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).map_err(|_| reason)?;
         let paths = descriptors.flatten().map(|descriptor| descriptor.path());
         for path in paths.take(DESCRIPTORS_MAX) {
-            if let Ok(opened) = self.cache.open(&path, known.id) {
+            if let Ok(opened) = open(&path, known.id) {
                 known.path = path;
                 return Ok(opened);
             }

@@ -1,0 +1,200 @@
+//! Runs a program with replicas of its files.
+//!
+//! Two threads: one hears of reads and makes replicas, the other holds the leases and ends replicas. If the agent dies, the kernel says so in a
+//! word that programs look at with every read, before it lets go of the leases; from then on they read as ever.
+
+mod agent;
+mod figures;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use hither_sys::cgroup::MemoryGroup;
+use hither_sys::lease;
+use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
+use hither_sys::replica::agent::{ReplicaOptions, Replicas as Shared};
+use hither_sys::replica::{BLOCK_BYTES, NODES_MAX};
+use hither_sys::session::{Lost, Session, SessionOptions};
+
+use self::agent::Agent;
+use super::driver::{Config, Driver, Summary};
+use super::keeper::{BREAK_TIME_MIN, Keeper};
+use super::log::Log;
+use crate::error::{Error, Result};
+use crate::launch::{self, Attended, Tools};
+
+/// Of which of its files' blocks a program may have replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// Those that are on another node.
+    Far,
+    /// All: to read from memory that is mapped is faster than to ask the kernel.
+    All,
+}
+
+/// What to run, and how.
+#[derive(Clone, Debug)]
+pub struct ReplicasOptions {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// Path of the recorder's library, which the program loads.
+    pub preload: PathBuf,
+    /// The placement with its parameters; one of files that can follow a running program.
+    pub policy: String,
+    /// What may have replicas.
+    pub which: Which,
+    /// The most memory of each node for them; an eighth of the smallest, and a quarter of what a memory cgroup leaves for files, where nothing is given.
+    pub node_bytes: Option<u64>,
+    /// Decide, and carry nothing out.
+    pub dry_run: bool,
+    /// Where to log what was heard and decided.
+    pub log: Option<PathBuf>,
+    /// Rings, and how far call stacks are followed.
+    pub session: SessionOptions,
+}
+
+/// A run that has ended.
+#[derive(Debug)]
+pub struct Ran {
+    /// How the program ended.
+    pub exit: ExitStatus,
+    /// What was done.
+    pub replicas: Replicas,
+}
+
+/// What was done about a program's files.
+#[derive(Debug, Default)]
+pub struct Replicas {
+    /// The figures.
+    pub summary: Summary,
+    /// Nodes of the machine, by the kernel's numbers.
+    pub nodes: Vec<u32>,
+    /// Nothing could have a replica, since there is one node and only what is far may.
+    pub nothing_is_far: bool,
+    /// Reads that replicas served, and their bytes: sixteen times those that were told of.
+    pub served: u64,
+    /// See `served`.
+    pub served_bytes: u64,
+    /// Reads that the kernel served, and their bytes.
+    pub read: u64,
+    /// See `read`.
+    pub read_bytes: u64,
+    /// The most memory that replicas took.
+    pub bytes_max: u64,
+    /// Why files have no replicas, and how many times that was found.
+    pub refused: BTreeMap<String, u64>,
+    /// Blocks for which there was no memory.
+    pub no_memory: u64,
+    /// What the program could not tell.
+    pub lost: Lost,
+    /// Processor time of the agent.
+    pub agent: Duration,
+    /// How long the program ran.
+    pub ran: Duration,
+    /// Why the log is not whole.
+    pub log: Option<Error>,
+}
+
+/// Runs a program with replicas of its files.
+#[derive(Debug)]
+pub struct Runner {
+    options: ReplicasOptions,
+}
+
+impl Runner {
+    /// For one run on this machine.
+    pub fn new(options: ReplicasOptions) -> Runner {
+        Runner { options }
+    }
+
+    /// Runs the program to its end. It has this process's standard streams and process group. While it runs, SIGINT and
+    /// SIGQUIT are left to it, and SIGTERM and SIGHUP are passed on to it.
+    pub fn run(&self) -> Result<Ran> {
+        let options = &self.options;
+        launch::check_preload(&options.preload)?;
+        // Memory alone, without a CPU, is read from, but no program runs there.
+        let nodes = ThisMachine.nodes().unwrap_or_default();
+        let mut nodes: Vec<NodeMemory> = nodes
+            .into_iter()
+            .filter(|node| !node.cpus.is_empty())
+            .collect();
+        nodes.truncate(NODES_MAX);
+        let node_bytes = options.node_bytes.unwrap_or_else(|| usual_bytes(&nodes));
+        let config = Config {
+            policy: options.policy.clone(),
+            nodes: nodes.len().max(1) as u8,
+            all: options.which == Which::All,
+            replicas_max: u32::try_from(node_bytes / BLOCK_BYTES)
+                .unwrap_or(u32::MAX)
+                .max(1),
+            block_bytes: BLOCK_BYTES,
+            dry_run: options.dry_run,
+        };
+        let driver = Driver::new(&config)?;
+        let log = options.log.as_deref();
+        let log = log.map(|path| Log::create(path, &config)).transpose()?;
+        let mut session = Session::create(options.session).map_err(Error::Session)?;
+        let shared = Shared::create(&shape(&nodes, node_bytes)).map_err(Error::Session)?;
+        let keeper = Keeper::start(shared.shared()).map_err(Error::Session)?;
+        let nothing_is_far = nodes.len() < 2 && options.which == Which::Far;
+        let impatient = lease::break_time().is_none_or(|time| time < BREAK_TIME_MIN);
+        if !(nothing_is_far || impatient || options.dry_run) {
+            session.set_replicas(shared.shared().control());
+        }
+        let path = session.path().to_owned();
+        let tools = Tools {
+            preload: &options.preload,
+            session: &path,
+        };
+        let mut agent = Agent::new(driver, log, session, shared, keeper, &nodes, options);
+        if impatient {
+            agent.refuse("fs.lease-break-time is less than 4 seconds: writers would not wait for replicas to end");
+        }
+        let attend = |_, (), ended: &AtomicBool| {
+            agent.attend(ended);
+            agent
+        };
+        let attended = launch::attend("replicas", &options.command, tools, || (), attend)?;
+        let Attended { exit, ran, made } = attended;
+        let replicas = Replicas {
+            nothing_is_far,
+            ran,
+            ..made.finish()
+        };
+        Ok(Ran { exit, replicas })
+    }
+}
+
+/// What replicas may have of each node where nobody says.
+fn usual_bytes(nodes: &[NodeMemory]) -> u64 {
+    let smallest = nodes.iter().map(|node| node.bytes).min().unwrap_or(0);
+    let group = MemoryGroup::of_this_process().ok().flatten();
+    let left = group.and_then(|group| group.file_bytes());
+    let share = left.map_or(u64::MAX, |left| left / 4);
+    (smallest / 8)
+        .min(share / nodes.len().max(1) as u64)
+        .max(64 << 20)
+}
+
+fn shape(nodes: &[NodeMemory], node_bytes: u64) -> ReplicaOptions {
+    let cpus = nodes.iter().flat_map(|node| &node.cpus).max();
+    let mut node_of_cpu = vec![0; cpus.map_or(1, |&cpu| cpu as usize + 1)];
+    for (number, node) in nodes.iter().enumerate() {
+        for &cpu in &node.cpus {
+            node_of_cpu[cpu as usize] = number as u8;
+        }
+    }
+    let mut numbers: Vec<u32> = nodes.iter().map(|node| node.node).collect();
+    if numbers.is_empty() {
+        numbers.push(0);
+    }
+    ReplicaOptions {
+        nodes: numbers,
+        node_of_cpu,
+        node_bytes,
+    }
+}

@@ -1,0 +1,95 @@
+//! Whatever shares a process's descriptors or memory with another one, or makes them a thread's own: replicas are served by what is known of both.
+
+use std::ffi::{c_char, c_int, c_void};
+
+use libc::FILE;
+
+use crate::{real, replicas};
+
+/// Defines an exported symbol that calls a function and then jumps to the real one with every argument register as it was.
+macro_rules! announced {
+    ($symbol:ident => $first:path) => {
+        /// Stands in for libc's function.
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        unsafe extern "C-unwind" fn $symbol() {
+            std::arch::naked_asm!(
+                ".cfi_startproc",
+                // Seven words and the return address: the stack is aligned for the call.
+                "push rdi",
+                "push rsi",
+                "push rdx",
+                "push rcx",
+                "push r8",
+                "push r9",
+                "push rax",
+                ".cfi_adjust_cfa_offset 56",
+                "call {first}",
+                "mov r11, rax",
+                "pop rax",
+                "pop r9",
+                "pop r8",
+                "pop rcx",
+                "pop rdx",
+                "pop rsi",
+                "pop rdi",
+                ".cfi_adjust_cfa_offset -56",
+                "jmp r11",
+                ".cfi_endproc",
+                first = sym $first,
+            )
+        }
+    };
+}
+
+announced!(vfork => about_to_vfork);
+announced!(clone => about_to_clone);
+
+fn or_missing(real: *mut c_void) -> *const c_void {
+    extern "C" fn missing() -> c_int {
+        real::missing()
+    }
+    match real.is_null() {
+        true => missing as *const c_void,
+        false => real,
+    }
+}
+
+/// The child has descriptors of its own and its parent's memory.
+extern "C" fn about_to_vfork() -> *const c_void {
+    replicas::suspect();
+    or_missing(real::VFORK.get())
+}
+
+/// A child may share the one and not the other, in any way.
+extern "C" fn about_to_clone() -> *const c_void {
+    replicas::stop();
+    or_missing(real::CLONE.get())
+}
+
+/// Stands in for libc's function.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn unshare(flags: c_int) -> c_int {
+    if flags & libc::CLONE_FILES != 0 {
+        // From here on a number means one file to this thread and another to the others.
+        replicas::stop();
+    }
+    // SAFETY: the program's own call, passed on.
+    unsafe { real::unshare(flags) }
+}
+
+/// Stands in for libc's function, which does not call what it starts the shell with by its name.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn system(command: *const c_char) -> c_int {
+    replicas::shared_by_all();
+    // SAFETY: the program's own call, passed on.
+    unsafe { real::system(command) }
+}
+
+/// Stands in for libc's function, as [`system`].
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE {
+    replicas::shared_by_all();
+    // SAFETY: the program's own call, passed on.
+    unsafe { real::popen(command, mode) }
+}

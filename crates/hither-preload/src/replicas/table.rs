@@ -1,0 +1,247 @@
+//! Which descriptor stands for a file with replicas, and whether its offset is this process's alone.
+//!
+//! A word a descriptor, as in [`crate::files`], but what is wrong there for a moment costs a line of a trace, and here it would be another file's bytes. So a
+//! word carries a tag that changes whenever the descriptor is forgotten: what one thread finds out about a descriptor is not entered if another one has closed it
+//! meanwhile.
+
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use hither_sys::raw;
+use hither_sys::replica::FileId;
+use hither_sys::replica::view::{Match, View};
+
+/// Descriptors beyond this are not served.
+const DESCRIPTORS: usize = 1 << 16;
+
+/// What a word says, in its low bits.
+const KIND: u64 = 3;
+/// Nothing is known.
+const UNKNOWN: u64 = 0;
+/// It is not to be served, whatever file it is.
+const REFUSED: u64 = 1;
+/// The file had no replicas when the view's generation ended in the bits above.
+const ABSENT: u64 = 2;
+/// The file of a number and an epoch, in the bits above.
+const MATCHED: u64 = 3;
+
+/// The uppermost bits are the tag.
+const TAG_SHIFT: u32 = 48;
+const TAG: u64 = u64::MAX << TAG_SHIFT;
+/// A generation as far as it is kept.
+const GENERATION: u64 = (1 << (TAG_SHIFT - 2)) - 1;
+const FILE_BITS: u32 = 12;
+const EPOCH_BITS: u32 = TAG_SHIFT - 2 - FILE_BITS;
+
+/// No offset is known, or somebody is about to move it.
+const TAKEN: u64 = u64::MAX;
+
+#[repr(C)]
+struct Descriptor {
+    word: AtomicU64,
+    /// Where its offset was last known to be: a guess, since others may move it.
+    offset: AtomicU64,
+    /// What [`SHARINGS`] was when the program opened it, or 0 where somebody else may have its offset, too.
+    opened: AtomicU64,
+}
+
+static TABLE: AtomicPtr<Descriptor> = AtomicPtr::new(std::ptr::null_mut());
+/// Counts, from 1, the times that other processes may have got all descriptors.
+static SHARINGS: AtomicU64 = AtomicU64::new(1);
+
+/// Makes the table. To be called once.
+pub(super) fn prepare() -> bool {
+    match raw::map(DESCRIPTORS * size_of::<Descriptor>(), None) {
+        Ok(table) => {
+            TABLE.store(table.cast(), Ordering::Release);
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+#[inline]
+fn descriptor(fd: i32) -> Option<&'static Descriptor> {
+    let table = TABLE.load(Ordering::Acquire);
+    let index = usize::try_from(fd)
+        .ok()
+        .filter(|&index| index < DESCRIPTORS && !table.is_null())?;
+    // SAFETY: the table is a mapping of DESCRIPTORS of these, zeroed, which is a value, and never unmapped; the index is in range.
+    Some(unsafe { &*table.wrapping_add(index) })
+}
+
+impl Descriptor {
+    fn forget(&self) {
+        self.opened.store(0, Ordering::Relaxed);
+        self.offset.store(TAKEN, Ordering::Relaxed);
+        let next = |word: u64| Some((word & TAG).wrapping_add(1 << TAG_SHIFT) | UNKNOWN);
+        // It never refuses.
+        let _ = self
+            .word
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, next);
+    }
+}
+
+/// Forgets what `fd` stood for.
+pub(crate) fn forget(fd: i32) {
+    if let Some(descriptor) = descriptor(fd) {
+        descriptor.forget();
+    }
+}
+
+/// Forgets every descriptor from `first` to `last`.
+pub(crate) fn forget_range(first: u32, last: u32) {
+    for fd in first..=last.min(DESCRIPTORS as u32 - 1) {
+        let Some(descriptor) = descriptor(fd as i32) else {
+            return;
+        };
+        // A load first: most of the table was never touched and has no memory behind it yet.
+        if descriptor.word.load(Ordering::Relaxed) != 0 {
+            descriptor.forget();
+        }
+    }
+}
+
+/// The program has just opened `fd`: its offset is 0, and nobody else's.
+pub(crate) fn opened(fd: i32) {
+    if let Some(descriptor) = descriptor(fd) {
+        descriptor.forget();
+        descriptor.offset.store(0, Ordering::Relaxed);
+        descriptor
+            .opened
+            .store(SHARINGS.load(Ordering::Relaxed), Ordering::Release);
+    }
+}
+
+/// The offset of `fd` is another descriptor's, too.
+pub(crate) fn shared(fd: i32) {
+    if let Some(descriptor) = descriptor(fd) {
+        descriptor.opened.store(0, Ordering::Relaxed);
+    }
+}
+
+/// All offsets may be another process's, too.
+pub(crate) fn shared_by_all() {
+    SHARINGS.fetch_add(1, Ordering::AcqRel);
+}
+
+/// The replicas of the file behind `fd`.
+#[inline]
+pub(super) fn matched(view: &View, fd: i32) -> Option<Match> {
+    let descriptor = descriptor(fd)?;
+    let word = descriptor.word.load(Ordering::Acquire);
+    match word & KIND {
+        MATCHED => {
+            let of = unpack(word);
+            match view.is_over(of) {
+                false => Some(of),
+                true => look_up(view, fd, descriptor, word),
+            }
+        }
+        REFUSED => None,
+        ABSENT if generation(word) == view.generation() & GENERATION => None,
+        _ => look_up(view, fd, descriptor, word),
+    }
+}
+
+fn generation(word: u64) -> u64 {
+    (word & !TAG) >> 2
+}
+
+fn unpack(word: u64) -> Match {
+    let body = (word & !TAG) >> 2;
+    Match {
+        file: (body & ((1 << FILE_BITS) - 1)) as u32,
+        epoch: body >> FILE_BITS,
+    }
+}
+
+fn pack(of: Match) -> Option<u64> {
+    let fits = of.file < 1 << FILE_BITS && of.epoch < 1 << EPOCH_BITS;
+    fits.then_some((of.epoch << FILE_BITS | u64::from(of.file)) << 2 | MATCHED)
+}
+
+/// Finds out what `fd` stands for, which was `word` before.
+#[cold]
+fn look_up(view: &View, fd: i32, descriptor: &Descriptor, word: u64) -> Option<Match> {
+    // The child of a vfork finds out about its own descriptors, and enters nothing of it in its parent's table.
+    if !crate::recorder::owns_descriptors() {
+        return None;
+    }
+    let generation = view.generation() & GENERATION;
+    let found = match is_served(fd) {
+        None => Err(REFUSED),
+        Some(id) => match view.find(id) {
+            None => Err(generation << 2 | ABSENT),
+            Some(of) => Ok(of),
+        },
+    };
+    let body = match found {
+        Ok(of) => pack(of)?,
+        Err(body) => body,
+    };
+    let entered = descriptor.word.compare_exchange(
+        word,
+        word & TAG | body,
+        Ordering::AcqRel,
+        Ordering::Relaxed,
+    );
+    // Somebody has closed it, or found out the same.
+    entered.ok().and(found.ok())
+}
+
+/// The file behind `fd`, if reads of it may be served: a regular one, opened for reading alone and through the page cache.
+fn is_served(fd: i32) -> Option<FileId> {
+    let flags = raw::status_flags(fd).ok()?;
+    if flags & libc::O_ACCMODE != libc::O_RDONLY || flags & (libc::O_DIRECT | libc::O_PATH) != 0 {
+        return None;
+    }
+    let status = raw::status(fd).ok()?;
+    (status.mode & libc::S_IFMT == libc::S_IFREG).then_some(FileId {
+        device: status.device,
+        inode: status.inode,
+        birth_ns: status.birth_ns,
+    })
+}
+
+/// Where the offset of `fd` is thought to be, if that is this process's alone and `fits`. Until it is put back nobody else gets it.
+pub(super) fn take_offset(fd: i32, fits: impl FnOnce(u64) -> bool) -> Option<u64> {
+    let descriptor = descriptor(fd)?;
+    if descriptor.opened.load(Ordering::Acquire) != SHARINGS.load(Ordering::Acquire) {
+        return None;
+    }
+    let offset = descriptor.offset.load(Ordering::Relaxed);
+    if offset == TAKEN || !fits(offset) {
+        return None;
+    }
+    let taken =
+        descriptor
+            .offset
+            .compare_exchange(offset, TAKEN, Ordering::Acquire, Ordering::Relaxed);
+    taken.ok()
+}
+
+/// Says where the offset of `fd` is.
+pub(super) fn put_offset(fd: i32, offset: u64) {
+    if let Some(descriptor) = descriptor(fd) {
+        descriptor.offset.store(offset, Ordering::Release);
+    }
+}
+
+/// The kernel has read `length` bytes at the offset of `fd`. It is asked where that is, if that is of any use.
+pub(super) fn moved_on(fd: i32, length: u64) {
+    let Some(descriptor) = descriptor(fd) else {
+        return;
+    };
+    if descriptor.word.load(Ordering::Relaxed) & KIND != MATCHED
+        || descriptor.opened.load(Ordering::Relaxed) != SHARINGS.load(Ordering::Relaxed)
+    {
+        let offset = descriptor.offset.load(Ordering::Relaxed);
+        if offset != TAKEN {
+            descriptor.offset.store(offset + length, Ordering::Relaxed);
+        }
+        return;
+    }
+    if let Ok(offset) = raw::seek(fd, 0, libc::SEEK_CUR) {
+        descriptor.offset.store(offset, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,416 @@
+//! Leases on files (fcntl(2), `F_SETLEASE`): whoever holds a read lease hears of everybody who is about to open the file for writing or
+//! to cut it, *before* that happens, and keeps them waiting until it lets go.
+//!
+//! The kernel grants one only while nobody has the file open for writing, which a writable mapping counts as; renaming and unlinking leave the file as it
+//! is and break none. It waits for the holder for `fs.lease-break-time` (45 s) and then goes on without asking, so what a lease guards may be
+//! relied on only that long after the last look at it ([`break_time`], [`Lease::is_broken`]).
+//!
+//! The signal that tells of a break goes to one thread, which waits for it. It is a hint: two breaks may be told as one when too many signals are
+//! queued (the kernel then sends SIGIO, without the descriptor). `F_SETSIG` is set anew after the lease was taken, which makes the
+//! process the owner, as `F_SETOWN` is.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+use crate::raw;
+
+/// The file systems whose files change through nothing but an open for writing, or a cut, of the inode that a lease is held on. Not overlayfs:
+/// a lease there is on an inode that is not the one that is written.
+const SOUND: [(i64, &str); 4] = [
+    (0xef53, "ext4"),
+    (0x5846_5342, "xfs"),
+    (0x9123_683e, "btrfs"),
+    (0x0102_1994, "tmpfs"),
+];
+
+/// `f_flag` of statvfs(3): reads change access times only where they are older than the last change.
+const ST_RELATIME: u64 = 4096;
+
+/// Why there is no lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NoLease {
+    /// Somebody has it open for writing (EAGAIN), or writes at this moment.
+    Written,
+    /// It is somebody else's (EACCES).
+    NotOurs,
+    /// Not on that file system; its number in statfs(2).
+    FileSystem(i64),
+    /// Each read is to leave an access time behind.
+    AccessTimes,
+    /// A program of root's may become another user's, who may not read it.
+    Private,
+    /// No regular file, or removed.
+    NoFile,
+    /// Too many, or no descriptors or memory.
+    NoRoom,
+    /// Another error number.
+    Other(i32),
+}
+
+impl NoLease {
+    /// It may be had later.
+    pub fn may_pass(self) -> bool {
+        matches!(self, NoLease::Written | NoLease::NoRoom)
+    }
+
+    fn last() -> NoLease {
+        match io::Error::last_os_error().raw_os_error().unwrap_or(0) {
+            libc::EAGAIN => NoLease::Written,
+            libc::EACCES | libc::EPERM => NoLease::NotOurs,
+            libc::ENOMEM | libc::ENOLCK | libc::EMFILE => NoLease::NoRoom,
+            error => NoLease::Other(error),
+        }
+    }
+}
+
+impl fmt::Display for NoLease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NoLease::Written => "open for writing",
+            NoLease::NotOurs => "another user's, on which only root may hold a lease",
+            NoLease::FileSystem(0x794c_7630) => {
+                "on overlayfs, whose files change without a lease on them being broken"
+            }
+            NoLease::FileSystem(kind) => {
+                return write!(
+                    f,
+                    "on a file system (0x{kind:x}) that is not ext4, xfs, btrfs or tmpfs"
+                );
+            }
+            NoLease::AccessTimes => "mounted with strictatime: each read is to leave a time behind",
+            NoLease::Private => {
+                "not for everybody to read, while programs of root's may become others'"
+            }
+            NoLease::NoFile => "no regular file, or removed",
+            NoLease::NoRoom => "too many",
+            NoLease::Other(error) => return io::Error::from_raw_os_error(*error).fmt(f),
+        })
+    }
+}
+
+/// A file that a read lease is held on. Closing it lets go of the lease.
+#[derive(Debug)]
+pub struct Lease {
+    file: File,
+}
+
+/// What a leased file is like. Its size cannot change while the lease is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Leased {
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// When its inode last changed, in nanoseconds since the epoch.
+    pub changed_ns: i128,
+    /// It has a name.
+    pub linked: bool,
+}
+
+impl Lease {
+    /// Takes a lease on an open file, whose breaks `listener` hears of.
+    pub fn take(file: File, listener: &Listener) -> Result<Lease, NoLease> {
+        check(&file)?;
+        let fd = file.as_raw_fd();
+        let set_signal = || fcntl(fd, F_SETSIG, signal() as usize);
+        set_signal()?;
+        fcntl(fd, libc::F_SETLEASE, libc::F_RDLCK as usize)?;
+        let lease = Lease { file };
+        let owner = Owner {
+            kind: F_OWNER_TID,
+            pid: listener.tid as i32,
+        };
+        fcntl(fd, F_SETOWN_EX, (&raw const owner) as usize)?;
+        set_signal()?;
+        // A break that came before went to a thread that takes no notice.
+        match lease.is_broken() {
+            true => Err(NoLease::Written),
+            false => Ok(lease),
+        }
+    }
+
+    /// Whether somebody waits for the lease to be let go of, or does not any more.
+    pub fn is_broken(&self) -> bool {
+        fcntl(self.fd(), libc::F_GETLEASE, 0) != Ok(libc::F_RDLCK)
+    }
+
+    /// Lets go of it: whoever waits goes on.
+    pub fn release(&self) {
+        // Nothing to let go of is as good.
+        let _ = fcntl(self.fd(), libc::F_SETLEASE, libc::F_UNLCK as usize);
+    }
+
+    /// The descriptor, which a break is told by.
+    pub fn fd(&self) -> i32 {
+        self.file.as_raw_fd()
+    }
+
+    /// The file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// What the file is like now.
+    pub fn look(&self) -> io::Result<Leased> {
+        use std::os::unix::fs::MetadataExt;
+        let about = self.file.metadata()?;
+        Ok(Leased {
+            bytes: about.len(),
+            changed_ns: i128::from(about.ctime()) * 1_000_000_000 + i128::from(about.ctime_nsec()),
+            linked: about.nlink() > 0,
+        })
+    }
+}
+
+/// Whether reads of the file may be served from elsewhere while a lease is held on it.
+fn check(file: &File) -> Result<(), NoLease> {
+    use std::os::unix::fs::MetadataExt;
+    let about = file.metadata().map_err(|_| NoLease::NoFile)?;
+    if !about.is_file() || about.nlink() == 0 {
+        return Err(NoLease::NoFile);
+    }
+    let mut system = std::mem::MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: the buffer is one statfs long.
+    if unsafe { libc::fstatfs(file.as_raw_fd(), system.as_mut_ptr()) } != 0 {
+        return Err(NoLease::last());
+    }
+    // SAFETY: zeroed memory is a valid statfs, and the kernel filled it.
+    let system = unsafe { system.assume_init() };
+    let kind = system.f_type;
+    if SOUND.iter().all(|&(sound, _)| sound != kind) {
+        return Err(NoLease::FileSystem(kind));
+    }
+    let mut mount = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
+    // SAFETY: the buffer is one statvfs long.
+    if unsafe { libc::fstatvfs(file.as_raw_fd(), mount.as_mut_ptr()) } != 0 {
+        return Err(NoLease::last());
+    }
+    // SAFETY: zeroed memory is a valid statvfs, and the call filled it.
+    let mount = unsafe { mount.assume_init() };
+    if mount.f_flag & (libc::ST_NOATIME | ST_RELATIME) == 0 {
+        return Err(NoLease::AccessTimes);
+    }
+    // SAFETY: geteuid takes nothing and cannot fail.
+    if unsafe { libc::geteuid() } == 0 && about.mode() & 0o004 == 0 {
+        return Err(NoLease::Private);
+    }
+    Ok(())
+}
+
+/// linux/fcntl.h, which the libc crate has in part.
+const F_SETSIG: i32 = 10;
+const F_SETOWN_EX: i32 = 15;
+const F_OWNER_TID: i32 = 0;
+
+#[repr(C)]
+struct Owner {
+    kind: i32,
+    pid: i32,
+}
+
+fn fcntl(fd: i32, command: i32, argument: usize) -> Result<i32, NoLease> {
+    // SAFETY: the commands used here take a number, or F_SETOWN_EX a structure that outlives the call.
+    match unsafe { libc::fcntl(fd, command, argument) } {
+        -1 => Err(NoLease::last()),
+        result => Ok(result),
+    }
+}
+
+/// What tells of breaks: a real-time signal, since those are queued and carry the descriptor.
+fn signal() -> i32 {
+    libc::SIGRTMIN() + 7
+}
+
+/// A break, as it is told of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Break {
+    /// Of the lease on this descriptor.
+    Of(i32),
+    /// Of some lease: all are to be looked at.
+    Some,
+}
+
+/// The thread that breaks are told to; it alone may wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Listener {
+    tid: u32,
+}
+
+impl Listener {
+    /// Makes the calling thread the listener. The process takes no harm from such signals from now on, wherever they go.
+    pub fn here() -> io::Result<Listener> {
+        extern "C" fn nothing(_: i32) {}
+        for signal in [signal(), libc::SIGIO] {
+            let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+            // SAFETY: zeroed memory is a valid sigaction: no flags, an empty mask, the default action.
+            let action = unsafe { action.assume_init_mut() };
+            action.sa_sigaction = nothing as *const () as usize;
+            action.sa_flags = libc::SA_RESTART;
+            // SAFETY: the handler does nothing, which is safe at any point.
+            if unsafe { libc::sigaction(signal, action, std::ptr::null_mut()) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        let waited = waited_for();
+        // SAFETY: the mask is initialised, and nothing is asked for in return.
+        let result = unsafe {
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const waited, std::ptr::null_mut())
+        };
+        if result != 0 {
+            return Err(io::Error::from_raw_os_error(result));
+        }
+        Ok(Listener { tid: raw::tid() })
+    }
+
+    /// Its number.
+    pub fn tid(&self) -> u32 {
+        self.tid
+    }
+
+    /// Has it look up from waiting, as if for a break.
+    pub fn wake(&self) {
+        // SAFETY: the signal has a handler that does nothing, and it is this process's thread or nobody's.
+        unsafe {
+            libc::syscall(
+                libc::SYS_tgkill,
+                std::process::id() as i32,
+                self.tid as i32,
+                signal(),
+            )
+        };
+    }
+
+    /// Waits for a break. Nothing where none came in time.
+    pub fn wait(&self, at_most: Duration) -> Option<Break> {
+        let waited = waited_for();
+        let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+        let time = libc::timespec {
+            tv_sec: at_most.as_secs() as i64,
+            tv_nsec: i64::from(at_most.subsec_nanos()),
+        };
+        // SAFETY: the mask and the time are initialised, and the kernel writes one siginfo.
+        let got =
+            unsafe { libc::sigtimedwait(&raw const waited, info.as_mut_ptr(), &raw const time) };
+        if got != signal() {
+            return (got == libc::SIGIO).then_some(Break::Some);
+        }
+        // SAFETY: the kernel filled it; all fields are integers.
+        let info = unsafe { info.assume_init() };
+        // linux: of a signal that tells of a descriptor, si_band (a long) and si_fd follow the three first words.
+        let words = (&raw const info).cast::<i32>();
+        // SAFETY: a siginfo has 128 bytes, of which these are the seventh word's.
+        let fd = unsafe { words.wrapping_add(6).read() };
+        Some(match info.si_code > 0 {
+            true => Break::Of(fd),
+            // Somebody sent it by hand.
+            false => Break::Some,
+        })
+    }
+}
+
+fn waited_for() -> libc::sigset_t {
+    let mut set = std::mem::MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: the set is zeroed, which is a set.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    for signal in [signal(), libc::SIGIO] {
+        // SAFETY: the set was emptied, and the signals exist.
+        unsafe { libc::sigaddset(set.as_mut_ptr(), signal) };
+    }
+    // SAFETY: it was initialised above.
+    unsafe { set.assume_init() }
+}
+
+/// How long a writer waits for a lease to be let go of before the kernel takes it away.
+pub fn break_time() -> Option<Duration> {
+    let text = fs::read_to_string("/proc/sys/fs/lease-break-time").ok()?;
+    Some(Duration::from_secs(text.trim().parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::OpenOptions;
+    use std::os::unix::fs::OpenOptionsExt;
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+
+    /// Leases are for disks: where tests write may be anything.
+    fn scratch() -> tempfile::TempDir {
+        tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder")
+    }
+
+    #[test]
+    fn a_writer_waits_until_it_is_let_go_of() {
+        let folder = scratch();
+        let path = folder.path().join("file");
+        fs::write(&path, "one").expect("written");
+        let listener = Listener::here().expect("a listener");
+        let open = || File::open(&path).expect("opened");
+        let lease = match Lease::take(open(), &listener) {
+            Err(why @ (NoLease::FileSystem(_) | NoLease::AccessTimes)) => {
+                return println!("skipped: the sources lie {why}");
+            }
+            lease => lease.expect("a lease"),
+        };
+        let seen = lease.look().expect("a look");
+        assert!((seen.bytes, seen.linked) == (3, true) && !lease.is_broken());
+        assert_eq!(listener.wait(Duration::ZERO), None);
+        let (opened, hears) = mpsc::channel();
+        let writer = path.clone();
+        let writing = thread::spawn(move || {
+            fs::write(&writer, "two").expect("written");
+            opened.send(()).expect("heard");
+        });
+        assert_eq!(
+            listener.wait(Duration::from_secs(60)),
+            Some(Break::Of(lease.fd()))
+        );
+        assert!(lease.is_broken());
+        assert_eq!(fs::read(&path).expect("read"), b"one", "it waits");
+        assert!(hears.try_recv().is_err());
+        lease.release();
+        writing.join().expect("it wrote");
+        assert_eq!(fs::read(&path).expect("read"), b"two");
+
+        // A second lease is told of as well, and none is had while somebody may write.
+        let again = Lease::take(open(), &listener).expect("a lease");
+        assert!(!again.is_broken());
+        let refused = OpenOptions::new()
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(&path)
+            .expect_err("it would wait");
+        assert_eq!(refused.raw_os_error(), Some(libc::EAGAIN));
+        assert_eq!(
+            listener.wait(Duration::from_secs(60)),
+            Some(Break::Of(again.fd()))
+        );
+        drop(again);
+        let _writing = OpenOptions::new().write(true).open(&path).expect("opened");
+        assert_eq!(
+            Lease::take(open(), &listener).expect_err("it is open for writing"),
+            NoLease::Written
+        );
+    }
+
+    #[test]
+    fn what_is_not_sound_is_refused_with_the_reason() {
+        let listener = Listener::here().expect("a listener");
+        let proc = File::open("/proc/self/status").expect("opened");
+        let refused = Lease::take(proc, &listener).expect_err("refused");
+        assert!(matches!(refused, NoLease::FileSystem(_)), "{refused:?}");
+        assert!(
+            NoLease::FileSystem(0x794c_7630)
+                .to_string()
+                .contains("overlayfs")
+        );
+        let folder = File::open("/").expect("opened");
+        assert_eq!(
+            Lease::take(folder, &listener).expect_err("refused"),
+            NoLease::NoFile
+        );
+        assert!(NoLease::Written.may_pass() && !NoLease::NotOurs.may_pass());
+    }
+}

@@ -1,0 +1,247 @@
+//! Replicas of files' blocks in shared memory: an agent fills them, programs copy them out, and neither waits for the other.
+//!
+//! There are two kinds of nameless files (memfd), all of which the agent alone can write: the *control*, which says what is where, and an *arena* of slots a
+//! node, a block each, bound to it. A program maps both read-only when it starts, through `/proc/AGENT/fd`, which the kernel
+//! shows to programs of the same user only; nothing has a name, so nothing is left behind.
+//!
+//! **What a program checks** (`view`) once it has found the slots of the blocks that it wants, with their versions, and before it copies them:
+//!
+//! - the agent is *alive*: that word is a robust futex (robust futex ABI, Documentation/locking/robust-futex-ABI.rst), which the kernel marks when the
+//!   thread that holds it ends, and it does so (`exit_mm`) before it closes the process's files (`exit_files`), which is when leases go;
+//! - the time is before `fresh_until_ns`: a stopped agent lets go of nothing, and the kernel takes its leases away after
+//!   `fs.lease-break-time`. The agent moves it on when it has looked at every lease;
+//! - the file's *epoch* is the one that the descriptor was matched with: no lease on it was broken since. The agent makes it odd before it
+//!   lets go of the lease, so before any writer is let in;
+//!
+//! and after it has copied them:
+//!
+//! - each slot's *version* is the odd one that was found: the slot was not given to another block meanwhile.
+//!
+//! When the first three were checked, no writer had been let in since the blocks were filled; so what the slots held then is what a read at that moment
+//! would have returned, and the fourth says that it is what was copied. A writer that comes while bytes are copied comes after that moment. To check once more after
+//! the copy would prove no more, and throw away what is right: a copy that was in vain has written to the program's buffer.
+//!
+//! **Order.** A filler makes the version even, then writes the slot, then makes it odd (release), then enters it into the directory (release). A
+//! reader loads directory and version, then futex, time and epoch (acquire each, so in that order), copies, fences (acquire), and loads the version again. What reaches a
+//! slot after a lease was let go of was preceded by the odd epoch, through the kernel's own locks; who finds it in the directory finds that epoch.
+
+pub mod agent;
+pub mod view;
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
+
+use crate::raw;
+
+pub use crate::page_cache::FileId;
+
+/// What is replicated at a time. As the block of the steered page cache: a page would mean four times the checks.
+pub const BLOCK_BYTES: u64 = 1 << BLOCK_SHIFT;
+const BLOCK_SHIFT: u32 = 14;
+
+/// Flag of a recorded access, beside [`crate::record::IN_KERNEL`]: a replica served it, and so it did those that this one stands for. One in
+/// [`SERVED_EACH`] of a thread's is told of, since telling takes as long as serving.
+pub const SERVED: u16 = 2;
+
+/// See [`SERVED`].
+pub const SERVED_EACH: u32 = 16;
+
+/// The most nodes.
+pub const NODES_MAX: usize = 16;
+
+/// Files that can have replicas at a time; each is in one of [`PROBES`] places that follow from what identifies it.
+const FILES: usize = 4096;
+const PROBES: usize = 8;
+
+/// CPUs whose node is told; those beyond are taken to be on the first.
+const CPUS: usize = 4096;
+
+/// Entries of the directory: a block of a file and a node each. At 4 bytes, of memory that is only taken where it is used.
+const DIRECTORY: usize = 1 << 27;
+
+const PAGE: usize = 4096;
+
+/// "replica" and the layout's version.
+const MAGIC: u64 = u64::from_be_bytes(*b"replica\x01");
+
+/// linux/futex.h.
+const FUTEX_TID_MASK: u32 = 0x3fff_ffff;
+
+/// What a program looks at with every block.
+#[repr(C, align(64))]
+#[derive(Debug)]
+struct Pulse {
+    /// The thread that holds the leases; 0 before it does, and marked by the kernel when it has ended.
+    alive: AtomicU32,
+    /// CLOCK_MONOTONIC_COARSE until which replicas may be relied on.
+    fresh_until_ns: AtomicU64,
+    /// Counts files that got an epoch.
+    published: AtomicU64,
+}
+
+/// linux/futex.h, `struct robust_list_head` and its one entry. In shared memory, since the kernel may give back a killed process's private
+/// memory before it looks at this.
+#[repr(C)]
+#[derive(Debug)]
+struct Robust {
+    first: AtomicU64,
+    futex_offset: AtomicU64,
+    pending: AtomicU64,
+    entry: AtomicU64,
+}
+
+#[repr(C)]
+#[derive(Debug)]
+struct Header {
+    /// Written last.
+    magic: AtomicU64,
+    /// What the session says, too: a process of the agent's number may be another one by now.
+    nonce: AtomicU64,
+    nodes: AtomicU32,
+    /// Of each node.
+    slots: AtomicU32,
+    /// The agent's descriptors of the arenas.
+    arenas: [AtomicU32; NODES_MAX],
+    robust: Robust,
+    pulse: Pulse,
+}
+
+const _: () = assert!(size_of::<Header>() <= PAGE);
+const _: () = assert!(Layout::FILES_AT.is_multiple_of(align_of::<File>()));
+
+/// A file that has replicas, or had.
+#[repr(C, align(64))]
+#[derive(Debug)]
+struct File {
+    /// Even while there is a lease, and replicas may be used; 0 where there never was one.
+    epoch: AtomicU64,
+    /// Its size in bytes; as everything below of this epoch.
+    bytes: AtomicU64,
+    /// Where in the directory its blocks begin.
+    directory: AtomicU64,
+    device: AtomicU64,
+    inode: AtomicU64,
+    birth_ns: AtomicU64,
+}
+
+/// Where things lie in the control.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Layout {
+    nodes: usize,
+    slots: usize,
+}
+
+impl Layout {
+    fn new(nodes: usize, slots: usize) -> Option<Layout> {
+        let sane = (1..=NODES_MAX).contains(&nodes) && (1..1 << 30).contains(&slots);
+        sane.then_some(Layout { nodes, slots })
+    }
+
+    const CPUS_AT: usize = PAGE;
+    const FILES_AT: usize = Layout::CPUS_AT + CPUS;
+    const DIRECTORY_AT: usize = Layout::FILES_AT + FILES * size_of::<File>();
+    const VERSIONS_AT: usize = Layout::DIRECTORY_AT + DIRECTORY * 4;
+
+    fn bytes(self) -> usize {
+        Layout::VERSIONS_AT + (self.nodes * self.slots * 8).next_multiple_of(PAGE)
+    }
+
+    fn arena_bytes(self) -> usize {
+        self.slots << BLOCK_SHIFT
+    }
+}
+
+/// A mapping that lives as long as the value.
+#[derive(Debug)]
+struct Area {
+    base: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: the mapping is not tied to a thread; what is in it is reached through atomics, or by copies that are checked.
+unsafe impl Send for Area {}
+// SAFETY: as above.
+unsafe impl Sync for Area {}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: whoever made the value made the mapping, and every reference into it borrows from the value.
+        unsafe { raw::unmap(self.base, self.bytes) };
+    }
+}
+
+/// The control, mapped.
+#[derive(Debug)]
+struct Control {
+    area: Area,
+    layout: Layout,
+}
+
+impl Control {
+    /// The `index`-th of so many values at `at`.
+    ///
+    /// # Safety
+    /// `T` is made of atomics, and the layout places `count` of them there.
+    #[inline]
+    unsafe fn get<T>(&self, at: usize, index: usize, count: usize) -> Option<&T> {
+        if index >= count {
+            return None;
+        }
+        let value = self
+            .area
+            .base
+            .wrapping_add(at + index * size_of::<T>())
+            .cast::<T>();
+        // SAFETY: it lies inside the mapping, aligned since all parts begin on cache lines; any bytes are valid for atomics, and it lives as
+        // long as `self`.
+        Some(unsafe { &*value })
+    }
+
+    #[inline]
+    fn header(&self) -> &Header {
+        // SAFETY: the mapping begins with a page that holds a header, made of atomics for which any bytes are valid.
+        unsafe { &*self.area.base.cast::<Header>() }
+    }
+
+    #[inline]
+    fn file(&self, index: usize) -> Option<&File> {
+        // SAFETY: the layout places so many files there.
+        unsafe { self.get(Layout::FILES_AT, index, FILES) }
+    }
+
+    /// The slot of a block on a node, counted from 1.
+    #[inline]
+    fn entry(&self, at: usize) -> Option<&AtomicU32> {
+        // SAFETY: the layout places so many entries there.
+        unsafe { self.get(Layout::DIRECTORY_AT, at, DIRECTORY) }
+    }
+
+    #[inline]
+    fn version(&self, node: usize, slot: usize) -> Option<&AtomicU64> {
+        let Layout { nodes, slots } = self.layout;
+        if slot >= slots {
+            return None;
+        }
+        // SAFETY: the layout places a version for each slot there.
+        unsafe { self.get(Layout::VERSIONS_AT, node * slots + slot, nodes * slots) }
+    }
+
+    #[inline]
+    fn node_of_cpu(&self, cpu: usize) -> Option<&AtomicU8> {
+        // SAFETY: the layout places so many bytes there.
+        unsafe { self.get(Layout::CPUS_AT, cpu, CPUS) }
+    }
+}
+
+/// The places that a file may have.
+fn places(id: FileId) -> impl Iterator<Item = usize> {
+    let mut hash = id.device ^ id.inode.rotate_left(32) ^ id.birth_ns.rotate_left(17);
+    // The finaliser of MurmurHash3.
+    for multiplier in [0xff51_afd7_ed55_8ccd, 0xc4ce_b9fe_1a85_ec53] {
+        hash = (hash ^ hash >> 33).wrapping_mul(multiplier);
+    }
+    let first = (hash ^ hash >> 33) as usize;
+    (0..PROBES).map(move |step| first.wrapping_add(step) % FILES)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,466 @@
+//! The agent's side of replicas: it alone writes them. Which file is leased and which block worth a copy is for others to say.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File as OpenFile;
+use std::hash::{BuildHasher, Hasher};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::time::Duration;
+
+use super::view::now_ns;
+use super::{
+    Area, BLOCK_BYTES, BLOCK_SHIFT, CPUS, Control, DIRECTORY, FileId, Layout, MAGIC, NODES_MAX,
+    places,
+};
+use crate::raw;
+use crate::record::{Bind, BindMode};
+
+/// A slot that was given up is given back to the kernel no sooner than this: a program that was stopped amid a copy would have the kernel
+/// make a page of zeros for it, which it then would not use.
+const KEPT: Duration = Duration::from_secs(2);
+
+/// The shape of it all.
+#[derive(Clone, Debug)]
+pub struct ReplicaOptions {
+    /// The kernel's number of each node, where memory can be had of it.
+    pub nodes: Vec<u32>,
+    /// By CPU, the index of its node in `nodes`.
+    pub node_of_cpu: Vec<u8>,
+    /// The most memory of each node.
+    pub node_bytes: u64,
+}
+
+/// Why a block has no replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfilled {
+    /// The node's memory for replicas is used up, or the machine's.
+    NoMemory,
+    /// The file cannot be read there, or ends before.
+    Unread,
+}
+
+/// Replicas, as their agent has them.
+#[derive(Debug)]
+pub struct Replicas {
+    shared: Arc<Shared>,
+    arenas: Vec<Arena>,
+    files: Vec<Option<Held>>,
+    directory: Directory,
+}
+
+/// What the thread that holds the leases needs.
+#[derive(Debug)]
+pub struct Shared {
+    control: Control,
+    fd: OwnedFd,
+}
+
+#[derive(Debug)]
+struct Arena {
+    area: Area,
+    /// What programs open; it cannot be written through.
+    _fd: OwnedFd,
+    /// Slots without a block whose memory is there.
+    free: Vec<u32>,
+    /// Slots whose memory was given back.
+    bare: Vec<u32>,
+    /// The first slot that never had one.
+    next: u32,
+    slots: u32,
+    /// Since when the free ones are.
+    freed_ns: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Held {
+    bytes: u64,
+    directory: Range,
+    /// Blocks that have a replica, with its node.
+    filled: BTreeSet<(u32, u8)>,
+}
+
+/// A part of the directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Range {
+    at: usize,
+    /// 2 to the power of it is its length.
+    class: u32,
+}
+
+/// Gives out parts of the directory, whose lengths are powers of two; what was given back goes to others of its length.
+#[derive(Debug, Default)]
+struct Directory {
+    next: usize,
+    /// By the class of their length.
+    free: BTreeMap<u32, Vec<usize>>,
+}
+
+impl Directory {
+    fn take(&mut self, entries: u64) -> Option<Range> {
+        let entries = usize::try_from(entries)
+            .ok()?
+            .max(16)
+            .checked_next_power_of_two()?;
+        let class = entries.trailing_zeros();
+        if let Some(at) = self.free.get_mut(&class).and_then(Vec::pop) {
+            return Some(Range { at, class });
+        }
+        let at = self.next;
+        if entries > DIRECTORY - at {
+            return None;
+        }
+        self.next += entries;
+        Some(Range { at, class })
+    }
+
+    fn give_back(&mut self, range: Range) {
+        self.free.entry(range.class).or_default().push(range.at);
+    }
+}
+
+/// A nameless file of so many bytes that never changes its size, mapped for us to write, and a descriptor that it can only be read through.
+fn nameless(name: &std::ffi::CStr, bytes: usize) -> io::Result<(Area, OwnedFd)> {
+    let last = io::Error::last_os_error;
+    // SAFETY: the name is a C string.
+    let fd =
+        unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+    if fd < 0 {
+        return Err(last());
+    }
+    // SAFETY: the call has just made the descriptor, and nobody else has it.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: ftruncate takes no memory.
+    if unsafe { libc::ftruncate(fd.as_raw_fd(), bytes as i64) } != 0 {
+        return Err(last());
+    }
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    // SAFETY: the command takes a number.
+    if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) } != 0 {
+        return Err(last());
+    }
+    // Opened anew, it is for reading only, also for ourselves; a seal against writing would keep us from giving memory back.
+    // SAFETY: fchmod takes no memory.
+    if unsafe { libc::fchmod(fd.as_raw_fd(), 0o400) } != 0 {
+        return Err(last());
+    }
+    let base = raw::map(bytes, Some(fd.as_raw_fd())).map_err(io::Error::from_raw_os_error)?;
+    let area = Area { base, bytes };
+    let readable = OpenFile::open(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
+    Ok((area, readable.into()))
+}
+
+impl Replicas {
+    /// Makes them. Fails where there is no memory, or no /proc.
+    pub fn create(options: &ReplicaOptions) -> io::Result<Replicas> {
+        let slots = (options.node_bytes >> BLOCK_SHIFT).clamp(1, (1 << 30) - 1) as usize;
+        let layout = Layout::new(options.nodes.len(), slots).ok_or_else(|| {
+            let problem = format!(
+                "{} nodes, of which {NODES_MAX} can have replicas",
+                options.nodes.len()
+            );
+            io::Error::new(io::ErrorKind::InvalidInput, problem)
+        })?;
+        let (area, fd) = nameless(c"hither-control", layout.bytes())?;
+        let control = Control { area, layout };
+        let header = control.header();
+        let mut arenas = Vec::new();
+        for (&node, told) in options.nodes.iter().zip(&header.arenas) {
+            let (area, fd) = nameless(c"hither-replicas", layout.arena_bytes())?;
+            if options.nodes.len() > 1 {
+                let bind = Bind {
+                    mode: BindMode::Preferred,
+                    nodes: 1_u64.checked_shl(node).unwrap_or(0),
+                };
+                raw::bind(area.base as u64, area.bytes as u64, bind)
+                    .map_err(io::Error::from_raw_os_error)?;
+            }
+            told.store(fd.as_raw_fd() as u32, Ordering::Relaxed);
+            arenas.push(Arena {
+                area,
+                _fd: fd,
+                free: Vec::new(),
+                bare: Vec::new(),
+                next: 0,
+                slots: slots as u32,
+                freed_ns: 0,
+            });
+        }
+        for (cpu, &node) in options.node_of_cpu.iter().enumerate().take(CPUS) {
+            if let Some(told) = control.node_of_cpu(cpu) {
+                told.store(node, Ordering::Relaxed);
+            }
+        }
+        // std seeds these keys from the kernel's random numbers.
+        let nonce = std::hash::RandomState::new().build_hasher().finish();
+        header.nonce.store(nonce, Ordering::Relaxed);
+        header.nodes.store(layout.nodes as u32, Ordering::Relaxed);
+        header.slots.store(slots as u32, Ordering::Relaxed);
+        header.magic.store(MAGIC, Ordering::Release);
+        Ok(Replicas {
+            shared: Arc::new(Shared { control, fd }),
+            arenas,
+            files: vec![None; super::FILES],
+            directory: Directory::default(),
+        })
+    }
+
+    /// What the thread that holds the leases needs.
+    pub fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+
+    /// A place for a file, without replicas yet, and not to be seen before [`Shared::publish`]. `None` where there is no room.
+    pub fn enter(&mut self, id: FileId, bytes: u64) -> Option<u32> {
+        let place = places(id).find(|&place| self.files[place].is_none())?;
+        let file = self.shared.control.file(place)?;
+        let nodes = self.arenas.len() as u64;
+        let directory = self.directory.take(bytes.div_ceil(BLOCK_BYTES) * nodes)?;
+        file.bytes.store(bytes, Ordering::Relaxed);
+        file.directory.store(directory.at as u64, Ordering::Relaxed);
+        for (word, value) in [
+            (&file.device, id.device),
+            (&file.inode, id.inode),
+            (&file.birth_ns, id.birth_ns),
+        ] {
+            word.store(value, Ordering::Relaxed);
+        }
+        self.files[place] = Some(Held {
+            bytes,
+            directory,
+            filled: BTreeSet::new(),
+        });
+        Some(place as u32)
+    }
+
+    /// Gives up a file's place, whose lease is gone and whose epoch is over.
+    pub fn leave(&mut self, file: u32) {
+        let Some(held) = self.files[file as usize].take() else {
+            return;
+        };
+        assert!(!self.shared.is_published(file), "it was to be ended before");
+        for (block, node) in held.filled {
+            self.empty(held.directory, block, node);
+        }
+        self.directory.give_back(held.directory);
+    }
+
+    /// Fills a replica from the file itself, on which a lease is held.
+    pub fn fill(
+        &mut self,
+        from: &OpenFile,
+        file: u32,
+        block: u32,
+        node: u8,
+    ) -> Result<(), Unfilled> {
+        self.drop_block(file, block, node);
+        let held = self.files[file as usize].as_ref().ok_or(Unfilled::Unread)?;
+        let offset = u64::from(block) << BLOCK_SHIFT;
+        let wanted = held.bytes.saturating_sub(offset).min(BLOCK_BYTES) as usize;
+        if wanted == 0 {
+            return Err(Unfilled::Unread);
+        }
+        let directory = held.directory;
+        let arena = &mut self.arenas[usize::from(node)];
+        let slot = arena.take().ok_or(Unfilled::NoMemory)?;
+        // Its version is even: nobody takes it for a block before it is one.
+        fence(Ordering::SeqCst);
+        if let Err(why) = arena.read(slot, from, offset, wanted) {
+            arena.free.push(slot);
+            return Err(why);
+        }
+        self.turn(node, slot, Ordering::Release);
+        if let Some(entry) = self.entry(directory, block, node) {
+            entry.store(slot + 1, Ordering::Release);
+        }
+        if let Some(held) = &mut self.files[file as usize] {
+            held.filled.insert((block, node));
+        }
+        Ok(())
+    }
+
+    /// Gives up a replica.
+    pub fn drop_block(&mut self, file: u32, block: u32, node: u8) {
+        if let Some(held) = &mut self.files[file as usize]
+            && held.filled.remove(&(block, node))
+        {
+            let directory = held.directory;
+            self.empty(directory, block, node);
+        }
+    }
+
+    fn entry(&self, directory: Range, block: u32, node: u8) -> Option<&AtomicU32> {
+        let at = directory.at + block as usize * self.arenas.len() + usize::from(node);
+        self.shared.control.entry(at)
+    }
+
+    /// From holding a block to being free, or back.
+    fn turn(&self, node: u8, slot: u32, ordering: Ordering) {
+        let version = self
+            .shared
+            .control
+            .version(usize::from(node), slot as usize);
+        version
+            .expect("the slot is one of the arena's")
+            .fetch_add(1, ordering);
+    }
+
+    fn empty(&mut self, directory: Range, block: u32, node: u8) {
+        let entry = self.entry(directory, block, node);
+        let slot = entry.map_or(0, |entry| entry.swap(0, Ordering::SeqCst));
+        let Some(slot) = slot.checked_sub(1) else {
+            return;
+        };
+        self.turn(node, slot, Ordering::SeqCst);
+        let arena = &mut self.arenas[usize::from(node)];
+        arena.free.push(slot);
+        arena.freed_ns = now_ns();
+    }
+
+    /// Gives the memory of slots without a block back to the kernel.
+    pub fn trim(&mut self) {
+        let now_ns = now_ns();
+        for arena in &mut self.arenas {
+            if arena.freed_ns + KEPT.as_nanos() as u64 > now_ns {
+                continue;
+            }
+            for slot in std::mem::take(&mut arena.free) {
+                // SAFETY: the slot is a block of the area, and nobody relies on what is in it. A refusal only means that the memory stays.
+                let _ =
+                    unsafe { raw::advise(arena.at(slot), BLOCK_BYTES as usize, libc::MADV_REMOVE) };
+                arena.bare.push(slot);
+            }
+        }
+    }
+}
+
+impl Arena {
+    fn take(&mut self) -> Option<u32> {
+        if let Some(slot) = self.free.pop().or_else(|| self.bare.pop()) {
+            return Some(slot);
+        }
+        let slot = self.next;
+        (slot < self.slots).then(|| {
+            self.next += 1;
+            slot
+        })
+    }
+
+    fn at(&self, slot: u32) -> *mut u8 {
+        self.area.base.wrapping_add((slot as usize) << BLOCK_SHIFT)
+    }
+
+    /// Has the kernel write a part of a file into a slot: where there is no memory for that, it fails and nothing faults.
+    fn read(&self, slot: u32, from: &OpenFile, offset: u64, wanted: usize) -> Result<(), Unfilled> {
+        let mut done = 0;
+        while done < wanted {
+            let to = self.at(slot).wrapping_add(done);
+            let at = (offset + done as u64) as i64;
+            // SAFETY: the kernel writes at most as many bytes as are left of the slot.
+            match unsafe { libc::pread(from.as_raw_fd(), to.cast(), wanted - done, at) } {
+                0 => return Err(Unfilled::Unread),
+                -1 => match io::Error::last_os_error().raw_os_error() {
+                    Some(libc::EINTR) => {}
+                    Some(libc::EFAULT | libc::ENOMEM | libc::ENOSPC) => {
+                        return Err(Unfilled::NoMemory);
+                    }
+                    _ => return Err(Unfilled::Unread),
+                },
+                read => done += read as usize,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// The agent's descriptor of the control, and what it is known by: what programs are told.
+    pub fn control(&self) -> (u32, u64) {
+        let nonce = &self.control.header().nonce;
+        (self.fd.as_raw_fd() as u32, nonce.load(Ordering::Relaxed))
+    }
+
+    fn epoch(&self, file: u32) -> Option<&AtomicU64> {
+        Some(&self.control.file(file as usize)?.epoch)
+    }
+
+    fn is_published(&self, file: u32) -> bool {
+        let epoch = self
+            .epoch(file)
+            .map_or(0, |epoch| epoch.load(Ordering::Relaxed));
+        epoch != 0 && epoch.is_multiple_of(2)
+    }
+
+    /// Programs may use a file's replicas from now on. A lease on it is held.
+    pub fn publish(&self, file: u32) {
+        let Some(epoch) = self.epoch(file) else {
+            return;
+        };
+        let before = epoch.load(Ordering::Relaxed);
+        // From 0 to 2, and from odd to even.
+        epoch.store(before + 2 - before % 2, Ordering::Release);
+        let published = &self.control.header().pulse.published;
+        published.fetch_add(1, Ordering::Release);
+    }
+
+    /// No program uses them any more once this has returned. To be called before the lease is let go of.
+    pub fn end(&self, file: u32) {
+        if self.is_published(file)
+            && let Some(epoch) = self.epoch(file)
+        {
+            epoch.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Has the calling thread be the one whose end is the end of all replicas: the kernel marks the word when the thread ends, before it takes
+    /// the process's leases away.
+    pub fn hold(&self) -> io::Result<()> {
+        let header = self.control.header();
+        let robust = &header.robust;
+        let address = |of: &AtomicU64| std::ptr::from_ref(of) as u64;
+        let offset = std::ptr::from_ref(&header.pulse.alive) as u64;
+        robust
+            .entry
+            .store(address(&robust.first), Ordering::Relaxed);
+        robust
+            .first
+            .store(address(&robust.entry), Ordering::Relaxed);
+        robust.futex_offset.store(
+            offset.wrapping_sub(address(&robust.entry)),
+            Ordering::Relaxed,
+        );
+        robust.pending.store(0, Ordering::Relaxed);
+        /// linux/futex.h, `struct robust_list_head`: a pointer, an offset, a pointer.
+        const HEAD_BYTES: usize = 24;
+        let arguments = [address(&robust.first) as usize, HEAD_BYTES, 0, 0, 0, 0];
+        // SAFETY: the list is well formed and lies in a mapping that `self` keeps; this thread has no use for the list that its C library
+        // keeps for robust mutexes, since nobody here has any.
+        let result = unsafe { raw::syscall(libc::SYS_set_robust_list, arguments) };
+        if result != 0 {
+            return Err(io::Error::from_raw_os_error(-result as i32));
+        }
+        header.pulse.alive.store(raw::tid(), Ordering::Release);
+        Ok(())
+    }
+
+    /// The end of all replicas, in order: before leases are let go of, and by the thread that holds them.
+    pub fn close(&self) {
+        self.control.header().pulse.alive.store(0, Ordering::SeqCst);
+        // SAFETY: an empty list is well formed as far as the kernel cares: none.
+        unsafe { raw::syscall(libc::SYS_set_robust_list, [0, 24, 0, 0, 0, 0]) };
+    }
+
+    /// The time by the clock that replicas are kept by.
+    pub fn now_ns(&self) -> u64 {
+        now_ns()
+    }
+
+    /// Replicas may be relied on until then.
+    pub fn keep_until(&self, fresh_until_ns: u64) {
+        let pulse = &self.control.header().pulse;
+        pulse
+            .fresh_until_ns
+            .store(fresh_until_ns, Ordering::Release);
+    }
+}

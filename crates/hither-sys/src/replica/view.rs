@@ -1,0 +1,352 @@
+//! A program's side of replicas. Nothing here makes a system call once the mappings are made, takes a lock, allocates or panics.
+
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicPtr, Ordering, fence};
+
+use super::{
+    Area, BLOCK_BYTES, BLOCK_SHIFT, Control, FUTEX_TID_MASK, FileId, Layout, MAGIC, NODES_MAX,
+    PAGE, places,
+};
+use crate::raw;
+
+/// Replicas, as a program sees them.
+#[derive(Debug)]
+pub struct View {
+    pub(super) control: Control,
+    arenas: [AtomicPtr<u8>; NODES_MAX],
+}
+
+/// A file's replicas while no lease on it is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Match {
+    /// Which file.
+    pub file: u32,
+    /// Its epoch.
+    pub epoch: u64,
+}
+
+impl View {
+    /// Maps what process `agent` has made, by its descriptor of the control. `None` if it is not ours to see, or is something else.
+    pub fn open(agent: u32, control: u32, nonce: u64) -> Option<View> {
+        let fd = open(agent, control)?;
+        let control = View::map_control(fd, nonce);
+        raw::close(fd);
+        let control = control?;
+        let arenas = [const { AtomicPtr::new(std::ptr::null_mut()) }; NODES_MAX];
+        let view = View { control, arenas };
+        let layout = view.control.layout;
+        for (node, arena) in view.arenas.iter().enumerate().take(layout.nodes) {
+            let fd = view.control.header().arenas.get(node)?;
+            let fd = open(agent, fd.load(Ordering::Relaxed))?;
+            let size = raw::status(fd).map_or(0, |status| status.size);
+            let mapped = match size >= layout.arena_bytes() as u64 {
+                true => raw::map_read_only(layout.arena_bytes(), fd),
+                false => Err(libc::EINVAL),
+            };
+            raw::close(fd);
+            let arena_at = mapped.ok()?;
+            arena.store(arena_at, Ordering::Relaxed);
+            // A crash of the program should not write everybody's blocks into its core file. Failure is harmless.
+            // SAFETY: the mapping was just made, and the advice keeps its contents.
+            let _ = unsafe { raw::advise(arena_at, layout.arena_bytes(), libc::MADV_DONTDUMP) };
+        }
+        Some(view)
+    }
+
+    fn map_control(fd: i32, nonce: u64) -> Option<Control> {
+        let size = raw::status(fd).ok()?.size as usize;
+        if size < Layout::VERSIONS_AT + PAGE {
+            return None;
+        }
+        // All of it is sealed against being cut, so what is mapped is there.
+        let area = Area {
+            base: raw::map_read_only(size, fd).ok()?,
+            bytes: size,
+        };
+        // As with the arenas.
+        // SAFETY: as there.
+        let _ = unsafe { raw::advise(area.base, size, libc::MADV_DONTDUMP) };
+        let layout = Layout { nodes: 1, slots: 1 };
+        let mut control = Control { area, layout };
+        let header = control.header();
+        if header.magic.load(Ordering::Acquire) != MAGIC
+            || header.nonce.load(Ordering::Relaxed) != nonce
+        {
+            return None;
+        }
+        let nodes = header.nodes.load(Ordering::Relaxed) as usize;
+        let layout = Layout::new(nodes, header.slots.load(Ordering::Relaxed) as usize)?;
+        if layout.bytes() > size {
+            return None;
+        }
+        control.layout = layout;
+        Some(control)
+    }
+
+    /// Changes whenever a file may have got replicas.
+    #[inline]
+    pub fn generation(&self) -> u64 {
+        self.control
+            .header()
+            .pulse
+            .published
+            .load(Ordering::Acquire)
+    }
+
+    /// The replicas of a file, if it has any.
+    pub fn find(&self, id: FileId) -> Option<Match> {
+        for place in places(id) {
+            let file = self.control.file(place)?;
+            let epoch = file.epoch.load(Ordering::Acquire);
+            if epoch == 0 || epoch % 2 == 1 {
+                continue;
+            }
+            let found = FileId {
+                device: file.device.load(Ordering::Relaxed),
+                inode: file.inode.load(Ordering::Relaxed),
+                birth_ns: file.birth_ns.load(Ordering::Relaxed),
+            };
+            fence(Ordering::Acquire);
+            if found == id && file.epoch.load(Ordering::Relaxed) == epoch {
+                return Some(Match {
+                    file: place as u32,
+                    epoch,
+                });
+            }
+        }
+        None
+    }
+
+    /// The size of a file as of a match that may be over by now, to see beforehand where a read would end.
+    #[inline]
+    pub fn bytes(&self, of: Match) -> u64 {
+        let file = self.control.file(of.file as usize);
+        file.map_or(0, |file| file.bytes.load(Ordering::Relaxed))
+    }
+
+    /// Whether a match is over: the file has no replicas, or others.
+    #[inline]
+    pub fn is_over(&self, of: Match) -> bool {
+        let file = self.control.file(of.file as usize);
+        file.is_none_or(|file| file.epoch.load(Ordering::Relaxed) != of.epoch)
+    }
+
+    /// Whether there will be no replicas any more: who kept them has ended.
+    pub fn is_ended(&self) -> bool {
+        let alive = &self.control.header().pulse.alive;
+        alive.load(Ordering::Relaxed).wrapping_sub(1) >= FUTEX_TID_MASK
+    }
+
+    /// Whether all of a range, which ends before the file does, is thought to have replicas on this node.
+    #[inline]
+    pub fn holds(&self, of: Match, offset: u64, count: usize) -> bool {
+        let (directory, node) = (self.directory(of), self.node());
+        let end = (offset + count as u64).div_ceil(BLOCK_BYTES);
+        (offset >> BLOCK_SHIFT..end).all(|block| self.slot(directory, block, node).is_some())
+    }
+
+    #[inline]
+    fn directory(&self, of: Match) -> u64 {
+        let file = self.control.file(of.file as usize);
+        file.map_or(0, |file| file.directory.load(Ordering::Relaxed))
+    }
+
+    /// The slot of a block, if it has one.
+    #[inline]
+    fn slot(&self, directory: u64, block: u64, node: usize) -> Option<usize> {
+        let nodes = self.control.layout.nodes as u64;
+        let at = directory.wrapping_add(block.wrapping_mul(nodes)) + node as u64;
+        let entry = self.control.entry(usize::try_from(at).ok()?)?;
+        (entry.load(Ordering::Acquire) as usize).checked_sub(1)
+    }
+
+    /// Copies what a read of `count` bytes at `offset` would return to `to`: less than `count` bytes only where the file ends. `None` if it
+    /// cannot; what lies at `to` is then as it was, or wiped where something was copied in vain: a program may have zeroed its buffer to see where a
+    /// shorter read ends.
+    ///
+    /// # Safety
+    /// `count` bytes at `to` are the caller's to write.
+    #[inline]
+    pub unsafe fn read(&self, of: Match, offset: u64, to: *mut u8, count: usize) -> Option<usize> {
+        let left = self.bytes(of).saturating_sub(offset);
+        let count = count.min(usize::try_from(left).unwrap_or(usize::MAX));
+        let mut done = 0;
+        loop {
+            // SAFETY: as the caller says; `done` bytes are behind.
+            let part = unsafe {
+                self.read_part(
+                    of,
+                    offset + done as u64,
+                    to.wrapping_add(done),
+                    count - done,
+                )
+            };
+            done += match part {
+                Ok(part) => part,
+                Err(copied) => {
+                    // SAFETY: so many bytes were copied there.
+                    unsafe { to.write_bytes(0, done + copied) };
+                    return None;
+                }
+            };
+            if done >= count {
+                return Some(count);
+            }
+        }
+    }
+
+    /// Copies a few blocks' worth: how much, or how much in vain.
+    ///
+    /// # Safety
+    /// As [`View::read`].
+    #[inline]
+    unsafe fn read_part(
+        &self,
+        of: Match,
+        offset: u64,
+        to: *mut u8,
+        count: usize,
+    ) -> Result<usize, usize> {
+        /// What is known of a block at once; its places lie on the stack of the program.
+        const BLOCKS: usize = 8;
+        let file = self.control.file(of.file as usize).ok_or(0_usize)?;
+        let (directory, node) = (self.directory(of), self.node());
+        let arena = self
+            .arenas
+            .get(node)
+            .ok_or(0_usize)?
+            .load(Ordering::Relaxed);
+        let within = (offset % BLOCK_BYTES) as usize;
+        let count = count.min(BLOCKS * BLOCK_BYTES as usize - within);
+        let first = offset >> BLOCK_SHIFT;
+        let blocks = match count {
+            0 => 0,
+            _ => (within + count).div_ceil(BLOCK_BYTES as usize),
+        };
+        let mut places = [(0_usize, 0_u64); BLOCKS];
+        for (place, block) in places.iter_mut().take(blocks).zip(first..) {
+            let slot = self.slot(directory, block, node).ok_or(0_usize)?;
+            let version = self.control.version(node, slot).ok_or(0_usize)?;
+            let version = version.load(Ordering::Acquire);
+            // The entry once more: the version may be of what came into the slot after.
+            if version % 2 == 0 || self.slot(directory, block, node) != Some(slot) {
+                return Err(0);
+            }
+            *place = (slot, version);
+        }
+        // All that was found until here was filled under the lease of this epoch, which is still held.
+        if !self.is_kept() || file.epoch.load(Ordering::Acquire) != of.epoch {
+            return Err(0);
+        }
+        let mut done = 0;
+        for &(slot, _) in places.iter().take(blocks) {
+            let at = (within + done) % BLOCK_BYTES as usize;
+            let length = (BLOCK_BYTES as usize - at).min(count - done);
+            let from = arena.wrapping_add((slot << BLOCK_SHIFT) + at);
+            // SAFETY: the slot lies in the arena, which is mapped and sealed against being cut, and `at + length` is a block at
+            // most; at `to` there is room for `count` bytes, of which `done` are behind.
+            unsafe { copy(to.wrapping_add(done), from, length) };
+            done += length;
+        }
+        fence(Ordering::Acquire);
+        let kept = places.iter().take(blocks).all(|&(slot, before)| {
+            let version = self.control.version(node, slot);
+            version.is_some_and(|version| version.load(Ordering::Relaxed) == before)
+        });
+        if kept { Ok(count) } else { Err(count) }
+    }
+
+    /// Whether somebody is there who would have said it if a lease had been broken.
+    #[inline]
+    fn is_kept(&self) -> bool {
+        let pulse = &self.control.header().pulse;
+        let alive = pulse.alive.load(Ordering::Acquire);
+        let fresh_until_ns = pulse.fresh_until_ns.load(Ordering::Acquire);
+        alive.wrapping_sub(1) < FUTEX_TID_MASK && now_ns() < fresh_until_ns
+    }
+
+    /// The node that this runs on.
+    #[inline]
+    fn node(&self) -> usize {
+        if self.control.layout.nodes == 1 {
+            return 0;
+        }
+        // SAFETY: no arguments; it reads a word that the kernel keeps for the thread.
+        let cpu = unsafe { libc::sched_getcpu() };
+        let node = usize::try_from(cpu)
+            .ok()
+            .and_then(|cpu| self.control.node_of_cpu(cpu));
+        let node = node.map_or(0, |node| node.load(Ordering::Relaxed) as usize);
+        node.min(self.control.layout.nodes - 1)
+    }
+}
+
+/// Copies bytes that another process may be writing meanwhile: as the processor does it, so that no compiler relies on their staying as they are. As
+/// fast as memcpy for 4 KiB (35 ns, 2026-11), 5 ns slower for 512 bytes.
+///
+/// # Safety
+/// `length` bytes at `from` can be read, and as many at `to` be written, by this process; the two do not overlap.
+#[inline]
+unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: as the caller says; the ABI has the direction flag clear.
+    unsafe {
+        std::arch::asm!("rep movsb", inout("rdi") to => _, inout("rsi") from => _, inout("rcx") length => _,
+            options(nostack, preserves_flags));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    for at in 0..length {
+        // SAFETY: as the caller says.
+        let byte = unsafe { from.add(at).read_volatile() };
+        // SAFETY: as the caller says.
+        unsafe { to.add(at).write_volatile(byte) };
+    }
+}
+
+/// CLOCK_MONOTONIC_COARSE: a tick late at most, for 4 ns.
+#[inline]
+pub(super) fn now_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the buffer is a timespec. It is answered without the kernel and cannot fail for this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Opens a descriptor of another process for reading.
+fn open(pid: u32, fd: u32) -> Option<i32> {
+    let mut path = [0_u8; 48];
+    let mut at = 0;
+    let mut put = |bytes: &[u8]| {
+        for &byte in bytes {
+            *path.get_mut(at)? = byte;
+            at += 1;
+        }
+        Some(())
+    };
+    let mut digits = [0; 10];
+    put(b"/proc/")?;
+    put(decimal(pid, &mut digits))?;
+    put(b"/fd/")?;
+    put(decimal(fd, &mut digits))?;
+    let path = CStr::from_bytes_until_nul(&path).ok()?;
+    raw::open(path, libc::O_RDONLY).ok()
+}
+
+fn decimal(number: u32, to: &mut [u8; 10]) -> &[u8] {
+    let mut rest = number;
+    let mut at = to.len();
+    while at > 0 {
+        at -= 1;
+        if let Some(digit) = to.get_mut(at) {
+            *digit = b'0' + (rest % 10) as u8;
+        }
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    to.get(at..).unwrap_or(&[])
+}

@@ -1,0 +1,109 @@
+//! `hither run --replicas`: blocks of files copied to where they are read.
+
+use std::process::ExitCode;
+
+use hither_core::Spec;
+use hither_core::placement::{Entry, Of, placements};
+use hither_live::SessionOptions;
+use hither_live::replicas::{Replicas, ReplicasOptions, Runner, Which};
+
+use super::{Run, started};
+use crate::exit::{self, Usage};
+use crate::format::{bytes, counted, percent};
+use crate::preload;
+use crate::ui::Ui;
+
+/// The policy with its parameters, if it says where files of a running program go.
+fn policy(text: &str) -> Result<String, Usage> {
+    let spec: Spec<Entry> = text
+        .parse()
+        .map_err(|error| Usage(format!("--replicas {text}: {error}")))?;
+    if spec.entry().of == Of::Files && spec.live() {
+        return Ok(spec.to_string());
+    }
+    let live = placements()
+        .iter()
+        .filter(|entry| entry.of == Of::Files && entry.live);
+    let names: Vec<&str> = live.map(|entry| entry.name).collect();
+    Err(Usage(format!(
+        "--replicas {}: it does not replicate files of a running program; {} does",
+        spec.entry().name,
+        names.join(", ")
+    )))
+}
+
+/// Runs the program.
+pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
+    let options = ReplicasOptions {
+        policy: policy(text)?,
+        which: match run.replicate.as_str() {
+            "all" => Which::All,
+            _ => Which::Far,
+        },
+        node_bytes: run.replica_memory,
+        command: run.command.clone(),
+        preload: preload::library()?,
+        dry_run: run.dry_run,
+        log: run.log.clone(),
+        session: SessionOptions::default(),
+    };
+    let ran = started(Runner::new(options).run())?;
+    if run.json {
+        eprintln!("{}", ran.replicas.to_json());
+    } else {
+        report(&ran.replicas, run.dry_run, ui);
+    }
+    Ok(exit::pass_on(ran.exit))
+}
+
+/// What came of it, in a few lines.
+fn report(run: &Replicas, dry_run: bool, ui: &Ui) {
+    let summary = &run.summary;
+    if run.nothing_is_far {
+        ui.note("one memory node: nothing is far; --replicate all copies whatever is read again");
+    }
+    let share = run.served as f64 / (run.served + run.read).max(1) as f64;
+    ui.note(format_args!(
+        "{}: about {} of {} served from replicas, {}",
+        counted(summary.files, "file"),
+        percent(share),
+        counted(run.served + run.read, "read"),
+        bytes(run.served_bytes),
+    ));
+    let made = if dry_run {
+        "would have been made"
+    } else {
+        "made"
+    };
+    ui.note(format_args!(
+        "{} {made}, {} at most; {} given up for others; replicas of {} ended by writers or changes",
+        counted(summary.made, "replica"),
+        bytes(run.bytes_max),
+        counted(summary.reclaimed, "one"),
+        counted(summary.ended, "file"),
+    ));
+    if run.no_memory > 0 {
+        ui.note(format_args!(
+            "no memory for {}",
+            counted(run.no_memory, "replica")
+        ));
+    }
+    for (why, times) in &run.refused {
+        ui.note(format_args!(
+            "left alone {}: {why}",
+            counted(*times, "time")
+        ));
+    }
+    let share = run.agent.as_secs_f64() / run.ran.as_secs_f64().max(1e-9);
+    ui.note(format_args!("the agent took {} of one CPU", percent(share)));
+    let lost = run.lost.events + run.lost.no_ring + run.lost.nested;
+    if lost > 0 {
+        ui.note(format_args!(
+            "missed {} for which there was no room",
+            counted(lost, "access")
+        ));
+    }
+    if let Some(error) = &run.log {
+        ui.note(format_args!("the log is not whole: {error}"));
+    }
+}

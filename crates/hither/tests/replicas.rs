@@ -1,0 +1,289 @@
+//! Replicas are never older than what a program could know, nor torn, and a program's results are those that it would have without them: while others
+//! write its files in every way, while its agent is killed, and when the agent may open or allocate nothing.
+//!
+//! `HITHER_STRICT_READS` says how many reads the strictness test makes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// A folder on the disk that the sources are on, with a program in it: a temporary folder may be on a file system that is left alone.
+fn folder(program: &str) -> tempfile::TempDir {
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/replicas")
+        .join(program);
+    let gcc = Command::new("gcc")
+        .args(["-O1", "-pthread", "-o", "program"])
+        .arg(source.with_extension("c"))
+        .current_dir(folder.path())
+        .status();
+    assert!(gcc.expect("gcc starts").success());
+    folder
+}
+
+fn hither(folder: &Path) -> Command {
+    let mut hither = Command::new(env!("CARGO_BIN_EXE_hither"));
+    hither
+        .args(["run", "--replicas", "--replicate", "all", "--json", "--"])
+        .current_dir(folder)
+        .env("XDG_RUNTIME_DIR", folder)
+        .env("XDG_CACHE_HOME", folder);
+    hither
+}
+
+/// What came of a run: the last line on stderr.
+fn figures(output: &Output) -> Value {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let last = said.lines().last().unwrap_or_default();
+    serde_json::from_str(last).unwrap_or_else(|_| panic!("no figures: {said}"))
+}
+
+/// Whether nothing can have replicas here, which is said then.
+fn is_left_alone(figures: &Value) -> bool {
+    let alone =
+        figures["leases"] == 0 && figures["refused_why"] != Value::Object(Default::default());
+    if alone {
+        println!("skipped: {}", figures["refused_why"]);
+    }
+    alone
+}
+
+fn strict(folder: &Path, words: &[&str]) -> Command {
+    let mut program = Command::new(folder.join("program"));
+    program.args(words).current_dir(folder);
+    program
+}
+
+fn make(folder: &Path) {
+    let made = strict(folder, &["make", "."]).status().expect("it runs");
+    assert!(made.success());
+}
+
+fn start_writer(folder: &Path) -> Child {
+    let _ = fs::remove_file(folder.join("stop"));
+    let writer = strict(folder, &["write", ".", "7"])
+        .stdout(Stdio::piped())
+        .spawn();
+    writer.expect("it runs")
+}
+
+/// Ends a writer, and says how many versions it wrote.
+fn stop_writer(folder: &Path, writer: Child) -> u64 {
+    fs::write(folder.join("stop"), "").expect("written");
+    let output = writer.wait_with_output().expect("it ran");
+    assert!(output.status.success());
+    number(&output.stdout)
+}
+
+fn number(text: &[u8]) -> u64 {
+    String::from_utf8_lossy(text)
+        .trim()
+        .parse()
+        .expect("a number")
+}
+
+/// Reads, stale ones and torn ones, as a reader says.
+fn found(text: &[u8]) -> [u64; 3] {
+    let text = String::from_utf8_lossy(text);
+    let numbers = text
+        .split_whitespace()
+        .map(|word| word.parse().expect("a number"));
+    let numbers: Vec<u64> = numbers.collect();
+    numbers.try_into().unwrap_or_else(|_| panic!("{text:?}"))
+}
+
+/// Reads under replicas beside a writer that nobody manages.
+fn read_beside_a_writer(folder: &Path, reads: u64, ignoring: bool) -> ([u64; 3], u64, Value) {
+    make(folder);
+    let writer = start_writer(folder);
+    let mut run = hither(folder);
+    if ignoring {
+        run.env("HITHER_TEST_IGNORE_LEASE_BREAKS", "1");
+    }
+    let run = run
+        .arg("./program")
+        .args(["read", ".", "2", &reads.to_string()])
+        .output()
+        .expect("hither runs");
+    let versions = stop_writer(folder, writer);
+    assert!(
+        run.status.success(),
+        "{}",
+        String::from_utf8_lossy(&run.stderr)
+    );
+    let figures = figures(&run);
+    println!(
+        "{:?} of reads, stale, torn; {versions} versions; {figures}",
+        found(&run.stdout)
+    );
+    (found(&run.stdout), versions, figures)
+}
+
+#[test]
+fn no_read_is_stale_or_torn_and_the_test_would_notice() {
+    let folder = folder("strict");
+    let folder = folder.path();
+    let reads = std::env::var("HITHER_STRICT_READS").ok();
+    let reads = reads.map_or(4_000_000, |reads| reads.parse().expect("a number"));
+    let ([made, stale, torn], versions, figures) = read_beside_a_writer(folder, reads, false);
+    if is_left_alone(&figures) {
+        return;
+    }
+    assert_eq!((stale, torn), (0, 0), "of {made} reads");
+    assert!(
+        versions > 5 && figures["files_ended"].as_u64() > Some(0),
+        "{figures}"
+    );
+    assert!(
+        figures["reads_served"].as_u64() > Some(reads / 20),
+        "{figures}"
+    );
+    if !cfg!(debug_assertions) {
+        return println!("skipped: the negative control is for builds with debug assertions");
+    }
+    let ([_, stale, _], ..) = read_beside_a_writer(folder, 4_000_000, true);
+    assert!(stale > 0, "an agent that ignores writers is not noticed");
+}
+
+#[test]
+fn a_killed_agent_leaves_nothing_stale_behind() {
+    let folder = folder("strict");
+    let folder = folder.path();
+    make(folder);
+    let (mut random, mut rounds) = (20_261_122_u64, 0);
+    for round in 0..12 {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let writer = start_writer(folder);
+        let script = "./program read . 2 3000000 > found.partial; mv found.partial found";
+        let mut agent = hither(folder)
+            .args(["sh", "-c", script])
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("hither starts");
+        thread::sleep(Duration::from_millis(100 + (random >> 40) % 1000));
+        agent.kill().expect("killed, or gone already");
+        agent.wait().expect("waited for");
+        let begun = Instant::now();
+        while !folder.join("found").exists() {
+            assert!(
+                begun.elapsed() < Duration::from_secs(120),
+                "round {round}: it hangs"
+            );
+            thread::sleep(Duration::from_millis(5));
+        }
+        stop_writer(folder, writer);
+        rounds += 1;
+        let [reads, stale, torn] = found(&fs::read(folder.join("found")).expect("there"));
+        assert_eq!((stale, torn), (0, 0), "round {round}, of {reads} reads");
+        fs::remove_file(folder.join("found")).expect("removed");
+    }
+    assert!(rounds > 0, "no agent lived long enough to start a program");
+}
+
+/// The output of a program of random operations, alone or as `command` starts it.
+fn equal(folder: &Path, mut command: Command, seed: u32) -> Output {
+    let inside: PathBuf = folder.join("files");
+    fs::create_dir_all(&inside).expect("a folder");
+    let output = command
+        .arg("files")
+        .args([seed.to_string(), "1500".to_owned()])
+        .current_dir(folder)
+        .output();
+    fs::remove_dir_all(inside).expect("removed");
+    let output = output.expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "seed {seed}: {said}");
+    output
+}
+
+fn under_hither(folder: &Path) -> Command {
+    let mut run = hither(folder);
+    run.arg("./program");
+    run
+}
+
+#[test]
+fn random_operations_give_what_they_give_without() {
+    let folder = folder("equal");
+    let folder = folder.path();
+    let mut served = 0;
+    for seed in 1..=12 {
+        let alone = equal(folder, Command::new(folder.join("program")), seed);
+        let with = equal(folder, under_hither(folder), seed);
+        assert_eq!(alone.stdout, with.stdout, "seed {seed}");
+        let figures = figures(&with);
+        if is_left_alone(&figures) {
+            return;
+        }
+        served += figures["reads_served"].as_u64().unwrap_or(0);
+    }
+    assert!(served > 100, "{served} reads served: nothing was tested");
+}
+
+/// What was decided follows from what was heard.
+#[test]
+fn the_log_of_a_run_replays() {
+    let folder = folder("equal");
+    let folder = folder.path();
+    let log = folder.join("log");
+    let mut run = Command::new(env!("CARGO_BIN_EXE_hither"));
+    run.args(["run", "--replicas", "--replicate", "all", "--log"])
+        .arg(&log)
+        .args(["--", "./program"])
+        .env("XDG_RUNTIME_DIR", folder);
+    equal(folder, run, 5);
+    let replayed = hither_live::replicas::replay(&log).expect("a log");
+    println!("{} decisions", replayed.expect("the same decisions"));
+    // One decision changed is noticed.
+    let text = fs::read_to_string(&log).expect("there");
+    if text.contains("\"decision\":\"hold\"") {
+        let other = text.replacen("\"decision\":\"hold\"", "\"decision\":\"release\"", 1);
+        fs::write(&log, other).expect("written");
+        let replayed = hither_live::replicas::replay(&log).expect("a log");
+        assert!(replayed.is_err());
+    }
+}
+
+/// An agent that may have hardly a descriptor, or hardly memory, serves less, and nothing wrong.
+#[test]
+fn an_agent_that_may_have_nothing_does_no_harm() {
+    let folder = folder("equal");
+    let folder = folder.path();
+    let alone = equal(folder, Command::new(folder.join("program")), 3);
+    for limit in ["ulimit -n 12", "ulimit -v 1200000", "ulimit -f 100"] {
+        let mut shell = Command::new("sh");
+        // The program gets its own limits back, as far as they may be raised.
+        shell
+            .arg("-c")
+            .arg(format!(
+                "ulimit -S{}; exec \"$0\" run --replicas --replicate all -- sh -c 'ulimit -Sn 1000; ulimit -Sf unlimited; ulimit -Sv unlimited; exec ./program \"$@\"' x \"$@\"",
+                limit.trim_start_matches("ulimit -")
+            ))
+            .arg(env!("CARGO_BIN_EXE_hither"))
+            .env("XDG_RUNTIME_DIR", folder);
+        let inside: PathBuf = folder.join("files");
+        fs::create_dir_all(&inside).expect("a folder");
+        let output = shell
+            .args(["files", "3", "1500"])
+            .current_dir(folder)
+            .output();
+        fs::remove_dir_all(inside).expect("removed");
+        let output = output.expect("sh runs");
+        let said = String::from_utf8_lossy(&output.stderr);
+        // An agent that cannot even start says so, and starts no program.
+        match output.status.success() {
+            true => assert_eq!(output.stdout, alone.stdout, "{limit}: {said}"),
+            false => assert!(
+                output.stdout.is_empty() && !said.is_empty(),
+                "{limit}: {said}"
+            ),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+"""What a read of cached bytes costs served from a replica, against alone: nanoseconds of CPU a call at several sizes, in pairs. (Of wall time
+others would be a part.)
+
+`pread` over a file of 1 MiB, which stays in the processor's cache, and of 64 MiB, which does not; and `read`, whose offset stays in the kernel. On
+one node all of the page cache is taken for far (--replicate all). The agent works on another CPU, if there is one free.
+
+    python3 hits.py --hither target/release/hither --work /tmp/replicas --pairs 9
+"""
+
+import argparse
+import os
+import statistics
+import subprocess
+from pathlib import Path
+
+PROGRAM = """
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return time.tv_sec * 1e9 + time.tv_nsec;
+}
+int main(int count, char **words) {
+    size_t size = atol(words[3]), bytes = atol(words[2]);
+    long calls = atol(words[4]);
+    int positioned = strcmp(words[5], "pread") == 0;
+    static char buffer[1 << 20];
+    int file = open(words[1], O_RDONLY);
+    for (int round = 0; round < 4; round++) {
+        for (off_t offset = 0; offset < bytes; offset += 65536) pread(file, buffer, 65536, offset);
+        usleep(250000);
+    }
+    double begin = now();
+    if (positioned) {
+        for (long call = 0; call < calls; call++) pread(file, buffer, size, call * size % bytes);
+    } else {
+        long each = bytes / size;
+        for (long call = 0; call < calls; call++) {
+            if (call % each == 0) lseek(file, 0, SEEK_SET);
+            if (read(file, buffer, size) != (long)size) return 1;
+        }
+    }
+    printf("%f\\n", (now() - begin) / calls);
+    return 0;
+}
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hither", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--pairs", type=int, default=9)
+    arguments = parser.parse_args()
+    work = arguments.work.resolve()
+    work.mkdir(parents=True, exist_ok=True)
+    program, data = work / "hits", work / "hits.data"
+    subprocess.run(["gcc", "-O1", "-x", "c", "-o", str(program), "-"], input=PROGRAM, text=True, check=True)
+    data.write_bytes(os.urandom(64 << 20))
+    replicas = [str(arguments.hither.resolve()), "-q", "run", "--replicas", "--replicate", "all", "--"]
+    print(f"machine: {os.uname().release}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}; {arguments.pairs} pairs\n")
+    print("| call | over | bytes | alone, ns | replicas, ns | alone / replicas: min, median, max | all pairs, ns |")
+    print("|---|--:|--:|--:|--:|--:|---|")
+    for call, over in (("pread", 1 << 20), ("pread", 64 << 20), ("read", 1 << 20)):
+        for size, calls in ((512, 1_000_000), (4096, 500_000), (65536, 50_000)):
+            pairs = []
+            for _ in range(arguments.pairs):
+                pair = []
+                for way in ([], replicas):
+                    command = [*way, str(program), str(data), str(over), str(size), str(calls), call]
+                    pair.append(float(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+                pairs.append(pair)
+            alone, served = (statistics.median(each) for each in zip(*pairs))
+            ratios = sorted(alone / served for alone, served in pairs)
+            raw = " ".join(f"{alone:.0f}/{served:.0f}" for alone, served in pairs)
+            print(
+                f"| {call} | {over >> 20} MiB | {size} | {alone:.0f} | {served:.0f} | "
+                f"{ratios[0]:.2f}, {statistics.median(ratios):.2f}, {ratios[-1]:.2f} | {raw} |",
+                flush=True,
+            )
+
+
+main()
