@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use hither_sim::Outcome;
 use serde::Serialize;
 
-use super::run::Run;
+use super::run::{Run, TABLE_BYTES, fitting};
 use crate::format::{bytes, count, percent, shortened};
 use crate::verdict::CallSite;
 
@@ -95,15 +95,19 @@ impl Comparison {
                 percent(most.b.share)
             ));
         }
-        let left_out = |pairs: &[Pair]| pairs.len().saturating_sub(ROWS) as u64;
+        let all = (sites.len(), files.len());
+        let [sites, files] = [sites, files].map(|mut pairs| {
+            pairs.truncate(ROWS);
+            fitting(pairs, TABLE_BYTES / 4)
+        });
         Comparison {
             sentences,
             figures,
             caches,
-            sites_left_out: left_out(&sites),
-            files_left_out: left_out(&files),
-            sites: sites.into_iter().take(ROWS).collect(),
-            files: files.into_iter().take(ROWS).collect(),
+            sites_left_out: (all.0 - sites.len()) as u64,
+            files_left_out: (all.1 - files.len()) as u64,
+            sites,
+            files,
         }
     }
 }
@@ -161,7 +165,7 @@ fn more(a: u64, b: u64) -> String {
     let change = (b as f64 - a as f64) / a.max(1) as f64;
     match a {
         _ if a == b => "as many".to_owned(),
-        0 => format!("{} instead of none", count(b)),
+        0 => format!("{} more", count(b)),
         _ if change > 0.0 => format!("{} more", percent(change)),
         _ => format!("{} fewer", percent(-change)),
     }
@@ -169,17 +173,18 @@ fn more(a: u64, b: u64) -> String {
 
 fn volume(a: &Run, b: &Run) -> String {
     let number = |run: &Run, name: &str| run.stats[name].as_u64().unwrap_or(0);
+    let (of_a, of_b) = (number(a, "references"), number(b, "references"));
+    let (blocks_a, blocks_b) = (number(a, "blocks"), number(b, "blocks"));
     format!(
-        "B makes {} references as A ({} against {}), to {} distinct blocks ({} against {}).",
-        more(number(a, "references"), number(b, "references")),
-        count(number(b, "references")),
-        count(number(a, "references")),
-        more(number(a, "blocks"), number(b, "blocks")),
-        count(number(b, "blocks")),
-        count(number(a, "blocks"))
+        "B makes {} references {} A ({} against {}), to {} distinct blocks ({} against {}).",
+        more(of_a, of_b),
+        if of_a == of_b { "as" } else { "than" },
+        count(of_b),
+        count(of_a),
+        more(blocks_a, blocks_b),
+        count(blocks_b),
+        count(blocks_a)
     )
-    .replace("more references as A", "more references than A")
-    .replace("fewer references as A", "fewer references than A")
 }
 
 /// What that means for storage: under LRU, where it differs most.
@@ -311,6 +316,6 @@ mod tests {
         assert_eq!(more(100, 100), "as many");
         assert_eq!(more(100, 150), "50.0 % more");
         assert_eq!(more(100, 25), "75.0 % fewer");
-        assert_eq!(more(0, 25), "25 instead of none");
+        assert_eq!(more(0, 25), "25 more");
     }
 }

@@ -21,10 +21,11 @@ use crate::simulate::{about, failed, in_passes, statistics};
 use crate::ui::Ui;
 use crate::verdict::{self, CallSite, Verdict};
 
-/// What the parts of a page may take, in bytes of JSON; two runs share it. Together with the library and the scripts (0.1
-/// MiB) a page stays below 10 MiB.
-const TABLE_BYTES: usize = 1 << 20;
-const DRAWINGS_BYTES: usize = 2 << 20;
+/// What a table of a page may take, in bytes of JSON; two runs share it. At worst that is half of it for the call sites' counts and
+/// some three times as much for what is known of them, three quarters for files, half for processes, half for what two runs
+/// compare: with the drawings, the picture, the library and the scripts a page stays below 10 MiB.
+pub(super) const TABLE_BYTES: usize = 1 << 20;
+const DRAWINGS_BYTES: usize = 1 << 20;
 
 /// Cells of the picture of a page: less than 5 MiB at worst, where references are random and each cell has another call site.
 const CELLS: usize = 1 << 20;
@@ -180,7 +181,7 @@ impl Run {
         };
         let rows = (stats.by_site.len(), stats.by_object.len());
         stats.by_site = fitting(stats.by_site, room / 2);
-        stats.by_object = most_used(stats.by_object, room);
+        stats.by_object = most_used(stats.by_object, room / 4 * 3);
         let kept = (stats.by_site.len(), stats.by_object.len());
 
         let mut picture = activity.picture;
@@ -193,7 +194,7 @@ impl Run {
             .map(|site| Site::of(site, &activity.of_sites))
             .collect();
         let processes_all = activity.processes.len();
-        let processes = fitting(activity.processes, room);
+        let processes = fitting(activity.processes, room / 2);
         let (drawings, drawings_left_out) = drawings(trace, &placed, DRAWINGS_BYTES / share);
         let document = statistics(trace, &stats);
         Ok(Run {
@@ -297,7 +298,7 @@ fn curves(
 }
 
 /// As many of the first rows as a page has room for.
-fn fitting<T: Serialize>(mut rows: Vec<T>, bytes: usize) -> Vec<T> {
+pub(super) fn fitting<T: Serialize>(mut rows: Vec<T>, bytes: usize) -> Vec<T> {
     let mut left = bytes;
     let fits = rows
         .iter()

@@ -1,0 +1,283 @@
+#!/usr/bin/env python3
+"""The PCC paper's experiments in today's form: records its workloads, simulates them, and writes its table 1 and figures 7 to 11
+as tables, with the paper's numbers where it prints them (Gniady, Butt and Hu, OSDI 2004, section 5).
+
+    python3 experiments/pcc/pcc.py --hither target/release/hither --work /tmp/pcc --results experiments/pcc/results
+    python3 experiments/pcc/pcc.py --hither target/debug/hither --work /tmp/pcc --tiny      what CI runs: everything once, small
+
+| paper | here |
+|---|---|
+| cscope over Linux 2.4.20 | cscope over Debian's Linux source, eight queries in one session |
+| glimpse | full-text queries: an index (SQLite's FTS5) says which files, grep reads those |
+| gcc, Linux 2.4.20 | make mm/ lib/ of a tinyconfig kernel; of generated files with --tiny |
+| tpc-h on PostgreSQL | scans, joins and aggregates like its queries 1, 3, 4, 6 on PostgreSQL, over generated rows |
+| - | epochs: a reader that goes over its files in another order each time, as machine learning does |
+| viewperf, multi2 | left out: there is no free viewperf that reads as the paper's did |
+| multi1, multi3 | cscope and gcc at once, glimpse and tpc-h at once |
+
+As root on Debian it installs what it needs. A workload whose programs are missing is left out and said so.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "end_to_end")]
+import hit_ratios  # noqa: E402
+import plot  # noqa: E402
+
+POLICIES = ["lru", "arc", "ubm", "pcc", "opt"]
+SIZES = ["5%", "10%", "25%", "50%", "75%"]
+SAMPLES = [1, 5, 20, 100, 1000]
+THRESHOLDS = [5, 50, 100, 200, 400]
+WORDS = ["spinlock", "readahead", "kmalloc", "timeout", "checksum", "deprecated"]
+PACKAGES = ["bc", "bison", "cscope", "flex", "gcc", "libelf-dev", "linux-source-6.1", "make", "postgresql"]
+# References, MB, files and signature PCs: the paper's table 1.
+PAPER = {
+    "cscope": (1119161, 260, 10635, 107),
+    "glimpse": (519382, 669, 43649, 25),
+    "gcc": (158667, 41, 2098, 334),
+    "tpc-h": (121307, 196, 80, 242),
+    "multi1": (1278135, 297, 12246, 442),
+    "multi3": (640467, 865, 43738, 268),
+}
+
+
+def install() -> None:
+    """Debian's packages, where there is a right to install them."""
+    missing = not shutil.which("cscope") or not list(Path("/usr/src").glob("linux-source-*.tar.xz")) or not server()
+    if missing and os.geteuid() == 0 and shutil.which("apt-get"):
+        subprocess.run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *PACKAGES], check=True, stdout=sys.stderr)
+
+
+def server() -> Path | None:
+    """The folder of PostgreSQL's programs."""
+    return next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), None)
+
+
+class Lab:
+    def __init__(self, arguments):
+        self.tiny = arguments.tiny
+        self.hither = arguments.hither.resolve()
+        self.work = arguments.work.resolve()
+        self.work.mkdir(parents=True, exist_ok=True)
+        self.tree = self.make_tree(arguments.tree)
+        # Where the database's owner can write, and a program that it can run.
+        self.work.chmod(0o755)
+        self.traces = self.work / "traces"
+        self.traces.mkdir(exist_ok=True)
+        self.traces.chmod(0o1777)
+        self.hither = Path(shutil.copy(self.hither, self.work / "hither"))
+
+    def make_tree(self, given: Path | None) -> Path:
+        if given:
+            return given.resolve()
+        tree = self.work / "tree"
+        if self.tiny:
+            # Some headers that every machine with a compiler has.
+            for folder in ("fs", "include", "lib"):
+                (tree / folder).mkdir(parents=True, exist_ok=True)
+            for number, header in enumerate(sorted(Path("/usr/include").glob("*.h"))[:240]):
+                shutil.copy(header, tree / ("fs", "include", "lib")[number % 3] / header.name)
+            for number in range(12):
+                (tree / "lib" / f"made{number}.c").write_text("#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n")
+        elif not tree.exists():
+            archive = sorted(Path("/usr/src").glob("linux-source-*.tar.xz"))[-1]
+            subprocess.run(["tar", "-xf", archive, "-C", self.work], check=True)
+            (self.work / archive.name.removesuffix(".tar.xz")).rename(tree)
+        return tree
+
+    def workloads(self) -> dict[str, str]:
+        """A shell command for each."""
+        tree, work = self.tree, self.work
+        found = {}
+        if shutil.which("cscope"):
+            if self.tiny:
+                (work / "queries").write_text(hit_ratios.QUERIES)
+                files = "\n".join(str(path.relative_to(tree)) for path in sorted(tree.rglob("*.[ch]")))
+                (work / "cscope.files").write_text(files + "\n")
+                command = ["cscope", "-b", "-k", "-i", work / "cscope.files", "-f", work / "cscope.out"]
+                subprocess.run(command, cwd=tree, check=True, stderr=subprocess.DEVNULL)
+                found["cscope"] = f"cd {tree} && cscope -dl -f {work}/cscope.out < {work}/queries >/dev/null"
+                found["gcc"] = f"cd {tree}/lib && for f in made*.c; do gcc -c -o {work}/made.o $f; done"
+            else:
+                hit_ratios.prepare(tree, work)
+                found |= {name: hit_ratios.workloads(tree, work)[name] for name in ("cscope", "gcc")}
+        found["glimpse"] = self.search()
+        if server() and os.geteuid() == 0:
+            found["tpc-h"] = self.database()
+        found["epochs"] = self.epochs()
+        for name, (one, other) in {"multi1": ("cscope", "gcc"), "multi3": ("glimpse", "tpc-h")}.items():
+            if one in found and other in found:
+                found[name] = f"{{ {found[one]}; }} & {{ {found[other]}; }} & wait"
+        return found
+
+    def search(self) -> str:
+        """A full-text index over the tree's text, and a program that asks it and reads what it names."""
+        index = self.work / "index.db"
+        if not index.exists():
+            database = sqlite3.connect(index)
+            database.execute("create virtual table texts using fts5(path, text, content='')")
+            folders = [self.tree / folder for folder in ("fs", "include", "lib")]
+            files = [path for folder in folders for path in sorted(folder.rglob("*.[ch]"))]
+            database.execute("create table files(id integer primary key, path)")
+            for number, path in enumerate(files):
+                database.execute("insert into texts(rowid, path, text) values (?, ?, ?)", (number, str(path), path.read_text(errors="replace")))
+                database.execute("insert into files values (?, ?)", (number, str(path)))
+            database.commit()
+            database.close()
+        script = self.work / "search.sh"
+        lines = []
+        for word in WORDS:
+            query = f"select path from files where id in (select rowid from texts where texts match '{word}*')"
+            lines.append(f'python3 {self.work}/ask.py "{query}" | xargs -r -d "\\n" grep -c {word} >/dev/null')
+        script.write_text("\n".join([*lines, *lines, "true"]) + "\n")
+        (self.work / "ask.py").write_text(f"import sqlite3, sys\nfor row in sqlite3.connect({str(index)!r}).execute(sys.argv[1]): print(*row)\n")
+        return f"sh {script}"
+
+    def database(self) -> str:
+        """A database in single-user mode, which is one process; its own buffers are small, so that reads are the kernel's."""
+        data, programs = self.work / "postgres", server()
+        rows = 20_000 if self.tiny else 600_000
+        as_owner = ["runuser", "-u", "postgres", "--"]
+        settings = "-c shared_buffers=1MB -c work_mem=4MB -c max_parallel_workers_per_gather=0 -c autovacuum=off -c jit=off"
+        single = f"{programs}/postgres --single {settings} -D {data} postgres"
+        if not data.exists():
+            data.mkdir()
+            shutil.chown(data, "postgres")
+            subprocess.run([*as_owner, programs / "initdb", "-D", data], check=True, stdout=subprocess.DEVNULL)
+            made = [
+                f"create table orders as select o orderkey, o % {rows // 40} custkey, date '1992-01-01' + (o * 37) % 2400 orderdate, o % 5 priority, repeat('o', 60) comment from generate_series(1, {rows // 4}) o",
+                f"create table lineitem as select l / 4 orderkey, l % 50 quantity, (l::bigint * 7919) % 100000 price, (l % 11) / 100.0 discount, l % 3 flag, date '1992-01-01' + (l * 13) % 2500 shipdate, repeat('l', 70) comment from generate_series(1, {rows}) l",
+                f"create table customer as select c custkey, c % 5 segment, repeat('c', 100) comment from generate_series(1, {rows // 40}) c",
+                "create index on orders(orderkey)",
+                "vacuum freeze analyze",
+            ]
+            load = subprocess.run([*as_owner, "sh", "-c", single], input="\n".join(made) + "\n", text=True, capture_output=True)
+            # In this mode it goes on after a mistake and ends well.
+            assert "ERROR" not in load.stderr + load.stdout, load.stderr
+        queries = self.work / "queries.sql"
+        queries.write_text("\n".join([
+            "select flag, sum(quantity), sum(price * (1 - discount)), count(*) from lineitem where shipdate <= date '1998-09-02' group by flag",
+            "select l.orderkey, sum(l.price * (1 - l.discount)) from customer c, orders o, lineitem l where c.segment = 1 and c.custkey = o.custkey and l.orderkey = o.orderkey and o.orderdate < date '1995-03-15' group by l.orderkey order by 2 desc limit 10",
+            "select priority, count(*) from orders o where orderdate < date '1993-10-01' and exists (select 1 from lineitem l where l.orderkey = o.orderkey and l.shipdate < date '1996-01-01') group by priority",
+            "select sum(price * discount) from lineitem where shipdate < date '1995-01-01' and discount between 0.05 and 0.07 and quantity < 24",
+        ] * 2) + "\n")
+        queries.chmod(0o644)
+        return f"{single} < {queries} >/dev/null 2>&1"
+
+    def epochs(self) -> str:
+        """Shards that are read through in another order each epoch."""
+        shards = self.work / "shards"
+        shards.mkdir(exist_ok=True)
+        count, blocks = (12, 16) if self.tiny else (96, 256)
+        for number in range(count):
+            shard = shards / str(number)
+            if not shard.exists():
+                shard.write_bytes(random.Random(number).randbytes(4096 * blocks))
+        script = self.work / "epochs.py"
+        script.write_text(f"""import random
+order = list(range({count}))
+for epoch in range(5):
+    random.Random(epoch).shuffle(order)
+    for number in order:
+        with open({str(shards)!r} + f"/{{number}}", "rb", buffering=0) as shard:
+            while shard.read(65536): pass
+""")
+        return f"python3 {script}"
+
+    def record(self, name: str, command: str) -> Path:
+        trace = self.traces / f"{name}.hither"
+        if not trace.exists():
+            if name in ("gcc", "multi1") and not self.tiny:
+                hit_ratios.clean(self.tree)
+            record = [self.hither, "-q", "record", "-o", trace, "--", "sh", "-c", command]
+            # PostgreSQL does not run as root, and a recorder that belongs to root does not follow who drops it.
+            owner = ["runuser", "-u", "postgres", "--"] if "postgres --single" in command else []
+            subprocess.run([*owner, *record], check=True)
+        return trace
+
+    def json(self, *words) -> dict:
+        return json.loads(subprocess.run([self.hither, "-q", *map(str, words), "--json"], check=True, stdout=subprocess.PIPE).stdout)
+
+
+def table(heads: list[str], rows: list[list]) -> str:
+    lines = ["| " + " | ".join(heads) + " |", "|---|" + "--:|" * (len(heads) - 1)]
+    return "\n".join(lines + ["| " + " | ".join(map(str, row)) + " |" for row in rows]) + "\n"
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def needed(distribution: dict, share: float) -> str:
+    """How many rows make that share of the references."""
+    rows, sums = distribution["rows"], distribution["references"]
+    return f"{next((row for row, sum in zip(rows, sums) if sum >= share * sums[-1]), 0):,}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hither", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True, help="folder for sources, data and traces")
+    parser.add_argument("--tree", type=Path, help="a Linux source tree that may be built in, instead of unpacking Debian's")
+    parser.add_argument("--results", type=Path, help="folder to write the tables and charts to; else they are printed")
+    parser.add_argument("--tiny", action="store_true", help="everything once, small, installing nothing")
+    arguments = parser.parse_args()
+    os.environ["LC_ALL"] = "C"
+    if not arguments.tiny:
+        install()
+    lab = Lab(arguments)
+    commands = lab.workloads()
+    reports, fig9, thresholds = {}, {}, {}
+    for name, command in commands.items():
+        trace = lab.record(name, command)
+        reports[name] = lab.json("report", trace, "--points", 8, "-p", ",".join(POLICIES), "-s", ",".join(SIZES))["runs"][0]
+        ratios = lambda parameter, values: [row["hit_ratio"] for row in lab.json(
+            "sim", trace, "-s", "25%", "-p", ",".join(f"pcc{{{parameter}={value}}}" for value in values))["results"]]
+        fig9[name], thresholds[name] = ratios("sample", SAMPLES), ratios("threshold", THRESHOLDS)
+        assert reports[name]["stats"]["references"] > 0, f"{name} read nothing"
+        print(f"{name}: {reports[name]['stats']['references']:,} references", file=sys.stderr)
+
+    parts = ["### Table 1: the workloads\n", table(
+        ["", "references", "data, MB", "files", "call sites", "in the paper: references", "MB", "files", "PCs"],
+        [[name, f"{(stats := run['stats'])['references']:,}", round(stats["footprint_bytes"] / 1e6), f"{stats['objects']:,}", stats["sites"],
+          *(f"{number:,}" for number in PAPER.get(name, ())), *([""] * (0 if name in PAPER else 4))] for name, run in reports.items()])]
+    parts += ["### Figures 7 and 8: how many files and call sites make 50, 90, 99 % of the references\n", table(
+        ["", "files: 50 %", "90 %", "99 %", "call sites: 50 %", "90 %", "99 %"],
+        [[name, *(needed(run["distributions"][of], share) for of in ("objects", "sites") for share in (0.5, 0.9, 0.99))] for name, run in reports.items()])]
+    parts += ["### Figure 9: hit ratio of PCC at 25 % of the data, by sampling period\n", table(
+        ["", *(f"T = {sample}" for sample in SAMPLES)], [[name, *map(percent, row)] for name, row in fig9.items()])]
+    parts += ["### Section 5.3.1: by threshold\n", table(["", *map(str, THRESHOLDS)], [[name, *map(percent, row)] for name, row in thresholds.items()])]
+    classes = lambda run, policy: next(row["classes"] for row in run["results"] if row["policy"] == policy)
+    shares = lambda found: [percent(found[which] / max(1, sum(found.values()))) for which in ("sequential", "looping", "other")]
+    parts += ["### Figure 10: classes of references\n", table(
+        ["", "ubm: sequential", "looping", "other", "pcc: sequential", "looping", "other"],
+        [[name, *shares(classes(run, "ubm")), *shares(classes(run, "pcc"))] for name, run in reports.items()])]
+    parts += ["### Figure 11: hit ratios by cache size\n"]
+    for name, run in reports.items():
+        sizes = [f"{size['size']} ({size['cache_blocks'] * 4096 / 2**20:.1f} MiB)" for size in run["sizes"]]
+        rows = [[policy, *(percent(row["hit_ratio"]) for row in run["results"] if row["policy"] == policy)] for policy in POLICIES]
+        parts.append(table([f"**{name}**", *sizes], rows))
+    text = "\n".join(parts)
+    if not arguments.results:
+        print(text)
+        return
+    arguments.results.mkdir(parents=True, exist_ok=True)
+    about = f"hither {next(iter(reports.values()))['trace']['hither']}, Linux {os.uname().release}, {os.cpu_count()} CPUs; `experiments/pcc/pcc.py` wrote this."
+    (arguments.results / "pcc.md").write_text(f"{about}\n\n{text}")
+    quarter = lambda run, policy: next(
+        100 * row["hit_ratio"] for row in run["results"] if row["policy"] == policy and row["cache_blocks"] == run["sizes"][2]["cache_blocks"])
+    groups = {name: [quarter(run, policy) for policy in POLICIES] for name, run in reports.items()}
+    plot.bars(arguments.results / "hit_ratios.svg", "Hit ratio in a cache of a quarter of the data", "%", groups, POLICIES)
+
+
+if __name__ == "__main__":
+    main()
