@@ -124,6 +124,8 @@ pub(super) struct Config {
     pub(super) period_ns: u64,
     pub(super) visit: usize,
     pub(super) replay: u64,
+    /// Counts are estimates.
+    pub(super) sampled: bool,
 }
 
 impl Config {
@@ -141,10 +143,11 @@ impl Config {
             freeze: values.count(7) == 1,
             tune: if sampled { 1.0 } else { values.real(8) },
             cold: if sampled { 0 } else { values.count(9) },
-            skip: values.count(10),
+            skip: if sampled { 0 } else { values.count(10) },
             period_ns: (values.real(11) * 1e6) as u64,
             visit: values.count(12) as usize,
             replay: values.count(13),
+            sampled,
         }
     }
 

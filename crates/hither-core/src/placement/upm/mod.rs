@@ -24,8 +24,11 @@
 //! - *In a mix of programs* each has its own iterations, threads and criteria, as if linked with its own copy of the
 //!   runtime.
 //! - *Of a running program* the counts are estimates from samples, which are sure rather than whole and carry their own
-//!   history: each iteration is judged by itself, no area is tuned by what may be noise, and none is cold; whoever samples
-//!   looks less often where nothing comes of it. What a migration costs is measured.
+//!   history: each iteration is judged by itself, none is skipped (whoever samples knows what was seen before several nodes used a
+//!   page), no area is tuned by what may be noise, and none is cold; whoever samples looks less often where nothing comes of it. More accesses
+//!   than an iteration ago may be noise as well: a page follows only to a node that has more of it than its home. As samples go
+//!   with threads that move, an iteration after which threads have not stayed yet is put off, once: the competitive criterion
+//!   would have the first word on what the predictive one is for. What a migration costs is measured.
 //! - The work is done by a thread of its own, overlapped with the program's (section 4): watching costs nothing here.
 
 mod areas;
@@ -119,6 +122,8 @@ struct Program {
     following: bool,
     /// Iterations that ended.
     iterations: u64,
+    /// The last one was not judged, since threads had just moved.
+    put_off: bool,
 }
 
 /// What the paper keeps of a page that was selected: its previous home, and whether it is frozen.
@@ -172,6 +177,7 @@ impl Upm {
                 replay: Replay::new(self.nodes, blocks, self.config.replay),
                 following: false,
                 iterations: 0,
+                put_off: false,
             });
         }
         &mut self.programs[process.index()]
@@ -185,7 +191,13 @@ impl Upm {
         out: &mut Vec<Action>,
     ) {
         let (skip, predictive) = (self.config.skip, self.config.predictive);
+        let sampled = self.config.sampled;
         let program = self.program(process);
+        let put_off = sampled && predictive && program.movers.wait() && !program.put_off;
+        program.put_off = put_off;
+        if put_off {
+            return;
+        }
         program.iterations += 1;
         if program.iterations <= skip {
             program.movers.restart();
@@ -194,7 +206,11 @@ impl Upm {
         }
         if predictive {
             let last = &mut self.program(process).last;
-            last.clear();
+            // Estimates that have not changed are not told again.
+            match sampled {
+                true => counts.touched().iter().for_each(|&block| last.reset(block)),
+                false => last.clear(),
+            }
             last.add_all(counts);
         }
     }
@@ -245,7 +261,9 @@ impl Upm {
                 continue;
             };
             let (now, before) = (counts.of(block), program.last.of(block));
-            if let Some(to) = criteria::predictive(now, before, home, program.movers.to()) {
+            let sure = |to: &Node| !self.config.sampled || now[to.index()] > now[home.index()];
+            let to = criteria::predictive(now, before, home, program.movers.to());
+            if let Some(to) = to.filter(sure) {
                 self.asked.push_back(Asked {
                     block,
                     from: home,

@@ -88,6 +88,11 @@ impl Movers {
         std::mem::take(&mut self.triggered)
     }
 
+    /// Whether threads moved that have not stayed yet.
+    pub(super) fn wait(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
     /// By node, whether a thread moved there.
     pub(super) fn to(&self) -> &[bool] {
         &self.to

@@ -1,10 +1,12 @@
 //! Counts that are surely not too bad for staying: from samples to what a placement policy can take for the truth.
 //!
-//! A policy compares what the home of a page has of its accesses with what others have. It is given the upper bound of the
-//! home's share and the lower bound of every other node's, in accesses. A criterion that only ever grows with the accesses
-//! of others and falls with those of the home, as UPM's does (ICS 2000, equation 1: more contenders among the others make it
-//! grow, too), then fires only if it would on the true shares, but for the chance that a bound is wrong. The policy need not
-//! know of sampling.
+//! A policy compares what the home of a page has of its accesses with what each other node has, one by one. So what has to be
+//! sure is how the two compare: of the samples that are of one or the other, those of the other are a share of which there is a
+//! lower bound. The home is given what its samples say, in accesses, and each other node as many more (or fewer) as it has at least.
+//! A criterion that grows with that difference, as UPM's does (ICS 2000, equation 1: more contenders among the others make
+//! it grow, too), then fires only if it would on the true shares, but for the chance that a bound is wrong. The policy need not
+//! know of sampling. (Upper and lower bounds of the two nodes' shares of all samples, apart from each other, need about twice as
+//! many samples until they no longer overlap.)
 //!
 //! Readings: an iteration's accesses of one window are taken to be as many as the caller says; its samples tell of
 //! shares only. The samples of a window's pages with the same home are taken together unless two halves of it are surely
@@ -23,15 +25,6 @@ const UNIT: u16 = 8;
 
 /// A page's samples of one node stop counting here: 1000.
 const FULL: u16 = 1000 * UNIT;
-
-/// Which windows are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scope {
-    /// Those with samples since the last time: what a criterion that looks at each iteration by itself has to see.
-    New,
-    /// All with samples: where an iteration is compared with the one before.
-    All,
-}
 
 /// Samples by page and node.
 #[derive(Debug)]
@@ -56,7 +49,7 @@ pub(crate) struct Estimates {
 #[derive(Clone, Copy, Debug)]
 struct Window {
     pages: u32,
-    /// It has samples that were not counted yet.
+    /// It has samples that were not counted yet, or something of it is asked about again.
     new: bool,
 }
 
@@ -132,8 +125,26 @@ impl Estimates {
         true
     }
 
-    /// Threads moved: what was seen so far tells where they were. Kept at half its weight, it held back for some ten iterations the pages that
-    /// were to follow.
+    /// Threads moved, each node's together: what was seen from a node was seen from the one that `to` has for it.
+    pub(crate) fn follow(&mut self, to: &[Node]) {
+        for (&first, window) in &mut self.windows {
+            window.new = true;
+            for block in first..first + window.pages {
+                let from = block as usize * self.nodes;
+                let row = &mut self.samples[from..from + self.nodes];
+                self.row.fill(0);
+                for (&samples, to) in row.iter().zip(to) {
+                    self.row[to.index()] += u32::from(samples);
+                }
+                for (samples, &moved) in row.iter_mut().zip(&self.row) {
+                    *samples = moved.min(u32::from(FULL)) as u16;
+                }
+            }
+        }
+    }
+
+    /// Threads moved, and scattered: what was seen so far tells where they were. Kept at half its weight, it held back for some ten
+    /// iterations the pages that were to follow.
     pub(crate) fn restart(&mut self) {
         for (&first, window) in &self.windows {
             let from = first as usize * self.nodes;
@@ -157,20 +168,28 @@ impl Estimates {
         });
     }
 
-    /// Adds the counts of each page that lies in a window with samples and has a home. `accesses`: what an iteration makes of
+    /// What was counted of a page led to something that may have to be done again.
+    pub(crate) fn again(&mut self, block: Block) {
+        let window = self.windows.range_mut(..=block.0).next_back();
+        if let Some((&first, window)) = window
+            && block.0 - first < window.pages
+        {
+            window.new = true;
+        }
+    }
+
+    /// Adds the counts of each page that lies in a window with new samples and has a home. `accesses`: what an iteration makes of
     /// them a page, in the unit of the policy's latencies: those that memory answers.
     pub(crate) fn counts(
         &mut self,
         home: &dyn Fn(Block) -> Option<Node>,
         accesses: u32,
-        scope: Scope,
         into: &mut Counters,
     ) {
         for (&first, window) in &mut self.windows {
-            if scope == Scope::New && !window.new {
+            if !std::mem::take(&mut window.new) {
                 continue;
             }
-            window.new = false;
             self.pages.clear();
             let blocks = (first..first + window.pages).map(Block);
             self.pages
@@ -285,14 +304,19 @@ impl Judge<'_> {
             self.pages(right);
             return;
         }
+        let of_home = self.sum(pages, worth, home.index());
+        let in_accesses = self.accesses / f64::from(samples);
         for node in 0..self.nodes {
             let hits = self.sum(pages, worth, node);
-            let is_home = node == home.index();
-            // A node that was never seen surely has nothing, and is looked up for nothing.
-            self.row[node] = match (hits, is_home) {
-                (0, false) => 0,
-                (_, true) => (self.bounds(hits, samples).1 * self.accesses).ceil() as u32,
-                (_, false) => (self.bounds(hits, samples).0 * self.accesses).floor() as u32,
+            self.row[node] = match hits {
+                _ if node == home.index() => (f64::from(of_home) * in_accesses).ceil() as u32,
+                // A node that was never seen surely has nothing, and is looked up for nothing.
+                0 => 0,
+                _ => {
+                    let both = of_home + hits;
+                    let more = (2.0 * self.bounds(hits, both).0 - 1.0) * f64::from(both);
+                    ((f64::from(of_home) + more) * in_accesses).max(0.0) as u32
+                }
             };
         }
         for &(_, block) in pages {

@@ -13,7 +13,7 @@ mod bounds;
 mod estimates;
 mod plan;
 
-pub(crate) use estimates::{Estimates, Scope};
+pub(crate) use estimates::Estimates;
 pub(crate) use plan::{Budget, Pick, Plan};
 
 /// A region has at least so many windows, if it is large enough for them: enough for the parts of its threads, and so few that a

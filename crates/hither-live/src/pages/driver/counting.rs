@@ -25,7 +25,7 @@ use hither_core::{Block, Node, Object, Process, Thread};
 use hither_sys::record::ConstructKind;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::super::counters::{Budget, Estimates, Pick, Plan, Scope, window_pages};
+use super::super::counters::{Budget, Estimates, Pick, Plan, window_pages};
 use super::super::event::{Decision, Ended, Judged, Pages};
 use super::hinting::Hints;
 use super::life::{Tally, Tracked, Users};
@@ -40,8 +40,8 @@ const EPOCH_NS: u64 = 100_000_000;
 /// So much.
 const EPOCH_SAMPLES: u64 = 512;
 
-/// The same where threads have moved, whose pages are sampled at the full rate again.
-const MOVED_NS: u64 = 10 * EPOCH_NS;
+/// The ends of so many iterations after a thread was heard to have moved, all threads have said where they run.
+const MOVED_ROUNDS: u64 = 2;
 
 /// What a page that is looked at keeps the next look waiting: 20 ns (2026-11) are a hundredth of it.
 const WAIT_PER_PAGE_NS: u64 = 2_000;
@@ -65,7 +65,7 @@ const ROUNDS_MAX: u64 = 64;
 const AGAIN_NS: u64 = 5_000_000_000;
 
 /// The chance that all of a page's bounds hold.
-const CONFIDENCE: f64 = 0.99;
+const CONFIDENCE: f64 = 0.95;
 
 /// The kernel takes the rights off all pages of a region at once, so that what touches them next is the same pass over them: of
 /// pages with one home such a pass counts as so many samples, which is enough if they all agree, and does not outvote the passes
@@ -85,9 +85,6 @@ const SURE: u64 = 256;
 
 /// Bytes that memory answers with at once.
 const LINE_BYTES: u64 = 64;
-
-/// Regions of more pages are not compared from one iteration to the next as a whole: that costs time for each page.
-const COMPARED_MAX: u64 = 1 << 18;
 
 /// After a batch of which nothing moved, though nothing forbids it, the policy is not asked for so long, and after each further one in a row
 /// for twice as long, up to 64 times.
@@ -152,8 +149,8 @@ pub(super) struct Program {
     phase_ns: u64,
     /// Iterations, or periods, of this phase.
     rounds: u64,
-    /// Threads have moved since it was last judged.
-    threads_moved: bool,
+    /// When it was heard that threads have moved since it was last judged.
+    moved_ns: Option<u64>,
     fruitless: u32,
     stopped: bool,
 }
@@ -165,6 +162,10 @@ struct Place {
     node: Node,
     /// What the policy was told last.
     told: Node,
+    /// Where it ran when the program was last judged: what it has used since is counted there until the next time.
+    seat: Node,
+    /// Its samples, older ones counting less.
+    samples: u64,
 }
 
 impl Tracked {
@@ -216,7 +217,10 @@ impl Counting {
     pub(super) fn due_ns(&self) -> Option<u64> {
         let again = self.again.front().map(|&(due_ns, ..)| due_ns);
         let hints = self.hints.as_ref().and_then(Hints::due_ns);
-        [again, hints, self.plan.due_ns()]
+        let judges = self.pending.is_none() && self.period_ns.is_none();
+        let programs = self.programs.values().filter(|_| judges);
+        let periods = programs.filter_map(Program::period_due_ns).min();
+        [again, hints, periods, self.plan.due_ns()]
             .into_iter()
             .flatten()
             .min()
@@ -286,7 +290,7 @@ impl Counting {
             quiet_until_ns: 0,
             phase_ns: now_ns,
             rounds: 0,
-            threads_moved: false,
+            moved_ns: None,
             fruitless: 0,
             stopped: false,
         })
@@ -294,23 +298,54 @@ impl Counting {
 }
 
 impl Program {
-    /// A thread runs there. Whether it is the first that ran elsewhere when the policy last heard of threads: what was sampled
-    /// until then tells where they were.
-    fn at(&mut self, tid: u32, thread: Thread, node: Node) -> bool {
+    /// A thread runs there. Whether it is the first that ran elsewhere when the program was last judged.
+    fn at(&mut self, now_ns: u64, tid: u32, thread: Thread, node: Node) -> bool {
         let place = self.threads.entry(tid).or_insert(Place {
             thread,
             node,
             told: node,
+            seat: node,
+            samples: 0,
         });
         place.node = node;
-        let moved = place.node != place.told && !self.threads_moved;
+        let moved = place.node != place.seat && self.moved_ns.is_none();
         if moved {
-            self.threads_moved = true;
-            self.estimates.restart();
+            self.moved_ns = Some(now_ns);
             self.tally = Tally::default();
             self.rounds = 0;
         }
         moved
+    }
+
+    /// A thread that was heard of has touched a page.
+    fn sampled(&mut self, tid: u32, block: Block) {
+        if let Some(place) = self.threads.get_mut(&tid) {
+            place.samples += 1;
+            self.estimates.sampled(block, place.seat);
+        }
+    }
+
+    /// Threads take their seats where they run now. What was seen of the threads of a node goes with most of them, by what they
+    /// have used; if those of any node have scattered, all is forgotten.
+    fn seat(&mut self, nodes: usize) {
+        let mut went = vec![0; nodes * nodes];
+        for place in self.threads.values_mut() {
+            went[place.seat.index() * nodes + place.node.index()] += place.samples;
+            place.seat = place.node;
+        }
+        let most = |(from, went): (usize, &[u64])| {
+            let total: u64 = went.iter().sum();
+            let to = match total {
+                0 => from,
+                _ => went.iter().position(|&samples| 2 * samples > total)?,
+            };
+            Some(Node(to as u16))
+        };
+        let to: Option<Vec<Node>> = went.chunks_exact(nodes).enumerate().map(most).collect();
+        match to {
+            Some(to) => self.estimates.follow(&to),
+            None => self.estimates.restart(),
+        }
     }
 
     /// Threads that run on another node than the policy was told of, which it now is.
@@ -343,26 +378,32 @@ impl Program {
     fn is_ready(&self, now_ns: u64) -> bool {
         let much = self.tally.samples >= EPOCH_SAMPLES;
         let waited_ns = now_ns.saturating_sub(self.judged_ns);
-        // The policy takes the first look after a move for what the move has changed, and gives up where it sees too little.
-        let enough_ns = match self.threads_moved {
-            true => MOVED_NS,
-            false => EPOCH_NS,
+        let rested = now_ns >= self.rests_until_ns;
+        let worth = match self.moved_ns {
+            // The policy takes the first look after a move for what the move has changed: all threads must have been heard of.
+            Some(moved_ns) => {
+                self.rounds >= MOVED_ROUNDS || now_ns.saturating_sub(moved_ns) >= EPOCH_NS
+            }
+            None if self.tally.samples == 0 => false,
+            None => now_ns >= self.quiet_until_ns && (much || waited_ns >= EPOCH_NS),
         };
-        let rested =
-            now_ns >= self.rests_until_ns && (now_ns >= self.quiet_until_ns || self.threads_moved);
-        !self.stopped && rested && (much || waited_ns >= enough_ns)
+        !self.stopped && rested && worth
     }
 
-    /// Whether it has no iterations, and a period is over.
-    fn is_period_over(&self, now_ns: u64) -> bool {
+    /// When a period of it is over, if it has no iterations and something was sampled.
+    fn period_due_ns(&self) -> Option<u64> {
         let wait_ns = match (self.iterations.state(), self.master) {
             (State::Learning, Some(_)) => LEARNING_NS,
             (State::Learning | State::Unknown, _) => PERIOD_NS,
-            (State::Iterating { .. } | State::Told, _) => return false,
+            (State::Iterating { .. } | State::Told, _) => return None,
         };
-        self.tally.samples > 0
-            && now_ns.saturating_sub(self.judged_ns) >= wait_ns
-            && self.is_ready(now_ns)
+        let quiet_ns = match self.moved_ns {
+            Some(moved_ns) => moved_ns + EPOCH_NS,
+            None => self.quiet_until_ns,
+        };
+        let sampled = self.tally.samples > 0 && !self.stopped;
+        let due_ns = (self.judged_ns + wait_ns).max(self.rests_until_ns);
+        sampled.then_some(due_ns.max(quiet_ns))
     }
 }
 
@@ -420,12 +461,13 @@ impl Driver {
         let block = Block(region.base + page);
         let home = self.model.home(block);
         let armed = counting.armed.remove(&block.0) || sampled;
-        let hint = match &region.hinted {
+        // What touches a page that is there, and faults, was stopped by the kernel's scanner, whether it follows our policy yet or not.
+        let hint = match &mut region.hinted {
             Some(_) if home.is_none() => {
                 self.unknown_touched(now_ns, object);
                 return false;
             }
-            Some(hinted) => hinted.on,
+            Some(_) => true,
             None => false,
         };
         let program = counting.programs.get_mut(&pid);
@@ -439,23 +481,29 @@ impl Driver {
                 let blocks = region.base..region.base + region.pages;
                 program.estimates.forget(blocks);
                 counting.plan.hurry(object.0);
+                if let Some(hints) = &mut counting.hints {
+                    hints.shared(object);
+                }
                 Users::Several
             }
             users => users,
         };
-        program.estimates.sampled(block, node);
+        if program.at(now_ns, tid, Thread(self.threads.number((pid, tid))), node) {
+            counting.plan.wake();
+        }
+        program.sampled(tid, block);
         if armed {
             let window = page - page % window_pages(region.pages);
             if region.asked.entry(window).or_default().is_due(now_ns) {
                 counting.asks.push((object, window));
             }
         }
-        if program.at(tid, Thread(self.threads.number((pid, tid))), node) {
-            counting.plan.wake();
-        }
         let local = home.map(|home| home == node);
         program.tally.add(local);
         self.summary.sampled.add(local);
+        if let Some(hinted) = &mut region.hinted {
+            hinted.sampled.add(local);
+        }
         region.of_node[node.index()] += 1;
         match region.migrated {
             0 => region.before.add(local),
@@ -570,7 +618,8 @@ impl Driver {
         let thread = Thread(self.threads.number((pid, tid)));
         let idle = counting.pending.is_none();
         let node = self.model.node_of_cpu(cpu);
-        if counting.program(pid, process, now_ns).at(tid, thread, node) {
+        let program = counting.program(pid, process, now_ns);
+        if program.at(now_ns, tid, thread, node) {
             counting.plan.wake();
         }
         let program = counting.program(pid, process, now_ns);
@@ -637,7 +686,10 @@ impl Driver {
             return;
         }
         let programs = counting.programs.iter();
-        let over = programs.filter(|(_, program)| program.is_period_over(now_ns));
+        let over = programs.filter(|(_, program)| {
+            let due_ns = program.period_due_ns();
+            due_ns.is_some_and(|due_ns| due_ns <= now_ns)
+        });
         let over: Vec<u32> = over.map(|(&pid, _)| pid).collect();
         for pid in over {
             self.judge(now_ns, Some(pid), Ended::Period, out);
@@ -671,22 +723,21 @@ impl Driver {
             if now_ns.saturating_sub(program.phase_ns) >= PHASE_NS {
                 program.phase_ns = now_ns;
                 program.estimates.phase_ended();
+                let places = program.threads.values_mut();
+                places.for_each(|place| place.samples /= 2);
             }
             program.rounds += u64::from(ended == Ended::Period);
             rounds = rounds.min(program.rounds);
-            let scope = match program.pages <= COMPARED_MAX {
-                true => Scope::All,
-                false => Scope::New,
-            };
+            if program.moved_ns.take().is_some() {
+                any_moved = true;
+                program.seat(counting.nodes);
+            }
             let before = counters.touched().len();
             let home = |block| self.model.home(block);
-            program
-                .estimates
-                .counts(&home, counting.accesses, scope, counters);
+            program.estimates.counts(&home, counting.accesses, counters);
             let pages = (counters.touched().len() - before) as u64;
             moved.extend(program.moved());
             threads += program.team;
-            any_moved |= std::mem::take(&mut program.threads_moved);
             tally.join(std::mem::take(&mut program.tally));
             program.judged_ns = now_ns;
             let wait_ns = pages * WAIT_PER_PAGE_NS;
@@ -707,6 +758,13 @@ impl Driver {
         };
         self.model.set_migration_ns(migration_ns / rounds.max(1));
         self.model.epoch(&epoch, actions);
+        for program in programs.values_mut() {
+            for action in actions.iter() {
+                if let Action::Migrate { block, .. } = *action {
+                    program.estimates.again(block);
+                }
+            }
+        }
         if any_moved {
             counting.plan.wake();
         } else {

@@ -191,7 +191,7 @@ impl Driver {
         }
         if hint {
             let pages = ((end - start) / self.page_bytes) as u32;
-            self.hinted(pid, (start, pages), error);
+            self.hinted(pages, error);
             return;
         }
         let Some((object, _)) = self.regions.find(pid, start).filter(|_| error == 0) else {

@@ -39,7 +39,8 @@ struct Rig {
     arms: usize,
     /// Pages that were asked about.
     asked: u64,
-    /// Pages that the kernel samples, and the node of their policy.
+    /// The kernel's scanner is at work, and the node of the policy of pages that have one.
+    scans: bool,
     hints: BTreeMap<u64, u32>,
 }
 
@@ -84,6 +85,7 @@ impl Rig {
             arms: 0,
             page_ns: 400,
             asked: 0,
+            scans: config.source == Source::Hints,
             hints: BTreeMap::new(),
         };
         rig.region(START, PAGES, 11);
@@ -219,9 +221,8 @@ impl Rig {
     }
 
     fn half_second(&mut self) {
-        // The kernel's scan takes the rights off all that has the policy.
-        let hinted = self.hints.keys().filter(|page| self.at.contains_key(page));
-        self.armed.extend(hinted);
+        // The kernel's scan takes the rights off all that is there.
+        self.armed.extend(self.at.keys().filter(|_| self.scans));
         for (tid, (cpu, _)) in (PID..).zip(self.threads.clone()) {
             self.hears(Input::Thread { pid: PID, tid, cpu });
         }
@@ -453,7 +454,6 @@ fn what_was_refused_once_is_asked_for_again() {
     let mut rig = Rig::new(&config("upm"));
     rig.refusal = Some((Why::Busy, false));
     rig.iteration();
-    rig.iteration();
     assert_eq!(rig.on(3), [128, 0, 0, 128]);
     rig.refusal = None;
     rig.iteration();
@@ -514,6 +514,7 @@ fn what_the_program_has_bound_itself_is_neither_sampled_nor_moved() {
         hint: false,
     });
     let arms = rig.arms;
+    rig.migrations.clear();
     (0..3).for_each(|_| rig.iteration());
     assert_eq!((rig.arms, rig.moved()), (arms, 0));
     assert_eq!(rig.driver.summary().own, 1);
@@ -534,14 +535,6 @@ fn a_full_node_takes_no_more() {
 #[test]
 fn a_region_that_ends_while_its_pages_move() {
     let mut rig = Rig::new(&config("upm"));
-    rig.iteration();
-    rig.half_second();
-    let mut decisions = Vec::new();
-    let mut input = |driver: &mut Driver, input| {
-        let time_ns = rig.now_ns + MS;
-        driver.input(&At { time_ns, input }, &mut decisions);
-        driver.check();
-    };
     let construct = || Input::Construct {
         pid: PID,
         tid: PID,
@@ -549,6 +542,14 @@ fn a_region_that_ends_while_its_pages_move() {
         kind: ConstructKind::Iteration,
         signature: 1,
         threads: 4,
+    };
+    rig.hears(construct());
+    rig.half_second();
+    let mut decisions = Vec::new();
+    let mut input = |driver: &mut Driver, input| {
+        let time_ns = rig.now_ns + MS;
+        driver.input(&At { time_ns, input }, &mut decisions);
+        driver.check();
     };
     input(&mut rig.driver, construct());
     input(

@@ -20,7 +20,7 @@ fn hint_faults_bring_pages_home() {
     for number in 0..4 {
         assert_eq!(rig.on(number)[number as usize], 256, "quarter {number}");
     }
-    rig.half_second();
+    (0..4).for_each(|_| rig.half_second());
     assert_eq!(rig.hints, rig.at, "each page has the policy of its node");
     rig.moved();
     (0..20).for_each(|_| rig.iteration());
@@ -29,6 +29,46 @@ fn hint_faults_bring_pages_home() {
     assert_eq!((summary.migrated, summary.counted), (768, 1));
     assert_eq!(summary.ranges_bound, 0, "nothing was bound to be placed");
     assert!(rig.driver.summary().after.share() > Some(0.9));
+}
+
+/// Until the kernel has been over a region some times nothing is held; what it moved last is held then, wherever it was at the first look.
+#[test]
+fn what_the_kernel_moves_is_left_to_it() {
+    let mut rig = hinted();
+    rig.threads.truncate(1);
+    for round in 0..4 {
+        let moved = START + round * 256..START + round * 256 + 256;
+        rig.at.extend(moved.map(|page| (page, 2)));
+        rig.half_second();
+        assert!(rig.hints.is_empty(), "quarter {round} has moved");
+    }
+    while rig.hints.is_empty() {
+        rig.now_ns += 5 * MS;
+        rig.hears(Input::Tick);
+    }
+    assert_eq!(rig.hints, rig.at);
+    // What it moves before the policy holds is found, and held where it is.
+    rig.at.extend((START..START + 100).map(|page| (page, 3)));
+    rig.half_second();
+    assert_eq!(rig.hints, rig.at);
+}
+
+/// One node alone uses a region, which is held where it is; when others come it is the kernel's once more.
+#[test]
+fn a_region_that_others_come_to_is_as_new() {
+    let mut rig = hinted();
+    let threads = std::mem::replace(&mut rig.threads, vec![(0, START..START + PAGES)]);
+    (0..4).for_each(|_| rig.half_second());
+    assert_eq!(rig.hints, rig.at);
+    rig.threads = threads;
+    let mut least = rig.hints.len();
+    for _ in 0..10 {
+        rig.half_second();
+        least = least.min(rig.hints.len());
+    }
+    assert_eq!(least, 0);
+    assert_eq!(rig.hints, rig.at);
+    assert_eq!(rig.on(3)[3], 256);
 }
 
 #[test]
@@ -48,8 +88,7 @@ fn what_is_being_filled_is_left_to_the_kernel() {
         rig.now_ns += (40 * MS) << quarter_touched;
         rig.hears(Input::Tick);
     }
-    rig.half_second();
-    rig.half_second();
+    (0..6).for_each(|_| rig.half_second());
     assert_eq!(rig.hints, rig.at);
 }
 
@@ -58,7 +97,7 @@ fn what_is_being_filled_is_left_to_the_kernel() {
 fn what_is_not_there_has_no_policy() {
     let mut rig = hinted();
     rig.at.retain(|&page, _| page < START + 100);
-    (0..2).for_each(|_| rig.half_second());
+    (0..6).for_each(|_| rig.half_second());
     assert_eq!(rig.hints, rig.at);
     // Many more come: they are found.
     rig.at
@@ -71,7 +110,7 @@ fn what_is_not_there_has_no_policy() {
             address: page * PAGE,
         });
     }
-    (0..12).for_each(|_| rig.half_second());
+    (0..24).for_each(|_| rig.half_second());
     assert_eq!(rig.hints, rig.at);
 }
 
