@@ -97,6 +97,8 @@ pub(crate) enum Input {
         /// None of this process ever can.
         for_good: bool,
     },
+    /// Arming so many pages took so much processor time.
+    Armed { pages: u32, took_ns: u64 },
     /// Where pages are that were asked about; those that are nowhere are left out.
     Located { job: u64, found: Vec<Found> },
     /// A move has ended.

@@ -30,18 +30,22 @@ const HALVED_MAX: u32 = 6;
 const EAGER_ROUNDS: u64 = 16;
 const EAGER: u64 = 8;
 
-/// What the reserve for them holds, in pages: some 40 ms of a CPU. One comes back for every fourth that is armed at the usual
-/// rate.
-const RESERVE: u64 = 1 << 14;
+/// The reserve for them holds what may be spent in two seconds. A sample comes back for every fourth that is armed at the usual rate.
+const RESERVE_NS: f64 = 2e9;
 const REFILL: u64 = 4;
+
+/// What arming takes while the program runs is known from so many times the last page's.
+const REMEMBERED: u64 = 256;
 
 /// What may be spent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Budget {
     /// Part of one CPU.
     pub(crate) share: f64,
-    /// What a sample costs, arming included.
+    /// What a sample costs, arming included, while the program runs on no other CPU.
     pub(crate) sample_ns: u64,
+    /// CPUs that are taken to run it, at the most.
+    pub(crate) cpus: usize,
 }
 
 /// Of more CPUs the agent, which is one thread, would be kept busy.
@@ -51,9 +55,11 @@ impl Budget {
     /// One hundredth of the CPUs. A page takes 1.0 to 1.2 us to arm, 0.8 us to be touched, and perf up to 0.5 us to see it
     /// (2 cores, Linux 6.18, 2026-11).
     pub(crate) fn of(cpus: usize) -> Budget {
+        let cpus = cpus.clamp(1, CPUS_MAX);
         Budget {
-            share: 0.01 * cpus.clamp(1, CPUS_MAX) as f64,
+            share: 0.01 * cpus as f64,
             sample_ns: 2_500,
+            cpus,
         }
     }
 
@@ -95,13 +101,14 @@ impl Target {
 #[derive(Debug)]
 pub(crate) struct Plan {
     random: Random,
-    /// Mean time between two arms at full rate.
-    every_ns: u64,
+    budget: Budget,
+    /// What arming a page has taken of late.
+    arm_ns: u64,
     halved: u32,
     quiet: u32,
     /// Arms that are still to go faster, if the reserve has them.
     eager: u64,
-    reserve: u64,
+    reserve_ns: u64,
     /// Arms at the usual rate.
     usual: u64,
     targets: BTreeMap<u32, Target>,
@@ -123,14 +130,14 @@ struct Round {
 impl Plan {
     /// Nothing is sampled yet. Equal seeds and calls give equal plans.
     pub(crate) fn new(seed: u64, budget: Budget) -> Plan {
-        let every_ns = budget.sample_ns as f64 / budget.share.max(1e-9);
         Plan {
             random: Random::new(seed),
-            every_ns: (every_ns as u64).max(1),
+            budget,
+            arm_ns: 0,
             halved: 0,
             quiet: 0,
             eager: 0,
-            reserve: RESERVE,
+            reserve_ns: (budget.share * RESERVE_NS) as u64,
             usual: 0,
             targets: BTreeMap::new(),
             windows: 0,
@@ -225,26 +232,43 @@ impl Plan {
         time_ns << self.halved
     }
 
+    /// Arming so many pages has taken so long.
+    pub(crate) fn took(&mut self, pages: u32, took_ns: u64) {
+        let weight = u64::from(pages).min(REMEMBERED);
+        let page_ns = took_ns / u64::from(pages.max(1));
+        self.arm_ns = (self.arm_ns * (REMEMBERED - weight) + page_ns * weight) / REMEMBERED;
+    }
+
+    /// What a sample costs. What arming takes longer than half of a sample, as it does alone, is the wait for interrupts of the other CPUs that
+    /// the program runs on, to flush their translations: each of them may lose as much. (A virtual machine of two CPUs: 24 us, 2026-11.)
+    fn sample_ns(&self) -> u64 {
+        let alone_ns = self.budget.sample_ns.max(1);
+        alone_ns + self.budget.cpus as u64 * self.arm_ns.saturating_sub(alone_ns / 2)
+    }
+
     fn is_eager(&self) -> bool {
-        self.eager > 0 && self.reserve > 0
+        self.eager > 0 && self.reserve_ns > self.sample_ns()
     }
 
     /// Mean time between two arms.
     fn distance_ns(&self) -> u64 {
+        let every_ns = (self.sample_ns() as f64 / self.budget.share.max(1e-9)) as u64;
         match self.is_eager() {
-            true => (self.every_ns / EAGER).max(1),
-            false => self.every_ns << self.halved,
+            true => (every_ns / EAGER).max(1),
+            false => every_ns.max(1) << self.halved,
         }
     }
 
     /// A page is armed.
     fn spend(&mut self) {
+        let sample_ns = self.sample_ns();
         if self.is_eager() {
-            self.reserve -= 1;
+            self.reserve_ns -= sample_ns;
         } else {
             self.usual += 1;
             if self.usual.is_multiple_of(REFILL) {
-                self.reserve = (self.reserve + 1).min(RESERVE);
+                let most_ns = (self.budget.share * RESERVE_NS) as u64;
+                self.reserve_ns = (self.reserve_ns + sample_ns).min(most_ns);
             }
         }
         self.eager = self.eager.saturating_sub(1);
@@ -319,6 +343,7 @@ mod tests {
     const BUDGET: Budget = Budget {
         share: 0.01,
         sample_ns: 2_000,
+        cpus: 2,
     };
 
     fn picks(plan: &mut Plan, from_ns: u64, to_ns: u64) -> Vec<Pick> {
@@ -377,8 +402,25 @@ mod tests {
             plan.begin(second * SECOND, key, 1 << 18);
             all += picks(&mut plan, second * SECOND, (second + 1) * SECOND).len() as u64;
         }
-        let most = 40 * 5_000 + RESERVE + 40 * 5_000 / REFILL;
+        let most = 40 * 5_000 + 10_000 + 40 * 5_000 / REFILL;
         assert!((200_000..most + 10_000).contains(&all), "{all} of {most}");
+    }
+
+    #[test]
+    fn what_arming_takes_is_paid_for() {
+        let mut plan = Plan::new(1, BUDGET);
+        plan.begin(0, 7, 1 << 18);
+        picks(&mut plan, 0, SECOND);
+        // As long as was measured: half of a sample's 2 us.
+        (0..100).for_each(|_| plan.took(64, 64 * 1_000));
+        assert_eq!(plan.rate(), 5_000);
+        (0..100).for_each(|_| plan.took(64, 64 * 25_000));
+        assert!((198..202).contains(&plan.rate()), "{}", plan.rate());
+        let armed = picks(&mut plan, SECOND, 21 * SECOND).len();
+        assert!((3_000..5_000).contains(&armed), "{armed}");
+        plan.took(0, 1_000);
+        plan.took(1 << 20, 0);
+        assert_eq!(plan.rate(), 5_000);
     }
 
     #[test]

@@ -537,6 +537,13 @@ impl Driver {
         }
     }
 
+    /// Arming has taken so long.
+    pub(super) fn armed(&mut self, pages: u32, took_ns: u64) {
+        if let Some(counting) = &mut self.counting {
+            counting.plan.took(pages, took_ns);
+        }
+    }
+
     /// A range could not be armed.
     pub(super) fn unarmed(
         &mut self,

@@ -331,6 +331,7 @@ impl Driver {
                 for_good,
                 ..
             } => self.unarmed(now_ns, pid, (start, pages), for_good, out),
+            &Input::Armed { pages, took_ns } => self.armed(pages, took_ns),
             Input::Located { job, found } => {
                 self.located(*job, found);
                 self.looked(now_ns, *job, out);

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use hither_sys::arm::{Arm, Unarmed};
 use hither_sys::faults::{PageFaults, Unwatched};
 use hither_sys::machine::Machine;
+use hither_sys::process::thread_cpu_ns;
 use hither_sys::process::{cpu_ns, monotonic_ns};
 use hither_sys::record::{Bind, BindMode};
 use hither_sys::session::Session;
@@ -374,6 +375,7 @@ impl Agent {
             }
             Decision::Arm { pid, ref ranges } => {
                 let page_bytes = self.machine.page_bytes();
+                let before_ns = thread_cpu_ns();
                 for range in ranges {
                     let length = u64::from(range.pages) * page_bytes;
                     let done = self
@@ -384,6 +386,12 @@ impl Agent {
                         self.unarmed(pid, (range.start, length), reason);
                     }
                 }
+                let pages = ranges.iter().map(|range| range.pages).sum();
+                let took_ns = thread_cpu_ns() - before_ns;
+                self.later.push(At {
+                    time_ns: self.now_ns(),
+                    input: Input::Armed { pages, took_ns },
+                });
                 false
             }
             Decision::Locate {
