@@ -122,7 +122,8 @@ fn a_dry_run_drops_nothing_and_says_what_it_would() {
     let cached = cached_mib(&data);
     assert!(ran.files.summary.drops > 0);
     assert_eq!(ran.files.dropped, 0);
-    assert!(cached.is_none_or(|cached| cached == 48), "{cached:?}");
+    // The kernel may have reclaimed some of it for others; a budget of 8 MiB would have left less than half.
+    assert!(cached.is_none_or(|cached| cached > 32), "{cached:?}");
     lab.check(&command, &ran);
 }
 

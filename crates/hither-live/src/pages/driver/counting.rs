@@ -20,8 +20,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use hither_core::placement::{Action, Counters, Epoch, EpochKind, Moved as ThreadMoved};
-use hither_core::{Block, Node, Object, Process, Thread};
+use hither_core::placement::{Action, Counters, Epoch, EpochKind};
+use hither_core::{Block, Object, Process, Thread};
 use hither_sys::record::ConstructKind;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -32,31 +32,16 @@ use super::life::{Tally, Tracked, Users};
 use super::migrating::Pending;
 use super::model::Model;
 use super::{Config, Driver, Source};
-use crate::iterations::{Iterations, State};
 
-/// Time between two looks at the counts, unless there is much to see.
-const EPOCH_NS: u64 = 100_000_000;
+mod program;
 
-/// So much.
-const EPOCH_SAMPLES: u64 = 512;
-
-/// The ends of so many iterations after a thread was heard to have moved, all threads have said where they run.
-const MOVED_ROUNDS: u64 = 2;
+use program::Program;
 
 /// What a page that is looked at keeps the next look waiting: 20 ns (2026-11) are a hundredth of it.
 const WAIT_PER_PAGE_NS: u64 = 2_000;
 
 /// Where less is sampled, because nothing came of it, the counts change less as well, and wait as much longer, up to this.
 const QUIET_MAX_NS: u64 = 1_000_000_000;
-
-/// A period of a program without iterations.
-const PERIOD_NS: u64 = 500_000_000;
-
-/// Constructs without an iteration are waited for so long.
-const LEARNING_NS: u64 = 4 * PERIOD_NS;
-
-/// After so long a program may do something else: older samples count half.
-const PHASE_NS: u64 = 10_000_000_000;
 
 /// Iterations that the cost of a move is spread over at the most.
 const ROUNDS_MAX: u64 = 64;
@@ -85,11 +70,6 @@ const SURE: u64 = 256;
 
 /// Bytes that memory answers with at once.
 const LINE_BYTES: u64 = 64;
-
-/// After a batch of which nothing moved, though nothing forbids it, the policy is not asked for so long, and after each further one in a row
-/// for twice as long, up to 64 times.
-const FRUITLESS_NS: u64 = EPOCH_NS;
-const FRUITLESS_MAX: u32 = 7;
 
 /// Of all programs.
 #[derive(Debug)]
@@ -123,49 +103,6 @@ pub(super) struct Counting {
     /// The policy's own period, and when it was last asked for it.
     period_ns: Option<u64>,
     period_judged_ns: u64,
-}
-
-/// A process.
-#[derive(Debug)]
-pub(super) struct Program {
-    process: Process,
-    estimates: Estimates,
-    /// Pages that are counted.
-    pages: u64,
-    /// The thread whose constructs are the program's.
-    master: Option<u32>,
-    iterations: Iterations,
-    /// Threads by the kernel's numbers.
-    threads: BTreeMap<u32, Place>,
-    /// Of the last team, as far as that is known.
-    team: usize,
-    /// Samples since it was last judged.
-    tally: Tally,
-    judged_ns: u64,
-    /// Not judged again before.
-    rests_until_ns: u64,
-    /// Nor before this, unless threads move or memory comes.
-    quiet_until_ns: u64,
-    phase_ns: u64,
-    /// Iterations, or periods, of this phase.
-    rounds: u64,
-    /// When it was heard that threads have moved since it was last judged.
-    moved_ns: Option<u64>,
-    fruitless: u32,
-    stopped: bool,
-}
-
-/// Where a thread runs.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    thread: Thread,
-    node: Node,
-    /// What the policy was told last.
-    told: Node,
-    /// Where it ran when the program was last judged: what it has used since is counted there until the next time.
-    seat: Node,
-    /// Its samples, older ones counting less.
-    samples: u64,
 }
 
 impl Tracked {
@@ -276,134 +213,9 @@ impl Counting {
     fn program(&mut self, pid: u32, process: Process, now_ns: u64) -> &mut Program {
         let nodes = self.nodes;
         let at_once = self.hints.as_ref().map(|_| AT_ONCE);
-        self.programs.entry(pid).or_insert_with(|| Program {
-            process,
-            estimates: Estimates::new(nodes, CONFIDENCE, at_once),
-            pages: 0,
-            master: None,
-            iterations: Iterations::new(),
-            threads: BTreeMap::new(),
-            team: 0,
-            tally: Tally::default(),
-            judged_ns: now_ns,
-            rests_until_ns: 0,
-            quiet_until_ns: 0,
-            phase_ns: now_ns,
-            rounds: 0,
-            moved_ns: None,
-            fruitless: 0,
-            stopped: false,
+        self.programs.entry(pid).or_insert_with(|| {
+            Program::new(process, Estimates::new(nodes, CONFIDENCE, at_once), now_ns)
         })
-    }
-}
-
-impl Program {
-    /// A thread runs there. Whether it is the first that ran elsewhere when the program was last judged.
-    fn at(&mut self, now_ns: u64, tid: u32, thread: Thread, node: Node) -> bool {
-        let place = self.threads.entry(tid).or_insert(Place {
-            thread,
-            node,
-            told: node,
-            seat: node,
-            samples: 0,
-        });
-        place.node = node;
-        let moved = place.node != place.seat && self.moved_ns.is_none();
-        if moved {
-            self.moved_ns = Some(now_ns);
-            self.tally = Tally::default();
-            self.rounds = 0;
-        }
-        moved
-    }
-
-    /// A thread that was heard of has touched a page.
-    fn sampled(&mut self, tid: u32, block: Block) {
-        if let Some(place) = self.threads.get_mut(&tid) {
-            place.samples += 1;
-            self.estimates.sampled(block, place.seat);
-        }
-    }
-
-    /// Threads take their seats where they run now. What was seen of the threads of a node goes with most of them, by what they
-    /// have used; if those of any node have scattered, all is forgotten.
-    fn seat(&mut self, nodes: usize) {
-        let mut went = vec![0; nodes * nodes];
-        for place in self.threads.values_mut() {
-            went[place.seat.index() * nodes + place.node.index()] += place.samples;
-            place.seat = place.node;
-        }
-        let most = |(from, went): (usize, &[u64])| {
-            let total: u64 = went.iter().sum();
-            let to = match total {
-                0 => from,
-                _ => went.iter().position(|&samples| 2 * samples > total)?,
-            };
-            Some(Node(to as u16))
-        };
-        let to: Option<Vec<Node>> = went.chunks_exact(nodes).enumerate().map(most).collect();
-        match to {
-            Some(to) => self.estimates.follow(&to),
-            None => self.estimates.restart(),
-        }
-    }
-
-    /// Threads that run on another node than the policy was told of, which it now is.
-    fn moved(&mut self) -> Vec<ThreadMoved> {
-        let process = self.process;
-        let places = self.threads.values_mut();
-        places
-            .filter(|place| place.node != place.told)
-            .map(|place| ThreadMoved {
-                thread: place.thread,
-                process,
-                from: std::mem::replace(&mut place.told, place.node),
-                to: place.node,
-            })
-            .collect()
-    }
-
-    /// A batch has been tried, and some of it moved or was there already, or nothing.
-    pub(super) fn tried(&mut self, now_ns: u64, fruitful: bool) {
-        if fruitful {
-            self.fruitless = 0;
-            return;
-        }
-        self.fruitless = (self.fruitless + 1).min(FRUITLESS_MAX);
-        let pause_ns = FRUITLESS_NS << (self.fruitless - 1);
-        self.rests_until_ns = self.rests_until_ns.max(now_ns + pause_ns);
-    }
-
-    /// Whether it is worth being judged at the end of an iteration.
-    fn is_ready(&self, now_ns: u64) -> bool {
-        let much = self.tally.samples >= EPOCH_SAMPLES;
-        let waited_ns = now_ns.saturating_sub(self.judged_ns);
-        let rested = now_ns >= self.rests_until_ns;
-        let worth = match self.moved_ns {
-            // The policy takes the first look after a move for what the move has changed: all threads must have been heard of.
-            Some(moved_ns) => {
-                self.rounds >= MOVED_ROUNDS || now_ns.saturating_sub(moved_ns) >= EPOCH_NS
-            }
-            None if self.tally.samples == 0 => false,
-            None => now_ns >= self.quiet_until_ns && (much || waited_ns >= EPOCH_NS),
-        };
-        !self.stopped && rested && worth
-    }
-
-    /// When a period of it is over, if it has no iterations and something was sampled.
-    fn period_due_ns(&self) -> Option<u64> {
-        let wait_ns = match (self.iterations.state(), self.master) {
-            (State::Learning, Some(_)) => LEARNING_NS,
-            (State::Learning | State::Unknown, _) => PERIOD_NS,
-            (State::Iterating { .. } | State::Told, _) => return None,
-        };
-        let quiet_ns = match self.moved_ns {
-            Some(moved_ns) => moved_ns + EPOCH_NS,
-            None => self.quiet_until_ns,
-        };
-        let sampled = self.tally.samples > 0 && !self.stopped;
-        let due_ns = (self.judged_ns + wait_ns).max(self.rests_until_ns);
-        sampled.then_some(due_ns.max(quiet_ns))
     }
 }
 
@@ -727,12 +539,7 @@ impl Driver {
             .iter_mut()
             .filter(|(of, _)| pid.is_none_or(|pid| pid == **of))
         {
-            if now_ns.saturating_sub(program.phase_ns) >= PHASE_NS {
-                program.phase_ns = now_ns;
-                program.estimates.phase_ended();
-                let places = program.threads.values_mut();
-                places.for_each(|place| place.samples /= 2);
-            }
+            program.age(now_ns);
             program.rounds += u64::from(ended == Ended::Period);
             rounds = rounds.min(program.rounds);
             if program.moved_ns.take().is_some() {
