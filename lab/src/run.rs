@@ -91,7 +91,7 @@ fn beside(copy: u32) -> String {
 fn command(case: &Case, repetition: u32, copy: u32) -> String {
     let mut words = Vec::new();
     if let Policy::Hither { pages, given } = &case.policy {
-        words.push(format!("./hither run --pages {}", quote(pages)));
+        words.push(format!("./hither run --pages {} {BUDGET}", quote(pages)));
         if *given == Given::Sites {
             words.push(format!("--sites {SITES}"));
         }
@@ -109,6 +109,9 @@ fn command(case: &Case, repetition: u32, copy: u32) -> String {
     );
     words.join(" ")
 }
+
+/// A guest second is a tenth of a machine's: 250 million instructions of each CPU. So a hundredth of a machine's CPUs is a tenth of the guest's.
+const BUDGET: &str = "--cpu-budget 10%";
 
 /// What the guest runs for `case`: the policy, the program, and the kernel's counters before and after it.
 fn script(case: &Case, repetition: u32) -> String {

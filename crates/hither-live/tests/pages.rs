@@ -124,6 +124,7 @@ impl Lab {
             placed: Vec::new(),
             cache: None,
             counters: None,
+            cpu_permille: 10,
             session: SessionOptions {
                 region_min: 1 << 20,
                 files: false,

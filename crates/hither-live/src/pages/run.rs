@@ -56,6 +56,8 @@ pub struct PagesOptions {
     pub cache: Option<PathBuf>,
     /// How accesses are counted, where the policy asks for it: the first way that works, or this one alone.
     pub counters: Option<&'static str>,
+    /// Thousandths of the CPUs that counting may take.
+    pub cpu_permille: u32,
     /// Rings, how far call stacks are followed, and from what size on an allocation is a region.
     pub session: SessionOptions,
 }
@@ -177,7 +179,12 @@ impl Runner {
             "pages",
             &options.command,
             tools,
-            || (self.machine.faults(), way.samples(&nodes)),
+            || {
+                (
+                    self.machine.faults(),
+                    way.samples(&nodes, options.cpu_permille),
+                )
+            },
             attend,
         )?;
         let mut pages = made.map_err(Error::Session)?.finish(wall);
@@ -206,6 +213,7 @@ impl Runner {
             huge_page_bytes: self.machine.huge_page_bytes(),
             dry_run: self.options.dry_run,
             source: Source::Armed,
+            cpu_permille: self.options.cpu_permille,
             nodes: nodes.iter().map(node).collect(),
             measured: Measured {
                 latency_ns: costs.latency_ns(),

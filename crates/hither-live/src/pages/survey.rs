@@ -7,7 +7,7 @@ pub use hither_sys::faults::Unwatched;
 pub use hither_sys::machine::Refusal;
 use hither_sys::machine::{Machine, NodeMemory, PageState};
 
-use super::counters::Budget;
+use super::counters::{Budget, PERMILLE};
 
 /// The answers of a machine.
 #[derive(Clone, Debug)]
@@ -62,7 +62,7 @@ impl Survey {
             faults: machine.faults().map(|faults| faults.sees_kernel()),
             moving: moving(machine),
             counters: machine.ladder().into_iter().map(counter).collect(),
-            budget: Budget::of(cpus).share,
+            budget: Budget::of(cpus, PERMILLE).share,
         })
     }
 

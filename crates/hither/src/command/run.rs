@@ -87,6 +87,10 @@ pub(super) struct Run {
     #[arg(long, value_name = "HOW", default_value = AUTO, conflicts_with_all = ["files", "replicas"], value_parser = [&[AUTO], &arm::NAMES[..]].concat())]
     counters: String,
 
+    /// How much of the CPUs counting may take
+    #[arg(long, value_name = "PERCENT", default_value = "1%", conflicts_with = "files", value_parser = permille)]
+    cpu_budget: u32,
+
     /// Decide what to drop, what to copy, or where pages belong, and do nothing of it
     #[arg(long)]
     dry_run: bool,
@@ -118,6 +122,16 @@ fn region_min(text: &str) -> Result<u64, String> {
         Size::Bytes(bytes) | Size::Blocks(bytes) if bytes >= 4096 => Ok(bytes),
         Size::Percent(_) => Err("an allocation has a size in bytes".to_owned()),
         _ => Err("an allocation of less than a page (4KiB) has none to place".to_owned()),
+    }
+}
+
+/// A part of the CPUs, in thousandths.
+fn permille(text: &str) -> Result<u32, String> {
+    let percent = text.strip_suffix('%').unwrap_or(text).parse::<f64>();
+    let permille = percent.map_or(f64::NAN, |percent| percent * 10.0);
+    match (1.0..=1000.0).contains(&permille) {
+        true => Ok(permille.round() as u32),
+        false => Err("give a percentage from 0.1% to 100%".to_owned()),
     }
 }
 

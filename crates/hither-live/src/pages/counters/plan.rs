@@ -44,22 +44,22 @@ pub(crate) struct Budget {
     pub(crate) share: f64,
     /// What a sample costs, arming included, while the program runs on no other CPU.
     pub(crate) sample_ns: u64,
-    /// CPUs that are taken to run it, at the most.
-    pub(crate) cpus: usize,
 }
 
 /// Of more CPUs the agent, which is one thread, would be kept busy.
 const CPUS_MAX: usize = 16;
 
+/// Thousandths of the CPUs where nothing else is asked for.
+pub(crate) const PERMILLE: u32 = 10;
+
 impl Budget {
-    /// One hundredth of the CPUs. A page takes 1.0 to 1.2 us to arm, 0.8 us to be touched, and perf up to 0.5 us to see it
+    /// So many thousandths of the CPUs. A page takes 1.0 to 1.2 us to arm, 0.8 us to be touched, and perf up to 0.5 us to see it
     /// (2 cores, Linux 6.18, 2026-11).
-    pub(crate) fn of(cpus: usize) -> Budget {
+    pub(crate) fn of(cpus: usize, permille: u32) -> Budget {
         let cpus = cpus.clamp(1, CPUS_MAX);
         Budget {
-            share: 0.01 * cpus as f64,
+            share: f64::from(permille) / 1000.0 * cpus as f64,
             sample_ns: 2_500,
-            cpus,
         }
     }
 
@@ -240,10 +240,11 @@ impl Plan {
     }
 
     /// What a sample costs. What arming takes longer than half of a sample, as it does alone, is the wait for interrupts of the other CPUs that
-    /// the program runs on, to flush their translations: each of them may lose as much. (A virtual machine of two CPUs: 24 us, 2026-11.)
+    /// the program runs on, to flush their translations, which lose about as much together. (A virtual machine of two CPUs: 24 us of the
+    /// agent, 11 us of the program, 2026-11.)
     fn sample_ns(&self) -> u64 {
         let alone_ns = self.budget.sample_ns.max(1);
-        alone_ns + self.budget.cpus as u64 * self.arm_ns.saturating_sub(alone_ns / 2)
+        alone_ns + 2 * self.arm_ns.saturating_sub(alone_ns / 2)
     }
 
     fn is_eager(&self) -> bool {
@@ -343,7 +344,6 @@ mod tests {
     const BUDGET: Budget = Budget {
         share: 0.01,
         sample_ns: 2_000,
-        cpus: 2,
     };
 
     fn picks(plan: &mut Plan, from_ns: u64, to_ns: u64) -> Vec<Pick> {

@@ -5,6 +5,7 @@ use hither_core::{Spec, Topology};
 use hither_sys::machine::NodeMemory;
 use serde::{Deserialize, Serialize};
 
+use super::super::counters::PERMILLE;
 use super::model::Model;
 use crate::error::{Error, Result};
 use crate::machine;
@@ -26,6 +27,9 @@ pub(crate) struct Config {
     #[serde(default)]
     pub(crate) source: Source,
     pub(crate) nodes: Vec<NodeConfig>,
+    /// Thousandths of the CPUs that counting may take.
+    #[serde(default = "permille")]
+    pub(crate) cpu_permille: u32,
     /// What was measured before.
     #[serde(default)]
     pub(crate) measured: Measured,
@@ -33,6 +37,10 @@ pub(crate) struct Config {
     pub(crate) sites: Vec<KnownSite>,
     /// Where earlier runs' regions had their pages in the end.
     pub(crate) placed: Vec<Placed>,
+}
+
+fn permille() -> u32 {
+    PERMILLE
 }
 
 /// Where samples come from.

@@ -126,7 +126,10 @@ impl Counting {
             hints: (config.source == Source::Hints).then(Hints::default),
             arms: config.source == Source::Armed,
             // Any seed will do, as long as a log replays.
-            plan: Plan::new(1, Budget::of(cpus).costing(measured.sample_ns)),
+            plan: Plan::new(
+                1,
+                Budget::of(cpus, config.cpu_permille).costing(measured.sample_ns),
+            ),
             picks: Vec::new(),
             armed: FxHashSet::default(),
             programs: BTreeMap::new(),

@@ -204,7 +204,10 @@ impl Driver {
             threads: Numbers::default(),
             sites: Sites::new(known.map(|site| (site.signature, site.class))),
             watch: match config.source {
-                Source::Hints => Watch::new(Budget::of(cpus).samples_a_second(), SCAN),
+                Source::Hints => Watch::new(
+                    Budget::of(cpus, config.cpu_permille).samples_a_second(),
+                    SCAN,
+                ),
                 Source::Armed | Source::Processor => Watch::new(0, 0),
             },
             limited: BTreeSet::new(),

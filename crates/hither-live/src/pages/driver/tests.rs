@@ -31,6 +31,7 @@ fn config(nodes: Vec<NodeConfig>) -> Config {
         huge_page_bytes: None,
         dry_run: false,
         source: Source::Armed,
+        cpu_permille: 10,
         nodes,
         measured: Measured::default(),
         sites: Vec::new(),

@@ -25,6 +25,7 @@ fn config(dry_run: bool) -> Config {
         huge_page_bytes: Some(512 * PAGE),
         dry_run,
         source: Source::Armed,
+        cpu_permille: 10,
         nodes: vec![node(0, &[0, 1]), node(2, &[2]), node(3, &[])],
         measured: Measured {
             latency_ns: vec![80, 140, 300, 141, 82, 310, 160, 160, 80],

@@ -71,9 +71,13 @@ impl Way {
     }
 
     /// The processor's samples of what the calling thread starts, as many as the budget pays for. Nothing where it makes none.
-    pub(super) fn samples(&self, nodes: &[NodeMemory]) -> Option<Box<dyn PageFaults>> {
+    pub(super) fn samples(
+        &self,
+        nodes: &[NodeMemory],
+        cpu_permille: u32,
+    ) -> Option<Box<dyn PageFaults>> {
         let cpus: usize = nodes.iter().map(|node| node.cpus.len()).sum();
-        let hertz = Budget::of(cpus).samples_a_second() / cpus.max(1) as u64;
+        let hertz = Budget::of(cpus, cpu_permille).samples_a_second() / cpus.max(1) as u64;
         let arm = self.arm.as_ref().filter(|arm| arm.by() == By::Processor)?;
         // It was opened for the trial a moment ago; if it is not now, nothing is counted.
         arm.samples(hertz.max(1)).ok()

@@ -57,6 +57,7 @@ fn config(policy: &str) -> Config {
         huge_page_bytes: None,
         dry_run: false,
         source: Source::Armed,
+        cpu_permille: 10,
         nodes: (0..4).map(node).collect(),
         measured: Measured::default(),
         sites: Vec::new(),
