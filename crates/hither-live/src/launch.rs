@@ -64,6 +64,14 @@ pub(crate) struct Attended<T> {
     pub(crate) made: T,
 }
 
+/// Runs a program to its end, as it is.
+///
+/// # Errors
+/// It cannot be started, or waited for.
+pub fn run_plainly(command: &[OsString]) -> Result<ExitStatus> {
+    Program::start(command, None)?.wait()
+}
+
 /// Runs the program to its end while a thread called `name` runs `agent`, which is told the program's process id and to
 /// make an end once the flag is set. The thread is there before the program and before `prepare`, which is called by
 /// the thread that starts the program: what that one opens for its children is not the agent's.
@@ -108,7 +116,7 @@ pub(crate) fn attend<P: Send, T: Send>(
 
 /// The program, running.
 #[derive(Debug)]
-pub(crate) struct Program {
+struct Program {
     child: Child,
     signals: Vec<i32>,
     caught: Vec<Reaction>,

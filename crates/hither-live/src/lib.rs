@@ -22,4 +22,5 @@ pub mod symbolise;
 
 pub use error::{Error, Result};
 pub use hither_sys::session::SessionOptions;
+pub use launch::run_plainly;
 pub use log::Mismatch;

@@ -6,6 +6,7 @@
 use serde::Serialize;
 
 use crate::format::{bytes, count, percent};
+use crate::plan::Plan;
 
 /// The smallest gain in hit ratio worth acting on.
 const WORTH: f64 = 0.02;
@@ -35,6 +36,19 @@ pub(crate) struct Advice {
     pub(crate) gain: f64,
     /// The advice in words.
     pub(crate) sentences: Vec<String>,
+}
+
+impl Advice {
+    /// What `hither run` could apply of it: a policy, in a cache that is not too small to be steered.
+    pub(crate) fn plan(&self, block_bytes: u64) -> Option<Plan> {
+        let bytes = self.cache_blocks? * block_bytes;
+        let policy = self.policy.clone()?;
+        (bytes >= hither_live::files::BUDGET_MIN_BYTES).then(|| Plan {
+            files: Some(policy),
+            cache: Some(format!("{}KiB", bytes >> 10)),
+            ..Plan::default()
+        })
+    }
 }
 
 /// What the advice goes by.

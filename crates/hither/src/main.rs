@@ -15,6 +15,7 @@ mod located;
 mod memory;
 mod output;
 mod place;
+mod plan;
 mod plot;
 mod preload;
 mod report;

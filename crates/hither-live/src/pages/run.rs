@@ -31,7 +31,7 @@ use super::calibration::{Calibration, Costs, Known};
 use super::driver::{Config, Driver, KnownSite, Measured, NodeConfig, Placed, Source, Summary};
 use super::log::Log;
 use crate::error::{Error, Result};
-use crate::launch::{self, Attended, Program, Tools};
+use crate::launch::{self, Attended, Tools, run_plainly};
 
 /// What to run, and how.
 #[derive(Clone, Debug)]
@@ -143,7 +143,7 @@ impl Runner {
         let hidden = |error: std::io::Error| Error::Nodes(error.to_string());
         let nodes = self.machine.nodes().map_err(hidden)?;
         if nodes.len() < 2 && !options.dry_run {
-            let exit = Program::start(&options.command, None)?.wait()?;
+            let exit = run_plainly(&options.command)?;
             return Ok(Ran { exit, pages: None });
         }
         let known = Known::of(&*self.machine, &nodes, options.cache.as_deref());

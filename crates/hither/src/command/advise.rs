@@ -14,8 +14,10 @@ use super::options::{Caches, Learnt, Loading};
 use super::record::{self, Recording};
 use crate::exit;
 use crate::format::{Lean, Table, bytes, count, counted, percent, shortened};
+use crate::output;
 use crate::place::options::Placing;
 use crate::place::{self, Placed};
+use crate::plan::Plan;
 use crate::simulate::{about, hit_ratios};
 use crate::ui::{self, Ui};
 use crate::verdict::{self, CallSite, POLICIES, Verdict};
@@ -26,6 +28,8 @@ use crate::verdict::{self, CallSite, POLICIES, Verdict};
     hither advise -- grep -r needle /usr/include   record a program and advise\n  \
     hither advise -o make.hither -- make -j8       and keep the trace\n  \
     hither advise make.hither --size 64MiB,1GiB    advise on a trace\n  \
+    hither advise --save plan.toml -- ./scan data  keep what can be applied: hither run --plan plan.toml -- ./scan data
+  \
     hither advise cg.hither --nodes 4              and on which of four nodes its data should be\n  \
     hither advise --format lirs cs.trace.gz        on a trace of bare block numbers")]
 pub(super) struct Advise {
@@ -56,6 +60,10 @@ pub(super) struct Advise {
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
 
+    /// Write what `hither run --plan` can apply of the advice to this file
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -66,6 +74,9 @@ impl Subcommand for Advise {
 
     fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
         self.placing.check()?;
+        if let Some(path) = &self.save {
+            output::check_folder(path)?;
+        }
         let Some(trace) = &self.trace else {
             // The folder goes at the end of this function, also when advising fails.
             let temporary = tempfile::Builder::new().prefix("hither-").tempdir()?;
@@ -87,6 +98,7 @@ impl Advise {
         let trace = self.loading.load(path, ui)?;
         let placed = Placed::of(&trace, &self.placing, self.caches.sizes_as_written(), 0, ui)?;
         if place::kind(&trace) == Some(Of::Memory) {
+            self.save(placed.plan(), placed.sentences().cloned(), ui)?;
             return self.advise_on_memory(&trace, &placed);
         }
         let policies = match self.caches.names_policies() {
@@ -97,6 +109,9 @@ impl Advise {
         let verdict = Verdict::of(&trace, policies, sizes, self.learnt.sites.as_deref(), ui)?;
         let stats = &verdict.stats;
         let block_bytes = u64::from(trace.options().block_bytes);
+        let said = verdict.advice.sentences.iter().chain(placed.sentences());
+        let plan = verdict.advice.plan(block_bytes).or_else(|| placed.plan());
+        self.save(plan, said.cloned(), ui)?;
         if self.json {
             let mut document = json!({
                 "trace": about(&trace),
@@ -130,6 +145,31 @@ impl Advise {
         text += &placed.table(block_bytes);
         text += &site_table(&verdict.sites, self.top);
         ui::print(&text)
+    }
+
+    /// Keeps what can be applied, below the advice in words.
+    fn save(
+        &self,
+        plan: Option<Plan>,
+        said: impl Iterator<Item = String>,
+        ui: &Ui,
+    ) -> anyhow::Result<()> {
+        let Some(path) = &self.save else {
+            return Ok(());
+        };
+        let mut about: Vec<String> = said.collect();
+        about.push(match plan {
+            Some(_) => format!("hither run --plan {} -- CMD applies:", path.display()),
+            None => "Nothing of this is for `hither run` to apply: it runs the program as it is."
+                .to_owned(),
+        });
+        if plan.is_none() {
+            ui.note(format_args!(
+                "{}: nothing that could be applied; the plan leaves the program as it is",
+                path.display()
+            ));
+        }
+        plan.unwrap_or_default().save(path, &about)
     }
 
     /// Pages are not cached: for them, where they are is all there is to say.

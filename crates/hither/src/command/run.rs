@@ -13,7 +13,8 @@ use hither_sim::Size;
 use hither_sys::arm;
 
 use super::Subcommand;
-use crate::exit::Usage;
+use crate::exit::{self, Usage};
+use crate::plan::Plan;
 use crate::ui::Ui;
 
 /// The first way to count that works.
@@ -36,6 +37,7 @@ const REPLICAS_POLICY: &str = "dual-layer";
     hither run --files ubm -- make                       ubm, with what the memory cgroup leaves for files\n  \
     hither run --files --cache 2GiB --sites scan.sites -- ./scan data\n                                                       \
     begin with what the last run learnt of its call sites\n  \
+    hither run --plan plan.toml -- ./scan data           what `hither advise --save plan.toml` found to help\n  \
     hither run --replicas -- ./server                    what is read from another node's memory is copied near\n  \
     hither run --replicas --replicate all -- ./server    whatever is read again: faster than the kernel on one node, too\n  \
     hither run --pages upm -- ./solver input             pages to where they are used, between iterations\n  \
@@ -79,6 +81,10 @@ pub(super) struct Run {
     #[arg(long, group = "what", value_name = "POLICY[,POLICY]")]
     pages: Option<String>,
 
+    /// Apply what `hither advise --save` wrote: TOML, `files` with `cache`, `replicas` or `pages` as the options are
+    #[arg(long, group = "what", value_name = "FILE")]
+    plan: Option<PathBuf>,
+
     /// The smallest allocation whose pages are placed
     #[arg(long, value_name = "BYTES", default_value = "1MiB", conflicts_with_all = ["files", "replicas"], value_parser = region_min)]
     region_min: u64,
@@ -88,7 +94,7 @@ pub(super) struct Run {
     counters: String,
 
     /// How much of the CPUs counting may take
-    #[arg(long, value_name = "PERCENT", default_value = "1%", conflicts_with = "files", value_parser = permille)]
+    #[arg(long, value_name = "PERCENT", default_value = "1%", conflicts_with_all = ["files", "replicas"], value_parser = permille)]
     cpu_budget: u32,
 
     /// Decide what to drop, what to copy, or where pages belong, and do nothing of it
@@ -153,17 +159,50 @@ fn replica_bytes(text: &str) -> Result<u64, String> {
 impl Subcommand for Run {
     const NAME: &'static str = "run";
 
-    fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
+    fn run(mut self, ui: &Ui) -> anyhow::Result<ExitCode> {
+        if let Some(path) = self.plan.take() {
+            self.apply_plan(&path, ui)?;
+        }
         match (&self.files, &self.replicas, &self.pages) {
             (Some(policy), ..) => files::run(&self, policy, ui),
             (_, Some(policy), _) => replicas::run(&self, policy, ui),
             (.., Some(policy)) => pages::run(&self, policy, ui),
-            _ => Err(Usage("give --files, --replicas or --pages".to_owned()).into()),
+            _ => self.as_it_is(),
         }
     }
 }
 
 impl Run {
+    /// Takes over what a plan says, as if it had been written on the command line; what was is kept.
+    fn apply_plan(&mut self, path: &Path, ui: &Ui) -> anyhow::Result<()> {
+        let plan = Plan::load(path)?;
+        if plan.is_empty() {
+            ui.note(format_args!(
+                "{}: nothing to apply: the program runs as it is",
+                path.display()
+            ));
+        }
+        let cache = plan.cache.as_deref().map(cache_bytes).transpose();
+        let cache = cache.map_err(|why| Usage(format!("{}: cache: {why}", path.display())))?;
+        if plan.files.is_none() && (self.cache.is_some() || self.all_files) {
+            let given = match self.cache {
+                Some(_) => "--cache",
+                None => "--all-files",
+            };
+            let message = format!("{}: no `files` for {given}", path.display());
+            return Err(Usage(message).into());
+        }
+        self.cache = self.cache.or(cache);
+        (self.files, self.replicas, self.pages) = (plan.files, plan.replicas, plan.pages);
+        Ok(())
+    }
+
+    /// Runs the program, and nothing else.
+    fn as_it_is(&self) -> anyhow::Result<ExitCode> {
+        let ended = started(hither_live::run_plainly(&self.command))?;
+        Ok(exit::pass_on(ended))
+    }
+
     /// The file of what is known of call sites.
     fn known(&self) -> Option<&Path> {
         self.sites.as_deref().or(self.apply.as_deref())

@@ -8,12 +8,26 @@ use serde::Serialize;
 use super::Case;
 use super::table::{Line, group};
 use crate::format::{bytes, counted, duration_ns, percent, policy};
+use crate::plan::Plan;
 
 /// The smallest part of the modelled time worth acting on.
 const WORTH: f64 = 0.05;
 
-/// What `hither run --pages` knows.
-const LIVE: &[&str] = &["cache-aware", "upm"];
+/// The placement of a running program's data that this is the name of.
+fn live(name: &str) -> Option<Plan> {
+    let name = Some(name.to_owned());
+    match name.as_deref() {
+        Some("cache-aware" | "upm") => Some(Plan {
+            pages: name,
+            ..Plan::default()
+        }),
+        Some("dual-layer") => Some(Plan {
+            replicas: name,
+            ..Plan::default()
+        }),
+        _ => None,
+    }
+}
 
 /// The advice for one topology and size.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -28,6 +42,13 @@ pub(crate) struct Advice {
     pub(crate) gain: f64,
     /// The advice in words.
     pub(crate) sentences: Vec<String>,
+}
+
+impl Advice {
+    /// What `hither run` could apply of it.
+    pub(crate) fn plan(&self) -> Option<Plan> {
+        live(self.placement.as_deref()?)
+    }
 }
 
 /// The advice for each topology and size, over the first placement of each.
@@ -85,11 +106,15 @@ fn one(lines: &[Line<'_>], block_bytes: u64) -> Advice {
                     bytes(moved * block_bytes)
                 ));
             }
-            sentences.push(match name(best.case) {
-                live if LIVE.contains(&live.as_str()) => format!(
-                    "This is simulated; `hither run --pages {live} -- CMD` does it on a machine with several nodes."
+            sentences.push(match live(&name(best.case)) {
+                Some(Plan {
+                    pages: Some(pages), ..
+                }) => format!(
+                    "This is simulated; `hither run --pages {pages} -- CMD` does it on a machine with several nodes."
                 ),
-                _ => "This is simulated: nothing places a running program's data this way yet.".to_owned(),
+                Some(_) => "This is simulated; `hither run --replicas -- CMD` does it on a machine with several nodes."
+                    .to_owned(),
+                None => "This is simulated: nothing places a running program's data this way yet.".to_owned(),
             });
         }
         None if lines.len() == 1 => sentences.push(format!(

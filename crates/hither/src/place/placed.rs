@@ -12,6 +12,7 @@ use super::{
     Advice, Case, Request, Running, Watch, advice, cases, document, kind, lines, named_or,
     recorded, run, table, usual,
 };
+use crate::plan::Plan;
 use crate::ui::Ui;
 
 /// Placements that were simulated, if any.
@@ -76,6 +77,13 @@ impl Placed {
 
     pub(crate) fn sentences(&self) -> impl Iterator<Item = &String> {
         self.advice.iter().flat_map(|advice| &advice.sentences)
+    }
+
+    /// What `hither run` could apply: of all topologies and sizes, what gains most.
+    pub(crate) fn plan(&self) -> Option<Plan> {
+        let mut advice: Vec<&Advice> = self.advice.iter().collect();
+        advice.sort_by(|a, b| b.gain.total_cmp(&a.gain));
+        advice.into_iter().find_map(Advice::plan)
     }
 
     pub(crate) fn table(&self, block_bytes: u64) -> String {

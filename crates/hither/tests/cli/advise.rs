@@ -119,3 +119,72 @@ fn a_program_is_recorded_and_advised_on_in_one_go() {
         0
     );
 }
+
+/// Twelve passes over 16 MiB: what is advised is saved, and run.
+#[test]
+fn what_is_advised_can_be_applied() {
+    let lab = Lab::new();
+    lab.write("loop.trace", rounds(4096, 12));
+    lab.run("hither advise -q loop.trace -s 12MiB --save plan.toml");
+    assert_snapshot!(lab.run("cat plan.toml"), @r#"
+    exit code: 0
+    ----- stdout -----
+    # Another replacement policy would help: in a cache of 12.00 MiB, ubm serves 68.7 % of the references where LRU, much like the kernel, serves 0.0 %; the optimum is 68.8 %.
+    # That is 33,791 fewer blocks (132.00 MiB) from storage.
+    # LRU does as well only where nearly all 16.00 MiB of the data fit.
+    # hither run --plan plan.toml -- CMD applies:
+    files = "ubm"
+    cache = "12288KiB"
+
+    ----- stderr -----
+    "#);
+    assert_eq!(
+        lab.run("hither run -q --plan plan.toml -- echo ran")
+            .stdout(),
+        "ran\n"
+    );
+    lab.write("scan.trace", rounds(100, 1));
+    assert_snapshot!(lab.run("hither advise -q scan.trace -s 10 --save none.toml --top 0"), @"
+    exit code: 0
+    ----- stdout -----
+    100 references to 100 distinct blocks (400.00 KiB) of 1 file.
+    100.0 % of the references are first uses: no cache, of whatever policy or size, serves those.
+
+      hit ratio  10 (40.00 KiB)
+      lru                 0.0 %
+      arc                 0.0 %
+      dear                0.0 %
+      ubm                 0.0 %
+      opt                 0.0 %
+
+    ----- stderr -----
+    ");
+    assert_snapshot!(lab.run("hither run --plan none.toml -- echo as it is"), @"
+    exit code: 0
+    ----- stdout -----
+    as it is
+
+    ----- stderr -----
+    hither: none.toml: nothing to apply: the program runs as it is
+    ");
+    assert_snapshot!(lab.run("hither run --plan none.toml --cache 1GiB -- true"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: none.toml: nothing to apply: the program runs as it is
+    hither: none.toml: no `files` for --cache
+    ");
+    lab.write("odd.toml", "files = 'pcc'\nspeed = 9\n");
+    assert_snapshot!(lab.run("hither run --plan odd.toml -- true"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: odd.toml: TOML parse error at line 2, column 1
+      |
+    2 | speed = 9
+      | ^^^^^
+    unknown field `speed`, expected one of `files`, `cache`, `replicas`, `pages`
+    ");
+}

@@ -321,9 +321,9 @@ fn files_or_pages_and_with_what_belongs_to_each() {
 
     ----- stderr -----
     error: the following required arguments were not provided:
-      <--files [<POLICY>]|--replicas [<POLICY>]|--pages <POLICY[,POLICY]>>
+      <--files [<POLICY>]|--replicas [<POLICY>]|--pages <POLICY[,POLICY]>|--plan <FILE>>
 
-    Usage: hither run <--files [<POLICY>]|--replicas [<POLICY>]|--pages <POLICY[,POLICY]>> -- <CMD>...
+    Usage: hither run <--files [<POLICY>]|--replicas [<POLICY>]|--pages <POLICY[,POLICY]>|--plan <FILE>> -- <CMD>...
 
     For more information, try '--help'.
     ");
@@ -334,7 +334,7 @@ fn files_or_pages_and_with_what_belongs_to_each() {
     ----- stderr -----
     error: the argument '--files [<POLICY>]' cannot be used with '--pages <POLICY[,POLICY]>'
 
-    Usage: hither run --cache <SIZE> <--files [<POLICY>]|--replicas [<POLICY>]|--pages <POLICY[,POLICY]>> -- <CMD>...
+    Usage: hither run --cache <SIZE> <--files [<POLICY>]|--replicas [<POLICY>]|--pages <POLICY[,POLICY]>|--plan <FILE>> -- <CMD>...
 
     For more information, try '--help'.
     ");
