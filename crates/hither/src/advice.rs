@@ -45,7 +45,10 @@ impl Advice {
         let policy = self.policy.clone()?;
         (bytes >= hither_live::files::BUDGET_MIN_BYTES).then(|| Plan {
             files: Some(policy),
-            cache: Some(format!("{}KiB", bytes >> 10)),
+            cache: Some(match bytes {
+                large if large >= 16 << 20 => format!("{}MiB", large.div_ceil(1 << 20)),
+                small => format!("{}KiB", small.div_ceil(1 << 10)),
+            }),
             ..Plan::default()
         })
     }

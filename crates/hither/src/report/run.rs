@@ -14,7 +14,7 @@ use super::Asked;
 use super::activity::{Activity, Process};
 use super::distribution::Distribution;
 use super::picture::Picture;
-use crate::advice::{Advice, Kind};
+use crate::advice::Advice;
 use crate::format::policy;
 use crate::place::{self, Placed};
 use crate::simulate::{about, failed, in_passes, statistics};
@@ -343,26 +343,14 @@ fn most_used(rows: Vec<Ranked>, bytes: usize) -> Vec<Ranked> {
     each.filter_map(|(row, kept)| kept.then_some(row)).collect()
 }
 
-/// What does what is advised, where that is a policy and the trace says which command it is of.
+/// What does what is advised, where a run can and the trace says which command it is of.
 fn apply(trace: &Trace, advice: &Advice) -> Option<String> {
-    let policy = advice
-        .policy
-        .as_ref()
-        .filter(|_| advice.change == Kind::Policy)?;
+    let plan = advice.plan(trace.options().block_bytes.into())?;
+    let (policy, cache) = (quoted(&plan.files?), plan.cache?);
     let command = &trace.meta().command;
-    let bytes = advice.cache_blocks? * u64::from(trace.options().block_bytes);
-    let size = match bytes {
-        large if large >= 16 << 20 => format!("{}MiB", large.div_ceil(1 << 20)),
-        small => format!("{}KiB", small.div_ceil(1 << 10)),
-    };
     let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
-    (!command.is_empty()).then(|| {
-        let policy = quoted(policy);
-        format!(
-            "hither run --files {policy} --cache {size} -- {}",
-            words.join(" ")
-        )
-    })
+    let words = words.join(" ");
+    (!command.is_empty()).then(|| format!("hither run --files {policy} --cache {cache} -- {words}"))
 }
 
 /// A word as a shell takes it.

@@ -130,9 +130,12 @@ fn a_recording_is_shown_with_its_program_and_what_to_do() {
     let report = page(&lab, "cat.hither");
     let run = &report["runs"][0];
     assert_eq!(run["kind"], "files");
+    assert_eq!(run["apply"], Value::Null, "too little to be steered");
+    lab.write("large", vec![b'x'; 12 << 20]);
+    lab.run("hither record -q -o large.hither -- cat large large large large");
     assert_eq!(
-        run["apply"],
-        "hither run --files ubm --cache 1200KiB -- cat data data data data"
+        page(&lab, "large.hither")["runs"][0]["apply"],
+        "hither run --files pcc --cache 9216KiB -- cat large large large large"
     );
     assert!(
         run["sentences"][0]
