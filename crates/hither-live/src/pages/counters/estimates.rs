@@ -5,8 +5,8 @@
 //! lower bound. The home is given what its samples say, in accesses, and each other node as many more (or fewer) as it has at least.
 //! A criterion that grows with that difference, as UPM's does (ICS 2000, equation 1: more contenders among the others make
 //! it grow, too), then fires only if it would on the true shares, but for the chance that a bound is wrong. The policy need not
-//! know of sampling. (Upper and lower bounds of the two nodes' shares of all samples, apart from each other, need about twice as
-//! many samples until they no longer overlap.)
+//! know of sampling. (Bounds of the two nodes' shares of all samples, apart from each other, are as good on two nodes; on four, for shares
+//! of 2:8:1:1 and 1:3:1:1, they need a quarter to nearly a half more samples until they no longer overlap.)
 //!
 //! Readings: an iteration's accesses of one window are taken to be as many as the caller says; its samples tell of
 //! shares only. The samples of a window's pages with the same home are taken together unless two halves of it are surely
