@@ -278,14 +278,11 @@ impl Driver {
         let home = self.model.home(block);
         let armed = counting.armed.remove(&block.0) || sampled;
         // What touches a page that is there, and faults, was stopped by the kernel's scanner, whether it follows our policy yet or not.
-        let hint = match &mut region.hinted {
-            Some(_) if home.is_none() => {
-                self.unknown_touched(now_ns, object);
-                return false;
-            }
-            Some(_) => true,
-            None => false,
-        };
+        let hint = region.hinted.is_some();
+        if hint && home.is_none() {
+            self.unknown_touched(now_ns, object);
+            return false;
+        }
         let program = counting.programs.get_mut(&pid);
         let Some(program) = program.filter(|program| !program.stopped && (armed || hint)) else {
             return false;
@@ -576,7 +573,10 @@ impl Driver {
         };
         self.model.set_migration_ns(migration_ns / rounds.max(1));
         self.model.epoch(&epoch, actions);
-        for program in programs.values_mut() {
+        let judged = programs
+            .iter_mut()
+            .filter(|(of, _)| pid.is_none_or(|pid| pid == **of));
+        for (_, program) in judged {
             for action in actions.iter() {
                 if let Action::Migrate { block, .. } = *action {
                     program.estimates.again(block);
