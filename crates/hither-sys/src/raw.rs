@@ -239,18 +239,40 @@ pub fn pid() -> u32 {
     unsafe { syscall(libc::SYS_getpid, [0; 6]) as u32 }
 }
 
-/// Whether memory has a policy other than the kernel's default: at an address by `mbind`, or else by the calling thread's
-/// `set_mempolicy`, which numactl calls. False where the kernel does not say.
-pub fn has_policy(address: Option<u64>) -> bool {
+/// Whether a mapping has a memory policy of its own, by `mbind`. False where the kernel does not say.
+pub fn range_has_policy(at: u64) -> bool {
+    policy_mode(Some(at)).is_some_and(|mode| mode != libc::MPOL_DEFAULT)
+}
+
+/// Whether the calling thread asks for some nodes before others, by `set_mempolicy`, which numactl calls. One that takes all of them in
+/// turn does not. False where the kernel does not say.
+pub fn thread_has_nodes() -> bool {
+    /// linux/mempolicy.h; Linux 6.9.
+    const MPOL_WEIGHTED_INTERLEAVE: i32 = 6;
+    policy_mode(None).is_some_and(|mode| {
+        ![
+            libc::MPOL_DEFAULT,
+            libc::MPOL_LOCAL,
+            libc::MPOL_INTERLEAVE,
+            MPOL_WEIGHTED_INTERLEAVE,
+        ]
+        .contains(&mode)
+    })
+}
+
+/// The mode of the memory policy of the mapping at an address, or else of the calling thread, without its flags.
+fn policy_mode(at: Option<u64>) -> Option<i32> {
     /// linux/mempolicy.h: of the mapping at an address.
     const AT_ADDRESS: usize = 1 << 1;
+    const FLAGS: i32 =
+        libc::MPOL_F_STATIC_NODES | libc::MPOL_F_RELATIVE_NODES | libc::MPOL_F_NUMA_BALANCING;
     let mut mode = 0_i32;
-    let flags = address.map_or(0, |_| AT_ADDRESS);
-    let address = address.unwrap_or(0) as usize;
+    let flags = at.map_or(0, |_| AT_ADDRESS);
+    let address = at.unwrap_or(0) as usize;
     let arguments = [(&raw mut mode) as usize, 0, 0, address, flags, 0];
     // SAFETY: the kernel writes one int; the address is a number that it looks up.
     let result = unsafe { syscall(libc::SYS_get_mempolicy, arguments) };
-    result == 0 && mode != libc::MPOL_DEFAULT
+    (result == 0).then_some(mode & !FLAGS)
 }
 
 /// Writes the cache line of a value's first byte back and takes it out of all caches (`clflush`), so that the next load of it goes to memory. Nothing

@@ -35,7 +35,7 @@ mod live {
     use hither_sys::record::{Bind, BindMode, OWN_POLICY, Record, RegionKind};
 
     use super::offer;
-    use super::table::{Region, Table};
+    use super::table::{PAGE, Region, Table, pages_of};
     use crate::recorder;
     use crate::signature::Caller;
 
@@ -64,8 +64,6 @@ mod live {
     pub(crate) fn is_confined() -> bool {
         CONFINED.load(Ordering::Relaxed)
     }
-
-    const PAGE: u64 = 4096;
 
     const DEFAULT: Bind = Bind {
         mode: BindMode::Default,
@@ -166,21 +164,7 @@ mod live {
             session.count_untracked();
             return;
         }
-        recorder::region(
-            session,
-            &Record::Region {
-                start,
-                length,
-                signature,
-                time_ns: recorder::now_ns(),
-                cpu: recorder::cpu(),
-                kind,
-            },
-        );
-        // numactl, or the program: what this thread touches first goes where it said.
-        let asks = REFUSED.load(Ordering::Relaxed) == 0;
-        if asks && bound.is_none() && raw::has_policy(None) {
-            tell(session, &(start..end), DEFAULT, OWN_POLICY, true);
+        if !announce(session, &region, bound.is_none()) {
             return;
         }
         let of_site = || session.orders()?.site(signature);
@@ -192,6 +176,29 @@ mod live {
         if let Some(policy) = bound.or_else(of_site) {
             bind(session, start..end, policy, true);
         }
+    }
+
+    /// Tells the agent of a region. False, and told as well, if the thread `asks` for nodes by a policy of its own (numactl): what
+    /// it touches first goes where it said.
+    fn announce(session: &'static Attached, region: &Region, asks: bool) -> bool {
+        let Range { start, end } = region.range;
+        recorder::region(
+            session,
+            &Record::Region {
+                start,
+                length: end - start,
+                signature: region.signature,
+                time_ns: recorder::now_ns(),
+                cpu: recorder::cpu(),
+                kind: region.kind,
+            },
+        );
+        let asks = asks && REFUSED.load(Ordering::Relaxed) == 0;
+        if asks && raw::thread_has_nodes() {
+            tell(session, &region.range, DEFAULT, OWN_POLICY, true);
+            return false;
+        }
+        true
     }
 
     /// The program is about to free what starts here. The region, if it was one.
@@ -309,17 +316,28 @@ mod live {
         recorder::region(session, &record);
     }
 
-    /// The program is about to give a range a policy itself: from now on it is left alone.
+    /// The program is about to give a range a policy itself: from now on it is left alone. Or to take the policy of a range away, ours
+    /// among them: the regions of which all pages are in it begin anew.
     #[cold]
     pub(crate) fn binds_itself(start: u64, length: u64, mode: i32) {
         let range = start..start.saturating_add(length);
-        if mode != libc::MPOL_DEFAULT
-            && is_tracking()
-            && TABLE.has_any(&range)
-            && let Some(session) = recorder::session()
-        {
-            tell(session, &range, DEFAULT, OWN_POLICY, false);
+        if !is_tracking() || !TABLE.has_any(&range) {
+            return;
         }
+        let Some(session) = recorder::session() else {
+            return;
+        };
+        if mode != libc::MPOL_DEFAULT {
+            tell(session, &range, DEFAULT, OWN_POLICY, false);
+            return;
+        }
+        TABLE.each_within(&range, |region| {
+            if region.process == recorder::process() {
+                end(region);
+                TABLE.set_bound(&region.range, None);
+                announce(session, region, true);
+            }
+        });
     }
 
     fn bind_region(range: &Range<u64>, policy: Bind) -> u32 {
@@ -331,11 +349,13 @@ mod live {
             return GONE;
         };
         // What we did not bind, the program may have.
-        let ends = [
-            range.start.next_multiple_of(PAGE),
-            (range.end & !(PAGE - 1)).saturating_sub(1),
-        ];
-        if before.is_none() && ends.into_iter().any(|at| raw::has_policy(Some(at))) {
+        let Range { start: first, end } = pages_of(range);
+        let has_policy = || {
+            [first, end.saturating_sub(1)]
+                .into_iter()
+                .any(raw::range_has_policy)
+        };
+        if before.is_none() && has_policy() {
             TABLE.set_bound(range, None);
             return OWN_POLICY;
         }
@@ -351,11 +371,10 @@ mod live {
 
     /// Gives the whole pages of a range a policy.
     fn bind_pages(range: &Range<u64>, policy: Bind) -> Result<(), i32> {
-        let start = range.start.next_multiple_of(PAGE);
-        let end = range.end & !(PAGE - 1);
-        if start >= end {
+        let pages = pages_of(range);
+        if pages.is_empty() {
             return Ok(());
         }
-        raw::bind(start, end - start, policy)
+        raw::bind(pages.start, pages.end - pages.start, policy)
     }
 }

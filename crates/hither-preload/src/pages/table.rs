@@ -27,6 +27,13 @@ pub(crate) const FILTER_SHIFT: u32 = 16;
 const FREE: u64 = 0;
 const TAKEN: u64 = 1;
 
+pub(crate) const PAGE: u64 = 4096;
+
+/// The whole pages of a range.
+pub(crate) fn pages_of(range: &Range<u64>) -> Range<u64> {
+    range.start.next_multiple_of(PAGE)..range.end & !(PAGE - 1)
+}
+
 /// A region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Region {
@@ -280,6 +287,20 @@ impl Table {
         Some((found.start, before))
     }
 
+    /// Goes through the regions of which all whole pages are in a range. They stay.
+    pub(crate) fn each_within(&self, range: &Range<u64>, mut found: impl FnMut(&Region)) {
+        for (at, Range { start, .. }) in self.overlapping(range) {
+            let Some(region) = self.take(at, start) else {
+                continue;
+            };
+            self.put(at, start);
+            let pages = pages_of(&region.range);
+            if range.start <= pages.start && pages.end <= range.end {
+                found(&region);
+            }
+        }
+    }
+
     /// Whether any region has a part of the range.
     pub(crate) fn has_any(&self, range: &Range<u64>) -> bool {
         self.overlapping(range).next().is_some()
@@ -296,8 +317,6 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const PAGE: u64 = 4096;
 
     fn table() -> Box<Table> {
         Box::new(Table::new())

@@ -82,6 +82,17 @@ impl Puppet {
             .collect()
     }
 
+    /// The regions that have begun and those that have ended since the last time: whether it began, start and length.
+    fn regions(&mut self) -> Vec<(bool, u64, u64)> {
+        let mut found = Vec::new();
+        self.session.drain(|_, record| match record {
+            Record::Region { start, length, .. } => found.push((true, start, length)),
+            Record::RegionEnd { start, length, .. } => found.push((false, start, length)),
+            _ => {}
+        });
+        found
+    }
+
     fn post(&mut self, start: u64, length: u64, bind: Bind) {
         let pid = self.child.id();
         let mut orders = self.session.orders().expect("regions are tracked");
@@ -287,6 +298,40 @@ fn what_the_program_has_bound_itself_is_left_alone() {
     puppet.post(start, length, interleave);
     assert!(is_preferred(&puppet.tell("call").2));
     assert_eq!(puppet.bounds()[0].3, OWN_POLICY);
+    puppet.finish();
+}
+
+#[test]
+fn what_the_program_has_given_back_is_as_new() {
+    if !knows_nodes() {
+        return;
+    }
+    let program = compile("orders.c", &["-O1"]);
+    let mut puppet = Puppet::start(regions_session(MIB), &program, &[]);
+    let (start, length, _) = puppet.tell("allocate");
+    assert!(is_preferred(&puppet.tell("bind").2));
+    assert_eq!(puppet.regions(), [(true, start, length)]);
+    assert_eq!(puppet.tell("unbind").2, "default");
+    let as_new = [(false, start, length), (true, start, length)];
+    assert_eq!(puppet.regions(), as_new);
+    puppet.post(start, length, NODE_0);
+    assert!(is_preferred(&puppet.tell("call").2));
+    assert_eq!(puppet.bounds()[0].3, 0);
+    puppet.finish();
+}
+
+#[test]
+fn what_a_thread_allocates_on_all_nodes_in_turn_may_be_bound() {
+    if !knows_nodes() {
+        return;
+    }
+    let program = compile("orders.c", &["-O1"]);
+    let mut puppet = Puppet::start(regions_session(MIB), &program, &[]);
+    puppet.tell("interleave");
+    let (start, length, _) = puppet.tell("allocate");
+    puppet.post(start, length, NODE_0);
+    assert!(is_preferred(&puppet.tell("call").2));
+    assert_eq!(puppet.bounds(), [(start, length, NODE_0, 0, false)]);
     puppet.finish();
 }
 

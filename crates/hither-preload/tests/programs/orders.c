@@ -47,10 +47,13 @@ int main(int argc, char **argv) {
             // As libnuma does: MPOL_PREFERRED, node 0, whole pages within.
             size_t start = ((size_t)region + 4095) & ~(size_t)4095, nodes = 1;
             syscall(SYS_mbind, start, ((size_t)region + length - start) & ~(size_t)4095, 1, &nodes, 64, 0);
-        } else if (!strcmp(command, "prefer\n")) {
+        } else if (!strcmp(command, "unbind\n")) {
+            size_t start = ((size_t)region + 4095) & ~(size_t)4095;
+            syscall(SYS_mbind, start, ((size_t)region + length - start) & ~(size_t)4095, 0, 0, 0, 0);
+        } else if (!strcmp(command, "prefer\n") || !strcmp(command, "interleave\n")) {
             // As numactl does.
             size_t nodes = 1;
-            syscall(SYS_set_mempolicy, 1, &nodes, 64);
+            syscall(SYS_set_mempolicy, *command == 'p' ? 1 : 3, &nodes, 64);
         }
         else return 1;
         policy();
