@@ -21,6 +21,7 @@ pub mod status;
 pub mod symbolise;
 
 pub use error::{Error, Result};
+pub use hither_sys::process::outlive_file_size_limit;
 pub use hither_sys::session::SessionOptions;
 pub use launch::run_plainly;
 pub use log::Mismatch;

@@ -53,6 +53,19 @@ pub fn kill(pid: i32, signal: i32) -> io::Result<()> {
     }
 }
 
+/// From now on what is written beyond the limit on the size of files (`ulimit -f`) fails with EFBIG, and does not end this process. The signal is
+/// caught and not ignored, since a program that is started inherits what its parent ignores; where our own parent had us ignore it, it stays so.
+pub fn outlive_file_size_limit() {
+    extern "C" fn nothing(_: i32) {}
+    let nothing = nothing as extern "C" fn(i32) as libc::sighandler_t;
+    // SAFETY: a handler that does nothing is safe at any moment.
+    let old = unsafe { libc::signal(libc::SIGXFSZ, nothing) };
+    if old == libc::SIG_IGN {
+        // SAFETY: as it was.
+        unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+    }
+}
+
 /// A changed reaction to a signal; dropping it restores the old one.
 #[derive(Debug)]
 pub struct Reaction {

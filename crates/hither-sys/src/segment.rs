@@ -3,6 +3,8 @@
 //! One page of session header, then the rings' control parts, the orders, and the rings' slots. The file is sparse: a ring
 //! that is never claimed takes no memory, nor do the orders of a session that gives none, and [`crate::session`] gives back what a dead thread's ring had taken.
 
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::offers::Offers;
@@ -58,6 +60,25 @@ pub(crate) struct Header {
 }
 
 const _: () = assert!(size_of::<Header>() <= PAGE);
+
+/// Gives shared memory its size. It takes room only where it is used, but counts as a whole against the limit on the size of files.
+pub(crate) fn resize(file: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
+    // SAFETY: ftruncate takes no memory; the descriptor is open.
+    if unsafe { libc::ftruncate(file.as_raw_fd(), bytes as i64) } == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    Err(match error.raw_os_error() {
+        Some(libc::EFBIG) => {
+            let problem = format!(
+                "shared memory of {} MiB is more than the limit on the size of files (ulimit -f) allows",
+                bytes >> 20
+            );
+            io::Error::new(error.kind(), problem)
+        }
+        _ => error,
+    })
+}
 
 /// How many rings of what size a segment has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

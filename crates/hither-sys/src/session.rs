@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, Hasher};
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -365,7 +365,7 @@ fn create_file() -> io::Result<(PathBuf, File)> {
 
 /// Sizes the file, maps it and writes the header, its magic number last.
 fn fill(file: &File, layout: Layout, options: &SessionOptions) -> io::Result<Segment> {
-    file.set_len(layout.bytes() as u64)?;
+    segment::resize(file.as_fd(), layout.bytes())?;
     // The control parts are written without asking first, so their memory is reserved here; so is that of orders, which
     // even a load would have to take.
     let reserved = match options.region_min {

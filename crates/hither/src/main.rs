@@ -36,6 +36,7 @@ static ALLOCATOR: LargePages = LargePages;
 
 fn main() -> ExitCode {
     keep_decoder_panics_quiet();
+    hither_live::outlive_file_size_limit();
     let matches = match parser().try_get_matches() {
         Ok(matches) => matches,
         Err(error) => error.exit(),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File as OpenFile;
 use std::hash::{BuildHasher, Hasher};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
@@ -14,8 +14,8 @@ use super::{
     Area, BLOCK_BYTES, BLOCK_SHIFT, CPUS, Control, DIRECTORY, FileId, Layout, MAGIC, NODES_MAX,
     places,
 };
-use crate::raw;
 use crate::record::{Bind, BindMode};
+use crate::{raw, segment};
 
 /// A slot that was given up is given back to the kernel no sooner than this: a program that was stopped amid a copy would have the kernel
 /// make a page of zeros for it, which it then would not use.
@@ -131,10 +131,7 @@ fn nameless(name: &std::ffi::CStr, bytes: usize) -> io::Result<(Area, OwnedFd)> 
     }
     // SAFETY: the call has just made the descriptor, and nobody else has it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: ftruncate takes no memory.
-    if unsafe { libc::ftruncate(fd.as_raw_fd(), bytes as i64) } != 0 {
-        return Err(last());
-    }
+    segment::resize(fd.as_fd(), bytes)?;
     let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
     // SAFETY: the command takes a number.
     if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) } != 0 {
