@@ -11,36 +11,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// A folder on the disk that the sources are on, with a program in it: a temporary folder may be on a file system that is left alone.
-fn folder(program: &str) -> tempfile::TempDir {
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/replicas")
-        .join(program);
-    let gcc = Command::new("gcc")
-        .args(["-O1", "-pthread", "-o", "program"])
-        .arg(source.with_extension("c"))
-        .current_dir(folder.path())
-        .status();
-    assert!(gcc.expect("gcc starts").success());
-    folder
-}
+mod support;
+
+use support::{figures, folder};
 
 fn hither(folder: &Path) -> Command {
-    let mut hither = Command::new(env!("CARGO_BIN_EXE_hither"));
-    hither
-        .args(["run", "--replicas", "--replicate", "all", "--json", "--"])
-        .current_dir(folder)
-        .env("XDG_RUNTIME_DIR", folder)
-        .env("XDG_CACHE_HOME", folder);
-    hither
-}
-
-/// What came of a run: the last line on stderr.
-fn figures(output: &Output) -> Value {
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.lines().last().unwrap_or_default();
-    serde_json::from_str(last).unwrap_or_else(|_| panic!("no figures: {said}"))
+    support::hither(folder, &["--replicas", "--replicate", "all"])
 }
 
 /// Whether nothing can have replicas here, which is said then.
@@ -126,7 +102,7 @@ fn read_beside_a_writer(folder: &Path, reads: u64, ignoring: bool) -> ([u64; 3],
 
 #[test]
 fn no_read_is_stale_or_torn_and_the_test_would_notice() {
-    let folder = folder("strict");
+    let folder = folder("replicas/strict");
     let folder = folder.path();
     let reads = std::env::var("HITHER_STRICT_READS").ok();
     let reads = reads.map_or(4_000_000, |reads| reads.parse().expect("a number"));
@@ -150,41 +126,59 @@ fn no_read_is_stale_or_torn_and_the_test_would_notice() {
     assert!(stale > 0, "an agent that ignores writers is not noticed");
 }
 
+/// Kills the agent of readers at a random moment, beside a writer: what they read from before to after.
+fn read_beyond_the_agent(folder: &Path, random: &mut u64, outlived: bool) -> [u64; 3] {
+    *random = random
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1);
+    let writer = start_writer(folder);
+    let script = "./program read . 2 3000000 > found.partial; mv found.partial found";
+    let mut agent = hither(folder);
+    if outlived {
+        agent.env("HITHER_TEST_OUTLIVE_AGENT", "1");
+    }
+    let agent = agent
+        .args(["sh", "-c", script])
+        .stderr(Stdio::null())
+        .spawn();
+    let mut agent = agent.expect("hither starts");
+    thread::sleep(Duration::from_millis(100 + (*random >> 40) % 1000));
+    agent.kill().expect("killed, or gone already");
+    agent.wait().expect("waited for");
+    let begun = Instant::now();
+    while !folder.join("found").exists() {
+        assert!(begun.elapsed() < Duration::from_secs(600), "it hangs");
+        thread::sleep(Duration::from_millis(5));
+    }
+    stop_writer(folder, writer);
+    let found = found(&fs::read(folder.join("found")).expect("there"));
+    fs::remove_file(folder.join("found")).expect("removed");
+    found
+}
+
 #[test]
-fn a_killed_agent_leaves_nothing_stale_behind() {
-    let folder = folder("strict");
+fn a_killed_agent_leaves_nothing_stale_behind_and_the_test_would_notice() {
+    let folder = folder("replicas/strict");
     let folder = folder.path();
     make(folder);
-    let (mut random, mut rounds) = (20_261_122_u64, 0);
+    let mut random = 20_261_122_u64;
     for round in 0..8 {
-        random = random
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        let writer = start_writer(folder);
-        let script = "./program read . 2 3000000 > found.partial; mv found.partial found";
-        let mut agent = hither(folder)
-            .args(["sh", "-c", script])
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("hither starts");
-        thread::sleep(Duration::from_millis(100 + (random >> 40) % 1000));
-        agent.kill().expect("killed, or gone already");
-        agent.wait().expect("waited for");
-        let begun = Instant::now();
-        while !folder.join("found").exists() {
-            assert!(
-                begun.elapsed() < Duration::from_secs(120),
-                "round {round}: it hangs"
-            );
-            thread::sleep(Duration::from_millis(5));
-        }
-        stop_writer(folder, writer);
-        rounds += 1;
-        let [reads, stale, torn] = found(&fs::read(folder.join("found")).expect("there"));
+        let [reads, stale, torn] = read_beyond_the_agent(folder, &mut random, false);
         assert_eq!((stale, torn), (0, 0), "round {round}, of {reads} reads");
-        fs::remove_file(folder.join("found")).expect("removed");
     }
-    assert!(rounds > 0, "no agent lived long enough to start a program");
+    let (.., figures) = read_beside_a_writer(folder, 100_000, false);
+    if !cfg!(debug_assertions) || is_left_alone(&figures) {
+        return println!("skipped: the negative control");
+    }
+    let mut stale = 0;
+    for round in 0..40 {
+        stale += read_beyond_the_agent(folder, &mut random, true)[1];
+        println!("{stale} stale reads after {} rounds", round + 1);
+        if stale > 0 {
+            return;
+        }
+    }
+    panic!("replicas that outlive their agent are not noticed");
 }
 
 /// The output of a program of random operations, alone or as `command` starts it.
@@ -211,7 +205,7 @@ fn under_hither(folder: &Path) -> Command {
 
 #[test]
 fn random_operations_give_what_they_give_without() {
-    let folder = folder("equal");
+    let folder = folder("replicas/equal");
     let folder = folder.path();
     let mut served = 0;
     for seed in 1..=12 {
@@ -230,7 +224,7 @@ fn random_operations_give_what_they_give_without() {
 /// What was decided follows from what was heard.
 #[test]
 fn the_log_of_a_run_replays() {
-    let folder = folder("equal");
+    let folder = folder("replicas/equal");
     let folder = folder.path();
     let log = folder.join("log");
     let mut run = Command::new(env!("CARGO_BIN_EXE_hither"));
@@ -254,7 +248,7 @@ fn the_log_of_a_run_replays() {
 /// An agent that may have hardly a descriptor, or hardly memory, serves less, and nothing wrong.
 #[test]
 fn an_agent_that_may_have_nothing_does_no_harm() {
-    let folder = folder("equal");
+    let folder = folder("replicas/equal");
     let folder = folder.path();
     let alone = equal(folder, Command::new(folder.join("program")), 3);
     for limit in ["ulimit -n 12", "ulimit -v 1200000"] {

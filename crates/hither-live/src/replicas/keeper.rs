@@ -39,6 +39,8 @@ struct State {
     stop: AtomicBool,
     /// Writers are let in and replicas go on: what the strictness tests must notice.
     ignores_breaks: bool,
+    /// Replicas outlive the agent: what the tests that kill it must notice.
+    is_outlived: bool,
 }
 
 /// See the module.
@@ -47,6 +49,11 @@ pub(super) struct Keeper {
     state: Arc<State>,
     listener: Listener,
     thread: Option<JoinHandle<()>>,
+}
+
+/// Whether a fault is to be made that a test must notice: in builds for tests alone.
+fn is_tested(fault: &str) -> bool {
+    cfg!(debug_assertions) && std::env::var_os(fault).is_some()
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -61,9 +68,8 @@ impl Keeper {
             held: Mutex::default(),
             ended: Mutex::default(),
             stop: AtomicBool::new(false),
-            // In builds for tests alone.
-            ignores_breaks: cfg!(debug_assertions)
-                && std::env::var_os("HITHER_TEST_IGNORE_LEASE_BREAKS").is_some(),
+            ignores_breaks: is_tested("HITHER_TEST_IGNORE_LEASE_BREAKS"),
+            is_outlived: is_tested("HITHER_TEST_OUTLIVE_AGENT"),
         });
         let (ready, started) = mpsc::channel();
         let keeps = Arc::clone(&state);
@@ -132,13 +138,19 @@ impl Keeper {
 
 impl State {
     fn keep(&self, listener: &Listener) {
+        if self.is_outlived {
+            self.replicas.end_unmarked();
+        }
         while !self.stop.load(Ordering::Acquire) {
             let from_ns = self.replicas.now_ns();
             let waits = lease::break_time().unwrap_or_default();
             if waits >= BREAK_TIME_MIN {
                 self.look_at_all();
-                self.replicas
-                    .keep_until(from_ns + waits.as_nanos() as u64 / 2);
+                let relied_on = match self.is_outlived {
+                    true => u64::MAX,
+                    false => from_ns + waits.as_nanos() as u64 / 2,
+                };
+                self.replicas.keep_until(relied_on);
             }
             let until_ns = from_ns + LOOK.min(waits / 8).as_nanos() as u64;
             while let Some(left_ns) = until_ns.checked_sub(self.replicas.now_ns()) {

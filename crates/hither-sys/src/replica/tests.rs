@@ -148,6 +148,44 @@ fn the_end_of_the_thread_that_holds_the_leases_is_the_end_of_the_replicas() {
     .expect("no panic");
 }
 
+/// The keeper ends a file while the agent is about to fill a block, which goes on: nobody sees it, and its slot comes back.
+#[test]
+fn what_is_filled_after_the_lease_was_broken_is_never_served() {
+    let content = content(4 * BLOCK_BYTES as usize);
+    let Both {
+        mut agent,
+        view,
+        file,
+        id,
+        _folder,
+    } = both(&content, 1, 2);
+    let shared = agent.shared();
+    hold(&agent);
+    let entered = agent.enter(id, content.len() as u64).expect("room");
+    agent.fill(&file, entered, 0, 0).expect("filled");
+    shared.publish(entered);
+    let of = view.find(id).expect("found");
+    assert!(read(&view, of, 0, 1).is_some());
+    shared.end(entered);
+    // A writer is let in, and the block that comes is of before, after, or both.
+    fs::write(_folder.path().join("file"), vec![0xff; content.len()]).expect("written");
+    agent.fill(&file, entered, 1, 0).expect("filled");
+    for at in [0, BLOCK_BYTES] {
+        assert_eq!(read(&view, of, at, 1), None);
+    }
+    assert_eq!(view.find(id), None);
+    agent.leave(entered);
+    // Both slots can be had again, and hold what the file does now.
+    let again = agent.enter(id, content.len() as u64).expect("room");
+    for block in 0..2 {
+        agent.fill(&file, again, block, 0).expect("filled");
+    }
+    shared.publish(again);
+    let anew = view.find(id).expect("found");
+    assert_eq!(read(&view, of, 0, 1), None, "an epoch that is over");
+    assert_eq!(read(&view, anew, BLOCK_BYTES, 3), Some(vec![0xff; 3]));
+}
+
 #[test]
 fn room_runs_out_and_comes_back() {
     let content = content(4 * BLOCK_BYTES as usize);

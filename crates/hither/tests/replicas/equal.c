@@ -56,7 +56,10 @@ static void warm(int fd) {
 
 static void in_child(int fd, int by_vfork) {
     int to[2];
-    if (pipe(to) != 0) exit(3);
+    if (pipe(to) != 0) {
+        told("no pipe", -1, NULL);
+        return;
+    }
     pid_t child = by_vfork ? vfork() : fork();
     if (child == 0) {
         // The same number, another file: what the parent knows of it must not be used here.
@@ -198,6 +201,10 @@ int main(int count, char **words) {
         }
         case 35: {
             FILE *stream = fopen(names[next(FILES)], "r");
+            if (!stream) {
+                told("no stream", -1, NULL);
+                break;
+            }
             fseek(stream, offset % MOST, SEEK_SET);
             size_t got = fread(buffer, 1, length, stream);
             told("stream", got, buffer);

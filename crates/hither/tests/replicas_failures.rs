@@ -1,0 +1,221 @@
+//! Where something fails, programs with replicas get what they get without: disks and descriptors run out, memory does, the agent cannot start. And what is one user's
+//! is not for others to see.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+mod support;
+
+use support::{figures, folder};
+
+const REPLICAS: &[&str] = &["--replicas", "--replicate", "all"];
+
+fn is_root(folder: &Path) -> bool {
+    let root = fs::metadata(folder).expect("a folder").uid() == 0;
+    if !root {
+        println!("skipped: for root alone");
+    }
+    root
+}
+
+/// Runs a script of the shell in a folder, in which `"$@"` runs a program: as it is, or under hither.
+fn shell(folder: &Path, script: &str, with: bool) -> Output {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, "sh"]).current_dir(folder);
+    if with {
+        let hither = support::hither(folder, REPLICAS);
+        shell.arg(hither.get_program()).args(hither.get_args());
+        for (name, value) in hither.get_envs() {
+            shell.env(name, value.expect("set"));
+        }
+    }
+    shell.output().expect("sh runs")
+}
+
+/// The program's random operations come out the same, with the script around them, and with replicas at work.
+fn same_with_and_without(folder: &Path, script: &str) -> Vec<u8> {
+    let run = |with| {
+        fs::create_dir_all(folder.join("files")).expect("a folder");
+        let output = shell(folder, script, with);
+        fs::remove_dir_all(folder.join("files")).expect("removed");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{script}: {said}");
+        output
+    };
+    let (alone, with) = (run(false), run(true));
+    assert_eq!(alone.stdout, with.stdout, "{script}");
+    let figures = figures(&with);
+    println!("{script}: {figures}");
+    if figures["leases"] != 0 {
+        assert!(figures["reads_served"].as_u64() > Some(0), "{figures}");
+    }
+    alone.stdout
+}
+
+#[test]
+fn a_full_disk_is_as_full_without() {
+    let folder = folder("replicas/equal");
+    let folder = folder.path();
+    if !is_root(folder) {
+        return;
+    }
+    // Of the three files one alone can outgrow what is there.
+    let on_a_disk_of = |size: &str| {
+        let mount = format!("mount -t tmpfs -o size={size},mode=755 tmpfs files");
+        let script = format!("{mount} && exec \"$@\" ./program files 3 1500");
+        format!("exec unshare -m sh -c '{script}' sh \"$@\"")
+    };
+    let full = same_with_and_without(folder, &on_a_disk_of("260k"));
+    let roomy = same_with_and_without(folder, &on_a_disk_of("16m"));
+    assert_ne!(full, roomy, "it was never full");
+}
+
+#[test]
+fn a_program_without_descriptors_fails_as_without() {
+    let folder = folder("replicas/equal");
+    let folder = folder.path();
+    // Three of its own, six files, and hardly one more.
+    let script =
+        |limit: u32| format!("exec \"$@\" sh -c 'ulimit -n {limit}; exec ./program files 3 1500'");
+    let few = same_with_and_without(folder, &script(10));
+    let many = same_with_and_without(folder, &script(100));
+    assert_ne!(few, many, "they never ran out");
+}
+
+/// What the agent shares is sized at once, which the limit on the size of files does not allow: that is said, where it once ended the agent without a word.
+#[test]
+fn a_limit_on_the_size_of_files_is_named() {
+    let folder = folder("replicas/equal");
+    let output = shell(
+        folder.path(),
+        "ulimit -f 200000; exec \"$@\" touch ran",
+        true,
+    );
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("ulimit -f"), "{said}");
+    assert!(!folder.path().join("ran").exists());
+}
+
+/// The program's own limit is its own: it is ended by what it writes beyond it, as without.
+#[test]
+fn the_programs_own_limit_on_the_size_of_files_holds() {
+    let folder = folder("replicas/equal");
+    let script = "exec \"$@\" sh -c 'ulimit -f 1; head -c 100000 /dev/zero > big; echo $?'";
+    let with = shell(folder.path(), script, true);
+    let alone = shell(folder.path(), script, false);
+    assert_eq!(with.stdout, alone.stdout);
+    assert!(!with.stdout.starts_with(b"0"));
+}
+
+/// What a run of another user's shows to a user: files under /proc/PID/fd, the session, and the status.
+#[test]
+fn one_users_replicas_are_not_for_another() {
+    let folder = folder("replicas/equal");
+    let folder = folder.path();
+    if !is_root(folder) {
+        return;
+    }
+    let (owner, other) = (54_321, 54_322);
+    let own = folder.join("own");
+    fs::create_dir(&own).expect("a folder");
+    fs::copy(env!("CARGO_BIN_EXE_hither"), folder.join("hither")).expect("copied");
+    std::os::unix::fs::chown(&own, Some(owner), Some(owner)).expect("owned");
+    let mut open = folder;
+    // Others get in, as far as they may.
+    while let Some(parent) = open.parent().filter(|parent| parent.parent().is_some()) {
+        let mode = fs::metadata(open).expect("there").permissions().mode();
+        if mode & 0o005 != 0o005 && open != folder {
+            return println!("skipped: {} is closed to others", open.display());
+        }
+        open = parent;
+    }
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).expect("opened");
+    fs::write(own.join("data"), vec![7; 64 << 10]).expect("written");
+    std::os::unix::fs::chown(own.join("data"), Some(owner), Some(owner)).expect("owned");
+    let as_user = |user: u32| {
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--reuid", &user.to_string(), "--regid", &user.to_string()])
+            .arg("--clear-groups")
+            .current_dir(&own)
+            .env("HOME", &own)
+            .env_remove("XDG_RUNTIME_DIR")
+            .env("XDG_CACHE_HOME", own.join("cache"));
+        command
+    };
+    let reads = "for i in $(seq 200); do dd if=data of=/dev/null bs=16k 2>/dev/null; done; touch ready; exec sleep 60";
+    let run = as_user(owner)
+        .arg(folder.join("hither"))
+        .args(["run", "--replicas", "--replicate", "all", "--"])
+        .args(["sh", "-c", reads])
+        .stderr(Stdio::null())
+        .spawn();
+    let mut run = run.expect("setpriv starts");
+    let begun = Instant::now();
+    while !own.join("ready").exists() {
+        assert!(begun.elapsed() < Duration::from_secs(120), "it hangs");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let agent = run.id();
+    let sessions = || -> Vec<_> {
+        let entries = fs::read_dir("/dev/shm").expect("shared memory").flatten();
+        let paths = entries.map(|entry| entry.path());
+        let ours = format!("/dev/shm/hither-{owner}-");
+        paths
+            .filter(|path| path.to_string_lossy().starts_with(&ours))
+            .collect()
+    };
+    let session = sessions();
+    assert_eq!(session.len(), 1, "{session:?}");
+    let about = fs::metadata(&session[0]).expect("there");
+    assert_eq!((about.mode() & 0o777, about.uid()), (0o600, owner));
+    // The memory that replicas lie in: found by root, under /proc.
+    let descriptors = fs::read_dir(format!("/proc/{agent}/fd")).expect("root sees them");
+    let memory: Vec<String> = descriptors
+        .flatten()
+        .filter(|entry| {
+            let target = fs::read_link(entry.path()).unwrap_or_default();
+            target.to_string_lossy().starts_with("/memfd:hither-")
+        })
+        .map(|entry| entry.path().display().to_string())
+        .collect();
+    assert!(memory.len() >= 2, "a control and an arena: {memory:?}");
+    for path in memory.iter().chain([&session[0].display().to_string()]) {
+        let may = |user: u32| {
+            let script = "head -c 1 \"$1\" > /dev/null";
+            let ran = as_user(user)
+                .args(["sh", "-c", script, "sh", path])
+                .output();
+            ran.expect("it runs").status.success()
+        };
+        assert!(
+            may(owner),
+            "{path}: not even its owner, so nothing is shown"
+        );
+        assert!(!may(other), "{path} can be read by another user");
+    }
+    // Killed, the agent leaves nothing but the session's name, which the user's next one removes once it is a minute old.
+    let program = fs::read_to_string(format!("/proc/{agent}/task/{agent}/children"));
+    run.kill().expect("killed");
+    run.wait().expect("waited for");
+    for child in program.unwrap_or_default().split_whitespace() {
+        let _ = Command::new("kill").args(["-9", child]).status();
+    }
+    assert!(memory.iter().all(|path| !Path::new(path).exists()));
+    let aged = Command::new("touch")
+        .args(["-d", "10 minutes ago"])
+        .arg(&session[0])
+        .status();
+    assert!(aged.expect("touch runs").success());
+    let next = as_user(owner)
+        .arg(folder.join("hither"))
+        .args(["run", "--replicas", "--replicate", "all", "--", "true"])
+        .output();
+    assert!(next.expect("it runs").status.success());
+    assert_eq!(sessions(), Vec::<std::path::PathBuf>::new());
+}
