@@ -282,17 +282,26 @@ impl View {
 }
 
 /// Copies bytes that another process may be writing meanwhile: as the processor does it, so that no compiler relies on their staying as they are. As
-/// fast as memcpy for 4 KiB (35 ns, 2026-11), 5 ns slower for 512 bytes.
+/// fast as memcpy for 4 KiB (35 ns, 2026-11), 5 ns slower for 512 bytes. A processor that does not say that it moves bytes fast (before 2012, or emulated) moves
+/// words, as the kernel has it do.
 ///
 /// # Safety
 /// `length` bytes at `from` can be read, and as many at `to` be written, by this process; the two do not overlap.
 #[inline]
 unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: as the caller says; the ABI has the direction flag clear.
-    unsafe {
-        std::arch::asm!("rep movsb", inout("rdi") to => _, inout("rsi") from => _, inout("rcx") length => _,
-            options(nostack, preserves_flags));
+    if std::arch::is_x86_feature_detected!("ermsb") {
+        // SAFETY: as the caller says; the ABI has the direction flag clear.
+        unsafe {
+            std::arch::asm!("rep movsb", inout("rdi") to => _, inout("rsi") from => _, inout("rcx") length => _,
+                options(nostack, preserves_flags));
+        }
+    } else {
+        // SAFETY: as above; the words and the bytes that are left are `length` bytes.
+        unsafe {
+            std::arch::asm!("rep movsq", "mov rcx, {rest}", "rep movsb", rest = in(reg) length % 8,
+                inout("rdi") to => _, inout("rsi") from => _, inout("rcx") length / 8 => _, options(nostack, preserves_flags));
+        }
     }
     #[cfg(not(target_arch = "x86_64"))]
     for at in 0..length {
