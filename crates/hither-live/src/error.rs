@@ -50,6 +50,14 @@ pub enum Error {
     /// The machine does not show its memory nodes.
     #[error("this machine does not show its memory nodes (/sys/devices/system/node): {0}")]
     Nodes(String),
+    /// The node has no memory, or none for this process.
+    #[error("node {node} has no memory that can be had here; there are {nodes}")]
+    NoNode {
+        /// The kernel's number.
+        node: u32,
+        /// Those that have.
+        nodes: String,
+    },
     /// A log of a run is not one that hither wrote.
     #[error("{0}")]
     Log(String),

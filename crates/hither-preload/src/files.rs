@@ -45,6 +45,7 @@ fn entry(fd: i32) -> Option<&'static AtomicU64> {
 pub(crate) fn forget(fd: i32) {
     #[cfg(feature = "interpose")]
     crate::replicas::forget(fd);
+    crate::seen::forget(fd);
     if let Some(entry) = entry(fd) {
         entry.store(UNKNOWN, Ordering::Relaxed);
     }
@@ -54,6 +55,7 @@ pub(crate) fn forget(fd: i32) {
 pub(crate) fn forget_range(first: u32, last: u32) {
     #[cfg(feature = "interpose")]
     crate::replicas::forget_range(first, last);
+    crate::seen::forget_range(first, last);
     for fd in first..=last.min(DESCRIPTORS as u32 - 1) {
         let Some(entry) = entry(fd as i32) else {
             return;

@@ -27,11 +27,15 @@ mod hooks;
 #[cfg(any(feature = "pages", test))]
 mod pages;
 #[cfg(feature = "interpose")]
+mod placed;
+#[cfg(feature = "interpose")]
 mod real;
 #[cfg(feature = "interpose")]
 mod recorder;
 #[cfg(feature = "interpose")]
 mod replicas;
+#[cfg(any(feature = "interpose", test))]
+mod seen;
 
 #[cfg(feature = "interpose")]
 #[global_allocator]
@@ -45,8 +49,9 @@ static ON_LOAD: extern "C" fn() = {
     extern "C" fn on_load() {
         if recorder::start() {
             // Streams whose closing is not seen would leave descriptors behind that stand for other files by then.
-            if recorder::files_session().is_some() && hooks::stdio::patch() {
+            if recorder::follows_files() && hooks::stdio::patch() {
                 replicas::start();
+                placed::start();
             }
             #[cfg(feature = "pages")]
             hooks::openmp::prepare();

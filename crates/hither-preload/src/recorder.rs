@@ -18,7 +18,7 @@ use hither_sys::record::{Op, Record};
 use hither_sys::{own, raw};
 
 use crate::signature::{self, Caller, Walker};
-use crate::{arena, files, hooks, real, replicas};
+use crate::{arena, files, hooks, placed, real, replicas};
 
 /// Names the session's segment in the environment.
 const SESSION_VARIABLE: &CStr = c"HITHER_SESSION";
@@ -90,6 +90,12 @@ pub(crate) fn session() -> Option<&'static Attached> {
 #[inline]
 pub(crate) fn files_session() -> Option<&'static Attached> {
     session().filter(|session| session.files())
+}
+
+/// Whether it matters here which file a descriptor stands for: accesses are recorded, or their pages placed.
+#[inline]
+pub(crate) fn follows_files() -> bool {
+    session().is_some_and(|session| session.files() || session.file_nodes() != 0)
 }
 
 /// Attaches to the session that the environment names; once, whatever comes of it.
@@ -212,7 +218,7 @@ fn after_fork(page: &AtomicU32) {
 /// Whether this is the process whose descriptors the table describes. False in the child of a `vfork`, whose
 /// descriptors are its own while its memory is its parent's.
 pub(crate) fn owns_descriptors() -> bool {
-    if STATE.load(Ordering::Relaxed) != ON || files_session().is_none() {
+    if STATE.load(Ordering::Relaxed) != ON || !follows_files() {
         return false;
     }
     process() == raw::pid()
@@ -627,6 +633,7 @@ fn push_bare(record: &Record<'_>) {
 pub(crate) fn stop() {
     STATE.store(OFF, Ordering::Release);
     replicas::stop();
+    placed::stop();
     #[cfg(feature = "pages")]
     crate::pages::stop();
 }

@@ -90,6 +90,21 @@ impl Attached {
         self.segment.header().no_files.load(Ordering::Relaxed) == 0
     }
 
+    /// Where pages of files go that this process reads in, a bit each node; 0 for where the kernel puts them.
+    pub fn file_nodes(&self) -> u64 {
+        self.segment.header().file_nodes.load(Ordering::Relaxed)
+    }
+
+    /// Counts a read that had its pages go there, or was left alone.
+    pub fn count_file_read(&self, placed: bool) {
+        let header = self.segment.header();
+        let count = match placed {
+            true => &header.file_reads_placed,
+            false => &header.file_reads_left,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Whether this process is under more seccomp filters than the agent, which may then kill it for a system call that
     /// neither it nor the agent makes. Reads a file.
     pub fn is_confined(&self) -> bool {

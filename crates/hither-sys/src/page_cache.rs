@@ -194,26 +194,6 @@ struct Opened {
     size: u64,
 }
 
-/// linux/mman.h; the libc crate lacks both.
-#[repr(C)]
-struct CachestatRange {
-    offset: u64,
-    length: u64,
-}
-
-#[repr(C)]
-#[derive(Default)]
-struct Cachestat {
-    cache: u64,
-    dirty: u64,
-    writeback: u64,
-    evicted: u64,
-    recently_evicted: u64,
-}
-
-/// The same on all architectures.
-const SYS_CACHESTAT: libc::c_long = 451;
-
 impl CachedFile for Opened {
     fn drop_pages(&self, offset: u64, length: u64) -> Result<(), Refused> {
         let (Ok(offset), Ok(length)) = (i64::try_from(offset), i64::try_from(length)) else {
@@ -235,26 +215,13 @@ impl CachedFile for Opened {
         if length == 0 {
             return Ok(Cached::default());
         }
-        let range = CachestatRange { offset, length };
-        let mut found = Cachestat::default();
-        let arguments = [
-            self.file.as_raw_fd() as usize,
-            (&raw const range) as usize,
-            (&raw mut found) as usize,
-            0,
-            0,
-            0,
-        ];
-        // SAFETY: the kernel reads the one structure and writes the other, which have the layouts that it expects.
-        let result = unsafe { raw::syscall(SYS_CACHESTAT, arguments) };
-        match result {
-            0.. => Ok(Cached {
-                pages: found.cache,
-                dirty: found.dirty,
-                writeback: found.writeback,
-            }),
-            error => Err(Refused::from_errno(-error as i32)),
-        }
+        let found = raw::cachestat(self.file.as_raw_fd(), offset, length);
+        let found = found.map_err(Refused::from_errno)?;
+        Ok(Cached {
+            pages: found.cached,
+            dirty: found.dirty,
+            writeback: found.writeback,
+        })
     }
 
     fn size(&self) -> u64 {

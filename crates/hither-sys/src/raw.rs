@@ -3,6 +3,8 @@
 //! Inside a recorded program libc's `open` or `mmap` is the preload library's own hook, and a failing call would
 //! change the program's `errno`. These go straight to the kernel and return the negated error number.
 
+use crate::record::{Bind, BindMode};
+
 /// Makes system call `number`. The result is what the kernel returns: `-errno` on failure.
 ///
 /// # Safety
@@ -99,30 +101,37 @@ pub unsafe fn advise(address: *mut u8, length: usize, advice: i32) -> Result<(),
     checked(result).map(drop)
 }
 
-/// `mbind` without moving anything: what of the range has no page yet gets its pages by this policy.
-pub fn bind(address: u64, length: u64, bind: crate::record::Bind) -> Result<(), i32> {
+/// A policy's mode, mask and number of bits, as the kernel takes them.
+fn policy(bind: &Bind) -> [usize; 3] {
     /// `MPOL_F_NUMA_BALANCING`.
     const SAMPLED: usize = 1 << 13;
-    let nodes = bind.nodes;
     // The kernel takes one bit off the number of bits that it is told of (get_nodes in mm/mempolicy.c).
     let (mask, bits) = match bind.mode {
-        crate::record::BindMode::Default => (0, 0),
-        _ => ((&raw const nodes) as usize, u64::BITS as usize + 1),
+        BindMode::Default => (0, 0),
+        _ => ((&raw const bind.nodes) as usize, u64::BITS as usize + 1),
     };
-    let arguments = [
-        address as usize,
-        length as usize,
-        match bind.mode {
-            crate::record::BindMode::Sampled => bind.mode as usize | SAMPLED,
-            mode => mode as usize,
-        },
-        mask,
-        bits,
-        0,
-    ];
+    let mode = match bind.mode {
+        BindMode::Sampled => bind.mode as usize | SAMPLED,
+        mode => mode as usize,
+    };
+    [mode, mask, bits]
+}
+
+/// `mbind` without moving anything: what of the range has no page yet gets its pages by this policy.
+pub fn bind(address: u64, length: u64, bind: Bind) -> Result<(), i32> {
+    let [mode, mask, bits] = policy(&bind);
+    let arguments = [address as usize, length as usize, mode, mask, bits, 0];
     // SAFETY: the mask has as many bits as the call is told, and a policy changes where pages come from, not what any
     // memory holds.
     checked(unsafe { syscall(libc::SYS_mbind, arguments) }).map(drop)
+}
+
+/// `set_mempolicy`: where the pages come from that the kernel takes for this thread from now on, those of files that it reads among them; but not
+/// those of memory that has a policy of its own.
+pub fn set_policy(bind: Bind) -> Result<(), i32> {
+    let [mode, mask, bits] = policy(&bind);
+    // SAFETY: as in `bind`.
+    checked(unsafe { syscall(libc::SYS_set_mempolicy, [mode, mask, bits, 0, 0, 0]) }).map(drop)
 }
 
 /// `openat` relative to the working folder, close-on-exec.
@@ -344,6 +353,41 @@ pub fn block_signals(mask: u64) -> u64 {
     // SAFETY: both masks are 8 bytes, as the call is told.
     unsafe { syscall(libc::SYS_rt_sigprocmask, arguments) };
     before
+}
+
+/// What `cachestat` says of a range of a file; see cachestat(2).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cachestat {
+    /// Pages that are cached.
+    pub cached: u64,
+    /// Of these, pages that are to be written back.
+    pub dirty: u64,
+    /// Of these, pages that are being written back.
+    pub writeback: u64,
+    /// Pages that were cached once.
+    pub evicted: u64,
+    /// Of these, pages that went not long ago.
+    pub recently_evicted: u64,
+}
+
+/// `cachestat` of `length` bytes of a file, or of all that follow where that is 0 (Linux 6.5).
+pub fn cachestat(fd: i32, offset: u64, length: u64) -> Result<Cachestat, i32> {
+    /// The same on all architectures; the libc crate lacks it.
+    const SYS_CACHESTAT: libc::c_long = 451;
+    let range = [offset, length];
+    let mut found = Cachestat::default();
+    let arguments = [
+        fd as usize,
+        (&raw const range) as usize,
+        (&raw mut found) as usize,
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: the kernel reads two words and writes the structure, which have the layouts that it expects.
+    checked(unsafe { syscall(SYS_CACHESTAT, arguments) })?;
+    Ok(found)
 }
 
 /// What `statx` says of an open file, as far as the recorder needs it.

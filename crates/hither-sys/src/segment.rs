@@ -15,7 +15,7 @@ use crate::ring::{Control, Ring};
 pub(crate) const PAGE: usize = 4096;
 
 /// "hither" and the layout's version; a preload library of another version stays out.
-pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"hither\0\x04");
+pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"hither\0\x05");
 
 /// The session recorder takes events.
 pub(crate) const RECORDING: u32 = 1;
@@ -57,6 +57,12 @@ pub(crate) struct Header {
     pub(crate) replicas: AtomicU64,
     /// What that control is known by.
     pub(crate) replicas_nonce: AtomicU64,
+    /// Where pages of files go that programs read in, a bit each node; 0 for where the kernel puts them.
+    pub(crate) file_nodes: AtomicU64,
+    /// Reads that were made so.
+    pub(crate) file_reads_placed: AtomicU64,
+    /// Reads that were left alone, since their threads had a policy of their own.
+    pub(crate) file_reads_left: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Header>() <= PAGE);

@@ -39,6 +39,8 @@ pub struct SessionOptions {
     pub region_min: u64,
     /// Whether programs with regions offer a userfaultfd, with which their pages can be armed.
     pub sampling: bool,
+    /// The nodes that pages of files go to that programs read in, a bit each: in turn, where there are several. 0 for where the kernel puts them.
+    pub file_nodes: u64,
 }
 
 impl Default for SessionOptions {
@@ -50,8 +52,18 @@ impl Default for SessionOptions {
             files: true,
             region_min: 0,
             sampling: false,
+            file_nodes: 0,
         }
     }
+}
+
+/// What came of [`SessionOptions::file_nodes`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileReads {
+    /// Reads that might bring pages in, and had them go there.
+    pub placed: u64,
+    /// Reads that might, by threads with a memory policy of their own.
+    pub left: u64,
 }
 
 /// Whose ring a record came from.
@@ -197,6 +209,15 @@ impl Session {
         header.replicas_nonce.store(nonce, Ordering::Relaxed);
         let told = u64::from(std::process::id()) << 32 | u64::from(control);
         header.replicas.store(told, Ordering::Release);
+    }
+
+    /// How programs have read files so far.
+    pub fn file_reads(&self) -> FileReads {
+        let header = self.segment.header();
+        FileReads {
+            placed: header.file_reads_placed.load(Ordering::Relaxed),
+            left: header.file_reads_left.load(Ordering::Relaxed),
+        }
     }
 
     /// Ends the recording: programs that still run go on unrecorded. What they have queued can still be drained.
@@ -398,6 +419,9 @@ fn fill(file: &File, layout: Layout, options: &SessionOptions) -> io::Result<Seg
     header
         .sampling
         .store(u32::from(options.sampling), Ordering::Relaxed);
+    header
+        .file_nodes
+        .store(options.file_nodes, Ordering::Relaxed);
     header.state.store(segment::RECORDING, Ordering::Relaxed);
     header.magic.store(segment::MAGIC, Ordering::Release);
     Ok(segment)

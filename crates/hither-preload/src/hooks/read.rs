@@ -9,7 +9,7 @@ use super::{explicit, trampoline};
 use crate::recorder::Position::BeforeCurrent;
 use crate::replicas::Into::{self, Buffer, Vector};
 use crate::signature::Caller;
-use crate::{real, replicas};
+use crate::{placed, real, replicas};
 
 trampoline! {
     read => read_hook, 3;
@@ -29,8 +29,8 @@ trampoline! {
     preadv64v2 => preadv64v2_hook, 5;
 }
 
-/// Defines hooks behind trampolines, each of which has the call served from a replica, or makes it and records the bytes that it moved at the position
-/// given.
+/// Defines hooks behind trampolines, each of which has the call served from a replica, or makes it, with pages that it brings in placed, and records the bytes that
+/// it moved at the position given.
 macro_rules! reading {
     ($($hook:ident => $real:ident($($argument:ident: $kind:ty),*) at $position:expr, into $into:expr;)*) => {
         $(
@@ -45,9 +45,15 @@ macro_rules! reading {
                 if let Some(result) = unsafe { replicas::serve(fd, position, into, Caller { sp, rbp }) } {
                     return result;
                 }
+                // SAFETY: the program's own call.
+                if let Some(result) = unsafe { placed::read(fd, position, into, true) } {
+                    super::moved(Op::Read, fd, position, result, sp, rbp);
+                    return result;
+                }
                 // SAFETY: the program's own call, passed on.
                 let result = unsafe { real::$real(fd, $($argument),*) };
                 super::moved(Op::Read, fd, position, result, sp, rbp);
+                placed::was_read(fd, position, result);
                 // SAFETY: the call was made with these.
                 unsafe { replicas::was_read(fd, position, into, result) };
                 result

@@ -15,7 +15,7 @@ use crate::recorder::Position::BeforeCurrent;
 use crate::recorder::owns_descriptors;
 use crate::replicas::Into;
 use crate::signature::Caller;
-use crate::{files, replicas};
+use crate::{files, placed, replicas};
 
 /// Entries of `struct _IO_jump_t`.
 const READ: usize = 14;
@@ -131,10 +131,10 @@ unsafe extern "C-unwind" fn read_hook(
     rbp: u64,
 ) -> isize {
     let into = Into::Buffer(buffer, count.max(0) as usize);
+    // SAFETY: libc called with a stream.
+    let fd = unsafe { libc::fileno(stream) };
     // A stream says whether its reads are cancellation points, which can only be told apart here where nobody is there to cancel.
     if replicas::single_threaded() {
-        // SAFETY: libc called with a stream.
-        let fd = unsafe { libc::fileno(stream) };
         let caller = Caller { sp, rbp };
         // SAFETY: libc's own call.
         let served = unsafe { replicas::serve(fd, BeforeCurrent, into, caller) };
@@ -142,12 +142,16 @@ unsafe extern "C-unwind" fn read_hook(
             return result;
         }
     }
+    // SAFETY: libc's own call.
+    if let Some(result) = unsafe { placed::read(fd, BeforeCurrent, into, false) } {
+        moved(Op::Read, fd, BeforeCurrent, result, sp, rbp);
+        return result;
+    }
     // SAFETY: libc's own call, passed on.
     let result = unsafe { call(&REAL_READ, stream, buffer, count) };
     if result > 0 {
-        // SAFETY: libc called with a stream.
-        let fd = unsafe { libc::fileno(stream) };
         moved(Op::Read, fd, BeforeCurrent, result, sp, rbp);
+        placed::was_read(fd, BeforeCurrent, result);
         // SAFETY: the call was made with these.
         unsafe { replicas::was_read(fd, BeforeCurrent, into, result) };
     }

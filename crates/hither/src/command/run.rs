@@ -2,6 +2,7 @@
 
 mod files;
 mod pages;
+mod place_files;
 mod replicas;
 
 use std::ffi::OsString;
@@ -26,6 +27,9 @@ const FILES_POLICY: &str = "pcc";
 /// What says which blocks have replicas where nothing is said.
 const REPLICAS_POLICY: &str = "dual-layer";
 
+/// Where pages of files go where nothing is said.
+const PLACE_FILES_POLICY: &str = "round-robin";
+
 /// Run an unmodified program with its file cache steered, its files replicated near it, or its memory placed on nodes
 #[derive(Args, Debug)]
 #[command(
@@ -40,6 +44,7 @@ const REPLICAS_POLICY: &str = "dual-layer";
     hither run --plan plan.toml -- ./scan data           what `hither advise --save plan.toml` found to help\n  \
     hither run --replicas -- ./server                    what is read from another node's memory is copied near\n  \
     hither run --replicas --replicate all -- ./server    whatever is read again: faster than the kernel on one node, too\n  \
+    hither run --place-files -- ./server                 pages of its files on all nodes in turn\n  \
     hither run --pages upm -- ./solver input             pages to where they are used, between iterations\n  \
     hither run --pages cache-aware -- ./solver input     streamed memory far, the rest near\n  \
     hither run --pages cache-aware,upm -- ./solver input both: what is near goes to where it is used\n  \
@@ -56,11 +61,11 @@ pub(super) struct Run {
     files: Option<String>,
 
     /// How much of the page cache these files may have; what the program's memory cgroup leaves where nothing is given
-    #[arg(long, value_name = "SIZE", conflicts_with_all = ["pages", "replicas"], value_parser = cache_bytes)]
+    #[arg(long, value_name = "SIZE", conflicts_with_all = ["pages", "replicas", "place_files"], value_parser = cache_bytes)]
     cache: Option<u64>,
 
     /// Steer files, too, of which something was cached before the program came to them: other programs may need that
-    #[arg(long, conflicts_with_all = ["pages", "replicas"])]
+    #[arg(long, conflicts_with_all = ["pages", "replicas", "place_files"])]
     all_files: bool,
 
     /// Copy blocks of files to the nodes that read them from far, and have them read there, as this policy says; dual-layer
@@ -69,12 +74,17 @@ pub(super) struct Run {
     replicas: Option<String>,
 
     /// What may have replicas: far blocks, or all, since a copy in memory that is mapped is read faster than the kernel reads
-    #[arg(long, value_name = "WHICH", conflicts_with_all = ["files", "pages"], default_value = "far", value_parser = ["far", "all"])]
+    #[arg(long, value_name = "WHICH", conflicts_with_all = ["files", "pages", "place_files"], default_value = "far", value_parser = ["far", "all"])]
     replicate: String,
 
     /// The most memory of each node for replicas; an eighth where nothing is given
-    #[arg(long, value_name = "SIZE", conflicts_with_all = ["files", "pages"], value_parser = replica_bytes)]
+    #[arg(long, value_name = "SIZE", conflicts_with_all = ["files", "pages", "place_files"], value_parser = replica_bytes)]
     replica_memory: Option<u64>,
+
+    /// Where pages of files go that the program reads in, and stay: round-robin, on all nodes in turn, where nothing is said, or on one,
+    /// 'single-node{node=1}'; programs and threads with a memory policy of their own are left alone
+    #[arg(long, group = "what", value_name = "POLICY", num_args = 0..=1, default_missing_value = PLACE_FILES_POLICY, conflicts_with_all = ["dry_run", "log", "sites", "apply"])]
+    place_files: Option<String>,
 
     /// Where pages go: upm, cache-aware, or 'cache-aware,upm', with parameters as in 'cache-aware{limit=0.3}'; `hither
     /// policies --placements` says what they mean
@@ -86,15 +96,15 @@ pub(super) struct Run {
     plan: Option<PathBuf>,
 
     /// The smallest allocation whose pages are placed
-    #[arg(long, value_name = "BYTES", default_value = "1MiB", conflicts_with_all = ["files", "replicas"], value_parser = region_min)]
+    #[arg(long, value_name = "BYTES", default_value = "1MiB", conflicts_with_all = ["files", "replicas", "place_files"], value_parser = region_min)]
     region_min: u64,
 
     /// How upm counts accesses; auto takes the first that works, and `hither topo --live` says which do
-    #[arg(long, value_name = "HOW", default_value = AUTO, conflicts_with_all = ["files", "replicas"], value_parser = [&[AUTO], &arm::NAMES[..]].concat())]
+    #[arg(long, value_name = "HOW", default_value = AUTO, conflicts_with_all = ["files", "replicas", "place_files"], value_parser = [&[AUTO], &arm::NAMES[..]].concat())]
     counters: String,
 
     /// How much of the CPUs counting may take
-    #[arg(long, value_name = "PERCENT", default_value = "1%", conflicts_with_all = ["files", "replicas"], value_parser = permille)]
+    #[arg(long, value_name = "PERCENT", default_value = "1%", conflicts_with_all = ["files", "replicas", "place_files"], value_parser = permille)]
     cpu_budget: u32,
 
     /// Decide what to drop, what to copy, or where pages belong, and do nothing of it
@@ -162,6 +172,9 @@ impl Subcommand for Run {
     fn run(mut self, ui: &Ui) -> anyhow::Result<ExitCode> {
         if let Some(path) = self.plan.take() {
             self.apply_plan(&path, ui)?;
+        }
+        if let Some(policy) = &self.place_files {
+            return place_files::run(&self, policy, ui);
         }
         match (&self.files, &self.replicas, &self.pages) {
             (Some(policy), ..) => files::run(&self, policy, ui),

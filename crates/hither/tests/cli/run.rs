@@ -313,6 +313,38 @@ fn replicas_and_what_belongs_to_them() {
 }
 
 #[test]
+fn pages_of_files_are_placed() {
+    let lab = Lab::new();
+    assert_snapshot!(lab.run("hither run --place-files upm -- touch started"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: --place-files upm: it does not say where pages come into memory; round-robin and single-node do
+    ");
+    assert_snapshot!(lab.run("hither run --place-files first-touch -- touch started"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: --place-files first-touch: that is what the kernel does anyway
+    ");
+    // A kernel that gives nobody a policy, as in some containers, says that first.
+    let ran = lab.run("hither run --place-files 'single-node{node=63}' -- touch started");
+    assert!(
+        ran.stderr.contains("node 63 has no memory") || ran.stderr.contains("set_mempolicy"),
+        "{ran}"
+    );
+    assert!(!lab.path("started").exists());
+    let ran = lab.run("hither run --place-files --json -- sh -c 'exit 3'");
+    if !ran.stderr.contains("set_mempolicy") {
+        assert_eq!(ran.code, 3, "{ran}");
+        let said: serde_json::Value = serde_json::from_str(&ran.stderr).unwrap();
+        assert!(said["nodes"].is_array(), "{said}");
+    }
+}
+
+#[test]
 fn files_or_pages_and_with_what_belongs_to_each() {
     let lab = Lab::new();
     assert_snapshot!(lab.run("hither run -- touch started"), @"
@@ -321,9 +353,9 @@ fn files_or_pages_and_with_what_belongs_to_each() {
 
     ----- stderr -----
     error: the following required arguments were not provided:
-      <--files [<POLICY>]|--replicas [<POLICY>]|--pages <POLICY[,POLICY]>|--plan <FILE>>
+      <--files [<POLICY>]|--replicas [<POLICY>]|--place-files [<POLICY>]|--pages <POLICY[,POLICY]>|--plan <FILE>>
 
-    Usage: hither run <--files [<POLICY>]|--replicas [<POLICY>]|--pages <POLICY[,POLICY]>|--plan <FILE>> -- <CMD>...
+    Usage: hither run <--files [<POLICY>]|--replicas [<POLICY>]|--place-files [<POLICY>]|--pages <POLICY[,POLICY]>|--plan <FILE>> -- <CMD>...
 
     For more information, try '--help'.
     ");
@@ -334,7 +366,7 @@ fn files_or_pages_and_with_what_belongs_to_each() {
     ----- stderr -----
     error: the argument '--files [<POLICY>]' cannot be used with '--pages <POLICY[,POLICY]>'
 
-    Usage: hither run --cache <SIZE> <--files [<POLICY>]|--replicas [<POLICY>]|--pages <POLICY[,POLICY]>|--plan <FILE>> -- <CMD>...
+    Usage: hither run --cache <SIZE> <--files [<POLICY>]|--replicas [<POLICY>]|--place-files [<POLICY>]|--pages <POLICY[,POLICY]>|--plan <FILE>> -- <CMD>...
 
     For more information, try '--help'.
     ");
