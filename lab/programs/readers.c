@@ -1,22 +1,31 @@
 /* Threads on every node read one file, all of it each, block by block: from one copy, or from a copy on their own node (made before the region with `--copies node`, within
  * it after the first iteration with `--migrate hand`). The file lies in the page cache where its writers were (`--init`): on tmpfs, or any file system whose pages stay cached.
+ * With `--cold yes` the file is on a disk, and `--init` says whose threads read it in, before all of them read it.
+ *
+ * A block is read by pread, or with `--call sendfile` sent to a socket as web servers do, and received by the same thread.
+ *
+ * `--take BYTES` of memory are taken by each thread after a quarter of the iterations, and given back after three: whoever keeps copies then has to do with less.
  *
  * Misses: all in the kernel, which copies each line of the file for each thread: `file_lines` x `threads` x `iterations`, where the file is well beyond the caches. The
  * threads of a node read far apart, so that none lives on what another has fetched; their buffers stay in their caches. Counted were 4 % more (2026-11): the kernel's own
  * records of the pages, a line or two for each page's 64. */
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "lab.h"
 
-static unsigned long bytes = 16 << 20, block = 16 << 10;
+static unsigned long bytes = 16 << 20, block = 16 << 10, take;
 static const char *path = "readers.data";
-static int copies_at_start;
+static int copies_at_start, by_sendfile, cold;
 static int file = -1, copies[LAB_NODES]; /* 0: no copy there */
 
 static size_t transfer(ssize_t (*call)(int, void *, size_t, off_t), int from, void *buffer, size_t offset, size_t end)
@@ -32,12 +41,58 @@ static ssize_t put(int to, void *buffer, size_t size, off_t offset)
     return pwrite(to, buffer, size, offset);
 }
 
+/* For all to read: nobody keeps copies of what root alone may. */
 static int create(const char *name)
 {
-    int made = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int made = open(name, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     if (made < 0)
         lab_fail("%s: %s", name, strerror(errno));
     return made;
+}
+
+/* What is written through `made` is only read from then on. */
+static int reopen(int made, const char *name)
+{
+    close(made);
+    int opened = open(name, O_RDONLY | O_CLOEXEC);
+    if (opened < 0)
+        lab_fail("%s: %s", name, strerror(errno));
+    return opened;
+}
+
+/* Both ends of a connection of the calling thread's. */
+static struct ends {
+    int to, from;
+} connection(void)
+{
+    static _Thread_local struct ends ends = {-1, -1};
+    if (ends.to >= 0)
+        return ends;
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof address;
+    int one = 1, listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool made = listener >= 0 && !bind(listener, (struct sockaddr *)&address, size) && !listen(listener, 1) &&
+                !getsockname(listener, (struct sockaddr *)&address, &size) && (ends.to = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) >= 0 &&
+                !connect(ends.to, (struct sockaddr *)&address, size) && (ends.from = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) >= 0 &&
+                !setsockopt(ends.to, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    if (!made)
+        lab_fail("a connection over the loopback interface: %s", strerror(errno));
+    close(listener);
+    return ends;
+}
+
+static ssize_t send_and_receive(int from, void *buffer, size_t size, off_t offset)
+{
+    struct ends ends = connection();
+    for (size_t done = 0; done < size;) {
+        ssize_t sent = sendfile(ends.to, from, &offset, size - done);
+        if (sent <= 0)
+            return sent;
+        if (recv(ends.from, (char *)buffer + done, (size_t)sent, MSG_WAITALL) != sent)
+            return -1;
+        done += (size_t)sent;
+    }
+    return (ssize_t)size;
 }
 
 static uint64_t *block_buffer(void)
@@ -63,6 +118,28 @@ static void fill(int thread)
     if (lab.init == LAB_INTERLEAVE)
         lab_allocate_by_touch();
     free(buffer);
+}
+
+/* Reads thread `thread`'s part. */
+static void read_in(int thread)
+{
+    struct lab_part part = lab_part(bytes / lab.page, thread);
+    uint64_t *buffer = block_buffer();
+    if (lab.init == LAB_INTERLEAVE)
+        lab_allocate_interleaved();
+    for (size_t at = part.first * lab.page, end = part.end * lab.page; at < end;)
+        at += transfer(pread, file, buffer, at, end);
+    if (lab.init == LAB_INTERLEAVE)
+        lab_allocate_by_touch();
+    free(buffer);
+}
+
+/* Has the page cache give the file up. */
+static void evict(void)
+{
+    int error = fsync(file) ? errno : posix_fadvise(file, 0, 0, POSIX_FADV_DONTNEED);
+    if (error)
+        lab_fail("%s: %s", path, strerror(error));
 }
 
 /* The first thread of its node? */
@@ -94,7 +171,7 @@ static void replicate(void)
                 transfer(pread, file, buffer, at, bytes);
                 at += transfer(put, copy, buffer, at, bytes);
             }
-            copies[node] = copy;
+            copies[node] = reopen(copy, name);
             free(buffer);
         }
     }
@@ -125,7 +202,7 @@ static uint64_t read_all(void)
         buffer = buffer ? buffer : block_buffer();
         size_t at = beginning(thread);
         for (size_t left = bytes; left > 0;) {
-            size_t size = transfer(pread, copy ? copy : file, buffer, at, bytes);
+            size_t size = transfer(by_sendfile ? send_and_receive : pread, copy ? copy : file, buffer, at, bytes);
             for (size_t word = 0; word < size / 8; word += LAB_LINE / 8)
                 sum += buffer[word];
             left -= size;
@@ -169,8 +246,30 @@ static double local_share(bool from_copies)
     return (double)local / (double)(pages * lab.threads);
 }
 
+/* Each thread's memory is touched where the thread is. */
+static void take_memory(bool taken)
+{
+    static char *memory;
+    size_t all = take * lab.threads;
+    if (!take)
+        return;
+    if (!taken) {
+        munmap(memory, all);
+        return;
+    }
+    memory = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        lab_fail("mapping %zu bytes: %s", all, strerror(errno));
+#pragma omp parallel
+    memset(memory + take * (size_t)omp_get_thread_num(), 1, take);
+}
+
 static uint64_t iteration(unsigned long number)
 {
+    if (number == lab.iterations / 4)
+        take_memory(true);
+    if (number == lab.iterations * 3 / 4)
+        take_memory(false);
     uint64_t sum = read_all();
     if (number == 0 && lab.hand && !copies_at_start)
         replicate();
@@ -183,6 +282,9 @@ int main(int argc, char **argv)
         {.key = "bytes", .number = &bytes, .help = "of the file, rounded up to whole blocks (16M)"},
         {.key = "block", .number = &block, .help = "bytes of a read, a multiple of the page (16K)"},
         {.key = "file", .text = &path, .help = "the file, made and removed again (readers.data)"},
+        {.key = "cold", .choice = &cold, .words = "no|yes", .help = "whether the file is read in from a disk first, as --init says, or cached where it is written (no)"},
+        {.key = "call", .choice = &by_sendfile, .words = "pread|sendfile", .help = "what reads: pread, or sendfile to a socket and recv from it"},
+        {.key = "take", .number = &take, .help = "memory that each thread has in the middle half of the iterations (0)"},
         {.key = "copies", .choice = &copies_at_start, .words = "one|node", .help = "one copy, or one on each node from the start"},
         {0},
     };
@@ -193,7 +295,14 @@ int main(int argc, char **argv)
         lab_fail("--block must be a multiple of %zu up to 1G, --bytes from 1 to 64T", lab.page);
     bytes = (bytes + block - 1) / block * block;
     file = create(path);
-    lab_initialise(fill);
+    if (cold) {
+        for (int thread = 0; thread < (int)lab.threads; thread++)
+            fill(thread);
+        evict();
+        file = reopen(file, path);
+    }
+    lab_initialise(cold ? read_in : fill);
+    file = cold ? file : reopen(file, path);
     if (copies_at_start)
         replicate();
     read_all();

@@ -105,13 +105,26 @@ pub(crate) enum Policy {
     Hand,
     /// The kernel's memory tiering: NUMA balancing in its second mode (promotion by access) with demotion.
     Tiering,
-    /// `hither run --pages PAGES`, the agent in the guest beside the program.
+    /// `hither run`, the agent in the guest beside the program.
     Hither {
-        /// What `--pages` is given.
-        pages: String,
-        /// What it finds.
-        given: Given,
+        /// Which of its options.
+        way: &'static Way,
+        /// What the option is given.
+        argument: String,
     },
+}
+
+/// An option of `hither run`, and what it finds.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Way {
+    /// Before the colon of the policy's name.
+    name: &'static str,
+    /// The option, without its argument.
+    pub(crate) option: &'static str,
+    /// What is said besides.
+    pub(crate) more: &'static [&'static str],
+    /// What it finds when it starts.
+    pub(crate) given: Given,
 }
 
 /// What `hither run` finds when it starts.
@@ -125,11 +138,41 @@ pub(crate) enum Given {
     Sites,
 }
 
-/// Policies that take what `--pages` is given: `hither:cache-aware`.
-const HITHER: [(&str, Given); 3] = [
-    ("hither", Given::Nothing),
-    ("hither-hints", Given::Hints),
-    ("hither-known", Given::Sites),
+/// A guest second is a tenth of a machine's: 250 million instructions of each CPU. So a hundredth of a machine's CPUs is a tenth of the guest's.
+const BUDGET: &[&str] = &["--cpu-budget", "10%"];
+
+/// Policies that take what the option is given: `hither:cache-aware`.
+const HITHER: &[Way] = &[
+    Way {
+        name: "hither",
+        option: "--pages",
+        more: BUDGET,
+        given: Given::Nothing,
+    },
+    Way {
+        name: "hither-hints",
+        option: "--pages",
+        more: BUDGET,
+        given: Given::Hints,
+    },
+    Way {
+        name: "hither-known",
+        option: "--pages",
+        more: BUDGET,
+        given: Given::Sites,
+    },
+    Way {
+        name: "hither-placed",
+        option: "--place-files",
+        more: &[],
+        given: Given::Nothing,
+    },
+    Way {
+        name: "hither-replicas",
+        option: "--replicas",
+        more: &[],
+        given: Given::Nothing,
+    },
 ];
 
 const POLICIES: &[(&str, Policy)] = &[
@@ -145,26 +188,28 @@ impl Policy {
         if let Some((_, policy)) = POLICIES.iter().find(|policy| policy.0 == name) {
             return Ok(policy.clone());
         }
-        let hither = name.split_once(':').and_then(|(name, pages)| {
-            let &(_, given) = HITHER.iter().find(|policy| policy.0 == name)?;
-            Some((given, pages.to_owned())).filter(|(_, pages)| !pages.is_empty())
+        let hither = name.split_once(':').and_then(|(name, argument)| {
+            let way = HITHER.iter().find(|way| way.name == name)?;
+            Some((way, argument.to_owned())).filter(|(_, argument)| !argument.is_empty())
         });
-        if let Some((given, pages)) = hither {
-            return Ok(Policy::Hither { pages, given });
+        if let Some((way, argument)) = hither {
+            return Ok(Policy::Hither { way, argument });
         }
         let names: Vec<&str> = POLICIES.iter().map(|policy| policy.0).collect();
+        let hither = HITHER.iter();
+        let hither = hither.map(|way| format!("{}:X (`hither run {}=X`)", way.name, way.option));
+        let hither: Vec<String> = hither.collect();
         bail!(
-            "no policy `{name}`; there are {}, and {}:PAGES, PAGES as in `hither run --pages`",
+            "no policy `{name}`; there are {}, and {}",
             names.join(", "),
-            HITHER.map(|policy| policy.0).join(":PAGES, ")
+            hither.join(", ")
         )
     }
 
     /// The name in scenarios and results.
     pub(crate) fn name(&self) -> String {
-        if let Policy::Hither { pages, given } = self {
-            let policy = HITHER.iter().find(|policy| policy.1 == *given);
-            return format!("{}:{pages}", policy.map_or("", |policy| policy.0));
+        if let Policy::Hither { way, argument } = self {
+            return format!("{}:{argument}", way.name);
         }
         let policy = POLICIES.iter().find(|policy| policy.1 == *self);
         policy.map_or("", |policy| policy.0).to_owned()
@@ -174,7 +219,7 @@ impl Policy {
     fn balancing(&self) -> u32 {
         match self {
             Policy::Kernel | Policy::Hand => 0,
-            Policy::Hither { given, .. } => u32::from(*given == Given::Hints),
+            Policy::Hither { way, .. } => u32::from(way.given == Given::Hints),
             Policy::NumaBalancing => 1,
             Policy::Tiering => 2,
         }
@@ -234,11 +279,12 @@ mod tests {
             assert_eq!(Policy::named(name).expect("a name of the list"), *policy);
             assert_eq!(policy.name(), *name);
         }
-        for (name, given) in HITHER {
-            let name = format!("{name}:cache-aware{{limit=0.3}},upm");
+        assert!(HITHER.is_sorted_by(|a, b| a.name < b.name));
+        for way in HITHER {
+            let name = format!("{}:cache-aware{{limit=0.3}},upm", way.name);
             let policy = Policy::named(&name).expect("it has an argument");
-            let pages = "cache-aware{limit=0.3},upm".to_owned();
-            assert_eq!(policy, Policy::Hither { pages, given });
+            let argument = "cache-aware{limit=0.3},upm".to_owned();
+            assert_eq!(policy, Policy::Hither { way, argument });
             assert_eq!(policy.name(), name);
             assert!(Policy::named("hither:").is_err() && Policy::named("hither").is_err());
         }

@@ -34,6 +34,7 @@ const SOURCES: &[(&str, &str)] = sources![
     "nas.c",
     "readers.c",
     "roi.c",
+    "search.c",
     "spmv.c",
     "stream.c",
     "tiers.c",
@@ -355,6 +356,8 @@ mod tests {
                 "--threads 2 --migrate hand",
                 "--threads 3 --init single",
                 "--threads 4 --init interleave",
+                "--threads 2 --call sendfile --take 100K",
+                "--threads 2 --cold yes --init single",
             ] {
                 let facts = run("readers", &format!("{arguments} {rest}"));
                 let lines = 13 * block / 64;
@@ -367,6 +370,20 @@ mod tests {
             assert_eq!(checksums.len(), 1);
         }
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn search_finds_its_lines_with_the_real_program() {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = folder.path().join("tree");
+        let arguments = format!(
+            "--files 5 --bytes 64K --iterations 2 --command grep --folder {}",
+            tree.display()
+        );
+        let facts = run("search", &format!("{arguments} --threads 2"));
+        // 5120 lines, of which every thousandth is looked for, from the first on.
+        assert_eq!(facts["checksum"], format!("{:016x}", 6));
+        assert!(!tree.exists());
     }
 
     /// One node on most machines that test: there, all that is placed is local, and the programs must know it.

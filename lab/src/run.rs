@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::cache::Cache;
-use crate::guest::{Guest, Job, PluginArgs};
+use crate::guest::{self, Guest, Job, PluginArgs};
 use crate::policy::{Given, Policy};
 use crate::price::{Totals, price};
 use crate::programs::{Compiler, Programs};
@@ -75,6 +75,9 @@ impl Run {
     }
 }
 
+/// Where a case's own file system is.
+const DISK: &str = "/disk";
+
 /// Where `hither run` writes what it has to say, and what it has learnt of call sites.
 const SAID: &str = "/tmp/hither.said";
 const SITES: &str = "/tmp/hither.sites";
@@ -90,9 +93,10 @@ fn beside(copy: u32) -> String {
 /// The program with its arguments, and before it `hither run` where that is the policy, and numactl where the placement asks for it.
 fn command(case: &Case, repetition: u32, copy: u32) -> String {
     let mut words = Vec::new();
-    if let Policy::Hither { pages, given } = &case.policy {
-        words.push(format!("./hither run --pages {} {BUDGET}", quote(pages)));
-        if *given == Given::Sites {
+    if let Policy::Hither { way, argument } = &case.policy {
+        words.push(format!("./hither run {}={}", way.option, quote(argument)));
+        words.extend(way.more.iter().map(|&word| word.to_owned()));
+        if way.given == Given::Sites {
             words.push(format!("--sites {SITES}"));
         }
         words.push("--".to_owned());
@@ -110,9 +114,6 @@ fn command(case: &Case, repetition: u32, copy: u32) -> String {
     words.join(" ")
 }
 
-/// A guest second is a tenth of a machine's: 250 million instructions of each CPU. So a hundredth of a machine's CPUs is a tenth of the guest's.
-const BUDGET: &str = "--cpu-budget 10%";
-
 /// What the guest runs for `case`: the policy, the program, and the kernel's counters before and after it.
 fn script(case: &Case, repetition: u32) -> String {
     let counters = format!(
@@ -128,9 +129,9 @@ fn script(case: &Case, repetition: u32) -> String {
         end += &format!("wait $copy{copy} || {{ status=$?; cat {said} >&2; exit $status; }}\n");
     }
     let commands = match &case.policy {
-        Policy::Hither { given, .. } => {
+        Policy::Hither { way, .. } => {
             let said = format!("|| {{ status=$?; cat {SAID} >&2; exit $status; }}");
-            let teach = match given {
+            let teach = match way.given {
                 Given::Sites => format!("LAB_UNMARKED=1 {command} > /dev/null 2> {SAID} {said}\n"),
                 Given::Nothing | Given::Hints => String::new(),
             };
@@ -140,9 +141,11 @@ fn script(case: &Case, repetition: u32) -> String {
         }
         _ => format!("{counters}{start}{command}"),
     };
+    let files = case.disk_mib.map(|_| guest::mount(DISK));
     // A thread that spins at a barrier executes instructions and misses nothing: it would be counted as work.
     format!(
-        "set -e\nexport OMP_WAIT_POLICY=passive\n{}{}{commands}\n{end}{counters}",
+        "set -e\nexport OMP_WAIT_POLICY=passive\n{}{}{}{commands}\n{end}{counters}",
+        files.unwrap_or_default(),
         case.policy.setup(case.balancing_scale),
         case.near_free_mib.map(scarce).unwrap_or_default(),
     )
@@ -292,6 +295,9 @@ impl Built {
 /// A job with the case's programs in its folder.
 fn job(case: &Case, script: String, timeout: Duration, built: &Built) -> Result<Job> {
     let mut job = Job::new(script, timeout);
+    if let Some(mib) = case.disk_mib {
+        job = job.disk(mib);
+    }
     let programs = built.programs(case)?;
     job = match case.dynamic {
         true => job.program(programs.dynamic_path(&case.program)),
@@ -315,8 +321,11 @@ pub(crate) fn shell(case: &Case, guest: &Guest<'_>, built: &Built) -> Result<()>
     const DAY: Duration = Duration::from_secs(24 * 3600);
     // The shell that leads a session and opens a terminal has it for its own: Ctrl-C works.
     let script = format!(
-        "{}{}{{ echo; echo {}; echo '(`exit` ends the guest)'; }} > /dev/ttyS0\n\
+        "{}{}{}{{ echo; echo {}; echo '(`exit` ends the guest)'; }} > /dev/ttyS0\n\
          exec setsid sh -c 'exec sh -i < /dev/ttyS0 > /dev/ttyS0 2>&1'\n",
+        case.disk_mib
+            .map(|_| guest::mount(DISK))
+            .unwrap_or_default(),
         case.policy.setup(case.balancing_scale),
         case.near_free_mib.map(scarce).unwrap_or_default(),
         quote(&format!("{}: {}", case.id(), command(case, 0, 0))),

@@ -115,6 +115,8 @@ struct Template {
     copies: u32,
     /// What is left of node 0's memory before the program starts.
     near_free_mib: Option<u32>,
+    /// The size of an empty ext4 on a disk, mounted at /disk.
+    disk_mib: Option<u32>,
     #[serde(default)]
     args: Vec<String>,
     machines: Vec<String>,
@@ -181,6 +183,8 @@ pub(crate) struct Case {
     pub(crate) copies: u32,
     /// What is left of node 0's memory, where it is not all that there is.
     pub(crate) near_free_mib: Option<u32>,
+    /// The size of its file system on a disk, where it has one.
+    pub(crate) disk_mib: Option<u32>,
     /// Its arguments, but for those of the placement and the policy; `{threads}`, `{nodes}`, `{repetition}` and `{copy}` stand for numbers.
     pub(crate) args: Vec<String>,
     /// The latencies.
@@ -311,6 +315,12 @@ fn expand(file: &File, template: &Template, cases: &mut Vec<Case>) -> Result<()>
         template.timeout_s > 0,
         "timeout_s: 0 s are enough for nothing"
     );
+    ensure!(
+        template
+            .disk_mib
+            .is_none_or(|mib| (16..=4096).contains(&mib)),
+        "disk_mib: from 16 to 4096"
+    );
     ensure!(template.copies > 0, "copies: 0 programs do nothing");
     ensure!(
         template.dynamic || template.compiler == Compiler::Cc,
@@ -363,6 +373,7 @@ fn expand(file: &File, template: &Template, cases: &mut Vec<Case>) -> Result<()>
                     compiler: template.compiler,
                     copies: template.copies,
                     near_free_mib: template.near_free_mib,
+                    disk_mib: template.disk_mib,
                     args: template.args.clone(),
                     constants,
                     caches: file.caches.clone(),
@@ -515,6 +526,7 @@ mod tests {
             .contains("caches.l1: `32k` is not BYTESxWAYS")
         );
         assert!(tweak("repetitions = 2", "repetitions = 0").contains("repetitions: 0 runs"));
+        assert!(tweak("partitioned = true", "disk_mib = 8").contains("disk_mib: from 16 to 4096"));
         assert!(tweak("partitioned = true", "copies = 0").contains("copies: 0 programs"));
         assert!(tweak("partitioned = true", "compiler = \"clang\"").contains("dynamic = true"));
         assert!(tweak("partitioned = true", "compiler = \"tcc\"").contains("`tcc`"));

@@ -12,6 +12,11 @@ use anyhow::{Context, Result, bail};
 /// They need no others: `depends=` of each is empty (6.12, 2026-11).
 pub(super) const MODULES: [&str; 1] = ["virtio_blk"];
 
+/// The commands that mount a job's partition of files at `folder`.
+pub(crate) fn mount(folder: &str) -> String {
+    format!("mkdir -p {folder}\nmount -t ext4 /dev/vda2 {folder}\n")
+}
+
 /// Programs and libraries, as the packages have them.
 const FILES: [&str; 6] = [
     "bin/busybox",
@@ -48,7 +53,7 @@ echo @READY@ >&3
 read -r go <&3
 for module in @MODULES@; do insmod /lib/modules/$module.ko; done
 cd /job
-tar -x -f /dev/vda
+tar -x -f /dev/vda1
 echo 3 > /proc/sys/vm/drop_caches
 sh ./script > /tmp/.stdout 2> /dev/console < /dev/null
 status=$?

@@ -1,8 +1,11 @@
 //! What a guest is given to do, and what comes back.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs::{self, File};
-use std::os::unix::fs::PermissionsExt;
+use std::io::{Seek, SeekFrom};
+use std::ops::Range;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -15,11 +18,15 @@ use super::{Guest, initramfs, snapshot};
 use crate::cache::Cache;
 use crate::counts;
 
+/// Where partitions begin: at a multiple of this.
+const ALIGNED: u64 = 1 << 20;
+
 /// What a guest is to do.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Job {
     files: Vec<(PathBuf, String)>,
     programs: Vec<PathBuf>,
+    disk_mib: Option<u32>,
     script: String,
     plugin: Option<PluginArgs>,
     timeout: Duration,
@@ -74,15 +81,37 @@ impl Job {
         self
     }
 
+    /// Adds a partition with an empty ext4 of so many MiB, which `initramfs::MOUNT` mounts.
+    pub(crate) fn disk(mut self, mib: u32) -> Self {
+        self.disk_mib = Some(mib);
+        self
+    }
+
     /// Runs the job under the plugin.
     pub(crate) fn plugin(mut self, plugin: PluginArgs) -> Self {
         self.plugin = Some(plugin);
         self
     }
 
-    /// Writes the job as a tar archive, which the guest has as a disk.
+    /// Writes the guest's disk: a partition that is a tar archive of the job, and one of files where there are to be any.
     fn write(&self, to: &Path) -> Result<()> {
-        let mut archive = tar::Builder::new(File::create(to)?);
+        let mut disk = File::create(to)?;
+        disk.seek(SeekFrom::Start(ALIGNED))?;
+        self.write_archive(&disk)?;
+        let end = disk.stream_position()?.next_multiple_of(ALIGNED);
+        disk.set_len(end)?;
+        let bytes = u64::from(self.disk_mib.unwrap_or(0)) << 20;
+        if bytes > 0 {
+            disk.set_len(end + bytes)?;
+            make_ext4(to, end, bytes)?;
+        }
+        // One of no size is none.
+        let partitions = [ALIGNED..end, end..end + bytes];
+        Ok(disk.write_all_at(&boot_record(&partitions), 0)?)
+    }
+
+    fn write_archive(&self, to: &File) -> Result<()> {
+        let mut archive = tar::Builder::new(to);
         append(&mut archive, "script", self.script.as_bytes(), false)?;
         for (path, name) in &self.files {
             append_file(&mut archive, path, name)?;
@@ -121,6 +150,44 @@ impl Job {
     }
 }
 
+/// Makes an ext4 within a file, without a journal, whose thread would write at times of its own.
+fn make_ext4(image: &Path, at: u64, bytes: u64) -> Result<()> {
+    let mut command = Command::new("mke2fs");
+    command
+        .args(["-q", "-F", "-t", "ext4", "-O", "^has_journal", "-E"])
+        .arg(format!("offset={at}"))
+        .arg(image)
+        .arg(format!("{}k", bytes >> 10))
+        .env("PATH", search_path());
+    let output = command.output();
+    let output = output.context("running mke2fs (Debian: apt install e2fsprogs)")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "mke2fs: {}", said.trim());
+    Ok(())
+}
+
+/// Where programs are looked for: those of administrators are not on everybody's path.
+fn search_path() -> OsString {
+    let mut path = std::env::var_os("PATH").unwrap_or_default();
+    path.push(":/usr/sbin:/sbin");
+    path
+}
+
+/// A table of at most four partitions, given in bytes: Linux wants of a master boot record these entries and its last two bytes.
+fn boot_record(partitions: &[Range<u64>]) -> [u8; 512] {
+    const LINUX: u8 = 0x83;
+    let mut record = [0; 512];
+    let there = partitions.iter().filter(|partition| !partition.is_empty());
+    for (entry, partition) in record[446..510].chunks_mut(16).zip(there) {
+        entry[4] = LINUX;
+        let sectors = |bytes: u64| ((bytes / 512) as u32).to_le_bytes();
+        entry[8..12].copy_from_slice(&sectors(partition.start));
+        entry[12..16].copy_from_slice(&sectors(partition.end - partition.start));
+    }
+    record[510..].copy_from_slice(&[0x55, 0xaa]);
+    record
+}
+
 fn file_name(path: &Path) -> String {
     path.file_name()
         .unwrap_or_default()
@@ -128,7 +195,7 @@ fn file_name(path: &Path) -> String {
         .into_owned()
 }
 
-fn append_file(archive: &mut tar::Builder<File>, path: &Path, name: &str) -> Result<()> {
+fn append_file(archive: &mut tar::Builder<&File>, path: &Path, name: &str) -> Result<()> {
     let place = || path.display().to_string();
     let executable = fs::metadata(path).with_context(place)?.permissions().mode() & 0o111 != 0;
     append(
@@ -141,7 +208,7 @@ fn append_file(archive: &mut tar::Builder<File>, path: &Path, name: &str) -> Res
 }
 
 fn append(
-    archive: &mut tar::Builder<File>,
+    archive: &mut tar::Builder<&File>,
     name: &str,
     content: &[u8],
     executable: bool,
@@ -305,10 +372,18 @@ mod tests {
         let image = folder.path().join("image");
         Job::new("true", Duration::from_secs(1))
             .file(&tool, "bin/tool")
+            .disk(16)
             .write(&image)
             .unwrap();
-        assert_eq!(fs::metadata(&image).unwrap().len() % 512, 0);
-        let mut archive = tar::Archive::new(File::open(&image).unwrap());
+        let bytes = fs::read(&image).unwrap();
+        let word = |at: usize| u64::from(u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()));
+        assert_eq!(word(446 + 8) * 512, ALIGNED);
+        let files = word(446 + 16 + 8) as usize * 512;
+        assert_eq!(word(446 + 16 + 12) * 512, 16 << 20);
+        assert_eq!(bytes.len(), files + (16 << 20));
+        // The magic number of ext4, in its superblock.
+        assert_eq!(bytes[files + 1024 + 56..][..2], [0x53, 0xef]);
+        let mut archive = tar::Archive::new(&bytes[ALIGNED as usize..files]);
         let entries: Vec<_> = archive
             .entries()
             .unwrap()

@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
+pub(crate) use self::initramfs::mount;
 pub(crate) use self::job::{Job, PluginArgs};
 pub(crate) use self::tools::Tools;
 use crate::cache::Cache;

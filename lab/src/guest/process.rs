@@ -86,7 +86,7 @@ impl Qemu {
                 "-mon",
                 "chardev=qmp,mode=control",
             ])
-            .args(["-drive", "if=none,id=job,format=raw,readonly=on,file=job"])
+            .args(["-drive", "if=none,id=job,format=raw,file=job"])
             .args(["-device", "virtio-blk-pci,drive=job"])
             .args(extra)
             .current_dir(folder.path())
