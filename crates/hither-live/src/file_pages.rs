@@ -154,6 +154,6 @@ mod tests {
             error.to_string().starts_with("node 63 has no memory"),
             "{error}"
         );
-        assert!(!raw::has_policy(None), "what was tried has stayed");
+        assert!(!raw::thread_has_policy(), "what was tried has stayed");
     }
 }

@@ -143,7 +143,7 @@ unsafe fn read_anew(
             return None;
         }
     }
-    if raw::has_policy(None) {
+    if raw::thread_has_policy() {
         pages.mark();
         session.count_file_read(false);
         return None;

@@ -253,6 +253,11 @@ pub fn range_has_policy(at: u64) -> bool {
     policy_mode(Some(at)).is_some_and(|mode| mode != libc::MPOL_DEFAULT)
 }
 
+/// Whether the calling thread has a memory policy other than the kernel's default, whichever. False where the kernel does not say.
+pub fn thread_has_policy() -> bool {
+    policy_mode(None).is_some_and(|mode| mode != libc::MPOL_DEFAULT)
+}
+
 /// Whether the calling thread asks for some nodes before others, by `set_mempolicy`, which numactl calls. One that takes all of them in
 /// turn does not. False where the kernel does not say.
 pub fn thread_has_nodes() -> bool {
