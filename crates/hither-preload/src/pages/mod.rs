@@ -317,7 +317,7 @@ mod live {
     }
 
     /// The program is about to give a range a policy itself: from now on it is left alone. Or to take the policy of a range away, ours
-    /// among them: the regions of which all pages are in it begin anew.
+    /// among them: the regions that have none then begin anew.
     #[cold]
     pub(crate) fn binds_itself(start: u64, length: u64, mode: i32) {
         let range = start..start.saturating_add(length);
@@ -331,8 +331,10 @@ mod live {
             tell(session, &range, DEFAULT, OWN_POLICY, false);
             return;
         }
-        TABLE.each_within(&range, |region| {
-            if region.process == recorder::process() {
+        TABLE.each(&range, |region| {
+            let keeps = |at: u64| !range.contains(&at) && raw::range_has_policy(at);
+            let is_free = !ends_of(&region.range).into_iter().any(keeps);
+            if is_free && region.process == recorder::process() {
                 end(region);
                 TABLE.set_bound(&region.range, None);
                 announce(session, region, true);
@@ -349,13 +351,7 @@ mod live {
             return GONE;
         };
         // What we did not bind, the program may have.
-        let Range { start: first, end } = pages_of(range);
-        let has_policy = || {
-            [first, end.saturating_sub(1)]
-                .into_iter()
-                .any(raw::range_has_policy)
-        };
-        if before.is_none() && has_policy() {
+        if before.is_none() && ends_of(range).into_iter().any(raw::range_has_policy) {
             TABLE.set_bound(range, None);
             return OWN_POLICY;
         }
@@ -367,6 +363,12 @@ mod live {
                 GONE
             }
         }
+    }
+
+    /// The first and the last byte of the whole pages of a range.
+    fn ends_of(range: &Range<u64>) -> [u64; 2] {
+        let pages = pages_of(range);
+        [pages.start, pages.end.saturating_sub(1)]
     }
 
     /// Gives the whole pages of a range a policy.

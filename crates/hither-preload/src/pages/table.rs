@@ -287,15 +287,11 @@ impl Table {
         Some((found.start, before))
     }
 
-    /// Goes through the regions of which all whole pages are in a range. They stay.
-    pub(crate) fn each_within(&self, range: &Range<u64>, mut found: impl FnMut(&Region)) {
+    /// Goes through the regions that have a part of a range. They stay.
+    pub(crate) fn each(&self, range: &Range<u64>, mut found: impl FnMut(&Region)) {
         for (at, Range { start, .. }) in self.overlapping(range) {
-            let Some(region) = self.take(at, start) else {
-                continue;
-            };
-            self.put(at, start);
-            let pages = pages_of(&region.range);
-            if range.start <= pages.start && pages.end <= range.end {
+            if let Some(region) = self.take(at, start) {
+                self.put(at, start);
                 found(&region);
             }
         }

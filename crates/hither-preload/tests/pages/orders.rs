@@ -311,8 +311,12 @@ fn what_the_program_has_given_back_is_as_new() {
     let (start, length, _) = puppet.tell("allocate");
     assert!(is_preferred(&puppet.tell("bind").2));
     assert_eq!(puppet.regions(), [(true, start, length)]);
-    assert_eq!(puppet.tell("unbind").2, "default");
+    assert_eq!(puppet.tell("unbind most").2, "default");
+    assert_eq!(puppet.regions(), [], "its last page is bound");
     let as_new = [(false, start, length), (true, start, length)];
+    puppet.tell("unbind");
+    assert_eq!(puppet.regions(), as_new);
+    puppet.tell("unbind most");
     assert_eq!(puppet.regions(), as_new);
     puppet.post(start, length, NODE_0);
     assert!(is_preferred(&puppet.tell("call").2));
