@@ -35,7 +35,7 @@ mod live {
     use hither_sys::record::{Bind, BindMode, OWN_POLICY, Record, RegionKind};
 
     use super::offer;
-    use super::table::{PAGE, Region, Table, pages_of};
+    use super::table::{Region, Table};
     use crate::recorder;
     use crate::signature::Caller;
 
@@ -64,6 +64,8 @@ mod live {
     pub(crate) fn is_confined() -> bool {
         CONFINED.load(Ordering::Relaxed)
     }
+
+    const PAGE: u64 = 4096;
 
     const DEFAULT: Bind = Bind {
         mode: BindMode::Default,
@@ -363,6 +365,11 @@ mod live {
                 GONE
             }
         }
+    }
+
+    /// The whole pages of a range.
+    fn pages_of(range: &Range<u64>) -> Range<u64> {
+        range.start.next_multiple_of(PAGE)..range.end & !(PAGE - 1)
     }
 
     /// The first and the last byte of the whole pages of a range.

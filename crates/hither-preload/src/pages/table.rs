@@ -27,13 +27,6 @@ pub(crate) const FILTER_SHIFT: u32 = 16;
 const FREE: u64 = 0;
 const TAKEN: u64 = 1;
 
-pub(crate) const PAGE: u64 = 4096;
-
-/// The whole pages of a range.
-pub(crate) fn pages_of(range: &Range<u64>) -> Range<u64> {
-    range.start.next_multiple_of(PAGE)..range.end & !(PAGE - 1)
-}
-
 /// A region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Region {
@@ -314,6 +307,8 @@ impl Table {
 mod tests {
     use super::*;
 
+    const PAGE: u64 = 4096;
+
     fn table() -> Box<Table> {
         Box::new(Table::new())
     }
@@ -409,6 +404,10 @@ mod tests {
             let start = number << 20;
             assert!(table.insert(&region(start..start + (1 << 19), RegionKind::Malloc)));
         }
+        let mut had = Vec::new();
+        table.each(&(3 << 20..6 << 20), |region| had.push(region.range.start));
+        assert_eq!(had, [3 << 20, 4 << 20, 5 << 20]);
+        assert_eq!(table.check().len(), 10, "they stay");
         assert_eq!(cut(&table, 3 << 20..6 << 20, PAGE).len(), 3);
         assert_eq!(table.check().len(), 7);
         assert!(cut(&table, 3 << 20..6 << 20, PAGE).is_empty());
