@@ -13,7 +13,7 @@ pub mod size;
 pub mod stack;
 
 pub use curve::{MissRatioCurve, Points, Spacing, curves};
-pub use one_cache::{Configuration, Error, Options, Outcome, run};
+pub use one_cache::{Configuration, Error, Options, Outcome, Stretch, run};
 pub use references::References;
 pub use sample::Estimate;
 pub use size::{Size, SizeError};

@@ -42,6 +42,18 @@ pub struct Options<'a> {
     pub progress: Option<&'a (dyn Fn(u64) + Sync)>,
     /// Ends the run with [`Error::Cancelled`] soon after it becomes true.
     pub cancel: Option<&'a AtomicBool>,
+    /// Into how many stretches of equal length the hits of each cache are divided as well, at most one a reference; 0 for
+    /// none.
+    pub stretches: u64,
+}
+
+/// A part of the references, one after the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stretch {
+    /// References made; of a sample, those that are in it.
+    pub accesses: u64,
+    /// Those that found their block.
+    pub hits: u64,
 }
 
 /// What became of one cache.
@@ -70,6 +82,9 @@ pub struct Outcome {
     /// What the policy learnt about the call sites, if it learns about them.
     #[serde(skip)]
     pub sites: Option<Vec<SiteRecord>>,
+    /// The same references and hits by [stretch](Options::stretches).
+    #[serde(skip)]
+    pub stretches: Vec<Stretch>,
 }
 
 /// Why a run did not take place or did not end.
@@ -142,10 +157,11 @@ pub fn run(
     let (mut batch, mut ahead) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
     let needs = lanes
         .iter()
-        .map(|(_, lane)| lane.needs())
+        .map(|driven| driven.lane.needs())
         .fold(Needs::NOTHING, Needs::and);
     let read = |start: u64, out: &mut Vec<Access>| references.fill(start, BATCH, needs, out);
 
+    let ends = ends_of_stretches(references.references(), options.stretches);
     read(0, &mut batch)?;
     let mut done = 0;
     while !batch.is_empty() {
@@ -159,9 +175,13 @@ pub fn run(
         if sampled.is_some() {
             sample::deal(&batch, &mut parts);
         }
-        let drive = |(of, lane): &mut (Of, Lane)| match of {
-            Of::All => lane.drive(&batch),
-            Of::Part(part) => lane.drive(&parts[*part]),
+        let within = ends
+            .iter()
+            .filter(|&&end| (done + 1..=start).contains(&end));
+        let cuts: Vec<usize> = within.map(|end| (end - done) as usize).collect();
+        let drive = |driven: &mut Driven| match driven.of {
+            Of::All => driven.drive(&batch, &cuts),
+            Of::Part(part) => driven.drive(&parts[part], &[]),
         };
         let ((), read) = rayon::join(
             || lanes.par_iter_mut().for_each(drive),
@@ -181,12 +201,12 @@ pub fn run(
     );
     let mut outcomes = vec![None; configurations.len()];
     let mut of_parts = [const { Vec::new() }; PARTS];
-    for (of, lane) in lanes {
-        match of {
-            Of::All => lane.settle(configurations, &mut outcomes),
+    for driven in lanes {
+        match driven.of {
+            Of::All => driven.settle(&ends, configurations, &mut outcomes),
             Of::Part(part) => {
                 of_parts[part].resize(configurations.len(), None);
-                lane.settle(configurations, &mut of_parts[part]);
+                driven.settle(&[], configurations, &mut of_parts[part]);
             }
         }
     }
@@ -250,6 +270,60 @@ enum Of {
     Part(usize),
 }
 
+/// Where the stretches of a trace end, as equal as whole references allow.
+fn ends_of_stretches(references: u64, stretches: u64) -> Vec<u64> {
+    let stretches = stretches.min(references);
+    (1..=stretches)
+        .map(|number| (u128::from(references) * u128::from(number) / u128::from(stretches)) as u64)
+        .collect()
+}
+
+/// A lane, over which references it is driven, and the hits so far of each of its configurations at each end of a stretch.
+struct Driven {
+    of: Of,
+    lane: Lane,
+    hits: Vec<Vec<u64>>,
+}
+
+impl Driven {
+    /// The next references; `cuts` are the ends of stretches among them. A policy is told of one access after the other, so
+    /// cutting a batch changes nothing but what is known in between.
+    fn drive(&mut self, batch: &[Access], cuts: &[usize]) {
+        let mut from = 0;
+        for &cut in cuts {
+            self.lane.drive(&batch[from..cut]);
+            self.hits.push(self.lane.hits());
+            from = cut;
+        }
+        self.lane.drive(&batch[from..]);
+    }
+
+    /// Writes what came of it to the places of its configurations.
+    fn settle(
+        self,
+        ends: &[u64],
+        configurations: &[Configuration],
+        outcomes: &mut [Option<Outcome>],
+    ) {
+        let indices = self.lane.settle(configurations, outcomes);
+        for (place, index) in indices.into_iter().enumerate() {
+            let so_far = ends.iter().zip(&self.hits);
+            let mut before = (0, 0);
+            let stretches = so_far.map(|(&end, hits)| {
+                let stretch = Stretch {
+                    accesses: end - before.0,
+                    hits: hits[place] - before.1,
+                };
+                before = (end, hits[place]);
+                stretch
+            });
+            if let Some(outcome) = &mut outcomes[index] {
+                outcome.stretches = stretches.collect();
+            }
+        }
+    }
+}
+
 /// What one thread at a time drives: a cache, or a stack in place of one or several.
 enum Lane {
     Cache {
@@ -274,14 +348,18 @@ fn lanes(
     blocks: u32,
     sites: &[SiteRecord],
     sampled: Option<Sampled>,
-) -> Vec<(Of, Lane)> {
+) -> Vec<Driven> {
     let over = |of: Of, rate: f64| {
         let smaller = configurations.iter().map(|configuration| Configuration {
             cache_blocks: sample::scaled(configuration.cache_blocks, rate),
             ..*configuration
         });
         let lanes = lanes_of(&smaller.collect::<Vec<_>>(), blocks, sites);
-        lanes.into_iter().map(move |lane| (of, lane))
+        lanes.into_iter().map(move |lane| Driven {
+            of,
+            lane,
+            hits: Vec::new(),
+        })
     };
     let Some(Sampled { rate, .. }) = sampled else {
         return over(Of::All, 1.0).collect();
@@ -352,8 +430,27 @@ impl Lane {
         }
     }
 
-    /// Writes what came of it to the places of its configurations.
-    fn settle(self, configurations: &[Configuration], outcomes: &mut [Option<Outcome>]) {
+    /// The hits so far of each of its configurations.
+    fn hits(&self) -> Vec<u64> {
+        match self {
+            Lane::Cache { residency, .. } => vec![residency.hits()],
+            Lane::Stack {
+                configurations,
+                stack,
+            } => {
+                let curve = stack.curve();
+                let sizes = configurations.iter().map(|&(_, size)| size);
+                sizes.map(|size| hits_at(&curve, size)).collect()
+            }
+        }
+    }
+
+    /// Writes what came of it to the places of its configurations, and says which these are.
+    fn settle(
+        self,
+        configurations: &[Configuration],
+        outcomes: &mut [Option<Outcome>],
+    ) -> Vec<usize> {
         match self {
             Lane::Cache {
                 configuration: index,
@@ -374,20 +471,26 @@ impl Lane {
                     sites: policy.sites(),
                     ..Outcome::new(&configurations[index], hits, misses)
                 });
+                vec![index]
             }
             Lane::Stack {
                 configurations: indices,
                 stack,
             } => {
-                let curve: Curve = stack.curve();
-                for (index, cache_blocks) in indices {
-                    let hits = curve.hits(cache_blocks).expect("the size was asked for");
+                let curve = stack.curve();
+                for &(index, cache_blocks) in &indices {
+                    let hits = hits_at(&curve, cache_blocks);
                     let misses = curve.references() - hits;
                     outcomes[index] = Some(Outcome::new(&configurations[index], hits, misses));
                 }
+                indices.into_iter().map(|(index, _)| index).collect()
             }
         }
     }
+}
+
+fn hits_at(curve: &Curve, cache_blocks: u32) -> u64 {
+    curve.hits(cache_blocks).expect("the size was asked for")
 }
 
 impl Outcome {
@@ -420,6 +523,7 @@ impl Outcome {
             estimate: None,
             classes: BTreeMap::new(),
             sites: None,
+            stretches: Vec::new(),
         }
     }
 }

@@ -3,7 +3,7 @@
 use hither_core::registry::Needs;
 use hither_core::{Access, Block, Spec};
 use hither_sim::references::InMemory;
-use hither_sim::{Configuration, Error, Options, run};
+use hither_sim::{Configuration, Error, Options, Stretch, run};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 fn looping(blocks: u32, references: u64) -> InMemory {
@@ -156,4 +156,60 @@ fn classes_are_counted_and_parameters_written_out() {
     );
     // Each round but the first keeps all but one of its 50 blocks.
     assert!(outcome.hits >= 29 * 49, "{}", outcome.hits);
+}
+
+/// Hits by stretch are those of the whole at each of their ends, by caches and by stacks of any kind, and change nothing else.
+#[test]
+fn hits_by_stretch_add_up() {
+    let blocks = |tick: u64| if tick < 20_000 { tick % 700 } else { tick % 90 };
+    let accesses = (0..50_021).map(|tick| Access::bare(tick, Block(blocks(tick) as u32)));
+    let accesses: Vec<Access> = accesses.collect();
+    let whole = InMemory::new(accesses.clone(), Needs::default());
+    // Five sizes of lru and twelve of opt have a stack, two of opt and one of arc do not.
+    for (specs, sizes) in [
+        ("lru", &[10, 50, 100, 500, 800][..]),
+        ("lru,arc,opt", &[80, 600]),
+        ("opt", &[1, 2, 3, 5, 8, 13, 50, 80, 100, 200, 500, 900]),
+    ] {
+        let configurations = configurations(specs, sizes);
+        let options = Options {
+            stretches: 7,
+            ..Options::default()
+        };
+        let outcomes = run(&whole, &configurations, &options).expect("nothing is lacking");
+        let plain = run(&whole, &configurations, &Options::default()).expect("the same");
+        for (outcome, plain) in outcomes.iter().zip(&plain) {
+            assert_eq!((outcome.hits, outcome.misses), (plain.hits, plain.misses));
+            assert_eq!((outcome.stretches.len(), plain.stretches.len()), (7, 0));
+            let sum = |of: fn(&Stretch) -> u64| outcome.stretches.iter().map(of).sum::<u64>();
+            assert_eq!(sum(|stretch| stretch.accesses), 50_021);
+            assert_eq!(sum(|stretch| stretch.hits), outcome.hits);
+        }
+        // The first three on their own.
+        let first = InMemory::new(accesses[..50_021 * 3 / 7].to_vec(), Needs::default());
+        let first = run(&first, &configurations, &Options::default()).expect("the same");
+        for (outcome, first) in outcomes.iter().zip(&first) {
+            let hits: u64 = outcome.stretches[..3]
+                .iter()
+                .map(|stretch| stretch.hits)
+                .sum();
+            assert_eq!(hits, first.hits, "{}", outcome.policy);
+        }
+    }
+    let short = run(
+        &looping(2, 3),
+        &configurations("lru", &[2]),
+        &Options {
+            stretches: 16,
+            ..Options::default()
+        },
+    );
+    let short = &short.expect("nothing is lacking")[0].stretches;
+    assert_eq!(
+        short
+            .iter()
+            .map(|stretch| (stretch.accesses, stretch.hits))
+            .collect::<Vec<_>>(),
+        [(1, 0), (1, 0), (1, 1)]
+    );
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use hither_core::Spec;
+use hither_core::replacement::SiteRecord;
 use hither_sim::{Configuration, Options, Outcome, Size};
 use hither_trace::{Stats, Trace};
 use serde_json::json;
@@ -13,7 +14,8 @@ use crate::knowledge;
 use crate::memory::half_of_free_bytes;
 use crate::ui::Ui;
 
-/// Simulates every policy at every size; the results go by policy, then by size.
+/// Simulates every policy at every size; the results go by policy, then by size. What is known of call sites is read from a
+/// file before, and written to it after.
 pub(crate) fn run(
     trace: &Trace,
     policies: &[Spec],
@@ -21,11 +23,28 @@ pub(crate) fn run(
     sites: Option<&Path>,
     ui: &Ui,
 ) -> anyhow::Result<Vec<Outcome>> {
-    let known = sites
-        .map(|path| knowledge::load(path, trace))
-        .transpose()?
-        .unwrap_or_default();
-    let outcomes = in_passes(trace, policies, sizes.len(), ui, |policies, progress| {
+    let known = known(trace, sites)?;
+    let outcomes = caches(trace, policies, sizes, &known, 0, ui)?;
+    keep(trace, &outcomes, sites, ui)?;
+    Ok(outcomes)
+}
+
+/// What a file knows of call sites.
+pub(crate) fn known(trace: &Trace, sites: Option<&Path>) -> anyhow::Result<Vec<SiteRecord>> {
+    let known = sites.map(|path| knowledge::load(path, trace)).transpose()?;
+    Ok(known.unwrap_or_default())
+}
+
+/// Simulates every policy at every size, with hits by so many stretches; the results go by policy, then by size.
+pub(crate) fn caches(
+    trace: &Trace,
+    policies: &[Spec],
+    sizes: &[(Size, u32)],
+    known: &[SiteRecord],
+    stretches: u64,
+    ui: &Ui,
+) -> anyhow::Result<Vec<Outcome>> {
+    in_passes(trace, policies, sizes.len(), ui, |policies, progress| {
         let configurations: Vec<Configuration> = policies
             .iter()
             .flat_map(|&spec| {
@@ -34,12 +53,22 @@ pub(crate) fn run(
             })
             .collect();
         let options = Options {
-            sites: &known,
+            sites: known,
             progress: Some(progress),
-            cancel: None,
+            stretches,
+            ..Options::default()
         };
         hither_sim::run(trace, &configurations, &options).map_err(failed)
-    })?;
+    })
+}
+
+/// Writes what was learnt of call sites to a file, if there is to be one.
+pub(crate) fn keep(
+    trace: &Trace,
+    outcomes: &[Outcome],
+    sites: Option<&Path>,
+    ui: &Ui,
+) -> anyhow::Result<()> {
     if let Some(path) = sites {
         match outcomes.iter().find_map(|outcome| outcome.sites.as_deref()) {
             Some(learnt) => knowledge::save(path, trace, learnt)?,
@@ -48,7 +77,7 @@ pub(crate) fn run(
             }
         }
     }
-    Ok(outcomes)
+    Ok(())
 }
 
 /// What a cache takes in memory for each distinct block of the trace: 30 bytes in the mean over `arc`, `dear`, `ubm` and `pcc`

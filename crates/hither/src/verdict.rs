@@ -5,14 +5,17 @@ use std::path::Path;
 
 use hither_core::Spec;
 use hither_core::classify::{Class, pcc};
+use hither_core::placement::Of;
 use hither_core::registry::Needs;
-use hither_sim::{Outcome, References, Size};
+use hither_core::replacement::SiteRecord;
+use hither_sim::{Configuration, Options, Outcome, References, Size, Spacing, curve};
 use hither_trace::{Stats, Trace};
 use serde::Serialize;
 
-use crate::advice::{Advice, Evidence};
-use crate::format::{bytes, counted, percent, policy, shortened};
-use crate::simulate;
+use crate::advice::{Advice, Evidence, Room, STRETCHES};
+use crate::format::{bytes, counted, percent, shortened};
+use crate::place;
+use crate::simulate::{self, failed};
 use crate::ui::Ui;
 
 /// What is simulated unless policies are named.
@@ -40,28 +43,25 @@ impl Verdict {
         learnt: Option<&Path>,
         ui: &Ui,
     ) -> anyhow::Result<Verdict> {
-        let outcomes = simulate::run(trace, &policies, &sizes, learnt, ui)?;
+        let known = simulate::known(trace, learnt)?;
+        let outcomes = simulate::caches(trace, &policies, &sizes, &known, STRETCHES, ui)?;
+        simulate::keep(trace, &outcomes, learnt, ui)?;
         let spinner = ui.spinner("counting");
         let stats = Stats::of(trace)?;
         spinner.finish_and_clear();
-        let rows = outcomes.chunks(sizes.len().max(1));
-        let ratios: Vec<(String, Vec<f64>)> = policies
-            .iter()
-            .zip(rows)
-            .map(|(spec, row)| {
-                let ratios = row.iter().map(|outcome| outcome.hit_ratio);
-                (policy(spec), ratios.collect())
-            })
-            .collect();
-        let blocks: Vec<u64> = sizes.iter().map(|(_, blocks)| u64::from(*blocks)).collect();
+        let blocks: Vec<u32> = sizes.iter().map(|&(_, blocks)| blocks).collect();
         let evidence = Evidence {
-            references: stats.references,
-            blocks: stats.blocks,
+            references: trace.references_of_all(),
+            blocks: trace.blocks_of_all(),
             block_bytes: trace.options().block_bytes.into(),
+            policies: &policies,
             sizes: &blocks,
-            ratios: &ratios,
+            outcomes: &outcomes,
+            steerable: place::kind(trace) == Some(Of::Files),
+            doubts: cautions(trace),
         };
-        let advice = evidence.advice();
+        let room = room(trace, &evidence, &known, ui)?;
+        let advice = evidence.advice(&room);
         let sites = call_sites(trace, &stats, &policies, &outcomes);
         Ok(Verdict {
             policies,
@@ -73,13 +73,56 @@ impl Verdict {
         })
     }
 
-    /// The advice in words, what to take with care, and the loops.
+    /// The advice in words, and the loops.
     pub(crate) fn sentences(&self, trace: &Trace) -> Vec<String> {
         let mut sentences = self.advice.sentences.clone();
-        sentences.extend(cautions(trace));
         sentences.extend(loops(&self.sites, trace.options().block_bytes.into()));
         sentences
     }
+}
+
+/// Sizes of LRU that are looked at: exact, and no more work than a few.
+const LADDER: usize = 1000;
+
+/// LRU in caches of all sizes, and the change in question if things were a little different. It takes a pass of the trace, of
+/// which LRU is the smaller part.
+fn room(
+    trace: &Trace,
+    evidence: &Evidence<'_>,
+    known: &[SiteRecord],
+    ui: &Ui,
+) -> anyhow::Result<Room> {
+    let mut policies = evidence.policies.iter();
+    let lru = policies.find(|spec| spec.entry().name == "lru");
+    let (Some(candidate), Some(&lru)) = (evidence.candidate(), lru) else {
+        return Ok(Room::default());
+    };
+    let variants = candidate.variants();
+    let distinct = u32::try_from(evidence.blocks).unwrap_or(u32::MAX - 1);
+    let mut sizes = curve::sizes(distinct, LADDER, Spacing::Linear);
+    sizes.extend(evidence.sizes);
+    sizes.extend(variants.iter().map(|variant| variant.cache_blocks));
+    sizes.sort_unstable();
+    sizes.dedup();
+    let lru = sizes.iter().map(|&cache_blocks| Configuration {
+        spec: lru,
+        cache_blocks,
+    });
+    let configurations: Vec<Configuration> = lru.chain(variants.iter().copied()).collect();
+    let bar = ui.bar("comparing", trace.references() as u64);
+    let options = Options {
+        sites: known,
+        progress: Some(&|done| bar.set_position(done)),
+        stretches: STRETCHES,
+        ..Options::default()
+    };
+    let mut lru = hither_sim::run(trace, &configurations, &options).map_err(failed)?;
+    bar.finish_and_clear();
+    let others = lru.split_off(sizes.len());
+    Ok(Room {
+        lru,
+        variants: variants.into_iter().zip(others).collect(),
+    })
 }
 
 /// Those of our own choice of policies that this trace knows enough for; the others are named in a note.
@@ -174,13 +217,13 @@ fn call_sites(
     .collect()
 }
 
-/// What the trace lacks, if that could change the advice.
+/// What the trace lacks, if that could change the advice: the ends of a sentence.
 fn cautions(trace: &Trace) -> Vec<String> {
     let losses = &trace.meta().losses;
     let mut cautions = Vec::new();
     if losses.dropped_events > 0 {
         cautions.push(format!(
-            "Take this with care: {} were lost because the rings were full.",
+            "{} were lost because the rings were full",
             counted(losses.dropped_events, "access")
         ));
     }
@@ -197,7 +240,7 @@ fn cautions(trace: &Trace) -> Vec<String> {
             .map(|program| program.path.as_str())
             .collect();
         cautions.push(format!(
-            "Take this with care: {} of the program could not be recorded ({}).",
+            "{} of the program could not be recorded ({})",
             counted(unseen, "process"),
             names.join(", ")
         ));
@@ -208,7 +251,7 @@ fn cautions(trace: &Trace) -> Vec<String> {
     );
     if mapped > read {
         cautions.push(format!(
-            "Mapped files ({}) outweigh read ones ({}); what is touched in a mapping is not seen.",
+            "mapped files ({}) outweigh read ones ({}), and what is touched in a mapping is not seen",
             bytes(mapped),
             bytes(read)
         ));

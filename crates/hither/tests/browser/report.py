@@ -125,6 +125,11 @@ def numbers(lab, page, trace):
     assert figure("read").split("\n")[0] == size(stats["counts"]["total"]["read_bytes"])
     assert figure("call sites").split("\n")[0] == count(stats["sites"])
     assert page.text("#verdict .headline") == advice["advice"]["sentences"][0]
+    said, sure = advice["advice"]["sentences"][1:], advice["advice"]["confidence"]
+    assert page.locator("#verdict .more li").all_inner_texts()[: len(said)] == said
+    assert figure("confidence") == sure["level"]
+    label = page.locator("#verdict .sureness canvas").get_attribute("aria-label")
+    assert label.split(": ")[1].split(", ") == [f"{gain * 100:.1f}" for gain in sure["gains"]], label
 
     results = advice["results"]
     policies = list(dict.fromkeys(result["policy"] for result in results))

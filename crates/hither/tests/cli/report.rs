@@ -1,6 +1,7 @@
 //! `hither report`. What the page looks like in a browser, and that its controls work, `tests/browser` tries.
 
-use std::os::unix::process::CommandExt;
+use std::io::{Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Stdio;
 
 use insta::assert_snapshot;
@@ -135,13 +136,13 @@ fn a_recording_is_shown_with_its_program_and_what_to_do() {
     lab.run("hither record -q -o large.hither -- cat large large large large");
     assert_eq!(
         page(&lab, "large.hither")["runs"][0]["apply"],
-        "hither run --files pcc --cache 9216KiB -- cat large large large large"
+        "hither run --files ubm --cache 9216KiB -- cat large large large large"
     );
     assert!(
         run["sentences"][0]
             .as_str()
             .unwrap()
-            .starts_with("Another replacement policy would help")
+            .starts_with("Cheapest: another replacement policy.")
     );
     assert!(
         run["processes"][0]["exe"]
@@ -319,6 +320,36 @@ fn an_interrupt_leaves_nothing_behind() {
     let output = child.wait_with_output().unwrap();
     assert!(!output.status.success());
     assert_eq!(lab.names(), ["loop.trace"]);
+}
+
+/// The page is being written, to a pipe that nobody empties in the place of its hidden file, when the interrupt comes.
+#[test]
+fn an_interrupt_while_writing_leaves_the_earlier_page() {
+    let lab = Lab::new();
+    lab.write("page.html", "an earlier page");
+    let mut child = lab
+        .command("sh")
+        .args(["-c", "exec hither report -q - -o page.html"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let hidden = format!(".page.html.partial-{}", child.id());
+    assert_eq!(lab.run(&format!("mkfifo {hidden}")).code, 0);
+    // Until it has the trace, it writes nothing.
+    let mut trace = child.stdin.take().unwrap();
+    trace.write_all(rounds(10, 3).as_bytes()).unwrap();
+    drop(trace);
+    // Opening waits for the writer; the page is longer than what a pipe holds.
+    let mut pipe = std::fs::File::open(lab.path(&hidden)).unwrap();
+    let mut start = [0; 15];
+    pipe.read_exact(&mut start).unwrap();
+    assert_eq!(&start, b"<!doctype html>");
+    assert_eq!(child.try_wait().unwrap(), None, "still writing");
+    assert_eq!(lab.run(&format!("kill -INT {}", child.id())).code, 0);
+    assert_eq!(child.wait().unwrap().signal(), Some(2));
+    assert_eq!(lab.names(), ["page.html"]);
+    let page = std::fs::read_to_string(lab.path("page.html")).unwrap();
+    assert_eq!(page, "an earlier page");
 }
 
 #[test]

@@ -5,11 +5,30 @@ const tile = (name, value, note) => el("div", { class: "tile" }, el("dt", {}, na
 
 const commandOf = (run) => (run.trace.command.length > 0 ? run.trace.command.join(" ") : run.trace.path);
 
+// One word, and the gain in each stretch of the trace: upwards, or downwards where it is a loss; grey where the cache is not full yet.
+const sureness = (confidence) => {
+  if (!confidence) return null;
+  const { gains, warm_up: warmUp } = confidence;
+  const most = Math.max(...gains, 0);
+  const scale = 28 / Math.max(most - Math.min(...gains, 0), 0.02);
+  const wide = 240 / Math.max(gains.length, 1);
+  const label = `gain in points of hit ratio in each stretch of the trace: ${gains.map((gain) => fixed(gain * 100, 1)).join(", ")}`;
+  const strip = stripOf(gains, (ctx, gain, at) => {
+    if (gain === 0) return;
+    ctx.fillStyle = colour(at < warmUp ? "rest" : gain > 0 ? "better" : "worse");
+    const height = Math.max(2, Math.abs(gain) * scale);
+    ctx.fillRect(at * wide, gain > 0 ? most * scale - height : most * scale, wide - 2, height);
+  }, label);
+  strip.title = label;
+  themed.push(() => strip.isConnected && strip.redraw());
+  return el("span", { class: "sureness" }, el("span", { class: `badge ${confidence.level}`, "data-figure": "confidence" }, confidence.level), strip);
+};
+
 const verdictSection = (holder, run) => {
   const { stats, bytes: moved, advice } = run;
   const memory = run.kind === "memory";
   const change = { policy: `Use ${advice.policy}`, size: "Give it room", nothing: "Leave it as it is" }[advice.change];
-  const badge = memory ? null : el("div", { class: `badge ${advice.change}` }, change);
+  const badges = memory ? null : el("div", { class: "badges" }, el("span", { class: `badge ${advice.change}` }, change), sureness(advice.confidence));
   const [first, ...others] = run.sentences;
   const took = stats.counts.last_ns - stats.counts.first_ns;
   const tiles = [
@@ -33,7 +52,7 @@ const verdictSection = (holder, run) => {
   });
   holder.append(
     el("div", { class: "command" }, visible(shortened(commandOf(run), 400))),
-    ...[badge].filter(Boolean),
+    ...[badges].filter(Boolean),
     el("p", { class: "headline" }, visible(first ?? "")),
     ...(others.length > 0 ? [el("ul", { class: "more" }, others.map((sentence) => el("li", {}, visible(sentence))))] : []),
     ...(run.apply ? [el("div", { class: "apply" }, el("code", {}, run.apply.split("\n").map(visible).join("\n")), copy)] : []),
