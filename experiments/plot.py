@@ -1,5 +1,6 @@
 """Charts as SVG, for the experiments: groups of bars, and lines. No dependencies; the same data give the same bytes."""
 
+import math
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -27,7 +28,11 @@ class Chart:
         self.text(LEFT, TOP - 8, unit, size=11)
         for number, (name, (at, row)) in enumerate(zip(series, places)):
             y = 30 - self.above + 16 * row
-            self.parts.append(f'<rect x="{at}" y="{y}" width="11" height="11" fill="{COLOURS[number % len(COLOURS)]}"/>')
+            colour = COLOURS[number % len(COLOURS)]
+            # Where a colour comes again, its box is hollow, and its line dashed.
+            fill = colour if number < len(COLOURS) else "none"
+            box = f'stroke="{colour}" stroke-width="2"' if fill == "none" else ""
+            self.parts.append(f'<rect x="{at}" y="{y}" width="11" height="11" fill="{fill}"{" " * bool(box)}{box}/>')
             self.text(at + 15, y + 10, name, size=11)
         value = 0.0
         while value <= self.top + 1e-9:
@@ -90,21 +95,28 @@ def bars(path: Path, title: str, unit: str, groups: dict[str, list[float | None]
     chart.write(path)
 
 
-def lines(path: Path, title: str, unit: str, across: str, series: dict[str, list[tuple[float, float]]]) -> None:
-    """A line a series, through its points."""
+def lines(path: Path, title: str, unit: str, across: str, series: dict[str, list[tuple[float, float]]], log: bool = False) -> None:
+    """A line a series, through its points. With `log` equal factors are equal distances, there is a number at each step of 1, 2 and 5,
+    and the points, of which there are many then, are not marked."""
     points = [point for line in series.values() for point in line]
     chart = Chart(title, unit, list(series), max(y for _, y in points))
-    low, high = min(x for x, _ in points), max(x for x, _ in points)
+    place = math.log if log else float
+    low, high = (place(end(x for x, _ in points)) for end in (min, max))
 
     def x(value: float) -> float:
-        return LEFT + 20 + (value - low) / (high - low or 1) * (WIDTH - LEFT - RIGHT - 40)
+        return LEFT + 20 + (place(value) - low) / (high - low or 1) * (WIDTH - LEFT - RIGHT - 40)
 
-    for value in sorted({x for x, _ in points}):
+    marks = sorted({x for x, _ in points})
+    if log:
+        marks = [mark for mark in (factor * 10**power for power in range(-6, 12) for factor in (1, 2, 5)) if marks[0] <= mark <= marks[-1]]
+    for value in marks:
         chart.text(x(value), HEIGHT - BOTTOM + 16, f"{value:g}", size=11, anchor="middle")
     chart.text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, across, size=11, anchor="middle")
     for number, line in enumerate(series.values()):
         colour = COLOURS[number % len(COLOURS)]
         path_of = " ".join(f"{x(at):.1f},{chart.y(value):.1f}" for at, value in line)
-        chart.parts.append(f'<polyline points="{path_of}" fill="none" stroke="{colour}" stroke-width="2"/>')
-        chart.parts += [f'<circle cx="{x(at):.1f}" cy="{chart.y(value):.1f}" r="3" fill="{colour}"/>' for at, value in line]
+        dashes = ' stroke-dasharray="7 3"' if number >= len(COLOURS) else ""
+        chart.parts.append(f'<polyline points="{path_of}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>')
+        if not log:
+            chart.parts += [f'<circle cx="{x(at):.1f}" cy="{chart.y(value):.1f}" r="3" fill="{colour}"/>' for at, value in line]
     chart.write(path)

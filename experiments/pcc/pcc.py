@@ -11,21 +11,23 @@ as tables, with the paper's numbers where it prints them (Gniady, Butt and Hu, O
 | glimpse | full-text queries: an index (SQLite's FTS5) says which files, grep reads those |
 | gcc, Linux 2.4.20 | make mm/ lib/ of a tinyconfig kernel; of generated files with --tiny |
 | tpc-h on PostgreSQL | scans, joins and aggregates like its queries 1, 3, 4, 6 on PostgreSQL, over generated rows |
+| viewperf (SPEC's, not free) | gnuplot drawing surfaces: five data sets of 8, 4, 1, 4 and 3 files, as many as the paper says make 95 % of the references; each set is read whole by five invocations, one a view, and then not again |
 | - | epochs: a reader that goes over its files in another order each time, as machine learning does |
-| viewperf, multi2 | left out: there is no free viewperf that reads as the paper's did |
-| multi1, multi3 | cscope and gcc at once, glimpse and tpc-h at once |
+| multi1, multi2, multi3 | cscope and gcc at once, with viewperf too, glimpse and tpc-h at once |
 
 As root on Debian it installs what it needs. A workload whose programs are missing is left out and said so.
 """
 
 import argparse
 import json
+import math
 import os
 import random
 import shutil
 import sqlite3
 import subprocess
 import sys
+from array import array
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -38,23 +40,36 @@ SIZES = ["5%", "10%", "25%", "50%", "75%"]
 SAMPLES = [1, 5, 20, 100, 1000]
 THRESHOLDS = [5, 50, 100, 200, 400]
 WORDS = ["spinlock", "readahead", "kmalloc", "timeout", "checksum", "deprecated"]
-PACKAGES = ["bc", "bison", "cscope", "flex", "gcc", "libelf-dev", "linux-source-6.1", "make", "postgresql"]
+DATA_SETS = [8, 4, 1, 4, 3]
+VIEWS = 5
+PACKAGES = ["bc", "bison", "cscope", "flex", "gcc", "gnuplot-nox", "libelf-dev", "linux-source", "make", "postgresql"]
 # References, MB, files and signature PCs: the paper's table 1.
 PAPER = {
     "cscope": (1119161, 260, 10635, 107),
     "glimpse": (519382, 669, 43649, 25),
     "gcc": (158667, 41, 2098, 334),
     "tpc-h": (121307, 196, 80, 242),
+    "viewperf": (303123, 495, 289, 179),
     "multi1": (1278135, 297, 12246, 442),
+    "multi2": (1580908, 792, 12514, 605),
     "multi3": (640467, 865, 43738, 268),
 }
 
 
 def install() -> None:
-    """Debian's packages, where there is a right to install them."""
-    missing = not shutil.which("cscope") or not list(Path("/usr/src").glob("linux-source-*.tar.xz")) or not server()
-    if missing and os.geteuid() == 0 and shutil.which("apt-get"):
-        subprocess.run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *PACKAGES], check=True, stdout=sys.stderr)
+    """Those of Debian's packages that are not there, where there is a right to install them."""
+    if os.geteuid() != 0 or not shutil.which("apt-get"):
+        return
+    status = lambda package: subprocess.run(["dpkg-query", "-W", "-f", "${db:Status-Status}", package], capture_output=True, text=True).stdout
+    missing = [package for package in PACKAGES if status(package) != "installed"]
+    if not missing:
+        return
+    os.environ["DEBIAN_FRONTEND"] = "noninteractive"
+    command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing]
+    # An index that is older than the archive names files that are gone.
+    if subprocess.run(command, stdout=sys.stderr).returncode != 0:
+        subprocess.run(["apt-get", "update", "-qq"], check=True, stdout=sys.stderr)
+        subprocess.run(command, check=True, stdout=sys.stderr)
 
 
 def server() -> Path | None:
@@ -113,10 +128,15 @@ class Lab:
         found["glimpse"] = self.search()
         if server() and os.geteuid() == 0:
             found["tpc-h"] = self.database()
+        if shutil.which("gnuplot"):
+            found["viewperf"] = self.viewperf()
         found["epochs"] = self.epochs()
-        for name, (one, other) in {"multi1": ("cscope", "gcc"), "multi3": ("glimpse", "tpc-h")}.items():
-            if one in found and other in found:
-                found[name] = f"{{ {found[one]}; }} & {{ {found[other]}; }} & wait"
+        for name, parts in {"multi1": ["cscope", "gcc"], "multi2": ["cscope", "gcc", "viewperf"], "multi3": ["glimpse", "tpc-h"]}.items():
+            if all(part in found for part in parts):
+                found[name] = " ".join(f"{{ {found[part]}; }} &" for part in parts) + " wait"
+        left_out = [name for name in PAPER if name not in found]
+        if left_out:
+            print(f"left out, as their programs are missing: {', '.join(left_out)}", file=sys.stderr)
         return found
 
     def search(self) -> str:
@@ -173,6 +193,24 @@ class Lab:
         queries.chmod(0o644)
         return f"{single} < {queries} >/dev/null 2>&1"
 
+    def viewperf(self) -> str:
+        """Surfaces over square grids. gnuplot goes over all of each file, but draws only some of it: what it reads is what counts here."""
+        grids, side = self.work / "grids", 64 if self.tiny else 1024
+        grids.mkdir(exist_ok=True)
+        lines = []
+        for number, files in enumerate(DATA_SETS):
+            names = [grids / f"{number}.{file}" for file in range(files)]
+            for file, name in enumerate(names):
+                if not name.exists():
+                    row = lambda y: array("f", (math.sin(x / 40 + file) * math.cos(y / 60 + number) for x in range(side)))
+                    name.write_bytes(b"".join(row(y).tobytes() for y in range(side)))
+            surfaces = ", ".join(f"'{name}' binary array=({side},{side}) format='%float' every 16:16 with lines" for name in names)
+            for view in range(VIEWS):
+                lines.append(f'gnuplot -e "set terminal svg; set output \'/dev/null\'; set view {15 + 15 * view},30; splot {surfaces}"')
+        script = self.work / "viewperf.sh"
+        script.write_text("\n".join(lines) + "\n")
+        return f"sh {script}"
+
     def epochs(self) -> str:
         """Shards that are read through in another order each epoch."""
         shards = self.work / "shards"
@@ -196,7 +234,7 @@ for epoch in range(5):
     def record(self, name: str, command: str) -> Path:
         trace = self.traces / f"{name}.hither"
         if not trace.exists():
-            if name in ("gcc", "multi1") and not self.tiny:
+            if name in ("gcc", "multi1", "multi2") and not self.tiny:
                 hit_ratios.clean(self.tree)
             record = [self.hither, "-q", "record", "-o", trace, "--", "sh", "-c", command]
             # PostgreSQL does not run as root, and a recorder that belongs to root does not follow who drops it.
@@ -221,6 +259,17 @@ def needed(distribution: dict, share: float) -> str:
     """How many rows make that share of the references."""
     rows, sums = distribution["rows"], distribution["references"]
     return f"{next((row for row, sum in zip(rows, sums) if sum >= share * sums[-1]), 0):,}"
+
+
+def advised(advice: dict) -> list[str]:
+    """The cells of one workload's advice."""
+    size = lambda blocks: f"{blocks * 4096 / 2**20:.1f} MiB"
+    sure = advice["confidence"]
+    change = {"policy": advice["policy"], "size": "more room", "nothing": "nothing"}[advice["change"]]
+    others = [f"{other['policy'] or 'lru'} in {size(other['cache_blocks'])}: {100 * other['gain']:.1f}" for other in advice["alternatives"]]
+    return [change, size(advice["cache_blocks"]) if advice["cache_blocks"] else "", f"{100 * advice['gain']:.1f}", f"{100 * advice['gain_max']:.1f}",
+            " to ".join(f"{100 * end:.1f}" for end in sure["interval"] or []), f"{sure['gaining']} of {len(sure['gains']) - sure['warm_up']}",
+            "; ".join([sure["level"], *sure["doubts"]]), ", ".join(others)]
 
 
 def main() -> None:
@@ -266,6 +315,9 @@ def main() -> None:
         sizes = [f"{size['size']} ({size['cache_blocks'] * 4096 / 2**20:.1f} MiB)" for size in run["sizes"]]
         rows = [[policy, *(percent(row["hit_ratio"]) for row in run["results"] if row["policy"] == policy)] for policy in POLICIES]
         parts.append(table([f"**{name}**", *sizes], rows))
+    parts += ["### What `hither advise` says of them\n", table(
+        ["", "change", "cache", "gain, points", "the most that there is", "95 % interval", "stretches with a gain", "how sure", "else"],
+        [[name, *advised(run["advice"])] for name, run in reports.items()])]
     text = "\n".join(parts)
     if not arguments.results:
         print(text)
@@ -277,6 +329,17 @@ def main() -> None:
         100 * row["hit_ratio"] for row in run["results"] if row["policy"] == policy and row["cache_blocks"] == run["sizes"][2]["cache_blocks"])
     groups = {name: [quarter(run, policy) for policy in POLICIES] for name, run in reports.items()}
     plot.bars(arguments.results / "hit_ratios.svg", "Hit ratio in a cache of a quarter of the data", "%", groups, POLICIES)
+    for of, noun in (("objects", "files"), ("sites", "call sites")):
+        sums = {name: run["distributions"][of] for name, run in reports.items()}
+        drawn = {name: [(row, 100 * sum / found["references"][-1]) for row, sum in zip(found["rows"], found["references"])] for name, found in sums.items()}
+        file = arguments.results / f"{noun.replace(' ', '_')}.svg"
+        plot.lines(file, f"Share of the references by number of {noun}", "%", f"{noun}, the most referenced first", drawn, log=True)
+    plot.bars(arguments.results / "sampling.svg", "Hit ratio of PCC in a cache of a quarter of the data, by sampling period", "%",
+              {name: [100 * ratio for ratio in row] for name, row in fig9.items()}, [f"T = {sample}" for sample in SAMPLES])
+    classified = {f"{policy}: {which}": (policy, which) for policy in ("ubm", "pcc") for which in ("sequential", "looping", "other")}
+    part = lambda found, which: 100 * found[which] / max(1, sum(found.values()))
+    plot.bars(arguments.results / "classes.svg", "Classes of references", "%",
+              {name: [part(classes(run, policy), which) for policy, which in classified.values()] for name, run in reports.items()}, list(classified))
 
 
 if __name__ == "__main__":
