@@ -15,7 +15,7 @@ use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use crate::raw;
@@ -141,7 +141,8 @@ pub trait CachedFile {
     /// beyond the range, and does not say so.
     fn drop_pages(&self, offset: u64, length: u64) -> Result<(), Refused>;
 
-    /// What of a range is cached.
+    /// What of a range is cached. Where the kernel lacks `cachestat`, by mapping the file and `mincore`: nothing is said then of what is
+    /// dirty.
     fn cached(&self, offset: u64, length: u64) -> Result<Cached, Refused>;
 
     /// Its size now, in bytes.
@@ -151,6 +152,10 @@ pub trait CachedFile {
 /// The page cache of this machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThisPageCache;
+
+/// The same, asked as kernels before 6.5 have to be.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct WithoutCachestat;
 
 /// Opens the file of that identity for reading, if it is the one at the path.
 pub fn open(path: &Path, id: FileId) -> Result<File, Unreachable> {
@@ -174,9 +179,7 @@ pub fn open(path: &Path, id: FileId) -> Result<File, Unreachable> {
 
 impl PageCache for ThisPageCache {
     fn open(&self, path: &Path, id: FileId) -> Result<Box<dyn CachedFile>, Unreachable> {
-        let file = open(path, id)?;
-        let size = file.metadata().map_or(0, |about| about.len());
-        Ok(Box::new(Opened { file, size }))
+        Ok(Box::new(Opened::at(path, id, true)?))
     }
 
     fn read_ahead_bytes(&self, device: u64) -> u64 {
@@ -189,9 +192,97 @@ impl PageCache for ThisPageCache {
     }
 }
 
+impl PageCache for WithoutCachestat {
+    fn open(&self, path: &Path, id: FileId) -> Result<Box<dyn CachedFile>, Unreachable> {
+        Ok(Box::new(Opened::at(path, id, false)?))
+    }
+
+    fn read_ahead_bytes(&self, device: u64) -> u64 {
+        ThisPageCache.read_ahead_bytes(device)
+    }
+}
+
 struct Opened {
     file: File,
     size: u64,
+    /// Whether the call is tried.
+    cachestat: bool,
+}
+
+/// Nobody, and whoever has no number in this user namespace.
+const OVERFLOW_USER: u32 = 65534;
+
+impl Opened {
+    fn at(path: &Path, id: FileId, cachestat: bool) -> Result<Opened, Unreachable> {
+        let file = open(path, id)?;
+        let size = file.metadata().map_or(0, |about| about.len());
+        Ok(Opened {
+            file,
+            size,
+            cachestat,
+        })
+    }
+
+    fn by_cachestat(&self, offset: u64, length: u64) -> Result<Cached, Refused> {
+        let found = raw::cachestat(self.file.as_raw_fd(), offset, length);
+        let found = found.map_err(Refused::from_errno)?;
+        Ok(Cached {
+            pages: found.cached,
+            dirty: found.dirty,
+            writeback: found.writeback,
+        })
+    }
+
+    /// Through a mapping that nobody touches, so that no page is mapped by it, or kept from being dropped.
+    fn by_mincore(&self, offset: u64, length: u64) -> Result<Cached, Refused> {
+        // Of a file that is neither the user's nor one to write, the kernel says since 5.2 that all is cached.
+        if !self.is_open_to_mincore() {
+            return Err(Refused::NotPermitted);
+        }
+        // SAFETY: the call takes no memory.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(4096) as u64;
+        let start = offset / page * page;
+        let end = offset.saturating_add(length).min(self.size);
+        let bytes = end.saturating_sub(start) as usize;
+        if bytes == 0 {
+            return Ok(Cached::default());
+        }
+        let Ok(start) = i64::try_from(start) else {
+            return Err(Refused::NotThis);
+        };
+        let last_error =
+            || Refused::from_errno(io::Error::last_os_error().raw_os_error().unwrap_or(0));
+        let (fd, nobody) = (self.file.as_raw_fd(), std::ptr::null_mut());
+        // SAFETY: a new mapping, where the kernel likes, that is not touched.
+        let mapped =
+            unsafe { libc::mmap(nobody, bytes, libc::PROT_NONE, libc::MAP_SHARED, fd, start) };
+        if mapped == libc::MAP_FAILED {
+            return Err(last_error());
+        }
+        let mut of_page = vec![0_u8; bytes.div_ceil(page as usize)];
+        // SAFETY: the range is the mapping's, and a byte each page is written.
+        let asked = unsafe { libc::mincore(mapped, bytes, of_page.as_mut_ptr()) };
+        let found = match asked {
+            0 => Ok(of_page.iter().filter(|&&page| page & 1 != 0).count() as u64),
+            _ => Err(last_error()),
+        };
+        // SAFETY: the mapping was made above, and nothing refers to it.
+        unsafe { libc::munmap(mapped, bytes) };
+        let pages = found?;
+        Ok(Cached {
+            pages,
+            ..Cached::default()
+        })
+    }
+
+    fn is_open_to_mincore(&self) -> bool {
+        let owner = self.file.metadata().map(|about| about.uid());
+        match (crate::folder::user(), owner) {
+            (Ok(0), Ok(owner)) => owner != OVERFLOW_USER,
+            (Ok(user), Ok(owner)) => user == owner,
+            _ => false,
+        }
+    }
 }
 
 impl CachedFile for Opened {
@@ -215,13 +306,13 @@ impl CachedFile for Opened {
         if length == 0 {
             return Ok(Cached::default());
         }
-        let found = raw::cachestat(self.file.as_raw_fd(), offset, length);
-        let found = found.map_err(Refused::from_errno)?;
-        Ok(Cached {
-            pages: found.cached,
-            dirty: found.dirty,
-            writeback: found.writeback,
-        })
+        if self.cachestat {
+            match self.by_cachestat(offset, length) {
+                Err(Refused::NoCall) => {}
+                answer => return answer,
+            }
+        }
+        self.by_mincore(offset, length)
     }
 
     fn size(&self) -> u64 {
@@ -280,6 +371,43 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).expect("read"), before);
         assert_eq!(seen.drop_pages(u64::MAX, 1), Err(Refused::NotThis));
         assert_eq!(seen.cached(0, 0), Ok(Cached::default()));
+    }
+
+    /// Of a file with a hole in its cache: pages that were read, none, and what lies beyond its end.
+    #[test]
+    fn without_cachestat_the_same_is_said() {
+        // On the disk that the sources are on: a temporary folder may be all page cache (tmpfs).
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut file = tempfile::NamedTempFile::new_in(folder).expect("a file");
+        file.write_all(&[1; 300_000]).expect("written");
+        file.as_file().sync_all().expect("on the disk");
+        let id = id_of(file.as_file());
+        let open = |cache: &dyn PageCache| cache.open(file.path(), id).expect("the file");
+        let (now, before) = (open(&ThisPageCache), open(&WithoutCachestat));
+        now.drop_pages(0, 1 << 20).expect("dropped");
+        let mut some = File::open(file.path()).expect("opened");
+        some.read_exact(&mut [0; 100]).expect("read");
+        let ranges = [
+            (0, 1 << 20),
+            (0, 4096),
+            (5000, 10),
+            (8192, 100_000),
+            (299_999, 1),
+            (1 << 20, 4096),
+            (0, 0),
+        ];
+        for (offset, length) in ranges {
+            let said = before.cached(offset, length).expect("mincore");
+            match now.cached(offset, length) {
+                Ok(cached) => assert_eq!(said.pages, cached.pages, "{offset}, {length}"),
+                Err(refused) => println!("skipped: cachestat: {refused}"),
+            }
+        }
+        let (one, beyond) = (before.cached(0, 4096), before.cached(1 << 20, 4096));
+        assert_eq!(
+            [one, beyond].map(|cached| cached.map(|cached| cached.pages)),
+            [Ok(1), Ok(0)]
+        );
     }
 
     #[test]
