@@ -25,7 +25,8 @@ pub(crate) const BLOCK_BYTES: u64 = 16 << 10;
 /// The size of an extent: of the largest folio that the page cache of x86-64 and arm64 (4 KiB pages) has.
 pub(crate) const EXTENT_BYTES: u64 = 2 << 20;
 
-const PER_EXTENT: u32 = (EXTENT_BYTES / BLOCK_BYTES) as u32;
+/// Blocks of an extent.
+pub(super) const PER_EXTENT: u32 = (EXTENT_BYTES / BLOCK_BYTES) as u32;
 
 /// Blocks that have numbers, at most: 1 TiB, and 0.5 GiB of tables.
 const BLOCKS_MAX: usize = 1 << 26;
@@ -64,6 +65,8 @@ struct Extent {
     /// The block's number, [`NONE`] where it has none; as long as the last block that has one, or marks, needs.
     blocks: Vec<u32>,
     marks: Vec<u8>,
+    /// It was read through: it is kept or given up as one.
+    one: bool,
     written_ns: Option<u64>,
 }
 
@@ -86,13 +89,13 @@ impl Extent {
     }
 }
 
-/// What a file is to those who drop.
+/// What an extent, and its file, is to those who drop.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct State {
     /// Nothing of it is to be dropped.
     pub(super) left_alone: bool,
-    /// The extent that is being read.
-    pub(super) read: Option<(u32, u32)>,
+    /// The extent is being read.
+    pub(super) read: bool,
 }
 
 /// A run of blocks of a file.
@@ -216,6 +219,29 @@ impl Extents {
         self.stale
     }
 
+    /// The blocks of an extent that have numbers.
+    pub(super) fn blocks_of(&self, (file, extent): (u32, u32)) -> Vec<Block> {
+        self.blocks(Run {
+            file,
+            first: extent * PER_EXTENT,
+            blocks: PER_EXTENT,
+        })
+    }
+
+    /// An extent is one: it is kept or given up as a whole.
+    pub(super) fn read_through(&mut self, at: (u32, u32)) {
+        if let Some(extent) = self.extents.get_mut(&at) {
+            extent.one = true;
+        }
+    }
+
+    /// A block of an extent is not kept any more; the blocks of that extent, if it was one until now.
+    pub(super) fn broken_up(&mut self, block: Block) -> Option<Vec<Block>> {
+        let at = self.places[block.index()].extent();
+        let extent = self.extents.get_mut(&at)?;
+        std::mem::take(&mut extent.one).then(|| self.blocks_of(at))
+    }
+
     /// An extent is read no more: it need not wait.
     pub(super) fn left(&mut self, at: (u32, u32)) {
         if self.partial.remove(&at) {
@@ -229,7 +255,7 @@ impl Extents {
         &mut self,
         now_ns: u64,
         kept: impl Fn(Block) -> bool,
-        state: impl Fn(u32) -> State,
+        state: impl Fn((u32, u32)) -> State,
     ) -> Vec<Run> {
         let mut runs = Vec::new();
         for at in std::mem::take(&mut self.fresh) {
@@ -243,18 +269,18 @@ impl Extents {
         at: (u32, u32),
         now_ns: u64,
         kept: &impl Fn(Block) -> bool,
-        state: &impl Fn(u32) -> State,
+        state: &impl Fn((u32, u32)) -> State,
         runs: &mut Vec<Run>,
     ) {
         self.partial.remove(&at);
-        let state = state(at.0);
+        let state = state(at);
         let Some(extent) = self.extents.get_mut(&at).filter(|_| !state.left_alone) else {
             return;
         };
         let whole = (0..extent.blocks.len()).all(|within| {
             extent.marks[within] & FOREIGN == 0 && !extent.block(within).is_some_and(kept)
         });
-        if !whole || extent.dirty(now_ns) || state.read == Some(at) {
+        if !whole || extent.dirty(now_ns) || state.read {
             self.partial.insert(at);
             return;
         }
@@ -275,7 +301,7 @@ impl Extents {
         &mut self,
         now_ns: u64,
         kept: impl Fn(Block) -> bool,
-        state: impl Fn(u32) -> State,
+        state: impl Fn((u32, u32)) -> State,
     ) -> Vec<Run> {
         let mut runs = Vec::new();
         for at in std::mem::take(&mut self.partial) {

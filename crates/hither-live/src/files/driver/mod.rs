@@ -14,12 +14,13 @@
 
 mod extents;
 mod judge;
+mod visits;
 
 use hither_core::knowledge::{self, SiteKnowledge};
 use hither_core::registry::{Entry, Settings};
 use hither_core::replacement::{ClassCounts, SiteRecord};
 use hither_core::{
-    Access, NEVER, Node, Object, Op, Policy, Process, Residency, Served, Site, Spec, Thread,
+    Access, Block, NEVER, Node, Object, Op, Policy, Process, Residency, Served, Site, Spec, Thread,
 };
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::extents::{BLOCK_BYTES, EXTENT_BYTES};
 use self::extents::{Extents, Place, Run, State};
 use self::judge::Judge;
+use self::visits::{Left, Visits};
 use super::event::{At, Decision, Input};
 use crate::error::{Error, Result};
 use crate::log::hex;
@@ -40,9 +42,6 @@ const PARTS_NS: u64 = 1_000_000_000;
 
 /// A budget that changes by less than this part of itself is left as it is: what is known of recency is lost with it.
 const BUDGET_PART: u64 = 16;
-
-/// A file of which nothing was read for so long is not being read.
-const READ_NS: u64 = 50_000_000;
 
 /// What the driver starts from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -126,7 +125,7 @@ impl Cache {
         self.residency.access(self.policy.as_mut(), access)
     }
 
-    fn remove(&mut self, block: hither_core::Block) -> bool {
+    fn remove(&mut self, block: Block) -> bool {
         self.residency.remove(self.policy.as_mut(), block)
     }
 }
@@ -134,9 +133,7 @@ impl Cache {
 #[derive(Clone, Copy, Debug, Default)]
 struct File {
     key: u64,
-    /// The thread that came last, and the block at which it ended.
-    last: Option<(u32, u32)>,
-    last_ns: u64,
+    visits: Visits,
     mapped: bool,
     gone: bool,
 }
@@ -230,7 +227,7 @@ impl Driver {
                 let access = Access {
                     tick: 0,
                     next: NEVER,
-                    block: hither_core::Block(0),
+                    block: Block(0),
                     object: Object(file),
                     index: 0,
                     site,
@@ -309,20 +306,49 @@ impl Driver {
         }
         let run = Run::from(access.object.0, offset, length);
         let (first, last) = (run.first, run.first + (run.blocks - 1));
-        let extent = |(_, index): (u32, u32)| {
-            let file = access.object.0;
-            Place { file, index }.extent()
-        };
-        let before = file.last.replace((access.thread.0, last));
-        let again = before == Some((access.thread.0, first));
-        file.last_ns = self.now_ns;
-        if let Some(before) = before.map(extent)
-            && before != extent((0, last))
-        {
-            self.extents.left(before);
-        }
+        let again = file.visits.last(access.thread.0) == Some(first);
         for index in first + u32::from(again)..=last {
+            let file = &mut self.files[access.object.index()];
+            if let Some(left) = file.visits.touch(access.thread.0, index, self.now_ns) {
+                self.left(access.object.0, left);
+            }
             self.reference(Access { index, ..access }, out);
+        }
+    }
+
+    /// A reader has left an extent. What was read through is one from now on, if the policy has kept most of it; else nothing of it
+    /// is kept: the rest would stay in the page cache all the same, beyond the budget.
+    fn left(&mut self, file: u32, left: Left) {
+        let at = (file, left.extent);
+        self.extents.left(at);
+        if !left.read_through {
+            return;
+        }
+        let blocks = self.extents.blocks_of(at);
+        let kept = |&&block: &&Block| self.model.residency.slot(block).is_some();
+        if 2 * blocks.iter().filter(kept).count() >= blocks.len() {
+            self.extents.read_through(at);
+        } else {
+            self.give_up(&blocks);
+        }
+    }
+
+    /// The policy has evicted a block: with it goes the rest of an extent that is one.
+    fn evicted(&mut self, block: Block) {
+        self.extents.evicted(block);
+        self.summary.evicted_bytes += BLOCK_BYTES;
+        if let Some(rest) = self.extents.broken_up(block) {
+            self.give_up(&rest);
+        }
+    }
+
+    /// Has nothing of these kept. A policy hears of them as of blocks that were lost.
+    fn give_up(&mut self, blocks: &[Block]) {
+        for &block in blocks {
+            if self.model.remove(block) {
+                self.extents.evicted(block);
+                self.summary.evicted_bytes += BLOCK_BYTES;
+            }
         }
     }
 
@@ -351,8 +377,7 @@ impl Driver {
             Served::Hit => None,
         };
         if let Some(evicted) = evicted {
-            self.extents.evicted(evicted);
-            self.summary.evicted_bytes += BLOCK_BYTES;
+            self.evicted(evicted);
         }
         let miss = served != Served::Hit;
         let lru_miss = self.shadow.access(&access) != Served::Hit;
@@ -393,16 +418,11 @@ impl Driver {
         } = self;
         let kept = |block| model.residency.slot(block).is_some();
         let now_ns = self.now_ns;
-        let state = |number: u32| {
-            let file = &files[number as usize];
-            let last = file.last.filter(|_| now_ns < file.last_ns + READ_NS);
-            let place = |(_, index)| Place {
-                file: number,
-                index,
-            };
+        let state = |(file, extent): (u32, u32)| {
+            let file = &files[file as usize];
             State {
                 left_alone: file.mapped || file.gone,
-                read: last.map(|last| place(last).extent()),
+                read: file.visits.reading(extent, now_ns),
             }
         };
         let mut runs = extents.whole(self.now_ns, kept, state);
@@ -453,13 +473,17 @@ impl Driver {
         let model = Cache::new(&self.spec, capacity, &sites);
         let shadow = Cache::new(&self.lru, capacity, &[]);
         let old = std::mem::replace(&mut self.model, model);
+        let mut given_up = Vec::new();
         for access in self.held(&old) {
             if let Served::Miss {
                 evicted: Some(evicted),
             } = self.model.access(&access)
             {
-                self.extents.evicted(evicted);
+                given_up.push(evicted);
             }
+        }
+        for evicted in given_up {
+            self.evicted(evicted);
         }
         let old = std::mem::replace(&mut self.shadow, shadow);
         for access in self.held(&old) {

@@ -137,17 +137,44 @@ fn six_passes_over_twice_the_budget_cost_what_the_optimum_does() {
     let blocks: Vec<u32> = (0..6).flat_map(|_| 0..file as u32).collect();
     let optimum = plain("opt", budget as u32, &blocks);
     let misses = lab.driver.summary().missed_bytes / BLOCK_BYTES;
-    assert_eq!(misses, plain("mru", budget as u32, &blocks));
     // What is stale until its extent goes whole is found again: less than an extent a pass.
     assert!(lab.missed <= misses && misses - lab.missed <= 6 * EXTENT_BLOCKS);
-    // One block a pass: the optimum keeps the block of now out, and a cache of blocks cannot.
-    assert!(misses.abs_diff(optimum) <= 6, "{misses} against {optimum}");
+    // An extent a pass: the optimum keeps what is read now out, and here it goes when the next one comes.
+    let per_pass = EXTENT_BLOCKS;
+    assert!(
+        misses.abs_diff(optimum) <= 6 * per_pass,
+        "{misses} against {optimum}"
+    );
     assert_eq!(
         lab.driver.summary().lru_missed_bytes,
         6 * file * BLOCK_BYTES
     );
     assert!(lab.judged.iter().all(|judged| judged.steering));
     lab.driver.check();
+}
+
+/// Extents are kept or given up as a whole, so that the budget holds in the page cache, not in the model alone. In the budget of a
+/// policy that keeps blocks here and there, three times as much was cached.
+#[test]
+fn whatever_the_policy_no_more_is_cached_than_the_budget_and_what_is_read() {
+    // Neither is a number of whole extents.
+    let (budget, file) = (1000, 2500);
+    for entry in policies().iter().filter(|entry| !entry.needs.future) {
+        let mut lab = Lab::new(entry.name, budget);
+        let mut most = 0;
+        for _ in 0..5 {
+            for first in (0..file).step_by(4) {
+                lab.hear(read(1, first, 4));
+                if lab.driver.summary().steering {
+                    most = most.max(lab.cached.len() as u64);
+                }
+            }
+        }
+        // The extent that is read, the one before it, and the file's last one, which is not whole.
+        let limit = budget + 3 * EXTENT_BLOCKS;
+        assert!(most <= limit, "{}: {most} blocks", entry.name);
+        lab.driver.check();
+    }
 }
 
 #[test]
@@ -410,9 +437,10 @@ fn what_the_kernel_took_is_not_kept_and_each_extent_is_asked_about_in_turn() {
     lab.driver.check();
 }
 
-/// Few files and blocks, so that things meet.
+/// Few files and blocks, so that things meet; the last third of an extent is never read, so that none is read through.
 fn reads() -> impl Strategy<Value = Vec<(u64, u64, u64, u64)>> {
-    prop::collection::vec((1..4_u64, 0..600_u64, 1..40_u64, 0..4_u64), 1..200)
+    let first = (0..5_u64, 0..60_u64).prop_map(|(extent, block)| extent * EXTENT_BLOCKS + block);
+    prop::collection::vec((1..4_u64, first, 1..30_u64, 0..4_u64), 1..200)
 }
 
 fn live_policies() -> Vec<&'static str> {
@@ -423,7 +451,7 @@ fn live_policies() -> Vec<&'static str> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// The driver's cache is the policy's own, block for block; what the policy keeps is never dropped, and where an
+    /// Where no extent is read through the driver's cache is the policy's own, block for block; what the policy keeps is never dropped, and where an
     /// extent has nothing that it keeps, nothing stays.
     #[test]
     fn it_holds_what_a_plain_loop_holds(
