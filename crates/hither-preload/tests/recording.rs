@@ -9,11 +9,13 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use hither_sys::record::{IN_KERNEL, Op};
 use support::{
-    Recording, Run, compile, data, finish, record, record_alone, scratch, session, under,
+    Recording, Run, blocks_session, check_same, compile, data, finish, follow, record,
+    record_alone, scratch, session, under,
 };
 
 /// The signatures of reads at `offset`.
@@ -76,6 +78,37 @@ fn every_form_of_read_is_seen_once_at_its_place() {
             "all sites are defined"
         );
     }
+}
+
+#[test]
+fn who_counts_blocks_is_not_told_twice_of_one() {
+    let (one, other) = (data(40_000), data(40_000));
+    let program = compile("blocks.c", &["-O1"]);
+    let session = blocks_session(16 << 10);
+    let mut command = under(&session, &program);
+    command.args([one.path(), other.path()]);
+    let run = follow(session, command);
+    check_same(
+        &run,
+        Command::new(&program).args([one.path(), other.path()]),
+    );
+    assert_eq!(
+        run.recording.reads(one.path()),
+        [
+            (0, 512),
+            (100, 512),
+            (16200, 512),
+            (16384, 7),
+            (16384, 9),
+            (16384, 512),
+            (16384, 512),
+        ]
+    );
+    assert_eq!(
+        run.recording.reads(other.path()),
+        [(16384, 10), (16384, 512)]
+    );
+    assert_eq!(run.recording.of(Op::Write, one.path()).len(), 1);
 }
 
 #[test]

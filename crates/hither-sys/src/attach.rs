@@ -105,6 +105,12 @@ impl Attached {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Of how many bits of offset a block of a file is within which a thread's repeated reads need not be told; 0 where each is to be.
+    #[inline]
+    pub fn block_bits(&self) -> u32 {
+        self.segment.header().block_bits.load(Ordering::Relaxed)
+    }
+
     /// Whether this process is under more seccomp filters than the agent, which may then kill it for a system call that
     /// neither it nor the agent makes. Reads a file.
     pub fn is_confined(&self) -> bool {

@@ -15,7 +15,7 @@ use crate::ring::{Control, Ring};
 pub(crate) const PAGE: usize = 4096;
 
 /// "hither" and the layout's version; a preload library of another version stays out.
-pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"hither\0\x05");
+pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"hither\0\x06");
 
 /// The session recorder takes events.
 pub(crate) const RECORDING: u32 = 1;
@@ -44,6 +44,9 @@ pub(crate) struct Header {
     pub(crate) region_min: AtomicU64,
     /// Accesses to files are not recorded.
     pub(crate) no_files: AtomicU32,
+    /// Blocks of files have so many bits of offset, and a thread tells of several reads of one, in a row, once; 0 where it tells of
+    /// each.
+    pub(crate) block_bits: AtomicU32,
     /// Allocations that found their program's table of regions full.
     pub(crate) regions_untracked: AtomicU64,
     /// Seccomp filters over the agent.

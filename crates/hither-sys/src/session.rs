@@ -35,6 +35,10 @@ pub struct SessionOptions {
     pub frames_max: usize,
     /// Whether accesses to files are recorded.
     pub files: bool,
+    /// Reads at an offset of their own, within the block of so many bytes in which the thread's last recorded access ended, are not
+    /// recorded: whoever counts references to blocks has no use for them, and a program that reads a file by small pieces is spared
+    /// most of what recording costs. A power of two, or 0: every access is recorded.
+    pub block_bytes: u64,
     /// The smallest allocation that is tracked as a region, in bytes: at least a page, or 0 for none.
     pub region_min: u64,
     /// Whether programs with regions offer a userfaultfd, with which their pages can be armed.
@@ -50,6 +54,7 @@ impl Default for SessionOptions {
             ring_bytes: 1 << 20,
             frames_max: 32,
             files: true,
+            block_bytes: 0,
             region_min: 0,
             sampling: false,
             file_nodes: 0,
@@ -114,6 +119,7 @@ impl Session {
     pub fn create(options: SessionOptions) -> io::Result<Self> {
         let layout = Layout::new(options.rings, options.ring_bytes / 8)
             .filter(|_| (1..=FRAMES_MAX).contains(&options.frames_max))
+            .filter(|_| options.block_bytes == 0 || options.block_bytes.is_power_of_two())
             .filter(|_| options.region_min == 0 || options.region_min >= segment::PAGE as u64)
             .ok_or_else(|| {
                 io::Error::new(
@@ -412,6 +418,10 @@ fn fill(file: &File, layout: Layout, options: &SessionOptions) -> io::Result<Seg
     header
         .region_min
         .store(options.region_min, Ordering::Relaxed);
+    header.block_bits.store(
+        options.block_bytes.checked_ilog2().unwrap_or(0),
+        Ordering::Relaxed,
+    );
     header
         .no_files
         .store(u32::from(!options.files), Ordering::Relaxed);
@@ -679,6 +689,10 @@ mod tests {
             },
             SessionOptions {
                 frames_max: 65,
+                ..good
+            },
+            SessionOptions {
+                block_bytes: 5000,
                 ..good
             },
             SessionOptions {

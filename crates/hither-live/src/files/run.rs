@@ -148,7 +148,11 @@ impl Runner {
         let driver = Driver::new(&config)?;
         let log = options.log.as_deref();
         let log = log.map(|path| Log::create(path, &config)).transpose()?;
-        let session = Session::create(options.session).map_err(Error::Session)?;
+        let session = SessionOptions {
+            block_bytes: BLOCK_BYTES,
+            ..options.session
+        };
+        let session = Session::create(session).map_err(Error::Session)?;
         let path = session.path().to_owned();
         let tools = Tools {
             preload: &options.preload,

@@ -312,6 +312,15 @@ pub(crate) fn session(ring_bytes: usize) -> Session {
     .expect("a session")
 }
 
+/// A session whose agent counts references to blocks of files.
+pub(crate) fn blocks_session(block_bytes: u64) -> Session {
+    Session::create(SessionOptions {
+        block_bytes,
+        ..SessionOptions::default()
+    })
+    .expect("a session")
+}
+
 /// A session that tracks allocations from this size on, and no files.
 pub(crate) fn regions_session(region_min: u64) -> Session {
     Session::create(SessionOptions {

@@ -11,7 +11,7 @@ use hither_sys::process::{cpu_ns, monotonic_ns};
 use hither_sys::record::{Op, Record};
 use hither_sys::session::{RingInfo, Session};
 
-use super::super::driver::{Driver, EXTENT_BYTES};
+use super::super::driver::{BLOCK_BYTES, Driver, EXTENT_BYTES};
 use super::super::event::{At, Decision, Input};
 use super::super::log::Log;
 use super::figures::end;
@@ -254,7 +254,7 @@ impl Agent {
             return;
         }
         let ahead = 2 * self.reach.read_ahead_bytes(file);
-        let (mut from, mut to, mut read) = (u64::MAX, 0, 0);
+        let (mut from, mut to, mut read, mut last) = (u64::MAX, 0, 0, 0);
         for at in events {
             if let Input::Access {
                 file: of,
@@ -266,7 +266,10 @@ impl Agent {
                 && of == file
             {
                 (from, to) = (from.min(offset), to.max(offset + length));
-                read += length;
+                // Programs do not tell of what they read on in a block.
+                let untold = offset.saturating_sub(last);
+                read += length + if untold < BLOCK_BYTES { untold } else { 0 };
+                last = offset + length;
             }
         }
         let stored = self.reach.stored_bytes(file);
