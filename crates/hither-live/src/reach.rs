@@ -57,6 +57,11 @@ impl Reach {
         Some(bytes.checked_sub(before).unwrap_or(bytes))
     }
 
+    /// Where it was found last.
+    pub(crate) fn path(&self, file: u64) -> Option<&Path> {
+        self.known.get(&file).map(|known| known.path.as_path())
+    }
+
     /// How far the kernel reads ahead in that file.
     pub(crate) fn read_ahead_bytes(&self, file: u64) -> u64 {
         let known = self.known.get(&file);

@@ -34,6 +34,14 @@ pub(crate) fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{ending}", count(number))
 }
 
+/// What was saved of so many bytes by missing others, or what was lost.
+pub(crate) fn saved(without: u64, with: u64) -> String {
+    match without.checked_sub(with) {
+        Some(less) => format!("{} saved", bytes(less)),
+        None => format!("{} more", bytes(with - without)),
+    }
+}
+
 /// A time in the unit that fits, with three digits, or thousands separated: `104 ns`, `12.3 µs`, `4.56 s`, `1,234 s`.
 pub(crate) fn duration_ns(time_ns: f64) -> String {
     let units = [(1e9, "s"), (1e6, "ms"), (1e3, "µs")];

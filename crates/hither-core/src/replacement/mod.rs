@@ -30,6 +30,7 @@ pub mod w_tinylfu;
 
 use crate::access::Access;
 use crate::cache::Residency;
+use crate::classify::Class;
 use crate::ids::{Site, Slot};
 
 /// What a cache of fixed capacity keeps. The calls come in this order: `hit`, or (`victim` if no slot is free, then)
@@ -54,6 +55,11 @@ pub trait Replacement {
 
     /// How many accesses were classified as what, for policies that classify.
     fn classes(&self) -> Option<ClassCounts> {
+        None
+    }
+
+    /// What the block in `slot` was last taken for, by policies that classify.
+    fn class(&self, _slot: Slot) -> Option<Class> {
         None
     }
 

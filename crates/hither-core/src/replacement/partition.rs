@@ -168,6 +168,10 @@ impl<C: Classifier> Replacement for Partitioned<C> {
         Some(self.counts)
     }
 
+    fn class(&self, slot: Slot) -> Option<Class> {
+        Some(self.part[slot.index()])
+    }
+
     fn sites(&self) -> Option<Vec<SiteRecord>> {
         self.classifier.sites()
     }

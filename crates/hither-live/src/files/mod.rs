@@ -10,6 +10,6 @@ mod event;
 mod log;
 pub mod run;
 
-pub use driver::Summary;
+pub use driver::{SiteTally, Summary, Tally};
 pub use log::replay;
-pub use run::{BUDGET_MIN_BYTES, Budget, Files, FilesOptions, Ran, Runner};
+pub use run::{BUDGET_MIN_BYTES, Budget, FileTally, Files, FilesOptions, Ran, Runner};

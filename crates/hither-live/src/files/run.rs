@@ -22,7 +22,9 @@ use hither_sys::process::children_read_bytes;
 use hither_sys::session::{Lost, Session, SessionOptions};
 
 use self::agent::Agent;
-use super::driver::{BLOCK_BYTES, Config, Driver, EXTENT_BYTES, KnownSite, Summary};
+use super::driver::{
+    BLOCK_BYTES, Config, Driver, EXTENT_BYTES, KnownSite, SiteTally, Summary, Tally,
+};
 use super::log::Log;
 use crate::error::{Error, Result};
 use crate::launch::{self, Attended, Tools};
@@ -90,6 +92,15 @@ pub struct Ran {
     pub files: Files,
 }
 
+/// A file, and what was read of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FileTally {
+    /// Where it was found last.
+    pub path: PathBuf,
+    /// What was read of it.
+    pub tally: Tally,
+}
+
 /// What was done about a program's files.
 #[derive(Debug, Default)]
 pub struct Files {
@@ -97,6 +108,10 @@ pub struct Files {
     pub summary: Summary,
     /// What is known of call sites now.
     pub sites: Vec<SiteKnowledge>,
+    /// The files that most was read of, the most first.
+    pub busiest_files: Vec<FileTally>,
+    /// The call sites that read most, the most first.
+    pub busiest_sites: Vec<SiteTally>,
     /// Bytes that the program, and all that it started and waited for, had read from storage; and other children of this
     /// process that were waited for meanwhile.
     pub storage_bytes: u64,

@@ -14,6 +14,7 @@
 
 mod extents;
 mod judge;
+mod tally;
 mod visits;
 
 use hither_core::knowledge::{self, SiteKnowledge};
@@ -28,6 +29,8 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::extents::{BLOCK_BYTES, EXTENT_BYTES};
 use self::extents::{Extents, Place, Run, State};
 use self::judge::Judge;
+use self::tally::{Classes, busiest};
+pub use self::tally::{SiteTally, Tally};
 use self::visits::{Left, Visits};
 use super::event::{At, Decision, Input};
 use crate::error::{Error, Result};
@@ -105,6 +108,8 @@ pub struct Summary {
     pub steering: bool,
     /// How references were classified, by a policy that classifies.
     pub classes: Option<ClassCounts>,
+    /// Of `evicted_bytes`, by class, those of each.
+    pub evicted_by_class: Option<ClassCounts>,
 }
 
 /// A cache and who rules it.
@@ -134,6 +139,7 @@ impl Cache {
 struct File {
     key: u64,
     visits: Visits,
+    tally: Tally,
     mapped: bool,
     gone: bool,
 }
@@ -150,6 +156,9 @@ pub(crate) struct Driver {
     by_key: FxHashMap<u64, u32>,
     /// Signatures; site 0 is the unknown one.
     sites: Numbers<u64>,
+    /// By site.
+    site_tallies: Vec<SiteTally>,
+    classes: Classes,
     spare_foreign: bool,
     /// By block, the last access to it: what a cache of another size is filled by.
     latest: Vec<Access>,
@@ -193,6 +202,8 @@ impl Driver {
             files: Vec::new(),
             by_key: FxHashMap::default(),
             sites,
+            site_tallies: Vec::new(),
+            classes: Classes::default(),
             spare_foreign: config.spare_foreign,
             latest: Vec::new(),
             tick: 0,
@@ -316,6 +327,22 @@ impl Driver {
         }
     }
 
+    /// Who it was, and what it was taken for.
+    fn count(&mut self, access: &Access, miss: bool, lru_miss: bool) {
+        let slot = self.model.residency.slot(access.block);
+        let class = slot.and_then(|slot| self.model.policy.class(slot));
+        self.classes.set(access.block.index(), class);
+        let file = &mut self.files[access.object.index()];
+        file.tally.reference(miss, lru_miss);
+        let site = access.site.index();
+        if site >= self.site_tallies.len() {
+            self.site_tallies.resize(site + 1, SiteTally::default());
+        }
+        let of_site = &mut self.site_tallies[site];
+        of_site.class = class;
+        of_site.tally.reference(miss, lru_miss);
+    }
+
     /// A reader has left an extent. What was read through is one from now on, if the policy has kept most of it; else nothing of it
     /// is kept: the rest would stay in the page cache all the same, beyond the budget.
     fn left(&mut self, file: u32, left: Left) {
@@ -335,8 +362,7 @@ impl Driver {
 
     /// The policy has evicted a block: with it goes the rest of an extent that is one.
     fn evicted(&mut self, block: Block) {
-        self.extents.evicted(block);
-        self.summary.evicted_bytes += BLOCK_BYTES;
+        self.gone(block);
         if let Some(rest) = self.extents.broken_up(block) {
             self.give_up(&rest);
         }
@@ -346,10 +372,15 @@ impl Driver {
     fn give_up(&mut self, blocks: &[Block]) {
         for &block in blocks {
             if self.model.remove(block) {
-                self.extents.evicted(block);
-                self.summary.evicted_bytes += BLOCK_BYTES;
+                self.gone(block);
             }
         }
+    }
+
+    fn gone(&mut self, block: Block) {
+        self.extents.evicted(block);
+        self.classes.evicted(block.index());
+        self.summary.evicted_bytes += BLOCK_BYTES;
     }
 
     fn reference(&mut self, access: Access, out: &mut Vec<Decision>) {
@@ -383,6 +414,7 @@ impl Driver {
         let lru_miss = self.shadow.access(&access) != Served::Hit;
         self.summary.missed_bytes += u64::from(miss) * BLOCK_BYTES;
         self.summary.lru_missed_bytes += u64::from(lru_miss) * BLOCK_BYTES;
+        self.count(&access, miss, lru_miss);
         let steered = self.judge.steering();
         if let Some(judged) = self.judge.reference(miss, lru_miss, evicted.is_some()) {
             self.summary.judged += 1;
@@ -507,8 +539,27 @@ impl Driver {
             references: self.tick,
             steering: self.judge.steering(),
             classes: self.model.policy.classes(),
+            evicted_by_class: self
+                .model
+                .policy
+                .classes()
+                .map(|_| self.classes.evicted_bytes()),
             ..self.summary
         }
+    }
+
+    /// The files that most was read of, at most so many, by key.
+    pub(crate) fn busiest_files(&self, count: usize) -> Vec<(u64, Tally)> {
+        let all = self.files.iter().map(|file| (file.key, file.tally));
+        busiest(all, count, |&(_, tally)| tally)
+    }
+
+    /// The call sites that read most, at most so many.
+    pub(crate) fn busiest_sites(&self, count: usize) -> Vec<SiteTally> {
+        let keys = self.sites.keys().iter();
+        let all = keys.zip(&self.site_tallies);
+        let all = all.map(|(&signature, &found)| SiteTally { signature, ..found });
+        busiest(all, count, |found| found.tally)
     }
 
     /// What is known of call sites now.

@@ -1,6 +1,7 @@
 //! The agent: hears what programs read and write, has the driver decide, and has the kernel drop what it decides.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -15,7 +16,7 @@ use super::super::driver::{BLOCK_BYTES, Driver, EXTENT_BYTES};
 use super::super::event::{At, Decision, Input};
 use super::super::log::Log;
 use super::figures::end;
-use super::{Budget, Files, FilesOptions};
+use super::{Budget, FileTally, Files, FilesOptions};
 use crate::observe::{Definitions, Streams, sites};
 use crate::reach::Reach;
 use crate::status::{Board, Status};
@@ -47,6 +48,9 @@ const TOLD_MIN_BYTES: u64 = 64 << 10;
 
 /// Of a large file, the extents that are asked after.
 const ASKED_MAX: u64 = 4096;
+
+/// So many files and call sites are told of.
+const BUSIEST: usize = 8;
 
 /// The agent at work.
 pub(super) struct Agent {
@@ -351,8 +355,8 @@ impl Agent {
     /// Looks at the budget, and says what goes on for those who look on.
     fn look(&mut self, now_ns: u64) {
         self.look_at_budget(now_ns);
+        self.count();
         if let Some(board) = &self.board {
-            self.files.summary = self.driver.summary();
             board.post(&Status {
                 ran_ns: now_ns,
                 agent_ns: cpu_ns() - self.cpu_before_ns,
@@ -360,6 +364,24 @@ impl Agent {
                 ..self.said.clone()
             });
         }
+    }
+
+    /// Takes over the driver's figures.
+    fn count(&mut self) {
+        let Agent {
+            driver,
+            reach,
+            files,
+            ..
+        } = self;
+        files.summary = driver.summary();
+        files.busiest_sites = driver.busiest_sites(BUSIEST);
+        let busiest = driver.busiest_files(BUSIEST).into_iter();
+        let named = busiest.map(|(file, tally)| FileTally {
+            path: reach.path(file).unwrap_or(Path::new("")).to_owned(),
+            tally,
+        });
+        files.busiest_files = named.collect();
     }
 
     /// Drops what is to be dropped, each file opened once.
@@ -402,9 +424,9 @@ impl Agent {
     }
 
     /// Names the call sites and completes the log.
-    pub(super) fn finish(self, wall: SystemTime) -> Files {
+    pub(super) fn finish(mut self, wall: SystemTime) -> Files {
+        self.count();
         let mut files = Files {
-            summary: self.driver.summary(),
             sites: self.driver.sites(),
             lost: self.session.lost(),
             agent: Duration::from_nanos(cpu_ns() - self.cpu_before_ns),

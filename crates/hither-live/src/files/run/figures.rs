@@ -1,8 +1,10 @@
 //! The figures of a run, for its log's last line and for whoever asks for JSON.
 
+use hither_core::classify::Class;
+use hither_core::replacement::ClassCounts;
 use serde_json::{Value, json};
 
-use super::super::driver::Summary;
+use super::super::driver::{Summary, Tally};
 use super::Files;
 
 /// The figures of a run that do not hang on the clock.
@@ -24,13 +26,18 @@ pub(super) fn end(files: &Files) -> Value {
         stopped,
         steering,
         classes,
+        evicted_by_class,
     } = files.summary;
-    let classes = classes.map(|classes| {
-        json!({
-            "sequential": classes.sequential,
-            "looping": classes.looping,
-            "other": classes.other,
-        })
+    let busiest_files = files.busiest_files.iter().map(|file| {
+        let mut document = tally(&file.tally);
+        document["path"] = json!(file.path.to_string_lossy());
+        document
+    });
+    let busiest_sites = files.busiest_sites.iter().map(|site| {
+        let mut document = tally(&site.tally);
+        document["site"] = json!(format!("{:#x}", site.signature));
+        document["class"] = json!(site.class.map(class));
+        document
     });
     json!({
         "files": used,
@@ -42,6 +49,7 @@ pub(super) fn end(files: &Files) -> Value {
         "missed_bytes": missed_bytes,
         "lru_missed_bytes": lru_missed_bytes,
         "evicted_bytes": evicted_bytes,
+        "evicted_by_class_bytes": evicted_by_class.map(by_class),
         "drops": drops,
         "drops_refused": files.refused,
         "refused_why": files.why_refused.map(|why| why.to_string()),
@@ -52,8 +60,34 @@ pub(super) fn end(files: &Files) -> Value {
         "windows_judged": judged,
         "times_stopped": stopped,
         "steering": steering,
-        "classes": classes,
+        "classes": classes.map(by_class),
+        "busiest_files": busiest_files.collect::<Vec<_>>(),
+        "busiest_sites": busiest_sites.collect::<Vec<_>>(),
         "accesses_lost": files.lost.events + files.lost.no_ring + files.lost.nested,
+    })
+}
+
+fn by_class(counts: ClassCounts) -> Value {
+    json!({
+        "sequential": counts.sequential,
+        "looping": counts.looping,
+        "other": counts.other,
+    })
+}
+
+fn class(class: Class) -> &'static str {
+    match class {
+        Class::Sequential => "sequential",
+        Class::Looping => "looping",
+        Class::Other => "other",
+    }
+}
+
+fn tally(tally: &Tally) -> Value {
+    json!({
+        "referenced_bytes": tally.referenced_bytes,
+        "missed_bytes": tally.missed_bytes,
+        "lru_missed_bytes": tally.lru_missed_bytes,
     })
 }
 

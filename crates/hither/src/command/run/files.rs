@@ -10,7 +10,7 @@ use hither_sys::cgroup::MemoryGroup;
 
 use super::{Run, started};
 use crate::exit::{self, Usage};
-use crate::format::{bytes, counted, duration_ns, percent};
+use crate::format::{bytes, counted, duration_ns, percent, saved};
 use crate::knowledge;
 use crate::preload;
 use crate::ui::Ui;
@@ -81,12 +81,14 @@ pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
 fn report(files: &Files, dry_run: bool, ui: &Ui) {
     let summary = &files.summary;
     ui.note(format_args!(
-        "{}: {} read from storage; {} missed in {} of cache, {} by least recently used",
+        "{}: {} read from storage in {}; {} missed in {} of cache, {} by least recently used: {}",
         counted(summary.files, "file"),
         bytes(files.storage_bytes),
+        duration_ns(files.ran.as_nanos() as f64),
         bytes(summary.missed_bytes),
         bytes(summary.budget_bytes),
         bytes(summary.lru_missed_bytes),
+        saved(summary.lru_missed_bytes, summary.missed_bytes),
     ));
     if summary.drops == 0 {
         ui.note("nothing was to be dropped");
@@ -102,6 +104,16 @@ fn report(files: &Files, dry_run: bool, ui: &Ui) {
             counted(files.dropped, "range"),
             bytes(summary.dropped_bytes),
             duration_ns(files.drop_time.as_nanos() as f64)
+        ));
+    }
+    if let Some(evicted) = summary.evicted_by_class
+        && summary.evicted_bytes > 0
+    {
+        ui.note(format_args!(
+            "{} of looping blocks were given up, {} of sequential and {} of other ones",
+            bytes(evicted.looping),
+            bytes(evicted.sequential),
+            bytes(evicted.other)
         ));
     }
     if summary.stopped > 0 {
