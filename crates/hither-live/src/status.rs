@@ -117,6 +117,13 @@ pub fn runs() -> Vec<Status> {
     runs
 }
 
+/// What the run with this agent has last said of itself.
+pub fn of(agent: u32) -> Option<Status> {
+    let folder = place();
+    folder::own(&folder, MODE).ok()?;
+    read(&folder.join(format!("{agent}.json")))
+}
+
 fn read(path: &Path) -> Option<Status> {
     if path.extension()? != "json" {
         return None;

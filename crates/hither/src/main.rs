@@ -13,6 +13,7 @@ mod interrupt;
 mod knowledge;
 mod located;
 mod memory;
+mod metrics;
 mod output;
 mod place;
 mod plan;

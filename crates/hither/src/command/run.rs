@@ -6,15 +6,18 @@ mod place_files;
 mod replicas;
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{ArgGroup, Args};
 use hither_sim::Size;
 use hither_sys::arm;
 
 use super::Subcommand;
 use crate::exit::{self, Usage};
+use crate::metrics;
 use crate::plan::Plan;
 use crate::ui::Ui;
 
@@ -41,6 +44,7 @@ const PLACE_FILES_POLICY: &str = "round-robin";
     hither run --files ubm -- make                       ubm, with what the memory cgroup leaves for files\n  \
     hither run --files --cache 2GiB --sites scan.sites -- ./scan data\n                                                       \
     begin with what the last run learnt of its call sites\n  \
+    hither run --files --metrics 9464 -- ./scan data     Prometheus finds at localhost:9464/metrics what it does\n  \
     hither run --plan plan.toml -- ./scan data           what `hither advise --save plan.toml` found to help\n  \
     hither run --replicas -- ./server                    what is read from another node's memory is copied near\n  \
     hither run --replicas --replicate all -- ./server    whatever is read again: faster than the kernel on one node, too\n  \
@@ -124,6 +128,11 @@ pub(super) struct Run {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["sites", "replicas"])]
     apply: Option<PathBuf>,
 
+    /// Serve what the run does to Prometheus while it runs, at http://ADDR/metrics: an address and a port, or a port, which is then
+    /// this machine's own alone; 0 takes one that is free
+    #[arg(long, value_name = "ADDR", conflicts_with = "place_files", value_parser = metrics::address)]
+    metrics: Option<SocketAddr>,
+
     /// Say what came of it as one line of JSON on stderr: stdout is the program's
     #[arg(long)]
     json: bool,
@@ -175,6 +184,10 @@ impl Subcommand for Run {
         }
         if let Some(policy) = &self.place_files {
             return place_files::run(&self, policy, ui);
+        }
+        if let Some(at) = self.metrics {
+            let at = metrics::serve(at).with_context(|| format!("--metrics {at}"))?;
+            ui.note(format_args!("metrics at http://{at}/metrics"));
         }
         match (&self.files, &self.replicas, &self.pages) {
             (Some(policy), ..) => files::run(&self, policy, ui),

@@ -10,6 +10,7 @@ mod errors;
 mod export;
 mod r#gen;
 mod import;
+mod metrics;
 mod place;
 mod policies;
 mod record;

@@ -1,0 +1,316 @@
+//! What a run does, in Prometheus' text format (0.0.4), for `hither run --metrics`.
+//!
+//! A metric is one entry of [`METRICS`]: a figure that some agent posts (see [`hither_live::status`]), by its place in that JSON
+//! document, and under which name it goes out. A figure that a run does not have is left out, so one list serves the agents of
+//! files, replicas and pages. Nothing of the program is named but its policy: whoever can connect can read.
+
+mod server;
+
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use hither_live::status::Status;
+use serde_json::Value;
+
+pub(crate) use server::serve;
+
+/// What is before each name.
+const PREFIX: &str = "hither_";
+
+/// What Prometheus may take it for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// It only grows.
+    Counter,
+    /// It comes and goes.
+    Gauge,
+}
+
+use Kind::{Counter, Gauge};
+
+/// See the module.
+struct Metric {
+    /// Without the prefix; a counter's ends with `_total`, as Prometheus has it.
+    name: &'static str,
+    kind: Kind,
+    help: &'static str,
+    /// Where the figure is, as a JSON pointer into a [`Status`].
+    at: &'static str,
+    /// One figure each of these: a key of the object, or the node of the array's element, that the pointer leads to.
+    label: Option<&'static str>,
+    /// The figure is so many times what goes out.
+    per: f64,
+}
+
+const fn metric(name: &'static str, kind: Kind, at: &'static str, help: &'static str) -> Metric {
+    Metric {
+        name,
+        kind,
+        help,
+        at,
+        label: None,
+        per: 1.0,
+    }
+}
+
+impl Metric {
+    const fn by(mut self, label: &'static str) -> Metric {
+        self.label = Some(label);
+        self
+    }
+
+    const fn nanoseconds(mut self) -> Metric {
+        self.per = 1e9;
+        self
+    }
+}
+
+/// By name.
+#[rustfmt::skip]
+const METRICS: &[Metric] = &[
+    metric("accesses_lost_total", Counter, "/figures/accesses_lost", "Accesses to files that nobody had room to tell of."),
+    metric("agent_cpu_seconds_total", Counter, "/agent_ns", "Processor time of the agent.").nanoseconds(),
+    metric("files", Gauge, "/figures/files", "Files that the program has used."),
+    metric("files_absent_bytes_total", Counter, "/figures/absent_bytes", "Bytes that the policy would have kept and the kernel did not."),
+    metric("files_budget_bytes", Gauge, "/figures/budget_bytes", "How much of the page cache the program's files may have."),
+    metric("files_classified_total", Counter, "/figures/classes", "References by the class that the policy gave them.").by("class"),
+    metric("files_dropped_bytes_total", Counter, "/figures/dropped_bytes", "Bytes that the page cache was told to give up."),
+    metric("files_drops_refused_total", Counter, "/figures/drops_refused", "Ranges that the kernel did not let go."),
+    metric("files_drops_total", Counter, "/figures/drops", "Ranges that the page cache was told to give up."),
+    metric("files_evicted_by_class_bytes_total", Counter, "/figures/evicted_by_class_bytes", "Bytes that the policy gave up, by the class that it took them for.").by("class"),
+    metric("files_evicted_bytes_total", Counter, "/figures/evicted_bytes", "Bytes that the policy gave up."),
+    metric("files_foreign_bytes_total", Counter, "/figures/foreign_bytes", "Bytes that were cached before the program came, and are left alone."),
+    metric("files_lru_missed_bytes_total", Counter, "/figures/lru_missed_bytes", "Bytes that least recently used would have missed with this budget."),
+    metric("files_missed_bytes_total", Counter, "/figures/missed_bytes", "Bytes that the policy's cache did not hold when they were read."),
+    metric("files_steering", Gauge, "/figures/steering", "1 while evictions are carried out, 0 while nothing is gained by them."),
+    metric("node_replica_bytes", Gauge, "/figures/replica_bytes", "Bytes of replicas on a memory node.").by("node"),
+    metric("pages_local_share", Gauge, "/figures/sampled/local_share", "Of the accesses sampled, those that found their page on their own node."),
+    metric("pages_migrated_total", Counter, "/figures/pages_migrated", "Pages that were moved after iterations."),
+    metric("pages_moved_total", Counter, "/figures/pages_moved", "Pages that were moved as their regions were placed."),
+    metric("pages_refused_total", Counter, "/figures/pages_refused", "Pages that the kernel did not move."),
+    metric("pages_regions", Gauge, "/regions", "Regions of memory that there are now."),
+    metric("pages_regions_far_total", Counter, "/figures/far", "Regions that were placed far from their threads."),
+    metric("pages_regions_near_total", Counter, "/figures/near", "Regions that were placed near their threads."),
+    metric("pages_regions_total", Counter, "/figures/regions", "Regions of memory that were followed."),
+    metric("pages_samples_total", Counter, "/figures/sampled/samples", "Accesses to pages that were sampled."),
+    metric("references_total", Counter, "/figures/references", "References to blocks of files that the policy heard of."),
+    metric("replicas_failed_total", Counter, "/figures/replicas_failed", "Replicas that were begun and not made."),
+    metric("replicas_files_ended_total", Counter, "/figures/files_ended", "Files whose replicas a writer, or a change, has ended."),
+    metric("replicas_leases_total", Counter, "/figures/leases", "Leases taken on files."),
+    metric("replicas_made_total", Counter, "/figures/replicas_made", "Replicas of blocks that were made."),
+    metric("replicas_memory_tight", Gauge, "/figures/memory_is_tight", "1 while no replicas are made for want of memory."),
+    metric("replicas_read_bytes_total", Counter, "/figures/read_bytes", "Bytes of files that were read from the kernel."),
+    metric("replicas_reads_served_total", Counter, "/figures/reads_served", "Reads that were served from replicas."),
+    metric("replicas_reads_total", Counter, "/figures/reads", "Reads of files that the kernel served."),
+    metric("replicas_reclaimed_total", Counter, "/figures/replicas_reclaimed", "Replicas that were given up for others."),
+    metric("replicas_served_bytes_total", Counter, "/figures/served_bytes", "Bytes of files that were served from replicas."),
+    metric("run_seconds_total", Counter, "/ran_ns", "How long the program has run.").nanoseconds(),
+];
+
+/// Where to serve: an address and a port, or a port on this machine's own.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    let port = text.strip_prefix(':').unwrap_or(text).parse::<u16>();
+    match port {
+        Ok(port) => Ok((IpAddr::V4(Ipv4Addr::LOCALHOST), port).into()),
+        Err(_) => text
+            .parse()
+            .map_err(|_| "give a port, or an address and a port, as in 127.0.0.1:9464".to_owned()),
+    }
+}
+
+/// All that is known of a run, as it goes out; of a run that has said nothing yet, nothing.
+fn exposition(run: Option<&Status>) -> String {
+    let mut text = String::new();
+    let Some(run) = run else {
+        return text;
+    };
+    let _ = writeln!(
+        text,
+        "# HELP {PREFIX}run_info What runs: always 1.\n# TYPE {PREFIX}run_info gauge\n\
+        {PREFIX}run_info{{policy=\"{}\",version=\"{}\",dry_run=\"{}\"}} 1",
+        escaped(&run.policy),
+        env!("CARGO_PKG_VERSION"),
+        run.dry_run
+    );
+    let nodes = run.nodes.iter().map(u32::to_string);
+    let nodes: Vec<String> = nodes.collect();
+    let run = serde_json::to_value(run).unwrap_or_default();
+    for metric in METRICS {
+        let samples = metric.samples(&run, &nodes);
+        if samples.is_empty() {
+            continue;
+        }
+        let (name, help) = (metric.name, metric.help);
+        let kind = match metric.kind {
+            Counter => "counter",
+            Gauge => "gauge",
+        };
+        let _ = writeln!(
+            text,
+            "# HELP {PREFIX}{name} {help}\n# TYPE {PREFIX}{name} {kind}"
+        );
+        for (label, value) in samples {
+            let _ = writeln!(text, "{PREFIX}{name}{label} {value}");
+        }
+    }
+    text
+}
+
+impl Metric {
+    /// Labels and values.
+    fn samples(&self, run: &Value, nodes: &[String]) -> Vec<(String, f64)> {
+        let Some(found) = run.pointer(self.at) else {
+            return Vec::new();
+        };
+        let figures: Vec<(&str, &Value)> = match found {
+            Value::Object(by_key) => by_key
+                .iter()
+                .map(|(key, value)| (&key[..], value))
+                .collect(),
+            Value::Array(by_node) => nodes.iter().map(String::as_str).zip(by_node).collect(),
+            one => vec![("", one)],
+        };
+        let labelled = |key: &str| match self.label {
+            Some(label) => format!("{{{label}=\"{}\"}}", escaped(key)),
+            None => String::new(),
+        };
+        let samples = figures.into_iter().filter_map(|(key, value)| {
+            let value = match value {
+                Value::Bool(is) => f64::from(u8::from(*is)),
+                value => value.as_f64()? / self.per,
+            };
+            Some((labelled(key), value))
+        });
+        samples.collect()
+    }
+}
+
+/// A label's value.
+fn escaped(text: &str) -> String {
+    let text = text.replace('\\', "\\\\").replace('"', "\\\"");
+    text.replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use insta::assert_snapshot;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_list_is_in_order_and_named_as_prometheus_wants_it() {
+        assert!(
+            METRICS.is_sorted_by(|a, b| a.name < b.name),
+            "sort it by name, once each"
+        );
+        for Metric {
+            name,
+            kind,
+            help,
+            at,
+            ..
+        } in METRICS
+        {
+            let letters = |text: &str| {
+                text.bytes()
+                    .all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+            };
+            assert!(letters(name), "{name}");
+            assert_eq!(*kind == Counter, name.ends_with("_total"), "{name}");
+            assert!(
+                help.ends_with('.') && !help.contains(['\n', '\\']),
+                "{name}: {help}"
+            );
+            assert!(at.starts_with('/'), "{name}");
+        }
+    }
+
+    /// A figure that is renamed takes its metric along, or this fails.
+    #[test]
+    fn every_metric_has_a_figure() {
+        let agents = [
+            hither_live::files::Files::default().to_json(),
+            hither_live::replicas::Replicas::default().to_json(),
+            hither_live::pages::Pages::default().to_json(),
+        ];
+        let runs = agents.map(|figures| {
+            let run = Status {
+                figures,
+                ..Status::default()
+            };
+            serde_json::to_value(run).expect("a status is a document")
+        });
+        for Metric { name, at, .. } in METRICS {
+            assert!(
+                runs.iter().any(|run| run.pointer(at).is_some()),
+                "{name}: no {at}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_run_of_each_kind() {
+        let run = |figures| Status {
+            policy: "pcc{other=\"a\\b\"}\n".to_owned(),
+            ran_ns: 2_500_000_000,
+            nodes: vec![0, 2],
+            figures,
+            ..Status::default()
+        };
+        assert_eq!(exposition(None), "");
+        assert_snapshot!(exposition(Some(&run(json!({
+            "files": 3, "classes": { "looping": 7, "other": 0 }, "replica_bytes": [4096, 0], "steering": true,
+            "sampled": { "samples": 0, "local_share": null },
+        })))).replace(env!("CARGO_PKG_VERSION"), "[VERSION]"), @r#"
+        # HELP hither_run_info What runs: always 1.
+        # TYPE hither_run_info gauge
+        hither_run_info{policy="pcc{other=\"a\\b\"}\n",version="[VERSION]",dry_run="false"} 1
+        # HELP hither_agent_cpu_seconds_total Processor time of the agent.
+        # TYPE hither_agent_cpu_seconds_total counter
+        hither_agent_cpu_seconds_total 0
+        # HELP hither_files Files that the program has used.
+        # TYPE hither_files gauge
+        hither_files 3
+        # HELP hither_files_classified_total References by the class that the policy gave them.
+        # TYPE hither_files_classified_total counter
+        hither_files_classified_total{class="looping"} 7
+        hither_files_classified_total{class="other"} 0
+        # HELP hither_files_steering 1 while evictions are carried out, 0 while nothing is gained by them.
+        # TYPE hither_files_steering gauge
+        hither_files_steering 1
+        # HELP hither_node_replica_bytes Bytes of replicas on a memory node.
+        # TYPE hither_node_replica_bytes gauge
+        hither_node_replica_bytes{node="0"} 4096
+        hither_node_replica_bytes{node="2"} 0
+        # HELP hither_pages_regions Regions of memory that there are now.
+        # TYPE hither_pages_regions gauge
+        hither_pages_regions 0
+        # HELP hither_pages_samples_total Accesses to pages that were sampled.
+        # TYPE hither_pages_samples_total counter
+        hither_pages_samples_total 0
+        # HELP hither_run_seconds_total How long the program has run.
+        # TYPE hither_run_seconds_total counter
+        hither_run_seconds_total 2.5
+        "#);
+    }
+
+    #[test]
+    fn a_port_alone_is_this_machines() {
+        let given = ["9464", ":9464", "127.0.0.1:9464", "[::1]:0", "0.0.0.0:1"];
+        let found = given.map(|text| address(text).expect(text).to_string());
+        assert_eq!(
+            found,
+            [
+                "127.0.0.1:9464",
+                "127.0.0.1:9464",
+                "127.0.0.1:9464",
+                "[::1]:0",
+                "0.0.0.0:1"
+            ]
+        );
+        for wrong in ["", "65536", "localhost", "localhost:1", "1.2.3.4", "-1"] {
+            assert!(address(wrong).is_err(), "{wrong}");
+        }
+    }
+}
