@@ -2,11 +2,13 @@
 """Bytes read from storage and wall time of programs whose loops are larger than their memory cgroup: by the kernel's own page
 cache, and steered by hither run --files with each policy; beside the optimum by hither sim.
 
-Three programs: passes over a file of twice the limit, queries in one cscope session over an index of a kernel source tree, and
-scans of a table by sqlite. Each run starts with none of their files cached, in a cgroup of its own (version 1 or 2; needs root).
-All ways take turns within a round, and rounds begin with another way each. Prints Markdown.
+Programs that loop: passes over a file of twice the limit; queries in one cscope session over an index of a kernel source tree; scans of
+a table by sqlite, and by PostgreSQL; a reader that shuffles the records of a file anew each epoch; cscope and g++ at once. Programs with
+nothing to gain, run plain and with pcc alone: g++, and a reader of 4 KiB here and there, by Zipf's law. Each run starts with none of their
+files cached, in a cgroup of its own (version 1 or 2; needs root). All ways take turns within a round, and rounds begin with another
+way each. The optimum, by hither sim, is for the budget that the runs with pcc had at their end, in blocks of 16 KiB. Prints Markdown.
 
-Needs Debian's gcc, cscope, sqlite3 and linux-source-6.1 (some 5 GB of disk); what is missing is installed by apt-get.
+Needs Debian's g++, cscope, sqlite3, postgresql and linux-source-6.1 (some 6 GB of disk); what is missing is installed by apt-get.
 
     python3 steering.py --hither target/release/hither --work /tmp/steering --rounds 3
 """
@@ -45,12 +47,53 @@ int main(int count, char **words) {
 """
 
 
+# Reads of so many bytes at offsets that are shuffled anew each epoch, or drawn by Zipf's law.
+JUMPS = """
+#include <fcntl.h>
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static uint64_t state = 88172645463325252u;
+static uint64_t next(void) {
+    state ^= state << 13; state ^= state >> 7; state ^= state << 17;
+    return state;
+}
+int main(int count, char **words) {
+    long size = atol(words[3]), times = atol(words[4]);
+    int file = open(words[1], O_RDONLY);
+    long records = lseek(file, 0, SEEK_END) / size;
+    long *order = malloc(records * sizeof *order);
+    char *buffer = malloc(size);
+    for (long at = 0; at < records; at++) order[at] = at;
+    int epochs = !strcmp(words[2], "epochs");
+    for (long epoch = 0; epoch < (epochs ? times : 1); epoch++) {
+        for (long at = records - 1; at > 0; at--) {
+            long other = next() % (at + 1), swapped = order[at];
+            order[at] = order[other]; order[other] = swapped;
+        }
+        for (long at = 0; epochs && at < records; at++) pread(file, buffer, size, order[at] * size);
+    }
+    for (long draw = 0; !epochs && draw < times; draw++) {
+        long rank = pow(records + 1, (next() >> 11) * 0x1p-53) - 1;
+        pread(file, buffer, size, order[rank] * size);
+    }
+    return 0;
+}
+"""
+HEADERS = "#include <bits/stdc++.h>\nint main() {}\n"
+
+
 @dataclass
 class Workload:
     name: str
     command: str
     files: list[Path]
     limit_mib: int
+    loops: bool = True
+    # What a command begins with that is to run as another user.
+    user: tuple[str, ...] = ()
 
 
 def install(programs: dict[str, str]) -> None:
@@ -70,15 +113,51 @@ def tree(work: Path) -> Path:
     return unpacked
 
 
-def passes(work: Path) -> Workload:
-    install({"gcc": "gcc"})
-    data, program = work / "passes.data", work / "passes"
+def big(work: Path) -> Path:
+    """A file of 512 MiB."""
+    data = work / "passes.data"
     if not data.exists():
         with data.open("wb") as file:
             for _ in range(512):
                 file.write(os.urandom(MIB))
-    subprocess.run(["gcc", "-O1", "-x", "c", "-o", str(program), "-"], input=PASSES, text=True, check=True)
-    return Workload("passes", f"{program} {data} 6 65536", [data], 256)
+    return data
+
+
+def built(work: Path, name: str, source: str) -> Path:
+    install({"gcc": "gcc"})
+    program = work / name
+    subprocess.run(["gcc", "-O1", "-x", "c", "-o", str(program), "-", "-lm"], input=source, text=True, check=True)
+    return program
+
+
+def passes(work: Path) -> Workload:
+    data = big(work)
+    return Workload("passes", f"{built(work, 'passes', PASSES)} {data} 6 65536", [data], 256)
+
+
+def epochs(work: Path) -> Workload:
+    data = big(work)
+    return Workload("epochs", f"{built(work, 'jumps', JUMPS)} {data} epochs 131072 6", [data], 256)
+
+
+def zipf(work: Path) -> Workload:
+    data = big(work)
+    return Workload("zipf", f"{built(work, 'jumps', JUMPS)} {data} zipf 4096 400000", [data], 256, loops=False)
+
+
+def gcc(work: Path) -> Workload:
+    install({"g++": "g++"})
+    source = work / "headers.cc"
+    source.write_text(HEADERS)
+    headers = [path for path in Path("/usr/include/c++").rglob("*") if path.is_file()]
+    command = "for time in 1 2 3 4 5 6; do g++ -fsyntax-only " + str(source) + "; done"
+    return Workload("gcc", command, headers, 256, loops=False)
+
+
+def both(work: Path) -> Workload:
+    one, other = cscope(work), gcc(work)
+    command = "{ " + one.command + "; } & { " + other.command + "; } & wait"
+    return Workload("cscope and gcc", command, one.files + other.files, one.limit_mib + other.limit_mib)
 
 
 def cscope(work: Path) -> Workload:
@@ -109,6 +188,29 @@ def sqlite(work: Path) -> Workload:
     return Workload("sqlite", f'sqlite3 {data} "{scans}" > /dev/null', [data], data.stat().st_size // 2 // MIB)
 
 
+def postgres(work: Path) -> Workload:
+    """In single-user mode, which is one process; its own buffers are small, so that reads are the kernel's."""
+    if not list(Path("/usr/lib/postgresql").glob("*/bin")):
+        install({"postgres-is-not-on-the-path": "postgresql"})
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"))[-1]
+    data, queries = work / "postgres", work / "queries.sql"
+    user = ("runuser", "-u", "postgres", "--")
+    settings = "-c shared_buffers=1MB -c autovacuum=off -c jit=off -c max_parallel_workers_per_gather=0"
+    single = f"{programs}/postgres --single {settings} -D {data} postgres"
+    if not data.exists():
+        data.mkdir()
+        shutil.chown(data, "postgres")
+        subprocess.run([*user, programs / "initdb", "-D", data], check=True, stdout=subprocess.DEVNULL)
+        made = "create table t as select l id, l % 50 number, repeat(md5(l::text), 3) word from generate_series(1, 3000000) l\nvacuum freeze t\n"
+        load = subprocess.run([*user, "sh", "-c", single], input=made, text=True, capture_output=True)
+        # In this mode it goes on after a mistake and ends well.
+        assert "ERROR" not in load.stderr + load.stdout, load.stderr
+    queries.write_text("".join(f"select count(*) from t where word like '%abcdef%' and number > {number}\n" for number in range(5)))
+    files = [path for path in (data / "base").rglob("*") if path.is_file()]
+    half = max(path.stat().st_size for path in files) // 2 // MIB
+    return Workload("postgres", f"{single} < {queries} > /dev/null 2>&1", files, half, user=user)
+
+
 def uncache(files: list[Path]) -> None:
     for file in files:
         descriptor = os.open(file, os.O_RDONLY)
@@ -124,6 +226,8 @@ class Group:
         first = Path("/sys/fs/cgroup/memory")
         parent, limit = (first, "memory.limit_in_bytes") if first.exists() else (first.parent, "memory.max")
         self.folder = Path(tempfile.mkdtemp(prefix="steering-", dir=parent))
+        # Its limit is to be read by programs of other users.
+        self.folder.chmod(0o755)
         (self.folder / limit).write_text(str(limit_mib * MIB))
 
     def __enter__(self) -> Path:
@@ -133,26 +237,28 @@ class Group:
         self.folder.rmdir()
 
 
-def measured(workload: Workload, limit_mib: int, hither: list[str]) -> tuple[float, float, float]:
-    """MiB read from storage, wall seconds, CPU seconds."""
+def measured(workload: Workload, hither: list[str]) -> tuple[float, float, float, dict]:
+    """MiB read from storage, wall seconds, CPU seconds, and what hither says."""
     uncache(workload.files)
-    with Group(limit_mib) as group:
+    with Group(workload.limit_mib) as group:
         script = f"echo $$ > {group}/cgroup.procs; exec \"$@\""
-        command = ["sh", "-c", script, "sh", *hither, "sh", "-c", workload.command]
+        command = ["sh", "-c", script, "sh", *workload.user, *hither, "sh", "-c", workload.command]
         before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-        subprocess.run(command, check=True)
+        ran = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+        assert ran.returncode == 0, ran
         wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return (after.ru_inblock - before.ru_inblock) * 512 / MIB, wall, cpu
+    said = [line for line in ran.stderr.splitlines() if line.startswith("{")]
+    return (after.ru_inblock - before.ru_inblock) * 512 / MIB, wall, cpu, json.loads(said[-1]) if said else {}
 
 
-def simulated(workload: Workload, hither: Path, work: Path) -> dict[str, float]:
-    """MiB missed in a cache of the limit's size, by policy."""
-    trace = work / f"{workload.name}.hither"
-    record = [str(hither), "-q", "record", "--force", "-o", str(trace), "--", "sh", "-c", workload.command]
+def simulated(workload: Workload, hither: Path, folder: Path, budget: int) -> dict[str, float]:
+    """MiB missed in a cache of this size, by policy."""
+    trace = folder / f"{workload.name}.hither"
+    record = [*workload.user, str(hither), "-q", "record", "--force", "-o", str(trace), "--", "sh", "-c", workload.command]
     subprocess.run(record, check=True, stdout=subprocess.DEVNULL)
     policies = ",".join([*POLICIES, "opt"])
-    size = f"{workload.limit_mib}MiB"
+    size = f"{budget // MIB}MiB"
     sim = [str(hither), "-q", "sim", str(trace), "--policy", policies, "--size", size, "--block", "16KiB", "--json"]
     found = json.loads(subprocess.run(sim, check=True, capture_output=True, text=True).stdout)
     return {row["policy"]: row["misses"] * 16 / 1024 for row in found["results"]}
@@ -163,48 +269,57 @@ def main() -> None:
     parser.add_argument("--hither", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", action="append", help="only these of passes, cscope, sqlite")
+    parser.add_argument("--only", action="append", help="only these of " + ", ".join(WORKLOADS))
+    parser.add_argument("--way", action="append", help="only these ways besides plain")
     arguments = parser.parse_args()
-    hither, work = arguments.hither.resolve(), arguments.work.resolve()
+    work = arguments.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
+    # Where another user can run hither, and keep what it learns.
+    work.chmod(0o755)
+    kept = work / "kept"
+    kept.mkdir(exist_ok=True)
+    kept.chmod(0o1777)
+    hither = Path(shutil.copy(arguments.hither.resolve(), work / "hither"))
     os.environ["LC_ALL"] = "C"
     print(f"machine: {os.uname().release}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}; medians of {arguments.rounds} rounds\n")
-    print("| program | limit, MiB | way | read, MiB | of plain | of opt | simulated, MiB | time, s | of plain | CPU, s |")
-    print("|---|--:|---|--:|--:|--:|--:|--:|--:|--:|")
+    print("| program | limit, MiB | way | budget, MiB | read, MiB | of plain | of opt | simulated, MiB | time, s | of plain | CPU, s |")
+    print("|---|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|")
     raw = []
-    for make in (passes, cscope, sqlite):
-        if arguments.only and make.__name__ not in arguments.only:
-            continue
-        workload = make(work)
-        misses = simulated(workload, hither, work)
-        ways: dict[str, list[str]] = {"plain": []}
-        ways |= {policy: [str(hither), "-q", "run", "--files", policy, "--"] for policy in POLICIES}
-        sites = work / f"{workload.name}.sites"
+    for name in arguments.only or WORKLOADS:
+        workload = WORKLOADS[name](work)
+        steered = [str(hither), "-q", "run", "--json", "--files"]
+        sites = kept / f"{name}.sites"
         sites.unlink(missing_ok=True)
-        known = [str(hither), "-q", "run", "--files", "pcc", "--sites", str(sites), "--"]
-        measured(workload, workload.limit_mib, known)
-        ways["pcc, sites known"] = [word if word != "--sites" else "--apply" for word in known]
-        runs: dict[str, list[tuple[float, float, float]]] = {way: [] for way in ways}
+        *_, said = measured(workload, [*steered, "pcc", "--sites", str(sites), "--"])
+        ways: dict[str, list[str]] = {policy: [*steered, policy, "--"] for policy in (POLICIES if workload.loops else ["pcc"])}
+        ways["pcc, sites known"] = [*steered, "pcc", "--apply", str(sites), "--"]
+        ways = {"plain": []} | {way: ways[way] for way in arguments.way or ways if way in ways}
+        runs: dict[str, list[tuple[float, float, float, dict]]] = {way: [] for way in ways}
         for number in range(arguments.rounds):
             names = list(ways)
             turn = number % len(names)
             for way in names[turn:] + names[:turn]:
-                runs[way].append(measured(workload, workload.limit_mib, ways[way]))
+                runs[way].append(measured(workload, ways[way]))
+        budget = said["budget_bytes"]
+        misses = simulated(workload, hither, kept, budget)
         of_plain = [statistics.median(run[which] for run in runs["plain"]) for which in range(3)]
         opt = misses["opt"]
+        first = f"| {workload.name} | {workload.limit_mib} |"
         for way, of_way in runs.items():
             read, wall, cpu = (statistics.median(run[which] for run in of_way) for which in range(3))
-            expected = misses.get(way.split(",")[0])
+            expected, had = misses.get(way.split(",")[0]), of_way[-1][3].get("budget_bytes")
             expected = f"{expected:.0f}" if expected and "known" not in way else ""
             print(
-                f"| {workload.name} | {workload.limit_mib} | {way} | {read:.0f} | {read / of_plain[0]:.3f} | {read / opt:.3f} |"
+                f"{first} {way} | {had // MIB if had else ''} | {read:.0f} | {read / of_plain[0]:.3f} | {read / opt:.3f} |"
                 f" {expected} | {wall:.2f} | {wall / of_plain[1]:.3f} | {cpu:.2f} |"
             )
-            raw.append(f"{workload.name}, {way}: " + " ".join(f"{read:.0f}/{wall:.2f}" for read, wall, _ in of_way))
-        print(f"| {workload.name} | {workload.limit_mib} | opt | | | 1.000 | {opt:.0f} | | | |", flush=True)
+            raw.append(f"{workload.name}, {way}: " + " ".join(f"{read:.0f}/{wall:.2f}" for read, wall, *_ in of_way))
+        print(f"{first} opt | {budget // MIB} | | | 1.000 | {opt:.0f} | | | |", flush=True)
     print("\nRaw runs, MiB read / seconds:\n")
     print("\n".join(f"- {line}" for line in raw))
 
+
+WORKLOADS = {"passes": passes, "cscope": cscope, "sqlite": sqlite, "postgres": postgres, "epochs": epochs, "both": both, "gcc": gcc, "zipf": zipf}
 
 if __name__ == "__main__":
     main()
