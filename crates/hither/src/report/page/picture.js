@@ -165,31 +165,48 @@ const spaceTime = (holder, run, cells, { onSite }) => {
       const site = cells.site[cell];
       return site < 6 ? site : selected === site ? 7 : 6;
     };
+    // The colour with most votes wins a place: each reference is a vote, and votes for others cancel its own.
+    const place = { sum: 0, votes: 0, of: 0 };
+    const add = (of, weight) => {
+      // What is highlighted is never hidden by what is not.
+      if (of === DIM && place.sum > 0 && place.of !== DIM) return;
+      if (place.sum === 0 || (of !== DIM && place.of === DIM)) Object.assign(place, { sum: 0, votes: 0, of });
+      place.sum += weight;
+      if (place.of === of) place.votes += weight;
+      else if (place.votes < weight) Object.assign(place, { of, votes: weight - place.votes });
+      else place.votes -= weight;
+    };
     for (let column = firstColumn; column <= lastColumn; column++) {
       const left = Math.max(0, Math.floor((column * step - view.x0) * sx));
       const right = Math.min(width, Math.max(left + least, Math.floor(((column + 1) * step - view.x0) * sx)));
-      for (let cell = cells.start[column]; cell < cells.start[column + 1]; cell++) {
-        const low = cells.row[cell] * high;
-        if (low >= view.y1 || low + high <= view.y0) continue;
+      const end = cells.start[column + 1];
+      for (let cell = cells.start[column]; cell < end; ) {
+        const row = cells.row[cell];
+        const low = row * high;
+        const seen = low < view.y1 && low + high > view.y0;
+        // Cells of one place are counted before it is painted: it may be hundreds of pixels with hundreds of cells each.
+        place.sum = 0;
+        for (; cell < end && cells.row[cell] === row; cell++) if (seen) add(colourOf(cell), cells.count[cell]);
+        if (!seen) continue;
         const bottom = Math.min(height, Math.ceil(height - (low - view.y0) * sy));
         const top = Math.max(0, Math.min(bottom - least, Math.floor(height - (low + high - view.y0) * sy)));
-        const of = colourOf(cell);
+        const { of, sum: weight, votes: lead } = place;
         const dim = of === DIM;
-        const weight = cells.count[cell];
         for (let y = top; y < bottom; y++) {
           for (let pixel = y * width + left; pixel < y * width + right; pixel++) {
-            // What is highlighted is never hidden by what is not.
-            if (dim && sum[pixel] > 0 && who[pixel] !== DIM) continue;
-            if (!dim && sum[pixel] > 0 && who[pixel] === DIM) {
-              sum[pixel] = 0;
-              votes[pixel] = 0;
+            if (sum[pixel] > 0 && dim && who[pixel] !== DIM) continue;
+            if (sum[pixel] === 0 || (!dim && who[pixel] === DIM)) {
+              sum[pixel] = weight;
+              votes[pixel] = lead;
+              who[pixel] = of;
+              continue;
             }
             sum[pixel] += weight;
-            if (who[pixel] === of) votes[pixel] += weight;
-            else if (votes[pixel] < weight) {
+            if (who[pixel] === of) votes[pixel] += lead;
+            else if (votes[pixel] < lead) {
               who[pixel] = of;
-              votes[pixel] = weight - votes[pixel];
-            } else votes[pixel] -= weight;
+              votes[pixel] = lead - votes[pixel];
+            } else votes[pixel] -= lead;
           }
         }
       }
