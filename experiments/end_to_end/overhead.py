@@ -7,8 +7,8 @@ of writing the trace and finding symbols, after the program has ended, is listed
     python3 overhead.py --hither target/release/hither --pairs 9 -- cscope -d -f /tmp/cscope.out -L0 vfs_read
     python3 overhead.py --hither target/release/hither --pages cache-aware -- gcc -O2 -c memory.c
 
-With --pages the run is a dry one, on any machine: everything is watched and decided, and nothing moved. The agent's own start and end
-are in its wall time, and its CPU time in the program's.
+With --pages the run is a dry one, on any machine: everything is watched and decided, and nothing moved. With --wet it is what a user gets:
+on one node nothing is watched. The agent's own start and end are in its wall time, and its CPU time in the program's.
 """
 
 import argparse
@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("--hither", type=Path, required=True)
     parser.add_argument("--pairs", type=int, default=9)
     parser.add_argument("--pages", metavar="POLICY", help="place pages rather than record")
+    parser.add_argument("--wet", action="store_true", help="with --pages: no dry run")
     parser.add_argument("command", nargs="+")
     arguments = parser.parse_args()
     hither = arguments.hither.resolve()
@@ -53,7 +54,8 @@ def main() -> None:
         return ran, cpu
 
     def placed(_: int) -> tuple[float, float]:
-        return timed([str(hither), "run", "--quiet", "--dry-run", "--pages", arguments.pages, "--", *arguments.command])
+        dry = [] if arguments.wet else ["--dry-run"]
+        return timed([str(hither), "run", "--quiet", *dry, "--pages", arguments.pages, "--", *arguments.command])
 
     ways = {"plain": lambda _: timed(arguments.command), "hither": placed if arguments.pages else recorded}
     timed(arguments.command)

@@ -12,41 +12,51 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use hither_sys::folder;
 
+/// A library, and what its version is told by.
+struct Library {
+    content: &'static [u8],
+    fingerprint: &'static str,
+}
+
 /// Records files; stays out of the way of malloc.
-const LIBRARY: &[u8] = include_bytes!(env!("HITHER_PRELOAD_LIBRARY"));
+const LIBRARY: Library = Library {
+    content: include_bytes!(env!("HITHER_PRELOAD_LIBRARY")),
+    fingerprint: env!("HITHER_PRELOAD_LIBRARY_FINGERPRINT"),
+};
 
 /// Tracks large allocations as well, and places them.
-const PAGES_LIBRARY: &[u8] = include_bytes!(env!("HITHER_PAGES_LIBRARY"));
+const PAGES_LIBRARY: Library = Library {
+    content: include_bytes!(env!("HITHER_PAGES_LIBRARY")),
+    fingerprint: env!("HITHER_PAGES_LIBRARY_FINGERPRINT"),
+};
 
 /// The path of the library that records, written first where it is not there yet.
 pub(crate) fn library() -> anyhow::Result<PathBuf> {
-    path_of(LIBRARY)
+    path_of(&LIBRARY)
 }
 
 /// The path of the library that places pages.
 pub(crate) fn pages_library() -> anyhow::Result<PathBuf> {
-    path_of(PAGES_LIBRARY)
+    path_of(&PAGES_LIBRARY)
 }
 
-fn path_of(library: &[u8]) -> anyhow::Result<PathBuf> {
+fn path_of(library: &Library) -> anyhow::Result<PathBuf> {
     let user = folder::user().context("/proc is needed")?;
     let folder = std::env::temp_dir().join(format!("hither-{user}"));
     lay_down(library, &folder)
         .with_context(|| format!("cannot put the preload library into {}", folder.display()))
 }
 
-fn lay_down(content: &[u8], folder: &Path) -> anyhow::Result<PathBuf> {
+fn lay_down(of: &Library, folder: &Path) -> anyhow::Result<PathBuf> {
     // Somebody else may have made a folder of that name first, to have us load a library of theirs.
     folder::own(folder, 0o755)?;
-    let library = folder.join(format!(
-        "libhither_preload-{:016x}.so",
-        fingerprint(content)
-    ));
-    if fs::read(&library).is_ok_and(|bytes| bytes == content) {
+    let library = folder.join(format!("libhither_preload-{}.so", of.fingerprint));
+    // By its content, for the name alone could be somebody's junk.
+    if fs::read(&library).is_ok_and(|bytes| bytes == of.content) {
         return Ok(library);
     }
     let partial = folder.join(format!(".partial-{}", std::process::id()));
-    let written = fs::write(&partial, content)
+    let written = fs::write(&partial, of.content)
         .and_then(|()| fs::set_permissions(&partial, Permissions::from_mode(0o755)))
         .and_then(|()| fs::rename(&partial, &library));
     if written.is_err() {
@@ -54,13 +64,6 @@ fn lay_down(content: &[u8], folder: &Path) -> anyhow::Result<PathBuf> {
     }
     written?;
     Ok(library)
-}
-
-/// FNV-1a: only tells versions apart; the content itself is compared before it is used.
-fn fingerprint(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 #[cfg(test)]
@@ -71,12 +74,12 @@ mod tests {
     fn it_is_written_once_and_mended_when_damaged() {
         let parent = tempfile::tempdir().unwrap();
         let folder = parent.path().join("hither");
-        let library = lay_down(LIBRARY, &folder).unwrap();
-        assert_eq!(fs::read(&library).unwrap(), LIBRARY);
+        let library = lay_down(&LIBRARY, &folder).unwrap();
+        assert_eq!(fs::read(&library).unwrap(), LIBRARY.content);
         fs::write(&library, b"junk").unwrap();
-        assert_eq!(lay_down(LIBRARY, &folder).unwrap(), library);
-        assert_ne!(lay_down(PAGES_LIBRARY, &folder).unwrap(), library);
-        assert_eq!(fs::read(&library).unwrap(), LIBRARY);
+        assert_eq!(lay_down(&LIBRARY, &folder).unwrap(), library);
+        assert_ne!(lay_down(&PAGES_LIBRARY, &folder).unwrap(), library);
+        assert_eq!(fs::read(&library).unwrap(), LIBRARY.content);
         assert_eq!(
             fs::read_dir(&folder).unwrap().count(),
             2,
@@ -90,6 +93,6 @@ mod tests {
         let folder = parent.path().join("hither");
         fs::create_dir(&folder).unwrap();
         fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
-        assert!(lay_down(LIBRARY, &folder).is_err());
+        assert!(lay_down(&LIBRARY, &folder).is_err());
     }
 }
