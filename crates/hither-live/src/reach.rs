@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hither_sys::page_cache::{CachedFile, FileId, PageCache, Unreachable};
+use hither_sys::record::Record;
+use hither_sys::session::RingInfo;
 use rustc_hash::FxHashMap;
 
 /// Of a program's descriptors, those that are looked at.
@@ -42,6 +44,28 @@ impl Reach {
     pub(crate) fn learn(&mut self, file: u64, id: FileId, path: &[u8], pid: Option<u32>) -> bool {
         let path = PathBuf::from(OsStr::from_bytes(path));
         self.known.insert(file, Known { id, path, pid }).is_none()
+    }
+
+    /// Takes in a record: the key and the identity of the file that it names, if it names one.
+    pub(crate) fn hear(&mut self, ring: &RingInfo, record: &Record<'_>) -> Option<(u64, FileId)> {
+        let &Record::Object {
+            object,
+            device,
+            inode,
+            birth_ns,
+            path,
+            ..
+        } = record
+        else {
+            return None;
+        };
+        let id = FileId {
+            device,
+            inode,
+            birth_ns,
+        };
+        self.learn(object, id, path, (!ring.foreign).then_some(ring.pid));
+        Some((object, id))
     }
 
     /// What the process that opened a file last has had read from storage since this was last asked of it, or since its

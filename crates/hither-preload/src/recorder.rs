@@ -510,6 +510,11 @@ fn tell_of(
     caller: Caller,
 ) -> Option<u64> {
     let session = files_session()?;
+    if let Some(Some(object)) = files::known(fd)
+        && session.is_unheard(object)
+    {
+        return Some(object);
+    }
     let key = Cell::new(None);
     with_thread(
         session,

@@ -90,6 +90,13 @@ impl Attached {
         self.segment.header().no_files.load(Ordering::Relaxed) == 0
     }
 
+    /// Whether the agent wants to hear no more of the file of this key.
+    #[inline]
+    pub fn is_unheard(&self, object: u64) -> bool {
+        let unheard = &self.segment.header().unheard;
+        unheard.place(object).load(Ordering::Relaxed) == object
+    }
+
     /// Where pages of files go that this process reads in, a bit each node; 0 for where the kernel puts them.
     pub fn file_nodes(&self) -> u64 {
         self.segment.header().file_nodes.load(Ordering::Relaxed)

@@ -15,7 +15,7 @@ use crate::ring::{Control, Ring};
 pub(crate) const PAGE: usize = 4096;
 
 /// "hither" and the layout's version; a preload library of another version stays out.
-pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"hither\0\x06");
+pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"hither\0\x07");
 
 /// The session recorder takes events.
 pub(crate) const RECORDING: u32 = 1;
@@ -66,9 +66,29 @@ pub(crate) struct Header {
     pub(crate) file_reads_placed: AtomicU64,
     /// Reads that were left alone, since their threads had a policy of their own.
     pub(crate) file_reads_left: AtomicU64,
+    /// Files that the agent wants to hear no more of.
+    pub(crate) unheard: Unheard,
 }
 
 const _: () = assert!(size_of::<Header>() <= PAGE);
+
+/// Keys of files, each at the one place that follows from it: of two that fall to one place the later is kept, and the other is told of again.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Unheard([AtomicU64; 128]);
+
+impl Default for Unheard {
+    fn default() -> Unheard {
+        Unheard([const { AtomicU64::new(0) }; 128])
+    }
+}
+
+impl Unheard {
+    /// The place of a key, which is a hash already; its lowest bits are the same in all.
+    pub(crate) fn place(&self, key: u64) -> &AtomicU64 {
+        &self.0[(key >> 2) as usize % self.0.len()]
+    }
+}
 
 /// Gives shared memory its size. It takes room only where it is used, but counts as a whole against the limit on the size of files.
 pub(crate) fn resize(file: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {

@@ -217,6 +217,12 @@ impl Session {
         header.replicas.store(told, Ordering::Release);
     }
 
+    /// Has programs tell no more of accesses to the file of this key, as far as there is room to remember it.
+    pub fn stop_hearing_of(&self, object: u64) {
+        let unheard = &self.segment.header().unheard;
+        unheard.place(object).store(object, Ordering::Relaxed);
+    }
+
     /// How programs have read files so far.
     pub fn file_reads(&self) -> FileReads {
         let header = self.segment.header();
@@ -651,6 +657,9 @@ mod tests {
         let attached = attach(&plain).expect("attached");
         assert_eq!((attached.region_min(), attached.files()), (0, true));
         assert!(attached.orders().is_none(), "no regions, no orders");
+        assert!(!attached.is_unheard(0xabc0));
+        plain.stop_hearing_of(0xabc0);
+        assert!(attached.is_unheard(0xabc0) && !attached.is_unheard(0xabc4));
         let mut session = Session::create(SessionOptions {
             files: false,
             region_min: 1 << 20,

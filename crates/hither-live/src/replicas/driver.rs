@@ -5,9 +5,6 @@
 //! **Where originals are.** The kernel puts a page into the memory of the node that reads it first, so that is a block's home. Where all of the page
 //! cache is to count as far ([`Config::all`]), originals are on a node of their own, which nobody runs on.
 //!
-//! **What a reference is.** One to each block of a request, in ascending order; but none to the block in which the request goes on where the same thread's last one
-//! on that file ended: that is one pass over the block. A request for the same bytes again is one, since to save it is the whole point.
-//!
 //! **What is not the placement's.** A file's first replica needs a lease, which takes a moment, or is not to be had; until then what is asked for is refused, and
 //! asked for again with the next access. A file that writers came to is left alone for a while, twice as long each time. So many replicas a node are the
 //! most; beyond that one is given up for each new one, as the placement says whose turn it is, but an original's turn is the kernel's to take. Where
@@ -22,11 +19,11 @@ use hither_core::placement::{
 use hither_core::topology::Topology;
 use hither_core::{Access, Block, NEVER, Node, Object, Op, Process, Site, Slot, Spec, Thread};
 use hither_sys::replica::BLOCK_BYTES;
-use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 
 use super::event::{At, Decision, Input};
 use crate::error::{Error, Result};
+use crate::references::References;
 
 /// Frames of a node as the placement has them: what it asks is which part of them is free.
 const FRAMES: u32 = 1 << 28;
@@ -100,7 +97,6 @@ enum Hold {
 
 #[derive(Clone, Debug, Default)]
 struct File {
-    key: u64,
     hold: Hold,
     /// Writers that came soon after one another.
     writers: u32,
@@ -109,9 +105,6 @@ struct File {
     alone_until_ns: u64,
     replicas: u32,
     used_ns: u64,
-    blocks: Vec<Block>,
-    /// The thread that came last, and where it ended.
-    last: Option<(u32, u64)>,
 }
 
 /// See the module.
@@ -120,11 +113,9 @@ pub(crate) struct Driver {
     nodes: Nodes,
     counts: Counters,
     config: Config,
+    references: References,
+    /// By number.
     files: Vec<File>,
-    by_key: FxHashMap<u64, u32>,
-    /// By block, its file and its place in it.
-    places: Vec<(u32, u32)>,
-    blocks: FxHashMap<(u32, u32), Block>,
     /// Replicas that were asked for and not yet heard of.
     asked: BTreeSet<(Block, Node)>,
     held: usize,
@@ -163,10 +154,8 @@ impl Driver {
             nodes: Nodes::new(topology, capacity, 0),
             counts: Counters::new(nodes, 0),
             config: config.clone(),
+            references: References::new(BLOCK_BYTES),
             files: Vec::new(),
-            by_key: FxHashMap::default(),
-            places: Vec::new(),
-            blocks: FxHashMap::default(),
             asked: BTreeSet::new(),
             held: 0,
             now_ns: 0,
@@ -229,7 +218,7 @@ impl Driver {
                 done,
             } => {
                 let file = self.file(file);
-                if let Some(&block) = self.blocks.get(&(file, index)) {
+                if let Some(block) = self.references.find(file, index) {
                     self.settle(block, Node(u16::from(node)), done, out);
                 }
             }
@@ -239,8 +228,8 @@ impl Driver {
                 length,
             } => {
                 let file = self.file(file);
-                for index in indices(offset, length) {
-                    if let Some(&block) = self.blocks.get(&(file, index)) {
+                for index in self.references.indices(offset, length) {
+                    if let Some(block) = self.references.find(file, index) {
                         self.original_gone(block, out);
                     }
                 }
@@ -251,14 +240,9 @@ impl Driver {
     }
 
     fn file(&mut self, key: u64) -> u32 {
-        let next = self.files.len() as u32;
-        let number = *self.by_key.entry(key).or_insert(next);
-        if number == next {
-            self.files.push(File {
-                key,
-                ..File::default()
-            });
-        }
+        let number = self.references.file(key);
+        self.files
+            .resize_with(self.references.files(), File::default);
         number
     }
 
@@ -267,18 +251,13 @@ impl Driver {
     }
 
     fn block(&mut self, file: u32, index: u32) -> Block {
-        let next = Block(self.places.len() as u32);
-        let block = *self.blocks.entry((file, index)).or_insert(next);
-        if block == next {
-            self.places.push((file, index));
-            self.file_mut(file).blocks.push(block);
-            if next.0 >= self.nodes.blocks() {
-                // Tables move when they grow.
-                let blocks = (next.0 + 1).max(self.nodes.blocks().saturating_mul(2));
-                self.nodes.grow(blocks);
-                self.placement.grow(blocks);
-                self.counts.grow(blocks);
-            }
+        let block = self.references.block(file, index);
+        if block.0 >= self.nodes.blocks() {
+            // Tables move when they grow.
+            let blocks = (block.0 + 1).max(self.nodes.blocks().saturating_mul(2));
+            self.nodes.grow(blocks);
+            self.placement.grow(blocks);
+            self.counts.grow(blocks);
         }
         block
     }
@@ -295,12 +274,9 @@ impl Driver {
             return;
         }
         let (number, now_ns) = (self.file(key), self.now_ns);
-        let file = self.file_mut(number);
-        file.used_ns = now_ns;
-        let goes_on =
-            file.last == Some((access.thread.0, offset)) && !offset.is_multiple_of(BLOCK_BYTES);
-        file.last = Some((access.thread.0, offset + length));
-        for index in indices(offset, length).skip(usize::from(goes_on)) {
+        self.file_mut(number).used_ns = now_ns;
+        let thread = access.thread.0;
+        for index in self.references.of_request(number, thread, offset, length) {
             let access = Access {
                 tick: self.summary.references,
                 next: NEVER,
@@ -379,19 +355,19 @@ impl Driver {
 
     /// Has a replica made, if that can be.
     fn replicate(&mut self, block: Block, to: Node, out: &mut Vec<Decision>) -> bool {
-        let (number, index) = self.places[block.index()];
+        let (number, index) = self.references.place(block);
         let (now_ns, held) = (self.now_ns, self.held);
+        let key = self.references.key(number);
         let file = self.file_mut(number);
         match file.hold {
             Hold::Yes => {}
             Hold::No if now_ns >= file.alone_until_ns && held < HELD_MAX => {
                 file.hold = Hold::Asked;
-                out.push(Decision::Hold { file: file.key });
+                out.push(Decision::Hold { file: key });
                 return false;
             }
             _ => return false,
         }
-        let key = file.key;
         let there = self.summary.replicas[to.index()] as usize;
         let coming = self.asked.iter().filter(|(_, node)| *node == to).count();
         if there + coming >= self.config.replicas_max as usize && !self.reclaim(to, block, out) {
@@ -426,14 +402,12 @@ impl Driver {
         }
         self.nodes.remove(block, at);
         self.summary.replicas[at.index()] -= 1;
-        let (number, index) = self.places[block.index()];
-        let file = self.file_mut(number);
-        file.replicas -= 1;
-        let key = file.key;
+        let (number, index) = self.references.place(block);
+        self.file_mut(number).replicas -= 1;
         self.placement.gone(block, at, &self.nodes, &mut Vec::new());
         if let Some(out) = out {
             out.push(Decision::Drop {
-                file: key,
+                file: self.references.key(number),
                 index,
                 node: at.0 as u8,
             });
@@ -445,8 +419,8 @@ impl Driver {
         if !self.asked.remove(&(block, node)) || self.nodes.home(block).is_none() {
             // The block was written, or left, meanwhile.
             if done {
-                let (number, index) = self.places[block.index()];
-                let file = self.files[number as usize].key;
+                let (number, index) = self.references.place(block);
+                let file = self.references.key(number);
                 out.push(Decision::Drop {
                     file,
                     index,
@@ -460,7 +434,7 @@ impl Driver {
                 self.insert(block, node);
                 self.summary.made += 1;
                 self.summary.replicas[node.index()] += 1;
-                let (number, _) = self.places[block.index()];
+                let (number, _) = self.references.place(block);
                 self.file_mut(number).replicas += 1;
             }
             false => self.summary.failed += 1,
@@ -482,7 +456,7 @@ impl Driver {
             self.held -= 1;
             self.summary.ended += 1;
         }
-        for block in self.files[number as usize].blocks.clone() {
+        for block in self.references.blocks_of(number).to_vec() {
             self.asked.retain(|&(asked, _)| asked != block);
             if self.nodes.home(block).is_none() {
                 continue;
@@ -490,7 +464,7 @@ impl Driver {
             let access = Access {
                 op: Op::Write,
                 object: Object(number),
-                index: self.places[block.index()].1,
+                index: self.references.place(block).1,
                 ..Access::bare(self.summary.references, block)
             };
             let mut actions = Vec::new();
@@ -559,27 +533,28 @@ impl Driver {
             }
             self.act(actions, out);
         }
-        for file in &mut self.files {
+        for (number, file) in (0..).zip(&mut self.files) {
             let unused = file.hold == Hold::Yes
                 && file.replicas == 0
                 && self.now_ns - file.used_ns >= UNUSED_NS;
             if unused {
                 file.hold = Hold::No;
                 self.held -= 1;
-                out.push(Decision::Release { file: file.key });
+                let file = self.references.key(number);
+                out.push(Decision::Release { file });
             }
         }
     }
 
     /// Blocks with replicas, whose originals are to be asked after: by file and index, so many from the `from`-th on.
     pub(crate) fn replicated(&self, from: u32, count: usize) -> Vec<(u32, u64, u32)> {
-        let blocks = (from..self.places.len() as u32).map(Block);
+        let blocks = (from..self.references.blocks()).map(Block);
         blocks
             .filter(|&block| self.nodes.home(block).is_some() && self.nodes.replicated(block))
             .take(count)
             .map(|block| {
-                let (file, index) = self.places[block.index()];
-                (block.0, self.files[file as usize].key, index)
+                let (file, index) = self.references.place(block);
+                (block.0, self.references.key(file), index)
             })
             .collect()
     }
@@ -597,11 +572,9 @@ impl Driver {
     pub(crate) fn check(&self) {
         self.nodes.check();
         self.placement.check(&self.nodes);
-        for (number, file) in self.files.iter().enumerate() {
-            let replicas = file
-                .blocks
-                .iter()
-                .map(|&block| self.nodes.copies(block).skip(1).count());
+        for (number, file) in (0_u32..).zip(&self.files) {
+            let blocks = self.references.blocks_of(number).iter();
+            let replicas = blocks.map(|&block| self.nodes.copies(block).skip(1).count());
             assert_eq!(
                 replicas.sum::<usize>(),
                 file.replicas as usize,
@@ -623,12 +596,6 @@ impl File {
         self.alone_until_ns = now_ns + (WRITTEN_NS << self.writers);
         self.writers = (self.writers + 1).min(WRITTEN_MAX);
     }
-}
-
-/// The blocks that a range touches; those beyond what a number holds (64 TiB) are one with the last.
-fn indices(offset: u64, length: u64) -> impl Iterator<Item = u32> {
-    let index = |byte: u64| u32::try_from(byte / BLOCK_BYTES).unwrap_or(u32::MAX);
-    index(offset)..=index(offset.saturating_add(length.max(1) - 1))
 }
 
 #[cfg(test)]

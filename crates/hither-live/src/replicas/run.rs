@@ -5,6 +5,7 @@
 
 mod agent;
 mod figures;
+mod pressure;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -137,12 +138,19 @@ impl Runner {
         let driver = Driver::new(&config)?;
         let log = options.log.as_deref();
         let log = log.map(|path| Log::create(path, &config)).transpose()?;
-        let mut session = Session::create(options.session).map_err(Error::Session)?;
-        let shared = Shared::create(&shape(&nodes, node_bytes)).map_err(Error::Session)?;
-        let keeper = Keeper::start(shared.shared()).map_err(Error::Session)?;
         let nothing_is_far = nodes.len() < 2 && options.which == Which::Far;
         let impatient = lease::break_time().is_none_or(|time| time < BREAK_TIME_MIN);
-        if !(nothing_is_far || impatient || options.dry_run) {
+        let none = nothing_is_far || impatient;
+        let session = Session::create(SessionOptions {
+            // Which line of code reads is of no account; and nothing is where there can be no replicas.
+            frames_max: 1,
+            files: !none || options.dry_run,
+            ..options.session
+        });
+        let mut session = session.map_err(Error::Session)?;
+        let shared = Shared::create(&shape(&nodes, node_bytes)).map_err(Error::Session)?;
+        let keeper = Keeper::start(shared.shared()).map_err(Error::Session)?;
+        if !(none || options.dry_run) {
             session.set_replicas(shared.shared().control());
         }
         let path = session.path().to_owned();
@@ -177,7 +185,7 @@ fn usual_bytes(nodes: &[NodeMemory]) -> u64 {
     let share = left.map_or(u64::MAX, |left| left / 4);
     (smallest / 8)
         .min(share / nodes.len().max(1) as u64)
-        .max(64 << 20)
+        .max(1 << 20)
 }
 
 fn shape(nodes: &[NodeMemory], node_bytes: u64) -> ReplicaOptions {

@@ -1,7 +1,6 @@
 //! The agent: hears what programs read, has the driver decide, takes leases and makes replicas.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -11,7 +10,7 @@ use hither_sys::lease::{Lease, Leased};
 use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
 use hither_sys::page_cache::{self, FileId, ThisPageCache, Unreachable};
 use hither_sys::process::{cpu_ns, monotonic_ns};
-use hither_sys::record::{Op, Record};
+use hither_sys::record::{IN_KERNEL, Op, Record};
 use hither_sys::replica::agent::{Replicas as Shared, Unfilled};
 use hither_sys::replica::{BLOCK_BYTES, SERVED, SERVED_EACH};
 use hither_sys::session::{RingInfo, Session};
@@ -21,13 +20,12 @@ use super::super::event::{At, Decision, Input};
 use super::super::keeper::Keeper;
 use super::super::log::Log;
 use super::figures::end;
+use super::pressure::Pressure;
 use super::{Replicas, ReplicasOptions};
 use crate::observe::Streams;
+use crate::pace::Pace;
 use crate::reach::Reach;
 use crate::status::{Board, Status};
-
-const PAUSE_MIN: Duration = Duration::from_micros(500);
-const PAUSE_MAX: Duration = Duration::from_millis(5);
 
 /// How often the rings of threads that died without a word are looked for.
 const REAP_NS: u64 = 500_000_000;
@@ -44,9 +42,6 @@ const TICK_NS: u64 = 100_000_000;
 
 /// Replicas of a file are read anew after so long: relatime is to see a read a day, and they leave no access time behind.
 const AGE_NS: u64 = 6 * 3_600_000_000_000;
-
-/// Programs wait for memory: so much of the last ten seconds, in hundredths (PSI, `some`), that some of them did.
-const PRESSURE: f64 = 1.0;
 
 /// A file that a lease is held on.
 struct Held {
@@ -74,6 +69,7 @@ pub(super) struct Agent {
     decisions: VecDeque<Decision>,
     /// Where asking after originals goes on.
     asked: u32,
+    pressure: Pressure,
     board: Option<Board>,
     /// What is said of the run and does not change.
     said: Status,
@@ -110,6 +106,7 @@ impl Agent {
             held: BTreeMap::new(),
             decisions: VecDeque::new(),
             asked: 0,
+            pressure: Pressure::default(),
             board: Board::new(std::process::id()),
             said: Status {
                 agent: std::process::id(),
@@ -138,7 +135,7 @@ impl Agent {
 
     /// Takes everything in until `ended` is set, and then once more.
     pub(super) fn attend(&mut self, ended: &AtomicBool) {
-        let mut pause = PAUSE_MIN;
+        let mut pace = Pace::new();
         let (mut reaped_ns, mut asked_ns, mut looked_ns, mut ticked_ns) = (0, 0, 0, 0);
         loop {
             // Read first: what the program did before it ended is seen by the sweep after.
@@ -152,12 +149,15 @@ impl Agent {
                 due
             };
             self.hear_of_ends(now_ns);
-            let quiet = self.sweep(due(&mut reaped_ns, REAP_NS)) == 0;
+            let records = self.sweep(due(&mut reaped_ns, REAP_NS));
             for at in std::mem::take(&mut self.events) {
                 self.input(at.time_ns, at.input);
             }
             if due(&mut ticked_ns, TICK_NS) {
-                self.input(now_ns, Input::Tick { idle: quiet });
+                if self.pressure.has_waited(now_ns) {
+                    self.input(now_ns, Input::Memory { free_ppm: 0 });
+                }
+                self.input(now_ns, Input::Tick { idle: records == 0 });
             }
             if due(&mut asked_ns, ASK_NS) {
                 self.ask(now_ns);
@@ -170,11 +170,7 @@ impl Agent {
                 self.session.close();
                 return;
             }
-            pause = match quiet {
-                true => (pause * 2).min(PAUSE_MAX),
-                false => PAUSE_MIN,
-            };
-            thread::park_timeout(pause);
+            thread::park_timeout(pace.after(records));
         }
     }
 
@@ -192,22 +188,7 @@ impl Agent {
             ..
         } = self;
         let mut heard = |ring: &RingInfo, record: Record<'_>| match record {
-            Record::Object {
-                object,
-                device,
-                inode,
-                birth_ns,
-                path,
-                ..
-            } => {
-                let id = FileId {
-                    device,
-                    inode,
-                    birth_ns,
-                };
-                ids.insert(object, id);
-                reach.learn(object, id, path, (!ring.foreign).then_some(ring.pid));
-            }
+            Record::Object { .. } => ids.extend(reach.hear(ring, &record)),
             Record::Access {
                 op: op @ (Op::Read | Op::Write),
                 flags,
@@ -226,6 +207,10 @@ impl Agent {
                 if op == Op::Read {
                     *calls += u64::from(count);
                     *bytes += u64::from(count) * length;
+                }
+                // What goes from file to socket no replica can serve.
+                if op == Op::Read && flags & IN_KERNEL != 0 {
+                    return;
                 }
                 let stream = streams.of(ring);
                 events.push(At {
@@ -338,7 +323,12 @@ impl Agent {
         };
         let input = match answer {
             Ok(()) => Input::Held { file },
-            Err(later) => Input::NotHeld { file, later },
+            Err(later) => {
+                if !later {
+                    self.session.stop_hearing_of(file);
+                }
+                Input::NotHeld { file, later }
+            }
         };
         self.input(now_ns, input);
     }
@@ -413,7 +403,10 @@ impl Agent {
 
     /// Looks at memory and at leased files, and says what goes on for those who look on.
     fn look(&mut self, now_ns: u64) {
-        let free_ppm = free_ppm();
+        let free_ppm = match self.pressure.waits() {
+            true => 0,
+            false => free_ppm(),
+        };
         self.input(now_ns, Input::Memory { free_ppm });
         for held in self.held.values() {
             // Its times were set, or its last name was taken: no writer, but its access time is to move, or its space to be given back.
@@ -454,39 +447,11 @@ impl Agent {
     }
 }
 
-/// How much of all memory is free, or holds files that were not used for long; 0 where programs wait for memory.
+/// How much of all memory is free, or holds files that were not used for long.
 fn free_ppm() -> u32 {
-    let pressure = fs::read_to_string("/proc/pressure/memory").unwrap_or_default();
-    if avg10(&pressure).is_some_and(|avg10| avg10 >= PRESSURE) {
-        return 0;
-    }
     let nodes = ThisMachine.nodes().unwrap_or_default();
     let sum = |of: fn(&NodeMemory) -> u64| nodes.iter().map(of).sum::<u64>();
     let all = sum(|node| node.bytes).max(1);
     let free = sum(NodeMemory::available_bytes).min(all);
     (u128::from(free) * 1_000_000 / u128::from(all)) as u32
-}
-
-/// Of the last ten seconds, in hundredths, how much some programs waited.
-fn avg10(pressure: &str) -> Option<f64> {
-    let some = pressure
-        .lines()
-        .find_map(|line| line.strip_prefix("some "))?;
-    let avg10 = some
-        .split(' ')
-        .find_map(|word| word.strip_prefix("avg10="))?;
-    avg10.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pressure_is_read() {
-        let text = "some avg10=1.25 avg60=0.00 avg300=0.00 total=34935936\nfull avg10=9.00 avg60=0.00 avg300=0.00 total=5744289\n";
-        assert_eq!(avg10(text), Some(1.25));
-        assert_eq!(avg10(""), None);
-        assert!(free_ppm() <= 1_000_000);
-    }
 }

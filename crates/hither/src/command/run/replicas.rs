@@ -61,6 +61,9 @@ fn report(run: &Replicas, dry_run: bool, ui: &Ui) {
     let summary = &run.summary;
     if run.nothing_is_far {
         ui.note("one memory node: nothing is far; --replicate all copies whatever is read again");
+        if !dry_run {
+            return;
+        }
     }
     let share = run.served as f64 / (run.served + run.read).max(1) as f64;
     ui.note(format_args!(

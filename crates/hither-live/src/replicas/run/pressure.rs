@@ -1,0 +1,91 @@
+//! Whether programs wait for memory, as the kernel counts it (pressure stall information, Documentation/accounting/psi.rst).
+
+use std::fs;
+
+/// Programs wait for memory (PSI, `some`) if some of them did for so many hundredths of the last ten seconds, or so much of the time since the last tick: who allocates in a hurry
+/// has run out of memory before that shows in ten seconds.
+const WAITED: f64 = 1.0;
+const WAITED_LATELY: u64 = 10;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Pressure {
+    /// What was last read, and when.
+    said: Said,
+    at_ns: u64,
+}
+
+/// What the kernel says of all programs: that some of them waited.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Said {
+    /// In hundredths of the last ten seconds.
+    avg10: f64,
+    /// Microseconds since the start of the machine.
+    total_us: u64,
+}
+
+impl Pressure {
+    /// Whether some have, since this was last asked.
+    pub(super) fn has_waited(&mut self, now_ns: u64) -> bool {
+        let text = fs::read_to_string("/proc/pressure/memory").unwrap_or_default();
+        self.take(Said::of(&text).unwrap_or_default(), now_ns)
+    }
+
+    fn take(&mut self, said: Said, now_ns: u64) -> bool {
+        let waited_us = said.total_us.saturating_sub(self.said.total_us);
+        let since_us = now_ns.saturating_sub(self.at_ns) / 1000;
+        // What came before the first look is nothing new.
+        let is_first = self.said == Said::default();
+        (self.said, self.at_ns) = (said, now_ns);
+        !is_first && waited_us * 100 >= since_us * WAITED_LATELY && waited_us > 0
+    }
+
+    /// Whether they do, on the whole, as was last read.
+    pub(super) fn waits(&self) -> bool {
+        self.said.avg10 >= WAITED
+    }
+}
+
+impl Said {
+    /// Nothing where the kernel does not count.
+    fn of(text: &str) -> Option<Said> {
+        let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
+        let named = |name: &str| some.split(' ').find_map(|word| word.strip_prefix(name));
+        Some(Said {
+            avg10: named("avg10=")?.parse().ok()?,
+            total_us: named("total=")?.parse().ok()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pressure_is_read() {
+        let text = "some avg10=1.25 avg60=0.00 avg300=0.00 total=34935936\nfull avg10=9.00 avg60=0.00 avg300=0.00 total=5744289\n";
+        let said = Said {
+            avg10: 1.25,
+            total_us: 34_935_936,
+        };
+        assert_eq!(Said::of(text), Some(said));
+        assert_eq!(Said::of(""), None);
+    }
+
+    #[test]
+    fn a_tenth_of_the_time_is_much() {
+        let mut pressure = Pressure::default();
+        let said = |total_us| Said {
+            avg10: 0.0,
+            total_us,
+        };
+        let mut take = |total_us, at_ms: u64| pressure.take(said(total_us), at_ms * 1_000_000);
+        assert!(!take(5_000_000, 100), "long ago");
+        assert!(!take(5_000_000, 200));
+        assert!(!take(5_009_999, 300));
+        assert!(take(5_019_999, 400));
+        assert!(!take(5_019_999, 400), "no time has passed");
+        assert!(!pressure.waits());
+    }
+}
