@@ -181,6 +181,90 @@ fn a_killed_agent_leaves_nothing_stale_behind_and_the_test_would_notice() {
     panic!("replicas that outlive their agent are not noticed");
 }
 
+/// The kernel waits for a lease for so few seconds meanwhile, the fewest that replicas are made with.
+struct ShortLeases(String);
+
+const BREAK_TIME: &str = "/proc/sys/fs/lease-break-time";
+
+impl ShortLeases {
+    fn new() -> Option<ShortLeases> {
+        let before = fs::read_to_string(BREAK_TIME).ok()?;
+        fs::write(BREAK_TIME, "4").ok()?;
+        Some(ShortLeases(before))
+    }
+}
+
+impl Drop for ShortLeases {
+    fn drop(&mut self) {
+        let _ = fs::write(BREAK_TIME, &self.0);
+    }
+}
+
+fn signal(name: &str, process: &Child) {
+    let sent = Command::new("kill")
+        .args([format!("-{name}"), process.id().to_string()])
+        .status();
+    assert!(sent.expect("kill runs").success());
+}
+
+/// Stops an agent amid reads, lets a writer wait until the kernel has taken the leases away, and write: what was read all the while.
+fn read_while_the_agent_is_stopped(folder: &Path, promising: bool) -> [u64; 3] {
+    make(folder);
+    let script = "./program read . 2 0 > found.partial; mv found.partial found";
+    let mut agent = hither(folder);
+    if promising {
+        agent.env("HITHER_TEST_PROMISE_FOR_GOOD", "1");
+    }
+    let agent = agent
+        .args(["sh", "-c", script])
+        .stderr(Stdio::null())
+        .spawn();
+    let mut agent = agent.expect("hither starts");
+    // By now there are replicas of a file of 24 pages.
+    thread::sleep(Duration::from_secs(2));
+    signal("STOP", &agent);
+    let writer = start_writer(folder);
+    let begun = Instant::now();
+    let wait_for = |there: &dyn Fn() -> bool| {
+        while !there() {
+            assert!(begun.elapsed() < Duration::from_secs(300), "it hangs");
+            thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let version = || fs::read(folder.join("board")).map_or(0, |board| board[0]);
+    let before = version();
+    wait_for(&|| version() >= before + 4);
+    fs::write(folder.join("enough"), "").expect("written");
+    wait_for(&|| folder.join("found").exists());
+    stop_writer(folder, writer);
+    signal("CONT", &agent);
+    agent.wait().expect("waited for");
+    let found = found(&fs::read(folder.join("found")).expect("there"));
+    for name in ["enough", "found"] {
+        fs::remove_file(folder.join(name)).expect("removed");
+    }
+    found
+}
+
+#[test]
+fn a_stopped_agent_is_relied_on_no_longer_than_it_promised_and_the_test_would_notice() {
+    let folder = folder("replicas/strict");
+    let folder = folder.path();
+    make(folder);
+    let Some(_short) = ShortLeases::new() else {
+        return println!("skipped: {BREAK_TIME} is not ours to write");
+    };
+    let [reads, stale, torn] = read_while_the_agent_is_stopped(folder, false);
+    assert_eq!((stale, torn), (0, 0), "of {reads} reads");
+    let (.., figures) = read_beside_a_writer(folder, 100_000, false);
+    if !cfg!(debug_assertions) || is_left_alone(&figures) {
+        return println!("skipped: the negative control");
+    }
+    let [reads, stale, _] = read_while_the_agent_is_stopped(folder, true);
+    println!("{stale} stale reads of {reads}");
+    assert!(stale > 0, "an agent that promises too much is not noticed");
+}
+
 /// The output of a program of random operations, alone or as `command` starts it.
 fn equal(folder: &Path, mut command: Command, seed: u32) -> Output {
     let inside: PathBuf = folder.join("files");

@@ -41,6 +41,8 @@ struct State {
     ignores_breaks: bool,
     /// Replicas outlive the agent: what the tests that kill it must notice.
     is_outlived: bool,
+    /// What is promised does not end: what the test that stops the agent must notice.
+    promises_for_good: bool,
 }
 
 /// See the module.
@@ -70,6 +72,7 @@ impl Keeper {
             stop: AtomicBool::new(false),
             ignores_breaks: is_tested("HITHER_TEST_IGNORE_LEASE_BREAKS"),
             is_outlived: is_tested("HITHER_TEST_OUTLIVE_AGENT"),
+            promises_for_good: is_tested("HITHER_TEST_PROMISE_FOR_GOOD"),
         });
         let (ready, started) = mpsc::channel();
         let keeps = Arc::clone(&state);
@@ -146,7 +149,7 @@ impl State {
             let waits = lease::break_time().unwrap_or_default();
             if waits >= BREAK_TIME_MIN {
                 self.look_at_all();
-                let relied_on = match self.is_outlived {
+                let relied_on = match self.is_outlived || self.promises_for_good {
                     true => u64::MAX,
                     false => from_ns + waits.as_nanos() as u64 / 2,
                 };

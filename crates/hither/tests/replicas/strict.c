@@ -2,7 +2,7 @@
 //
 //   strict make FOLDER
 //   strict write FOLDER SEED            until FOLDER/stop is there; prints how many versions it wrote
-//   strict read FOLDER THREADS READS    so many reads, then "READS STALE TORN"
+//   strict read FOLDER THREADS READS    so many reads, or with 0 until FOLDER/enough is there, then "READS STALE TORN"
 //
 // "inplace" is rewritten, cut or written through a mapping; "replaced" is renamed over, or unlinked and made anew. A board in shared memory
 // says which version each is of: odd while a writer is at work, and even from when it has closed the file. A reader looks at the board
@@ -154,7 +154,8 @@ static void *reader(void *argument) {
     char name[4096];
     uint64_t random = found->seed * 2 + 1, wanted = found->reads, at_open[2] = {0, 0};
     int fds[2] = {-1, -1};
-    for (found->reads = 0; found->reads < wanted; found->reads++) {
+    for (found->reads = 0; !wanted || found->reads < wanted; found->reads++) {
+        if (!wanted && found->reads % 4096 == 0 && access(path("enough", name), F_OK) == 0) break;
         int which = next(&random) % 4 == 0;
         if (fds[which] < 0 || next(&random) % 20000 == 0) {
             if (fds[which] >= 0) close(fds[which]);
