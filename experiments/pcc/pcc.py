@@ -36,7 +36,6 @@ import hit_ratios  # noqa: E402
 import plot  # noqa: E402
 
 POLICIES = ["lru", "arc", "ubm", "pcc", "opt"]
-SIZES = ["5%", "10%", "25%", "50%", "75%"]
 SAMPLES = [1, 5, 20, 100, 1000]
 THRESHOLDS = [5, 50, 100, 200, 400]
 WORDS = ["spinlock", "readahead", "kmalloc", "timeout", "checksum", "deprecated"]
@@ -58,11 +57,14 @@ PAPER = {
 
 def install() -> None:
     """Those of Debian's packages that are not there, where there is a right to install them."""
-    if os.geteuid() != 0 or not shutil.which("apt-get"):
+    if not shutil.which("apt-get"):
         return
     status = lambda package: subprocess.run(["dpkg-query", "-W", "-f", "${db:Status-Status}", package], capture_output=True, text=True).stdout
     missing = [package for package in PACKAGES if status(package) != "installed"]
     if not missing:
+        return
+    if os.geteuid() != 0:
+        print(f"missing, and only root may install them: {', '.join(missing)}", file=sys.stderr)
         return
     os.environ["DEBIAN_FRONTEND"] = "noninteractive"
     command = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", *missing]
@@ -104,7 +106,9 @@ class Lab:
             for number in range(12):
                 (tree / "lib" / f"made{number}.c").write_text("#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n")
         elif not tree.exists():
-            archive = sorted(Path("/usr/src").glob("linux-source-*.tar.xz"))[-1]
+            archive = next(iter(sorted(Path("/usr/src").glob("linux-source-*.tar.xz"), reverse=True)), None)
+            if not archive:
+                sys.exit("no Linux source to unpack: install Debian's linux-source, or name a tree with --tree")
             subprocess.run(["tar", "-xf", archive, "-C", self.work], check=True)
             (self.work / archive.name.removesuffix(".tar.xz")).rename(tree)
         return tree
@@ -113,7 +117,8 @@ class Lab:
         """A shell command for each."""
         tree, work = self.tree, self.work
         found = {}
-        if shutil.which("cscope"):
+        programs = ["cscope", "gcc"] if self.tiny else ["cscope", "gcc", "make", "flex", "bison", "bc"]
+        if all(map(shutil.which, programs)):
             if self.tiny:
                 (work / "queries").write_text(hit_ratios.QUERIES)
                 files = "\n".join(str(path.relative_to(tree)) for path in sorted(tree.rglob("*.[ch]")))
@@ -288,7 +293,7 @@ def main() -> None:
     reports, fig9, thresholds = {}, {}, {}
     for name, command in commands.items():
         trace = lab.record(name, command)
-        reports[name] = lab.json("report", trace, "--points", 8, "-p", ",".join(POLICIES), "-s", ",".join(SIZES))["runs"][0]
+        reports[name] = lab.json("report", trace, "--points", 8, "-p", ",".join(POLICIES))["runs"][0]
         ratios = lambda parameter, values: [row["hit_ratio"] for row in lab.json(
             "sim", trace, "-s", "25%", "-p", ",".join(f"pcc{{{parameter}={value}}}" for value in values))["results"]]
         fig9[name], thresholds[name] = ratios("sample", SAMPLES), ratios("threshold", THRESHOLDS)

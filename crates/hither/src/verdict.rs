@@ -35,11 +35,12 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// Simulates every policy at every size and counts what is in the trace.
+    /// Simulates every policy at every size and counts what is in the trace. Sizes that nobody asked about are parts of the data.
     pub(crate) fn of(
         trace: &Trace,
         policies: Vec<Spec>,
         sizes: Vec<(Size, u32)>,
+        asked_sizes: bool,
         learnt: Option<&Path>,
         ui: &Ui,
     ) -> anyhow::Result<Verdict> {
@@ -58,6 +59,7 @@ impl Verdict {
             sizes: &blocks,
             outcomes: &outcomes,
             steerable: place::kind(trace) == Some(Of::Files),
+            asked_sizes,
             doubts: cautions(trace),
         };
         let room = room(trace, &evidence, &known, ui)?;

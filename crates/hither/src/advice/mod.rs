@@ -12,7 +12,7 @@ use hither_core::registry::Needs;
 use hither_sim::{Configuration, Outcome};
 use serde::Serialize;
 
-use crate::format::{bytes, count, percent, policy};
+use crate::format::{bytes, count, counted, percent, policy};
 use crate::plan::Plan;
 use confidence::Claim;
 pub(crate) use confidence::{Confidence, STRETCHES};
@@ -106,6 +106,8 @@ pub(crate) struct Evidence<'a> {
     pub(crate) outcomes: &'a [Outcome],
     /// Whether `hither run` could steer the cache, if it is large enough.
     pub(crate) steerable: bool,
+    /// Whether somebody asked about caches of these sizes: else they are no more than parts of the data.
+    pub(crate) asked_sizes: bool,
     /// What the trace lacks.
     pub(crate) doubts: Vec<String>,
 }
@@ -132,6 +134,15 @@ pub(crate) struct Candidate<'a> {
 impl Candidate<'_> {
     fn gain(&self) -> f64 {
         self.outcome.hit_ratio - self.lru.hit_ratio
+    }
+
+    fn change(&self) -> Change {
+        Change {
+            policy: Some(policy(self.spec)),
+            from_blocks: self.outcome.cache_blocks.into(),
+            cache_blocks: self.outcome.cache_blocks.into(),
+            gain: self.gain(),
+        }
     }
 
     /// The same change with a little less and a little more cache, and for a policy that samples with other periods.
@@ -211,7 +222,14 @@ impl<'a> Evidence<'a> {
     }
 
     fn can_be_steered(&self, cache_blocks: u32) -> bool {
-        u64::from(cache_blocks) * self.block_bytes >= hither_live::files::BUDGET_MIN_BYTES
+        self.steerable
+            && u64::from(cache_blocks) * self.block_bytes >= hither_live::files::BUDGET_MIN_BYTES
+    }
+
+    /// Whether a change in a cache of this size can be advised: what a program's files would gain in a cache that nobody can steer is
+    /// of use to those alone who asked for it.
+    fn can_be_advised(&self, cache_blocks: u32) -> bool {
+        !self.steerable || self.asked_sizes || self.can_be_steered(cache_blocks)
     }
 
     /// The change to each policy that does not know the future, at each size.
@@ -231,27 +249,31 @@ impl<'a> Evidence<'a> {
     }
 
     /// The change of policy that gains most over LRU, on the average of the sizes, at the size at which it gains most. The average
-    /// keeps a policy that wins by a hair at one size from being preferred to one that is good at all. Sizes that a run could
-    /// steer come first; then, of those that gain nearly as much there, the policy that has to be told least.
+    /// keeps a policy that wins by a hair at one size from being preferred to one that is good at all. Where something is gained at
+    /// sizes that a run could steer, only these count. Of those that gain nearly as much there, it is the policy that has to be told
+    /// least.
     pub(crate) fn candidate(&self) -> Option<Candidate<'a>> {
         if self.of("lru").is_empty() || self.of("opt").is_empty() {
             return None;
         }
-        let sum = |row: &[Candidate<'_>]| row.iter().map(Candidate::gain).sum::<f64>();
-        let best_sum = self.rows().map(|row| sum(&row)).fold(f64::MIN, f64::max);
-        // Of equals the first.
-        let best = self.rows().find(|row| sum(row) >= best_sum)?;
-        let steered: Vec<_> = best
-            .iter()
-            .copied()
-            .filter(|one| self.can_be_steered(one.outcome.cache_blocks) && one.gain() >= WORTH)
-            .collect();
-        let choice = if self.steerable && !steered.is_empty() {
-            steered
-        } else {
-            best
+        let steered = |one: &Candidate<'_>| self.can_be_steered(one.outcome.cache_blocks);
+        let some = self
+            .rows()
+            .flatten()
+            .any(|one| steered(&one) && one.gain() >= WORTH);
+        let rows = || {
+            let counted = |row: Vec<Candidate<'a>>| -> Vec<Candidate<'a>> {
+                row.into_iter()
+                    .filter(|one| !some || steered(one))
+                    .collect()
+            };
+            self.rows().map(counted)
         };
-        let best = choice
+        let sum = |row: &[Candidate<'_>]| row.iter().map(Candidate::gain).sum::<f64>();
+        let best_sum = rows().map(|row| sum(&row)).fold(f64::MIN, f64::max);
+        // Of equals the first.
+        let best = rows()
+            .find(|row| sum(row) >= best_sum)?
             .into_iter()
             .max_by(|a, b| a.gain().total_cmp(&b.gain()))?;
         let nearly = self
@@ -264,6 +286,22 @@ impl<'a> Evidence<'a> {
         })
     }
 
+    /// The cache that room is added to: the smallest that was asked about, or else the smallest that there may be.
+    fn smallest<'b>(&self, room: &'b Room) -> Option<&'b Outcome>
+    where
+        'a: 'b,
+    {
+        let smallest = self.of("lru").iter().min_by_key(|lru| lru.cache_blocks)?;
+        if self.can_be_advised(smallest.cache_blocks) {
+            return Some(smallest);
+        }
+        let mut larger = room.lru.iter();
+        larger
+            .find(|lru| self.can_be_steered(lru.cache_blocks))
+            .or(room.lru.last())
+            .or(Some(smallest))
+    }
+
     /// The advice that follows.
     pub(crate) fn advice(&self, room: &Room) -> Advice {
         let ceiling = self.ceiling();
@@ -273,8 +311,7 @@ impl<'a> Evidence<'a> {
                     .to_owned(),
             );
         }
-        let smallest = self.of("lru").iter().min_by_key(|lru| lru.cache_blocks);
-        let (Some(candidate), Some(smallest)) = (self.candidate(), smallest) else {
+        let (Some(candidate), Some(smallest)) = (self.candidate(), self.smallest(room)) else {
             return nothing(
                 "Too little was simulated for advice: it takes lru and opt at one size or more."
                     .to_owned(),
@@ -290,17 +327,23 @@ impl<'a> Evidence<'a> {
         }
         if to_gain < WORTH {
             let sentence = format!(
-                "Nothing to do: a cache of {} already serves {} of the references, all that are not first uses but for {} \
-                 points.",
+                "Nothing to do: a cache of {} already serves {} of the references, all that are not first uses but for {}.",
                 self.size(smallest.cache_blocks.into()),
                 percent(smallest.hit_ratio),
-                (to_gain * 100.0).ceil().max(0.0)
+                counted((to_gain * 100.0).ceil().max(0.0) as u64, "point")
             );
-            return self.surely(Claim::Nothing, &candidate, nothing(sentence));
+            // Whatever is done, it cannot gain more than room for everything.
+            let most = room.lru.last().unwrap_or(candidate.outcome);
+            let mut advice = nothing(sentence);
+            self.mention_small(&candidate, &mut advice);
+            return self.with_confidence(Claim::Nothing, smallest, most, advice);
         }
         let twice = room.gain_at_most(candidate.lru, candidate.lru.cache_blocks.saturating_mul(2));
         let twice = twice.map_or(0.0, |(_, gain)| gain);
-        if candidate.gain() >= WORTH && WORTH_MEMORY * candidate.gain() >= twice {
+        if candidate.gain() >= WORTH
+            && self.can_be_advised(candidate.outcome.cache_blocks)
+            && WORTH_MEMORY * candidate.gain() >= twice
+        {
             self.another_policy(&candidate, room)
         } else {
             self.more_room(smallest, &candidate, room)
@@ -433,20 +476,16 @@ impl<'a> Evidence<'a> {
             ));
             alternatives.push(lru_at(smallest, larger));
         }
-        if candidate.gain() >= WORTH {
-            let (name, at) = (policy(candidate.spec), candidate.outcome.cache_blocks);
+        if candidate.gain() >= WORTH && self.can_be_advised(candidate.outcome.cache_blocks) {
+            let change = candidate.change();
             sentences.push(format!(
-                "Without more memory, {name} gains {} points over LRU in a cache of {}.",
-                points(candidate.gain()),
-                self.size(at.into())
+                "Without more memory, {} gains {} points over LRU in a cache of {}.",
+                policy(candidate.spec),
+                points(change.gain),
+                self.size(change.cache_blocks)
             ));
-            alternatives.push(Change {
-                policy: Some(name),
-                from_blocks: at.into(),
-                cache_blocks: at.into(),
-                gain: candidate.gain(),
-            });
-        } else {
+            alternatives.push(change);
+        } else if candidate.gain() < WORTH {
             let left = self.of("opt").iter().zip(self.of("lru"));
             let left = left.map(|(opt, lru)| opt.hit_ratio - lru.hit_ratio);
             let left = left.fold(0.0, f64::max);
@@ -459,7 +498,7 @@ impl<'a> Evidence<'a> {
                 (WORTH * 100.0).round()
             ));
         }
-        let advice = Advice {
+        let mut advice = Advice {
             change: Kind::Size,
             policy: None,
             cache_blocks: Some(blocks),
@@ -470,7 +509,24 @@ impl<'a> Evidence<'a> {
             confidence: None,
             sentences,
         };
+        self.mention_small(candidate, &mut advice);
         self.with_confidence(Claim::Gain, smallest, enough, advice)
+    }
+
+    /// A change that gains, but in too small a cache to be advised.
+    fn mention_small(&self, candidate: &Candidate<'_>, advice: &mut Advice) {
+        let change = candidate.change();
+        if change.gain < WORTH || self.can_be_advised(candidate.outcome.cache_blocks) {
+            return;
+        }
+        advice.sentences.push(format!(
+            "In a cache of {}, {} would gain {} points over LRU; `hither run` steers caches of {} and more.",
+            self.size(change.cache_blocks),
+            policy(candidate.spec),
+            points(change.gain),
+            bytes(hither_live::files::BUDGET_MIN_BYTES)
+        ));
+        advice.alternatives.push(change);
     }
 
     fn surely(&self, claim: Claim, candidate: &Candidate<'_>, advice: Advice) -> Advice {

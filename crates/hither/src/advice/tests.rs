@@ -24,8 +24,18 @@ fn trace(blocks: impl Iterator<Item = u32>) -> InMemory {
     InMemory::new(blocks.enumerate().map(access).collect(), knows)
 }
 
-/// As a verdict does it, over something smaller than a trace.
+/// As a verdict does it, over something smaller than a trace, of which nothing could be steered.
 fn advised(policies: &str, sizes: &[u32], references: &InMemory) -> Advice {
+    advised_on(policies, sizes, references, false, true)
+}
+
+fn advised_on(
+    policies: &str,
+    sizes: &[u32],
+    references: &InMemory,
+    steerable: bool,
+    asked_sizes: bool,
+) -> Advice {
     let policies = <Spec>::parse_list(policies).expect("policies");
     let options = Options {
         stretches: STRETCHES,
@@ -50,7 +60,8 @@ fn advised(policies: &str, sizes: &[u32], references: &InMemory) -> Advice {
         policies: &policies,
         sizes,
         outcomes: &outcomes,
-        steerable: false,
+        steerable,
+        asked_sizes,
         doubts: Vec::new(),
     };
     let variants = evidence.candidate().map(|candidate| candidate.variants());
@@ -218,6 +229,7 @@ fn what_the_trace_lacks_weakens_the_advice() {
         sizes: &[500],
         outcomes: &outcomes,
         steerable: true,
+        asked_sizes: true,
         doubts: vec!["3 accesses were lost".to_owned()],
     };
     let advice = evidence.advice(&Room::default());
@@ -226,6 +238,61 @@ fn what_the_trace_lacks_weakens_the_advice() {
     assert!(said.contains("; 3 accesses were lost."), "{said}");
     assert!(
         said.contains("nothing that `hither run` can steer"),
+        "{said}"
+    );
+}
+
+/// A loop over 4 MiB fits into whatever could be steered, and a policy for a part of it is of no use unless somebody has such a cache.
+#[test]
+fn caches_too_small_to_steer_are_mentioned_but_not_advised() {
+    let small = trace((0..20_000).map(|tick| tick % 1000));
+    let advice = advised_on(ALL, &[500, 750], &small, true, false);
+    assert_eq!(advice.change, Kind::Nothing, "{:?}", advice.sentences);
+    assert_eq!((&advice.policy, advice.cache_blocks), (&None, None));
+    assert_eq!(level(&advice), Level::Sure, "{:?}", advice.sentences);
+    let [mentioned] = &advice.alternatives[..] else {
+        panic!("{:?}", advice.alternatives);
+    };
+    assert!(
+        mentioned.cache_blocks == 750 && mentioned.gain > 0.5,
+        "{mentioned:?}"
+    );
+    let said = advice.sentences.join(" ");
+    assert!(
+        said.contains("a cache of 3.91 MiB already serves 95.0 %"),
+        "{said}"
+    );
+    assert!(
+        said.contains("`hither run` steers caches of 8.00 MiB and more"),
+        "{said}"
+    );
+
+    let asked = advised_on(ALL, &[500, 750], &small, true, true);
+    assert_eq!(
+        (asked.change, asked.cache_blocks),
+        (Kind::Policy, Some(750))
+    );
+
+    // Where there is something to gain in a cache that is large enough, it is that one, however much smaller ones gain.
+    let large = trace((0..60_000).map(|tick| tick % 5000));
+    let advice = advised_on(ALL, &[1500, 2500], &large, true, false);
+    assert_eq!(
+        (advice.change, advice.cache_blocks),
+        (Kind::Policy, Some(2500))
+    );
+
+    // Half of it is a loop of 4 MiB, the rest is at random over 16 MiB: beyond 8 MiB room helps, and no policy.
+    let mut random = random();
+    let both = (0..80_000).map(|tick| match tick % 2 {
+        0 => tick / 2 % 1000,
+        _ => 1000 + random(4000),
+    });
+    let advice = advised_on(ALL, &[250, 500], &trace(both), true, false);
+    assert_eq!(advice.change, Kind::Size, "{:?}", advice.sentences);
+    let said = advice.sentences.join(" ");
+    assert!(said.contains("where 8.0"), "{said}");
+    assert!(
+        said.contains("`hither run` steers caches of 8.00 MiB and more"),
         "{said}"
     );
 }

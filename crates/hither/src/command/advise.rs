@@ -26,7 +26,8 @@ use crate::verdict::{self, CallSite, POLICIES, Verdict};
 ///
 /// Of policy and size it names the cheapest change that gets most of the gain, and how sure that is. A policy costs no memory, so it comes
 /// first, unless twice the cache gains more than three times as much; of policies that gain nearly as much as the best, the one that has to know
-/// least is taken. With one --size, today's, that is the cache to be advised about.
+/// least is taken. With one --size, today's, that is the cache to be advised about. Without, caches of a recorded program's files count from
+/// 8 MiB on, which `hither run` can steer.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 How sure, over 16 stretches of the trace, without those before the cache is full:
@@ -41,8 +42,7 @@ Examples:\n  \
     hither advise -- grep -r needle /usr/include   record a program and advise\n  \
     hither advise -o make.hither -- make -j8       and keep the trace\n  \
     hither advise make.hither --size 64MiB,1GiB    advise on a trace\n  \
-    hither advise --save plan.toml -- ./scan data  keep what can be applied: hither run --plan plan.toml -- ./scan data
-  \
+    hither advise --save plan.toml -- ./scan data  keep what can be applied: hither run --plan plan.toml -- ./scan data\n  \
     hither advise cg.hither --nodes 4              and on which of four nodes its data should be\n  \
     hither advise --format lirs cs.trace.gz        on a trace of bare block numbers")]
 pub(super) struct Advise {
@@ -119,7 +119,9 @@ impl Advise {
             false => verdict::possible(self.caches.policies(POLICIES), &trace, ui),
         };
         let sizes = self.caches.sizes(&trace)?;
-        let verdict = Verdict::of(&trace, policies, sizes, self.learnt.sites.as_deref(), ui)?;
+        let asked = self.caches.names_sizes();
+        let learnt = self.learnt.sites.as_deref();
+        let verdict = Verdict::of(&trace, policies, sizes, asked, learnt, ui)?;
         let stats = &verdict.stats;
         let block_bytes = u64::from(trace.options().block_bytes);
         let said = verdict.advice.sentences.iter().chain(placed.sentences());

@@ -144,7 +144,8 @@ impl Run {
             (false, false) => (verdict::possible(asked.policies.clone(), trace, ui), sizes),
         };
         let placed = Placed::of(trace, asked.placing, &asked.sizes, 100_000, ui)?;
-        let verdict = Verdict::of(trace, policies, sizes.to_vec(), None, ui)?;
+        let asked_sizes = !asked.sizes.is_empty();
+        let verdict = Verdict::of(trace, policies, sizes.to_vec(), asked_sizes, None, ui)?;
         let curves = curves(trace, &verdict, asked.points, ui)?;
         let cells = CELLS / share;
         let activity = Activity::of(trace, &verdict.stats, &verdict.policies, cells, ui)?;

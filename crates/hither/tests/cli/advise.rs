@@ -112,7 +112,7 @@ fn one_document_for_programs() {
 fn a_program_is_recorded_and_advised_on_in_one_go() {
     let lab = Lab::new();
     lab.write("data", crate::text(crate::DATA_LINES));
-    let ran = lab.run("hither advise -- sh -c 'cat data data data >/dev/null; exit 4'");
+    let ran = lab.run("hither advise -s 75% -- sh -c 'cat data data data >/dev/null; exit 4'");
     assert_eq!(ran.code, 4, "{ran}");
     let text = ran.stdout();
     assert!(
@@ -132,6 +132,16 @@ fn a_program_is_recorded_and_advised_on_in_one_go() {
         ["data"],
         "the trace is not kept unless asked for"
     );
+
+    // What fits into a cache that is too small to be steered calls for nothing, unless that cache is asked about.
+    let fits = lab.run("hither advise -q -- sh -c 'cat data data data >/dev/null'");
+    for said in [
+        "\nNothing to do: a cache of 1.5",
+        " would gain ",
+        "steers caches of 8.00 MiB and more.\nSure: ",
+    ] {
+        assert!(fits.stdout().contains(said), "{fits}");
+    }
 
     let kept = lab.run("hither advise -q -o kept.hither --json -- cat data >/dev/null");
     assert_eq!(kept.code, 0, "{kept}");
@@ -235,7 +245,7 @@ fn what_helps_is_found_and_how_sure_is_said() {
     );
     for (trace, change, level) in [
         ("loop -s 600", "policy", "sure"),
-        ("zipf", "size", "sure"),
+        ("zipf -s 5%,25%", "size", "sure"),
         ("scan -s 500", "nothing", "sure"),
         ("phase -s 600", "policy", "unsure"),
     ] {
