@@ -56,6 +56,8 @@ pub struct Stats {
     pub by_site: Vec<Ranked>,
     /// The objects; empty where the format knows none.
     pub by_object: Vec<Ranked>,
+    /// References of each thread, by its number in the trace.
+    pub by_thread: Vec<u64>,
     /// What is known to be missing from the trace.
     pub losses: Losses,
 }
@@ -158,6 +160,7 @@ impl Stats {
             object_concentration: concentration(&by_object, trace),
             by_site,
             by_object,
+            by_thread: threads(trace)?,
             losses: trace.meta().losses.clone(),
         })
     }
@@ -223,6 +226,17 @@ fn sites(trace: &Trace) -> Result<Vec<Use>> {
         }
     })?;
     Ok(uses)
+}
+
+/// The references of each thread.
+fn threads(trace: &Trace) -> Result<Vec<u64>> {
+    let mut references = vec![0; trace.threads()];
+    trace.for_each_chunk(|chunk| {
+        for (run, range) in chunk.runs() {
+            references[run.thread as usize] += range.len() as u64;
+        }
+    })?;
+    Ok(references)
 }
 
 fn ranked(

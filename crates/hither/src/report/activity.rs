@@ -109,7 +109,6 @@ impl Activity {
             positions[site as usize] = position as u32;
         }
         let all = trace.references() as u64;
-        let mut by_thread = vec![0u64; trace.threads()];
         let mut over_time = vec![[0u64; PARTS]; trace.processes()];
         let mut pairs: FxHashMap<(u32, u32), u64> = FxHashMap::default();
         let needs = Needs {
@@ -118,15 +117,9 @@ impl Activity {
         };
         let bar = ui.bar("drawing", all);
         trace.for_each_batch(BATCH, needs, |batch| {
-            for same in batch.chunk_by(|a, b| (a.site, a.thread) == (b.site, b.thread)) {
-                let Access {
-                    site,
-                    thread,
-                    process,
-                    ..
-                } = same[0];
+            for same in batch.chunk_by(|a, b| (a.site, a.process) == (b.site, b.process)) {
+                let Access { site, process, .. } = same[0];
                 let references = same.len() as u64;
-                by_thread[thread.index()] += references;
                 *pairs.entry((site.0, process.0)).or_default() += references;
                 let position = positions[site.index()];
                 let parts = &mut over_time[process.index()];
@@ -154,7 +147,7 @@ impl Activity {
         let classes_by = classifier.map(|(name, _)| name);
         Ok(Activity {
             picture: grid.picture(classes_by, sites, order.objects),
-            processes: processes(trace, &by_thread, &over_time),
+            processes: processes(trace, &stats.by_thread, &over_time),
             of_sites,
         })
     }

@@ -49,7 +49,7 @@ pub(super) struct Run {
     sentences: Vec<String>,
     /// A command line that does what is advised.
     apply: Option<String>,
-    /// As in `stat --json`, but for the rows that `left_out` counts.
+    /// As in `stat --json`, but for the rows that `left_out` counts and for the threads' references, which stand with `processes`.
     pub(super) bytes: Value,
     pub(super) stats: Value,
     left_out: LeftOut,
@@ -183,6 +183,8 @@ impl Run {
         let rows = (stats.by_site.len(), stats.by_object.len());
         stats.by_site = fitting(stats.by_site, room / 2);
         stats.by_object = most_used(stats.by_object, room / 4 * 3);
+        // The processes have them.
+        stats.by_thread = Vec::new();
         let kept = (stats.by_site.len(), stats.by_object.len());
 
         let mut picture = activity.picture;

@@ -4,10 +4,22 @@ use std::io::{Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Stdio;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use flate2::read::ZlibDecoder;
 use insta::assert_snapshot;
 use serde_json::{Value, json};
 
 use crate::{Lab, keys, rounds};
+
+/// What is in a list.
+fn list(value: &Value) -> &[Value] {
+    value.as_array().unwrap()
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap()
+}
 
 /// The data that a page carries.
 fn data(page: &str) -> Value {
@@ -27,49 +39,53 @@ fn page(lab: &Lab, line: &str) -> Value {
 
 /// Holds every number of a run to what the other commands print.
 fn check(lab: &Lab, run: &Value, trace: &str, caches: &str) {
-    let stat = lab.json(&format!("hither stat {trace} --json"));
+    let mut stat = lab.json(&format!("hither stat {trace} --json"));
+    let by_thread = stat["stats"]["by_thread"].take();
+    let mut stats = run["stats"].clone();
+    assert_eq!(
+        stats["by_thread"].take(),
+        json!([]),
+        "the processes have it"
+    );
     assert_eq!(run["trace"], stat["trace"]);
     assert_eq!(run["bytes"], stat["bytes"]);
-    assert_eq!(run["stats"], stat["stats"]);
+    assert_eq!(stats, stat["stats"]);
     assert_eq!(
         run["left_out"],
         json!({ "sites": 0, "objects": 0, "processes": 0 })
     );
+    check_threads(run, list(&by_thread));
+    for (name, rows) in [("sites", "by_site"), ("objects", "by_object")] {
+        check_distribution(&run["distributions"][name], list(&stats[rows]));
+    }
+    if run["kind"] == "memory" {
+        return;
+    }
 
     let advise = lab.json(&format!("hither advise -q {trace} {caches} --json"));
     assert_eq!(run["advice"], advise["advice"]);
     assert_eq!(run["results"], advise["results"]);
-    let sim = lab.json(&format!(
-        "hither sim {trace} -p lru,arc,opt {caches} --json"
-    ));
-    let of = |name: &str| -> Vec<&Value> {
-        let all = run["results"].as_array().unwrap().iter();
-        all.filter(|result| result["policy"] == name).collect()
-    };
-    let same: Vec<&Value> = ["lru", "arc", "opt"].into_iter().flat_map(of).collect();
-    assert!(same.len() >= 3);
-    assert_eq!(json!(same), sim["results"]);
-
-    for (site, advised) in run["sites"]
-        .as_array()
-        .unwrap()
+    let mut policies: Vec<&str> = list(&run["curves"])
         .iter()
-        .zip(advise["sites"].as_array().unwrap())
-    {
+        .map(|curve| curve["policy"].as_str().unwrap())
+        .collect();
+    let line = format!(
+        "hither sim {trace} -p '{}' {caches} --json",
+        policies.join(",")
+    );
+    assert_eq!(run["results"], lab.json(&line)["results"]);
+    policies.sort_unstable();
+    policies.dedup();
+    assert_eq!(policies.len(), list(&run["curves"]).len());
+
+    assert_eq!(list(&run["sites"]).len(), list(&advise["sites"]).len());
+    for (site, advised) in list(&run["sites"]).iter().zip(list(&advise["sites"])) {
         for name in keys(advised) {
             assert_eq!(site[name], advised[name], "{name}");
         }
     }
-    assert_eq!(
-        run["sites"].as_array().unwrap().len(),
-        advise["sites"].as_array().unwrap().len()
-    );
-
-    let references = &stat["stats"]["references"];
-    for curve in run["curves"].as_array().unwrap() {
-        let sizes: Vec<String> = curve["cache_blocks"]
-            .as_array()
-            .unwrap()
+    for curve in list(&run["curves"]) {
+        let sizes: Vec<String> = list(&curve["cache_blocks"])
             .iter()
             .map(Value::to_string)
             .collect();
@@ -79,41 +95,136 @@ fn check(lab: &Lab, run: &Value, trace: &str, caches: &str) {
             sizes.join(",")
         );
         let sim = lab.json(&line);
-        let hits: Vec<&Value> = sim["results"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|result| &result["hits"])
-            .collect();
-        assert_eq!(curve["hits"], json!(hits), "{policy}");
-    }
-    for distribution in run["distributions"].as_object().unwrap().values() {
-        if let Some(last) = distribution["references"].as_array().unwrap().last() {
-            assert_eq!(last, references);
+        for name in ["hits", "hit_ratio"] {
+            let simulated: Vec<&Value> = list(&sim["results"])
+                .iter()
+                .map(|result| &result[name])
+                .collect();
+            assert_eq!(curve[name], json!(simulated), "{policy}");
         }
     }
-    let sum = |rows: &Value, of: &dyn Fn(&Value) -> u64| -> u64 {
-        rows.as_array().unwrap().iter().map(of).sum()
+    check_picture(run);
+}
+
+/// Each thread has what `stat` counts for it, each process what its threads have.
+fn check_threads(run: &Value, by_thread: &[Value]) {
+    let references = number(&run["stats"]["references"]);
+    // Read from text as the others are: the last digit may depend on it.
+    let share = |part: u64| -> Value {
+        let share = if references == 0 {
+            0.0
+        } else {
+            part as f64 / references as f64
+        };
+        serde_json::from_str(&json!(share).to_string()).unwrap()
     };
-    let made = |row: &Value| row["references"].as_u64().unwrap();
-    assert_eq!(sum(&run["processes"], &made), references.as_u64().unwrap());
-    let by_thread = |process: &Value| sum(&process["threads"], &made);
-    assert_eq!(
-        sum(&run["processes"], &by_thread),
-        references.as_u64().unwrap()
+    let processes = list(&run["processes"]);
+    assert_eq!(processes.len() as u64, number(&run["stats"]["processes"]));
+    let mut seen = 0;
+    for process in processes {
+        assert_eq!(process["threads_left_out"], 0);
+        let mut sum = 0;
+        for thread in list(&process["threads"]) {
+            let counted = &by_thread[number(&thread["thread"]) as usize];
+            assert_eq!(&thread["references"], counted);
+            assert_eq!(thread["share"], share(number(counted)));
+            sum += number(counted);
+            seen += 1;
+        }
+        assert_eq!(process["references"], sum);
+        assert_eq!(process["share"], share(sum));
+        let over_time: u64 = list(&process["over_time"]).iter().map(number).sum();
+        assert_eq!(over_time, sum);
+    }
+    assert_eq!(seen, by_thread.len());
+    assert_eq!(seen as u64, number(&run["stats"]["threads"]));
+}
+
+/// The sums of the first rows of `stat`, whichever of them are points.
+fn check_distribution(distribution: &Value, rows: &[Value]) {
+    let mut sums = vec![0];
+    sums.extend(rows.iter().scan(0, |sum, row| {
+        *sum += number(&row["references"]);
+        Some(*sum)
+    }));
+    let points = list(&distribution["rows"])
+        .iter()
+        .zip(list(&distribution["references"]));
+    for (row, references) in points {
+        assert_eq!(number(references), sums[number(row) as usize]);
+    }
+    let last = list(&distribution["references"]).last().map_or(0, number);
+    assert_eq!(last, *sums.last().unwrap());
+}
+
+/// The cells of the picture have each call site's references, and of each class as many as the policy that told them apart.
+fn check_picture(run: &Value) {
+    let picture = &run["picture"];
+    let deflated = STANDARD.decode(picture["cells"].as_str().unwrap()).unwrap();
+    let mut bytes = Vec::new();
+    ZlibDecoder::new(&deflated[..])
+        .read_to_end(&mut bytes)
+        .unwrap();
+    let mut numbers = Vec::new();
+    let (mut value, mut shift) = (0u64, 0);
+    for byte in bytes {
+        value |= u64::from(byte & 0x7f) << shift;
+        shift += 7;
+        if byte < 0x80 {
+            numbers.push(value);
+            (value, shift) = (0, 0);
+        }
+    }
+    let (columns, entries) = (
+        number(&picture["columns"]) as usize,
+        number(&picture["entries"]) as usize,
     );
-    let over_time = |process: &Value| sum(&process["over_time"], &|part| part.as_u64().unwrap());
-    assert_eq!(
-        sum(&run["processes"], &over_time),
-        references.as_u64().unwrap()
-    );
+    assert_eq!(numbers.len(), columns + 3 * entries);
+    let sites = list(&picture["sites"]);
+    let mut by_site = vec![0; sites.len()];
+    let mut by_class = [0; 4];
+    for (key, less_one) in numbers[columns + entries..][..entries]
+        .iter()
+        .zip(&numbers[columns + 2 * entries..])
+    {
+        by_site[(key >> 2) as usize] += less_one + 1;
+        by_class[(key & 3) as usize] += less_one + 1;
+    }
+    let ranked = list(&run["stats"]["by_site"])
+        .iter()
+        .filter(|row| number(&row["references"]) > 0);
+    let expected: Vec<(u64, u64)> = ranked
+        .map(|row| (number(&row["number"]), number(&row["references"])))
+        .collect();
+    let found: Vec<(u64, u64)> = sites.iter().map(number).zip(by_site).collect();
+    assert_eq!(found, expected);
+    let mut results = list(&run["results"]).iter();
+    match results.find(|result| result["policy"] == picture["classes_by"]) {
+        Some(result) => {
+            let of = |class: &str| number(&result["classes"][class]);
+            assert_eq!(by_class, [0, of("sequential"), of("looping"), of("other")]);
+        }
+        None => assert_eq!(by_class[1..], [0, 0, 0]),
+    }
 }
 
 #[test]
 fn every_number_is_that_of_the_other_commands() {
     let lab = Lab::with_recording();
     lab.write("loop.trace", rounds(1000, 3));
-    for (trace, caches) in [("cat.hither", ""), ("loop.trace", "-s 100,512KiB,90%")] {
+    let script =
+        "for part in a b c; do cut -c 1-9 data >$part; done; (cat a b a b & sort c data a & wait)";
+    let ran = lab.run(&format!(
+        "hither record -q -o many.hither -- sh -c '{script}' >/dev/null"
+    ));
+    assert_eq!(ran.code, 0, "{ran}");
+    lab.run("hither gen -q 'cfd{points=8}' -o memory.hither");
+    for (trace, caches) in [
+        ("cat.hither", ""),
+        ("many.hither", "-s 50,25%"),
+        ("loop.trace", "-s 100,512KiB,90%"),
+        ("memory.hither", ""),
+    ] {
         let report = page(&lab, &format!("{trace} {caches}"));
         assert_eq!(report["comparison"], Value::Null);
         assert_eq!(report["runs"].as_array().unwrap().len(), 1);
@@ -182,7 +293,29 @@ fn two_runs_are_compared_in_the_same_caches() {
         (found["a"].as_f64().unwrap(), found["b"].as_f64().unwrap())
     };
     assert_eq!(figure("references"), (1600.0, 800.0));
-    assert_eq!(figure("distinct blocks"), (400.0, 400.0));
+    let stats = ["cat.hither", "twice.hither"]
+        .map(|trace| lab.json(&format!("hither stat {trace} --json"))["stats"].clone());
+    let figures = [
+        ("references", "/references"),
+        ("distinct blocks", "/blocks"),
+        ("footprint", "/footprint_bytes"),
+        ("first uses", "/reuse/cold"),
+        ("requests", "/counts/total/requests"),
+        ("sequential requests", "/sequential_share"),
+        ("bytes read", "/counts/total/read_bytes"),
+        ("bytes written", "/counts/total/written_bytes"),
+        ("bytes mapped", "/counts/total/mapped_bytes"),
+        ("files", "/objects"),
+        ("call sites", "/sites"),
+        ("processes", "/processes"),
+        ("threads", "/threads"),
+        ("last access", "/counts/last_ns"),
+    ];
+    assert_eq!(list(&comparison["figures"]).len(), figures.len());
+    for (name, path) in figures {
+        let [a, b] = [0, 1].map(|run: usize| stats[run].pointer(path).unwrap().as_f64().unwrap());
+        assert_eq!(figure(name), (a, b), "{name}");
+    }
     let sentence = comparison["sentences"][0].as_str().unwrap();
     assert_eq!(
         sentence,

@@ -62,6 +62,9 @@ fn a_text_trace_in_one_document() {
             "written_bytes": 0
           }
         ],
+        "by_thread": [
+          30
+        ],
         "constructs": 0,
         "counts": {
           "first_ns": 0,
