@@ -95,6 +95,17 @@ pub(crate) fn in_passes<T>(
 ) -> anyhow::Result<Vec<T>> {
     let each = CACHE_BYTES * (trace.blocks().max(1) * caches.max(1)) as u64;
     let at_once = usize::try_from(half_of_free_bytes() / each).unwrap_or(usize::MAX);
+    grouped(trace, policies, at_once, ui, run)
+}
+
+/// Runs so many of the policies in a pass, one at least.
+fn grouped<T>(
+    trace: &Trace,
+    policies: &[Spec],
+    at_once: usize,
+    ui: &Ui,
+    run: impl Fn(&[Spec], &(dyn Fn(u64) + Sync)) -> anyhow::Result<Vec<T>>,
+) -> anyhow::Result<Vec<T>> {
     let groups = || policies.chunks(at_once.clamp(1, policies.len().max(1)));
     let references = trace.references() as u64;
     let bar = ui.bar("simulating", references * groups().len() as u64);
@@ -218,4 +229,61 @@ pub(crate) fn statistics(trace: &Trace, stats: &Stats) -> serde_json::Value {
         },
         "stats": stats,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use hither_trace::LoadOptions;
+
+    use super::*;
+
+    /// Where memory is short the policies take turns, and come to the same.
+    #[test]
+    fn several_passes_give_what_one_gives() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let block = |tick: u64| match tick % 3 {
+            0 => tick % 500,
+            _ => 1000 + tick * tick % 700,
+        };
+        let lines: String = (0..20_000)
+            .map(|tick| format!("{}\n", block(tick)))
+            .collect();
+        std::fs::write(file.path(), lines).unwrap();
+        let trace = Trace::load(file.path(), None, &LoadOptions::default()).unwrap();
+        let policies = Spec::parse_list("lru,arc,ubm,lirs,opt").unwrap();
+        let sizes = [50, 200, 400];
+        let passes = |at_once: usize| {
+            let calls = std::cell::Cell::new(0);
+            let outcomes = grouped(
+                &trace,
+                &policies,
+                at_once,
+                &Ui::new(true),
+                |policies, done| {
+                    calls.set(calls.get() + 1);
+                    assert!(policies.len() <= at_once.max(1));
+                    let configurations: Vec<Configuration> = policies
+                        .iter()
+                        .flat_map(|&spec| {
+                            sizes.map(|cache_blocks| Configuration { spec, cache_blocks })
+                        })
+                        .collect();
+                    let options = Options {
+                        progress: Some(done),
+                        stretches: 4,
+                        ..Options::default()
+                    };
+                    hither_sim::run(&trace, &configurations, &options).map_err(failed)
+                },
+            );
+            (calls.get(), outcomes.unwrap())
+        };
+        let (calls, whole) = passes(usize::MAX);
+        assert_eq!((calls, whole.len()), (1, 15));
+        for (at_once, expected) in [(0, 5), (1, 5), (2, 3), (4, 2)] {
+            let (calls, outcomes) = passes(at_once);
+            assert_eq!(calls, expected, "{at_once} at once");
+            assert_eq!(outcomes, whole, "{at_once} at once");
+        }
+    }
 }
