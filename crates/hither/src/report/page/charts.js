@@ -90,7 +90,14 @@ const upright = (at, word) => (plot) => {
   ctx.font = `${12 * devicePixelRatio}px system-ui, sans-serif`;
   const left = x > bbox.left + bbox.width / 2;
   ctx.textAlign = left ? "right" : "left";
-  ctx.fillText(word, x + (left ? -5 : 5) * devicePixelRatio, bbox.top + 13 * devicePixelRatio);
+  const [textX, textY] = [x + (left ? -5 : 5) * devicePixelRatio, bbox.top + 13 * devicePixelRatio];
+  // Lines may run through it.
+  ctx.strokeStyle = colour("panel");
+  ctx.lineWidth = 4 * devicePixelRatio;
+  ctx.lineJoin = "round";
+  ctx.setLineDash([]);
+  ctx.strokeText(word, textX, textY);
+  ctx.fillText(word, textX, textY);
   ctx.restore();
 };
 

@@ -243,7 +243,11 @@ const spaceTime = (holder, run, cells, { onSite }) => {
     const tags = [];
     PALETTE.forEach((name, of) => {
       const text = of < 6 ? LETTERS[of] : of >= 9 ? CLASS_LETTERS[of - 8] : null;
-      if (text && middle[of][2] > 0) tags.push({ text, name, x: MARGIN.left + nearest[of][1] / ratio, y: MARGIN.top + nearest[of][2] / ratio });
+      if (!text || middle[of][2] === 0) return;
+      const tag = { text, name, x: MARGIN.left + nearest[of][1] / ratio, y: MARGIN.top + nearest[of][2] / ratio };
+      // Call sites that take turns have one middle: letters stand beside each other then.
+      while (tags.some((other) => Math.hypot(other.x - tag.x, other.y - tag.y) < 20)) tag.x += 20;
+      tags.push(tag);
     });
     return tags;
   };

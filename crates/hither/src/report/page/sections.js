@@ -1,6 +1,5 @@
 // The sections about one run. Every number is taken from the page's data as it is; what is worked out here is only where it goes.
 
-
 const tile = (name, value, note) => el("div", { class: "tile" }, el("dt", {}, name), el("dd", { "data-figure": name }, value, note ? el("small", {}, note) : null));
 
 const commandOf = (run) => (run.trace.command.length > 0 ? run.trace.command.join(" ") : run.trace.path);
@@ -285,7 +284,8 @@ const shapeSection = (holder, run) => {
     });
   };
   const few = (concentration) => `Half of the references are of ${count(concentration.for_50_percent)}, nine tenths of ${count(concentration.for_90_percent)}, all but a hundredth of ${count(concentration.for_99_percent)}.`;
-  cumulative("References by file", few(stats.object_concentration), distributions.objects, run.kind === "memory" ? "region" : "file", ["c2", "●", []]);
+  const object = run.kind === "memory" ? "region" : "file";
+  cumulative(`References by ${object}`, few(stats.object_concentration), distributions.objects, object, ["c2", "●", []]);
   if (run.sites.length > 0) cumulative("References by call site", few(stats.site_concentration), distributions.sites, "call site", ["c3", "◆", []]);
   const classifying = [...new Map(run.results.filter((result) => Object.keys(result.classes).length > 0).map((result) => [JSON.stringify([result.policy, result.params]), result])).values()];
   if (classifying.length === 0) return;

@@ -79,7 +79,7 @@ const table = (holder, { columns: all, rows, noun, caption, pick, left = 0, sort
     const hidden = at.length - Math.min(shown, at.length);
     rest.textContent = [
       hidden > 0 ? `${count(hidden)} not shown` : "",
-      left > 0 ? `${counted(left, `smaller ${noun}`)} left out of this page` : "",
+      left > 0 ? `${counted(left, `other ${noun}`)} left out of this page` : "",
     ].filter(Boolean).join("; ");
     foot.hidden = more.hidden && !rest.textContent;
   };
