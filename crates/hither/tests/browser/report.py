@@ -3,25 +3,27 @@ of the other commands, each control does what it says, and names are shown as te
 
     python crates/hither/tests/browser/report.py target/debug/hither [--shots DIR]
 
-needs the `playwright` package and Debian's chromium; where either is missing it prints `skipped`. `--shots` keeps a picture of each
+needs the `playwright` and `pyarrow` packages and Debian's chromium; where one is missing it prints `skipped`. `--shots` keeps a picture of each
 page in both themes and at a phone's width. Times are printed and never asserted.
 """
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from shutil import which
 
 try:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
     from playwright.sync_api import sync_playwright
 except ImportError:
-    sys.exit(print("skipped: no playwright"))
+    sys.exit(print("skipped: no playwright or pyarrow"))
 
-CHROMIUM = which("chromium")
+CHROMIUM = shutil.which("chromium")
 if not CHROMIUM:
     sys.exit(print("skipped: no chromium"))
 
@@ -44,6 +46,28 @@ class Lab:
     def record(self, name, *command):
         self.run("record", "-q", "-o", name, "--", *command)
 
+    def poisoned(self, source):
+        """A copy of a trace in which whatever has a name, the folder as well, has one that tries to be markup."""
+        target = self.folder / f"{EVIL.replace('/', chr(0x2215))}.hither"
+        shutil.copytree(self.folder / source, target)
+        for table, columns in {"sites": ["function", "file", "module"], "objects": ["path"]}.items():
+            found = pq.read_table(target / f"{table}.parquet")
+            rows = found.to_pylist()
+            for number, row in enumerate(rows):
+                evil = {column: f"{EVIL}{number}" for column in columns}
+                for frame in row.get("frames", []):
+                    frame |= evil
+                row |= evil
+            pq.write_table(pa.Table.from_pylist(rows, found.schema), target / f"{table}.parquet")
+        meta = json.loads((target / "meta.json").read_text())
+        meta["command"] = [EVIL, "x"]
+        meta["machine"] |= {"host": EVIL, "kernel": EVIL}
+        for process in meta["processes"]:
+            process |= {"exe": f"/bin/{EVIL}", "command": [EVIL]}
+        meta["losses"]["not_recorded"] = [{"path": EVIL, "reason": EVIL, "count": 1}]
+        (target / "meta.json").write_text(json.dumps(meta))
+        return target.name
+
     def page(self, name, *arguments):
         self.run("report", "-q", *arguments, "-o", name)
         path = self.folder / name
@@ -53,7 +77,7 @@ class Lab:
 
 
 def count(number):
-    return f"{number:,}"
+    return f"{round(number):,}"
 
 
 def percent(share):
@@ -63,7 +87,7 @@ def percent(share):
 def size(number):
     for unit in ["B", "KiB", "MiB", "GiB"]:
         if number < 1024 or unit == "GiB":
-            return f"{number} B" if unit == "B" else f"{number:.2f} {unit}"
+            return f"{round(number)} B" if unit == "B" else f"{number:.2f} {unit}"
         number /= 1024
 
 
@@ -114,16 +138,38 @@ class Page:
         return self.page.evaluate("() => document.querySelector('.plane canvas').toDataURL()")
 
 
+def duration(ns):
+    scale, unit = next(((least, unit) for least, unit in [(1e9, "s"), (1e6, "ms"), (1e3, "µs")] if ns >= least * 0.9995), (1, "ns"))
+    value = ns / scale
+    if value >= 999.5:
+        return f"{value:,.0f} {unit}"
+    return f"{value:.{0 if value == 0 or value >= 99.95 else 1 if value >= 9.995 else 2}f} {unit}"
+
+
+def counted(number, noun):
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count(number)} {noun if number == 1 else plural}"
+
+
 def numbers(lab, page, trace):
     """What is on the page, word by word, against what the other commands print."""
     stats = lab.json("stat", trace)["stats"]
     advice = lab.json("advise", "-q", trace)
+    total = stats["counts"]["total"]
     figure = lambda name: page.text(f"#verdict [data-figure='{name}']")
-    assert figure("references").split("\n")[0] == count(stats["references"])
-    assert figure("distinct blocks").split("\n") == [count(stats["blocks"]), size(stats["footprint_bytes"])]
-    assert figure("requests").split("\n") == [count(stats["counts"]["total"]["requests"]), percent(stats["sequential_share"]) + " sequential"]
-    assert figure("read").split("\n")[0] == size(stats["counts"]["total"]["read_bytes"])
-    assert figure("call sites").split("\n")[0] == count(stats["sites"])
+    concentrated = lambda of: f"{count(stats[of]['for_90_percent'])} make 90 % of references"
+    for name, words in {
+        "references": [count(stats["references"])],
+        "distinct blocks": [count(stats["blocks"]), size(stats["footprint_bytes"])],
+        "requests": [count(total["requests"]), percent(stats["sequential_share"]) + " sequential"],
+        "read": [size(total["read_bytes"]), size(total["written_bytes"]) + " written"],
+        "files": [count(stats["objects"]), concentrated("object_concentration")],
+        "call sites": [count(stats["sites"]), concentrated("site_concentration")],
+        "processes": [count(stats["processes"]), counted(stats["threads"], "thread")],
+        "recorded for": [duration(stats["counts"]["last_ns"] - stats["counts"]["first_ns"])],
+    }.items():
+        assert figure(name).split("\n") == words, (name, figure(name), words)
+    assert page.locator("#verdict .tile").count() == 8
     assert page.text("#verdict .headline") == advice["advice"]["sentences"][0]
     said, sure = advice["advice"]["sentences"][1:], advice["advice"]["confidence"]
     assert page.locator("#verdict .more li").all_inner_texts()[: len(said)] == said
@@ -134,19 +180,75 @@ def numbers(lab, page, trace):
     results = advice["results"]
     policies = list(dict.fromkeys(result["policy"] for result in results))
     sizes = len(results) // len(policies)
+    assert page.rows("ratios").count() == len(policies)
     for row, policy in enumerate(policies):
-        expected = [percent(result["hit_ratio"]) for result in results[row * sizes : (row + 1) * sizes]]
-        assert page.cells("ratios", row) == [policy, *expected]
+        of_policy = results[row * sizes : (row + 1) * sizes]
+        assert page.cells("ratios", row) == [policy, *(percent(result["hit_ratio"]) for result in of_policy)]
+        titles = page.rows("ratios").nth(row).locator("td span").evaluate_all("(cells) => cells.map((cell) => cell.title)")
+        assert titles == [f"{count(result['hits'])} hits, {count(result['misses'])} misses" for result in of_policy]
 
-    for row, site in enumerate(advice["sites"][:5]):
-        cells = page.cells("sites", row)
+    tallies = {row["number"]: row for row in stats["by_site"]}
+    assert page.rows("sites").count() == min(20, len(advice["sites"]))
+    for row, site in enumerate(advice["sites"][:20]):
+        cells, tally = page.cells("sites", row), tallies[site["site"]]
         assert percent(site["share"]) == cells[1].strip()
-        assert cells[2:4] == [count(site["references"]), count(site["distinct_blocks"])]
-        assert cells[5] == site["class"]
-    for row, file in enumerate(stats["by_object"][:5]):
+        moved = size(tally["read_bytes"] + tally["written_bytes"])
+        assert cells[2:6] == [count(site["references"]), count(site["distinct_blocks"]), moved, site["class"]], (cells, site)
+        assert cells[7] == (count(site["period"]) if site["period"] else "-")
+        over_time = page.rows("sites").nth(row).locator("canvas").get_attribute("aria-label").removeprefix("over time: ")
+        assert sum(int(part.split()[0].replace(",", "")) for part in over_time.split(", ") if over_time and part[0].isdigit()) <= site["references"]
+    assert page.rows("files").count() == min(20, len(stats["by_object"]))
+    for row, file in enumerate(stats["by_object"][:20]):
         cells = page.cells("files", row)
         assert cells[1].strip() == percent(file["share"])
-        assert cells[2:6] == [count(file["references"]), count(file["blocks"]), size(file["read_bytes"]), size(file["written_bytes"])], (cells, file)
+        moved = [size(file[kind]) for kind in ("read_bytes", "written_bytes", "mapped_bytes")]
+        assert cells[2:] == [count(file["references"]), count(file["blocks"]), *moved], (cells, file)
+
+    shape(page, stats, results)
+    processes = lab.json("report", "-q", trace)["runs"][0]["processes"]
+    for row, process in enumerate(processes[:12]):
+        cells = page.cells("processes", row)
+        assert [cells[1].strip(), cells[2]] == [percent(process["share"]), count(process["references"])]
+        assert process["references"] == sum(stats["by_thread"][thread["thread"]] for thread in process["threads"])
+        assert cells[5].split("\n")[0] == count(len(process["threads"]))
+
+
+def shape(page, stats, results):
+    """Reuse, concentration and classes, under the pointer where they are charts."""
+    part = lambda title: page.locator("#shape .body > div", has=page.get_by_role("heading", name=title, exact=True))
+    for title, of in {"References by file": "object_concentration", "References by call site": "site_concentration"}.items():
+        few = [count(stats[of][f"for_{share}_percent"]) for share in (50, 90, 99)]
+        assert part(title).locator(".note").inner_text() == f"Half of the references are of {few[0]}, nine tenths of {few[1]}, all but a hundredth of {few[2]}."
+    classifying = {result["policy"]: result["classes"] for result in results if result["classes"]}
+    words = [f"{policy}: " + ", ".join(f"{count(classes[which])} {which}" for which in ("looping", "sequential", "other")) for policy, classes in classifying.items()]
+    assert part("Classes of references").locator(".note").last.inner_text() == "; ".join(words)
+    for row, classes in enumerate(classifying.values()):
+        titles = part("Classes of references").locator(".barline").nth(row).locator("div").evaluate_all("(parts) => parts.map((part) => part.title)")
+        assert titles == [f"{which}: {counted(classes[which], 'reference')}" for which in ("looping", "sequential", "other")]
+
+    def tips(title):
+        """What the chart says from its left to its right."""
+        over = part(title).locator(".u-over")
+        over.scroll_into_view_if_needed()
+        box, found = over.bounding_box(), []
+        for step in range(40):
+            page.mouse.move(box["x"] + (step + 0.5) * box["width"] / 40, box["y"] + box["height"] / 2)
+            found.append(page.text("#tip"))
+        page.mouse.move(0, 0)
+        return list(dict.fromkeys(found))
+
+    below = lambda exponent: f"reuse at a distance below {size(2**exponent * stats['block_bytes'])} ({counted(2**exponent, 'block')})"
+    hits = {below(exponent): hits for exponent, hits in enumerate(stats["reuse"]["buckets"])}
+    hits["first uses, which no cache serves"] = stats["reuse"]["cold"]
+    seen = dict(tip.split("\n") for tip in tips("Reuse distance"))
+    assert seen == {words: f"{counted(hits[words], 'reference')}, {percent(hits[words] / stats['references'])}" for words in hits}, seen
+    for title, of, noun in [("References by file", "by_object", "file"), ("References by call site", "by_site", "call site")]:
+        sums, sum_of = {}, 0
+        for number, row in enumerate(stats[of]):
+            sum_of += row["references"]
+            sums[f"the first {counted(number + 1, noun)}"] = percent(sum_of / stats["references"])
+        said = [tip.split("\n") for tip in tips(title)]
+        assert len(said) > 3 and all(second.endswith(f"{noun}s {sums[first]}") for first, second in said), said
 
 
 def tables(page):
@@ -325,6 +427,36 @@ def safety(page):
     page.asked.clear()
 
 
+def poisoned(page):
+    """Where every name is evil: the table of both runs, the legend, the tables and what the pointer shows."""
+    for run in ["Run B", "Run A"]:
+        page.get_by_role("button", name=run).click()
+        page.wait_for_selector("#sites tbody tr")
+        page.settled()
+        assert page.locator("img").count() == 0
+        shown = page.page.locator("body").inner_text()
+        assert "onerror=" in shown and "owned'<!--" in shown and "\n'&" not in shown
+        for section in ["sites", "files", "processes"]:
+            assert "<script>document.title='owned'" in page.text(f"#{section} tbody tr"), section
+        assert "onerror=" in page.text("#source .facts")
+    page.page.locator("#comparison, #sites").first.scroll_into_view_if_needed()
+    page.locator("#picture .legend button").first.click()
+    assert "document.title='owned'" in page.text("#picture-status")
+    page.rows("files").first.click()
+    page.page.locator("summary").evaluate_all("(all) => all.forEach((one) => one.click())")
+    page.settled()
+    assert page.page.title().startswith("<img") and page.locator("script").count() == 2, page.page.title()
+
+
+def copying(page, document):
+    """The command that applies what is advised: in the clipboard, or marked where the browser gives none."""
+    command = document["runs"][0]["apply"]
+    assert page.text("#verdict .apply code") == command
+    page.locator("#verdict .apply button").click()
+    page.settled()
+    assert page.text("#verdict .apply button") == "Copied" or page.evaluate("() => getSelection().toString()") == command
+
+
 def narrow(page):
     """Nothing sticks out to the side of a phone; tables scroll within themselves."""
     page.settled()
@@ -345,8 +477,21 @@ def keyboard(page):
     assert {"theme", "A", "CANVAS"} <= seen, seen
 
 
-def compared(page):
+def compared(page, document):
     assert page.locator("#comparison").is_visible()
+    comparison = document["comparison"]
+    unit = {"count": count, "bytes": size, "share": percent, "ns": duration}
+    figures = [row.locator("td").all_inner_texts() for row in page.locator("#comparison .grid tbody tr").all()]
+    expected = [[figure["name"], *(unit[figure["unit"]](figure[run]) for run in "ab")] for figure in comparison["figures"] if figure["a"] or figure["b"]]
+    assert [row[:3] for row in figures] == expected, figures
+    misses = page.locator("#comparison .block").first.locator("tbody td small").all_inner_texts()
+    assert misses == [f"{count(cache['a']['misses'])} → {count(cache['b']['misses'])}" for cache in comparison["caches"]]
+    for table, rows in [(1, comparison["sites"]), (2, comparison["files"])]:
+        lines = page.locator("#comparison .block").nth(table).locator("tbody tr")
+        assert lines.count() == min(12, len(rows))
+        for line, pair in zip(lines.all(), rows):
+            cells = line.locator("td").all_inner_texts()
+            assert cells[1:5] == [count(pair["a"]["references"]), count(pair["b"]["references"]), percent(pair["a"]["share"]), percent(pair["b"]["share"])], (cells, pair)
     assert "fewer references than A" in page.text("#comparison .headline")
     title = page.title()
     page.get_by_role("button", name="Run B").click()
@@ -367,16 +512,18 @@ def main():
         parts = lab.folder / "parts"
         parts.mkdir()
         for number in range(80):
-            (parts / f"part-{number}").write_bytes(f"{number:015}\n".encode() * 2000)
+            (parts / f"part-{number}").write_bytes(f"{number:015}\n".encode() * 10_000)
         (parts / EVIL.replace("/", "\u2215")).write_text("0\n" * 90_000)
         scan = "for i in 1 2 3; do cat parts/* >copy; done; sort parts/part-1* >copy; grep -c 7 parts/* >copy"
         lab.record("a.hither", "sh", "-c", scan)
         lab.record("b.hither", "sh", "-c", "cat parts/* >copy; cat parts/* >copy")
+        evil = lab.poisoned("b.hither")
         lab.run("record", "-q", "-o", "empty.hither", "--", "true")
         lab.run("gen", "-q", "cfd{points=12}", "-o", "memory.hither")
         pages = {
             "one": lab.page("one.html", "a.hither"),
             "two": lab.page("two.html", "a.hither", "b.hither"),
+            "evil": lab.page("evil.html", evil, evil),
             "empty": lab.page("empty.html", "empty.hither"),
             "memory": lab.page("memory.html", "memory.hither", "--nodes", "4"),
         }
@@ -391,20 +538,29 @@ def main():
         picture(page)
         charts(page)
         theme(page)
+        copying(page, lab.json("report", "-q", "a.hither"))
         page.quiet()
         assert page.page.pdf(prefer_css_page_size=True).startswith(b"%PDF")
         page.quiet()
         safety(page)
 
         page = open_page("two")
-        compared(page)
+        compared(page, lab.json("report", "-q", "a.hither", "b.hither"))
+        page.quiet()
+
+        page = open_page("evil")
+        poisoned(page)
         page.quiet()
 
         page = open_page("memory")
         assert page.locator("#nodes").is_visible() and page.locator("#nodes img").count() == 3
         placements = lab.json("sim", "memory.hither", "--nodes", "4")["results"]
         assert page.locator("#nodes tbody tr").count() == len(placements)
-        assert page.cells("nodes", 0)[2] == percent(placements[0]["local_hit_ratio"])
+        for row, placed in enumerate(placements):
+            times = [duration(placed[name]) for name in ("access_latency_ns", "modelled_time_ns")]
+            moves = [count(placed[name]) for name in ("migrations", "replications")]
+            expected = [placed["placement"], placed["nodes"], percent(placed["local_hit_ratio"]), f"{placed['hops']:.2f}", times[0], *moves, times[1]]
+            assert page.cells("nodes", row) == expected, (page.cells("nodes", row), expected)
         assert all(page.locator("#nodes img").evaluate_all("(images) => images.map((image) => image.naturalWidth > 0)"))
         page.quiet()
 
