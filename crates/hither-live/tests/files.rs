@@ -11,6 +11,7 @@ use std::sync::Arc;
 use hither_core::knowledge::SiteKnowledge;
 use hither_live::SessionOptions;
 use hither_live::files::{Budget, Files, FilesOptions, Ran, Runner, replay};
+use hither_sys::file_map::FileMap;
 use hither_sys::page_cache::{
     Cached, CachedFile, FileId, PageCache, Refused, ThisPageCache, Unreachable, WithoutCachestat,
 };
@@ -249,6 +250,10 @@ impl CachedFile for Refuser {
     }
 
     fn cached(&self, _: u64, _: u64) -> Result<Cached, Refused> {
+        Err(self.0)
+    }
+
+    fn map(&self, _: u64, _: u64) -> Result<FileMap, Refused> {
         Err(self.0)
     }
 

@@ -18,6 +18,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use crate::file_map::FileMap;
 use crate::raw;
 
 /// Which file it is, whatever its path.
@@ -105,7 +106,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    fn from_errno(error: i32) -> Refused {
+    pub(crate) fn from_errno(error: i32) -> Refused {
         match error {
             libc::ENOSYS => Refused::NoCall,
             libc::EOPNOTSUPP | libc::ESPIPE | libc::EINVAL | libc::EBADF => Refused::NotThis,
@@ -136,7 +137,7 @@ pub trait PageCache: Send + Sync {
 }
 
 /// A file that is got at.
-pub trait CachedFile {
+pub trait CachedFile: Send {
     /// Has the kernel give up a range of its pages. It keeps what is mapped, dirty, being read in, or of a folio that reaches
     /// beyond the range, and does not say so.
     fn drop_pages(&self, offset: u64, length: u64) -> Result<(), Refused>;
@@ -145,7 +146,10 @@ pub trait CachedFile {
     /// dirty.
     fn cached(&self, offset: u64, length: u64) -> Result<Cached, Refused>;
 
-    /// Its size now, in bytes.
+    /// A range of it by address: whole pages.
+    fn map(&self, offset: u64, length: u64) -> Result<FileMap, Refused>;
+
+    /// Its size when it was opened, in bytes.
     fn size(&self) -> u64;
 }
 
@@ -313,6 +317,10 @@ impl CachedFile for Opened {
             }
         }
         self.by_mincore(offset, length)
+    }
+
+    fn map(&self, offset: u64, length: u64) -> Result<FileMap, Refused> {
+        FileMap::new(&self.file, offset, length)
     }
 
     fn size(&self) -> u64 {

@@ -70,6 +70,10 @@ impl Metric {
 const METRICS: &[Metric] = &[
     metric("accesses_lost_total", Counter, "/figures/accesses_lost", "Accesses to files that nobody had room to tell of."),
     metric("agent_cpu_seconds_total", Counter, "/agent_ns", "Processor time of the agent.").nanoseconds(),
+    metric("file_accesses_total", Counter, "/figures/file_accesses", "Accesses, of 512 bytes each, to blocks of files whose node is known."),
+    metric("file_local_accesses_total", Counter, "/figures/file_local_accesses", "Of these, those from the node that the block is on."),
+    metric("file_pages_moved_total", Counter, "/figures/file_pages_moved", "Pages of files that were moved to where they are read."),
+    metric("file_pages_refused_total", Counter, "/figures/file_pages_refused", "Pages of files that the kernel did not move."),
     metric("files", Gauge, "/figures/files", "Files that the program has used."),
     metric("files_absent_bytes_total", Counter, "/figures/absent_bytes", "Bytes that the policy would have kept and the kernel did not."),
     metric("files_budget_bytes", Gauge, "/figures/budget_bytes", "How much of the page cache the program's files may have."),
@@ -231,6 +235,7 @@ mod tests {
     fn every_metric_has_a_figure() {
         let agents = [
             hither_live::files::Files::default().to_json(),
+            hither_live::following::Followed::default().to_json(),
             hither_live::replicas::Replicas::default().to_json(),
             hither_live::pages::Pages::default().to_json(),
         ];

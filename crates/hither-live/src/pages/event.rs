@@ -1,5 +1,8 @@
 //! What the driver hears and what it decides, in the form in which both are logged.
 
+use std::fmt;
+use std::io;
+
 use hither_core::placement::Class;
 use hither_sys::record::ConstructKind;
 use serde::{Deserialize, Serialize};
@@ -159,6 +162,22 @@ pub(crate) enum Why {
     /// The mover stopped before it came to them.
     Untried,
     Error(i32),
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Why::Busy => "in use by the kernel at that moment",
+            Why::Shared => "mapped by programs, which use them without telling",
+            Why::NoRoom => "no room on the node",
+            Why::NotPermitted => "not permitted: a container forbids move_pages",
+            Why::NoProcess => "the process is gone",
+            Why::NodeNotAllowed => "the cpuset does not allow the node",
+            Why::Absent => "not there any more",
+            Why::Untried => "not come to",
+            Why::Error(error) => return io::Error::from_raw_os_error(*error).fmt(f),
+        })
+    }
 }
 
 /// What the driver wants done.

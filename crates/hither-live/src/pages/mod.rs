@@ -12,14 +12,14 @@
 
 pub mod calibration;
 mod counters;
-mod driver;
-mod event;
+pub(crate) mod driver;
+pub(crate) mod event;
 mod log;
-mod mover;
+pub(crate) mod mover;
 mod regions;
 pub mod run;
 pub mod survey;
-mod usage;
+pub(crate) mod usage;
 mod watch;
 
 pub use driver::{Gain, Placed, Summary, Tally};

@@ -64,30 +64,30 @@ pub(crate) enum Done {
     Located { job: u64, found: Vec<Found> },
 }
 
-/// The thread that moves pages.
+/// The thread that moves pages, by jobs of one kind.
 #[derive(Debug)]
-pub(crate) struct Mover {
-    jobs: Sender<Job>,
-    done: Receiver<Done>,
+pub(crate) struct Mover<J = Job, D = Done> {
+    jobs: Sender<J>,
+    done: Receiver<D>,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
-impl Mover {
-    pub(crate) fn start(machine: Arc<dyn Machine>, page_bytes: u64) -> io::Result<Mover> {
+impl<J: Send + 'static, D: Send + 'static> Mover<J, D> {
+    /// `carry_out` does a job.
+    pub(crate) fn start(
+        machine: Arc<dyn Machine>,
+        page_bytes: u64,
+        carry_out: impl Fn(&mut Worker, &J) -> D + Send + 'static,
+    ) -> io::Result<Mover<J, D>> {
         let (jobs, received) = mpsc::channel();
         let (report, done) = mpsc::channel();
         let stop = Arc::new(AtomicBool::new(false));
         let mut worker = Worker::new(machine, page_bytes, Arc::clone(&stop));
         let work = move || {
             for job in received {
-                let before_ns = thread_cpu_ns();
-                let mut done = worker.carry_out(&job);
-                if let Done::Moved(moved) = &mut done {
-                    moved.took_ns = thread_cpu_ns() - before_ns;
-                }
                 // Whoever stops the mover may not wait for reports.
-                let _ = report.send(done);
+                let _ = report.send(carry_out(&mut worker, &job));
             }
         };
         let thread = thread::Builder::new().name("move".to_owned()).spawn(work)?;
@@ -100,18 +100,18 @@ impl Mover {
     }
 
     /// Takes a job; it is reported when it is done.
-    pub(crate) fn send(&self, job: Job) {
+    pub(crate) fn send(&self, job: J) {
         // The thread ends with the channel alone, or by a panic that `stop` passes on.
         let _ = self.jobs.send(job);
     }
 
     /// What was done since this was last asked.
-    pub(crate) fn done(&self) -> impl Iterator<Item = Done> + '_ {
+    pub(crate) fn done(&self) -> impl Iterator<Item = D> + '_ {
         self.done.try_iter()
     }
 
     /// Ends the thread after the call that it is in, and returns what was not reported yet.
-    pub(crate) fn stop(self) -> Vec<Done> {
+    pub(crate) fn stop(self) -> Vec<D> {
         self.stop.store(true, Ordering::Relaxed);
         drop(self.jobs);
         if let Err(panic) = self.thread.join() {
@@ -122,7 +122,7 @@ impl Mover {
 }
 
 /// Does the work.
-pub(super) struct Worker {
+pub(crate) struct Worker {
     machine: Arc<dyn Machine>,
     page_bytes: u64,
     batch: usize,
@@ -133,7 +133,7 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new(machine: Arc<dyn Machine>, page_bytes: u64, stop: Arc<AtomicBool>) -> Worker {
+    pub(crate) fn new(machine: Arc<dyn Machine>, page_bytes: u64, stop: Arc<AtomicBool>) -> Worker {
         Worker {
             machine,
             page_bytes,
@@ -144,8 +144,17 @@ impl Worker {
         }
     }
 
-    /// Does what it can of a job.
-    pub(super) fn carry_out(&mut self, job: &Job) -> Done {
+    /// Does what it can of a job, and says how long that took.
+    pub(crate) fn carry_out(&mut self, job: &Job) -> Done {
+        let before_ns = thread_cpu_ns();
+        let mut done = self.attempt(job);
+        if let Done::Moved(moved) = &mut done {
+            moved.took_ns = thread_cpu_ns() - before_ns;
+        }
+        done
+    }
+
+    fn attempt(&mut self, job: &Job) -> Done {
         if job.task == Task::Locate {
             return Done::Located {
                 job: job.job,
@@ -377,7 +386,7 @@ fn refused(refusal: Refusal) -> Why {
 }
 
 /// Adds pages to the last run if they follow it.
-fn add(runs: &mut Vec<Refused>, first: u32, pages: u32, why: Why) {
+pub(crate) fn add(runs: &mut Vec<Refused>, first: u32, pages: u32, why: Why) {
     match runs.last_mut() {
         _ if pages == 0 => {}
         Some(run) if run.why == why && run.first + run.pages == first => run.pages += pages,

@@ -27,8 +27,8 @@ use hither_sys::session::{Lost, Session, SessionOptions};
 
 use self::agent::Agent;
 use self::way::Way;
-use super::calibration::{Calibration, Costs, Known};
-use super::driver::{Config, Driver, KnownSite, Measured, NodeConfig, Placed, Source, Summary};
+use super::calibration::{Calibration, Known};
+use super::driver::{Config, Driver, KnownSite, Placed, Summary};
 use super::log::Log;
 use crate::error::{Error, Result};
 use crate::launch::{self, Attended, Tools, run_plainly};
@@ -198,30 +198,15 @@ impl Runner {
     }
 
     fn config(&self, nodes: &[NodeMemory], calibration: Option<&Calibration>) -> Config {
-        let costs = Costs::of(nodes, calibration);
-        let page_bytes = self.machine.page_bytes();
-        let node = |node: &NodeMemory| NodeConfig {
-            node: node.node,
-            cpus: node.cpus.clone(),
-            frames: u32::try_from(node.bytes / page_bytes).unwrap_or(u32::MAX),
-            distances: node.distances.clone(),
-        };
         let known = |&(signature, class): &(u64, Class)| KnownSite { signature, class };
+        let page_bytes = self.machine.page_bytes();
         Config {
-            policy: self.options.policy(),
-            page_bytes,
             huge_page_bytes: self.machine.huge_page_bytes(),
             dry_run: self.options.dry_run,
-            source: Source::Armed,
             cpu_permille: self.options.cpu_permille,
-            nodes: nodes.iter().map(node).collect(),
-            measured: Measured {
-                latency_ns: costs.latency_ns(),
-                migration_ns: costs.migration_ns,
-                sample_ns: None,
-            },
             sites: self.options.sites.iter().map(known).collect(),
             placed: self.options.placed.clone(),
+            ..Config::new(self.options.policy(), page_bytes, nodes, calibration)
         }
     }
 }

@@ -49,6 +49,7 @@ const PLACE_FILES_POLICY: &str = "round-robin";
     hither run --replicas -- ./server                    what is read from another node's memory is copied near\n  \
     hither run --replicas --replicate all -- ./server    whatever is read again: faster than the kernel on one node, too\n  \
     hither run --place-files -- ./server                 pages of its files on all nodes in turn\n  \
+    hither run --place-files upm -- ./server             pages of its files to the node that reads them\n  \
     hither run --pages upm -- ./solver input             pages to where they are used, between iterations\n  \
     hither run --pages cache-aware -- ./solver input     streamed memory far, the rest near\n  \
     hither run --pages cache-aware,upm -- ./solver input both: what is near goes to where it is used\n  \
@@ -85,9 +86,9 @@ pub(super) struct Run {
     #[arg(long, value_name = "SIZE", conflicts_with_all = ["files", "pages", "place_files"], value_parser = replica_bytes)]
     replica_memory: Option<u64>,
 
-    /// Where pages of files go that the program reads in, and stay: round-robin, on all nodes in turn, where nothing is said, or on one,
-    /// 'single-node{node=1}'; programs and threads with a memory policy of their own are left alone
-    #[arg(long, group = "what", value_name = "POLICY", num_args = 0..=1, default_missing_value = PLACE_FILES_POLICY, conflicts_with_all = ["dry_run", "log", "sites", "apply"])]
+    /// Where pages of files go. As the program reads them in, and for good: round-robin, on all nodes in turn, where nothing is said, or on one,
+    /// 'single-node{node=1}'; threads with a memory policy of their own are left alone. Or upm: pages that are cached move to the node that reads them
+    #[arg(long, group = "what", value_name = "POLICY", num_args = 0..=1, default_missing_value = PLACE_FILES_POLICY, conflicts_with_all = ["sites", "apply"])]
     place_files: Option<String>,
 
     /// Where pages go: upm, cache-aware, or 'cache-aware,upm', with parameters as in 'cache-aware{limit=0.3}'; `hither
@@ -111,7 +112,7 @@ pub(super) struct Run {
     #[arg(long, value_name = "PERCENT", default_value = "1%", conflicts_with_all = ["files", "replicas", "place_files"], value_parser = permille)]
     cpu_budget: u32,
 
-    /// Decide what to drop, what to copy, or where pages belong, and do nothing of it
+    /// Decide what to drop, what to copy, or where pages belong, and do none of it
     #[arg(long)]
     dry_run: bool,
 
@@ -130,7 +131,7 @@ pub(super) struct Run {
 
     /// Serve what the run does to Prometheus while it runs, at http://ADDR/metrics: an address and a port, or a port, which is then
     /// this machine's own alone; 0 takes one that is free
-    #[arg(long, value_name = "ADDR", conflicts_with = "place_files", value_parser = metrics::address)]
+    #[arg(long, value_name = "ADDR", value_parser = metrics::address)]
     metrics: Option<SocketAddr>,
 
     /// Say what came of it as one line of JSON on stderr: stdout is the program's
@@ -182,16 +183,17 @@ impl Subcommand for Run {
         if let Some(path) = self.plan.take() {
             self.apply_plan(&path, ui)?;
         }
-        if let Some(policy) = &self.place_files {
-            return place_files::run(&self, policy, ui);
-        }
+        let place_files = self.place_files.as_deref();
+        let place_files = place_files.map(|policy| place_files::way(&self, policy));
+        let place_files = place_files.transpose()?;
         if let Some(at) = self.metrics {
             let at = metrics::serve(at).with_context(|| format!("--metrics {at}"))?;
             ui.note(format_args!("metrics at http://{at}/metrics"));
         }
-        match (&self.files, &self.replicas, &self.pages) {
+        match (&self.files, &self.replicas, place_files, &self.pages) {
             (Some(policy), ..) => files::run(&self, policy, ui),
-            (_, Some(policy), _) => replicas::run(&self, policy, ui),
+            (_, Some(policy), ..) => replicas::run(&self, policy, ui),
+            (_, _, Some(way), _) => place_files::run(&self, way, ui),
             (.., Some(policy)) => pages::run(&self, policy, ui),
             _ => self.as_it_is(),
         }

@@ -177,6 +177,18 @@ fn of_run(run: &Status) -> String {
         );
         return text;
     }
+    if run.figures["file_pages_moved"].is_u64() {
+        let (accesses, local) = (number("file_accesses"), number("file_local_accesses"));
+        let _ = writeln!(
+            text,
+            "  {} of what is read again of {} is local\n  {} moved to where they are read, {} refused",
+            percent(local as f64 / accesses.max(1) as f64),
+            format::counted(number("files"), "file"),
+            format::counted(number("file_pages_moved"), "page"),
+            count(number("file_pages_refused")),
+        );
+        return text;
+    }
     if let Some(counters) = run.figures["counters"].as_str() {
         let tally = |name: &str| {
             let samples = run.figures[name]["samples"].as_u64().unwrap_or(0);
@@ -411,6 +423,24 @@ mod tests {
           dual-layer for 12.3 s, a dry run; the agent takes 0.5 % of a CPU
           75.0 % of reads served from replicas of 2 files: 3.00 MiB on node 0, 0 B on node 2; memory is tight
           200 made, 8 given up for others; 1 file ended by writers or changes
+        ");
+    }
+
+    #[test]
+    fn a_run_whose_files_follow_their_readers() {
+        let files = Status {
+            policy: "upm{history=1}".to_owned(),
+            dry_run: false,
+            figures: json!({
+                "files": 3, "file_accesses": 4000, "file_local_accesses": 3000, "file_pages_moved": 2048, "file_pages_refused": 12,
+            }),
+            ..run()
+        };
+        assert_snapshot!(of_run(&files), @r"
+        810: ./bt a\nb
+          upm for 12.3 s; the agent takes 0.5 % of a CPU
+          75.0 % of what is read again of 3 files is local
+          2,048 pages moved to where they are read, 12 refused
         ");
     }
 

@@ -315,12 +315,19 @@ fn replicas_and_what_belongs_to_them() {
 #[test]
 fn pages_of_files_are_placed() {
     let lab = Lab::new();
-    assert_snapshot!(lab.run("hither run --place-files upm -- touch started"), @"
+    assert_snapshot!(lab.run("hither run --place-files post-office -- touch started"), @"
     exit code: 2
     ----- stdout -----
 
     ----- stderr -----
-    hither: --place-files upm: it does not say where pages come into memory; round-robin and single-node do
+    hither: --place-files post-office: round-robin and single-node say where pages of files come into memory, upm moves them to where they are read
+    ");
+    assert_snapshot!(lab.run("hither run --place-files --log moves -- touch started"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: --log: with --place-files round-robin the program itself places pages as it reads, and there is nothing to watch; there is with upm
     ");
     assert_snapshot!(lab.run("hither run --place-files first-touch -- touch started"), @"
     exit code: 2
@@ -342,6 +349,25 @@ fn pages_of_files_are_placed() {
         let said: serde_json::Value = serde_json::from_str(&ran.stderr).unwrap();
         assert!(said["nodes"].is_array(), "{said}");
     }
+}
+
+#[test]
+fn pages_of_files_follow_their_readers() {
+    let lab = Lab::new();
+    lab.write("data", vec![7; 4 << 20]);
+    // On one node nothing can be far: what is decided is tried as far as that goes.
+    let script = "for i in 1 2 3 4 5 6; do cat data > /dev/null; sleep 0.1; done; exit 3";
+    let ran = lab.run(&format!(
+        "hither run --place-files upm --dry-run --log moves --json -- sh -c '{script}'"
+    ));
+    assert_eq!(ran.code, 3, "{ran}");
+    let said: serde_json::Value = serde_json::from_str(&ran.stderr).unwrap();
+    assert_eq!(said["file_pages_moved"], 0, "{said}");
+    assert!(said["files"].as_u64() > Some(0), "{said}");
+    let replayed = hither_live::following::replay(&lab.path("moves")).expect("a log");
+    replayed.expect("the same decisions");
+    let ran = lab.run("hither run --place-files upm -- sh -c 'exit 3'");
+    assert_eq!(ran.code, 3, "{ran}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use hither_core::{Spec, Topology};
 use hither_sys::machine::NodeMemory;
 use serde::{Deserialize, Serialize};
 
+use super::super::calibration::{Calibration, Costs};
 use super::super::counters::PERMILLE;
 use super::model::Model;
 use crate::error::{Error, Result};
@@ -104,6 +105,38 @@ pub(crate) struct KnownSite {
 }
 
 impl Config {
+    /// For a machine whose memory costs what was measured, if it was; `page_bytes` is what is placed at a time. Decisions are carried out, nothing is known of earlier runs.
+    pub(crate) fn new(
+        policy: String,
+        page_bytes: u64,
+        nodes: &[NodeMemory],
+        calibration: Option<&Calibration>,
+    ) -> Config {
+        let costs = Costs::of(nodes, calibration);
+        let node = |node: &NodeMemory| NodeConfig {
+            node: node.node,
+            cpus: node.cpus.clone(),
+            frames: u32::try_from(node.bytes / page_bytes).unwrap_or(u32::MAX),
+            distances: node.distances.clone(),
+        };
+        Config {
+            policy,
+            page_bytes,
+            huge_page_bytes: None,
+            dry_run: false,
+            source: Source::Armed,
+            nodes: nodes.iter().map(node).collect(),
+            cpu_permille: permille(),
+            measured: Measured {
+                latency_ns: costs.latency_ns(),
+                migration_ns: costs.migration_ns,
+                sample_ns: None,
+            },
+            sites: Vec::new(),
+            placed: Vec::new(),
+        }
+    }
+
     /// Whether anybody must count accesses.
     pub(crate) fn counts(&self) -> Result<bool> {
         Ok(Model::new(self)?.counts())

@@ -42,11 +42,13 @@ use hither_core::{Object, Process};
 use rustc_hash::FxHashMap;
 
 pub use self::config::Placed;
-pub(crate) use self::config::{Config, KnownSite, Measured, NodeConfig, Source};
+pub(crate) use self::config::{Config, KnownSite, Source};
+#[cfg(test)]
+pub(crate) use self::config::{Measured, NodeConfig};
 use self::counting::Counting;
 pub use self::life::Tally;
 use self::life::Tracked;
-use self::model::Model;
+pub(crate) use self::model::{Model, Touch};
 use self::orders::{Move, Timers};
 use self::placed::Placements;
 use self::sites::Sites;

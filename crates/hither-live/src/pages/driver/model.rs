@@ -9,7 +9,7 @@ use super::Config;
 use crate::error::Result;
 
 /// The policy, and the truth that it reads.
-pub(super) struct Model {
+pub(crate) struct Model {
     placement: Box<dyn Placement>,
     nodes: Nodes,
     /// Of the frames in use on each node, how many hold pages that were placed.
@@ -22,17 +22,17 @@ pub(super) struct Model {
 
 /// A touch of a page, as the driver knows it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Touch {
-    pub(super) block: Block,
-    pub(super) object: Object,
-    pub(super) index: u32,
-    pub(super) process: Process,
-    pub(super) thread: Thread,
-    pub(super) node: Node,
+pub(crate) struct Touch {
+    pub(crate) block: Block,
+    pub(crate) object: Object,
+    pub(crate) index: u32,
+    pub(crate) process: Process,
+    pub(crate) thread: Thread,
+    pub(crate) node: Node,
 }
 
 impl Model {
-    pub(super) fn new(config: &Config) -> Result<Model> {
+    pub(crate) fn new(config: &Config) -> Result<Model> {
         let topology = Arc::new(config.topology()?);
         let capacity: Vec<u32> = config.nodes.iter().map(|node| node.frames).collect();
         let (policy, initial) = config.policy()?;
@@ -62,29 +62,29 @@ impl Model {
         })
     }
 
-    pub(super) fn set_now_ns(&mut self, now_ns: u64) {
+    pub(crate) fn set_now_ns(&mut self, now_ns: u64) {
         self.nodes.set_now_ns(now_ns);
     }
 
     /// The node of a CPU; the first for one that no node claimed at the start.
-    pub(super) fn node_of_cpu(&self, cpu: u32) -> Node {
+    pub(crate) fn node_of_cpu(&self, cpu: u32) -> Node {
         self.node_of_cpu
             .get(cpu as usize)
             .copied()
             .unwrap_or_default()
     }
 
-    pub(super) fn kernel_number(&self, node: Node) -> u32 {
+    pub(crate) fn kernel_number(&self, node: Node) -> u32 {
         self.kernel[node.index()]
     }
 
     /// A node's bit in a mask of kernel numbers; none for a number past the mask's end, where no order can send a page.
-    pub(super) fn bit(&self, node: Node) -> u64 {
+    pub(crate) fn bit(&self, node: Node) -> u64 {
         1_u64.checked_shl(self.kernel_number(node)).unwrap_or(0)
     }
 
     /// Blocks are numbered below `blocks`; grown in steps of doubling, since the policy's tables move when they grow.
-    pub(super) fn grow(&mut self, blocks: u32) {
+    pub(crate) fn grow(&mut self, blocks: u32) {
         if blocks > self.nodes.blocks() {
             let blocks = blocks.max(self.nodes.blocks().saturating_mul(2));
             self.nodes.grow(blocks);
@@ -92,25 +92,25 @@ impl Model {
         }
     }
 
-    pub(super) fn allocated(&mut self, region: &Region) {
+    pub(crate) fn allocated(&mut self, region: &Region) {
         self.placement.allocated(region);
     }
 
-    pub(super) fn freed(&mut self, object: Object) {
+    pub(crate) fn freed(&mut self, object: Object) {
         self.placement.freed(object);
     }
 
-    pub(super) fn class(&self, object: Object) -> Option<Class> {
+    pub(crate) fn class(&self, object: Object) -> Option<Class> {
         self.placement.class(object)
     }
 
     /// Where a page was placed.
-    pub(super) fn home(&self, block: Block) -> Option<Node> {
+    pub(crate) fn home(&self, block: Block) -> Option<Node> {
         self.nodes.home(block)
     }
 
     /// Has the policy place a page that is nowhere, on the nearest node to its choice that has room; `None`: nowhere.
-    pub(super) fn place(&mut self, touch: Touch) -> Option<Node> {
+    pub(crate) fn place(&mut self, touch: Touch) -> Option<Node> {
         let access = self.access(touch);
         let wanted = self.placement.place(&access, &self.nodes);
         let nearest = self.nodes.topology().nearest(wanted);
@@ -138,7 +138,7 @@ impl Model {
     }
 
     /// A page is gone.
-    pub(super) fn leave(&mut self, block: Block) {
+    pub(crate) fn leave(&mut self, block: Block) {
         let Some(node) = self.nodes.home(block) else {
             return;
         };
@@ -150,7 +150,7 @@ impl Model {
     }
 
     /// A page was found on a node: the policy is told of it as of one that is placed, and the kernel's word holds.
-    pub(super) fn found(&mut self, touch: Touch) {
+    pub(crate) fn found(&mut self, touch: Touch) {
         let Touch { block, node, .. } = touch;
         match self.nodes.home(block) {
             Some(home) if home == node => {}
@@ -178,7 +178,7 @@ impl Model {
     }
 
     /// A page is on another node now; whether there was room for it.
-    pub(super) fn relocate(&mut self, block: Block, to: Node) -> bool {
+    pub(crate) fn relocate(&mut self, block: Block, to: Node) -> bool {
         let Some(from) = self.nodes.home(block) else {
             return false;
         };
@@ -191,54 +191,54 @@ impl Model {
         moves
     }
 
-    pub(super) fn free(&self, node: Node) -> u32 {
+    pub(crate) fn free(&self, node: Node) -> u32 {
         self.nodes.free(node)
     }
 
-    pub(super) fn blocks(&self) -> u32 {
+    pub(crate) fn blocks(&self) -> u32 {
         self.nodes.blocks()
     }
 
-    pub(super) fn nodes(&self) -> usize {
+    pub(crate) fn nodes(&self) -> usize {
         self.kernel.len()
     }
 
     /// The node of the kernel's number.
-    pub(super) fn node_of_kernel(&self, number: u32) -> Option<Node> {
+    pub(crate) fn node_of_kernel(&self, number: u32) -> Option<Node> {
         let at = self.kernel.iter().position(|&kernel| kernel == number)?;
         Some(Node(at as u16))
     }
 
-    pub(super) fn latency_ns(&self, from: Node, to: Node) -> u32 {
+    pub(crate) fn latency_ns(&self, from: Node, to: Node) -> u32 {
         self.nodes.topology().latency_ns(from, to)
     }
 
-    pub(super) fn counts(&self) -> bool {
+    pub(crate) fn counts(&self) -> bool {
         self.placement.counts()
     }
 
-    pub(super) fn period_ns(&self) -> Option<u64> {
+    pub(crate) fn period_ns(&self) -> Option<u64> {
         self.placement.period_ns()
     }
 
-    pub(super) fn watches(&self, object: Object) -> bool {
+    pub(crate) fn watches(&self, object: Object) -> bool {
         self.placement.watches(object)
     }
 
-    pub(super) fn set_migration_ns(&mut self, migration_ns: u64) {
+    pub(crate) fn set_migration_ns(&mut self, migration_ns: u64) {
         self.placement.set_migration_ns(migration_ns);
     }
 
-    pub(super) fn epoch(&mut self, epoch: &Epoch<'_>, out: &mut Vec<Action>) {
+    pub(crate) fn epoch(&mut self, epoch: &Epoch<'_>, out: &mut Vec<Action>) {
         self.placement.epoch(epoch, &self.nodes, out);
     }
 
-    pub(super) fn settled(&mut self, outcomes: &[Outcome]) {
+    pub(crate) fn settled(&mut self, outcomes: &[Outcome]) {
         self.placement.settled(outcomes, &self.nodes);
     }
 
     /// A page could not be moved and stayed on `at`.
-    pub(super) fn stays(&mut self, block: Block, at: Node) {
+    pub(crate) fn stays(&mut self, block: Block, at: Node) {
         if self.nodes.free(at) > 0 {
             self.relocate(block, at);
         }
@@ -246,20 +246,20 @@ impl Model {
 
     /// Frames in use on each node. Those of pages that were placed and not touched yet are not among them, so that what
     /// is used by others is more than the difference for a while, and right once they are.
-    pub(super) fn set_usage(&mut self, used: &[u32]) {
+    pub(crate) fn set_usage(&mut self, used: &[u32]) {
         for (node, (&used, &held)) in self.nodes.all().zip(used.iter().zip(&self.held)) {
             self.nodes.set_others(node, used.saturating_sub(held));
         }
     }
 
     #[cfg(test)]
-    pub(super) fn used(&self, node: Node) -> u32 {
+    pub(crate) fn used(&self, node: Node) -> u32 {
         self.nodes.used(node)
     }
 
     /// Walks every invariant and panics on a broken one.
     #[cfg(test)]
-    pub(super) fn check(&self, settled: bool) {
+    pub(crate) fn check(&self, settled: bool) {
         self.nodes.check();
         if settled {
             self.placement.check(&self.nodes);

@@ -259,7 +259,7 @@ fn nonsense_and_no_nodes_move_nothing() {
 #[test]
 fn the_thread_reports_and_stops() {
     let machine = Arc::new(Scripted::with(100_000));
-    let mover = Mover::start(machine, PAGE).unwrap();
+    let mover = Mover::start(machine, PAGE, Worker::carry_out).unwrap();
     mover.send(job(100, 0b10));
     let first = loop {
         if let Some(moved) = mover.done().next() {

@@ -17,7 +17,7 @@ use hither_sys::session::Session;
 use super::super::driver::Driver;
 use super::super::event::{self, At, Decision, Input, Migrate};
 use super::super::log::Log;
-use super::super::mover::{Done, Job, Mover, Task};
+use super::super::mover::{Done, Job, Mover, Task, Worker};
 use super::super::usage::Usage;
 use super::figures::end;
 use super::heard::heard;
@@ -87,7 +87,7 @@ impl Agent {
         let words = options.command.iter();
         let shown = words.map(|word| word.to_string_lossy().into_owned());
         Agent {
-            usage: Usage::new(Arc::clone(&machine)),
+            usage: Usage::new(Arc::clone(&machine), machine.page_bytes()),
             machine,
             driver,
             log,
@@ -140,7 +140,11 @@ impl Agent {
         self.loads = loads;
         // In a dry run it is asked where pages are, and moves none.
         let page_bytes = self.machine.page_bytes();
-        self.mover = Some(Mover::start(Arc::clone(&self.machine), page_bytes)?);
+        self.mover = Some(Mover::start(
+            Arc::clone(&self.machine),
+            page_bytes,
+            Worker::carry_out,
+        )?);
         let mut pause = PAUSE_MIN;
         let (mut reaped_ns, mut said_ns) = (0, 0);
         loop {
@@ -289,11 +293,11 @@ impl Agent {
     /// Has the driver hear of it all, and carries out what it decides.
     fn hear(&mut self, now_ns: u64, events: Vec<At>) {
         if !events.is_empty()
-            && let Some(input) = self.usage.read(now_ns)
+            && let Some(used) = self.usage.read(now_ns)
         {
             self.input(At {
                 time_ns: events[0].time_ns,
-                input,
+                input: Input::Usage { used },
             });
         }
         for at in events {

@@ -1,4 +1,4 @@
-//! `hither run --place-files`: pages of files on the nodes that a policy says, as the program reads them in.
+//! `hither run --place-files`: pages of files on the nodes that a policy says, as the program reads them in, or where they are read.
 
 use std::process::ExitCode;
 
@@ -6,56 +6,153 @@ use hither_core::Spec;
 use hither_core::placement::Entry;
 use hither_live::Error;
 use hither_live::file_pages::{self, FilePagesOptions, Ran};
+use hither_live::following::{Followed, FollowingOptions, Runner};
+use hither_live::pages::calibration;
 
 use super::{Run, started};
 use crate::exit::{self, Usage};
-use crate::format::counted;
+use crate::format::{counted, duration_ns, percent};
 use crate::preload;
 use crate::ui::Ui;
 
-/// The one node that the policy names, or none: all in turn.
-///
-/// Pages are placed in the program, which asks nobody, so the policy must be one that looks at nothing but what is read.
-fn node(text: &str) -> Result<Option<u32>, Usage> {
+const ONE_NODE: &str = "one memory node: pages of files have nowhere else to go";
+
+/// What the policy does with pages of files.
+pub(super) enum Way {
+    /// As they come in: on the one node, or on all in turn. Pages are placed in the program, which asks nobody, so such a policy looks at nothing but what is read.
+    Placed(Option<u32>),
+    /// They follow their readers.
+    Following(Box<Spec<Entry>>),
+}
+
+/// What the options ask for.
+pub(super) fn way(run: &Run, text: &str) -> Result<Way, Usage> {
+    let way = named(text)?;
+    let watched = [
+        ("--dry-run", run.dry_run),
+        ("--log", run.log.is_some()),
+        ("--metrics", run.metrics.is_some()),
+    ];
+    match (&way, watched.iter().find(|(_, given)| *given)) {
+        (Way::Placed(_), Some((option, _))) => Err(Usage(format!(
+            "{option}: with --place-files {text} the program itself places pages as it reads, and there is nothing to watch; there is with upm"
+        ))),
+        _ => Ok(way),
+    }
+}
+
+fn named(text: &str) -> Result<Way, Usage> {
     let spec: Spec<Entry> = text
         .parse()
         .map_err(|error| Usage(format!("--place-files {text}: {error}")))?;
     match spec.entry().name {
-        "round-robin" => Ok(None),
-        "single-node" => Ok(Some(spec.values().count(0) as u32)),
+        "round-robin" => Ok(Way::Placed(None)),
+        "single-node" => Ok(Way::Placed(Some(spec.values().count(0) as u32))),
+        "upm" => Ok(Way::Following(Box::new(spec))),
         "first-touch" => Err(Usage(
             "--place-files first-touch: that is what the kernel does anyway".to_owned(),
         )),
         name => Err(Usage(format!(
-            "--place-files {name}: it does not say where pages come into memory; round-robin and single-node do"
+            "--place-files {name}: round-robin and single-node say where pages of files come into memory, upm moves them to where they are read"
         ))),
     }
 }
 
 /// Runs the program.
-pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
+pub(super) fn run(run: &Run, way: Way, ui: &Ui) -> anyhow::Result<ExitCode> {
+    match way {
+        Way::Placed(node) => placed(run, node, ui),
+        Way::Following(policy) => following(run, *policy, ui),
+    }
+}
+
+fn placed(run: &Run, node: Option<u32>, ui: &Ui) -> anyhow::Result<ExitCode> {
     let options = FilePagesOptions {
         command: run.command.clone(),
         preload: preload::library()?,
-        node: node(text)?,
+        node,
     };
     let ran = match file_pages::run(&options) {
         Err(error @ Error::NoNode { .. }) => {
-            return Err(Usage(format!("--place-files {text}: {error}")).into());
+            return Err(Usage(format!("--place-files: {error}")).into());
         }
         ran => started(ran)?,
     };
     match run.json {
         true => eprintln!("{}", ran.to_json()),
-        false => report(&ran, ui),
+        false => report_placed(&ran, ui),
     }
     Ok(exit::pass_on(ran.exit))
 }
 
+fn following(run: &Run, policy: Spec<Entry>, ui: &Ui) -> anyhow::Result<ExitCode> {
+    let options = FollowingOptions {
+        command: run.command.clone(),
+        preload: preload::library()?,
+        policy,
+        dry_run: run.dry_run,
+        log: run.log.clone(),
+        cache: calibration::place(),
+    };
+    let ran = started(Runner::new(options).run())?;
+    let Some(followed) = ran.followed else {
+        ui.note(ONE_NODE);
+        return Ok(exit::pass_on(ran.exit));
+    };
+    match run.json {
+        true => eprintln!("{}", followed.to_json()),
+        false => report_followed(&followed, run.dry_run, ui),
+    }
+    Ok(exit::pass_on(ran.exit))
+}
+
+/// What came of it, in a few lines.
+fn report_followed(followed: &Followed, dry_run: bool, ui: &Ui) {
+    let summary = &followed.summary;
+    let local = summary.local as f64 / summary.accesses.max(1) as f64;
+    let local = match summary.accesses {
+        0 => "none of them read often enough to ask where its pages are".to_owned(),
+        _ => format!("{} of what was read again was local", percent(local)),
+    };
+    ui.note(format_args!("{}: {local}", counted(summary.files, "file")));
+    match dry_run {
+        true => ui.note(format_args!(
+            "a dry run: {} would have been moved",
+            counted(summary.wanted, "block")
+        )),
+        false => ui.note(format_args!(
+            "{} moved to where they are read, in {}",
+            counted(summary.moved, "page"),
+            duration_ns(summary.took_ns as f64)
+        )),
+    }
+    for (why, pages) in &followed.refused {
+        ui.note(format_args!("{} not moved: {why}", counted(*pages, "page")));
+    }
+    for (why, times) in &followed.left_alone {
+        ui.note(format_args!(
+            "left alone {}: {why}",
+            counted(*times, "time")
+        ));
+    }
+    let share = followed.agent.as_secs_f64() / followed.ran.as_secs_f64().max(1e-9);
+    ui.note(format_args!("the agent took {} of one CPU", percent(share)));
+    let lost = followed.lost.events + followed.lost.no_ring + followed.lost.nested;
+    if lost > 0 {
+        ui.note(format_args!(
+            "missed {} for which there was no room",
+            counted(lost, "access")
+        ));
+    }
+    if let Some(error) = &followed.log {
+        ui.note(format_args!("the log is not whole: {error}"));
+    }
+}
+
 /// What came of it, in a line or two.
-fn report(ran: &Ran, ui: &Ui) {
+fn report_placed(ran: &Ran, ui: &Ui) {
     if ran.one_node {
-        return ui.note("one memory node: pages of files have nowhere else to go");
+        return ui.note(ONE_NODE);
     }
     let nodes: Vec<String> = ran.nodes.iter().map(u32::to_string).collect();
     let nodes = match &nodes[..] {

@@ -1,0 +1,158 @@
+//! Finds out where pages of files are, and moves them: maps the range, as long as that takes, and goes about it as with pages of memory.
+//!
+//! Nothing is read from storage for it: what is not cached is left out, a block at a time. A page that was cached a moment ago and is not any more is read in all the same, which is
+//! harmless, and rare.
+
+use hither_sys::file_map::FileMap;
+use hither_sys::page_cache::{CachedFile, Refused};
+use hither_sys::process::thread_cpu_ns;
+
+use super::driver::BLOCK_PAGES;
+use crate::pages::event::{Found, Moved, Pages, Why};
+use crate::pages::mover::{self, Done, Task, Worker, add};
+
+/// Something to be done about a file's pages.
+pub(super) struct Job {
+    pub(super) job: u64,
+    pub(super) file: Box<dyn CachedFile>,
+    /// Whole blocks, each range beginning at an offset in the file, in order.
+    pub(super) ranges: Vec<Pages>,
+    /// The node that they go to; none: say where they are.
+    pub(super) to: Option<u32>,
+    pub(super) page_bytes: u64,
+}
+
+/// Pages in a row that are in the page tables.
+struct Entered {
+    /// Their number among the job's pages, and the number of pages.
+    first: u32,
+    pages: u32,
+    address: u64,
+}
+
+impl Job {
+    /// Does what it can. An error comes with the job's number.
+    pub(super) fn carry_out(&self, worker: &mut Worker) -> Result<Done, (u64, Refused)> {
+        let before_ns = thread_cpu_ns();
+        let all: u32 = self.ranges.iter().map(|range| range.pages).sum();
+        let (map, entered) = self.enter().map_err(|refused| (self.job, refused))?;
+        let job = mover::Job {
+            job: self.job,
+            // This process.
+            pid: 0,
+            pages: entered
+                .iter()
+                .map(|run| Pages {
+                    start: run.address,
+                    pages: run.pages,
+                })
+                .collect(),
+            task: self.to.map_or(Task::Locate, Task::Migrate),
+        };
+        let done = worker.carry_out(&job);
+        drop(map);
+        Ok(match done {
+            Done::Located { job, found } => Done::Located {
+                job,
+                found: found
+                    .iter()
+                    .flat_map(|found| translated(&entered, found))
+                    .collect(),
+            },
+            Done::Moved(moved) => Done::Moved(Moved {
+                // To have them in the page tables is a part of what it costs.
+                took_ns: thread_cpu_ns() - before_ns,
+                ..told(&entered, all, moved)
+            }),
+        })
+    }
+
+    /// Has all that is cached entered into the page tables.
+    fn enter(&self) -> Result<(FileMap, Vec<Entered>), Refused> {
+        let size = self.file.size().next_multiple_of(self.page_bytes);
+        let (Some(first), Some(last)) = (self.ranges.first(), self.ranges.last()) else {
+            return Err(Refused::NotThis);
+        };
+        let bytes = |range: &Pages| u64::from(range.pages) * self.page_bytes;
+        let end = (last.start + bytes(last)).min(size);
+        if end <= first.start {
+            return Err(Refused::NotThis);
+        }
+        let map = self.file.map(first.start, end - first.start)?;
+        let mut entered: Vec<Entered> = Vec::new();
+        let mut number = 0;
+        for range in &self.ranges {
+            let within = bytes(range).min(size.saturating_sub(range.start));
+            let whole = self.is_cached(range.start, within)?;
+            let step = match whole {
+                true => within.max(1),
+                false => u64::from(BLOCK_PAGES) * self.page_bytes,
+            };
+            for at in (0..within).step_by(step as usize) {
+                let (offset, length) = (range.start + at, step.min(within - at));
+                if whole || self.is_cached(offset, length)? {
+                    map.enter(offset, length)?;
+                    entered.push(Entered {
+                        first: number + (at / self.page_bytes) as u32,
+                        pages: (length / self.page_bytes) as u32,
+                        address: map.address(offset),
+                    });
+                }
+            }
+            number += range.pages;
+        }
+        Ok((map, entered))
+    }
+
+    fn is_cached(&self, offset: u64, length: u64) -> Result<bool, Refused> {
+        let cached = self.file.cached(offset, length)?;
+        Ok(cached.pages >= length / self.page_bytes)
+    }
+}
+
+/// What came of it, by the job's own pages: those that were not in the page tables are absent.
+fn told(entered: &[Entered], all: u32, moved: Moved) -> Moved {
+    let mut refused = Vec::new();
+    let mut next = 0;
+    for run in entered {
+        add(&mut refused, next, run.first - next, Why::Absent);
+        next = run.first + run.pages;
+    }
+    add(&mut refused, next, all - next, Why::Absent);
+    for run in &moved.refused {
+        let found = Found {
+            first: run.first,
+            pages: run.pages,
+            node: 0,
+        };
+        for part in translated(entered, &found) {
+            add(&mut refused, part.first, part.pages, run.why);
+        }
+    }
+    refused.sort_by_key(|run| run.first);
+    Moved { refused, ..moved }
+}
+
+/// A run of entered pages by the job's own numbers.
+fn translated(entered: &[Entered], found: &Found) -> Vec<Found> {
+    let mut parts = Vec::new();
+    let mut before = 0;
+    for run in entered {
+        let (from, to) = (
+            found.first.max(before),
+            (found.first + found.pages).min(before + run.pages),
+        );
+        if from < to {
+            parts.push(Found {
+                first: run.first + (from - before),
+                pages: to - from,
+                node: found.node,
+            });
+        }
+        before += run.pages;
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! Runs a program whose files' pages follow their readers.
+
+mod agent;
+mod figures;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use hither_core::Spec;
+use hither_core::placement;
+use hither_sys::machine::{Machine, ThisMachine};
+use hither_sys::process::cpu_ns;
+use hither_sys::session::{Lost, Session, SessionOptions};
+
+use self::agent::Agent;
+use super::driver::{BLOCK_PAGES, Config, Driver, Summary};
+use super::log::Log;
+use crate::error::{Error, Result};
+use crate::launch::{self, Attended, Tools, run_plainly};
+use crate::pages::calibration::Known;
+
+/// What to run, and how.
+#[derive(Clone, Debug)]
+pub struct FollowingOptions {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// Path of the recorder's library, which the program loads.
+    pub preload: PathBuf,
+    /// The placement of memory that moves pages; one that can be [live](placement::Entry::live).
+    pub policy: Spec<placement::Entry>,
+    /// Decide, and move nothing.
+    pub dry_run: bool,
+    /// Where to log what was heard and decided.
+    pub log: Option<PathBuf>,
+    /// Where calibrations of machines are kept; none are read or made without.
+    pub cache: Option<PathBuf>,
+}
+
+/// A run that has ended.
+#[derive(Debug)]
+pub struct Ran {
+    /// How the program ended.
+    pub exit: ExitStatus,
+    /// What was done; nothing on a machine of one node, where the program ran as if we were not there.
+    pub followed: Option<Followed>,
+}
+
+/// What was done about the pages of a program's files.
+#[derive(Debug, Default)]
+pub struct Followed {
+    /// The figures.
+    pub summary: Summary,
+    /// Pages that were to be moved and stayed, by the reason.
+    pub refused: BTreeMap<String, u64>,
+    /// Why files could not be got at, or it not be asked what is cached of them, and how many times that was found.
+    pub left_alone: BTreeMap<String, u64>,
+    /// What the program could not tell.
+    pub lost: Lost,
+    /// Processor time of the agent.
+    pub agent: Duration,
+    /// How long the program ran.
+    pub ran: Duration,
+    /// Why the log is not whole.
+    pub log: Option<Error>,
+}
+
+/// Runs a program whose files' pages follow their readers.
+pub struct Runner {
+    options: FollowingOptions,
+    machine: Arc<dyn Machine>,
+}
+
+impl Runner {
+    /// For one run on this machine.
+    pub fn new(options: FollowingOptions) -> Runner {
+        Runner::on(options, Arc::new(ThisMachine))
+    }
+
+    /// For one run on a machine that answers otherwise.
+    pub fn on(options: FollowingOptions, machine: Arc<dyn Machine>) -> Runner {
+        Runner { options, machine }
+    }
+
+    /// Runs the program to its end. It has this process's standard streams and process group. While it runs, SIGINT and
+    /// SIGQUIT are left to it, and SIGTERM and SIGHUP are passed on to it.
+    pub fn run(&self) -> Result<Ran> {
+        let options = &self.options;
+        launch::check_preload(&options.preload)?;
+        let hidden = |error: std::io::Error| Error::Nodes(error.to_string());
+        let nodes = self.machine.nodes().map_err(hidden)?;
+        if nodes.len() < 2 && !options.dry_run {
+            let exit = run_plainly(&options.command)?;
+            return Ok(Ran {
+                exit,
+                followed: None,
+            });
+        }
+        let known = Known::of(&*self.machine, &nodes, options.cache.as_deref());
+        let block_bytes = self.machine.page_bytes() * u64::from(BLOCK_PAGES);
+        let config = Config {
+            dry_run: options.dry_run,
+            ..Config::new(
+                options.policy.to_string(),
+                block_bytes,
+                &nodes,
+                known.calibration.as_ref(),
+            )
+        };
+        let driver = Driver::new(&config)?;
+        let log = options.log.as_deref();
+        let log = log.map(|path| Log::create(path, &config)).transpose()?;
+        let session = Session::create(SessionOptions {
+            // Which line of code reads is of no account.
+            frames_max: 1,
+            block_bytes,
+            ..SessionOptions::default()
+        });
+        let session = session.map_err(Error::Session)?;
+        let path = session.path().to_owned();
+        let tools = Tools {
+            preload: &options.preload,
+            session: &path,
+        };
+        let cpu_before_ns = cpu_ns();
+        let machine = Arc::clone(&self.machine);
+        let agent = Agent::new(machine, driver, log, session, &nodes, options);
+        let mut agent = agent.map_err(Error::Session)?;
+        let attend = |_, (), ended: &AtomicBool| {
+            agent.attend(ended);
+            agent
+        };
+        let attended = launch::attend("files", &options.command, tools, || (), attend)?;
+        let Attended { exit, ran, made } = attended;
+        let followed = Followed {
+            ran,
+            agent: Duration::from_nanos(cpu_ns() - cpu_before_ns),
+            ..made.finish()
+        };
+        Ok(Ran {
+            exit,
+            followed: Some(followed),
+        })
+    }
+}
