@@ -4,9 +4,12 @@
  *
  * A block is read by pread, or with `--call sendfile` sent to a socket as web servers do, and received by the same thread.
  *
- * `--take BYTES` of memory are taken by each thread after a quarter of the iterations, and given back after three: whoever keeps copies then has to do with less.
+ * With `--readers far` the threads of node 0 read nothing more once the file is there: where its pages are then, nobody reads them.
  *
- * Misses: all in the kernel, which copies each line of the file for each thread: `file_lines` x `threads` x `iterations`, where the file is well beyond the caches. The
+ * `--take BYTES` of memory are taken by each thread after a quarter of the iterations, and given back after three: whoever keeps copies then has to do with less. `--pause MS` between
+ * iterations is time in which whoever looks on can do so: a sleeping guest's clock goes on at once.
+ *
+ * Misses: all in the kernel, which copies each line of the file for each thread that reads: `file_lines` x `threads` x `iterations`, where the file is well beyond the caches. The
  * threads of a node read far apart, so that none lives on what another has fetched; their buffers stay in their caches. Counted were 4 % more (2026-11): the kernel's own
  * records of the pages, a line or two for each page's 64. */
 #include <errno.h>
@@ -19,13 +22,14 @@
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "lab.h"
 
-static unsigned long bytes = 16 << 20, block = 16 << 10, take;
+static unsigned long bytes = 16 << 20, block = 16 << 10, take, pause_ms;
 static const char *path = "readers.data";
-static int copies_at_start, by_sendfile, cold;
+static int copies_at_start, by_sendfile, cold, far_alone;
 static int file = -1, copies[LAB_NODES]; /* 0: no copy there */
 
 static size_t transfer(ssize_t (*call)(int, void *, size_t, off_t), int from, void *buffer, size_t offset, size_t end)
@@ -191,12 +195,26 @@ static size_t beginning(int thread)
     return bytes / block * before / lab.threads * block;
 }
 
-/* All threads read everything once; the first word of each line goes into the sum. */
+/* Does the thread read? */
+static bool reads(int thread)
+{
+    return !far_alone || lab_thread_node(thread, 0) > 0;
+}
+
+static unsigned long readers(void)
+{
+    unsigned long count = 0;
+    for (int thread = 0; thread < (int)lab.threads; thread++)
+        count += reads(thread);
+    return count;
+}
+
+/* All threads that read read everything once; the first word of each line goes into the sum. */
 static uint64_t read_all(void)
 {
     uint64_t sum = 0;
 #pragma omp parallel reduction(+ : sum)
-    {
+    if (reads(omp_get_thread_num())) {
         int thread = omp_get_thread_num(), copy = copies[lab_thread_node(thread, 0)];
         static _Thread_local uint64_t *buffer;
         buffer = buffer ? buffer : block_buffer();
@@ -238,12 +256,14 @@ static double local_share(bool from_copies)
 {
     size_t local = 0, pages = bytes / lab.page;
     for (int thread = 0; thread < (int)lab.threads; thread++) {
+        if (!reads(thread))
+            continue;
         int node = lab_thread_node(thread, 0);
         const struct lab_area *area = from_copies ? replicas[node] : whole;
         for (size_t page = 0; page < pages; page++)
             local += area->after[page] == node;
     }
-    return (double)local / (double)(pages * lab.threads);
+    return (double)local / (double)(pages * readers());
 }
 
 /* Each thread's memory is touched where the thread is. */
@@ -266,6 +286,9 @@ static void take_memory(bool taken)
 
 static uint64_t iteration(unsigned long number)
 {
+    struct timespec pause = {(time_t)(pause_ms / 1000), (long)(pause_ms % 1000) * 1000000};
+    if (pause_ms)
+        nanosleep(&pause, NULL);
     if (number == lab.iterations / 4)
         take_memory(true);
     if (number == lab.iterations * 3 / 4)
@@ -283,8 +306,10 @@ int main(int argc, char **argv)
         {.key = "block", .number = &block, .help = "bytes of a read, a multiple of the page (16K)"},
         {.key = "file", .text = &path, .help = "the file, made and removed again (readers.data)"},
         {.key = "cold", .choice = &cold, .words = "no|yes", .help = "whether the file is read in from a disk first, as --init says, or cached where it is written (no)"},
+        {.key = "readers", .choice = &far_alone, .words = "all|far", .help = "who reads the file once it is there: all threads, or those of other nodes than 0 (all)"},
         {.key = "call", .choice = &by_sendfile, .words = "pread|sendfile", .help = "what reads: pread, or sendfile to a socket and recv from it"},
         {.key = "take", .number = &take, .help = "memory that each thread has in the middle half of the iterations (0)"},
+        {.key = "pause", .number = &pause_ms, .help = "milliseconds before each iteration (0)"},
         {.key = "copies", .choice = &copies_at_start, .words = "one|node", .help = "one copy, or one on each node from the start"},
         {0},
     };
@@ -293,6 +318,8 @@ int main(int argc, char **argv)
         lab_fail("--pages huge: the pages of files are small ones");
     if (!block || block % lab.page || block > 1 << 30 || !bytes || bytes > 1ul << 46)
         lab_fail("--block must be a multiple of %zu up to 1G, --bytes from 1 to 64T", lab.page);
+    if (!readers())
+        lab_fail("--readers far: no thread is on another node than 0");
     bytes = (bytes + block - 1) / block * block;
     file = create(path);
     if (cold) {
@@ -322,8 +349,8 @@ int main(int argc, char **argv)
     }
     unlink(path);
     uint64_t lines = bytes / LAB_LINE, once = lines * (lines - 1) / 2 * (LAB_LINE / 8);
-    if (sum != once * lab.threads * lab.iterations)
+    if (sum != once * readers() * lab.iterations)
         lab_fail("the sums are wrong");
-    lab_facts(once, (struct lab_expected){(double)lines * (double)lab.threads * (double)lab.iterations, lab_over_iterations(before, after)},
+    lab_facts(once, (struct lab_expected){(double)lines * (double)readers() * (double)lab.iterations, lab_over_iterations(before, after)},
               ", \"file_lines\": %lu, \"copies\": %s", lines, copied ? "true" : "false");
 }
