@@ -53,6 +53,12 @@ pub(crate) fn stop() {
     NODES.store(0, Ordering::Release);
 }
 
+/// Whether pages are placed in this process.
+#[inline]
+pub(crate) fn is_on() -> bool {
+    NODES.load(Ordering::Relaxed) != 0
+}
+
 /// Makes a read that may bring pages in; before, a thread that is to be cancelled is, if the call is a point for that. `None` if the real call is to be made, as if
 /// nothing had been tried.
 ///

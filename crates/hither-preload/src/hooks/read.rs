@@ -40,7 +40,14 @@ macro_rules! reading {
                 sp: *const u64,
                 rbp: u64,
             ) -> libc::ssize_t {
-                let (position, into) = ($position, $into);
+                let position = $position;
+                if !replicas::may_serve() && !placed::is_on() {
+                    // SAFETY: the program's own call, passed on.
+                    let result = unsafe { real::$real(fd, $($argument),*) };
+                    super::moved(Op::Read, fd, position, result, sp, rbp);
+                    return result;
+                }
+                let into = $into;
                 // SAFETY: the program's own call.
                 if let Some(result) = unsafe { replicas::serve(fd, position, into, Caller { sp, rbp }) } {
                     return result;

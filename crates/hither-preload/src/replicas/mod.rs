@@ -110,6 +110,12 @@ pub(crate) fn stop() {
     VIEW.store(std::ptr::null_mut(), Ordering::Release);
 }
 
+/// Whether there is anything to serve reads from.
+#[inline]
+pub(crate) fn may_serve() -> bool {
+    !VIEW.load(Ordering::Relaxed).is_null()
+}
+
 #[inline]
 fn view() -> Option<&'static View> {
     // SAFETY: it is null or the view made by `start`, which is never freed.
