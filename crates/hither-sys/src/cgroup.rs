@@ -21,34 +21,41 @@ enum Version {
 }
 
 impl MemoryGroup {
-    /// The one whose limit holds for this process; none where it has no limit.
+    /// The one whose limit holds for this process; none where it has no limit. The error names a file that could not be read.
     pub fn of_this_process() -> io::Result<Option<MemoryGroup>> {
         let memory = fs::read_to_string("/proc/meminfo")?;
         let total = field(&memory, "MemTotal:").map_or(u64::MAX, |kib| kib << 10);
         let groups = fs::read_to_string("/proc/self/cgroup")?;
         let mounts = fs::read_to_string("/proc/self/mountinfo")?;
-        Ok(MemoryGroup::find(&groups, &mounts, total))
+        MemoryGroup::find(&groups, &mounts, total)
     }
 
-    fn find(groups: &str, mounts: &str, total: u64) -> Option<MemoryGroup> {
-        let (version, path) = groups.lines().find_map(own_group)?;
-        let (root, mount) = mounts.lines().find_map(|line| mounted(line, version))?;
+    fn find(groups: &str, mounts: &str, total: u64) -> io::Result<Option<MemoryGroup>> {
+        let Some((version, path)) = groups.lines().find_map(own_group) else {
+            return Ok(None);
+        };
+        let Some((root, mount)) = mounts.lines().find_map(|line| mounted(line, version)) else {
+            return Ok(None);
+        };
         // In a container the mount may show a part of the tree, of which the process's path is not said to be one.
         let below = path.strip_prefix(&root).unwrap_or(Path::new(""));
         let lowest = mount.join(below);
         let groups = lowest.ancestors();
         let groups = groups.take_while(|folder| folder.starts_with(&mount));
-        let limited = groups.filter_map(|folder| {
+        let mut tightest = None;
+        let mut lowest = total;
+        for folder in groups {
             let group = MemoryGroup {
                 folder: folder.to_owned(),
                 version,
             };
-            group.limit_bytes().map(|limit| (limit, group))
-        });
-        let tightest = limited.min_by_key(|(limit, _)| *limit);
-        tightest
-            .filter(|(limit, _)| *limit < total)
-            .map(|(_, group)| group)
+            if let Some(limit) = group.limit()?
+                && limit < lowest
+            {
+                (lowest, tightest) = (limit, Some(group));
+            }
+        }
+        Ok(tightest)
     }
 
     /// Its folder.
@@ -56,21 +63,31 @@ impl MemoryGroup {
         &self.folder
     }
 
-    fn number(&self, file: &str) -> Option<u64> {
-        fs::read_to_string(self.folder.join(file))
-            .ok()?
-            .trim()
-            .parse()
-            .ok()
+    /// What a file of the group says; none where that is no number, or there is no such file: a group at the top of its hierarchy has
+    /// no limits.
+    fn number(&self, file: &str) -> io::Result<Option<u64>> {
+        let path = self.folder.join(file);
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok(text.trim().parse().ok()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => {
+                let message = format!("{}: {error}", path.display());
+                Err(io::Error::new(error.kind(), message))
+            }
+        }
     }
 
     /// Its limit; of version 2 also that from which on it is held back.
     pub fn limit_bytes(&self) -> Option<u64> {
+        self.limit().ok().flatten()
+    }
+
+    fn limit(&self) -> io::Result<Option<u64>> {
         match self.version {
             Version::One => self.number("memory.limit_in_bytes"),
             Version::Two => {
-                let limits = ["memory.max", "memory.high"].map(|file| self.number(file));
-                limits.into_iter().flatten().min()
+                let limits = [self.number("memory.max")?, self.number("memory.high")?];
+                Ok(limits.into_iter().flatten().min())
             }
         }
     }
@@ -82,7 +99,7 @@ impl MemoryGroup {
         let of = |name: &str| field(&text, name).unwrap_or(0);
         let held = match self.version {
             Version::One => {
-                let kernel = self.number("memory.kmem.usage_in_bytes").unwrap_or(0);
+                let kernel = self.number("memory.kmem.usage_in_bytes").ok()?.unwrap_or(0);
                 of("total_rss") + of("total_shmem") + kernel
             }
             Version::Two => {
@@ -168,12 +185,13 @@ mod tests {
             "30 20 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
              31 20 0:28 / {mount} rw,relatime shared:9 - cgroup cgroup rw,memory\n"
         );
-        let group = MemoryGroup::find(groups, &mounts, GIB).expect("a limit");
+        let find = |mounts: &str, total| MemoryGroup::find(groups, mounts, total).expect("read");
+        let group = find(&mounts, GIB).expect("a limit");
         assert_eq!(group.folder(), folder.path().join("a"));
         assert_eq!(group.limit_bytes(), Some(256 << 20));
         assert_eq!(group.file_bytes(), Some(240 << 20));
-        assert_eq!(MemoryGroup::find(groups, &mounts, 1 << 20), None);
-        assert_eq!(MemoryGroup::find(groups, "", GIB), None);
+        assert_eq!(find(&mounts, 1 << 20), None);
+        assert_eq!(find("", GIB), None);
         fs::remove_dir_all(folder.path().join("a")).expect("removed");
         assert_eq!(group.file_bytes(), None);
     }
@@ -195,12 +213,19 @@ mod tests {
         );
         // The mount shows the part of the tree below /outer.
         let mounts = format!("31 20 0:28 /outer {mount} rw shared:9 - cgroup2 cgroup2 rw\n");
-        let group = MemoryGroup::find("0::/outer/a\n", &mounts, GIB).expect("a limit");
+        let find = || MemoryGroup::find("0::/outer/a\n", &mounts, GIB);
+        let group = find().expect("read").expect("a limit");
         assert_eq!(group.limit_bytes(), Some(128 << 20));
         assert_eq!(group.file_bytes(), Some(108 << 20));
         fs::write(folder.path().join("a/memory.high"), "max\n").expect("written");
         assert_eq!(group.limit_bytes(), None);
-        assert_eq!(MemoryGroup::find("0::/outer/a\n", &mounts, GIB), None);
+        assert_eq!(find().expect("read"), None);
+        // Not even root can read a folder as a file.
+        let max = folder.path().join("a/memory.max");
+        fs::remove_file(&max).expect("removed");
+        fs::create_dir(&max).expect("made");
+        let error = find().expect_err("it cannot be read").to_string();
+        assert!(error.contains("a/memory.max: "), "{error}");
     }
 
     #[test]
