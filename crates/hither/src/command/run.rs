@@ -36,7 +36,7 @@ const PLACE_FILES_POLICY: &str = "round-robin";
 /// Run an unmodified program with its file cache steered, its files replicated near it, or its memory placed on nodes
 #[derive(Args, Debug)]
 #[command(
-    group = ArgGroup::new("what").required(true),
+    group = ArgGroup::new("what").required(true).multiple(true),
     after_help = "The program's output, signals and exit code pass through unchanged. No page is placed on a machine of one \
     memory node: the program runs as it is.\n\n\
     Examples:\n  \
@@ -66,11 +66,11 @@ pub(super) struct Run {
     files: Option<String>,
 
     /// How much of the page cache these files may have; what the program's memory cgroup leaves where nothing is given
-    #[arg(long, value_name = "SIZE", conflicts_with_all = ["pages", "replicas", "place_files"], value_parser = cache_bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = cache_bytes)]
     cache: Option<u64>,
 
     /// Steer files, too, of which something was cached before the program came to them: other programs may need that
-    #[arg(long, conflicts_with_all = ["pages", "replicas", "place_files"])]
+    #[arg(long)]
     all_files: bool,
 
     /// Copy blocks of files to the nodes that read them from far, and have them read there, as this policy says; dual-layer
@@ -180,6 +180,7 @@ impl Subcommand for Run {
     const NAME: &'static str = "run";
 
     fn run(mut self, ui: &Ui) -> anyhow::Result<ExitCode> {
+        self.goes_together()?;
         if let Some(path) = self.plan.take() {
             self.apply_plan(&path, ui)?;
         }
@@ -201,6 +202,51 @@ impl Subcommand for Run {
 }
 
 impl Run {
+    /// An error that says why, where two things are asked for that one run does not do.
+    fn goes_together(&self) -> Result<(), Usage> {
+        let asked = [
+            ("--files", self.files.is_some()),
+            ("--replicas", self.replicas.is_some()),
+            ("--place-files", self.place_files.is_some()),
+            ("--pages", self.pages.is_some()),
+            ("--plan", self.plan.is_some()),
+            (
+                "--metrics",
+                self.place_files.is_some() && self.metrics.is_some(),
+            ),
+        ];
+        let asked = asked.iter().filter(|(_, is_asked)| *is_asked);
+        let asked: Vec<&str> = asked.map(|(name, _)| *name).collect();
+        let (first, second, why) = match asked[..] {
+            ["--files", "--replicas", ..] => (
+                "--files",
+                "--replicas",
+                "of the reads that copies serve only one in 16 is told of, so what the page cache is to keep could not be judged",
+            ),
+            ["--place-files", "--metrics"] => (
+                "--place-files",
+                "--metrics",
+                "the program places its pages by itself: there is no agent whose figures could be served",
+            ),
+            [first, "--plan", ..] => (first, "--plan", "the plan says what to do"),
+            [first, second, ..] => (first, second, "a run does one of them"),
+            [first] if first != "--plan" && self.files.is_none() => match self.of_files() {
+                Some(given) => (given, first, "it is for --files"),
+                None => return Ok(()),
+            },
+            _ => return Ok(()),
+        };
+        Err(Usage(format!("{first} with {second}: {why}")))
+    }
+
+    /// What is given that has a sense with steered files alone.
+    fn of_files(&self) -> Option<&'static str> {
+        match self.cache {
+            Some(_) => Some("--cache"),
+            None => self.all_files.then_some("--all-files"),
+        }
+    }
+
     /// Takes over what a plan says, as if it had been written on the command line; what was is kept.
     fn apply_plan(&mut self, path: &Path, ui: &Ui) -> anyhow::Result<()> {
         let plan = Plan::load(path)?;
@@ -212,11 +258,9 @@ impl Run {
         }
         let cache = plan.cache.as_deref().map(cache_bytes).transpose();
         let cache = cache.map_err(|why| Usage(format!("{}: cache: {why}", path.display())))?;
-        if plan.files.is_none() && (self.cache.is_some() || self.all_files) {
-            let given = match self.cache {
-                Some(_) => "--cache",
-                None => "--all-files",
-            };
+        if plan.files.is_none()
+            && let Some(given) = self.of_files()
+        {
             let message = format!("{}: no `files` for {given}", path.display());
             return Err(Usage(message).into());
         }

@@ -257,6 +257,40 @@ fn programs_with_steered_files_are_as_they_are_alone() {
 }
 
 #[test]
+fn what_does_not_go_together_is_refused_with_the_reason() {
+    let lab = Lab::new();
+    assert_snapshot!(lab.run("hither run --files --cache 1GiB --replicas -- touch started"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: --files with --replicas: of the reads that copies serve only one in 16 is told of, so what the page cache is to keep could not be judged
+    ");
+    assert_snapshot!(lab.run("hither run --place-files --metrics 0 -- touch started"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: --place-files with --metrics: the program places its pages by itself: there is no agent whose figures could be served
+    ");
+    assert_snapshot!(lab.run("hither run --pages upm --place-files -- touch started"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: --place-files with --pages: a run does one of them
+    ");
+    assert_snapshot!(lab.run("hither run --pages upm --cache 1GiB -- touch started"), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    hither: --cache with --pages: it is for --files
+    ");
+    assert_eq!(lab.names(), [""; 0]);
+}
+
+#[test]
 fn what_is_learnt_of_a_loop_is_kept_and_said() {
     let lab = Lab::new();
     lab.write("data", vec![b'x'; 24 << 20]);
@@ -390,11 +424,7 @@ fn files_or_pages_and_with_what_belongs_to_each() {
     ----- stdout -----
 
     ----- stderr -----
-    error: the argument '--files [<POLICY>]' cannot be used with '--pages <POLICY[,POLICY]>'
-
-    Usage: hither run --cache <SIZE> <--files [<POLICY>]|--replicas [<POLICY>]|--place-files [<POLICY>]|--pages <POLICY[,POLICY]>|--plan <FILE>> -- <CMD>...
-
-    For more information, try '--help'.
+    hither: --files with --pages: a run does one of them
     ");
     assert_snapshot!(lab.run("hither run --files opt --cache 1GiB -- touch started"), @"
     exit code: 2
