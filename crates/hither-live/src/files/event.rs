@@ -65,8 +65,8 @@ pub(crate) enum Input {
         #[serde(with = "hex")]
         file: u64,
     },
-    /// The cache that there is for the program's files is of this size now.
-    Budget { bytes: u64 },
+    /// The cache that there is for the program's files is of this size now, and that without steering of the other.
+    Budget { bytes: u64, alone_bytes: u64 },
     /// All that has happened until now has been told.
     Tick,
 }

@@ -11,7 +11,7 @@ use crate::log::{self, Driven, Mismatch};
 pub(crate) type Log = log::Log<Driver>;
 
 impl Driven for Driver {
-    const FORMAT: (&'static str, u32) = ("hither_files", 1);
+    const FORMAT: (&'static str, u32) = ("hither_files", 2);
     type Config = Config;
     type Input = At;
     type Decision = Decision;

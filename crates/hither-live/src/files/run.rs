@@ -41,6 +41,15 @@ pub enum Budget {
     Group(MemoryGroup),
 }
 
+/// How much of the page cache there is for a program's files.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Room {
+    /// With steering.
+    bytes: u64,
+    /// Without.
+    alone_bytes: u64,
+}
+
 impl Budget {
     /// In bytes, now. Of a group's a reserve is left, an eighth or more, to what is on its way in: readahead, and what is
     /// read until the agent has heard of it and dropped something. The kernel gives up 32 folios at a time, 64 MiB where they
@@ -48,15 +57,19 @@ impl Budget {
     /// 2000 MiB in six passes with budgets of 208 to 240 MiB, and 3066 with 248; scans of 390 MiB by sqlite in a group of 195
     /// went up to 32 MiB beyond a budget of 150, and had a gigabyte of what was to be kept taken with 170 (2026-11, while
     /// others used both CPUs).
-    fn bytes(&self, reserve_bytes: u64) -> u64 {
-        let bytes = match self {
-            Budget::Bytes(bytes) => *bytes,
-            Budget::Group(group) => group.file_bytes().map_or(0, |bytes| {
+    fn room(&self, reserve_bytes: u64) -> Room {
+        let (bytes, alone_bytes) = match self {
+            Budget::Bytes(bytes) => (*bytes, *bytes),
+            Budget::Group(group) => {
+                let bytes = group.file_bytes().unwrap_or(0);
                 let reserve = reserve_bytes.max(bytes / 8).min(bytes / 2);
-                bytes - reserve
-            }),
+                (bytes - reserve, bytes)
+            }
         };
-        bytes.max(BUDGET_MIN_BYTES)
+        Room {
+            bytes: bytes.max(BUDGET_MIN_BYTES),
+            alone_bytes: alone_bytes.max(BUDGET_MIN_BYTES),
+        }
     }
 }
 
@@ -191,9 +204,11 @@ impl Runner {
     }
 
     fn config(&self) -> Config {
+        let room = self.options.budget.room(0);
         Config {
             policy: self.options.policy.to_string(),
-            budget_bytes: self.options.budget.bytes(0),
+            budget_bytes: room.bytes,
+            alone_bytes: room.alone_bytes,
             block_bytes: BLOCK_BYTES,
             dry_run: self.options.dry_run,
             spare_foreign: !self.options.all_files,

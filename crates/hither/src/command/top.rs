@@ -142,10 +142,10 @@ fn of_run(run: &Status) -> String {
             bytes(number("missed_bytes")),
             bytes(number("lru_missed_bytes")),
             bytes(number("dropped_bytes")),
-            if steering {
-                ""
-            } else {
-                ", and no more: nothing is gained"
+            match (steering, number("dropped_bytes")) {
+                (true, _) => "",
+                (false, 0) => " yet: nothing would be gained",
+                (false, _) => ", and no more: nothing is gained",
             },
             bytes(number("foreign_bytes")),
             bytes(number("absent_bytes")),

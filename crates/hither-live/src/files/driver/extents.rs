@@ -214,6 +214,16 @@ impl Extents {
         places
     }
 
+    /// Whatever was evicted is no more to be dropped.
+    pub(super) fn nothing_stale(&mut self) {
+        for extent in self.extents.values_mut() {
+            extent.marks.iter_mut().for_each(|marks| *marks &= !STALE);
+        }
+        self.fresh.clear();
+        self.partial.clear();
+        self.stale = 0;
+    }
+
     /// How many evicted blocks may be in the page cache still.
     pub(super) fn stale(&self) -> usize {
         self.stale

@@ -53,6 +53,8 @@ pub(crate) struct Config {
     pub(crate) policy: String,
     /// What the program's files may have of the page cache.
     pub(crate) budget_bytes: u64,
+    /// What they would have of it without steering; more, where the budget leaves room for what is on its way in.
+    pub(crate) alone_bytes: u64,
     /// Of blocks; a log of another size does not replay.
     pub(crate) block_bytes: u64,
     /// Decisions are not carried out.
@@ -86,11 +88,11 @@ pub struct Summary {
     pub budget_bytes: u64,
     /// References to blocks.
     pub references: u64,
-    /// Those that the policy's cache did not hold; in bytes.
+    /// Those that the cache did not hold, the policy's or, as long as evictions were not carried out, least-recently-used's; in bytes.
     pub missed_bytes: u64,
-    /// Those that least-recently-used would not have held; in bytes.
+    /// Those that least-recently-used would not have held in what the kernel has for them without steering; in bytes.
     pub lru_missed_bytes: u64,
-    /// Bytes that the policy evicted.
+    /// Bytes that the policy evicted while that was carried out.
     pub evicted_bytes: u64,
     /// Ranges that were to be dropped, and their bytes: whole extents, which may hold more than was read.
     pub drops: u64,
@@ -192,9 +194,10 @@ impl Driver {
         let numbered = numbered.map(|site| (Site(sites.number(site.signature)), site.signature));
         let records = knowledge::import(&known, numbered.collect::<Vec<_>>());
         let capacity = blocks(config.budget_bytes);
+        let alone = blocks(config.alone_bytes).max(capacity);
         Ok(Driver {
             model: Cache::new(&spec, capacity, &records),
-            shadow: Cache::new(&lru, capacity, &[]),
+            shadow: Cache::new(&lru, alone, &[]),
             judge: Judge::new(capacity),
             spec,
             lru,
@@ -283,6 +286,9 @@ impl Driver {
             } => {
                 let run = Run::from(self.file(file), offset, length);
                 self.extents.not_foreign(run);
+                if !self.judge.steering() {
+                    return;
+                }
                 for block in self.extents.blocks(run) {
                     let kept = self.model.remove(block);
                     self.summary.absent_bytes += u64::from(kept) * BLOCK_BYTES;
@@ -295,7 +301,7 @@ impl Driver {
                 self.summary.unreachable += u64::from(!was);
                 self.forget(Run::from(file, 0, u64::MAX));
             }
-            Input::Budget { bytes } => self.resize(bytes),
+            Input::Budget { bytes, alone_bytes } => self.resize(bytes, alone_bytes),
             Input::Tick => self.settle(out),
         }
     }
@@ -378,9 +384,11 @@ impl Driver {
     }
 
     fn gone(&mut self, block: Block) {
-        self.extents.evicted(block);
-        self.classes.evicted(block.index());
-        self.summary.evicted_bytes += BLOCK_BYTES;
+        if self.judge.steering() {
+            self.extents.evicted(block);
+            self.classes.evicted(block.index());
+            self.summary.evicted_bytes += BLOCK_BYTES;
+        }
     }
 
     fn reference(&mut self, access: Access, out: &mut Vec<Decision>) {
@@ -412,15 +420,35 @@ impl Driver {
         }
         let miss = served != Served::Hit;
         let lru_miss = self.shadow.access(&access) != Served::Hit;
-        self.summary.missed_bytes += u64::from(miss) * BLOCK_BYTES;
-        self.summary.lru_missed_bytes += u64::from(lru_miss) * BLOCK_BYTES;
-        self.count(&access, miss, lru_miss);
         let steered = self.judge.steering();
+        let missed = if steered { miss } else { lru_miss };
+        self.summary.missed_bytes += u64::from(missed) * BLOCK_BYTES;
+        self.summary.lru_missed_bytes += u64::from(lru_miss) * BLOCK_BYTES;
+        self.count(&access, missed, lru_miss);
         if let Some(judged) = self.judge.reference(miss, lru_miss, evicted.is_some()) {
             self.summary.judged += 1;
-            self.summary.stopped += u64::from(steered && !judged.steering);
+            match (steered, judged.steering) {
+                (false, true) => self.take_over(),
+                (true, false) => self.summary.stopped += 1,
+                _ => {}
+            }
             out.push(Decision::Judged(judged));
         }
+    }
+
+    /// Evictions are carried out from now on. What the policy would have kept is not what the kernel has kept meanwhile, which is by and
+    /// large what least-recently-used holds: the policy goes on from there, with what was used last, as the kernel may have taken more
+    /// of the rest.
+    fn take_over(&mut self) {
+        self.extents.nothing_stale();
+        let capacity = blocks(self.summary.budget_bytes);
+        self.renew(capacity);
+        let mut held = self.held(&self.shadow);
+        let beyond = held.len().saturating_sub(capacity as usize);
+        for access in held.drain(..beyond) {
+            self.gone(access.block);
+        }
+        self.fill(held);
     }
 
     /// Nothing of a range is the program's page cache any more.
@@ -477,9 +505,11 @@ impl Driver {
     }
 
     /// Extents to ask the kernel about, at most so many, by file and offset: of which the model, or somebody else, has something.
-    /// They come in turn; which ones are asked about is no decision of the driver's.
+    /// They come in turn; which ones are asked about is no decision of the driver's. As long as evictions are not carried out the model
+    /// is not what is cached.
     pub(crate) fn doubtful(&mut self, count: usize) -> Vec<(u64, u64)> {
-        let kept = |block| self.model.residency.slot(block).is_some();
+        let steering = self.judge.steering();
+        let kept = |block| steering && self.model.residency.slot(block).is_some();
         let held = self.extents.held(self.doubted, count, kept);
         self.doubted = match held.last() {
             Some(&(file, extent)) if held.len() == count => (file, extent + 1),
@@ -494,19 +524,35 @@ impl Driver {
 
     /// Makes room, or uses what there is: caches of the new size that start from what the old ones held, in the order in which it was
     /// last used, and from what was learnt of call sites. No policy can be asked for a victim while it has room.
-    fn resize(&mut self, bytes: u64) {
+    fn resize(&mut self, bytes: u64, alone_bytes: u64) {
         let before = self.summary.budget_bytes;
         if bytes.abs_diff(before) < before / BUDGET_PART {
             return;
         }
         self.summary.budget_bytes = bytes;
         let capacity = blocks(bytes);
+        let old = self.renew(capacity);
+        let held = self.held(&old);
+        self.fill(held);
+        let shadow = Cache::new(&self.lru, blocks(alone_bytes).max(capacity), &[]);
+        let old = std::mem::replace(&mut self.shadow, shadow);
+        for access in self.held(&old) {
+            self.shadow.access(&access);
+        }
+        self.judge.resized(capacity);
+    }
+
+    /// An empty model of this size, that knows of call sites what the one before it has learnt, which is returned.
+    fn renew(&mut self, capacity: u32) -> Cache {
         let sites = self.model.policy.sites().unwrap_or_default();
         let model = Cache::new(&self.spec, capacity, &sites);
-        let shadow = Cache::new(&self.lru, capacity, &[]);
-        let old = std::mem::replace(&mut self.model, model);
+        std::mem::replace(&mut self.model, model)
+    }
+
+    /// Has the model hold these, as far as it has room.
+    fn fill(&mut self, held: Vec<Access>) {
         let mut given_up = Vec::new();
-        for access in self.held(&old) {
+        for access in held {
             if let Served::Miss {
                 evicted: Some(evicted),
             } = self.model.access(&access)
@@ -517,11 +563,6 @@ impl Driver {
         for evicted in given_up {
             self.evicted(evicted);
         }
-        let old = std::mem::replace(&mut self.shadow, shadow);
-        for access in self.held(&old) {
-            self.shadow.access(&access);
-        }
-        self.judge.resized(capacity);
     }
 
     /// What a cache holds, the latest last.

@@ -29,6 +29,8 @@ struct Visit {
     touches: u64,
     /// A bit each block of the extent.
     touched: u128,
+    /// The reader has left it read through. What it still reads that it had not belongs to that.
+    through: bool,
 }
 
 const _: () = assert!(PER_EXTENT == u128::BITS);
@@ -67,13 +69,10 @@ impl Visits {
         let before = self.latest(thread);
         let left = before.filter(|before| before.extent() != extent);
         let left = left.map(|before| {
-            let read_through = before.touched.count_ones() >= READ_THROUGH;
-            if read_through {
-                before.touched = 0;
-            }
+            before.through = before.touched.count_ones() >= READ_THROUGH;
             Left {
                 extent: before.extent(),
-                read_through,
+                read_through: before.through,
             }
         });
         let known = |visit: &Visit| (visit.thread, visit.extent()) == (thread, extent);
@@ -81,16 +80,19 @@ impl Visits {
         let at = visits.position(|visit| visit.as_ref().is_some_and(known));
         self.visits[..=at.unwrap_or(VISITS - 1)].rotate_right(1);
         self.touches += 1;
-        let goes_on = |visit: &Visit| at.is_some() && self.touches - visit.touches <= AWAY;
-        let touched = self.visits[0]
-            .filter(goes_on)
-            .map_or(0, |visit| visit.touched);
+        let bit = 1 << (block % PER_EXTENT);
+        let again = |visit: &Visit| visit.touched & bit != 0 && block != visit.last;
+        let goes_on = |visit: &Visit| {
+            at.is_some() && self.touches - visit.touches <= AWAY && !(visit.through && again(visit))
+        };
+        let before = self.visits[0].filter(goes_on);
         self.visits[0] = Some(Visit {
             thread,
             last: block,
             last_ns: now_ns,
             touches: self.touches,
-            touched: touched | 1 << (block % PER_EXTENT),
+            touched: bit | before.map_or(0, |visit| visit.touched),
+            through: before.is_some_and(|visit| visit.through),
         });
         left
     }
@@ -149,6 +151,22 @@ mod tests {
             let all = (0..N / 2).chain([9 * N]).chain(N / 2..N).chain([N]);
             let left: Vec<Left> = all.filter_map(|block| visits.touch(1, block, 0)).collect();
             assert_eq!(through(left), [0]);
+        }
+    }
+
+    /// Of an extent that was read through the rest is read after a look elsewhere: it is as it was without the rest. (sqlite, whose
+    /// last block of each third extent was kept for that, and with it all of the extent.)
+    #[test]
+    fn who_comes_back_for_the_rest_has_read_it_through() {
+        let mut visits = Visits::default();
+        for _ in 0..2 {
+            let all = (0..100).chain([N + 15]).chain(99..N).chain([N]);
+            let left: Vec<Left> = all.filter_map(|block| visits.touch(1, block, 0)).collect();
+            assert_eq!(through(left), [0, 0]);
+            assert_eq!(
+                visits.touch(1, 9 * N, 0).map(|left| left.read_through),
+                Some(false)
+            );
         }
     }
 

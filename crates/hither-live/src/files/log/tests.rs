@@ -11,6 +11,7 @@ fn config(policy: &str) -> Config {
     Config {
         policy: policy.to_owned(),
         budget_bytes: 200 * BLOCK_BYTES,
+        alone_bytes: 230 * BLOCK_BYTES,
         block_bytes: BLOCK_BYTES,
         dry_run: true,
         spare_foreign: true,
@@ -40,7 +41,10 @@ fn input() -> impl Strategy<Value = Input> {
         2 => (file(), offset(), length()).prop_map(|(file, offset, length)| Input::Foreign { file, offset, length }),
         2 => (file(), offset(), length()).prop_map(|(file, offset, length)| Input::Absent { file, offset, length }),
         1 => file().prop_map(|file| Input::Gone { file }),
-        1 => (50..400_u64).prop_map(|blocks| Input::Budget { bytes: blocks * BLOCK_BYTES }),
+        1 => (50..400_u64, 0..40_u64).prop_map(|(blocks, more)| Input::Budget {
+            bytes: blocks * BLOCK_BYTES,
+            alone_bytes: (blocks + more) * BLOCK_BYTES,
+        }),
         20 => Just(Input::Tick),
     ]
 }
@@ -79,7 +83,7 @@ proptest! {
     }
 }
 
-fn scan() -> Vec<(Input, u64)> {
+fn passes() -> Vec<(Input, u64)> {
     let read = |block: u64| Input::Access {
         file: 1,
         offset: block * BLOCK_BYTES,
@@ -89,7 +93,8 @@ fn scan() -> Vec<(Input, u64)> {
         thread: 0,
         write: false,
     };
-    let steps = (0..400).flat_map(|block| [(read(block), 1), (Input::Tick, 1)]);
+    let blocks = (0..3).flat_map(|_| 0..600);
+    let steps = blocks.flat_map(|block| [(read(block), 1), (Input::Tick, 1)]);
     steps.collect()
 }
 
@@ -97,12 +102,11 @@ fn scan() -> Vec<(Input, u64)> {
 fn a_log_that_was_changed_is_found_out() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("log.jsonl");
-    // The blocks from 0 to 199 are evicted: two extents, as the second goes with the first of its blocks.
-    assert_eq!(logged(&path, &config("lru"), scan()), 2);
+    assert!(logged(&path, &config("mru"), passes()) > 2);
     let text = std::fs::read_to_string(&path).expect("read");
     let dropped = format!("\"length\":{EXTENT_BYTES}}}");
     assert!(text.contains(&dropped), "{text}");
-    std::fs::write(&path, text.replace(&dropped, "\"length\":1}")).expect("written");
+    std::fs::write(&path, text.replacen(&dropped, "\"length\":1}", 1)).expect("written");
     let mismatch = replay(&path).expect("a sound log").expect_err("it differs");
     assert!(mismatch.logged.contains("\"length\":1}"), "{mismatch:?}");
     assert!(mismatch.decided.contains("Drop"), "{mismatch:?}");

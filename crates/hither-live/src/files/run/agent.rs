@@ -16,7 +16,7 @@ use super::super::driver::{BLOCK_BYTES, Driver, EXTENT_BYTES};
 use super::super::event::{At, Decision, Input};
 use super::super::log::Log;
 use super::figures::end;
-use super::{Budget, FileTally, Files, FilesOptions};
+use super::{Budget, FileTally, Files, FilesOptions, Room};
 use crate::observe::{Definitions, Streams, sites};
 use crate::reach::Reach;
 use crate::status::{Board, Status};
@@ -59,9 +59,9 @@ pub(super) struct Agent {
     session: Session,
     dry_run: bool,
     spare_foreign: bool,
-    /// The budget, and what it last was.
+    /// The budget, and what it last came to.
     budget: Budget,
-    budget_bytes: u64,
+    room: Room,
     /// What of a group's memory is not to be counted on.
     reserve_bytes: u64,
     start_ns: u64,
@@ -99,7 +99,7 @@ impl Agent {
             dry_run: options.dry_run,
             spare_foreign: !options.all_files,
             budget: options.budget.clone(),
-            budget_bytes: options.budget.bytes(0),
+            room: options.budget.room(0),
             reserve_bytes: 0,
             start_ns: monotonic_ns(),
             reach: Reach::new(cache),
@@ -345,10 +345,15 @@ impl Agent {
     }
 
     fn look_at_budget(&mut self, now_ns: u64) {
-        let bytes = self.budget.bytes(self.reserve_bytes);
-        if bytes != self.budget_bytes {
-            self.budget_bytes = bytes;
-            self.input(now_ns, Input::Budget { bytes }, &mut Vec::new());
+        let room = self.budget.room(self.reserve_bytes);
+        if room != self.room {
+            self.room = room;
+            let Room { bytes, alone_bytes } = room;
+            self.input(
+                now_ns,
+                Input::Budget { bytes, alone_bytes },
+                &mut Vec::new(),
+            );
         }
     }
 

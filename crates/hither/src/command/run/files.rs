@@ -90,7 +90,9 @@ fn report(files: &Files, dry_run: bool, ui: &Ui) {
         bytes(summary.lru_missed_bytes),
         saved(summary.lru_missed_bytes, summary.missed_bytes),
     ));
-    if summary.drops == 0 {
+    if summary.judged > 0 && summary.stopped == 0 && !summary.steering {
+        ui.note("the page cache was left to the kernel: nothing was to be gained over least recently used");
+    } else if summary.drops == 0 {
         ui.note("nothing was to be dropped");
     } else if dry_run {
         ui.note(format_args!(
