@@ -92,6 +92,8 @@ pub(crate) struct Driver {
     places: Vec<Place>,
     /// Since they were last forgotten.
     counts: Counters,
+    /// What the policy is shown of them.
+    shown: Counters,
     /// Blocks that were used since the policy was last asked.
     recent: Vec<Block>,
     is_recent: Vec<bool>,
@@ -117,6 +119,7 @@ impl Driver {
         model.set_migration_ns(migration_ns);
         Ok(Driver {
             counts: Counters::new(model.nodes(), 0),
+            shown: Counters::new(model.nodes(), 0),
             model,
             dry_run: config.dry_run,
             page_bytes: config.page_bytes / u64::from(BLOCK_PAGES),
@@ -202,6 +205,7 @@ impl Driver {
         let blocks = self.references.blocks();
         self.model.grow(blocks);
         self.counts.grow(self.model.blocks());
+        self.shown.grow(self.model.blocks());
         self.places
             .resize(self.model.blocks() as usize, Place::Unknown);
         self.is_recent.resize(self.model.blocks() as usize, false);
@@ -237,12 +241,12 @@ impl Driver {
 
     /// Shows the policy what was used lately, and has moved what it wants elsewhere.
     fn judge(&mut self, out: &mut Vec<Decision>) {
-        let mut shown = Counters::new(self.model.nodes(), self.model.blocks());
+        self.shown.clear();
         let (known, rest): (Vec<Block>, Vec<Block>) = std::mem::take(&mut self.recent)
             .into_iter()
             .partition(|block| self.places[block.index()] == Place::Known);
         for &block in &known {
-            shown.add_row(block, self.counts.of(block));
+            self.shown.add_row(block, self.counts.of(block));
             self.is_recent[block.index()] = false;
         }
         // They are looked at again when it is known where they are.
@@ -252,13 +256,13 @@ impl Driver {
                 _ => self.is_recent[block.index()] = false,
             }
         }
-        if shown.touched().is_empty() {
+        if self.shown.touched().is_empty() {
             return;
         }
         let epoch = Epoch {
             kind: EpochKind::Iteration,
             process: Some(EVERYBODY),
-            counts: &shown,
+            counts: &self.shown,
             moved: &[],
             threads: 0,
         };
