@@ -210,10 +210,6 @@ impl Run {
             ("--place-files", self.place_files.is_some()),
             ("--pages", self.pages.is_some()),
             ("--plan", self.plan.is_some()),
-            (
-                "--metrics",
-                self.place_files.is_some() && self.metrics.is_some(),
-            ),
         ];
         let asked = asked.iter().filter(|(_, is_asked)| *is_asked);
         let asked: Vec<&str> = asked.map(|(name, _)| *name).collect();
@@ -222,11 +218,6 @@ impl Run {
                 "--files",
                 "--replicas",
                 "of the reads that copies serve only one in 16 is told of, so what the page cache is to keep could not be judged",
-            ),
-            ["--place-files", "--metrics"] => (
-                "--place-files",
-                "--metrics",
-                "the program places its pages by itself: there is no agent whose figures could be served",
             ),
             [first, "--plan", ..] => (first, "--plan", "the plan says what to do"),
             [first, second, ..] => (first, second, "a run does one of them"),

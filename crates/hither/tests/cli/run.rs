@@ -266,13 +266,6 @@ fn what_does_not_go_together_is_refused_with_the_reason() {
     ----- stderr -----
     hither: --files with --replicas: of the reads that copies serve only one in 16 is told of, so what the page cache is to keep could not be judged
     ");
-    assert_snapshot!(lab.run("hither run --place-files --metrics 0 -- touch started"), @"
-    exit code: 2
-    ----- stdout -----
-
-    ----- stderr -----
-    hither: --place-files with --metrics: the program places its pages by itself: there is no agent whose figures could be served
-    ");
     assert_snapshot!(lab.run("hither run --pages upm --place-files -- touch started"), @"
     exit code: 2
     ----- stdout -----
