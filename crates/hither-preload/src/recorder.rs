@@ -627,17 +627,16 @@ fn access_at(
     offset: u64,
     length: u64,
 ) -> Record<'static> {
-    // An agent that counts references to blocks has no use for the CPU, and of the time takes the order alone: a clock that is read, not
-    // computed, does (8 ns and 40, measured 2026-11). Within a tick of the kernel's a thread's accesses keep their order, those of
-    // several do not.
-    let (cpu, time_ns) = match session.block_bits() {
-        0 => (cpu(), now_ns()),
-        _ => (0, clock_ns(libc::CLOCK_MONOTONIC_COARSE)),
+    // An agent that counts references to blocks takes the order of the time alone: a clock that is read, not computed, does (8 ns and 40,
+    // measured 2026-11). Within a tick of the kernel's a thread's accesses keep their order, those of several do not.
+    let time_ns = match session.block_bits() {
+        0 => now_ns(),
+        _ => clock_ns(libc::CLOCK_MONOTONIC_COARSE),
     };
     Record::Access {
         op,
         flags,
-        cpu,
+        cpu: cpu(),
         time_ns,
         signature: 0,
         object,

@@ -111,6 +111,22 @@ fn who_counts_blocks_is_not_told_twice_of_one() {
     assert_eq!(run.recording.of(Op::Write, one.path()).len(), 1);
 }
 
+/// Pages of files follow who reads them by this.
+#[test]
+fn who_counts_blocks_is_told_of_the_cpu() {
+    let (one, other) = (data(40_000), data(40_000));
+    let last = std::thread::available_parallelism().map_or(0, |cpus| cpus.get() - 1);
+    let session = blocks_session(16 << 10);
+    let mut command = under(&session, Path::new("taskset"));
+    command.args(["-c", &last.to_string()]);
+    command.arg(compile("blocks.c", &["-O1"]));
+    command.args([one.path(), other.path()]);
+    let run = follow(session, command);
+    let read = run.recording.of(Op::Read, one.path());
+    assert_eq!(read.len(), 7);
+    assert!(read.iter().all(|access| usize::from(access.cpu) == last));
+}
+
 #[test]
 fn stdio_reads_are_seen_whole() {
     let (file, other) = (data(300_000), data(100_000));

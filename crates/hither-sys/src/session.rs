@@ -37,7 +37,7 @@ pub struct SessionOptions {
     pub files: bool,
     /// Reads at an offset of their own, within the block of so many bytes in which the thread's last recorded access ended, are not
     /// recorded: whoever counts references to blocks has no use for them, and a program that reads a file by small pieces is spared
-    /// most of what recording costs. Of those that are, the time is that of the kernel's last tick, and the CPU is not told. A power of two,
+    /// most of what recording costs. Of those that are, the time is that of the kernel's last tick. A power of two,
     /// or 0: every access is recorded.
     pub block_bytes: u64,
     /// The smallest allocation that is tracked as a region, in bytes: at least a page, or 0 for none.

@@ -17,6 +17,7 @@ pub(crate) struct Access {
     pub(crate) tid: u32,
     pub(crate) op: Op,
     pub(crate) flags: u16,
+    pub(crate) cpu: u16,
     pub(crate) signature: u64,
     pub(crate) object: u64,
     pub(crate) offset: u64,
@@ -58,6 +59,7 @@ impl Recording {
             Record::Access {
                 op,
                 flags,
+                cpu,
                 signature,
                 object,
                 offset,
@@ -69,6 +71,7 @@ impl Recording {
                     tid,
                     op,
                     flags,
+                    cpu,
                     signature,
                     object,
                     offset,
