@@ -14,6 +14,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering, compiler_fence};
 
 use hither_sys::attach::{Attached, Producer, Pushed};
+use hither_sys::process::{monotonic_ns, tick_ns};
 use hither_sys::record::{Op, Record};
 use hither_sys::{own, raw};
 
@@ -453,27 +454,12 @@ fn claim(session: &Attached, patience: &mut u32) -> Option<Producer> {
     let record = Record::Process {
         pid,
         parent: raw::parent_pid(),
-        time_ns: now_ns(),
+        time_ns: monotonic_ns(),
         exe: own::exe(),
         args,
     };
     session.push_record(&mut producer, &record);
     Some(producer)
-}
-
-pub(crate) fn now_ns() -> u64 {
-    clock_ns(libc::CLOCK_MONOTONIC)
-}
-
-/// What one of the kernel's monotonic clocks shows.
-fn clock_ns(clock: libc::clockid_t) -> u64 {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the buffer is a timespec. It is answered without the kernel and cannot fail for these clocks.
-    unsafe { libc::clock_gettime(clock, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Where in its file an access took place.
@@ -515,7 +501,8 @@ fn tell_of(
     caller: Caller,
 ) -> Option<u64> {
     let session = files_session()?;
-    if let Some(Some(object)) = files::known(fd)
+    let known = files::known(fd);
+    if let Some(Some(object)) = known
         && session.is_unheard(object)
     {
         return Some(object);
@@ -524,7 +511,7 @@ fn tell_of(
     with_thread(
         session,
         |thread| {
-            let Some(known) = files::known(fd) else {
+            let Some(known) = known else {
                 return false;
             };
             // A file that is not recorded is done with here; so is one whose descriptor has come to mean something else.
@@ -627,11 +614,11 @@ fn access_at(
     offset: u64,
     length: u64,
 ) -> Record<'static> {
-    // An agent that counts references to blocks takes the order of the time alone: a clock that is read, not computed, does (8 ns and 40,
-    // measured 2026-11). Within a tick of the kernel's a thread's accesses keep their order, those of several do not.
+    // An agent that counts references to blocks takes the order of the time alone. Within a tick of the kernel's a thread's accesses
+    // keep their order, those of several do not.
     let time_ns = match session.block_bits() {
-        0 => now_ns(),
-        _ => clock_ns(libc::CLOCK_MONOTONIC_COARSE),
+        0 => monotonic_ns(),
+        _ => tick_ns(),
     };
     Record::Access {
         op,
@@ -692,7 +679,7 @@ pub(crate) fn region(session: &'static Attached, record: &Record<'_>) {
 
 /// Records that process `pid` is about to run the program at `path`.
 pub(crate) fn exec(pid: u32, path: &[u8]) {
-    exec_at(now_ns(), pid, path);
+    exec_at(monotonic_ns(), pid, path);
 }
 
 /// Records that process `pid` was to run the program at `path` from `time_ns` on.

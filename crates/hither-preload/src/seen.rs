@@ -5,6 +5,7 @@
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
+use hither_sys::process::tick_ns;
 use hither_sys::raw;
 
 use crate::signature::mix;
@@ -139,7 +140,7 @@ impl Pages {
             file: file.max(2),
             first: offset / PAGE_BYTES,
             last: (end - 1) / PAGE_BYTES,
-            time: now_ns() >> AGE_SHIFT,
+            time: tick_ns() >> AGE_SHIFT,
         })
     }
 
@@ -223,17 +224,6 @@ fn word(place: usize) -> Option<&'static AtomicU64> {
     (!table.is_null()).then(|| unsafe { &*table.wrapping_add(place % WINDOWS) })
 }
 
-/// CLOCK_MONOTONIC_COARSE: 4 ns.
-fn now_ns() -> u64 {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the buffer is a timespec. It is answered without the kernel and cannot fail for this clock.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -266,7 +256,7 @@ mod tests {
         assert!(Pages::of(FILE, 5, 0, 10 << 20).is_none());
         // A slow machine may come into the next span of time in between: then it begins anew.
         loop {
-            let now = now_ns() >> AGE_SHIFT;
+            let now = tick_ns() >> AGE_SHIFT;
             let (start, length) = (WINDOW_BYTES - 6000, 2 * WINDOW_BYTES);
             for word in 0..WINDOWS {
                 super::word(word).unwrap().store(0, Ordering::Relaxed);
@@ -299,7 +289,7 @@ mod tests {
                 ..pages(start, 1)
             };
             let late = late.are_seen();
-            if now_ns() >> AGE_SHIFT == now {
+            if tick_ns() >> AGE_SHIFT == now {
                 assert!(before && all && !none && !other && whole && !rest && !late);
                 break;
             }

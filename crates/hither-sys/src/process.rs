@@ -1,4 +1,4 @@
-//! What the agent needs of processes, signals and the clock, and std does not have: one call, one wrapper.
+//! What the agent, and the library in programs, need of processes, signals and clocks, and std does not have: one call, one wrapper.
 
 use std::io;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -7,6 +7,12 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 #[inline]
 pub fn monotonic_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+/// As [`monotonic_ns`], at the kernel's last tick: read, not computed, which takes 4 to 8 ns in place of 40 (measured 2026-11).
+#[inline]
+pub fn tick_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC_COARSE)
 }
 
 /// The processor time that this process has used, its children's not counted, in nanoseconds.
@@ -26,19 +32,19 @@ pub fn children_read_bytes() -> u64 {
     u64::try_from(usage.ru_inblock).unwrap_or(0) * BLOCK
 }
 
-#[inline]
 /// Processor time of this thread, in nanoseconds.
 pub fn thread_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
+#[inline]
 fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
     // SAFETY: the timespec is ours to write, and the clocks above always exist.
-    unsafe { libc::clock_gettime(clock, &mut time) };
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 

@@ -7,6 +7,7 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
+use hither_sys::process::monotonic_ns;
 use hither_sys::raw;
 use libc::{pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
@@ -287,7 +288,7 @@ unsafe fn start_program(
     environment: Strings,
     spawn: impl FnOnce(Strings, *mut pid_t) -> c_int,
 ) -> c_int {
-    let before = recorder::now_ns();
+    let before = monotonic_ns();
     replicas::shared_by_all();
     let mut child = 0;
     // SAFETY: as the caller says.

@@ -31,6 +31,7 @@ mod live {
     use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
     use hither_sys::attach::Attached;
+    use hither_sys::process::monotonic_ns;
     use hither_sys::raw;
     use hither_sys::record::{Bind, BindMode, OWN_POLICY, Record, RegionKind};
 
@@ -190,7 +191,7 @@ mod live {
                 start,
                 length: end - start,
                 signature: region.signature,
-                time_ns: recorder::now_ns(),
+                time_ns: monotonic_ns(),
                 cpu: recorder::cpu(),
                 kind: region.kind,
             },
@@ -247,7 +248,7 @@ mod live {
                 &Record::RegionEnd {
                     start,
                     length: end - start,
-                    time_ns: recorder::now_ns(),
+                    time_ns: monotonic_ns(),
                 },
             );
         }

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
-use super::view::now_ns;
 use super::{
     Area, BLOCK_BYTES, BLOCK_SHIFT, CPUS, Control, DIRECTORY, FileId, Layout, MAGIC, NODES_MAX,
     places,
 };
+use crate::process::tick_ns;
 use crate::record::{Bind, BindMode};
 use crate::{raw, segment};
 
@@ -312,12 +312,12 @@ impl Replicas {
         self.turn(node, slot, Ordering::SeqCst);
         let arena = &mut self.arenas[usize::from(node)];
         arena.free.push(slot);
-        arena.freed_ns = now_ns();
+        arena.freed_ns = tick_ns();
     }
 
     /// Gives the memory of slots without a block back to the kernel.
     pub fn trim(&mut self) {
-        let now_ns = now_ns();
+        let now_ns = tick_ns();
         for arena in &mut self.arenas {
             if arena.freed_ns + KEPT.as_nanos() as u64 > now_ns {
                 continue;
@@ -455,7 +455,7 @@ impl Shared {
 
     /// The time by the clock that replicas are kept by.
     pub fn now_ns(&self) -> u64 {
-        now_ns()
+        tick_ns()
     }
 
     /// Replicas may be relied on until then.

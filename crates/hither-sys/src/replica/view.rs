@@ -7,6 +7,7 @@ use super::{
     Area, BLOCK_BYTES, BLOCK_SHIFT, Control, FUTEX_TID_MASK, FileId, Layout, MAGIC, NODES_MAX,
     PAGE, places,
 };
+use crate::process::tick_ns;
 use crate::raw;
 
 /// Replicas, as a program sees them.
@@ -262,7 +263,7 @@ impl View {
         let pulse = &self.control.header().pulse;
         let alive = pulse.alive.load(Ordering::Acquire);
         let fresh_until_ns = pulse.fresh_until_ns.load(Ordering::Acquire);
-        alive.wrapping_sub(1) < FUTEX_TID_MASK && now_ns() < fresh_until_ns
+        alive.wrapping_sub(1) < FUTEX_TID_MASK && tick_ns() < fresh_until_ns
     }
 
     /// The node that this runs on.
@@ -310,18 +311,6 @@ unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
         // SAFETY: as the caller says.
         unsafe { to.add(at).write_volatile(byte) };
     }
-}
-
-/// CLOCK_MONOTONIC_COARSE: a tick late at most, for 4 ns.
-#[inline]
-pub(super) fn now_ns() -> u64 {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the buffer is a timespec. It is answered without the kernel and cannot fail for this clock.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// Opens a descriptor of another process for reading.

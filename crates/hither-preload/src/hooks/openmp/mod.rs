@@ -15,6 +15,7 @@ mod runtime;
 
 use std::cell::Cell;
 
+use hither_sys::process::monotonic_ns;
 use hither_sys::raw;
 use hither_sys::record::{ConstructKind, Record};
 
@@ -62,7 +63,7 @@ fn tell(kind: ConstructKind, signature: u64, threads: u32) {
     let record = Record::Construct {
         kind,
         signature,
-        time_ns: recorder::now_ns(),
+        time_ns: monotonic_ns(),
         cpu: recorder::cpu(),
         threads: u16::try_from(threads).unwrap_or(u16::MAX),
     };
@@ -91,7 +92,7 @@ fn tell_new_place(last: Option<Place>) {
     let cpu = cpu as u16;
     PLACE.set(Some(Place { cpu, node }));
     if last.is_none_or(|last| last.node != node) {
-        let time_ns = recorder::now_ns();
+        let time_ns = monotonic_ns();
         recorder::region(session, &Record::At { cpu, time_ns });
     }
 }
