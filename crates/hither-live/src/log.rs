@@ -12,13 +12,22 @@ use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 use hither_trace::schema::SiteRow;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
 
-/// What is logged: a driver that the same inputs lead to the same decisions.
+/// Something that a driver hears of, and when.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct At<I> {
+    /// CLOCK_MONOTONIC in nanoseconds, less the start of the run.
+    pub(crate) time_ns: u64,
+    #[serde(flatten)]
+    pub(crate) input: I,
+}
+
+/// What decides for a running program: a driver that the same inputs lead to the same decisions.
 pub(crate) trait Driven: Sized {
     /// The header's key, which names the kind of run, and the version of the lines.
     const FORMAT: (&'static str, u32);
@@ -30,10 +39,10 @@ pub(crate) trait Driven: Sized {
     type Decision: Serialize + DeserializeOwned + PartialEq + Debug;
 
     /// A driver at its start.
-    fn start(config: &Self::Config) -> Result<Self>;
+    fn new(config: &Self::Config) -> Result<Self>;
 
     /// Takes in what happened, and adds what is to be done.
-    fn hear(&mut self, input: &Self::Input, out: &mut Vec<Self::Decision>);
+    fn input(&mut self, at: &At<Self::Input>, out: &mut Vec<Self::Decision>);
 }
 
 #[derive(Serialize)]
@@ -92,8 +101,8 @@ impl<D: Driven> Log<D> {
         }
     }
 
-    pub(crate) fn input(&mut self, input: &D::Input) {
-        self.line(input);
+    pub(crate) fn input(&mut self, at: &At<D::Input>) {
+        self.line(at);
     }
 
     pub(crate) fn decision(&mut self, decision: &D::Decision) {
@@ -182,7 +191,7 @@ pub(crate) fn replay<D: Driven>(path: &Path) -> Result<std::result::Result<usize
             }
             let config =
                 serde_json::from_value(value).map_err(|error| wrong(number, error.to_string()))?;
-            driver = Some(D::start(&config)?);
+            driver = Some(D::new(&config)?);
         } else if value.get("decision").is_some() {
             let logged: D::Decision =
                 serde_json::from_value(value).map_err(|error| wrong(number, error.to_string()))?;
@@ -196,13 +205,13 @@ pub(crate) fn replay<D: Driven>(path: &Path) -> Result<std::result::Result<usize
                 return Ok(Err(mismatch(&line, Some(left))));
             }
             if value.get("input").is_some() {
-                let input: D::Input = serde_json::from_value(value)
+                let at: At<D::Input> = serde_json::from_value(value)
                     .map_err(|error| wrong(number, error.to_string()))?;
                 let driver = driver
                     .as_mut()
                     .ok_or_else(|| wrong(number, "it does not begin with a header".to_owned()))?;
                 let mut out = Vec::new();
-                driver.hear(&input, &mut out);
+                driver.input(&at, &mut out);
                 decided = out.into_iter();
             }
         }

@@ -25,9 +25,9 @@ use self::agent::Agent;
 use super::driver::{
     BLOCK_BYTES, Config, Driver, EXTENT_BYTES, KnownSite, SiteTally, Summary, Tally,
 };
-use super::log::Log;
 use crate::error::{Error, Result};
 use crate::launch::{self, Attended, Tools};
+use crate::log::{Driven, Log};
 
 /// The smallest budget that anything can be done with: a few extents.
 pub const BUDGET_MIN_BYTES: u64 = 4 * EXTENT_BYTES;

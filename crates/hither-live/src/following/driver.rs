@@ -17,6 +17,7 @@ use rustc_hash::FxHashMap;
 
 use super::event::{At, Decision, Input};
 use crate::error::Result;
+use crate::log::Driven;
 use crate::pages::driver::{Model, Touch};
 use crate::pages::event::{Found, Moved, Pages, Why};
 use crate::references::References;
@@ -110,9 +111,14 @@ pub(crate) struct Driver {
     summary: Summary,
 }
 
-impl Driver {
+impl Driven for Driver {
+    const FORMAT: (&'static str, u32) = ("hither_following", 1);
+    type Config = Config;
+    type Input = Input;
+    type Decision = Decision;
+
     /// The page of `config` is a block.
-    pub(crate) fn new(config: &Config) -> Result<Driver> {
+    fn new(config: &Config) -> Result<Driver> {
         let mut model = Model::new(config)?;
         let migration_ns = config.measured.migration_ns;
         let migration_ns = migration_ns.map_or(MIGRATION_NS, |page| page * u64::from(BLOCK_PAGES));
@@ -140,8 +146,7 @@ impl Driver {
         })
     }
 
-    /// Takes in what happened, and adds what is to be done.
-    pub(crate) fn input(&mut self, at: &At, out: &mut Vec<Decision>) {
+    fn input(&mut self, at: &At, out: &mut Vec<Decision>) {
         self.now_ns = self.now_ns.max(at.time_ns);
         self.model.set_now_ns(self.now_ns);
         match &at.input {
@@ -172,7 +177,9 @@ impl Driver {
             }
         }
     }
+}
 
+impl Driver {
     fn access(&mut self, key: u64, offset: u64, length: u64, thread: u32, node: Node) {
         let file = self.references.file(key);
         self.left.resize(self.references.files(), false);

@@ -2,14 +2,23 @@
 //!
 //! The policy is the simulator's `upm`, which weighs what reads from afar have cost against what a move costs; its page is a block of a file here, and its counts are of what
 //! programs tell. `driver` hears and decides, without ever touching the world: the same inputs give the same decisions, so a log can be replayed. `mover` maps what is to be moved
-//! and has it moved as pages of memory are ([`crate::pages`]). [`run`] drives it all, `event` is what goes in and out of the driver, `log` the file that it is written to.
+//! and has it moved as pages of memory are ([`crate::pages`]). [`run`] drives it all, `event` is what goes in and out of the driver.
 
 mod driver;
 mod event;
-mod log;
 mod mover;
 pub mod run;
 
+use std::path::Path;
+
+use self::driver::Driver;
+use crate::error::Result;
+use crate::log::{self, Mismatch};
+
 pub use driver::Summary;
-pub use log::replay;
 pub use run::{Followed, FollowingOptions, Ran, Runner};
+
+/// Replays a run's log: drives the policy by its inputs once more, and compares the decisions. Returns how many there were, or the first that differs.
+pub fn replay(path: &Path) -> Result<std::result::Result<usize, Mismatch>> {
+    log::replay::<Driver>(path)
+}

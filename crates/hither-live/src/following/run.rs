@@ -19,9 +19,9 @@ use hither_sys::session::{Lost, Session, SessionOptions};
 
 use self::agent::Agent;
 use super::driver::{BLOCK_PAGES, Config, Driver, Summary};
-use super::log::Log;
 use crate::error::{Error, Result};
 use crate::launch::{self, Attended, Tools, run_plainly};
+use crate::log::{Driven, Log};
 use crate::pages::calibration::Known;
 
 /// What to run, and how.

@@ -7,16 +7,10 @@ use hither_core::placement::Class;
 use hither_sys::record::ConstructKind;
 use serde::{Deserialize, Serialize};
 
+use crate::log;
 pub(crate) use crate::log::hex;
 
-/// Something that the driver hears of, and when.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct At {
-    /// CLOCK_MONOTONIC in nanoseconds, less the start of the run.
-    pub(crate) time_ns: u64,
-    #[serde(flatten)]
-    pub(crate) input: Input,
-}
+pub(crate) type At = log::At<Input>;
 
 /// Something that the driver hears of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

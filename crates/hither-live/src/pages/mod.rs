@@ -6,7 +6,7 @@
 //! decisions, so a log can be replayed. `regions` finds the region of an address, `watch` says when faults are worth
 //! their cost. Decisions are carried out by the program itself (binding a range, at its next hooked call) and by `mover`
 //! (what is there already). `counters` is how accesses are counted by sampling, [`calibration`] what memory costs here. `event` is what
-//! goes in and out, `log` the file that it is written to. [`survey`] is what a machine would let it do.
+//! goes in and out. [`survey`] is what a machine would let it do.
 //!
 //! First faults are observed and not intercepted; docs/ARCHITECTURE.md says why.
 
@@ -14,14 +14,25 @@ pub mod calibration;
 mod counters;
 pub(crate) mod driver;
 pub(crate) mod event;
-mod log;
 pub(crate) mod mover;
 mod regions;
 pub mod run;
 pub mod survey;
+#[cfg(test)]
+mod tests;
 pub(crate) mod usage;
 mod watch;
 
+use std::path::Path;
+
+use self::driver::Driver;
+use crate::error::Result;
+use crate::log::{self, Mismatch};
+
 pub use driver::{Gain, Placed, Summary, Tally};
-pub use log::replay;
 pub use run::{Pages, PagesOptions, Ran, Runner};
+
+/// Replays a run's log: drives the policy by its inputs once more, and compares the decisions. Returns how many there were, or the first that differs.
+pub fn replay(path: &Path) -> Result<std::result::Result<usize, Mismatch>> {
+    log::replay::<Driver>(path)
+}

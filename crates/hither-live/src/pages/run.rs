@@ -29,9 +29,9 @@ use self::agent::Agent;
 use self::way::Way;
 use super::calibration::{Calibration, Known};
 use super::driver::{Config, Driver, KnownSite, Placed, Summary};
-use super::log::Log;
 use crate::error::{Error, Result};
 use crate::launch::{self, Attended, Tools, run_plainly};
+use crate::log::{Driven, Log};
 
 /// What to run, and how.
 #[derive(Clone, Debug)]

@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::event::{At, Decision, Input};
 use crate::error::{Error, Result};
+use crate::log::Driven;
 use crate::references::References;
 
 /// Frames of a node as the placement has them: what it asks is which part of them is free.
@@ -123,9 +124,14 @@ pub(crate) struct Driver {
     summary: Summary,
 }
 
-impl Driver {
+impl Driven for Driver {
+    const FORMAT: (&'static str, u32) = ("hither_replicas", 1);
+    type Config = Config;
+    type Input = Input;
+    type Decision = Decision;
+
     /// An error where the policy is none for files of a running program.
-    pub(crate) fn new(config: &Config) -> Result<Driver> {
+    fn new(config: &Config) -> Result<Driver> {
         let wrong = |what: String| Err(Error::Log(what));
         if config.block_bytes != BLOCK_BYTES {
             return wrong(format!("blocks of {} bytes", config.block_bytes));
@@ -166,8 +172,7 @@ impl Driver {
         })
     }
 
-    /// Takes in what happened, and adds what is to be done.
-    pub(crate) fn input(&mut self, at: &At, out: &mut Vec<Decision>) {
+    fn input(&mut self, at: &At, out: &mut Vec<Decision>) {
         self.now_ns = self.now_ns.max(at.time_ns);
         self.nodes.set_now_ns(self.now_ns);
         match at.input {
@@ -238,7 +243,9 @@ impl Driver {
             Input::Tick { idle } => self.tick(idle, out),
         }
     }
+}
 
+impl Driver {
     fn file(&mut self, key: u64) -> u32 {
         let number = self.references.file(key);
         self.files

@@ -2,16 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::log::hex;
+use crate::log::{self, hex};
 
-/// Something that the driver hears of, and when.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct At {
-    /// CLOCK_MONOTONIC in nanoseconds, less the start of the run.
-    pub(crate) time_ns: u64,
-    #[serde(flatten)]
-    pub(crate) input: Input,
-}
+pub(crate) type At = log::At<Input>;
 
 /// Something that the driver hears of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -24,9 +24,9 @@ use hither_sys::session::{Lost, Session, SessionOptions};
 use self::agent::Agent;
 use super::driver::{Config, Driver, Summary};
 use super::keeper::{BREAK_TIME_MIN, Keeper};
-use super::log::Log;
 use crate::error::{Error, Result};
 use crate::launch::{self, Attended, Tools};
+use crate::log::{Driven, Log};
 
 /// Of which of its files' blocks a program may have replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -34,6 +34,7 @@ pub use self::tally::{SiteTally, Tally};
 use self::visits::{Left, Visits};
 use super::event::{At, Decision, Input};
 use crate::error::{Error, Result};
+use crate::log::Driven;
 use crate::log::hex;
 use crate::observe::Numbers;
 
@@ -172,9 +173,14 @@ pub(crate) struct Driver {
     summary: Summary,
 }
 
-impl Driver {
+impl Driven for Driver {
+    const FORMAT: (&'static str, u32) = ("hither_files", 2);
+    type Config = Config;
+    type Input = Input;
+    type Decision = Decision;
+
     /// An error where the policy is none for a running program.
-    pub(crate) fn new(config: &Config) -> Result<Driver> {
+    fn new(config: &Config) -> Result<Driver> {
         let wrong = |what: String| Err(Error::Log(what));
         if config.block_bytes != BLOCK_BYTES {
             return wrong(format!("blocks of {} bytes", config.block_bytes));
@@ -220,8 +226,7 @@ impl Driver {
         })
     }
 
-    /// Takes in what happened, and adds what is to be done.
-    pub(crate) fn input(&mut self, at: &At, out: &mut Vec<Decision>) {
+    fn input(&mut self, at: &At, out: &mut Vec<Decision>) {
         self.now_ns = self.now_ns.max(at.time_ns);
         match at.input {
             Input::Opened { file } => {
@@ -305,7 +310,9 @@ impl Driver {
             Input::Tick => self.settle(out),
         }
     }
+}
 
+impl Driver {
     fn file(&mut self, key: u64) -> u32 {
         *self.by_key.entry(key).or_insert_with(|| {
             self.files.push(File {

@@ -14,9 +14,9 @@ use hither_sys::session::{RingInfo, Session};
 
 use super::super::driver::{BLOCK_BYTES, Driver, EXTENT_BYTES};
 use super::super::event::{At, Decision, Input};
-use super::super::log::Log;
 use super::figures::end;
 use super::{Budget, FileTally, Files, FilesOptions, Room};
+use crate::log::{Driven, Log};
 use crate::observe::{Definitions, Streams, sites};
 use crate::reach::Reach;
 use crate::status::{Board, Status};
@@ -55,7 +55,7 @@ const BUSIEST: usize = 8;
 /// The agent at work.
 pub(super) struct Agent {
     driver: Driver,
-    log: Option<Log>,
+    log: Option<Log<Driver>>,
     session: Session,
     dry_run: bool,
     spare_foreign: bool,
@@ -86,7 +86,7 @@ impl Agent {
     pub(super) fn new(
         cache: Arc<dyn PageCache>,
         driver: Driver,
-        log: Option<Log>,
+        log: Option<Log<Driver>>,
         session: Session,
         options: &FilesOptions,
     ) -> Agent {

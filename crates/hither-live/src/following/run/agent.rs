@@ -14,10 +14,10 @@ use hither_sys::session::{RingInfo, Session};
 
 use super::super::driver::{BLOCK_PAGES, Driver};
 use super::super::event::{At, Decision, Input};
-use super::super::log::Log;
 use super::super::mover::Job;
 use super::figures::end;
 use super::{Followed, FollowingOptions};
+use crate::log::{Driven, Log};
 use crate::observe::Streams;
 use crate::pace::Pace;
 use crate::pages::event::Why;
@@ -41,7 +41,7 @@ type Answer = Result<Done, (u64, Refused)>;
 /// The agent at work.
 pub(super) struct Agent {
     driver: Driver,
-    log: Option<Log>,
+    log: Option<Log<Driver>>,
     session: Session,
     /// Nothing once it was stopped.
     mover: Option<Mover<Job, Answer>>,
@@ -64,7 +64,7 @@ impl Agent {
     pub(super) fn new(
         machine: Arc<dyn Machine>,
         driver: Driver,
-        log: Option<Log>,
+        log: Option<Log<Driver>>,
         session: Session,
         nodes: &[NodeMemory],
         options: &FollowingOptions,

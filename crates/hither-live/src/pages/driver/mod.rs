@@ -58,6 +58,7 @@ use super::event::{At, Decision, Input};
 use super::regions::{Ranges, Regions};
 use super::watch::{SCAN, Watch};
 use crate::error::Result;
+use crate::log::Driven;
 use crate::observe::Numbers;
 
 /// What a run came to.
@@ -183,8 +184,13 @@ pub(crate) struct Driver {
     summary: Summary,
 }
 
-impl Driver {
-    pub(crate) fn new(config: &Config) -> Result<Driver> {
+impl Driven for Driver {
+    const FORMAT: (&'static str, u32) = ("hither_pages", 2);
+    type Config = Config;
+    type Input = Input;
+    type Decision = Decision;
+
+    fn new(config: &Config) -> Result<Driver> {
         let frames = config.nodes.iter().map(|node| u64::from(node.frames));
         let cpus = config.nodes.iter().map(|node| node.cpus.len()).sum();
         let known = config.sites.iter();
@@ -223,39 +229,7 @@ impl Driver {
         })
     }
 
-    /// What the run came to so far.
-    pub(crate) fn summary(&self) -> Summary {
-        let mut summary = self.summary.clone();
-        let live = self.tracked.iter().flatten();
-        live.for_each(|region| summary.keep(region));
-        summary
-    }
-
-    /// Where regions have their pages, for the next run.
-    pub(crate) fn placed(&mut self) -> Vec<Placed> {
-        let live = self.tracked.iter().flatten();
-        live.filter(|region| region.left == region.pages)
-            .for_each(|region| self.placements.keep(region, &self.model));
-        self.placements.all()
-    }
-
-    /// What is known of allocation sites.
-    pub(crate) fn sites(&self) -> impl Iterator<Item = (u64, Class)> + '_ {
-        self.sites.known()
-    }
-
-    /// When it wants to hear of the time.
-    pub(crate) fn due_ns(&self) -> Option<u64> {
-        let plan = self.counting.as_ref().filter(|_| self.watch.is_on());
-        let plan = plan.and_then(Counting::due_ns);
-        [plan, self.timers.due_ns(), self.watch.due_ns()]
-            .into_iter()
-            .flatten()
-            .min()
-    }
-
-    /// Takes an input in and adds what follows from it to `out`.
-    pub(crate) fn input(&mut self, at: &At, out: &mut Vec<Decision>) {
+    fn input(&mut self, at: &At, out: &mut Vec<Decision>) {
         let now_ns = at.time_ns;
         self.model.set_now_ns(now_ns);
         while let Some((timer, key)) = self.timers.due(now_ns) {
@@ -356,6 +330,39 @@ impl Driver {
         if self.watch.is_on() {
             self.arm(now_ns, out);
         }
+    }
+}
+
+impl Driver {
+    /// What the run came to so far.
+    pub(crate) fn summary(&self) -> Summary {
+        let mut summary = self.summary.clone();
+        let live = self.tracked.iter().flatten();
+        live.for_each(|region| summary.keep(region));
+        summary
+    }
+
+    /// Where regions have their pages, for the next run.
+    pub(crate) fn placed(&mut self) -> Vec<Placed> {
+        let live = self.tracked.iter().flatten();
+        live.filter(|region| region.left == region.pages)
+            .for_each(|region| self.placements.keep(region, &self.model));
+        self.placements.all()
+    }
+
+    /// What is known of allocation sites.
+    pub(crate) fn sites(&self) -> impl Iterator<Item = (u64, Class)> + '_ {
+        self.sites.known()
+    }
+
+    /// When it wants to hear of the time.
+    pub(crate) fn due_ns(&self) -> Option<u64> {
+        let plan = self.counting.as_ref().filter(|_| self.watch.is_on());
+        let plan = plan.and_then(Counting::due_ns);
+        [plan, self.timers.due_ns(), self.watch.due_ns()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Walks every invariant and panics on a broken one.

@@ -16,7 +16,6 @@ use hither_sys::session::Session;
 
 use super::super::driver::Driver;
 use super::super::event::{self, At, Decision, Input, Migrate};
-use super::super::log::Log;
 use super::super::mover::{Done, Job, Mover, Task, Worker};
 use super::super::usage::Usage;
 use super::figures::end;
@@ -24,6 +23,7 @@ use super::heard::heard;
 use super::way::Way;
 use super::{Pages, PagesOptions};
 use crate::launch;
+use crate::log::{Driven, Log};
 use crate::observe::{Definitions, Streams, sites};
 use crate::status::{Board, Status};
 use crate::symbolise::Symboliser;
@@ -46,7 +46,7 @@ const SAID: usize = 32;
 pub(super) struct Agent {
     machine: Arc<dyn Machine>,
     driver: Driver,
-    log: Option<Log>,
+    log: Option<Log<Driver>>,
     session: Session,
     dry_run: bool,
     start_ns: u64,
@@ -79,7 +79,7 @@ impl Agent {
     pub(super) fn new(
         machine: Arc<dyn Machine>,
         driver: Driver,
-        log: Option<Log>,
+        log: Option<Log<Driver>>,
         session: Session,
         way: &mut Way,
         options: &PagesOptions,

@@ -18,10 +18,10 @@ use hither_sys::session::{RingInfo, Session};
 use super::super::driver::Driver;
 use super::super::event::{At, Decision, Input};
 use super::super::keeper::Keeper;
-use super::super::log::Log;
 use super::figures::end;
 use super::pressure::Pressure;
 use super::{Replicas, ReplicasOptions};
+use crate::log::{Driven, Log};
 use crate::observe::Streams;
 use crate::pace::Pace;
 use crate::reach::Reach;
@@ -54,7 +54,7 @@ struct Held {
 /// The agent at work.
 pub(super) struct Agent {
     driver: Driver,
-    log: Option<Log>,
+    log: Option<Log<Driver>>,
     session: Session,
     replicas: Shared,
     keeper: Keeper,
@@ -80,7 +80,7 @@ pub(super) struct Agent {
 impl Agent {
     pub(super) fn new(
         driver: Driver,
-        log: Option<Log>,
+        log: Option<Log<Driver>>,
         session: Session,
         replicas: Shared,
         keeper: Keeper,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::*;
+use crate::log::Driven;
 use crate::pages::driver::asking::addresses;
 use crate::pages::driver::{Config, KnownSite, Measured, NodeConfig, Placed, Source};
 use crate::pages::event::{At, Found, Input, Migrate, Moved, Refused, Why};

@@ -3,9 +3,10 @@
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::super::driver::{BLOCK_BYTES, EXTENT_BYTES, KnownSite};
-use super::super::event::Input;
+use super::driver::{BLOCK_BYTES, Config, EXTENT_BYTES, KnownSite};
+use super::event::{At, Input};
 use super::*;
+use crate::log::{Driven, Log};
 
 fn config(policy: &str) -> Config {
     Config {
@@ -51,7 +52,7 @@ fn input() -> impl Strategy<Value = Input> {
 
 /// Writes the log of a driver that hears these, and returns how much it decided. Panics where the driver's state breaks.
 fn logged(path: &Path, config: &Config, inputs: Vec<(Input, u64)>) -> usize {
-    let mut log = Log::create(path, config).expect("created");
+    let mut log = Log::<Driver>::create(path, config).expect("created");
     let mut driver = Driver::new(config).expect("a sound configuration");
     let (mut decisions, mut time_ns) = (0, 0);
     for (input, later_ns) in inputs {

@@ -4,9 +4,10 @@ use hither_trace::schema::SiteRow;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::super::driver::{KnownSite, Measured, NodeConfig, Placed, Source};
-use super::super::event::{Found, Input, Moved, Refused, Why};
+use super::driver::{Config, KnownSite, Measured, NodeConfig, Placed, Source};
+use super::event::{At, Found, Input, Moved, Refused, Why};
 use super::*;
+use crate::log::{Driven, Log};
 use hither_core::placement::Class;
 use hither_sys::record::ConstructKind;
 
@@ -136,7 +137,7 @@ fn events() -> impl Strategy<Value = Vec<At>> {
 
 /// Writes the log of a driver that hears these, and returns how much it decided. Panics where the driver's state breaks.
 fn logged(path: &Path, config: &Config, events: &[At]) -> usize {
-    let mut log = Log::create(path, config).expect("created");
+    let mut log = Log::<Driver>::create(path, config).expect("created");
     let mut driver = Driver::new(config).expect("a sound configuration");
     let mut decisions = 0;
     for at in events {
@@ -249,7 +250,7 @@ fn a_log_that_cannot_be_written_stops_nothing_and_says_so() {
         println!("skipped: no /dev/full");
         return;
     }
-    let mut log = Log::create(full, &config(true)).expect("it can be opened");
+    let mut log = Log::<Driver>::create(full, &config(true)).expect("it can be opened");
     let mut driver = Driver::new(&config(true)).expect("a sound configuration");
     for at in streamed() {
         log.input(&at);
