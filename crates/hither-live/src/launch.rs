@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
@@ -10,6 +11,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use hither_sys::machine::{Machine, NodeMemory};
 use hither_sys::process::Reaction;
 
 use crate::error::{Error, Result};
@@ -70,6 +72,21 @@ pub(crate) struct Attended<T> {
 /// It cannot be started, or waited for.
 pub fn run_plainly(command: &[OsString]) -> Result<ExitStatus> {
     Program::start(command, None)?.wait()
+}
+
+/// The nodes of a machine to move pages between. Where there is one alone, a program whose pages are to move is run to its end as it is, unless nothing
+/// would be carried out anyway.
+pub(crate) fn nodes_or_run(
+    machine: &dyn Machine,
+    command: &[OsString],
+    dry_run: bool,
+) -> Result<ControlFlow<ExitStatus, Vec<NodeMemory>>> {
+    let hidden = |error: io::Error| Error::Nodes(error.to_string());
+    let nodes = machine.nodes().map_err(hidden)?;
+    match nodes.len() {
+        0..2 if !dry_run => run_plainly(command).map(ControlFlow::Break),
+        _ => Ok(ControlFlow::Continue(nodes)),
+    }
 }
 
 /// Runs the program to its end while a thread called `name` runs `agent`, which is told the program's process id and to

@@ -7,6 +7,7 @@
 //! tree and never in its way: if the agent dies, or cannot keep up, the program goes on as if hither were not there.
 #![forbid(unsafe_code)]
 
+mod agent;
 mod error;
 pub mod file_pages;
 pub mod files;

@@ -1,4 +1,4 @@
-//! How often an agent looks for what programs tell.
+//! How often an agent looks for what programs tell, and does what is done from time to time.
 //!
 //! Each look wakes a thread on a CPU that the program may have use for: half a millisecond apart they took a fifth of a CPU in the lab where there was nothing to be gained.
 //! A ring holds 21,000 accesses, so looks are as far apart as will fill no more than a part of one.
@@ -36,9 +36,88 @@ impl Pace {
     }
 }
 
+/// A wait that doubles with each look that found nothing, and is the shortest after one that did.
+#[derive(Debug)]
+pub(crate) struct Doubling {
+    pause: Duration,
+    min: Duration,
+    max: Duration,
+}
+
+impl Doubling {
+    pub(crate) fn new(min: Duration, max: Duration) -> Doubling {
+        Doubling {
+            pause: min,
+            min,
+            max,
+        }
+    }
+
+    /// How long to wait after a look.
+    pub(crate) fn after(&mut self, found_nothing: bool) -> Duration {
+        self.pause = match found_nothing {
+            true => (self.pause * 2).min(self.max),
+            false => self.min,
+        };
+        self.pause
+    }
+}
+
+/// Something that is done so often, and no more often.
+#[derive(Debug)]
+pub(crate) struct Every {
+    period_ns: u64,
+    next_ns: u64,
+}
+
+impl Every {
+    /// For the first time at once.
+    pub(crate) fn from_start(period_ns: u64) -> Every {
+        Every {
+            period_ns,
+            next_ns: 0,
+        }
+    }
+
+    /// For the first time after that long.
+    pub(crate) fn after(period_ns: u64) -> Every {
+        Every {
+            period_ns,
+            next_ns: period_ns,
+        }
+    }
+
+    /// Whether it is to be done, which it then is not for as long again.
+    pub(crate) fn is_due(&mut self, now_ns: u64) -> bool {
+        let due = now_ns >= self.next_ns;
+        if due {
+            self.next_ns = now_ns + self.period_ns;
+        }
+        due
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn waits_double_until_something_is_found() {
+        let ms = Duration::from_millis;
+        let mut pause = Doubling::new(ms(1), ms(5));
+        let waits = [true, true, true, false, true].map(|nothing| pause.after(nothing));
+        assert_eq!(waits, [ms(2), ms(4), ms(5), ms(1), ms(2)]);
+    }
+
+    #[test]
+    fn a_period_begins_when_something_is_done() {
+        let mut every = Every::after(10);
+        let due = [0, 9, 12, 21, 22].map(|now_ns| every.is_due(now_ns));
+        assert_eq!(due, [false, false, true, false, true]);
+        let mut every = Every::from_start(10);
+        let due = [0, 9, 10].map(|now_ns| every.is_due(now_ns));
+        assert_eq!(due, [true, false, true]);
+    }
 
     #[test]
     fn looks_are_as_far_apart_as_little_comes() {

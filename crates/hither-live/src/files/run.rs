@@ -4,30 +4,27 @@
 //! which with its readahead is how far the page cache may exceed the budget. If the agent dies, nobody drops anything: the kernel
 //! manages its cache as ever.
 
-mod agent;
 mod figures;
+mod mechanism;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use hither_core::Spec;
 use hither_core::knowledge::SiteKnowledge;
 use hither_sys::cgroup::MemoryGroup;
 use hither_sys::page_cache::{PageCache, Refused, ThisPageCache, Unreachable};
 use hither_sys::process::children_read_bytes;
-use hither_sys::session::{Lost, Session, SessionOptions};
+use hither_sys::session::{Lost, SessionOptions};
 
-use self::agent::Agent;
-use super::driver::{
-    BLOCK_BYTES, Config, Driver, EXTENT_BYTES, KnownSite, SiteTally, Summary, Tally,
-};
+use self::mechanism::Steering;
+use super::driver::{BLOCK_BYTES, Config, EXTENT_BYTES, KnownSite, SiteTally, Summary, Tally};
+use crate::agent::{Agent, Asked};
 use crate::error::{Error, Result};
-use crate::launch::{self, Attended, Tools};
-use crate::log::{Driven, Log};
+use crate::launch::{self, Attended};
 
 /// The smallest budget that anything can be done with: a few extents.
 pub const BUDGET_MIN_BYTES: u64 = 4 * EXTENT_BYTES;
@@ -172,33 +169,26 @@ impl Runner {
     pub fn run(&self) -> Result<Ran> {
         let options = &self.options;
         launch::check_preload(&options.preload)?;
-        let config = self.config();
-        let driver = Driver::new(&config)?;
-        let log = options.log.as_deref();
-        let log = log.map(|path| Log::create(path, &config)).transpose()?;
+        let asked = Asked {
+            command: &options.command,
+            preload: &options.preload,
+            policy: options.policy.to_string(),
+            dry_run: options.dry_run,
+            log: options.log.as_deref(),
+        };
         let session = SessionOptions {
             block_bytes: BLOCK_BYTES,
             ..options.session
         };
-        let session = Session::create(session).map_err(Error::Session)?;
-        let path = session.path().to_owned();
-        let tools = Tools {
-            preload: &options.preload,
-            session: &path,
-        };
-        let wall = SystemTime::now();
+        let agent = Agent::new(&asked, &self.config(), session)?;
         let read_before = children_read_bytes();
-        let mut agent = Agent::new(Arc::clone(&self.cache), driver, log, session, options);
-        let attend = |_, (), ended: &AtomicBool| {
-            agent.attend(ended);
-            agent
-        };
-        let attended = launch::attend("files", &options.command, tools, || (), attend)?;
-        let Attended { exit, ran, made } = attended;
+        let steering = Steering::new(Arc::clone(&self.cache), options);
+        let Attended { exit, ran, made } = agent.run("files", &asked, steering)?;
+        let (agent, steering) = made;
         let files = Files {
             storage_bytes: children_read_bytes() - read_before,
             ran,
-            ..made.finish(wall)
+            ..steering.finish(agent)
         };
         Ok(Ran { exit, files })
     }

@@ -1,27 +1,26 @@
 //! Runs a program whose files' pages follow their readers.
 
-mod agent;
 mod figures;
+mod mechanism;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hither_core::Spec;
 use hither_core::placement;
 use hither_sys::machine::{Machine, ThisMachine};
-use hither_sys::process::cpu_ns;
-use hither_sys::session::{Lost, Session, SessionOptions};
+use hither_sys::session::{Lost, SessionOptions};
 
-use self::agent::Agent;
-use super::driver::{BLOCK_PAGES, Config, Driver, Summary};
+use self::mechanism::Following;
+use super::driver::{BLOCK_PAGES, Config, Summary};
+use crate::agent::{Agent, Asked};
 use crate::error::{Error, Result};
-use crate::launch::{self, Attended, Tools, run_plainly};
-use crate::log::{Driven, Log};
+use crate::launch::{self, Attended};
 use crate::pages::calibration::Known;
 
 /// What to run, and how.
@@ -91,15 +90,16 @@ impl Runner {
     pub fn run(&self) -> Result<Ran> {
         let options = &self.options;
         launch::check_preload(&options.preload)?;
-        let hidden = |error: std::io::Error| Error::Nodes(error.to_string());
-        let nodes = self.machine.nodes().map_err(hidden)?;
-        if nodes.len() < 2 && !options.dry_run {
-            let exit = run_plainly(&options.command)?;
-            return Ok(Ran {
-                exit,
-                followed: None,
-            });
-        }
+        let nodes = launch::nodes_or_run(&*self.machine, &options.command, options.dry_run)?;
+        let nodes = match nodes {
+            ControlFlow::Continue(nodes) => nodes,
+            ControlFlow::Break(exit) => {
+                return Ok(Ran {
+                    exit,
+                    followed: None,
+                });
+            }
+        };
         let known = Known::of(&*self.machine, &nodes, options.cache.as_deref());
         let block_bytes = self.machine.page_bytes() * u64::from(BLOCK_PAGES);
         let config = Config {
@@ -111,35 +111,28 @@ impl Runner {
                 known.calibration.as_ref(),
             )
         };
-        let driver = Driver::new(&config)?;
-        let log = options.log.as_deref();
-        let log = log.map(|path| Log::create(path, &config)).transpose()?;
-        let session = Session::create(SessionOptions {
+        let asked = Asked {
+            command: &options.command,
+            preload: &options.preload,
+            policy: options.policy.to_string(),
+            dry_run: options.dry_run,
+            log: options.log.as_deref(),
+        };
+        let session = SessionOptions {
             // Which line of code reads is of no account.
             frames_max: 1,
             block_bytes,
             ..SessionOptions::default()
-        });
-        let session = session.map_err(Error::Session)?;
-        let path = session.path().to_owned();
-        let tools = Tools {
-            preload: &options.preload,
-            session: &path,
         };
-        let cpu_before_ns = cpu_ns();
-        let machine = Arc::clone(&self.machine);
-        let agent = Agent::new(machine, driver, log, session, &nodes, options);
-        let mut agent = agent.map_err(Error::Session)?;
-        let attend = |_, (), ended: &AtomicBool| {
-            agent.attend(ended);
-            agent
-        };
-        let attended = launch::attend("files", &options.command, tools, || (), attend)?;
-        let Attended { exit, ran, made } = attended;
+        let mut agent = Agent::new(&asked, &config, session)?;
+        agent.said.nodes = nodes.iter().map(|node| node.node).collect();
+        let following = Following::new(Arc::clone(&self.machine), options.dry_run);
+        let following = following.map_err(Error::Session)?;
+        let Attended { exit, ran, made } = agent.run("files", &asked, following)?;
+        let (agent, following) = made;
         let followed = Followed {
             ran,
-            agent: Duration::from_nanos(cpu_ns() - cpu_before_ns),
-            ..made.finish()
+            ..following.finish(agent)
         };
         Ok(Ran {
             exit,

@@ -4,7 +4,6 @@
 //! a ring of 1 MiB fills in 6 ms, so it never sleeps longer than [`PAUSE_MAX`]; when little comes that is 200 wake-ups a
 //! second. If writing fails the session is closed, which turns every hook into a plain call, and the thread ends.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -195,38 +194,8 @@ impl Collector {
                     self.release(0);
                 }
             }
-            Record::Object {
-                object,
-                device,
-                inode,
-                size,
-                path,
-                ..
-            } => {
-                let definition = || ObjectDefinition {
-                    device,
-                    inode,
-                    size,
-                    path: path.to_owned(),
-                };
-                self.definitions
-                    .objects
-                    .entry(object)
-                    .or_insert_with(definition);
-            }
-            Record::Site {
-                signature,
-                truncated,
-                frames,
-            } => self.definitions.site(signature, truncated, frames),
-            Record::Module {
-                module,
-                build_id,
-                path,
-            } => {
-                use std::os::unix::ffi::OsStrExt;
-                let path = PathBuf::from(std::ffi::OsStr::from_bytes(path));
-                self.definitions.module(module, build_id, path);
+            Record::Object { .. } | Record::Site { .. } | Record::Module { .. } => {
+                self.definitions.hear(&record);
             }
             Record::Process {
                 pid,

@@ -3,9 +3,11 @@
 //! Keys are numbered when an access that names them is written, so that numbers follow the order of the trace.
 //! Definitions are kept by key as they come: before their use, after it, or never.
 
+use std::ffi::OsStr;
 use std::hash::Hash;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt;
 
+use hither_sys::record::Record;
 use hither_sys::session::RingInfo;
 use rustc_hash::FxHashMap;
 
@@ -67,24 +69,54 @@ pub(crate) struct Definitions {
 }
 
 impl Definitions {
-    pub(crate) fn site(&mut self, signature: u64, truncated: bool, frames: &[u64]) {
-        self.sites.entry(signature).or_insert_with(|| {
-            let (pairs, _) = frames.as_chunks::<2>();
-            SiteDefinition {
+    /// Takes in a record that defines something; others define nothing.
+    pub(crate) fn hear(&mut self, record: &Record<'_>) {
+        match *record {
+            Record::Site {
+                signature,
                 truncated,
-                frames: pairs
-                    .iter()
-                    .map(|&[module, offset]| (module, offset))
-                    .collect(),
+                frames,
+            } => {
+                let definition = || SiteDefinition {
+                    truncated,
+                    frames: frames
+                        .as_chunks::<2>()
+                        .0
+                        .iter()
+                        .map(|&[module, offset]| (module, offset))
+                        .collect(),
+                };
+                self.sites.entry(signature).or_insert_with(definition);
             }
-        });
-    }
-
-    pub(crate) fn module(&mut self, key: u64, build_id: &[u8], path: PathBuf) {
-        self.modules.entry(key).or_insert_with(|| Module {
-            path,
-            build_id: build_id.to_owned(),
-        });
+            Record::Module {
+                module,
+                build_id,
+                path,
+            } => {
+                let definition = || Module {
+                    path: OsStr::from_bytes(path).into(),
+                    build_id: build_id.to_owned(),
+                };
+                self.modules.entry(module).or_insert_with(definition);
+            }
+            Record::Object {
+                object,
+                device,
+                inode,
+                size,
+                path,
+                ..
+            } => {
+                let definition = || ObjectDefinition {
+                    device,
+                    inode,
+                    size,
+                    path: path.to_owned(),
+                };
+                self.objects.entry(object).or_insert_with(definition);
+            }
+            _ => {}
+        }
     }
 }
 

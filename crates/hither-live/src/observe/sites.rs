@@ -97,16 +97,36 @@ fn named(mut row: SiteRow) -> SiteRow {
 mod tests {
     use std::time::SystemTime;
 
+    use hither_sys::record::Record;
+
     use super::*;
 
     #[test]
     fn sites_are_named_after_the_innermost_frame_outside_the_runtime() {
         let mut definitions = Definitions::default();
-        definitions.module(1, &[0xab, 0x01], "/lib/libc.so.6".into());
-        definitions.module(2, &[], "/opt/none/tool".into());
-        definitions.site(10, false, &[1, 100, 2, 200, 2, 300]);
-        definitions.site(11, true, &[1, 100]);
-        definitions.site(12, false, &[9, 400]);
+        let modules: [(u64, &[u8], &[u8]); 2] = [
+            (1, &[0xab, 0x01], b"/lib/libc.so.6"),
+            (2, &[], b"/opt/none/tool"),
+        ];
+        for (module, build_id, path) in modules {
+            definitions.hear(&Record::Module {
+                module,
+                build_id,
+                path,
+            });
+        }
+        let sites: [(u64, bool, &[u64]); 3] = [
+            (10, false, &[1, 100, 2, 200, 2, 300]),
+            (11, true, &[1, 100]),
+            (12, false, &[9, 400]),
+        ];
+        for (signature, truncated, frames) in sites {
+            definitions.hear(&Record::Site {
+                signature,
+                truncated,
+                frames,
+            });
+        }
         let rows = rows(
             &[0, 10, 11, 12, 13],
             &definitions,

@@ -11,11 +11,12 @@ mod heard;
 mod way;
 
 use std::ffi::OsString;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use hither_core::Spec;
 use hither_core::placement::{self, Class};
@@ -23,15 +24,15 @@ use hither_sys::arm::Unarmed;
 use hither_sys::faults::Unwatched;
 use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
 use hither_sys::process::cpu_ns;
-use hither_sys::session::{Lost, Session, SessionOptions};
+use hither_sys::session::{Lost, SessionOptions};
 
-use self::agent::Agent;
+use self::agent::Placing;
 use self::way::Way;
 use super::calibration::{Calibration, Known};
-use super::driver::{Config, Driver, KnownSite, Placed, Summary};
+use super::driver::{Config, KnownSite, Placed, Summary};
+use crate::agent::{Agent, Asked};
 use crate::error::{Error, Result};
-use crate::launch::{self, Attended, Tools, run_plainly};
-use crate::log::{Driven, Log};
+use crate::launch::{self, Attended, Tools};
 
 /// What to run, and how.
 #[derive(Clone, Debug)]
@@ -140,12 +141,11 @@ impl Runner {
     pub fn run(&self) -> Result<Ran> {
         let options = &self.options;
         launch::check_preload(&options.preload)?;
-        let hidden = |error: std::io::Error| Error::Nodes(error.to_string());
-        let nodes = self.machine.nodes().map_err(hidden)?;
-        if nodes.len() < 2 && !options.dry_run {
-            let exit = run_plainly(&options.command)?;
-            return Ok(Ran { exit, pages: None });
-        }
+        let nodes = launch::nodes_or_run(&*self.machine, &options.command, options.dry_run)?;
+        let nodes = match nodes {
+            ControlFlow::Continue(nodes) => nodes,
+            ControlFlow::Break(exit) => return Ok(Ran { exit, pages: None }),
+        };
         let known = Known::of(&*self.machine, &nodes, options.cache.as_deref());
         let mut config = self.config(&nodes, known.calibration.as_ref());
         let mut way = match config.counts()? {
@@ -154,26 +154,29 @@ impl Runner {
         };
         config.source = way.source();
         config.measured.sample_ns = way.sample_ns();
-        let driver = Driver::new(&config)?;
-        let log = options.log.as_deref();
-        let log = log.map(|path| Log::create(path, &config)).transpose()?;
-        let session = Session::create(SessionOptions {
+        let asked = Asked {
+            command: &options.command,
+            preload: &options.preload,
+            policy: options.policy(),
+            dry_run: options.dry_run,
+            log: options.log.as_deref(),
+        };
+        let session = SessionOptions {
             sampling: way.needs_offers(),
             ..options.session
-        });
-        let session = session.map_err(Error::Session)?;
-        let path = session.path().to_owned();
+        };
+        let agent = Agent::new(&asked, &config, session)?;
+        let path = agent.session.path().to_owned();
         let tools = Tools {
             preload: &options.preload,
             session: &path,
         };
-        let wall = SystemTime::now();
         let cpu_before_ns = cpu_ns();
         let machine = Arc::clone(&self.machine);
-        let mut agent = Agent::new(machine, driver, log, session, &mut way, options);
+        let mut placing = Placing::new(machine, agent, &mut way, options.dry_run);
         let attend = |_, (faults, loads), ended: &AtomicBool| {
-            agent.attend(faults, loads, ended)?;
-            Ok(agent)
+            placing.attend(faults, loads, ended)?;
+            Ok(placing)
         };
         let Attended { exit, ran, made } = launch::attend(
             "pages",
@@ -187,7 +190,7 @@ impl Runner {
             },
             attend,
         )?;
-        let mut pages = made.map_err(Error::Session)?.finish(wall);
+        let mut pages = made.map_err(Error::Session)?.finish();
         pages.agent = Duration::from_nanos(cpu_ns() - cpu_before_ns);
         pages.ran = ran;
         pages.calibration = known.problem;

@@ -3,15 +3,14 @@
 //! Two threads: one hears of reads and makes replicas, the other holds the leases and ends replicas. If the agent dies, the kernel says so in a
 //! word that programs look at with every read, before it lets go of the leases; from then on they read as ever.
 
-mod agent;
 mod figures;
+mod mechanism;
 mod pressure;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitStatus;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hither_sys::cgroup::MemoryGroup;
@@ -19,14 +18,14 @@ use hither_sys::lease;
 use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
 use hither_sys::replica::agent::{ReplicaOptions, Replicas as Shared};
 use hither_sys::replica::{BLOCK_BYTES, NODES_MAX};
-use hither_sys::session::{Lost, Session, SessionOptions};
+use hither_sys::session::{Lost, SessionOptions};
 
-use self::agent::Agent;
-use super::driver::{Config, Driver, Summary};
+use self::mechanism::Replicating;
+use super::driver::{Config, Summary};
 use super::keeper::{BREAK_TIME_MIN, Keeper};
+use crate::agent::{Agent, Asked};
 use crate::error::{Error, Result};
-use crate::launch::{self, Attended, Tools};
-use crate::log::{Driven, Log};
+use crate::launch::{self, Attended};
 
 /// Of which of its files' blocks a program may have replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,43 +134,39 @@ impl Runner {
             block_bytes: BLOCK_BYTES,
             dry_run: options.dry_run,
         };
-        let driver = Driver::new(&config)?;
-        let log = options.log.as_deref();
-        let log = log.map(|path| Log::create(path, &config)).transpose()?;
+        let asked = Asked {
+            command: &options.command,
+            preload: &options.preload,
+            policy: options.policy.clone(),
+            dry_run: options.dry_run,
+            log: options.log.as_deref(),
+        };
         let nothing_is_far = nodes.len() < 2 && options.which == Which::Far;
         let impatient = lease::break_time().is_none_or(|time| time < BREAK_TIME_MIN);
         let none = nothing_is_far || impatient;
-        let session = Session::create(SessionOptions {
+        let session = SessionOptions {
             // Which line of code reads is of no account; and nothing is where there can be no replicas.
             frames_max: 1,
             files: !none || options.dry_run,
             ..options.session
-        });
-        let mut session = session.map_err(Error::Session)?;
+        };
+        let mut agent = Agent::new(&asked, &config, session)?;
         let shared = Shared::create(&shape(&nodes, node_bytes)).map_err(Error::Session)?;
         let keeper = Keeper::start(shared.shared()).map_err(Error::Session)?;
         if !(none || options.dry_run) {
-            session.set_replicas(shared.shared().control());
+            agent.session.set_replicas(shared.shared().control());
         }
-        let path = session.path().to_owned();
-        let tools = Tools {
-            preload: &options.preload,
-            session: &path,
-        };
-        let mut agent = Agent::new(driver, log, session, shared, keeper, &nodes, options);
+        let mut replicating = Replicating::new(shared, keeper, &nodes, options);
+        agent.said.nodes = nodes.iter().map(|node| node.node).collect();
         if impatient {
-            agent.refuse("fs.lease-break-time is less than 4 seconds: writers would not wait for replicas to end");
+            replicating.refuse("fs.lease-break-time is less than 4 seconds: writers would not wait for replicas to end");
         }
-        let attend = |_, (), ended: &AtomicBool| {
-            agent.attend(ended);
-            agent
-        };
-        let attended = launch::attend("replicas", &options.command, tools, || (), attend)?;
-        let Attended { exit, ran, made } = attended;
+        let Attended { exit, ran, made } = agent.run("replicas", &asked, replicating)?;
+        let (agent, replicating) = made;
         let replicas = Replicas {
             nothing_is_far,
             ran,
-            ..made.finish()
+            ..replicating.finish(agent)
         };
         Ok(Ran { exit, replicas })
     }

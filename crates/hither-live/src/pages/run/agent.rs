@@ -4,29 +4,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use hither_sys::arm::{Arm, Unarmed};
 use hither_sys::faults::{PageFaults, Unwatched};
 use hither_sys::machine::Machine;
-use hither_sys::process::thread_cpu_ns;
-use hither_sys::process::{cpu_ns, monotonic_ns};
+use hither_sys::process::{monotonic_ns, thread_cpu_ns};
 use hither_sys::record::{Bind, BindMode};
-use hither_sys::session::Session;
 
 use super::super::driver::Driver;
 use super::super::event::{self, At, Decision, Input, Migrate};
 use super::super::mover::{Done, Job, Mover, Task, Worker};
 use super::super::usage::Usage;
+use super::Pages;
 use super::figures::end;
 use super::heard::heard;
 use super::way::Way;
-use super::{Pages, PagesOptions};
+use crate::agent::{Agent, REAP_NS};
 use crate::launch;
-use crate::log::{Driven, Log};
-use crate::observe::{Definitions, Streams, sites};
-use crate::status::{Board, Status};
-use crate::symbolise::Symboliser;
+use crate::pace::{Doubling, Every};
 
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(20);
@@ -35,21 +31,15 @@ const PAUSE_MAX: Duration = Duration::from_millis(20);
 /// millisecond costs more than all that is learnt in it.
 const FEW: usize = 64;
 
-/// How often rings and regions of processes that died without a word are looked for.
-const REAP_NS: u64 = 500_000_000;
-
 /// How often it is said what goes on, and of how many regions.
 const SAY_NS: u64 = 1_000_000_000;
 const SAID: usize = 32;
 
 /// The agent at work.
-pub(super) struct Agent {
+pub(super) struct Placing {
+    agent: Agent<Driver>,
     machine: Arc<dyn Machine>,
-    driver: Driver,
-    log: Option<Log<Driver>>,
-    session: Session,
     dry_run: bool,
-    start_ns: u64,
     faults: Option<Box<dyn PageFaults>>,
     /// The processor's samples.
     loads: Option<Box<dyn PageFaults>>,
@@ -61,58 +51,29 @@ pub(super) struct Agent {
     /// What carrying out a decision led to: heard with the next look.
     later: Vec<At>,
     usage: Usage,
-    streams: Streams,
-    definitions: Definitions,
     /// Processes that have regions.
     alive: BTreeSet<u32>,
-    /// Sites of regions, for the log.
-    sites: BTreeSet<u64>,
-    decisions: Vec<Decision>,
-    board: Option<Board>,
-    /// What is said of the run and does not change.
-    said: Status,
-    cpu_before_ns: u64,
     pages: Pages,
 }
 
-impl Agent {
+impl Placing {
     pub(super) fn new(
         machine: Arc<dyn Machine>,
-        driver: Driver,
-        log: Option<Log<Driver>>,
-        session: Session,
+        agent: Agent<Driver>,
         way: &mut Way,
-        options: &PagesOptions,
-    ) -> Agent {
-        let words = options.command.iter();
-        let shown = words.map(|word| word.to_string_lossy().into_owned());
-        Agent {
+        dry_run: bool,
+    ) -> Placing {
+        Placing {
             usage: Usage::new(Arc::clone(&machine), machine.page_bytes()),
+            agent,
             machine,
-            driver,
-            log,
-            session,
-            dry_run: options.dry_run,
-            start_ns: monotonic_ns(),
+            dry_run,
             faults: None,
             loads: None,
             mover: None,
-            streams: Streams::default(),
-            definitions: Definitions::default(),
             alive: BTreeSet::new(),
-            sites: BTreeSet::new(),
-            decisions: Vec::new(),
             offered: BTreeMap::new(),
             later: Vec::new(),
-            board: Board::new(std::process::id()),
-            said: Status {
-                agent: std::process::id(),
-                command: shown.collect(),
-                policy: options.policy(),
-                dry_run: options.dry_run,
-                ..Status::default()
-            },
-            cpu_before_ns: cpu_ns(),
             pages: Pages {
                 counters: way.name(),
                 uncounted: std::mem::take(&mut way.refused),
@@ -120,10 +81,6 @@ impl Agent {
             },
             arm: way.take_arm(),
         }
-    }
-
-    fn now_ns(&self) -> u64 {
-        monotonic_ns() - self.start_ns
     }
 
     /// Takes everything in until `ended` is set, and then once more.
@@ -145,34 +102,29 @@ impl Agent {
             page_bytes,
             Worker::carry_out,
         )?);
-        let mut pause = PAUSE_MIN;
-        let (mut reaped_ns, mut said_ns) = (0, 0);
+        let mut pause = Doubling::new(PAUSE_MIN, PAUSE_MAX);
+        let (mut reap, mut say) = (Every::after(REAP_NS), Every::after(SAY_NS));
         loop {
             // Read first: what the program did before it ended is seen by the sweep after.
             let last = ended.load(Ordering::Acquire);
-            let now_ns = self.now_ns();
+            let now_ns = self.agent.now_ns();
             let mut events = self.sweep(now_ns);
-            if now_ns - reaped_ns >= REAP_NS {
+            if reap.is_due(now_ns) {
                 self.reap(now_ns, &mut events);
-                reaped_ns = now_ns;
             }
-            if now_ns - said_ns >= SAY_NS {
+            if say.is_due(now_ns) {
                 self.say(now_ns);
-                said_ns = now_ns;
             }
             let region = |at: &At| matches!(at.input, Input::Region { .. });
             let quiet = events.len() < FEW && !events.iter().any(region);
             self.hear(now_ns, events);
             if last {
-                self.session.close();
+                self.agent.session.close();
                 return Ok(());
             }
-            pause = match quiet {
-                true => (pause * 2).min(PAUSE_MAX),
-                false => PAUSE_MIN,
-            };
-            let due_ns = self.driver.due_ns();
-            let due = due_ns.map(|due_ns| due_ns.saturating_sub(self.now_ns()));
+            let pause = pause.after(quiet);
+            let due_ns = self.agent.driver.due_ns();
+            let due = due_ns.map(|due_ns| due_ns.saturating_sub(self.agent.now_ns()));
             let due = due.map(|due_ns| Duration::from_nanos(due_ns).max(PAUSE_MIN));
             thread::park_timeout(due.map_or(pause, |due| due.min(pause)));
         }
@@ -180,25 +132,17 @@ impl Agent {
 
     /// Says what goes on, for those who look on.
     fn say(&mut self, now_ns: u64) {
-        if let Some(board) = &self.board {
-            self.pages.summary = self.driver.summary();
-            let (regions, largest) = self.driver.largest(SAID);
-            board.post(&Status {
-                ran_ns: now_ns,
-                agent_ns: cpu_ns() - self.cpu_before_ns,
-                nodes: self.driver.nodes(),
-                regions,
-                largest,
-                figures: end(&self.pages),
-                ..self.said.clone()
-            });
-        }
+        let Agent { driver, said, .. } = &mut self.agent;
+        self.pages.summary = driver.summary();
+        (said.regions, said.largest) = driver.largest(SAID);
+        said.nodes = driver.nodes();
+        self.agent.post(now_ns, end(&self.pages));
     }
 
     /// What has happened since the last look, in order of time.
     fn sweep(&mut self, now_ns: u64) -> Vec<At> {
         let mut events = std::mem::take(&mut self.later);
-        let start_ns = self.start_ns;
+        let start_ns = self.agent.start_ns;
         // Faults first: the region that one fell into was told of before it, and so is found by the look that follows.
         if let Some(faults) = &mut self.faults {
             faults.drain(&mut |fault| {
@@ -231,7 +175,7 @@ impl Agent {
             streams,
             definitions,
             ..
-        } = self;
+        } = &mut self.agent;
         session.drain(|ring, record| {
             events.extend(heard(
                 streams,
@@ -268,7 +212,7 @@ impl Agent {
             definitions,
             start_ns,
             ..
-        } = self;
+        } = &mut self.agent;
         session.reap(|ring, record| {
             events.extend(heard(
                 streams,
@@ -295,33 +239,28 @@ impl Agent {
         if !events.is_empty()
             && let Some(used) = self.usage.read(now_ns)
         {
-            self.input(At {
-                time_ns: events[0].time_ns,
-                input: Input::Usage { used },
-            });
+            self.input(events[0].time_ns, Input::Usage { used });
         }
         for at in events {
             match at.input {
                 Input::Started { pid } | Input::Ended { pid } => {
                     self.alive.remove(&pid);
                     self.end_offer(pid, at.time_ns);
-                    if let Some(mut orders) = self.session.orders() {
+                    if let Some(mut orders) = self.agent.session.orders() {
                         orders.withdraw(pid);
                     }
                 }
                 Input::Region { pid, signature, .. } => {
                     self.alive.insert(pid);
-                    self.sites.insert(signature);
+                    self.agent.sites.insert(signature);
                 }
                 _ => {}
             }
-            self.input(at);
+            self.input(at.time_ns, at.input);
         }
-        if self.driver.due_ns().is_some_and(|due_ns| due_ns <= now_ns) {
-            self.input(At {
-                time_ns: now_ns,
-                input: Input::Tick,
-            });
+        let due_ns = self.agent.driver.due_ns();
+        if due_ns.is_some_and(|due_ns| due_ns <= now_ns) {
+            self.input(now_ns, Input::Tick);
         }
     }
 
@@ -337,19 +276,10 @@ impl Agent {
         }
     }
 
-    fn input(&mut self, at: At) {
-        if let Some(log) = &mut self.log {
-            log.input(&at);
-        }
-        let mut decisions = std::mem::take(&mut self.decisions);
-        self.driver.input(&at, &mut decisions);
-        for decision in decisions.drain(..) {
-            if let Some(log) = &mut self.log {
-                log.decision(&decision);
-            }
+    fn input(&mut self, time_ns: u64, input: Input) {
+        for decision in self.agent.input(time_ns, input) {
             self.carry_out(&decision);
         }
-        self.decisions = decisions;
     }
 
     fn carry_out(&mut self, decision: &Decision) {
@@ -393,7 +323,7 @@ impl Agent {
                 let pages = ranges.iter().map(|range| range.pages).sum();
                 let took_ns = thread_cpu_ns() - before_ns;
                 self.later.push(At {
-                    time_ns: self.now_ns(),
+                    time_ns: self.agent.now_ns(),
                     input: Input::Armed { pages, took_ns },
                 });
                 false
@@ -417,7 +347,7 @@ impl Agent {
                     mode: BindMode::Sampled,
                     nodes: 1_u64.checked_shl(node).unwrap_or(0),
                 });
-                let orders = self.session.orders();
+                let orders = self.agent.session.orders();
                 orders.is_none_or(|mut orders| orders.post(pid, start, length, bind).is_err())
             }
             _ if self.dry_run => false,
@@ -427,14 +357,14 @@ impl Agent {
                 length,
                 nodes,
             } => {
-                let orders = self.session.orders();
+                let orders = self.agent.session.orders();
                 orders.is_none_or(|mut orders| {
                     orders.post(pid, start, length, policy(nodes)).is_err()
                 })
             }
             Decision::Site { signature, nodes } => {
                 let bind = (nodes != 0).then(|| policy(nodes));
-                let orders = self.session.orders();
+                let orders = self.agent.session.orders();
                 orders.is_none_or(|mut orders| orders.set_site(signature, bind).is_err())
             }
             Decision::Move {
@@ -479,7 +409,7 @@ impl Agent {
         let pages = length / self.machine.page_bytes();
         self.pages.unarmed = Some(reason);
         self.later.push(At {
-            time_ns: self.now_ns(),
+            time_ns: self.agent.now_ns(),
             input: Input::Unarmed {
                 pid,
                 start,
@@ -490,34 +420,29 @@ impl Agent {
         });
     }
 
-    /// Names the allocation sites and completes the log.
-    pub(super) fn finish(mut self, wall: SystemTime) -> Pages {
-        let now_ns = self.now_ns();
+    /// What came of it all. Completes the log.
+    pub(super) fn finish(mut self) -> Pages {
+        let now_ns = self.agent.now_ns();
         let done = self.mover.take().map(Mover::stop).unwrap_or_default();
         for done in done {
-            self.input(At {
-                time_ns: now_ns,
-                input: input(done),
-            });
+            self.input(now_ns, input(done));
         }
-        let mut pages = self.pages;
-        pages.summary = self.driver.summary();
-        pages.sites = self.driver.sites().collect();
-        pages.placed = self.driver.placed();
-        pages.lost = self.session.lost();
-        pages.unarmed = pages.unarmed.or(self.session.offer_error());
+        let Placing {
+            mut agent,
+            mut pages,
+            ..
+        } = self;
+        pages.summary = agent.driver.summary();
+        pages.sites = agent.driver.sites().collect();
+        pages.placed = agent.driver.placed();
+        pages.lost = agent.session.lost();
+        pages.unarmed = pages.unarmed.or(agent.session.offer_error());
         if let Some(faults) = &self.faults {
             pages.faults_lost = faults.lost();
             pages.without_kernel = !faults.sees_kernel();
             pages.unwatched_cpus = faults.unwatched_cpus();
         }
-        if let Some(mut log) = self.log {
-            let signatures: Vec<u64> = self.sites.into_iter().collect();
-            for site in sites::rows(&signatures, &self.definitions, &Symboliser::new(wall)) {
-                log.site(&site);
-            }
-            pages.log = log.finish(&end(&pages)).err();
-        }
+        pages.log = agent.finish(&end(&pages));
         pages
     }
 }

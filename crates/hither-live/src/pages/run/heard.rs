@@ -1,8 +1,5 @@
 //! What a program's records say that the driver wants to hear.
 
-use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
-
 use hither_sys::record::{BindMode, Record};
 use hither_sys::session::RingInfo;
 
@@ -107,21 +104,8 @@ pub(super) fn heard(
             .announced(ring, parent, exe, args)
             .filter(|_| !ring.foreign)
             .and_then(|_| at(time_ns, Input::Started { pid })),
-        Record::Site {
-            signature,
-            truncated,
-            frames,
-        } => {
-            definitions.site(signature, truncated, frames);
-            None
-        }
-        Record::Module {
-            module,
-            build_id,
-            path,
-        } => {
-            let path = PathBuf::from(std::ffi::OsStr::from_bytes(path));
-            definitions.module(module, build_id, path);
+        Record::Site { .. } | Record::Module { .. } => {
+            definitions.hear(&record);
             None
         }
         _ => None,

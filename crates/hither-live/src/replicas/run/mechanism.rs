@@ -1,34 +1,27 @@
-//! The agent: hears what programs read, has the driver decide, takes leases and makes replicas.
+//! The mechanism: hears what programs read, takes leases and makes replicas.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::Duration;
 
 use hither_sys::lease::{Lease, Leased};
 use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
 use hither_sys::page_cache::{self, FileId, ThisPageCache, Unreachable};
-use hither_sys::process::{cpu_ns, monotonic_ns};
 use hither_sys::record::{IN_KERNEL, Op, Record};
 use hither_sys::replica::agent::{Replicas as Shared, Unfilled};
 use hither_sys::replica::{BLOCK_BYTES, SERVED, SERVED_EACH};
-use hither_sys::session::{RingInfo, Session};
+use hither_sys::session::RingInfo;
 
 use super::super::driver::Driver;
-use super::super::event::{At, Decision, Input};
+use super::super::event::{Decision, Input};
 use super::super::keeper::Keeper;
 use super::figures::end;
 use super::pressure::Pressure;
 use super::{Replicas, ReplicasOptions};
-use crate::log::{Driven, Log};
+use crate::agent::{Agent, Look, Mechanism};
 use crate::observe::Streams;
-use crate::pace::Pace;
+use crate::pace::{Every, Pace};
 use crate::reach::Reach;
-use crate::status::{Board, Status};
-
-/// How often the rings of threads that died without a word are looked for.
-const REAP_NS: u64 = 500_000_000;
 
 /// How often memory and leased files are looked at, and said what goes on.
 const LOOK_NS: u64 = 1_000_000_000;
@@ -51,74 +44,129 @@ struct Held {
     since_ns: u64,
 }
 
-/// The agent at work.
-pub(super) struct Agent {
-    driver: Driver,
-    log: Option<Log<Driver>>,
-    session: Session,
+/// Makes replicas, and gives them up.
+pub(super) struct Replicating {
     replicas: Shared,
     keeper: Keeper,
     dry_run: bool,
     node_of_cpu: Vec<u8>,
-    start_ns: u64,
     reach: Reach,
     ids: BTreeMap<u64, FileId>,
-    streams: Streams,
-    events: Vec<At>,
     held: BTreeMap<u64, Held>,
     decisions: VecDeque<Decision>,
     /// Where asking after originals goes on.
     asked: u32,
     pressure: Pressure,
-    board: Option<Board>,
-    /// What is said of the run and does not change.
-    said: Status,
-    cpu_before_ns: u64,
+    tick: Every,
+    ask: Every,
+    look: Every,
+    pace: Pace,
     run: Replicas,
 }
 
-impl Agent {
+impl Mechanism for Replicating {
+    type Driver = Driver;
+
+    fn hear(
+        &mut self,
+        streams: &mut Streams,
+        ring: &RingInfo,
+        record: &Record<'_>,
+    ) -> Option<(u64, Input)> {
+        self.ids.extend(self.reach.hear(ring, record));
+        let &Record::Access {
+            op: op @ (Op::Read | Op::Write),
+            flags,
+            cpu,
+            time_ns,
+            object: file,
+            offset,
+            length,
+            ..
+        } = record
+        else {
+            return None;
+        };
+        let run = &mut self.run;
+        let count = if flags & SERVED != 0 { SERVED_EACH } else { 1 };
+        let (calls, bytes) = match flags & SERVED {
+            0 => (&mut run.read, &mut run.read_bytes),
+            _ => (&mut run.served, &mut run.served_bytes),
+        };
+        if op == Op::Read {
+            *calls += u64::from(count);
+            *bytes += u64::from(count) * length;
+        }
+        // What goes from file to socket no replica can serve.
+        if op == Op::Read && flags & IN_KERNEL != 0 {
+            return None;
+        }
+        let stream = streams.of(ring);
+        let node = self.node_of_cpu.get(usize::from(cpu));
+        let input = Input::Access {
+            file,
+            offset,
+            length,
+            process: streams.stream(stream).image,
+            thread: stream,
+            node: node.copied().unwrap_or(0),
+            write: op == Op::Write,
+            count,
+        };
+        Some((time_ns, input))
+    }
+
+    fn act(&mut self, agent: &mut Agent<Driver>, look: Look<Input>) {
+        let now_ns = look.now_ns;
+        self.hear_of_ends(agent, now_ns);
+        for at in look.events {
+            self.input(agent, at.time_ns, at.input);
+        }
+        if self.tick.is_due(now_ns) {
+            if self.pressure.has_waited(now_ns) {
+                self.input(agent, now_ns, Input::Memory { free_ppm: 0 });
+            }
+            let idle = look.records == 0;
+            self.input(agent, now_ns, Input::Tick { idle });
+        }
+        if self.ask.is_due(now_ns) {
+            self.ask(agent, now_ns);
+        }
+        if self.look.is_due(now_ns) {
+            self.look(agent, now_ns);
+        }
+        self.carry_out(agent, now_ns);
+    }
+
+    fn pause(&mut self, records: usize) -> Duration {
+        self.pace.after(records)
+    }
+}
+
+impl Replicating {
     pub(super) fn new(
-        driver: Driver,
-        log: Option<Log<Driver>>,
-        session: Session,
         replicas: Shared,
         keeper: Keeper,
         nodes: &[NodeMemory],
         options: &ReplicasOptions,
-    ) -> Agent {
-        let words = options.command.iter();
-        let shown = words.map(|word| word.to_string_lossy().into_owned());
-        let numbers: Vec<u32> = nodes.iter().map(|node| node.node).collect();
-        Agent {
-            driver,
-            log,
-            session,
+    ) -> Replicating {
+        Replicating {
             replicas,
             keeper,
             dry_run: options.dry_run,
             node_of_cpu: super::shape(nodes, 0).node_of_cpu,
-            start_ns: monotonic_ns(),
             reach: Reach::new(Arc::new(ThisPageCache)),
             ids: BTreeMap::new(),
-            streams: Streams::default(),
-            events: Vec::new(),
             held: BTreeMap::new(),
             decisions: VecDeque::new(),
             asked: 0,
             pressure: Pressure::default(),
-            board: Board::new(std::process::id()),
-            said: Status {
-                agent: std::process::id(),
-                command: shown.collect(),
-                policy: options.policy.clone(),
-                dry_run: options.dry_run,
-                nodes: numbers.clone(),
-                ..Status::default()
-            },
-            cpu_before_ns: cpu_ns(),
+            tick: Every::after(TICK_NS),
+            ask: Every::after(ASK_NS),
+            look: Every::after(LOOK_NS),
+            pace: Pace::new(),
             run: Replicas {
-                nodes: numbers,
+                nodes: nodes.iter().map(|node| node.node).collect(),
                 ..Replicas::default()
             },
         }
@@ -129,132 +177,12 @@ impl Agent {
         *self.run.refused.entry(why.to_string()).or_default() += 1;
     }
 
-    fn now_ns(&self) -> u64 {
-        monotonic_ns() - self.start_ns
-    }
-
-    /// Takes everything in until `ended` is set, and then once more.
-    pub(super) fn attend(&mut self, ended: &AtomicBool) {
-        let mut pace = Pace::new();
-        let (mut reaped_ns, mut asked_ns, mut looked_ns, mut ticked_ns) = (0, 0, 0, 0);
-        loop {
-            // Read first: what the program did before it ended is seen by the sweep after.
-            let last = ended.load(Ordering::Acquire);
-            let now_ns = self.now_ns();
-            let due = |since_ns: &mut u64, every_ns: u64| {
-                let due = now_ns - *since_ns >= every_ns;
-                if due {
-                    *since_ns = now_ns;
-                }
-                due
-            };
-            self.hear_of_ends(now_ns);
-            let records = self.sweep(due(&mut reaped_ns, REAP_NS));
-            for at in std::mem::take(&mut self.events) {
-                self.input(at.time_ns, at.input);
-            }
-            if due(&mut ticked_ns, TICK_NS) {
-                if self.pressure.has_waited(now_ns) {
-                    self.input(now_ns, Input::Memory { free_ppm: 0 });
-                }
-                self.input(now_ns, Input::Tick { idle: records == 0 });
-            }
-            if due(&mut asked_ns, ASK_NS) {
-                self.ask(now_ns);
-            }
-            if due(&mut looked_ns, LOOK_NS) {
-                self.look(now_ns);
-            }
-            self.carry_out(now_ns);
-            if last {
-                self.session.close();
-                return;
-            }
-            thread::park_timeout(pace.after(records));
-        }
-    }
-
-    /// Empties the rings into `events`, in order of time.
-    fn sweep(&mut self, reap: bool) -> usize {
-        let Agent {
-            session,
-            streams,
-            reach,
-            ids,
-            events,
-            start_ns,
-            node_of_cpu,
-            run,
-            ..
-        } = self;
-        let mut heard = |ring: &RingInfo, record: Record<'_>| match record {
-            Record::Object { .. } => ids.extend(reach.hear(ring, &record)),
-            Record::Access {
-                op: op @ (Op::Read | Op::Write),
-                flags,
-                cpu,
-                time_ns,
-                object: file,
-                offset,
-                length,
-                ..
-            } => {
-                let count = if flags & SERVED != 0 { SERVED_EACH } else { 1 };
-                let (calls, bytes) = match flags & SERVED {
-                    0 => (&mut run.read, &mut run.read_bytes),
-                    _ => (&mut run.served, &mut run.served_bytes),
-                };
-                if op == Op::Read {
-                    *calls += u64::from(count);
-                    *bytes += u64::from(count) * length;
-                }
-                // What goes from file to socket no replica can serve.
-                if op == Op::Read && flags & IN_KERNEL != 0 {
-                    return;
-                }
-                let stream = streams.of(ring);
-                events.push(At {
-                    time_ns: time_ns.saturating_sub(*start_ns),
-                    input: Input::Access {
-                        file,
-                        offset,
-                        length,
-                        process: streams.stream(stream).image,
-                        thread: stream,
-                        node: node_of_cpu.get(usize::from(cpu)).copied().unwrap_or(0),
-                        write: op == Op::Write,
-                        count,
-                    },
-                });
-            }
-            Record::Process {
-                parent, exe, args, ..
-            } => drop(streams.announced(ring, parent, exe, args)),
-            _ => {}
-        };
-        let mut records = session.drain(&mut heard);
-        if reap {
-            records += session.reap(&mut heard);
-        }
-        events.sort_by_key(|at| at.time_ns);
-        records
-    }
-
-    fn input(&mut self, time_ns: u64, input: Input) {
-        let at = At { time_ns, input };
-        let mut decisions = Vec::new();
-        self.driver.input(&at, &mut decisions);
-        if let Some(log) = &mut self.log {
-            log.input(&at);
-            for decision in &decisions {
-                log.decision(decision);
-            }
-        }
-        self.decisions.extend(decisions);
+    fn input(&mut self, agent: &mut Agent<Driver>, time_ns: u64, input: Input) {
+        self.decisions.extend(agent.input(time_ns, input));
     }
 
     /// Files whose replicas the keeper has ended.
-    fn hear_of_ends(&mut self, now_ns: u64) {
+    fn hear_of_ends(&mut self, agent: &mut Agent<Driver>, now_ns: u64) {
         for (file, place) in self.keeper.ended() {
             self.replicas.leave(place);
             self.held.remove(&file);
@@ -265,14 +193,14 @@ impl Agent {
                 }
                 _ => true,
             });
-            self.input(now_ns, Input::Ended { file });
+            self.input(agent, now_ns, Input::Ended { file });
         }
     }
 
-    fn carry_out(&mut self, now_ns: u64) {
+    fn carry_out(&mut self, agent: &mut Agent<Driver>, now_ns: u64) {
         while let Some(decision) = self.decisions.pop_front() {
             match decision {
-                Decision::Hold { file } => self.hold(now_ns, file),
+                Decision::Hold { file } => self.hold(agent, now_ns, file),
                 Decision::Release { file } => {
                     if let Some(held) = self.held.get(&file) {
                         self.keeper.release(held.lease.fd());
@@ -281,6 +209,7 @@ impl Agent {
                 Decision::Replicate { file, index, node } => {
                     let done = self.dry_run || self.fill(file, index, node);
                     self.input(
+                        agent,
                         now_ns,
                         Input::Settled {
                             file,
@@ -316,7 +245,7 @@ impl Agent {
     }
 
     /// Takes a lease, and gives the file a place among those with replicas.
-    fn hold(&mut self, now_ns: u64, file: u64) {
+    fn hold(&mut self, agent: &mut Agent<Driver>, now_ns: u64, file: u64) {
         let answer = match self.dry_run {
             true => Ok(()),
             false => self.take(now_ns, file),
@@ -325,12 +254,12 @@ impl Agent {
             Ok(()) => Input::Held { file },
             Err(later) => {
                 if !later {
-                    self.session.stop_hearing_of(file);
+                    agent.session.stop_hearing_of(file);
                 }
                 Input::NotHeld { file, later }
             }
         };
-        self.input(now_ns, input);
+        self.input(agent, now_ns, input);
     }
 
     /// Says whether it may be worth another try where it failed.
@@ -350,7 +279,7 @@ impl Agent {
             why.may_pass()
         })?;
         let seen = lease.look().map_err(|_| true)?;
-        let Agent {
+        let Replicating {
             replicas, keeper, ..
         } = self;
         let mut place = 0;
@@ -373,8 +302,8 @@ impl Agent {
     }
 
     /// Finds out which originals the kernel has given up.
-    fn ask(&mut self, now_ns: u64) {
-        let blocks = self.driver.replicated(self.asked, ASKED);
+    fn ask(&mut self, agent: &mut Agent<Driver>, now_ns: u64) {
+        let blocks = agent.driver.replicated(self.asked, ASKED);
         self.asked = match blocks.last() {
             Some(&(last, ..)) if blocks.len() == ASKED => last + 1,
             _ => 0,
@@ -395,19 +324,19 @@ impl Agent {
                         offset,
                         length,
                     };
-                    self.input(now_ns, absent);
+                    self.input(agent, now_ns, absent);
                 }
             }
         }
     }
 
     /// Looks at memory and at leased files, and says what goes on for those who look on.
-    fn look(&mut self, now_ns: u64) {
+    fn look(&mut self, agent: &mut Agent<Driver>, now_ns: u64) {
         let free_ppm = match self.pressure.waits() {
             true => 0,
             false => free_ppm(),
         };
-        self.input(now_ns, Input::Memory { free_ppm });
+        self.input(agent, now_ns, Input::Memory { free_ppm });
         for held in self.held.values() {
             // Its times were set, or its last name was taken: no writer, but its access time is to move, or its space to be given back.
             let changed = held.lease.look().map_or(true, |now| now != held.seen);
@@ -416,33 +345,26 @@ impl Agent {
             }
         }
         self.replicas.trim();
-        self.run.summary = self.driver.summary();
-        let blocks: u64 = self.run.summary.replicas.iter().sum();
-        self.run.bytes_max = self.run.bytes_max.max(blocks * BLOCK_BYTES);
-        if let Some(board) = &self.board {
-            board.post(&Status {
-                ran_ns: now_ns,
-                agent_ns: cpu_ns() - self.cpu_before_ns,
-                figures: end(&self.run),
-                ..self.said.clone()
-            });
-        }
+        self.count(&agent.driver);
+        agent.post(now_ns, end(&self.run));
     }
 
-    /// Completes the log.
-    pub(super) fn finish(self) -> Replicas {
-        let summary = self.driver.summary();
-        let blocks: u64 = summary.replicas.iter().sum();
+    /// Takes over the driver's figures.
+    fn count(&mut self, driver: &Driver) {
+        self.run.summary = driver.summary();
+        let blocks: u64 = self.run.summary.replicas.iter().sum();
+        self.run.bytes_max = self.run.bytes_max.max(blocks * BLOCK_BYTES);
+    }
+
+    /// What came of it all. Completes the log.
+    pub(super) fn finish(mut self, agent: Agent<Driver>) -> Replicas {
+        self.count(&agent.driver);
         let mut run = Replicas {
-            summary,
-            bytes_max: self.run.bytes_max.max(blocks * BLOCK_BYTES),
-            lost: self.session.lost(),
-            agent: Duration::from_nanos(cpu_ns() - self.cpu_before_ns),
+            lost: agent.session.lost(),
+            agent: agent.cpu(),
             ..self.run
         };
-        if let Some(log) = self.log {
-            run.log = log.finish(&end(&run)).err();
-        }
+        run.log = agent.finish(&end(&run));
         run
     }
 }

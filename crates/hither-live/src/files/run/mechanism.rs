@@ -1,0 +1,380 @@
+//! The mechanism: hears what programs read and write, and has the kernel drop what the driver decides.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hither_sys::page_cache::{FileId, PageCache};
+use hither_sys::process::monotonic_ns;
+use hither_sys::record::{Op, Record};
+use hither_sys::session::RingInfo;
+
+use super::super::driver::{BLOCK_BYTES, Driver, EXTENT_BYTES};
+use super::super::event::{At, Decision, Input};
+use super::figures::end;
+use super::{Budget, FileTally, Files, FilesOptions, Room};
+use crate::agent::{Agent, Look, Mechanism};
+use crate::observe::Streams;
+use crate::pace::{Doubling, Every};
+use crate::reach::Reach;
+
+const PAUSE_MIN: Duration = Duration::from_micros(500);
+const PAUSE_MAX: Duration = Duration::from_millis(5);
+
+/// How often it is asked what a control group leaves for files, and said what goes on.
+const LOOK_NS: u64 = 1_000_000_000;
+
+/// How often it is asked what the kernel has given up by itself, and of how many extents: at 5 us each, and 10 for a file
+/// that is opened for it, less than a hundredth of a CPU.
+const ASK_NS: u64 = 250_000_000;
+const ASKED: usize = 128;
+
+/// Readaheads that are left room for: two are on their way in, and the extents that are read and not yet dropped.
+const READ_AHEADS: u64 = 4;
+
+/// A program that reads from storage is so much further, at most, when it is first heard of.
+const HEARD_LATE_BYTES: u64 = 8 << 20;
+
+/// What a program must have read of a file for its own reading from storage to say whether it was cached. That is counted when
+/// reading is asked for, so what was not cached is in it.
+const TOLD_MIN_BYTES: u64 = 64 << 10;
+
+/// Of a large file, the extents that are asked after.
+const ASKED_MAX: u64 = 4096;
+
+/// So many files and call sites are told of.
+const BUSIEST: usize = 8;
+
+/// Steers the page cache.
+pub(super) struct Steering {
+    dry_run: bool,
+    spare_foreign: bool,
+    /// The budget, and what it last came to.
+    budget: Budget,
+    room: Room,
+    /// What of a group's memory is not to be counted on.
+    reserve_bytes: u64,
+    reach: Reach,
+    /// Files that were opened and used since the last look; of those that no program had used before, the sizes.
+    opened: BTreeMap<u64, Option<u64>>,
+    /// What carrying out a decision led to: heard with the next look.
+    later: Vec<Input>,
+    ask: Every,
+    look: Every,
+    pause: Doubling,
+    files: Files,
+}
+
+impl Mechanism for Steering {
+    type Driver = Driver;
+
+    fn hear(
+        &mut self,
+        streams: &mut Streams,
+        ring: &RingInfo,
+        record: &Record<'_>,
+    ) -> Option<(u64, Input)> {
+        match *record {
+            Record::Object {
+                object,
+                device,
+                inode,
+                birth_ns,
+                size,
+                path,
+            } => {
+                let id = FileId {
+                    device,
+                    inode,
+                    birth_ns,
+                };
+                let pid = (!ring.foreign).then_some(ring.pid);
+                if self.reach.learn(object, id, path, pid) {
+                    self.opened.insert(object, Some(size));
+                } else {
+                    self.opened.entry(object).or_insert(None);
+                }
+                None
+            }
+            Record::Access {
+                op,
+                time_ns,
+                signature,
+                object: file,
+                offset,
+                length,
+                ..
+            } => {
+                let stream = streams.of(ring);
+                let input = match op {
+                    Op::Read | Op::Write => Input::Access {
+                        file,
+                        offset,
+                        length,
+                        signature,
+                        process: streams.stream(stream).image,
+                        thread: stream,
+                        write: op == Op::Write,
+                    },
+                    Op::Map => Input::Mapped { file },
+                    Op::Truncate => Input::Cut {
+                        file,
+                        bytes: offset,
+                    },
+                    Op::Unmap => return None,
+                };
+                Some((time_ns, input))
+            }
+            _ => None,
+        }
+    }
+
+    fn act(&mut self, agent: &mut Agent<Driver>, look: Look<Input>) {
+        let now_ns = look.now_ns;
+        self.take(agent, now_ns, look.events);
+        if self.ask.is_due(now_ns) {
+            self.ask(agent, now_ns);
+        }
+        if self.look.is_due(now_ns) {
+            self.look(agent, now_ns);
+        }
+    }
+
+    fn pause(&mut self, records: usize) -> Duration {
+        self.pause.after(records == 0)
+    }
+}
+
+impl Steering {
+    pub(super) fn new(cache: Arc<dyn PageCache>, options: &FilesOptions) -> Steering {
+        Steering {
+            dry_run: options.dry_run,
+            spare_foreign: !options.all_files,
+            budget: options.budget.clone(),
+            room: options.budget.room(0),
+            reserve_bytes: 0,
+            reach: Reach::new(cache),
+            opened: BTreeMap::new(),
+            later: Vec::new(),
+            ask: Every::after(ASK_NS),
+            look: Every::after(LOOK_NS),
+            pause: Doubling::new(PAUSE_MIN, PAUSE_MAX),
+            files: Files::default(),
+        }
+    }
+
+    /// Has the driver hear of it all, and carries out what it decides.
+    fn take(&mut self, agent: &mut Agent<Driver>, now_ns: u64, events: Vec<At>) {
+        for input in std::mem::take(&mut self.later) {
+            agent.input(now_ns, input);
+        }
+        for (file, size) in std::mem::take(&mut self.opened) {
+            agent.input(now_ns, Input::Opened { file });
+            let Some(size) = size else {
+                continue;
+            };
+            let reserve = READ_AHEADS * self.reach.read_ahead_bytes(file);
+            if reserve > self.reserve_bytes {
+                self.reserve_bytes = reserve;
+                self.look_at_budget(agent, now_ns);
+            }
+            self.find_foreign(agent, now_ns, file, size, &events);
+        }
+        let mut decisions = Vec::new();
+        for at in events {
+            if let Input::Access { signature, .. } = at.input {
+                agent.sites.insert(signature);
+            }
+            decisions.extend(agent.input(at.time_ns, at.input));
+        }
+        if agent.driver.due() {
+            decisions.extend(agent.input(now_ns, Input::Tick));
+        }
+        if !self.dry_run {
+            self.carry_out(&decisions);
+        }
+    }
+
+    /// Says what of a file was in the page cache before a program came to it: what is there out of the reach of what it
+    /// read until now, and of the readahead that this had. Within that reach it is told by what the program had read from
+    /// storage meanwhile, where it read a good deal.
+    fn find_foreign(
+        &mut self,
+        agent: &mut Agent<Driver>,
+        now_ns: u64,
+        file: u64,
+        size: u64,
+        events: &[At],
+    ) {
+        if !self.spare_foreign || size == 0 {
+            return;
+        }
+        let ahead = 2 * self.reach.read_ahead_bytes(file);
+        let (mut from, mut to, mut read, mut last) = (u64::MAX, 0, 0, 0);
+        for at in events {
+            if let Input::Access {
+                file: of,
+                offset,
+                length,
+                write: false,
+                ..
+            } = at.input
+                && of == file
+            {
+                (from, to) = (from.min(offset), to.max(offset + length));
+                // Programs do not tell of what they read on in a block.
+                let untold = offset.saturating_sub(last);
+                read += length + if untold < BLOCK_BYTES { untold } else { 0 };
+                last = offset + length;
+            }
+        }
+        let stored = self.reach.stored_bytes(file);
+        let cached = read >= TOLD_MIN_BYTES && stored.is_some_and(|stored| stored < read / 2);
+        let reached = match to {
+            // It was told of and not yet read.
+            0 => 0..ahead.max(HEARD_LATE_BYTES),
+            to => from..to + ahead + HEARD_LATE_BYTES,
+        };
+        let outside =
+            |offset: u64| cached || offset + EXTENT_BYTES <= reached.start || offset >= reached.end;
+        let extents = size.div_ceil(EXTENT_BYTES).min(ASKED_MAX);
+        if !(0..extents).any(|extent| outside(extent * EXTENT_BYTES)) {
+            return;
+        }
+        let Ok(opened) = self.reach.open(file) else {
+            return;
+        };
+        for offset in (0..extents).map(|extent| extent * EXTENT_BYTES) {
+            if !outside(offset) {
+                continue;
+            }
+            match opened.cached(offset, EXTENT_BYTES) {
+                Ok(cached) if cached.pages > 0 => {
+                    let length = EXTENT_BYTES;
+                    let foreign = Input::Foreign {
+                        file,
+                        offset,
+                        length,
+                    };
+                    agent.input(now_ns, foreign);
+                }
+                Ok(_) => {}
+                Err(refused) => {
+                    self.files.unseen = Some(refused);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Finds out what the kernel has given up by itself, or those who had it: a few extents each time.
+    fn ask(&mut self, agent: &mut Agent<Driver>, now_ns: u64) {
+        let doubtful = agent.driver.doubtful(ASKED);
+        for of_file in doubtful.chunk_by(|a, b| a.0 == b.0) {
+            let file = of_file[0].0;
+            let Ok(opened) = self.reach.open(file) else {
+                continue;
+            };
+            for &(_, offset) in of_file {
+                match opened.cached(offset, EXTENT_BYTES) {
+                    Ok(cached) if cached.pages == 0 => {
+                        let length = EXTENT_BYTES;
+                        let absent = Input::Absent {
+                            file,
+                            offset,
+                            length,
+                        };
+                        agent.input(now_ns, absent);
+                    }
+                    Ok(_) => {}
+                    Err(refused) => {
+                        self.files.unseen = Some(refused);
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn look_at_budget(&mut self, agent: &mut Agent<Driver>, now_ns: u64) {
+        let room = self.budget.room(self.reserve_bytes);
+        if room != self.room {
+            self.room = room;
+            let Room { bytes, alone_bytes } = room;
+            agent.input(now_ns, Input::Budget { bytes, alone_bytes });
+        }
+    }
+
+    /// Looks at the budget, and says what goes on for those who look on.
+    fn look(&mut self, agent: &mut Agent<Driver>, now_ns: u64) {
+        self.look_at_budget(agent, now_ns);
+        self.count(&agent.driver);
+        agent.post(now_ns, end(&self.files));
+    }
+
+    /// Takes over the driver's figures.
+    fn count(&mut self, driver: &Driver) {
+        let Steering { reach, files, .. } = self;
+        files.summary = driver.summary();
+        files.busiest_sites = driver.busiest_sites(BUSIEST);
+        let busiest = driver.busiest_files(BUSIEST).into_iter();
+        let named = busiest.map(|(file, tally)| FileTally {
+            path: reach.path(file).unwrap_or(Path::new("")).to_owned(),
+            tally,
+        });
+        files.busiest_files = named.collect();
+    }
+
+    /// Drops what is to be dropped, each file opened once.
+    fn carry_out(&mut self, decisions: &[Decision]) {
+        let drops = decisions.iter().filter_map(|decision| match *decision {
+            Decision::Drop {
+                file,
+                offset,
+                length,
+            } => Some((file, offset, length)),
+            Decision::Judged(_) => None,
+        });
+        let drops: Vec<(u64, u64, u64)> = drops.collect();
+        let start_ns = monotonic_ns();
+        for of_file in drops.chunk_by(|a, b| a.0 == b.0) {
+            let file = of_file[0].0;
+            let opened = match self.reach.open(file) {
+                Ok(opened) => opened,
+                Err(reason) => {
+                    self.files.why_unreachable = Some(reason);
+                    if !reason.may_pass() {
+                        self.later.push(Input::Gone { file });
+                    }
+                    continue;
+                }
+            };
+            for &(_, offset, length) in of_file {
+                match opened.drop_pages(offset, length) {
+                    Ok(()) => self.files.dropped += 1,
+                    Err(refused) => {
+                        self.files.refused += 1;
+                        self.files.why_refused = Some(refused);
+                    }
+                }
+            }
+        }
+        if !drops.is_empty() {
+            self.files.drop_time += Duration::from_nanos(monotonic_ns() - start_ns);
+        }
+    }
+
+    /// What came of it all. Completes the log.
+    pub(super) fn finish(mut self, agent: Agent<Driver>) -> Files {
+        self.count(&agent.driver);
+        let mut files = Files {
+            sites: agent.driver.sites(),
+            lost: agent.session.lost(),
+            agent: agent.cpu(),
+            ..self.files
+        };
+        files.log = agent.finish(&end(&files));
+        files
+    }
+}
