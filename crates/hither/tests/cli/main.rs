@@ -77,14 +77,15 @@ impl Lab {
         names
     }
 
-    /// A program that runs in the folder and finds `hither`.
+    /// A program that runs in the folder and finds `hither`. A terminal's signals end it also where the tests were started in a shell's background, which ignores them.
     fn command(&self, program: &str) -> Command {
         let hither = Path::new(env!("CARGO_BIN_EXE_hither"));
         let mut path = OsString::from(hither.parent().unwrap());
         path.push(":");
         path.push(std::env::var_os("PATH").unwrap());
-        let mut command = Command::new(program);
+        let mut command = Command::new("env");
         command
+            .args(["--default-signal=INT,QUIT", program])
             .current_dir(self.folder.path())
             .env("PATH", path)
             .env("LC_ALL", "C")
