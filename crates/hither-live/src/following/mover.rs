@@ -83,30 +83,41 @@ impl Job {
         let mut number = 0;
         for range in &self.ranges {
             let within = bytes(range).min(size.saturating_sub(range.start));
-            let whole = self.is_cached(range.start, within)?;
-            let step = match whole {
-                true => within.max(1),
-                false => u64::from(BLOCK_PAGES) * self.page_bytes,
-            };
-            for at in (0..within).step_by(step as usize) {
-                let (offset, length) = (range.start + at, step.min(within - at));
-                if whole || self.is_cached(offset, length)? {
-                    map.enter(offset, length)?;
-                    entered.push(Entered {
-                        first: number + (at / self.page_bytes) as u32,
-                        pages: (length / self.page_bytes) as u32,
-                        address: map.address(offset),
-                    });
-                }
-            }
+            self.enter_cached(&map, (range.start, within), number, &mut entered)?;
             number += range.pages;
         }
         Ok((map, entered))
     }
 
-    fn is_cached(&self, offset: u64, length: u64) -> Result<bool, Refused> {
-        let cached = self.file.cached(offset, length)?;
-        Ok(cached.pages >= length / self.page_bytes)
+    /// Has the blocks of a range entered that are cached, by halves: of what is whole, or of what has nothing, nothing more is asked. The range's first page has
+    /// that number among the job's.
+    fn enter_cached(
+        &self,
+        map: &FileMap,
+        (offset, length): (u64, u64),
+        first: u32,
+        entered: &mut Vec<Entered>,
+    ) -> Result<(), Refused> {
+        let pages = |bytes: u64| (bytes / self.page_bytes) as u32;
+        let cached = match length {
+            0 => 0,
+            _ => self.file.cached(offset, length)?.pages,
+        };
+        let block = u64::from(BLOCK_PAGES) * self.page_bytes;
+        if cached > 0 && cached >= u64::from(pages(length)) {
+            map.enter(offset, length)?;
+            entered.push(Entered {
+                first,
+                pages: pages(length),
+                address: map.address(offset),
+            });
+        } else if cached > 0 && length > block {
+            let half = (length / block).div_ceil(2) * block;
+            let rest = (offset + half, length - half);
+            self.enter_cached(map, (offset, half), first, entered)?;
+            self.enter_cached(map, rest, first + pages(half), entered)?;
+        }
+        Ok(())
     }
 }
 
