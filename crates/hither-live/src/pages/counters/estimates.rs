@@ -10,7 +10,8 @@
 //!
 //! Readings: an iteration's accesses of one window are taken to be as many as the caller says; its samples tell of
 //! shares only. The samples of a window's pages with the same home are taken together unless two halves of it are surely
-//! used by different nodes. Samples age by phases, each of which halves the older ones.
+//! used by different nodes. Samples of a program's phases count as [`Phases`] says, window by window, by who was seen in each. They age by
+//! periods, each of which halves the older ones.
 
 use std::ops::Range;
 
@@ -18,6 +19,7 @@ use hither_core::placement::Counters;
 use hither_core::{Block, Node};
 use rustc_hash::FxHashMap;
 
+use super::Phases;
 use super::bounds::bounds;
 
 /// A sample in units of what is kept: it can be halved three times before it is nothing.
@@ -36,8 +38,8 @@ pub(crate) struct Estimates {
     at_once: Option<u32>,
     /// By block and node.
     samples: Vec<u16>,
-    /// Regions by their first block: how many they have, and how many pages a window has.
-    regions: std::collections::BTreeMap<u32, (u32, u32)>,
+    /// Regions by their first block.
+    regions: std::collections::BTreeMap<u32, Region>,
     /// Windows with samples, by their first block.
     windows: std::collections::BTreeMap<u32, Window>,
     known: Known,
@@ -46,11 +48,49 @@ pub(crate) struct Estimates {
     row: Vec<u32>,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
+struct Region {
+    pages: u32,
+    window_pages: u32,
+    /// Its samples by phase, older ones counting less.
+    phases: Vec<u64>,
+}
+
+#[derive(Clone, Debug)]
 struct Window {
     pages: u32,
     /// It has samples that were not counted yet, or something of it is asked about again.
     new: bool,
+    /// Its samples by phase and node, of those there are: few.
+    seen: Vec<(u8, Node, u32)>,
+}
+
+impl Window {
+    fn sampled(&mut self, phase: u8, node: Node) {
+        self.new = true;
+        let known = self
+            .seen
+            .iter_mut()
+            .find(|of| (of.0, of.1) == (phase, node));
+        match known {
+            Some((_, _, units)) => *units = units.saturating_add(u32::from(UNIT)),
+            None => self.seen.push((phase, node, u32::from(UNIT))),
+        }
+    }
+
+    /// What samples count as, node by node, where those of each phase count as much.
+    fn worth(&self, phases: &[f64], into: &mut [f64]) {
+        for (node, worth) in (0..).map(Node).zip(into.iter_mut()) {
+            let of_node = self.seen.iter().filter(|of| of.1 == node);
+            let (counted, units) =
+                of_node.fold((0.0, 0.0), |(counted, all), &(phase, _, units)| {
+                    let worth = phases.get(usize::from(phase)).copied().unwrap_or(1.0);
+                    let units = f64::from(units);
+                    (counted + worth * units, all + units)
+                });
+            *worth = if units > 0.0 { counted / units } else { 1.0 };
+        }
+    }
 }
 
 impl Estimates {
@@ -77,8 +117,12 @@ impl Estimates {
         let length = self.samples.len().max(blocks.end as usize * self.nodes);
         self.samples.resize(length, 0);
         let pages = blocks.end - blocks.start;
-        self.regions
-            .insert(blocks.start, (pages, super::window_pages(pages)));
+        let region = Region {
+            pages,
+            window_pages: super::window_pages(pages),
+            phases: Vec::new(),
+        };
+        self.regions.insert(blocks.start, region);
     }
 
     /// A region with these blocks is no more, nor are its samples.
@@ -100,26 +144,32 @@ impl Estimates {
         for first in whole {
             self.windows.remove(&first);
         }
+        if let Some(region) = self.regions.get_mut(&blocks.start)
+            && region.pages <= blocks.end - blocks.start
+        {
+            region.phases.clear();
+        }
     }
 
-    /// A page was touched from `node` after it had been armed. False if it is of no region.
-    pub(crate) fn sampled(&mut self, block: Block, node: Node) -> bool {
-        let Some((&start, &(pages, window_pages))) = self.regions.range(..=block.0).next_back()
-        else {
+    /// A page was touched from `node` in a phase of the program (of its [`Phases`]) after it had been armed. False if it is of no region.
+    pub(crate) fn sampled(&mut self, block: Block, node: Node, phase: u8) -> bool {
+        let Some((&start, region)) = self.regions.range_mut(..=block.0).next_back() else {
             return false;
         };
         let at = block.0 - start;
-        if at >= pages || node.index() >= self.nodes {
+        if at >= region.pages || node.index() >= self.nodes {
             return false;
         }
-        let first = at - at % window_pages;
-        self.windows.insert(
-            start + first,
-            Window {
-                pages: window_pages.min(pages - first),
-                new: true,
-            },
-        );
+        let phases = region.phases.len().max(usize::from(phase) + 1);
+        region.phases.resize(phases, 0);
+        region.phases[usize::from(phase)] += u64::from(UNIT);
+        let first = at - at % region.window_pages;
+        let window = self.windows.entry(start + first).or_insert(Window {
+            pages: region.window_pages.min(region.pages - first),
+            new: true,
+            seen: Vec::new(),
+        });
+        window.sampled(phase, node);
         let sample = &mut self.samples[block.index() * self.nodes + node.index()];
         *sample = (*sample + UNIT).min(FULL);
         true
@@ -129,6 +179,9 @@ impl Estimates {
     pub(crate) fn follow(&mut self, to: &[Node]) {
         for (&first, window) in &mut self.windows {
             window.new = true;
+            for (_, node, _) in &mut window.seen {
+                *node = to[node.index()];
+            }
             for block in first..first + window.pages {
                 let from = block as usize * self.nodes;
                 let row = &mut self.samples[from..from + self.nodes];
@@ -151,6 +204,8 @@ impl Estimates {
             self.samples[from..from + window.pages as usize * self.nodes].fill(0);
         }
         self.windows.clear();
+        let regions = self.regions.values_mut();
+        regions.for_each(|region| region.phases.clear());
     }
 
     /// So much time has passed that the program may do something else: what was seen so far counts half.
@@ -164,8 +219,14 @@ impl Estimates {
                 any |= *sample > 0;
             }
             window.new |= any;
+            window.seen.retain_mut(|(_, _, units)| {
+                *units /= 2;
+                *units > 0
+            });
             any
         });
+        let phases = self.regions.values_mut().flat_map(|of| &mut of.phases);
+        phases.for_each(|units| *units /= 2);
     }
 
     /// What was counted of a page led to something that may have to be done again.
@@ -184,12 +245,26 @@ impl Estimates {
         &mut self,
         home: &dyn Fn(Block) -> Option<Node>,
         accesses: u32,
+        phases: &Phases,
         into: &mut Counters,
     ) {
+        let mut regions = self.regions.iter();
+        let (mut until, mut of_phases) = (0, None);
+        let mut of_nodes = vec![1.0; self.nodes];
         for (&first, window) in &mut self.windows {
+            // Both go from block to block.
+            while first >= until
+                && let Some((&start, region)) = regions.next()
+            {
+                until = start + region.pages;
+                of_phases = (first < until)
+                    .then(|| phases.worth(&region.phases))
+                    .flatten();
+            }
             if !std::mem::take(&mut window.new) {
                 continue;
             }
+            window.worth(of_phases.as_deref().unwrap_or_default(), &mut of_nodes);
             self.pages.clear();
             let blocks = (first..first + window.pages).map(Block);
             self.pages
@@ -200,6 +275,7 @@ impl Estimates {
                 level: self.level,
                 at_once: self.at_once,
                 samples: &self.samples,
+                of_nodes: &of_nodes,
                 known: &mut self.known,
                 accesses: f64::from(accesses),
                 row: &mut self.row,
@@ -209,6 +285,33 @@ impl Estimates {
                 judge.pages(alike);
             }
         }
+    }
+
+    /// Of what was seen of the region that begins with this block, the part that is local where its pages are now, and the part of the
+    /// program's time in which it was seen. Nothing where nothing was.
+    pub(crate) fn local(
+        &self,
+        start: u32,
+        home: &dyn Fn(Block) -> Option<Node>,
+        phases: &Phases,
+    ) -> Option<(f64, f64)> {
+        let region = self.regions.get(&start)?;
+        let of_phases = phases.worth(&region.phases);
+        let mut of_nodes = vec![1.0; self.nodes];
+        let (mut local, mut all) = (0.0, 0.0);
+        for (&first, window) in self.windows.range(start..start + region.pages) {
+            window.worth(of_phases.as_deref().unwrap_or_default(), &mut of_nodes);
+            for block in (first..first + window.pages).map(Block) {
+                let Some(home) = home(block) else { continue };
+                let row = &self.samples[block.index() * self.nodes..][..self.nodes];
+                for (node, (&units, worth)) in row.iter().zip(&of_nodes).enumerate() {
+                    let units = f64::from(units) * worth;
+                    all += units;
+                    local += if node == home.index() { units } else { 0.0 };
+                }
+            }
+        }
+        (all > 0.0).then(|| (local / all, phases.covered(&region.phases)))
     }
 
     #[cfg(test)]
@@ -239,6 +342,8 @@ struct Judge<'a> {
     level: f64,
     at_once: Option<u32>,
     samples: &'a [u16],
+    /// What they count as.
+    of_nodes: &'a [f64],
     known: &'a mut Known,
     accesses: f64,
     row: &'a mut [u32],
@@ -279,7 +384,7 @@ impl Judge<'_> {
     fn sum(&self, pages: &[(Node, Block)], worth: Worth, node: usize) -> u32 {
         let of = |block: Block| u64::from(self.samples[block.index() * self.nodes + node]);
         let units: u64 = pages.iter().map(|&(_, block)| of(block)).sum();
-        (units * worth.part / worth.of) as u32
+        ((units as f64 * self.of_nodes[node]) as u64 * worth.part / worth.of) as u32
     }
 
     fn all(&self, pages: &[(Node, Block)], worth: Worth) -> u32 {

@@ -7,13 +7,15 @@
 //! What a sample is: the node of the *first* touch after a page was armed. Armed at random times, a page shows a node as
 //! often as the time before that node's touches is long. Where several nodes use a page in turn, that is how often each
 //! begins to, not how many loads and stores follow; and a node whose accesses always follow closely on another one's is
-//! seen too seldom. What uses a page alone is always seen alone, which is the case that migration is for.
+//! seen too seldom. Where the moments are the kernel's, which depend on what the program does, [`Phases`] says what samples count as. What uses a page alone is always seen alone, which is the case that migration is for.
 
 mod bounds;
 mod estimates;
+mod phases;
 mod plan;
 
 pub(crate) use estimates::Estimates;
+pub(crate) use phases::Phases;
 pub(crate) use plan::{Budget, PERMILLE, Pick, Plan};
 
 /// A region has at least so many windows, if it is large enough for them: enough for the parts of its threads, and so few that a

@@ -314,8 +314,8 @@ impl Driver {
         let local = home.map(|home| home == node);
         program.tally.add(local);
         self.summary.sampled.add(local);
-        if let Some(hinted) = &mut region.hinted {
-            hinted.sampled.add(local);
+        if let (Some(hinted), Some(hints)) = (&mut region.hinted, &mut counting.hints) {
+            hinted.sampled(now_ns, hints);
         }
         region.of_node[node.index()] += 1;
         match region.migrated {
@@ -437,6 +437,7 @@ impl Driver {
         };
         let thread = Thread(self.threads.number((pid, tid)));
         let idle = counting.pending.is_none();
+        let by_kernel = counting.hints.is_some();
         let node = self.model.node_of_cpu(cpu);
         let program = counting.program(pid, process, now_ns);
         if program.at(now_ns, tid, thread, node) {
@@ -453,6 +454,9 @@ impl Driver {
             program.team = usize::from(threads);
         }
         let ended = program.iterations.construct(kind, signature);
+        if by_kernel {
+            program.phases.construct(now_ns, kind, signature);
+        }
         program.rounds += u64::from(ended == Some(EpochKind::Iteration));
         match ended {
             Some(EpochKind::Iteration) if program.is_ready(now_ns) => {
@@ -549,7 +553,9 @@ impl Driver {
             }
             let before = counters.touched().len();
             let home = |block| self.model.home(block);
-            program.estimates.counts(&home, counting.accesses, counters);
+            program
+                .estimates
+                .counts(&home, counting.accesses, &program.phases, counters);
             let pages = (counters.touched().len() - before) as u64;
             moved.extend(program.moved());
             threads += program.team;

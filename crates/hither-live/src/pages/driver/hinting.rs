@@ -1,15 +1,16 @@
 //! Regions that the kernel samples by itself: its hint faults are the samples.
 //!
 //! A region is left to the kernel, migrations included, until most of its pages are there, or no more come: a policy given
-//! before would say where they are to come from. And until its scanner has been over it some times: the scanner goes fast while it finds
-//! pages to move, and samples come as fast; once they are held where they are it takes them for misplaced by the user's will, and slows down
-//! to a pass in minutes. What the kernel has not put right by then, or moves to and fro, is the policy's to do, by all that was sampled
-//! meanwhile. (A placement that was held from the first look on stayed half wrong where an iteration's phases use a page from different
-//! nodes: nas in the lab, 2026-11.)
-//! Then the kernel is asked where they are, and the program is ordered to give each run
-//! of pages with one home the policy under which they are sampled and stay (`hither_sys::hints`). When pages have moved, what
-//! is on another node than its policy says gets a new one. Until a policy holds the kernel may move pages still, by the one before,
-//! so that after each it is asked anew where they are, until that is as it was told.
+//! before would say where they are to come from. And until a pass of its scanner shows that most of what was ever seen is local where they
+//! are by now, or it has been over it many times: the scanner goes fast while it finds pages to move, and samples come as fast; once they
+//! are held where they are it takes them for misplaced by the user's will, and slows down to a pass in minutes. What the kernel has not
+//! put right by then, or moves to and fro, is the policy's to do, by all that was sampled meanwhile. (A placement that was held from the
+//! first look on stayed half wrong where an iteration's phases use a page from different nodes: nas in the lab, 2026-11. What a phase is
+//! worth: [`Phases`](super::super::counters::Phases).)
+//!
+//! Then the program is ordered to give each run of pages with one home the policy under which they are sampled and stay
+//! (`hither_sys::hints`). When pages have moved, what is on another node than its policy says gets a new one. Until a policy holds
+//! the kernel may move pages still, by the one before, so that after each it is asked anew where they are, until that is as it was told.
 //!
 //! Runs are few ([`RUNS_MAX`]): what of a run is on another node than most of it may be pulled there by the kernel when that node
 //! touches it. Pages that are not there go with none, so that the kernel's first touch holds for them, but for holes in a run.
@@ -21,7 +22,7 @@ use rustc_hash::FxHashMap;
 
 use super::super::event::{Decision, Pages};
 use super::Driver;
-use super::life::{Tally, Tracked};
+use super::life::Tracked;
 use super::placed::{RUNS_MAX, runs};
 
 /// The first look at a region comes so long after its allocation, each further one twice as long after the one before, up to
@@ -32,12 +33,15 @@ const LOOK_MAX_NS: u64 = 5_000_000_000;
 /// A region has most of its pages where no more than this part is missing.
 const MISSING: u32 = 16;
 
-/// The kernel moves a page at the second touch from the same node, and so many passes over a region tell the policy more.
-const PASSES: u64 = 4;
+/// The kernel moves a page at the second touch from the same node. What it has not put right in so many passes it never will.
+const PASSES: u64 = 16;
 
-/// Where so much of a pass is local, the kernel has nothing to mend, and would rather spoil it: it moves what two phases of an iteration
-/// use from two nodes (nas from its best placement takes 10 % longer with balancing than without, in the lab).
-const WELL: (u64, u64) = (3, 4);
+/// Where so much of what was sampled is local by now, the kernel has nothing to mend, and would rather spoil it: it moves what two phases of
+/// an iteration use from two nodes (nas from its best placement takes 10 % longer with balancing than without, in the lab).
+const WELL: f64 = 0.75;
+
+/// As long as what was sampled was so in phases that have less of the program's time, there may be others that use the pages from elsewhere.
+const COVERED: f64 = 0.5;
 
 /// Pages asked about at once.
 const ASKED: u32 = 1 << 16;
@@ -79,7 +83,9 @@ pub(super) struct Hinted {
     /// Pages that were there at the last look.
     there: u32,
     /// Samples since it was allocated, or several nodes use it.
-    pub(super) sampled: Tally,
+    samples: u64,
+    /// Of these, since the last pass of the scanner was over.
+    of_pass: u64,
     /// Answers that are waited for.
     asked: u32,
     wait_ns: u64,
@@ -88,13 +94,30 @@ pub(super) struct Hinted {
     /// A step of either kind is due, or under way.
     looks: bool,
     tells: bool,
+    /// The look that is due.
+    look: Option<(u64, u64)>,
+}
+
+impl Hinted {
+    /// A page was touched. When all were, a pass of the scanner is over, and it is looked what came of it.
+    pub(super) fn sampled(&mut self, now_ns: u64, hints: &mut Hints) {
+        self.samples += 1;
+        self.of_pass += 1;
+        if self.of_pass == u64::from(self.there) && self.runs.is_empty() {
+            let due = self.look.take().and_then(|key| hints.due.remove(&key));
+            if let Some((object, generation, step)) = due {
+                self.look = Some(hints.set(now_ns, object, generation, step));
+            }
+        }
+    }
 }
 
 impl Hints {
-    fn set(&mut self, due_ns: u64, object: Object, generation: u32, step: Step) {
-        self.due
-            .insert((due_ns, self.count), (object, generation, step));
+    fn set(&mut self, due_ns: u64, object: Object, generation: u32, step: Step) -> (u64, u64) {
+        let key = (due_ns, self.count);
+        self.due.insert(key, (object, generation, step));
         self.count += 1;
+        key
     }
 
     pub(super) fn due_ns(&self) -> Option<u64> {
@@ -129,13 +152,14 @@ impl Driver {
         let region = self.tracked[object.index()].as_mut();
         let hints = self.counting.as_mut().and_then(|of| of.hints.as_mut());
         if let (Some(region), Some(hints)) = (region, hints) {
+            hints.live += 1;
+            let look = hints.set(now_ns + LOOK_NS, object, generation, Step::Look);
             region.hinted = Some(Hinted {
                 wait_ns: LOOK_NS,
                 looks: true,
+                look: Some(look),
                 ..Hinted::default()
             });
-            hints.live += 1;
-            hints.set(now_ns + LOOK_NS, object, generation, Step::Look);
         }
     }
 
@@ -149,7 +173,8 @@ impl Driver {
             hinted.news += 1;
             if !hinted.looks && hinted.news > region.left / MISSING {
                 hinted.looks = true;
-                hints.set(now_ns + LOOK_MAX_NS, object, generation, Step::Look);
+                let due_ns = now_ns + LOOK_MAX_NS;
+                hinted.look = Some(hints.set(due_ns, object, generation, Step::Look));
             }
         }
     }
@@ -165,13 +190,14 @@ impl Driver {
         let Some(hinted) = &mut region.hinted else {
             return;
         };
-        hinted.sampled = Tally::default();
+        hinted.samples = 0;
+        hinted.of_pass = 0;
         hinted.wait_ns = LOOK_NS;
         if std::mem::take(&mut hinted.runs).is_empty() {
             return;
         }
         if !std::mem::replace(&mut hinted.looks, true) {
-            hints.set(now_ns + LOOK_NS, object, generation, Step::Look);
+            hinted.look = Some(hints.set(now_ns + LOOK_NS, object, generation, Step::Look));
         }
         out.push(Decision::Hint {
             pid: region.pid,
@@ -236,6 +262,7 @@ impl Driver {
         let (Some(hinted), Some(hints)) = (&mut region.hinted, &mut counting.hints) else {
             return;
         };
+        hinted.look = None;
         hinted.asked = pages.div_ceil(ASKED);
         hinted.news = 0;
         for piece in 0..hinted.asked {
@@ -254,8 +281,12 @@ impl Driver {
 
     /// The kernel has said where some pages are.
     pub(super) fn looked(&mut self, now_ns: u64, job: u64, out: &mut Vec<Decision>) {
-        let hints = self.counting.as_mut().and_then(|of| of.hints.as_mut());
-        let Some(hints) = hints else { return };
+        let Some(counting) = &mut self.counting else {
+            return;
+        };
+        let Some(hints) = &mut counting.hints else {
+            return;
+        };
         let Some((object, generation)) = hints.looks.remove(&job) else {
             return;
         };
@@ -276,18 +307,24 @@ impl Driver {
         let there = region.pages - gone;
         let missing = region.left.saturating_sub(there);
         let filled = there > 0 && there == hinted.there || missing <= region.left / MISSING;
-        let Tally { samples, local, .. } = hinted.sampled;
-        let well = samples >= u64::from(there) && local * WELL.1 >= samples * WELL.0;
-        let passed = samples >= PASSES * u64::from(there) || hinted.wait_ns >= LOOK_MAX_NS;
-        let settled = filled && (well || passed || !hinted.runs.is_empty());
+        let over = hinted.of_pass >= u64::from(there);
+        let program = counting.programs.get(&region.pid).filter(|_| over);
+        let home = |block| self.model.home(block);
+        let seen = program.and_then(|of| of.estimates.local(region.base, &home, &of.phases));
+        let well = seen.is_some_and(|(local, of_time)| local >= WELL && of_time >= COVERED);
+        let long = hinted.samples >= PASSES * u64::from(there) || hinted.wait_ns >= LOOK_MAX_NS;
+        let settled = filled && (well || long || !hinted.runs.is_empty());
         hinted.there = there;
+        if over {
+            hinted.of_pass = 0;
+        }
         if settled {
             hinted.looks = false;
             self.tell(now_ns, object, out);
         } else {
             let wait_ns = hinted.wait_ns;
             hinted.wait_ns = (wait_ns * 2).min(LOOK_MAX_NS);
-            hints.set(now_ns + wait_ns, object, generation, Step::Look);
+            hinted.look = Some(hints.set(now_ns + wait_ns, object, generation, Step::Look));
         }
     }
 
@@ -312,7 +349,7 @@ impl Driver {
             hinted.looks = true;
             let wait_ns = LOOK_NS.max(u64::from(region.pages) * LOOK_PER_PAGE_NS);
             let generation = self.generations[object.index()];
-            hints.set(now_ns + wait_ns, object, generation, Step::Look);
+            hinted.look = Some(hints.set(now_ns + wait_ns, object, generation, Step::Look));
         }
         for (first, pages, node) in changed {
             out.push(Decision::Hint {

@@ -11,7 +11,7 @@ const ACCESSES: u32 = 1024;
 
 fn counted(estimates: &mut Estimates, home: &dyn Fn(Block) -> Option<Node>) -> Counters {
     let mut counters = Counters::new(estimates.nodes, 64);
-    estimates.counts(home, ACCESSES, &mut counters);
+    estimates.counts(home, ACCESSES, &Phases::new(), &mut counters);
     counters
 }
 
@@ -24,9 +24,9 @@ fn a_page_without_samples_stays_uncounted() {
             .touched()
             .is_empty()
     );
-    assert!(!estimates.sampled(Block(32), Node(0)), "of no region");
-    assert!(!estimates.sampled(Block(3), Node(2)), "from no node");
-    assert!(estimates.sampled(Block(3), Node(1)));
+    assert!(!estimates.sampled(Block(32), Node(0), 0), "of no region");
+    assert!(!estimates.sampled(Block(3), Node(2), 0), "from no node");
+    assert!(estimates.sampled(Block(3), Node(1), 0));
     let counters = counted(&mut estimates, &|_| Some(Node(0)));
     assert_eq!(counters.touched().len(), 16, "its window");
     assert_eq!(counters.of(Block(15)), counters.of(Block(3)));
@@ -41,7 +41,7 @@ fn only_pages_with_the_same_home_are_taken_together() {
     estimates.begin(0..16);
     for _ in 0..20 {
         for block in 0..16 {
-            estimates.sampled(Block(block), Node(u16::from(block >= 12)));
+            estimates.sampled(Block(block), Node(u16::from(block >= 12)), 0);
         }
     }
     let home = |block: Block| (block.0 != 5).then_some(Node(u16::from(block.0 >= 12)));
@@ -58,7 +58,7 @@ fn parts_of_a_window_that_surely_differ_are_judged_apart() {
     estimates.begin(0..16);
     for _ in 0..20 {
         for block in 0..16 {
-            estimates.sampled(Block(block), Node(u16::from(block >= 8)));
+            estimates.sampled(Block(block), Node(u16::from(block >= 8)), 0);
         }
     }
     let counters = counted(&mut estimates, &|_| Some(Node(0)));
@@ -74,7 +74,7 @@ fn samples_that_follow_from_each_other_count_little() {
         estimates.begin(0..16 * 64);
         for _ in 0..passes {
             (0..16).for_each(|block| {
-                estimates.sampled(Block(block), Node(1));
+                estimates.sampled(Block(block), Node(1), 0);
             });
         }
         let counters = counted(&mut estimates, &|_| Some(Node(0)));
@@ -92,7 +92,7 @@ fn samples_that_follow_from_each_other_count_little() {
     let mut estimates = Estimates::new(2, 0.99, Some(4));
     estimates.begin(0..16);
     (0..12).for_each(|_| {
-        estimates.sampled(Block(3), Node(1));
+        estimates.sampled(Block(3), Node(1), 0);
     });
     let counters = counted(&mut estimates, &|block| (block.0 == 3).then_some(Node(0)));
     assert!(counters.of(Block(3))[0] < counters.of(Block(3))[1]);
@@ -103,8 +103,8 @@ fn phases_halve_and_ends_forget() {
     let mut estimates = Estimates::new(2, 0.99, None);
     estimates.begin(0..16);
     estimates.begin(16..32);
-    (0..4).for_each(|_| assert!(estimates.sampled(Block(1), Node(1))));
-    estimates.sampled(Block(20), Node(0));
+    (0..4).for_each(|_| assert!(estimates.sampled(Block(1), Node(1), 0)));
+    estimates.sampled(Block(20), Node(0), 0);
     estimates.phase_ended();
     assert_eq!(estimates.samples(0..16), 2.0);
     (0..4).for_each(|_| estimates.phase_ended());
@@ -113,8 +113,8 @@ fn phases_halve_and_ends_forget() {
     assert_eq!(estimates.samples(0..16), 0.0);
     assert!(estimates.windows.is_empty());
     estimates.begin(0..8);
-    estimates.sampled(Block(2), Node(0));
-    estimates.sampled(Block(3), Node(0));
+    estimates.sampled(Block(2), Node(0), 0);
+    estimates.sampled(Block(3), Node(0), 0);
     estimates.forget(2..3);
     assert_eq!(estimates.samples(0..8), 1.0);
     estimates.restart();
@@ -127,12 +127,12 @@ fn samples_go_with_the_threads() {
     let mut estimates = Estimates::new(3, 0.99, None);
     estimates.begin(0..16);
     for (node, count) in [(0, 20), (1, 10), (2, 5)] {
-        (0..count).for_each(|_| assert!(estimates.sampled(Block(3), Node(node))));
+        (0..count).for_each(|_| assert!(estimates.sampled(Block(3), Node(node), 0)));
     }
     let counts = |estimates: &mut Estimates| {
         let mut counters = Counters::new(3, 16);
         let home = |_| Some(Node(0));
-        estimates.counts(&home, ACCESSES, &mut counters);
+        estimates.counts(&home, ACCESSES, &Phases::new(), &mut counters);
         counters.of(Block(3)).to_vec()
     };
     let [home, ..] = counts(&mut estimates)[..] else {
@@ -150,15 +150,15 @@ fn samples_go_with_the_threads() {
 fn what_is_new_is_counted_once() {
     let mut estimates = Estimates::new(2, 0.99, None);
     estimates.begin(0..32);
-    estimates.sampled(Block(0), Node(0));
+    estimates.sampled(Block(0), Node(0), 0);
     let new = |estimates: &mut Estimates| {
         let mut counters = Counters::new(2, 32);
-        estimates.counts(&|_| Some(Node(0)), ACCESSES, &mut counters);
+        estimates.counts(&|_| Some(Node(0)), ACCESSES, &Phases::new(), &mut counters);
         counters.touched().len()
     };
     assert_eq!(new(&mut estimates), 16);
     assert_eq!(new(&mut estimates), 0);
-    estimates.sampled(Block(31), Node(0));
+    estimates.sampled(Block(31), Node(0), 0);
     assert_eq!(new(&mut estimates), 16);
     estimates.again(Block(3));
     estimates.again(Block(40));
@@ -215,6 +215,7 @@ impl Judge {
         estimates.counts(
             &|block| (block == Block(0)).then_some(Node(0)),
             ACCESSES,
+            &Phases::new(),
             &mut self.counters,
         );
         self.told()
@@ -276,7 +277,7 @@ fn ever_moves(shares: &[u32], seed: u64) -> bool {
     let mut estimates = Estimates::new(shares.len(), 0.99, None);
     estimates.begin(0..1);
     (0..200).any(|_| {
-        estimates.sampled(Block(0), sample(&mut random, shares));
+        estimates.sampled(Block(0), sample(&mut random, shares), 0);
         judge.iteration(&mut estimates).is_some()
     })
 }
@@ -325,7 +326,7 @@ fn a_page_that_is_surely_remote_goes() {
         let mut estimates = Estimates::new(shares.len(), 0.99, None);
         estimates.begin(0..1);
         let needed = (1..1000).find(|_| {
-            estimates.sampled(Block(0), sample(&mut random, shares));
+            estimates.sampled(Block(0), sample(&mut random, shares), 0);
             match judge.iteration(&mut estimates) {
                 Some(to) => {
                     assert_eq!(to, Node(1), "not to a node that hardly uses it");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hither_core::placement::Moved as ThreadMoved;
 use hither_core::{Block, Node, Process, Thread};
 
-use super::super::super::counters::Estimates;
+use super::super::super::counters::{Estimates, Phases};
 use super::super::life::Tally;
 use crate::iterations::{Iterations, State};
 
@@ -36,7 +36,9 @@ const FRUITLESS_MAX: u32 = 7;
 #[derive(Debug)]
 pub(in super::super) struct Program {
     pub(super) process: Process,
-    pub(super) estimates: Estimates,
+    pub(in super::super) estimates: Estimates,
+    /// What lies between constructs, where samples come at moments that depend on them.
+    pub(in super::super) phases: Phases,
     /// Pages that are counted.
     pub(super) pages: u64,
     /// The thread whose constructs are the program's.
@@ -81,6 +83,7 @@ impl Program {
         Program {
             process,
             estimates,
+            phases: Phases::new(),
             pages: 0,
             master: None,
             iterations: Iterations::new(),
@@ -103,6 +106,7 @@ impl Program {
         if now_ns.saturating_sub(self.phase_ns) >= PHASE_NS {
             self.phase_ns = now_ns;
             self.estimates.phase_ended();
+            self.phases.age();
             let places = self.threads.values_mut();
             places.for_each(|place| place.samples /= 2);
         }
@@ -131,7 +135,8 @@ impl Program {
     pub(super) fn sampled(&mut self, tid: u32, block: Block) {
         if let Some(place) = self.threads.get_mut(&tid) {
             place.samples += 1;
-            self.estimates.sampled(block, place.seat);
+            self.estimates
+                .sampled(block, place.seat, self.phases.current());
         }
     }
 

@@ -2,6 +2,40 @@
 
 use super::*;
 
+impl Rig {
+    /// The kernel's scanner goes over all that is there.
+    fn scan(&mut self, now: bool) {
+        self.armed.extend(self.at.keys().filter(|_| now));
+    }
+
+    /// A phase in which each page is used by the thread that `user` says, if there is one.
+    fn phase(&mut self, kind: ConstructKind, ms: u64, user: impl Fn(u64) -> u64) {
+        self.hears(Input::Construct {
+            pid: PID,
+            tid: PID,
+            cpu: self.threads[0].0,
+            kind,
+            signature: 1,
+            threads: self.threads.len() as u16,
+        });
+        for (number, (cpu, _)) in (0..).zip(self.threads.clone()) {
+            let uses = |page: &&u64| user(**page) == u64::from(number);
+            let touched: Vec<u64> = self.armed.iter().filter(uses).copied().collect();
+            for page in touched {
+                self.armed.remove(&page);
+                self.hears(Input::Fault {
+                    pid: PID,
+                    tid: PID + number,
+                    cpu,
+                    address: page * PAGE,
+                });
+            }
+        }
+        self.now_ns += ms * MS;
+        self.hears(Input::Tick);
+    }
+}
+
 fn hinted() -> Rig {
     Rig::new(&Config {
         source: Source::Hints,
@@ -29,6 +63,38 @@ fn hint_faults_bring_pages_home() {
     assert_eq!((summary.migrated, summary.counted), (768, 1));
     assert_eq!(summary.ranges_bound, 0, "nothing was bound to be placed");
     assert!(rig.driver.summary().after.share() > Some(0.9));
+}
+
+/// Two phases use each window from two nodes, and the scanner comes before either as often: the longer one decides.
+#[test]
+fn what_is_used_for_longer_decides() {
+    let by_quarter = |page: u64| (page - START) / 256;
+    let by_window = |page: u64| (page - START) / 16 % 4;
+    for (quarters_ms, windows_ms) in [(60, 20), (20, 60)] {
+        // The first pass shows the one phase alone, and a page that went by it may have to go back.
+        let mut rig = Rig::new(&Config {
+            source: Source::Hints,
+            ..config("upm{freeze=0}")
+        });
+        for (tid, (cpu, _)) in (PID..).zip(rig.threads.clone()) {
+            rig.hears(Input::Thread { pid: PID, tid, cpu });
+        }
+        for round in 0..64 {
+            rig.scan(round % 8 == 0);
+            rig.phase(ConstructKind::ParallelBegin, quarters_ms, by_quarter);
+            rig.scan(round % 8 == 4);
+            rig.phase(ConstructKind::Barrier, windows_ms, by_window);
+            rig.phase(ConstructKind::ParallelEnd, 1, |_| u64::MAX);
+            rig.phase(ConstructKind::Iteration, 0, |_| u64::MAX);
+        }
+        let longer: &dyn Fn(u64) -> u64 = match quarters_ms > windows_ms {
+            true => &by_quarter,
+            false => &by_window,
+        };
+        let wrong = |&(&page, &node): &(&u64, &u32)| u64::from(node) != longer(page);
+        let wrong = rig.at.iter().filter(wrong).count();
+        assert_eq!(wrong, 0, "{quarters_ms} ms and {windows_ms}");
+    }
 }
 
 /// Until the kernel has been over a region some times nothing is held; what it moved last is held then, wherever it was at the first look.

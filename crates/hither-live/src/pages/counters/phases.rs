@@ -1,0 +1,191 @@
+//! What a sample says of a page that several nodes use in turn.
+//!
+//! The kernel's scanner runs where a thread comes back to its program, so often at barriers, and what touches a page next is the sample: it
+//! tells the phase that begins there as often as it begins, however long it lasts. nas (in the lab) uses an array from one node for 66
+//! of 86 ms and from another for 20, in three phases of an iteration; hint faults said one half each. So samples are held against time: those
+//! of a phase count, all together, as the part of the program's time that it has, among the phases in which the region was sampled at all.
+//!
+//! Reading: a phase is what lies between two of a program's constructs (its master's parallel regions and barriers), and is known by the first.
+//! A page that is used in it is taken to be used for all of it.
+
+use hither_sys::record::ConstructKind;
+
+/// Phases that are told from each other; further ones are taken together and count as they come.
+const PHASES_MAX: usize = 64;
+
+/// A phase with a smaller part of a region's samples has them by chance: threads pass a barrier one after the other.
+const STRAY: u64 = 64;
+
+/// What a sample counts as at the most, and one such part at the least: a few samples of a long phase are not to be all that is known.
+const WORTH_MAX: f64 = 4.0;
+
+/// Phases of a program and the time that it spends in each.
+#[derive(Debug)]
+pub(crate) struct Phases {
+    /// What they begin with.
+    begins: Vec<(ConstructKind, u64)>,
+    /// In the same order, the first being what is in none.
+    time_ns: Vec<u64>,
+    current: u8,
+    since_ns: u64,
+}
+
+impl Phases {
+    pub(crate) fn new() -> Phases {
+        Phases {
+            begins: Vec::new(),
+            time_ns: vec![0],
+            current: 0,
+            since_ns: 0,
+        }
+    }
+
+    /// The program's master met a construct.
+    pub(crate) fn construct(&mut self, now_ns: u64, kind: ConstructKind, signature: u64) {
+        match kind {
+            ConstructKind::ParallelBegin | ConstructKind::ParallelEnd | ConstructKind::Barrier => {}
+            ConstructKind::Iteration | ConstructKind::Hidden => return,
+        }
+        if self.current > 0 {
+            self.time_ns[usize::from(self.current)] += now_ns.saturating_sub(self.since_ns);
+        }
+        self.since_ns = now_ns;
+        let known = self
+            .begins
+            .iter()
+            .position(|&begin| begin == (kind, signature));
+        self.current = match known {
+            Some(at) => at as u8 + 1,
+            None if self.begins.len() < PHASES_MAX => {
+                self.begins.push((kind, signature));
+                self.time_ns.push(0);
+                self.begins.len() as u8
+            }
+            None => 0,
+        };
+    }
+
+    /// The one that goes on now; 0 is none.
+    pub(crate) fn current(&self) -> u8 {
+        self.current
+    }
+
+    /// What was seen so far counts half.
+    pub(crate) fn age(&mut self) {
+        self.time_ns.iter_mut().for_each(|ns| *ns /= 2);
+    }
+
+    /// The part of the time that the phases have in which a region with so many samples of each has any but by chance; all of it where it
+    /// is not known.
+    pub(crate) fn covered(&self, samples: &[u64]) -> f64 {
+        let all: u64 = samples.iter().sum();
+        let time = self.time_ns.iter().sum::<u64>();
+        let phases = samples.iter().zip(&self.time_ns);
+        let seen = phases.filter(|&(&of, _)| of > 0 && of * STRAY >= all);
+        match time {
+            0 => 1.0,
+            _ => seen.map(|(_, &ns)| ns).sum::<u64>() as f64 / time as f64,
+        }
+    }
+
+    /// What a sample of each phase counts as in a region that has so many of each. Nothing where all count alike.
+    pub(crate) fn worth(&self, samples: &[u64]) -> Option<Vec<f64>> {
+        let all: u64 = samples.iter().sum();
+        let counts = |&(&of, &ns): &(&u64, &u64)| ns > 0 && of > 0 && of * STRAY >= all;
+        let known = || samples.iter().zip(&self.time_ns).filter(counts);
+        if known().count() < 2 {
+            return None;
+        }
+        let (sampled, ns) = known().fold((0, 0), |(sampled, ns), (of, in_it)| {
+            (sampled + of, ns + in_it)
+        });
+        let worth = |of: (&u64, &u64)| {
+            let of_time = *of.1 as f64 / ns as f64;
+            let of_samples = *of.0 as f64 / sampled as f64;
+            match counts(&of) {
+                true => (of_time / of_samples).clamp(1.0 / WORTH_MAX, WORTH_MAX),
+                false => 1.0,
+            }
+        };
+        Some(samples.iter().zip(&self.time_ns).map(worth).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program that goes through a parallel region with a barrier in it, twice.
+    fn phases() -> Phases {
+        let mut phases = Phases::new();
+        for round in 0..2 {
+            let now_ns = round * 100;
+            phases.construct(now_ns, ConstructKind::ParallelBegin, 1);
+            phases.construct(now_ns + 60, ConstructKind::Barrier, 1);
+            phases.construct(now_ns + 80, ConstructKind::ParallelEnd, 1);
+        }
+        phases.construct(200, ConstructKind::ParallelBegin, 1);
+        phases
+    }
+
+    #[test]
+    fn the_samples_of_a_phase_count_as_its_time() {
+        let phases = phases();
+        assert_eq!(phases.current(), 1);
+        // Three fifths, a fifth and a fifth of the time.
+        let samples = [0, 100, 100, 200];
+        let worth = phases.worth(&samples).expect("several phases");
+        let counted: Vec<f64> = samples
+            .iter()
+            .zip(&worth)
+            .map(|(&of, worth)| of as f64 * worth)
+            .collect();
+        let expected = [0.0, 240.0, 80.0, 80.0];
+        let near = |(a, b): (&f64, f64)| (a - b).abs() < 1e-9;
+        assert!(counted.iter().zip(expected).all(near), "{counted:?}");
+    }
+
+    #[test]
+    fn what_is_seen_in_one_phase_counts_as_it_is() {
+        let phases = phases();
+        assert_eq!(phases.worth(&[]), None);
+        assert_eq!(phases.worth(&[5, 100]), None);
+        // One of a hundred is there by chance.
+        assert_eq!(phases.worth(&[0, 100, 1, 1]), None);
+        // Nothing is known of the time in none.
+        assert_eq!(phases.worth(&[100, 100]), None);
+        assert_eq!(Phases::new().worth(&[100]), None);
+    }
+
+    #[test]
+    fn the_time_of_what_was_seen_is_a_part_of_all() {
+        let phases = phases();
+        let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
+        assert!(near(phases.covered(&[0, 0, 100]), 0.2));
+        assert!(near(phases.covered(&[0, 1, 100]), 0.2), "by chance");
+        assert!(near(phases.covered(&[0, 50, 100]), 0.8));
+        assert!(near(phases.covered(&[]), 0.0));
+        assert!(near(Phases::new().covered(&[100]), 1.0));
+    }
+
+    #[test]
+    fn few_samples_of_a_long_phase_do_not_count_for_all() {
+        let worth = phases().worth(&[0, 4, 96]).expect("two phases");
+        assert_eq!(worth[1], WORTH_MAX);
+        assert_eq!(worth[0], 1.0);
+    }
+
+    #[test]
+    fn more_phases_than_are_kept_are_none() {
+        let mut phases = Phases::new();
+        for signature in 0..1000 {
+            phases.construct(signature, ConstructKind::Barrier, signature);
+        }
+        assert_eq!(phases.current(), 0);
+        phases.construct(1000, ConstructKind::Barrier, 3);
+        assert_eq!(phases.current(), 4);
+        // What follows another one of none is not its time.
+        phases.construct(1001, ConstructKind::Iteration, 5);
+        assert_eq!(phases.current(), 4);
+    }
+}
