@@ -51,6 +51,7 @@ impl Lab {
             policy: policy.parse().expect("a policy"),
             budget: Budget::Bytes(budget_mib * MIB),
             all_files: false,
+            still_read_ahead: true,
             dry_run: false,
             log: Some(self.path("log")),
             sites: Vec::new(),

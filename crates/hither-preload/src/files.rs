@@ -2,13 +2,15 @@
 //!
 //! Files are looked up at their first use, not when they are opened, so descriptors that were inherited, received over
 //! a socket or opened inside libc need nothing special. Hooks on whatever opens, closes or copies descriptors only
-//! make the table forget. The table is one atomic word a descriptor, shared by all threads.
+//! make the table forget. The table is two atomic words a descriptor, shared by all threads: the other one says whether its open file
+//! description is this process's alone, so that what is done to that is seen by nobody else.
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use hither_sys::raw;
 use hither_sys::record::Record;
 
+use crate::ahead;
 use crate::signature::mix;
 
 /// Descriptors beyond this are looked up at every use.
@@ -23,21 +25,30 @@ const FILE: u64 = 2;
 const DEFINED: u64 = 1;
 const KEY: u64 = !3;
 
-static TABLE: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
+#[repr(C)]
+struct Descriptor {
+    file: AtomicU64,
+    /// What [`SHARINGS`] was when the program opened it, or 0 where another descriptor or process may have its description, too.
+    opened: AtomicU64,
+}
+
+static TABLE: AtomicPtr<Descriptor> = AtomicPtr::new(std::ptr::null_mut());
+/// Counts, from 1, the times that other processes may have got all descriptors.
+static SHARINGS: AtomicU64 = AtomicU64::new(1);
 
 /// Makes the table. To be called once, before any other function here does anything.
 pub(crate) fn prepare() {
-    if let Ok(table) = raw::map(DESCRIPTORS * size_of::<AtomicU64>(), None) {
+    if let Ok(table) = raw::map(DESCRIPTORS * size_of::<Descriptor>(), None) {
         TABLE.store(table.cast(), Ordering::Release);
     }
 }
 
-fn entry(fd: i32) -> Option<&'static AtomicU64> {
+fn entry(fd: i32) -> Option<&'static Descriptor> {
     let table = TABLE.load(Ordering::Acquire);
     let index = usize::try_from(fd)
         .ok()
         .filter(|&index| index < DESCRIPTORS && !table.is_null())?;
-    // SAFETY: the table is a mapping of DESCRIPTORS words, zeroed and never unmapped, and the index is in range.
+    // SAFETY: the table is a mapping of DESCRIPTORS of these, zeroed, which is a value, and never unmapped; the index is in range.
     Some(unsafe { &*table.wrapping_add(index) })
 }
 
@@ -46,8 +57,16 @@ pub(crate) fn forget(fd: i32) {
     #[cfg(feature = "interpose")]
     crate::replicas::forget(fd);
     crate::seen::forget(fd);
+    ahead::forget(fd);
     if let Some(entry) = entry(fd) {
-        entry.store(UNKNOWN, Ordering::Relaxed);
+        entry.forget();
+    }
+}
+
+impl Descriptor {
+    fn forget(&self) {
+        self.opened.store(0, Ordering::Relaxed);
+        self.file.store(UNKNOWN, Ordering::Relaxed);
     }
 }
 
@@ -56,22 +75,59 @@ pub(crate) fn forget_range(first: u32, last: u32) {
     #[cfg(feature = "interpose")]
     crate::replicas::forget_range(first, last);
     crate::seen::forget_range(first, last);
+    ahead::forget_range(first, last);
     for fd in first..=last.min(DESCRIPTORS as u32 - 1) {
         let Some(entry) = entry(fd as i32) else {
             return;
         };
         // A load first: most of the table was never touched and has no memory behind it yet.
-        if entry.load(Ordering::Relaxed) != UNKNOWN {
-            entry.store(UNKNOWN, Ordering::Relaxed);
+        if entry.file.load(Ordering::Relaxed) != UNKNOWN
+            || entry.opened.load(Ordering::Relaxed) != 0
+        {
+            entry.forget();
         }
     }
+}
+
+/// The program has just opened `fd`.
+#[cfg(feature = "interpose")]
+pub(crate) fn opened(fd: i32) {
+    forget(fd);
+    crate::replicas::opened(fd);
+    if let Some(entry) = entry(fd) {
+        let sharings = SHARINGS.load(Ordering::Relaxed);
+        entry.opened.store(sharings, Ordering::Release);
+    }
+}
+
+/// What `fd` stands for is another descriptor's, too.
+#[cfg(feature = "interpose")]
+pub(crate) fn shared(fd: i32) {
+    if let Some(entry) = entry(fd) {
+        entry.opened.store(0, Ordering::Relaxed);
+    }
+    ahead::leave(fd);
+}
+
+/// All descriptors may be another process's, too.
+#[cfg(feature = "interpose")]
+pub(crate) fn shared_by_all() {
+    SHARINGS.fetch_add(1, Ordering::AcqRel);
+    ahead::take_back_all();
+}
+
+/// Whether the program has opened `fd`, and nobody else has had it since.
+pub(crate) fn is_alone(fd: i32) -> bool {
+    entry(fd).is_some_and(|entry| {
+        entry.opened.load(Ordering::Acquire) == SHARINGS.load(Ordering::Acquire)
+    })
 }
 
 /// What is known of `fd`: the key of its file, or that its accesses are not recorded; `None` if nothing is known yet, or
 /// the agent has not been told its path.
 #[inline]
 pub(crate) fn known(fd: i32) -> Option<Option<u64>> {
-    let known = entry(fd).map_or(UNKNOWN, |entry| entry.load(Ordering::Relaxed));
+    let known = entry(fd).map_or(UNKNOWN, |entry| entry.file.load(Ordering::Relaxed));
     match known {
         IGNORED => Some(None),
         _ if known & (FILE | DEFINED) == FILE | DEFINED => Some(Some(known & KEY)),
@@ -92,7 +148,7 @@ pub(crate) fn look_up(
     }
     let found = describe(fd, define);
     if let (true, Some(entry)) = (ours, entry(fd)) {
-        entry.store(found, Ordering::Relaxed);
+        entry.file.store(found, Ordering::Relaxed);
     }
     (found != IGNORED).then_some(found & KEY)
 }

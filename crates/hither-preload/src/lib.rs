@@ -16,6 +16,12 @@
 
 pub mod signature;
 
+#[cfg(any(feature = "interpose", test))]
+#[cfg_attr(
+    not(feature = "interpose"),
+    expect(dead_code, reason = "hooks alone tell the kernel anything")
+)]
+mod ahead;
 #[cfg(feature = "interpose")]
 mod arena;
 #[cfg(any(feature = "interpose", test))]
@@ -52,6 +58,7 @@ static ON_LOAD: extern "C" fn() = {
             if recorder::follows_files() && hooks::stdio::patch() {
                 replicas::start();
                 placed::start();
+                recorder::follow_read_ahead();
             }
             #[cfg(feature = "pages")]
             hooks::openmp::prepare();

@@ -201,6 +201,8 @@ declare! {
     sendfile, sendfile64: fn(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t;
     copy_file_range: fn(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, count: size_t, flags: c_uint) -> ssize_t;
     splice: fn(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, count: size_t, flags: c_uint) -> ssize_t;
+    posix_fadvise, posix_fadvise64: fn(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int;
+    readahead: fn(fd: c_int, offset: off_t, count: size_t) -> ssize_t;
     mmap, mmap64: fn(address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void;
     munmap: fn(address: *mut c_void, length: size_t) -> c_int;
     mremap: fn(address: *mut c_void, length: size_t, to: size_t, flags: c_int, at: *mut c_void) -> *mut c_void;

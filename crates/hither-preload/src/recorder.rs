@@ -19,7 +19,7 @@ use hither_sys::record::{Op, Record};
 use hither_sys::{own, raw};
 
 use crate::signature::{self, Caller, Walker};
-use crate::{arena, files, hooks, placed, real, replicas};
+use crate::{ahead, arena, files, hooks, placed, real, replicas};
 
 /// Names the session's segment in the environment.
 const SESSION_VARIABLE: &CStr = c"HITHER_SESSION";
@@ -117,6 +117,15 @@ pub(crate) fn follows_files() -> bool {
     session().is_some_and(|session| session.files() || session.file_nodes() != 0)
 }
 
+/// Follows which descriptors are read at random, if the agent wants that. To be called when the library is loaded.
+pub(crate) fn follow_read_ahead() {
+    let session = files_session();
+    // A program under a filter may be killed for a call that it does not make itself.
+    if session.is_some_and(|session| session.follows_read_ahead() && !session.is_confined()) {
+        ahead::start();
+    }
+}
+
 /// Attaches to the session that the environment names; once, whatever comes of it.
 #[cold]
 pub(crate) fn start() -> bool {
@@ -174,7 +183,7 @@ fn attach() -> bool {
 }
 
 extern "C" fn before_fork() {
-    replicas::shared_by_all();
+    files::shared_by_all();
 }
 
 extern "C" fn in_forked_child() {
@@ -500,7 +509,11 @@ fn tell_of(
     length: u64,
     caller: Caller,
 ) -> Option<u64> {
-    let session = files_session()?;
+    let Some(session) = files_session() else {
+        // The agent is gone: what was done for it is taken back.
+        ahead::stop();
+        return None;
+    };
     let known = files::known(fd);
     if let Some(Some(object)) = known
         && session.is_unheard(object)
@@ -521,6 +534,7 @@ fn tell_of(
                 return true;
             };
             key.set(known);
+            follow(session, fd, &access);
             thread.access_remembered(session, access, caller)
         },
         |thread| {
@@ -539,6 +553,38 @@ fn tell_of(
         },
     );
     key.get()
+}
+
+/// Has the kernel read ahead through a descriptor, or not, as it is read. Comes before the access is remembered.
+#[inline]
+fn follow(session: &Attached, fd: i32, access: &Record<'_>) {
+    let Record::Access {
+        op,
+        object,
+        offset,
+        length,
+        ..
+    } = *access
+    else {
+        return;
+    };
+    match op {
+        Op::Read => {
+            let bits = session.block_bits();
+            let block = |byte: u64| (byte >> bits) as u32;
+            let (first, latest) = (block(offset), LATEST.get());
+            let read = ahead::Read {
+                first,
+                last: block(offset.saturating_add(length.saturating_sub(1))),
+                goes_on: latest.object == object && ahead::is_near(latest.block as u32, first),
+            };
+            if ahead::read(fd, read, session.stills_read_ahead(), owns_descriptors) {
+                session.count_stilled();
+            }
+        }
+        Op::Map => ahead::leave(fd),
+        Op::Write | Op::Truncate | Op::Unmap => {}
+    }
 }
 
 /// The key of the file behind `fd`, if the agent does not want to hear of this read: one within the block in which the thread's last
@@ -723,6 +769,7 @@ pub(crate) fn stop() {
     STATE.store(OFF, Ordering::Release);
     replicas::stop();
     placed::stop();
+    ahead::stop();
     #[cfg(feature = "pages")]
     crate::pages::stop();
 }

@@ -112,6 +112,23 @@ impl Attached {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Whether this process follows how its descriptors are read, so that [`Attached::stills_read_ahead`] can have a sense.
+    pub fn follows_read_ahead(&self) -> bool {
+        self.segment.header().read_ahead.load(Ordering::Relaxed) != segment::READ_AHEAD_KEPT
+    }
+
+    /// Whether the kernel is to read nothing ahead where this process reads at random.
+    #[inline]
+    pub fn stills_read_ahead(&self) -> bool {
+        self.segment.header().read_ahead.load(Ordering::Relaxed) == segment::READ_AHEAD_STILLED
+    }
+
+    /// Counts a descriptor of which it was told so.
+    pub fn count_stilled(&self) {
+        let stilled = &self.segment.header().read_ahead_stilled;
+        stilled.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Of how many bits of offset a block of a file is within which a thread's repeated reads need not be told; 0 where each is to be.
     #[inline]
     pub fn block_bits(&self) -> u32 {

@@ -216,6 +216,17 @@ pub fn seek(fd: i32, offset: i64, whence: i32) -> Result<u64, i32> {
     .map(|position| position as u64)
 }
 
+/// `posix_fadvise` on the whole of a file: whether the kernel is to read more of it, through this open file description, than it is asked for.
+pub fn set_read_ahead(fd: i32, on: bool) -> Result<(), i32> {
+    let advice = match on {
+        true => libc::POSIX_FADV_NORMAL,
+        false => libc::POSIX_FADV_RANDOM,
+    };
+    let arguments = [fd as usize, 0, 0, advice as usize, 0, 0];
+    // SAFETY: the call takes no memory.
+    checked(unsafe { syscall(libc::SYS_fadvise64, arguments) }).map(drop)
+}
+
 /// `fcntl(F_GETFL)`: how a descriptor was opened.
 pub fn status_flags(fd: i32) -> Result<i32, i32> {
     let arguments = [fd as usize, libc::F_GETFL as usize, 0, 0, 0, 0];

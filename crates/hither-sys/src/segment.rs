@@ -22,6 +22,11 @@ pub(crate) const RECORDING: u32 = 1;
 /// The session is over: programs that still run go on unrecorded.
 pub(crate) const CLOSED: u32 = 2;
 
+/// What programs do about what the kernel reads ahead: nothing; follow how their descriptors are read; and still it where that is at random.
+pub(crate) const READ_AHEAD_KEPT: u32 = 0;
+pub(crate) const READ_AHEAD_FOLLOWED: u32 = 1;
+pub(crate) const READ_AHEAD_STILLED: u32 = 2;
+
 /// The first bytes of the segment.
 #[repr(C)]
 #[derive(Debug, Default)]
@@ -66,6 +71,10 @@ pub(crate) struct Header {
     pub(crate) file_reads_placed: AtomicU64,
     /// Reads that were left alone, since their threads had a policy of their own.
     pub(crate) file_reads_left: AtomicU64,
+    /// One of the above.
+    pub(crate) read_ahead: AtomicU32,
+    /// Times that a program had the kernel read nothing ahead.
+    pub(crate) read_ahead_stilled: AtomicU64,
     /// Files that the agent wants to hear no more of.
     pub(crate) unheard: Unheard,
 }

@@ -40,6 +40,8 @@ pub struct SessionOptions {
     /// most of what recording costs. Of those that are, the time is that of the kernel's last tick. A power of two,
     /// or 0: every access is recorded.
     pub block_bytes: u64,
+    /// Whether programs follow which descriptors are read at random, so that [`Session::still_read_ahead`] has a sense. Needs `block_bytes`.
+    pub read_ahead: bool,
     /// The smallest allocation that is tracked as a region, in bytes: at least a page, or 0 for none.
     pub region_min: u64,
     /// Whether programs with regions offer a userfaultfd, with which their pages can be armed.
@@ -56,6 +58,7 @@ impl Default for SessionOptions {
             frames_max: 32,
             files: true,
             block_bytes: 0,
+            read_ahead: false,
             region_min: 0,
             sampling: false,
             file_nodes: 0,
@@ -222,6 +225,20 @@ impl Session {
     pub fn stop_hearing_of(&self, object: u64) {
         let unheard = &self.segment.header().unheard;
         unheard.place(object).store(object, Ordering::Relaxed);
+    }
+
+    /// Has programs tell the kernel, from now on, to read nothing ahead through descriptors that they read at random. Nothing changes where they do not follow
+    /// that ([`SessionOptions::read_ahead`]).
+    pub fn still_read_ahead(&self) {
+        let read_ahead = &self.segment.header().read_ahead;
+        let (before, after) = (segment::READ_AHEAD_FOLLOWED, segment::READ_AHEAD_STILLED);
+        let _ = read_ahead.compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// How often programs have told the kernel so of a descriptor.
+    pub fn read_ahead_stilled(&self) -> u64 {
+        let stilled = &self.segment.header().read_ahead_stilled;
+        stilled.load(Ordering::Relaxed)
     }
 
     /// How programs have read files so far.
@@ -427,6 +444,13 @@ fn fill(file: &File, layout: Layout, options: &SessionOptions) -> io::Result<Seg
         .store(options.region_min, Ordering::Relaxed);
     header.block_bits.store(
         options.block_bytes.checked_ilog2().unwrap_or(0),
+        Ordering::Relaxed,
+    );
+    header.read_ahead.store(
+        match options.read_ahead {
+            true => segment::READ_AHEAD_FOLLOWED,
+            false => segment::READ_AHEAD_KEPT,
+        },
         Ordering::Relaxed,
     );
     header

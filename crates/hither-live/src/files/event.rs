@@ -77,6 +77,9 @@ pub(crate) enum Decision {
     },
     /// A window of references has ended.
     Judged(Judged),
+    /// The page cache is full, for the first time: from now on what is read ahead takes the place of something else, and programs are to do
+    /// without where they read at random.
+    Full,
 }
 
 /// What the policy did in a window of references, beside what least-recently-used would have done.

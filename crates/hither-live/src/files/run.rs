@@ -83,6 +83,8 @@ pub struct FilesOptions {
     pub budget: Budget,
     /// Steer files, too, that were in the page cache before the program came to them.
     pub all_files: bool,
+    /// Have programs switch the kernel's readahead off where they read at random, once the page cache is full.
+    pub still_read_ahead: bool,
     /// Decide, and carry nothing out.
     pub dry_run: bool,
     /// Where to log what was heard and decided.
@@ -137,6 +139,8 @@ pub struct Files {
     pub why_unreachable: Option<Unreachable>,
     /// Why it could not be asked what is cached: nobody else's pages are told from the program's.
     pub unseen: Option<Refused>,
+    /// Descriptors that programs read at random, and had the kernel read nothing ahead through; each time counts.
+    pub read_ahead_stilled: u64,
     /// What the program could not tell.
     pub lost: Lost,
     /// Processor time of the agent.
@@ -178,6 +182,7 @@ impl Runner {
         };
         let session = SessionOptions {
             block_bytes: BLOCK_BYTES,
+            read_ahead: options.still_read_ahead && !options.dry_run,
             ..options.session
         };
         let agent = Agent::new(&asked, &self.config(), session)?;

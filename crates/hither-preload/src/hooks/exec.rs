@@ -11,7 +11,7 @@ use hither_sys::process::monotonic_ns;
 use hither_sys::raw;
 use libc::{pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
-use crate::{files, real, recorder, replicas};
+use crate::{ahead, files, real, recorder};
 
 /// The variables that make a program record, and that let one built with the address sanitizer start all the same.
 const OURS: [&CStr; 3] = [c"LD_PRELOAD", c"HITHER_SESSION", c"ASAN_OPTIONS"];
@@ -139,6 +139,8 @@ unsafe fn become_program(
     let pid = raw::pid();
     // SAFETY: as the caller says.
     unsafe { announce(pid, path) };
+    // What takes this one's place has its descriptors.
+    ahead::take_back_all();
     // SAFETY: as the caller says.
     let result = unsafe { with_ours(environment, exec) };
     recorder::exec_failed(pid);
@@ -289,7 +291,7 @@ unsafe fn start_program(
     spawn: impl FnOnce(Strings, *mut pid_t) -> c_int,
 ) -> c_int {
     let before = monotonic_ns();
-    replicas::shared_by_all();
+    files::shared_by_all();
     let mut child = 0;
     // SAFETY: as the caller says.
     let result = unsafe {

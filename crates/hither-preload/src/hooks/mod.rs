@@ -8,6 +8,7 @@
 //! Many of these calls are cancellation points, and C++ exceptions may pass through callbacks: everything is `C-unwind`,
 //! and no hook holds anything with a destructor, or the recorder's busy flag, across a real call.
 
+mod advise;
 #[cfg(feature = "pages")]
 mod allocate;
 mod close;

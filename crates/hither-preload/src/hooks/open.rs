@@ -10,8 +10,7 @@ use crate::{files, real, replicas};
 /// Forgets what the number of a descriptor that was just opened stood for, and passes it on.
 fn fresh(fd: c_int) -> c_int {
     if fd >= 0 && owns_descriptors() {
-        files::forget(fd);
-        replicas::opened(fd);
+        files::opened(fd);
     }
     fd
 }
@@ -19,7 +18,7 @@ fn fresh(fd: c_int) -> c_int {
 /// As [`fresh`], for one that shares its offset with the descriptor that it was made of.
 fn duplicated(of: c_int, fd: c_int) -> c_int {
     if fd >= 0 && owns_descriptors() {
-        replicas::shared(of);
+        files::shared(of);
         if fd != of {
             files::forget(fd);
         }

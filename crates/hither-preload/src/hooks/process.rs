@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use libc::FILE;
 
-use crate::{real, replicas};
+use crate::{ahead, files, real, replicas};
 
 /// Defines an exported symbol that calls a function and then jumps to the real one with every argument register as it was.
 macro_rules! announced {
@@ -57,6 +57,7 @@ fn or_missing(real: *mut c_void) -> *const c_void {
 
 /// The child has descriptors of its own and its parent's memory.
 extern "C" fn about_to_vfork() -> *const c_void {
+    files::shared_by_all();
     replicas::suspect();
     or_missing(real::VFORK.get())
 }
@@ -64,6 +65,7 @@ extern "C" fn about_to_vfork() -> *const c_void {
 /// A child may share the one and not the other, in any way.
 extern "C" fn about_to_clone() -> *const c_void {
     replicas::stop();
+    ahead::stop();
     or_missing(real::CLONE.get())
 }
 
@@ -73,6 +75,7 @@ unsafe extern "C-unwind" fn unshare(flags: c_int) -> c_int {
     if flags & libc::CLONE_FILES != 0 {
         // From here on a number means one file to this thread and another to the others.
         replicas::stop();
+        ahead::stop();
     }
     // SAFETY: the program's own call, passed on.
     unsafe { real::unshare(flags) }
@@ -81,7 +84,7 @@ unsafe extern "C-unwind" fn unshare(flags: c_int) -> c_int {
 /// Stands in for libc's function, which does not call what it starts the shell with by its name.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn system(command: *const c_char) -> c_int {
-    replicas::shared_by_all();
+    files::shared_by_all();
     // SAFETY: the program's own call, passed on.
     unsafe { real::system(command) }
 }
@@ -89,7 +92,7 @@ unsafe extern "C-unwind" fn system(command: *const c_char) -> c_int {
 /// Stands in for libc's function, as [`system`].
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE {
-    replicas::shared_by_all();
+    files::shared_by_all();
     // SAFETY: the program's own call, passed on.
     unsafe { real::popen(command, mode) }
 }

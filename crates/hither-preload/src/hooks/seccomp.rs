@@ -6,6 +6,8 @@
 //!
 //! A program that gives memory a policy itself (libnuma calls `mbind` by number) has chosen: that memory is left alone.
 //!
+//! A program that advises on a file by number is heard as one that calls the function for that.
+//!
 //! A program that closes or replaces descriptors by number is heard as one that calls the functions for that. One that makes processes by number, or
 //! an io_uring, has no more reads served from replicas.
 //!
@@ -13,7 +15,7 @@
 
 use std::ffi::{c_int, c_long, c_uint, c_void};
 
-use crate::{files, real, recorder, replicas};
+use crate::{ahead, files, real, recorder, replicas};
 
 /// Stands in for libc's function.
 #[unsafe(no_mangle)]
@@ -57,6 +59,10 @@ unsafe extern "C-unwind" fn syscall() {
         "je 2f",
         "cmp rdi, {dup3}",
         "je 2f",
+        "cmp rdi, {fadvise}",
+        "je 2f",
+        "cmp rdi, {readahead}",
+        "je 2f",
         "cmp rdi, {clone}",
         "je 2f",
         "cmp rdi, {clone3}",
@@ -99,6 +105,8 @@ unsafe extern "C-unwind" fn syscall() {
         close_range = const libc::SYS_close_range,
         dup2 = const libc::SYS_dup2,
         dup3 = const libc::SYS_dup3,
+        fadvise = const libc::SYS_fadvise64,
+        readahead = const libc::SYS_readahead,
         clone = const libc::SYS_clone,
         clone3 = const libc::SYS_clone3,
         vfork = const libc::SYS_vfork,
@@ -131,15 +139,19 @@ extern "C" fn prepare(number: c_long, first: usize, second: usize, third: usize)
         libc::SYS_close => files::forget(first as i32),
         libc::SYS_close_range => files::forget_range(first as u32, second as u32),
         libc::SYS_dup2 | libc::SYS_dup3 => {
-            replicas::shared(first as i32);
+            files::shared(first as i32);
             files::forget(second as i32);
         }
+        libc::SYS_fadvise64 | libc::SYS_readahead => ahead::leave(first as i32),
         // Whose descriptors and memory are whose, and what a ring closes and opens, is not followed.
         libc::SYS_clone
         | libc::SYS_clone3
         | libc::SYS_vfork
         | libc::SYS_unshare
-        | libc::SYS_io_uring_setup => replicas::stop(),
+        | libc::SYS_io_uring_setup => {
+            replicas::stop();
+            ahead::stop();
+        }
         _ => {}
     }
     let real = real::SYSCALL.get();

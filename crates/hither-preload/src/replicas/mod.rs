@@ -27,7 +27,7 @@ use hither_sys::replica::view::{Match, View};
 use hither_sys::replica::{SERVED, SERVED_EACH};
 use libc::iovec;
 
-pub(crate) use self::table::{forget, forget_range, opened, shared, shared_by_all};
+pub(crate) use self::table::{forget, forget_range, opened};
 pub(crate) use crate::buffers::changed as memory_changed;
 use crate::recorder::{self, Position};
 use crate::signature::Caller;
@@ -124,7 +124,6 @@ fn view() -> Option<&'static View> {
 
 /// This thread is about to call `vfork`.
 pub(crate) fn suspect() {
-    shared_by_all();
     SUSPECT.set(true);
 }
 

@@ -10,6 +10,8 @@ use hither_sys::raw;
 use hither_sys::replica::FileId;
 use hither_sys::replica::view::{Match, View};
 
+use crate::files;
+
 /// Descriptors beyond this are not served.
 const DESCRIPTORS: usize = 1 << 16;
 
@@ -40,13 +42,9 @@ struct Descriptor {
     word: AtomicU64,
     /// Where its offset was last known to be: a guess, since others may move it.
     offset: AtomicU64,
-    /// What [`SHARINGS`] was when the program opened it, or 0 where somebody else may have its offset, too.
-    opened: AtomicU64,
 }
 
 static TABLE: AtomicPtr<Descriptor> = AtomicPtr::new(std::ptr::null_mut());
-/// Counts, from 1, the times that other processes may have got all descriptors.
-static SHARINGS: AtomicU64 = AtomicU64::new(1);
 
 /// Makes the table. To be called once.
 pub(super) fn prepare() -> bool {
@@ -71,7 +69,6 @@ fn descriptor(fd: i32) -> Option<&'static Descriptor> {
 
 impl Descriptor {
     fn forget(&self) {
-        self.opened.store(0, Ordering::Relaxed);
         self.offset.store(TAKEN, Ordering::Relaxed);
         let next = |word: u64| Some((word & TAG).wrapping_add(1 << TAG_SHIFT) | UNKNOWN);
         // It never refuses.
@@ -101,27 +98,9 @@ pub(crate) fn forget_range(first: u32, last: u32) {
     }
 }
 
-/// The program has just opened `fd`: its offset is 0, and nobody else's.
+/// The program has just opened `fd`, which was forgotten before: its offset is 0.
 pub(crate) fn opened(fd: i32) {
-    if let Some(descriptor) = descriptor(fd) {
-        descriptor.forget();
-        descriptor.offset.store(0, Ordering::Relaxed);
-        descriptor
-            .opened
-            .store(SHARINGS.load(Ordering::Relaxed), Ordering::Release);
-    }
-}
-
-/// The offset of `fd` is another descriptor's, too.
-pub(crate) fn shared(fd: i32) {
-    if let Some(descriptor) = descriptor(fd) {
-        descriptor.opened.store(0, Ordering::Relaxed);
-    }
-}
-
-/// All offsets may be another process's, too.
-pub(crate) fn shared_by_all() {
-    SHARINGS.fetch_add(1, Ordering::AcqRel);
+    put_offset(fd, 0);
 }
 
 /// The replicas of the file behind `fd`.
@@ -206,7 +185,7 @@ fn is_served(fd: i32) -> Option<FileId> {
 /// Where the offset of `fd` is thought to be, if that is this process's alone and `fits`. Until it is put back nobody else gets it.
 pub(super) fn take_offset(fd: i32, fits: impl FnOnce(u64) -> bool) -> Option<u64> {
     let descriptor = descriptor(fd)?;
-    if descriptor.opened.load(Ordering::Acquire) != SHARINGS.load(Ordering::Acquire) {
+    if !files::is_alone(fd) {
         return None;
     }
     let offset = descriptor.offset.load(Ordering::Relaxed);
@@ -232,9 +211,7 @@ pub(super) fn moved_on(fd: i32, length: u64) {
     let Some(descriptor) = descriptor(fd) else {
         return;
     };
-    if descriptor.word.load(Ordering::Relaxed) & KIND != MATCHED
-        || descriptor.opened.load(Ordering::Relaxed) != SHARINGS.load(Ordering::Relaxed)
-    {
+    if descriptor.word.load(Ordering::Relaxed) & KIND != MATCHED || !files::is_alone(fd) {
         let offset = descriptor.offset.load(Ordering::Relaxed);
         if offset != TAKEN {
             descriptor.offset.store(offset + length, Ordering::Relaxed);

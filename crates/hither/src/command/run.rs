@@ -73,6 +73,10 @@ pub(super) struct Run {
     #[arg(long)]
     all_files: bool,
 
+    /// Leave the kernel's readahead on where the program reads at random; it brings in what was not asked for, in place of what the policy keeps
+    #[arg(long)]
+    keep_readahead: bool,
+
     /// Copy blocks of files to the nodes that read them from far, and have them read there, as this policy says; dual-layer
     /// where none is given. A writer of a file, whoever it is, waits until its copies are out of use
     #[arg(long, group = "what", value_name = "POLICY", num_args = 0..=1, default_missing_value = REPLICAS_POLICY)]
@@ -234,7 +238,8 @@ impl Run {
     fn of_files(&self) -> Option<&'static str> {
         match self.cache {
             Some(_) => Some("--cache"),
-            None => self.all_files.then_some("--all-files"),
+            None if self.all_files => Some("--all-files"),
+            None => self.keep_readahead.then_some("--keep-readahead"),
         }
     }
 

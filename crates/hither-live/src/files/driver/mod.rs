@@ -163,6 +163,8 @@ pub(crate) struct Driver {
     site_tallies: Vec<SiteTally>,
     classes: Classes,
     spare_foreign: bool,
+    /// Of what there would be without steering all was used.
+    full: bool,
     /// By block, the last access to it: what a cache of another size is filled by.
     latest: Vec<Access>,
     tick: u64,
@@ -174,7 +176,7 @@ pub(crate) struct Driver {
 }
 
 impl Driven for Driver {
-    const FORMAT: (&'static str, u32) = ("hither_files", 2);
+    const FORMAT: (&'static str, u32) = ("hither_files", 3);
     type Config = Config;
     type Input = Input;
     type Decision = Decision;
@@ -214,6 +216,7 @@ impl Driven for Driver {
             site_tallies: Vec::new(),
             classes: Classes::default(),
             spare_foreign: config.spare_foreign,
+            full: false,
             latest: Vec::new(),
             tick: 0,
             now_ns: 0,
@@ -426,7 +429,12 @@ impl Driver {
             self.evicted(evicted);
         }
         let miss = served != Served::Hit;
-        let lru_miss = self.shadow.access(&access) != Served::Hit;
+        let lru = self.shadow.access(&access);
+        let lru_miss = lru != Served::Hit;
+        let full = matches!(lru, Served::Miss { evicted: Some(_) });
+        if full && !std::mem::replace(&mut self.full, true) {
+            out.push(Decision::Full);
+        }
         let steered = self.judge.steering();
         let missed = if steered { miss } else { lru_miss };
         self.summary.missed_bytes += u64::from(missed) * BLOCK_BYTES;

@@ -192,7 +192,7 @@ impl Steering {
             decisions.extend(agent.input(now_ns, Input::Tick));
         }
         if !self.dry_run {
-            self.carry_out(&decisions);
+            self.carry_out(agent, &decisions);
         }
     }
 
@@ -309,14 +309,16 @@ impl Steering {
     /// Looks at the budget, and says what goes on for those who look on.
     fn look(&mut self, agent: &mut Agent<Driver>, now_ns: u64) {
         self.look_at_budget(agent, now_ns);
-        self.count(&agent.driver);
+        self.count(agent);
         agent.post(now_ns, end(&self.files));
     }
 
     /// Takes over the driver's figures.
-    fn count(&mut self, driver: &Driver) {
+    fn count(&mut self, agent: &Agent<Driver>) {
         let Steering { reach, files, .. } = self;
+        let driver = &agent.driver;
         files.summary = driver.summary();
+        files.read_ahead_stilled = agent.session.read_ahead_stilled();
         files.busiest_sites = driver.busiest_sites(BUSIEST);
         let busiest = driver.busiest_files(BUSIEST).into_iter();
         let named = busiest.map(|(file, tally)| FileTally {
@@ -326,15 +328,18 @@ impl Steering {
         files.busiest_files = named.collect();
     }
 
-    /// Drops what is to be dropped, each file opened once.
-    fn carry_out(&mut self, decisions: &[Decision]) {
+    /// Has programs do without readahead, and drops what is to be dropped, each file opened once.
+    fn carry_out(&mut self, agent: &Agent<Driver>, decisions: &[Decision]) {
+        if decisions.contains(&Decision::Full) {
+            agent.session.still_read_ahead();
+        }
         let drops = decisions.iter().filter_map(|decision| match *decision {
             Decision::Drop {
                 file,
                 offset,
                 length,
             } => Some((file, offset, length)),
-            Decision::Judged(_) => None,
+            Decision::Judged(_) | Decision::Full => None,
         });
         let drops: Vec<(u64, u64, u64)> = drops.collect();
         let start_ns = monotonic_ns();
@@ -367,7 +372,7 @@ impl Steering {
 
     /// What came of it all. Completes the log.
     pub(super) fn finish(mut self, agent: Agent<Driver>) -> Files {
-        self.count(&agent.driver);
+        self.count(&agent);
         let mut files = Files {
             sites: agent.driver.sites(),
             lost: agent.session.lost(),

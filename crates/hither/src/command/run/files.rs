@@ -58,6 +58,7 @@ pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
         command: run.command.clone(),
         preload: preload::library()?,
         all_files: run.all_files,
+        still_read_ahead: !run.keep_readahead,
         dry_run: run.dry_run,
         log: run.log.clone(),
         sites: run
@@ -106,6 +107,12 @@ fn report(files: &Files, dry_run: bool, ui: &Ui) {
             counted(files.dropped, "range"),
             bytes(summary.dropped_bytes),
             duration_ns(files.drop_time.as_nanos() as f64)
+        ));
+    }
+    if files.read_ahead_stilled > 0 {
+        ui.note(format_args!(
+            "readahead was switched off {} where the program read at random",
+            counted(files.read_ahead_stilled, "time")
         ));
     }
     if let Some(evicted) = summary.evicted_by_class
