@@ -2,7 +2,7 @@
 //!
 //! The kernel's scanner runs where a thread comes back to its program, so often at barriers, and what touches a page next is the sample: it
 //! tells the phase that begins there as often as it begins, however long it lasts. nas (in the lab) uses an array from one node for 66
-//! of 86 ms and from another for 20, in three phases of an iteration; hint faults said one half each. So samples are held against time: those
+//! of 86 ms and from another for 20; whole passes of the scanner saw the one alone, or the other. So samples are held against time: those
 //! of a phase count, all together, as the part of the program's time that it has, among the phases in which the region was sampled at all.
 //!
 //! Reading: a phase is what lies between two of a program's constructs (its master's parallel regions and barriers), and is known by the first.
