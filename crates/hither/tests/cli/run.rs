@@ -119,8 +119,8 @@ fn bad_usage_is_told_before_the_program_starts() {
     assert_eq!(lab.names(), ["junk"]);
 }
 
-/// A region that is filled from its start to its end, twice over.
-const STREAM: &str = "x = bytearray(8 << 20); x[:] = bytes(8 << 20)";
+/// A region that is filled from its start to its end, twice over: not before the agent, which may have to wait for a processor, has seen it.
+const STREAM: &str = "import time; x = bytearray(8 << 20); time.sleep(0.5); x[:] = bytes(8 << 20)";
 
 #[test]
 fn what_is_learnt_about_call_sites_is_kept() {
