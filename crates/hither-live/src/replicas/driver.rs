@@ -26,6 +26,13 @@ use crate::error::{Error, Result};
 use crate::log::Driven;
 use crate::references::References;
 
+/// Memory is short where less of it is free.
+const SHORT_PPM: u32 = 1_000_000 / 16;
+
+/// The part of the replicas that is given up at a time: where programs wait for memory, and where it is nearly all used.
+const WAITING: u64 = 8;
+const SHORT: u64 = 2;
+
 /// Frames of a node as the placement has them: what it asks is which part of them is free.
 const FRAMES: u32 = 1 << 28;
 
@@ -505,7 +512,7 @@ impl Driver {
     }
 
     fn memory(&mut self, free_ppm: u32, out: &mut Vec<Decision>) {
-        self.summary.tight = free_ppm == 0;
+        self.summary.tight = free_ppm < SHORT_PPM;
         let used = u64::from(FRAMES) * u64::from(1_000_000 - free_ppm.min(1_000_000)) / 1_000_000;
         for node in self.nodes.all() {
             self.nodes.set_others(node, 0);
@@ -513,11 +520,13 @@ impl Driver {
             self.nodes
                 .set_others(node, used.saturating_sub(held) as u32);
         }
-        if free_ppm > 0 {
-            return;
-        }
+        let part = match free_ppm {
+            0 => WAITING,
+            1..SHORT_PPM => SHORT,
+            _ => return,
+        };
         for node in (0..u16::from(self.config.nodes)).map(Node) {
-            for _ in 0..self.summary.replicas[node.index()].div_ceil(8) {
+            for _ in 0..self.summary.replicas[node.index()].div_ceil(part) {
                 self.reclaim(node, Block(0), out);
             }
         }

@@ -315,11 +315,11 @@ impl Replicas {
         arena.freed_ns = tick_ns();
     }
 
-    /// Gives the memory of slots without a block back to the kernel.
-    pub fn trim(&mut self) {
+    /// Gives the memory of slots without a block back to the kernel: `at_once`, or when they have not been wanted for a while.
+    pub fn trim(&mut self, at_once: bool) {
         let now_ns = tick_ns();
         for arena in &mut self.arenas {
-            if arena.freed_ns + KEPT.as_nanos() as u64 > now_ns {
+            if !at_once && arena.freed_ns + KEPT.as_nanos() as u64 > now_ns {
                 continue;
             }
             for slot in std::mem::take(&mut arena.free) {

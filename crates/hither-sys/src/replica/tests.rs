@@ -204,7 +204,7 @@ fn room_runs_out_and_comes_back() {
     agent.fill(&file, entered, 2, 0).expect("on the other node");
     assert_eq!(agent.fill(&file, entered, 4, 0), Err(Unfilled::Unread));
     agent.drop_block(entered, 0, 1);
-    agent.trim();
+    agent.trim(true);
     agent.fill(&file, entered, 2, 1).expect("filled");
     agent.shared().publish(entered);
     hold(&agent);

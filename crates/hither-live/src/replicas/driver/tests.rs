@@ -223,6 +223,31 @@ fn where_memory_is_tight_none_is_made_and_some_go() {
 }
 
 #[test]
+fn where_next_to_none_is_free_half_of_them_go() {
+    let mut run = Run::new(&Config {
+        replicas_max: 16,
+        ..config()
+    });
+    run.hold();
+    for index in 1..9 {
+        run.read(0, index);
+        run.read(1, index);
+        run.read(1, index);
+        run.settled(index as u32, 1, true);
+    }
+    let made: u64 = run.driver.summary().replicas.iter().sum();
+    assert_eq!(made, 8);
+    run.wait(2_000_000_000);
+    for left in [made / 2, made / 4] {
+        run.input(Input::Memory { free_ppm: 1 });
+        assert_eq!(run.driver.summary().replicas.iter().sum::<u64>(), left);
+        assert!(run.driver.summary().tight);
+    }
+    run.input(Input::Memory { free_ppm: 500_000 });
+    assert!(!run.driver.summary().tight);
+}
+
+#[test]
 fn what_is_put_off_is_made_while_programs_are_idle() {
     let mut run = Run::new(&Config {
         policy: "dual-layer{delay_us=1000}".to_owned(),

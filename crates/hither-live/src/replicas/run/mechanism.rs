@@ -16,7 +16,7 @@ use super::super::driver::Driver;
 use super::super::event::{Decision, Input};
 use super::super::keeper::Keeper;
 use super::figures::end;
-use super::pressure::Pressure;
+use super::pressure::{self, Pressure};
 use super::{Replicas, ReplicasOptions};
 use crate::agent::{Agent, Look, Mechanism};
 use crate::observe::Streams;
@@ -122,9 +122,13 @@ impl Mechanism for Replicating {
         for at in look.events {
             self.input(agent, at.time_ns, at.input);
         }
+        let mut tight = false;
         if self.tick.is_due(now_ns) {
-            if self.pressure.has_waited(now_ns) {
-                self.input(agent, now_ns, Input::Memory { free_ppm: 0 });
+            let (waited, short) = (self.pressure.has_waited(now_ns), pressure::is_short());
+            tight = waited || short;
+            if tight {
+                let free_ppm = u32::from(short);
+                self.input(agent, now_ns, Input::Memory { free_ppm });
             }
             let idle = look.records == 0;
             self.input(agent, now_ns, Input::Tick { idle });
@@ -136,6 +140,9 @@ impl Mechanism for Replicating {
             self.look(agent, now_ns);
         }
         self.carry_out(agent, now_ns);
+        if tight {
+            self.replicas.trim(true);
+        }
     }
 
     fn pause(&mut self, records: usize) -> Duration {
@@ -344,7 +351,7 @@ impl Replicating {
                 self.keeper.release(held.lease.fd());
             }
         }
-        self.replicas.trim();
+        self.replicas.trim(false);
         self.count(&agent.driver);
         agent.post(now_ns, end(&self.run));
     }

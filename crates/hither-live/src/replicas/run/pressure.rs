@@ -1,4 +1,4 @@
-//! Whether programs wait for memory, as the kernel counts it (pressure stall information, Documentation/accounting/psi.rst).
+//! Whether memory is short, or programs wait for it, as the kernel counts that (pressure stall information, Documentation/accounting/psi.rst).
 
 use std::fs;
 
@@ -6,6 +6,24 @@ use std::fs;
 /// has run out of memory before that shows in ten seconds.
 const WAITED: f64 = 1.0;
 const WAITED_LATELY: u64 = 10;
+
+/// Memory is short where a smaller part of it is free, or can be made so: where nothing but replicas could be given up, who goes on allocating is
+/// killed before anybody has waited (in the lab's guest of half a gibibyte, 2026-11).
+const SHORT: u64 = 16;
+
+/// Whether memory is short.
+pub(super) fn is_short() -> bool {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    says_short(&text).unwrap_or(false)
+}
+
+fn says_short(text: &str) -> Option<bool> {
+    let kib = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    Some(kib("MemAvailable:")?.saturating_mul(SHORT) < kib("MemTotal:")?)
+}
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -71,6 +89,16 @@ mod tests {
         };
         assert_eq!(Said::of(text), Some(said));
         assert_eq!(Said::of(""), None);
+    }
+
+    #[test]
+    fn less_than_a_sixteenth_is_short() {
+        let text = |available: u64| {
+            format!("MemTotal:       16000 kB\nMemFree:  10 kB\nMemAvailable:   {available} kB\n")
+        };
+        assert_eq!(says_short(&text(1000)), Some(false));
+        assert_eq!(says_short(&text(999)), Some(true));
+        assert_eq!(says_short("MemTotal: 16000 kB\n"), None);
     }
 
     #[test]
