@@ -6,7 +6,7 @@
  *
  * With `--readers far` the threads of node 0 read nothing more once the file is there: where its pages are then, nobody reads them.
  *
- * `--take BYTES` of memory are taken by each thread after a quarter of the iterations, and given back after three: whoever keeps copies then has to do with less. `--pause MS` between
+ * `--take BYTES` of memory are taken by each thread in the second quarter of the iterations, bit by bit, and given back after three: whoever keeps copies then has to do with less. `--pause MS` between
  * iterations is time in which whoever looks on can do so: a sleeping guest's clock goes on at once.
  *
  * Misses: all in the kernel, which copies each line of the file for each thread that reads: `file_lines` x `threads` x `iterations`, where the file is well beyond the caches. The
@@ -266,22 +266,24 @@ static double local_share(bool from_copies)
     return (double)local / (double)(pages * readers());
 }
 
-/* Each thread's memory is touched where the thread is. */
-static void take_memory(bool taken)
+/* Takes a part more of the memory before each iteration of the second quarter, each thread's where the thread is, and gives all back after three. */
+static void take_memory(unsigned long number)
 {
     static char *memory;
+    unsigned long first = lab.iterations / 4, steps = lab.iterations / 2 - first, step = number - first;
     size_t all = take * lab.threads;
-    if (!take)
+    if (!take || number < first)
         return;
-    if (!taken) {
+    if (number == lab.iterations * 3 / 4)
         munmap(memory, all);
+    if (step >= steps)
         return;
-    }
-    memory = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (!memory)
+        memory = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)
         lab_fail("mapping %zu bytes: %s", all, strerror(errno));
 #pragma omp parallel
-    memset(memory + take * (size_t)omp_get_thread_num(), 1, take);
+    memset(memory + take * (size_t)omp_get_thread_num() + take * step / steps, 1, take * (step + 1) / steps - take * step / steps);
 }
 
 static uint64_t iteration(unsigned long number)
@@ -289,10 +291,7 @@ static uint64_t iteration(unsigned long number)
     struct timespec pause = {(time_t)(pause_ms / 1000), (long)(pause_ms % 1000) * 1000000};
     if (pause_ms)
         nanosleep(&pause, NULL);
-    if (number == lab.iterations / 4)
-        take_memory(true);
-    if (number == lab.iterations * 3 / 4)
-        take_memory(false);
+    take_memory(number);
     uint64_t sum = read_all();
     if (number == 0 && lab.hand && !copies_at_start)
         replicate();
@@ -308,7 +307,7 @@ int main(int argc, char **argv)
         {.key = "cold", .choice = &cold, .words = "no|yes", .help = "whether the file is read in from a disk first, as --init says, or cached where it is written (no)"},
         {.key = "readers", .choice = &far_alone, .words = "all|far", .help = "who reads the file once it is there: all threads, or those of other nodes than 0 (all)"},
         {.key = "call", .choice = &by_sendfile, .words = "pread|sendfile", .help = "what reads: pread, or sendfile to a socket and recv from it"},
-        {.key = "take", .number = &take, .help = "memory that each thread has in the middle half of the iterations (0)"},
+        {.key = "take", .number = &take, .help = "memory that each thread takes in the second quarter of the iterations, and has in the third (0)"},
         {.key = "pause", .number = &pause_ms, .help = "milliseconds before each iteration (0)"},
         {.key = "copies", .choice = &copies_at_start, .words = "one|node", .help = "one copy, or one on each node from the start"},
         {0},
