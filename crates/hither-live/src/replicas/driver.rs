@@ -26,9 +26,6 @@ use crate::error::{Error, Result};
 use crate::log::Driven;
 use crate::references::References;
 
-/// Memory is short where less of it is free.
-const SHORT_PPM: u32 = 1_000_000 / 16;
-
 /// The part of the replicas that is given up at a time: where programs wait for memory, and where it is nearly all used.
 const WAITING: u64 = 8;
 const SHORT: u64 = 2;
@@ -246,7 +243,8 @@ impl Driven for Driver {
                     }
                 }
             }
-            Input::Memory { free_ppm } => self.memory(free_ppm, out),
+            Input::Memory { free_ppm } => self.memory(free_ppm, WAITING, out),
+            Input::Short => self.memory(0, SHORT, out),
             Input::Tick { idle } => self.tick(idle, out),
         }
     }
@@ -511,8 +509,9 @@ impl Driver {
         self.act(actions, out);
     }
 
-    fn memory(&mut self, free_ppm: u32, out: &mut Vec<Decision>) {
-        self.summary.tight = free_ppm < SHORT_PPM;
+    /// Where none is free, this part of the replicas is given up.
+    fn memory(&mut self, free_ppm: u32, part: u64, out: &mut Vec<Decision>) {
+        self.summary.tight = free_ppm == 0;
         let used = u64::from(FRAMES) * u64::from(1_000_000 - free_ppm.min(1_000_000)) / 1_000_000;
         for node in self.nodes.all() {
             self.nodes.set_others(node, 0);
@@ -520,11 +519,9 @@ impl Driver {
             self.nodes
                 .set_others(node, used.saturating_sub(held) as u32);
         }
-        let part = match free_ppm {
-            0 => WAITING,
-            1..SHORT_PPM => SHORT,
-            _ => return,
-        };
+        if free_ppm > 0 {
+            return;
+        }
         for node in (0..u16::from(self.config.nodes)).map(Node) {
             for _ in 0..self.summary.replicas[node.index()].div_ceil(part) {
                 self.reclaim(node, Block(0), out);

@@ -57,6 +57,8 @@ pub(crate) enum Input {
     },
     /// So much of the machine's memory is free, or easily made so; in millionths, and 0 where programs wait for memory.
     Memory { free_ppm: u32 },
+    /// Nearly all of it is used, whether anybody waits yet or not.
+    Short,
     /// Nothing more has happened until now; programs were idle meanwhile, or not.
     Tick { idle: bool },
 }

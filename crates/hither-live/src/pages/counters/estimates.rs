@@ -78,8 +78,11 @@ impl Window {
         }
     }
 
-    /// What samples count as, node by node, where those of each phase count as much.
+    /// What samples count as, node by node, where those of each phase count as much; all alike where that is empty.
     fn worth(&self, phases: &[f64], into: &mut [f64]) {
+        if phases.is_empty() {
+            return into.fill(1.0);
+        }
         for (node, worth) in (0..).map(Node).zip(into.iter_mut()) {
             let of_node = self.seen.iter().filter(|of| of.1 == node);
             let (counted, units) =

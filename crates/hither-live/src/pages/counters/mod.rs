@@ -7,7 +7,8 @@
 //! What a sample is: the node of the *first* touch after a page was armed. Armed at random times, a page shows a node as
 //! often as the time before that node's touches is long. Where several nodes use a page in turn, that is how often each
 //! begins to, not how many loads and stores follow; and a node whose accesses always follow closely on another one's is
-//! seen too seldom. Where the moments are the kernel's, which depend on what the program does, [`Phases`] says what samples count as. What uses a page alone is always seen alone, which is the case that migration is for.
+//! seen too seldom. Where the moments are the kernel's, which depend on what the program does, [`Phases`] says what samples
+//! count as. What uses a page alone is always seen alone, which is the case that migration is for.
 
 mod bounds;
 mod estimates;

@@ -91,14 +91,18 @@ pub(super) struct Hinted {
     wait_ns: u64,
     /// First touches since the last look.
     news: u32,
-    /// A step of either kind is due, or under way.
-    looks: bool,
+    /// It is to be told what has changed.
     tells: bool,
     /// The look that is due.
     look: Option<(u64, u64)>,
 }
 
 impl Hinted {
+    /// A look is due, or under way.
+    fn looks(&self) -> bool {
+        self.look.is_some() || self.asked > 0
+    }
+
     /// A page was touched. When all were, a pass of the scanner is over, and it is looked what came of it.
     pub(super) fn sampled(&mut self, now_ns: u64, hints: &mut Hints) {
         self.samples += 1;
@@ -156,7 +160,6 @@ impl Driver {
             let look = hints.set(now_ns + LOOK_NS, object, generation, Step::Look);
             region.hinted = Some(Hinted {
                 wait_ns: LOOK_NS,
-                looks: true,
                 look: Some(look),
                 ..Hinted::default()
             });
@@ -171,8 +174,7 @@ impl Driver {
         let Some(region) = region else { return };
         if let (Some(hinted), Some(hints)) = (&mut region.hinted, hints) {
             hinted.news += 1;
-            if !hinted.looks && hinted.news > region.left / MISSING {
-                hinted.looks = true;
+            if !hinted.looks() && hinted.news > region.left / MISSING {
                 let due_ns = now_ns + LOOK_MAX_NS;
                 hinted.look = Some(hints.set(due_ns, object, generation, Step::Look));
             }
@@ -196,7 +198,7 @@ impl Driver {
         if std::mem::take(&mut hinted.runs).is_empty() {
             return;
         }
-        if !std::mem::replace(&mut hinted.looks, true) {
+        if !hinted.looks() {
             hinted.look = Some(hints.set(now_ns + LOOK_NS, object, generation, Step::Look));
         }
         out.push(Decision::Hint {
@@ -319,7 +321,6 @@ impl Driver {
             hinted.of_pass = 0;
         }
         if settled {
-            hinted.looks = false;
             self.tell(now_ns, object, out);
         } else {
             let wait_ns = hinted.wait_ns;
@@ -345,8 +346,7 @@ impl Driver {
         };
         let before = std::mem::replace(&mut hinted.runs, runs);
         let changed = changed(&before, &hinted.runs);
-        if !changed.is_empty() && !hinted.looks {
-            hinted.looks = true;
+        if !changed.is_empty() && !hinted.looks() {
             let wait_ns = LOOK_NS.max(u64::from(region.pages) * LOOK_PER_PAGE_NS);
             let generation = self.generations[object.index()];
             hinted.look = Some(hints.set(now_ns + wait_ns, object, generation, Step::Look));

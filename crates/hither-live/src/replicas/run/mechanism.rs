@@ -126,9 +126,10 @@ impl Mechanism for Replicating {
         if self.tick.is_due(now_ns) {
             let (waited, short) = (self.pressure.has_waited(now_ns), pressure::is_short());
             tight = waited || short;
-            if tight {
-                let free_ppm = u32::from(short);
-                self.input(agent, now_ns, Input::Memory { free_ppm });
+            if short {
+                self.input(agent, now_ns, Input::Short);
+            } else if waited {
+                self.input(agent, now_ns, Input::Memory { free_ppm: 0 });
             }
             let idle = look.records == 0;
             self.input(agent, now_ns, Input::Tick { idle });
