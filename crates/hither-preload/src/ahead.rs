@@ -14,15 +14,13 @@
 //!
 //! Threads may race for a descriptor's words. What was said of it changes hands by compare-and-swap; a count or an end that is lost costs a few reads.
 
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use hither_sys::raw;
 
+use crate::descriptors::{Row, Table};
 use crate::files;
 use crate::signature::mix;
-
-/// Descriptors beyond this are left alone.
-const DESCRIPTORS: usize = 1 << 16;
 
 /// So many reads in a row at random are no accident: a B-tree's way down is four.
 const READS: u32 = 16;
@@ -45,9 +43,9 @@ const STILL: u32 = 2;
 /// Not to be touched while it is open.
 const LEFT: u32 = 3;
 
-/// Half a line of the processor's cache.
+/// Half a line of the processor's cache. A descriptor without one is left alone.
 #[repr(C)]
-struct Descriptor {
+pub(crate) struct Descriptor {
     state: AtomicU32,
     /// Reads in a row that began nowhere near an end, at most [`READS`].
     far: AtomicU32,
@@ -55,7 +53,7 @@ struct Descriptor {
     ends: [AtomicU32; ENDS],
 }
 
-static TABLE: AtomicPtr<Descriptor> = AtomicPtr::new(std::ptr::null_mut());
+pub(crate) static TABLE: Table<Descriptor> = Table::new();
 /// How many descriptors are [`STILL`], and the highest that ever was.
 static STILLED: AtomicU32 = AtomicU32::new(0);
 static HIGHEST: AtomicU32 = AtomicU32::new(0);
@@ -77,36 +75,23 @@ pub(crate) fn is_near(end: u32, first: u32) -> bool {
 
 /// Follows reads from now on. To be called once.
 pub(crate) fn start() {
-    if let Ok(table) = raw::map(DESCRIPTORS * size_of::<Descriptor>(), None) {
-        TABLE.store(table.cast(), Ordering::Release);
-    }
+    TABLE.open();
 }
 
 /// Follows no read any more, and takes back what was said. Where none is followed it writes nothing: reads come by here for as long as nobody hears them.
 #[cold]
 pub(crate) fn stop() {
-    if TABLE.load(Ordering::Relaxed).is_null() {
-        return;
+    if TABLE.is_open() {
+        take_back_all();
+        TABLE.close();
     }
-    take_back_all();
-    TABLE.store(std::ptr::null_mut(), Ordering::Release);
-}
-
-#[inline]
-fn descriptor(fd: i32) -> Option<&'static Descriptor> {
-    let table = TABLE.load(Ordering::Acquire);
-    let index = usize::try_from(fd)
-        .ok()
-        .filter(|&index| index < DESCRIPTORS && !table.is_null())?;
-    // SAFETY: the table is a mapping of DESCRIPTORS of these, zeroed, which is a value, and never unmapped; the index is in range.
-    Some(unsafe { &*table.wrapping_add(index) })
 }
 
 /// Takes in a read through `fd`. Where it was one of many at random, and that is `wanted`, the kernel is told to read nothing ahead, which
 /// is returned; otherwise, to read ahead again. `ours` says whether the table describes the calling process's descriptors.
 #[inline]
 pub(crate) fn read(fd: i32, read: Read, wanted: bool, ours: impl FnOnce() -> bool) -> bool {
-    let Some(descriptor) = descriptor(fd) else {
+    let Some(descriptor) = TABLE.row(fd) else {
         return false;
     };
     let state = descriptor.state.load(Ordering::Relaxed);
@@ -119,34 +104,9 @@ pub(crate) fn read(fd: i32, read: Read, wanted: bool, ours: impl FnOnce() -> boo
 
 /// The program has a use for `fd` in which it is not to be touched: nothing is said of it any more while it is open.
 pub(crate) fn leave(fd: i32) {
-    if let Some(descriptor) = descriptor(fd) {
+    if let Some(descriptor) = TABLE.row(fd) {
         descriptor.change(fd, false);
         descriptor.state.store(LEFT, Ordering::Relaxed);
-    }
-}
-
-/// Forgets what was known of `fd`, which is closed or replaced.
-pub(crate) fn forget(fd: i32) {
-    if let Some(descriptor) = descriptor(fd) {
-        descriptor.far.store(0, Ordering::Relaxed);
-        if descriptor.state.swap(FOLLOWED, Ordering::Relaxed) == STILL {
-            STILLED.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-}
-
-/// Forgets every descriptor from `first` to `last`.
-pub(crate) fn forget_range(first: u32, last: u32) {
-    for fd in first..=last.min(DESCRIPTORS as u32 - 1) {
-        let Some(descriptor) = descriptor(fd as i32) else {
-            return;
-        };
-        // Loads first: most of the table was never touched and has no memory behind it yet.
-        if descriptor.state.load(Ordering::Relaxed) != FOLLOWED
-            || descriptor.far.load(Ordering::Relaxed) != 0
-        {
-            forget(fd as i32);
-        }
     }
 }
 
@@ -156,8 +116,23 @@ pub(crate) fn take_back_all() {
         return;
     }
     for fd in 0..=HIGHEST.load(Ordering::Relaxed) as i32 {
-        if let Some(descriptor) = descriptor(fd) {
+        if let Some(descriptor) = TABLE.row(fd) {
             descriptor.change(fd, false);
+        }
+    }
+}
+
+// SAFETY: words, of which zeroes are values.
+unsafe impl Row for Descriptor {
+    fn is_blank(&self) -> bool {
+        let words = [&self.state, &self.far].map(|word| word.load(Ordering::Relaxed));
+        words == [FOLLOWED, 0]
+    }
+
+    fn forget(&self) {
+        self.far.store(0, Ordering::Relaxed);
+        if self.state.swap(FOLLOWED, Ordering::Relaxed) == STILL {
+            STILLED.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }

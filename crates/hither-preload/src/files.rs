@@ -2,19 +2,18 @@
 //!
 //! Files are looked up at their first use, not when they are opened, so descriptors that were inherited, received over
 //! a socket or opened inside libc need nothing special. Hooks on whatever opens, closes or copies descriptors only
-//! make the table forget. The table is two atomic words a descriptor, shared by all threads: the other one says whether its open file
+//! make the table forget. The table is two atomic words a descriptor: the other one says whether its open file
 //! description is this process's alone, so that what is done to that is seen by nobody else.
 
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hither_sys::raw;
 use hither_sys::record::Record;
 
-use crate::ahead;
+use crate::descriptors::{Row, Table};
 use crate::signature::mix;
-
-/// Descriptors beyond this are looked up at every use.
-const DESCRIPTORS: usize = 1 << 16;
+#[cfg(feature = "interpose")]
+use crate::{ahead, descriptors};
 
 const UNKNOWN: u64 = 0;
 /// Not a file whose accesses are recorded: a pipe, a socket, a terminal, something under /proc.
@@ -25,76 +24,37 @@ const FILE: u64 = 2;
 const DEFINED: u64 = 1;
 const KEY: u64 = !3;
 
+/// One without a row is looked up at every use.
 #[repr(C)]
-struct Descriptor {
+pub(crate) struct Descriptor {
     file: AtomicU64,
     /// What [`SHARINGS`] was when the program opened it, or 0 where another descriptor or process may have its description, too.
     opened: AtomicU64,
 }
 
-static TABLE: AtomicPtr<Descriptor> = AtomicPtr::new(std::ptr::null_mut());
+pub(crate) static TABLE: Table<Descriptor> = Table::new();
 /// Counts, from 1, the times that other processes may have got all descriptors.
 static SHARINGS: AtomicU64 = AtomicU64::new(1);
 
-/// Makes the table. To be called once, before any other function here does anything.
-pub(crate) fn prepare() {
-    if let Ok(table) = raw::map(DESCRIPTORS * size_of::<Descriptor>(), None) {
-        TABLE.store(table.cast(), Ordering::Release);
+// SAFETY: two words, of which zeroes are values.
+unsafe impl Row for Descriptor {
+    fn is_blank(&self) -> bool {
+        let words = [&self.file, &self.opened].map(|word| word.load(Ordering::Relaxed));
+        words == [UNKNOWN, 0]
     }
-}
 
-fn entry(fd: i32) -> Option<&'static Descriptor> {
-    let table = TABLE.load(Ordering::Acquire);
-    let index = usize::try_from(fd)
-        .ok()
-        .filter(|&index| index < DESCRIPTORS && !table.is_null())?;
-    // SAFETY: the table is a mapping of DESCRIPTORS of these, zeroed, which is a value, and never unmapped; the index is in range.
-    Some(unsafe { &*table.wrapping_add(index) })
-}
-
-/// Forgets what `fd` stood for.
-pub(crate) fn forget(fd: i32) {
-    #[cfg(feature = "interpose")]
-    crate::replicas::forget(fd);
-    crate::seen::forget(fd);
-    ahead::forget(fd);
-    if let Some(entry) = entry(fd) {
-        entry.forget();
-    }
-}
-
-impl Descriptor {
     fn forget(&self) {
         self.opened.store(0, Ordering::Relaxed);
         self.file.store(UNKNOWN, Ordering::Relaxed);
     }
 }
 
-/// Forgets every descriptor from `first` to `last`.
-pub(crate) fn forget_range(first: u32, last: u32) {
-    #[cfg(feature = "interpose")]
-    crate::replicas::forget_range(first, last);
-    crate::seen::forget_range(first, last);
-    ahead::forget_range(first, last);
-    for fd in first..=last.min(DESCRIPTORS as u32 - 1) {
-        let Some(entry) = entry(fd as i32) else {
-            return;
-        };
-        // A load first: most of the table was never touched and has no memory behind it yet.
-        if entry.file.load(Ordering::Relaxed) != UNKNOWN
-            || entry.opened.load(Ordering::Relaxed) != 0
-        {
-            entry.forget();
-        }
-    }
-}
-
 /// The program has just opened `fd`.
 #[cfg(feature = "interpose")]
 pub(crate) fn opened(fd: i32) {
-    forget(fd);
+    descriptors::forget(fd);
     crate::replicas::opened(fd);
-    if let Some(entry) = entry(fd) {
+    if let Some(entry) = TABLE.row(fd) {
         let sharings = SHARINGS.load(Ordering::Relaxed);
         entry.opened.store(sharings, Ordering::Release);
     }
@@ -103,7 +63,7 @@ pub(crate) fn opened(fd: i32) {
 /// What `fd` stands for is another descriptor's, too.
 #[cfg(feature = "interpose")]
 pub(crate) fn shared(fd: i32) {
-    if let Some(entry) = entry(fd) {
+    if let Some(entry) = TABLE.row(fd) {
         entry.opened.store(0, Ordering::Relaxed);
     }
     ahead::leave(fd);
@@ -118,7 +78,7 @@ pub(crate) fn shared_by_all() {
 
 /// Whether the program has opened `fd`, and nobody else has had it since.
 pub(crate) fn is_alone(fd: i32) -> bool {
-    entry(fd).is_some_and(|entry| {
+    TABLE.row(fd).is_some_and(|entry| {
         entry.opened.load(Ordering::Acquire) == SHARINGS.load(Ordering::Acquire)
     })
 }
@@ -127,7 +87,9 @@ pub(crate) fn is_alone(fd: i32) -> bool {
 /// the agent has not been told its path.
 #[inline]
 pub(crate) fn known(fd: i32) -> Option<Option<u64>> {
-    let known = entry(fd).map_or(UNKNOWN, |entry| entry.file.load(Ordering::Relaxed));
+    let known = TABLE
+        .row(fd)
+        .map_or(UNKNOWN, |entry| entry.file.load(Ordering::Relaxed));
     match known {
         IGNORED => Some(None),
         _ if known & (FILE | DEFINED) == FILE | DEFINED => Some(Some(known & KEY)),
@@ -147,7 +109,7 @@ pub(crate) fn look_up(
         return known;
     }
     let found = describe(fd, define);
-    if let (true, Some(entry)) = (ours, entry(fd)) {
+    if let (true, Some(entry)) = (ours, TABLE.row(fd)) {
         entry.file.store(found, Ordering::Relaxed);
     }
     (found != IGNORED).then_some(found & KEY)
@@ -232,7 +194,7 @@ mod tests {
     /// One test, since there is one table and descriptors are the process's.
     #[test]
     fn the_table() {
-        prepare();
+        TABLE.open();
         a_file_is_defined_once_and_pipes_and_proc_are_ignored();
         a_range_of_descriptors_is_forgotten_and_no_other();
     }
@@ -242,11 +204,11 @@ mod tests {
         let fds: Vec<i32> = files.iter().map(|file| file.as_raw_fd()).collect();
         for &fd in &fds {
             // Numbers that stood for something else before; no hook saw them closed.
-            forget(fd);
+            TABLE.forget(fd);
             assert!(look_up(fd, true, &mut |_| true).is_some());
         }
         let (first, last) = (*fds.iter().min().unwrap(), *fds.iter().max().unwrap());
-        forget_range(first as u32 + 1, u32::MAX);
+        TABLE.forget_range(first as u32 + 1, u32::MAX);
         assert!(look_up(first, true, &mut |_| panic!("it was to be kept")).is_some());
         let mut defined = 0;
         look_up(last, true, &mut |_| {
@@ -273,7 +235,7 @@ mod tests {
             );
         }
         assert_eq!(defined, 1, "offered again after a refusal, then never");
-        forget(fd);
+        TABLE.forget(fd);
         assert_eq!(
             look_up(fd, true, &mut |_| {
                 defined += 1;

@@ -27,6 +27,8 @@ mod arena;
 #[cfg(any(feature = "interpose", test))]
 mod buffers;
 #[cfg(any(feature = "interpose", test))]
+mod descriptors;
+#[cfg(any(feature = "interpose", test))]
 mod files;
 #[cfg(feature = "interpose")]
 mod hooks;

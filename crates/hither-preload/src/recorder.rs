@@ -19,7 +19,7 @@ use hither_sys::record::{Op, Record};
 use hither_sys::{own, raw};
 
 use crate::signature::{self, Caller, Walker};
-use crate::{ahead, arena, files, hooks, placed, real, replicas};
+use crate::{ahead, arena, descriptors, files, hooks, placed, real, replicas};
 
 /// Names the session's segment in the environment.
 const SESSION_VARIABLE: &CStr = c"HITHER_SESSION";
@@ -156,7 +156,7 @@ fn attach() -> bool {
     unsafe { (*SESSION.0.get()).write(attached) };
     real::find_all();
     signature::prepare();
-    files::prepare();
+    files::TABLE.open();
     hooks::exec::remember();
     PID.store(raw::pid(), Ordering::Relaxed);
     read_arguments();
@@ -638,7 +638,7 @@ fn describe(
         Position::BeforeCurrent => match raw::seek(fd, 0, libc::SEEK_CUR) {
             Ok(current) => current.saturating_sub(length),
             Err(_) => {
-                files::forget(fd);
+                descriptors::forget(fd);
                 return None;
             }
         },

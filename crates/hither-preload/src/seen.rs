@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use hither_sys::process::tick_ns;
 use hither_sys::raw;
 
+use crate::descriptors::{Row, Table};
 use crate::signature::mix;
 
 pub(crate) const PAGE_BYTES: u64 = 4096;
@@ -17,9 +18,6 @@ pub(crate) const WINDOW_BYTES: u64 = 32 * PAGE_BYTES;
 
 /// 8 GiB of windows, in 512 KiB.
 const WINDOWS: usize = 1 << 16;
-
-/// Descriptors beyond this are always looked at.
-const DESCRIPTORS: usize = 1 << 16;
 
 /// What is looked at of a read, at most: a longer one takes its time anyway.
 const WINDOWS_MAX: u64 = 64;
@@ -31,67 +29,48 @@ const AGE_SHIFT: u32 = 33;
 const UNKNOWN: u64 = 0;
 const IGNORED: u64 = 1;
 
+/// One without a row is always looked at.
 #[repr(C)]
-struct Descriptor {
+pub(crate) struct Descriptor {
     file: AtomicU64,
     /// Where its offset was last known to be: a guess, since others may move it.
     offset: AtomicU64,
 }
 
-static DESCRIPTOR: AtomicPtr<Descriptor> = AtomicPtr::new(std::ptr::null_mut());
+pub(crate) static TABLE: Table<Descriptor> = Table::new();
 static WINDOW: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Makes the tables. To be called once.
 pub(crate) fn prepare() -> bool {
-    let windows = raw::map(WINDOWS * size_of::<AtomicU64>(), None);
-    let descriptors = raw::map(DESCRIPTORS * size_of::<Descriptor>(), None);
-    let (Ok(windows), Ok(descriptors)) = (windows, descriptors) else {
+    let Ok(windows) = raw::map(WINDOWS * size_of::<AtomicU64>(), None) else {
         return false;
     };
     WINDOW.store(windows.cast(), Ordering::Release);
-    DESCRIPTOR.store(descriptors.cast(), Ordering::Release);
-    true
+    TABLE.open()
 }
 
-fn descriptor(fd: i32) -> Option<&'static Descriptor> {
-    let table = DESCRIPTOR.load(Ordering::Acquire);
-    let index = usize::try_from(fd).ok();
-    let index = index.filter(|&index| index < DESCRIPTORS && !table.is_null())?;
-    // SAFETY: the table is a mapping of DESCRIPTORS of these, zeroed, which is a value, and never unmapped; the index is in range.
-    Some(unsafe { &*table.wrapping_add(index) })
-}
-
-/// Forgets what `fd` stood for.
-pub(crate) fn forget(fd: i32) {
-    if let Some(descriptor) = descriptor(fd) {
-        descriptor.file.store(UNKNOWN, Ordering::Relaxed);
-        descriptor.offset.store(0, Ordering::Relaxed);
+// SAFETY: two words, of which zeroes are values.
+unsafe impl Row for Descriptor {
+    fn is_blank(&self) -> bool {
+        self.file.load(Ordering::Relaxed) == UNKNOWN
     }
-}
 
-/// Forgets every descriptor from `first` to `last`.
-pub(crate) fn forget_range(first: u32, last: u32) {
-    for fd in first..=last.min(DESCRIPTORS as u32 - 1) {
-        let Some(descriptor) = descriptor(fd as i32) else {
-            return;
-        };
-        // A load first: most of the table was never touched and has no memory behind it yet.
-        if descriptor.file.load(Ordering::Relaxed) != UNKNOWN {
-            forget(fd as i32);
-        }
+    fn forget(&self) {
+        self.file.store(UNKNOWN, Ordering::Relaxed);
+        self.offset.store(0, Ordering::Relaxed);
     }
 }
 
 /// Reads of `fd` are none of ours.
 pub(crate) fn ignore(fd: i32) {
-    if let Some(descriptor) = descriptor(fd) {
+    if let Some(descriptor) = TABLE.row(fd) {
         descriptor.file.store(IGNORED, Ordering::Relaxed);
     }
 }
 
 /// `fd` stands for this file, and its offset, or the one that it is read at, is there.
 pub(crate) fn learn(fd: i32, file: u64, offset: u64) {
-    if let Some(descriptor) = descriptor(fd) {
+    if let Some(descriptor) = TABLE.row(fd) {
         descriptor.file.store(file.max(2), Ordering::Relaxed);
         descriptor.offset.store(offset, Ordering::Relaxed);
     }
@@ -99,7 +78,7 @@ pub(crate) fn learn(fd: i32, file: u64, offset: u64) {
 
 /// So much was read of `fd` at its own offset.
 pub(crate) fn moved_on(fd: i32, length: u64) {
-    if let Some(descriptor) = descriptor(fd) {
+    if let Some(descriptor) = TABLE.row(fd) {
         let offset = descriptor.offset.load(Ordering::Relaxed);
         let after = offset.wrapping_add(length);
         descriptor.offset.store(after, Ordering::Relaxed);
@@ -109,7 +88,7 @@ pub(crate) fn moved_on(fd: i32, length: u64) {
 /// Whether a read, at an offset or at the descriptor's own, brings nothing in, as far as is known: it is of no file, or of pages that were seen lately.
 #[inline]
 pub(crate) fn is_known(fd: i32, at: Option<u64>, count: u64) -> bool {
-    let Some(descriptor) = descriptor(fd) else {
+    let Some(descriptor) = TABLE.row(fd) else {
         return false;
     };
     let file = descriptor.file.load(Ordering::Relaxed);
@@ -302,7 +281,7 @@ mod tests {
         assert!(!is_known(9, current, 1));
         ignore(9);
         assert!(is_known(9, current, 1));
-        forget(9);
+        TABLE.forget(9);
         assert!(!is_known(9, current, 1));
         learn(9, FILE, 7 * WINDOW_BYTES);
         let read = Pages::of(FILE, 7 * WINDOW_BYTES, 100, u64::MAX).unwrap();
@@ -311,7 +290,7 @@ mod tests {
         assert!(is_known(9, Some(7 * WINDOW_BYTES + 50), 100));
         moved_on(9, PAGE_BYTES);
         assert!(!is_known(9, current, 100));
-        forget_range(3, 20);
+        TABLE.forget_range(3, 20);
         assert!(!is_known(9, Some(7 * WINDOW_BYTES + 50), 100));
         assert!(!is_known(-1, current, 1) && !is_known(i32::MAX, current, 1));
     }

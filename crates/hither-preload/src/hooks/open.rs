@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use libc::FILE;
 
 use crate::recorder::owns_descriptors;
-use crate::{files, real, replicas};
+use crate::{descriptors, files, real, replicas};
 
 /// Forgets what the number of a descriptor that was just opened stood for, and passes it on.
 fn fresh(fd: c_int) -> c_int {
@@ -20,7 +20,7 @@ fn duplicated(of: c_int, fd: c_int) -> c_int {
     if fd >= 0 && owns_descriptors() {
         files::shared(of);
         if fd != of {
-            files::forget(fd);
+            descriptors::forget(fd);
         }
     }
     fd
@@ -102,7 +102,7 @@ fn controlled(fd: c_int, command: c_int, result: c_int) -> c_int {
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicated(fd, result),
         libc::F_SETFL if owns_descriptors() => {
-            replicas::forget(fd);
+            replicas::TABLE.forget(fd);
             result
         }
         _ => result,
@@ -112,7 +112,7 @@ fn controlled(fd: c_int, command: c_int, result: c_int) -> c_int {
 /// The first three descriptors stand for something else.
 fn standard_replaced() {
     if owns_descriptors() {
-        files::forget_range(0, 2);
+        descriptors::forget_range(0, 2);
     }
 }
 
@@ -131,7 +131,7 @@ unsafe extern "C-unwind" fn login_tty(fd: c_int) -> c_int {
     // SAFETY: the program's own call, passed on.
     let result = unsafe { real::login_tty(fd) };
     standard_replaced();
-    files::forget(fd);
+    descriptors::forget(fd);
     result
 }
 

@@ -15,7 +15,7 @@
 
 use std::ffi::{c_int, c_long, c_uint, c_void};
 
-use crate::{ahead, files, real, recorder, replicas};
+use crate::{ahead, descriptors, files, real, recorder, replicas};
 
 /// Stands in for libc's function.
 #[unsafe(no_mangle)]
@@ -136,11 +136,11 @@ extern "C" fn prepare(number: c_long, first: usize, second: usize, third: usize)
         crate::pages::binds_itself(first as u64, second as u64, third as c_int);
     }
     match number {
-        libc::SYS_close => files::forget(first as i32),
-        libc::SYS_close_range => files::forget_range(first as u32, second as u32),
+        libc::SYS_close => descriptors::forget(first as i32),
+        libc::SYS_close_range => descriptors::forget_range(first as u32, second as u32),
         libc::SYS_dup2 | libc::SYS_dup3 => {
             files::shared(first as i32);
-            files::forget(second as i32);
+            descriptors::forget(second as i32);
         }
         libc::SYS_fadvise64 | libc::SYS_readahead => ahead::leave(first as i32),
         // Whose descriptors and memory are whose, and what a ring closes and opens, is not followed.

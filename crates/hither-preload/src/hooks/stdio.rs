@@ -15,7 +15,7 @@ use crate::recorder::Position::BeforeCurrent;
 use crate::recorder::owns_descriptors;
 use crate::replicas::Into;
 use crate::signature::Caller;
-use crate::{files, placed, replicas};
+use crate::{descriptors, placed, replicas};
 
 /// Entries of `struct _IO_jump_t`.
 const READ: usize = 14;
@@ -178,7 +178,7 @@ unsafe extern "C-unwind" fn write_hook(
 unsafe extern "C-unwind" fn close_entry(stream: *mut FILE) -> c_int {
     if owns_descriptors() {
         // SAFETY: libc called with a stream that is still open.
-        files::forget(unsafe { libc::fileno(stream) });
+        descriptors::forget(unsafe { libc::fileno(stream) });
     }
     let real = REAL_CLOSE.load(Ordering::Acquire);
     // SAFETY: `patch` stored the function that the entry held, which has this type.

@@ -7,7 +7,7 @@ use hither_sys::record::Op;
 use libc::{iovec, off_t, size_t};
 
 use super::{explicit, moving, trampoline};
-use crate::files;
+use crate::descriptors;
 use crate::real;
 use crate::recorder::Position::{At, BeforeCurrent};
 use crate::recorder::{self};
@@ -91,9 +91,9 @@ unsafe fn truncated_path(path: *const c_char, length: off_t, caller: Caller) {
     // SAFETY: as the caller says.
     let path = unsafe { CStr::from_ptr(path) };
     if let Ok(fd) = raw::open(path, libc::O_PATH) {
-        files::forget(fd);
+        descriptors::forget(fd);
         recorder::access(Op::Truncate, 0, fd, At(length as u64), 0, caller);
-        files::forget(fd);
+        descriptors::forget(fd);
         raw::close(fd);
     }
 }

@@ -27,7 +27,7 @@ use hither_sys::replica::view::{Match, View};
 use hither_sys::replica::{SERVED, SERVED_EACH};
 use libc::iovec;
 
-pub(crate) use self::table::{forget, forget_range, opened};
+pub(crate) use self::table::{TABLE, opened};
 pub(crate) use crate::buffers::changed as memory_changed;
 use crate::recorder::{self, Position};
 use crate::signature::Caller;
@@ -95,7 +95,7 @@ pub(crate) fn start() {
         let Some(view) = session.replicas() else {
             return;
         };
-        if !table::prepare() {
+        if !TABLE.open() {
             return;
         }
         // SAFETY: the name is a C string.

@@ -4,16 +4,14 @@
 //! word carries a tag that changes whenever the descriptor is forgotten: what one thread finds out about a descriptor is not entered if another one has closed it
 //! meanwhile.
 
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use hither_sys::raw;
 use hither_sys::replica::FileId;
 use hither_sys::replica::view::{Match, View};
 
+use crate::descriptors::{Row, Table};
 use crate::files;
-
-/// Descriptors beyond this are not served.
-const DESCRIPTORS: usize = 1 << 16;
 
 /// What a word says, in its low bits.
 const KIND: u64 = 3;
@@ -37,37 +35,22 @@ const EPOCH_BITS: u32 = TAG_SHIFT - 2 - FILE_BITS;
 /// No offset is known, or somebody is about to move it.
 const TAKEN: u64 = u64::MAX;
 
+/// One without a row is not served.
 #[repr(C)]
-struct Descriptor {
+pub(crate) struct Descriptor {
     word: AtomicU64,
     /// Where its offset was last known to be: a guess, since others may move it.
     offset: AtomicU64,
 }
 
-static TABLE: AtomicPtr<Descriptor> = AtomicPtr::new(std::ptr::null_mut());
+pub(crate) static TABLE: Table<Descriptor> = Table::new();
 
-/// Makes the table. To be called once.
-pub(super) fn prepare() -> bool {
-    match raw::map(DESCRIPTORS * size_of::<Descriptor>(), None) {
-        Ok(table) => {
-            TABLE.store(table.cast(), Ordering::Release);
-            true
-        }
-        Err(_) => false,
+// SAFETY: two words, of which zeroes are values.
+unsafe impl Row for Descriptor {
+    fn is_blank(&self) -> bool {
+        self.word.load(Ordering::Relaxed) == 0
     }
-}
 
-#[inline]
-fn descriptor(fd: i32) -> Option<&'static Descriptor> {
-    let table = TABLE.load(Ordering::Acquire);
-    let index = usize::try_from(fd)
-        .ok()
-        .filter(|&index| index < DESCRIPTORS && !table.is_null())?;
-    // SAFETY: the table is a mapping of DESCRIPTORS of these, zeroed, which is a value, and never unmapped; the index is in range.
-    Some(unsafe { &*table.wrapping_add(index) })
-}
-
-impl Descriptor {
     fn forget(&self) {
         self.offset.store(TAKEN, Ordering::Relaxed);
         let next = |word: u64| Some((word & TAG).wrapping_add(1 << TAG_SHIFT) | UNKNOWN);
@@ -75,26 +58,6 @@ impl Descriptor {
         let _ = self
             .word
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, next);
-    }
-}
-
-/// Forgets what `fd` stood for.
-pub(crate) fn forget(fd: i32) {
-    if let Some(descriptor) = descriptor(fd) {
-        descriptor.forget();
-    }
-}
-
-/// Forgets every descriptor from `first` to `last`.
-pub(crate) fn forget_range(first: u32, last: u32) {
-    for fd in first..=last.min(DESCRIPTORS as u32 - 1) {
-        let Some(descriptor) = descriptor(fd as i32) else {
-            return;
-        };
-        // A load first: most of the table was never touched and has no memory behind it yet.
-        if descriptor.word.load(Ordering::Relaxed) != 0 {
-            descriptor.forget();
-        }
     }
 }
 
@@ -106,7 +69,7 @@ pub(crate) fn opened(fd: i32) {
 /// The replicas of the file behind `fd`.
 #[inline]
 pub(super) fn matched(view: &View, fd: i32) -> Option<Match> {
-    let descriptor = descriptor(fd)?;
+    let descriptor = TABLE.row(fd)?;
     let word = descriptor.word.load(Ordering::Acquire);
     match word & KIND {
         MATCHED => {
@@ -184,7 +147,7 @@ fn is_served(fd: i32) -> Option<FileId> {
 
 /// Where the offset of `fd` is thought to be, if that is this process's alone and `fits`. Until it is put back nobody else gets it.
 pub(super) fn take_offset(fd: i32, fits: impl FnOnce(u64) -> bool) -> Option<u64> {
-    let descriptor = descriptor(fd)?;
+    let descriptor = TABLE.row(fd)?;
     if !files::is_alone(fd) {
         return None;
     }
@@ -201,14 +164,14 @@ pub(super) fn take_offset(fd: i32, fits: impl FnOnce(u64) -> bool) -> Option<u64
 
 /// Says where the offset of `fd` is.
 pub(super) fn put_offset(fd: i32, offset: u64) {
-    if let Some(descriptor) = descriptor(fd) {
+    if let Some(descriptor) = TABLE.row(fd) {
         descriptor.offset.store(offset, Ordering::Release);
     }
 }
 
 /// The kernel has read `length` bytes at the offset of `fd`. It is asked where that is, if that is of any use.
 pub(super) fn moved_on(fd: i32, length: u64) {
-    let Some(descriptor) = descriptor(fd) else {
+    let Some(descriptor) = TABLE.row(fd) else {
         return;
     };
     if descriptor.word.load(Ordering::Relaxed) & KIND != MATCHED || !files::is_alone(fd) {
