@@ -87,10 +87,15 @@ pub(crate) fn stop() {
     }
 }
 
-/// Takes in a read through `fd`. Where it was one of many at random, and that is `wanted`, the kernel is told to read nothing ahead, which
-/// is returned; otherwise, to read ahead again. `ours` says whether the table describes the calling process's descriptors.
+/// Takes in a `read` through `fd`, which is looked at if anybody follows it. Where it was one of many at random, and that is `wanted`, the kernel is told to read
+/// nothing ahead, which is returned; otherwise, to read ahead again. `ours` says whether the table describes the calling process's descriptors.
 #[inline]
-pub(crate) fn read(fd: i32, read: Read, wanted: bool, ours: impl FnOnce() -> bool) -> bool {
+pub(crate) fn read(
+    fd: i32,
+    read: impl FnOnce() -> Read,
+    wanted: impl FnOnce() -> bool,
+    ours: impl FnOnce() -> bool,
+) -> bool {
     let Some(descriptor) = TABLE.row(fd) else {
         return false;
     };
@@ -98,7 +103,7 @@ pub(crate) fn read(fd: i32, read: Read, wanted: bool, ours: impl FnOnce() -> boo
     if state == LEFT {
         return false;
     }
-    let still = descriptor.is_read_at_random(read) && wanted;
+    let still = descriptor.is_read_at_random(read()) && wanted();
     still != (state == STILL) && ours() && descriptor.change(fd, still)
 }
 

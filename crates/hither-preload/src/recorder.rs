@@ -570,15 +570,18 @@ fn follow(session: &Attached, fd: i32, access: &Record<'_>) {
     };
     match op {
         Op::Read => {
-            let bits = session.block_bits();
-            let block = |byte: u64| (byte >> bits) as u32;
-            let (first, latest) = (block(offset), LATEST.get());
-            let read = ahead::Read {
-                first,
-                last: block(offset.saturating_add(length.saturating_sub(1))),
-                goes_on: latest.object == object && ahead::is_near(latest.block as u32, first),
+            let read = || {
+                let bits = session.block_bits();
+                let block = |byte: u64| (byte >> bits) as u32;
+                let (first, latest) = (block(offset), LATEST.get());
+                ahead::Read {
+                    first,
+                    last: block(offset.saturating_add(length.saturating_sub(1))),
+                    goes_on: latest.object == object && ahead::is_near(latest.block as u32, first),
+                }
             };
-            if ahead::read(fd, read, session.stills_read_ahead(), owns_descriptors) {
+            let wanted = || session.stills_read_ahead();
+            if ahead::read(fd, read, wanted, owns_descriptors) {
                 session.count_stilled();
             }
         }

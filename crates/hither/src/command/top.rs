@@ -136,7 +136,7 @@ fn of_run(run: &Status) -> String {
         let steering = run.figures["steering"].as_bool().unwrap_or(false);
         let _ = writeln!(
             text,
-            "  {} of cache for {}: {} missed, {} by least recently used\n  {} dropped{}; {} left to others, {} taken by the kernel",
+            "  {} of cache for {}: {} missed, {} by least recently used\n  {} dropped{}; {} left to others, {} taken by the kernel{}",
             bytes(number("budget_bytes")),
             format::counted(number("files"), "file"),
             bytes(number("missed_bytes")),
@@ -149,6 +149,13 @@ fn of_run(run: &Status) -> String {
             },
             bytes(number("foreign_bytes")),
             bytes(number("absent_bytes")),
+            match number("read_ahead_stilled") {
+                0 => String::new(),
+                times => format!(
+                    "; readahead switched off {}",
+                    format::counted(times, "time")
+                ),
+            },
         );
         text.push_str(&busiest(&run.figures["busiest_files"], "file", "path"));
         text.push_str(&busiest(&run.figures["busiest_sites"], "call site", "site"));
@@ -383,6 +390,7 @@ mod tests {
             figures: json!({
                 "budget_bytes": 1 << 30, "files": 1, "missed_bytes": 3 << 20, "lru_missed_bytes": 4 << 20,
                 "dropped_bytes": 2 << 20, "foreign_bytes": 0, "absent_bytes": 1 << 20, "steering": false,
+                "read_ahead_stilled": 3,
                 "busiest_files": [
                     { "path": "/data/index\n1", "referenced_bytes": 8 << 20, "missed_bytes": 3 << 20, "lru_missed_bytes": 4 << 20 },
                 ],
@@ -397,7 +405,7 @@ mod tests {
         810: ./bt a\nb
           pcc for 12.3 s, a dry run; the agent takes 0.5 % of a CPU
           1.00 GiB of cache for 1 file: 3.00 MiB missed, 4.00 MiB by least recently used
-          2.00 MiB dropped, and no more: nothing is gained; 0 B left to others, 1.00 MiB taken by the kernel
+          2.00 MiB dropped, and no more: nothing is gained; 0 B left to others, 1.00 MiB taken by the kernel; readahead switched off 3 times
 
           file                read    hits    missed  to least recently used
           /data/index\n1  8.00 MiB  62.5 %  3.00 MiB          1.00 MiB saved
