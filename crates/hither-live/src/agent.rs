@@ -3,7 +3,7 @@
 //! What one agent does that no other does is a driver, which never touches the world, and a [`Mechanism`], which hears what
 //! the driver has use for and does what it decides. The agent of memory pages hears of more than records and is woken by its driver, so it has a loop of its own.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,6 +40,10 @@ pub(crate) struct Asked<'a> {
 /// See the module.
 pub(crate) struct Agent<D: Driven> {
     pub(crate) driver: D,
+    /// Decided and not yet carried out, the oldest first.
+    pub(crate) decisions: VecDeque<D::Decision>,
+    /// What the driver decides on one input: moved to `decisions` once it is logged.
+    decided: Vec<D::Decision>,
     pub(crate) session: Session,
     pub(crate) streams: Streams,
     pub(crate) definitions: Definitions,
@@ -105,6 +109,8 @@ impl<D: Driven> Agent<D> {
         let shown = words.map(|word| word.to_string_lossy().into_owned());
         Ok(Agent {
             driver,
+            decisions: VecDeque::new(),
+            decided: Vec::new(),
             session,
             streams: Streams::default(),
             definitions: Definitions::default(),
@@ -133,16 +139,17 @@ impl<D: Driven> Agent<D> {
         Duration::from_nanos(cpu_ns() - self.cpu_before_ns)
     }
 
-    /// Has the driver hear of something, and returns what it decides.
-    pub(crate) fn input(&mut self, time_ns: u64, input: D::Input) -> Vec<D::Decision> {
+    /// Has the driver hear of something. What it decides is added to `decisions`.
+    pub(crate) fn input(&mut self, time_ns: u64, input: D::Input) {
         let at = At { time_ns, input };
-        let mut decisions = Vec::new();
-        self.driver.input(&at, &mut decisions);
+        self.driver.input(&at, &mut self.decided);
         if let Some(log) = &mut self.log {
             log.input(&at);
-            decisions.iter().for_each(|decision| log.decision(decision));
+            self.decided
+                .iter()
+                .for_each(|decision| log.decision(decision));
         }
-        decisions
+        self.decisions.extend(self.decided.drain(..));
     }
 
     /// Says what goes on, for those who look on.

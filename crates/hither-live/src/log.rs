@@ -36,7 +36,7 @@ pub(crate) trait Driven: Sized {
     /// What it hears; an object with the key `input`.
     type Input: Serialize + DeserializeOwned;
     /// What it decides; an object with the key `decision`.
-    type Decision: Serialize + DeserializeOwned + PartialEq + Debug;
+    type Decision: Serialize + DeserializeOwned + PartialEq + Debug + Send;
 
     /// A driver at its start.
     fn new(config: &Self::Config) -> Result<Self>;

@@ -181,18 +181,18 @@ impl Steering {
             }
             self.find_foreign(agent, now_ns, file, size, &events);
         }
-        let mut decisions = Vec::new();
         for at in events {
             if let Input::Access { signature, .. } = at.input {
                 agent.sites.insert(signature);
             }
-            decisions.extend(agent.input(at.time_ns, at.input));
+            agent.input(at.time_ns, at.input);
         }
         if agent.driver.due() {
-            decisions.extend(agent.input(now_ns, Input::Tick));
+            agent.input(now_ns, Input::Tick);
         }
-        if !self.dry_run {
-            self.carry_out(agent, &decisions);
+        match self.dry_run {
+            true => agent.decisions.clear(),
+            false => self.carry_out(agent),
         }
     }
 
@@ -329,19 +329,19 @@ impl Steering {
     }
 
     /// Has programs do without readahead, and drops what is to be dropped, each file opened once.
-    fn carry_out(&mut self, agent: &Agent<Driver>, decisions: &[Decision]) {
-        if decisions.contains(&Decision::Full) {
-            agent.session.still_read_ahead();
+    fn carry_out(&mut self, agent: &mut Agent<Driver>) {
+        let mut drops = Vec::new();
+        for decision in agent.decisions.drain(..) {
+            match decision {
+                Decision::Drop {
+                    file,
+                    offset,
+                    length,
+                } => drops.push((file, offset, length)),
+                Decision::Full => agent.session.still_read_ahead(),
+                Decision::Judged(_) => {}
+            }
         }
-        let drops = decisions.iter().filter_map(|decision| match *decision {
-            Decision::Drop {
-                file,
-                offset,
-                length,
-            } => Some((file, offset, length)),
-            Decision::Judged(_) | Decision::Full => None,
-        });
-        let drops: Vec<(u64, u64, u64)> = drops.collect();
         let start_ns = monotonic_ns();
         for of_file in drops.chunk_by(|a, b| a.0 == b.0) {
             let file = of_file[0].0;

@@ -1,6 +1,5 @@
 //! The mechanism: hears what programs read, and has pages looked for and moved.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,7 +38,6 @@ pub(super) struct Following {
     page_bytes: u64,
     dry_run: bool,
     reach: Reach,
-    decisions: VecDeque<Decision>,
     usage: Usage,
     look: Every,
     tick: Every,
@@ -82,7 +80,7 @@ impl Mechanism for Following {
     fn act(&mut self, agent: &mut Agent<Driver>, look: Look<Input>) {
         let now_ns = look.now_ns;
         for at in look.events {
-            self.input(agent, at.time_ns, at.input);
+            agent.input(at.time_ns, at.input);
         }
         let done = self.mover.iter().flat_map(Mover::done);
         for answer in done.collect::<Vec<Answer>>() {
@@ -100,7 +98,7 @@ impl Mechanism for Following {
             return;
         }
         if self.tick.is_due(now_ns) {
-            self.input(agent, now_ns, Input::Tick);
+            agent.input(now_ns, Input::Tick);
         }
         self.carry_out(agent, now_ns);
     }
@@ -121,17 +119,12 @@ impl Following {
             page_bytes,
             dry_run,
             reach: Reach::new(Arc::new(ThisPageCache)),
-            decisions: VecDeque::new(),
             usage: Usage::new(machine, page_bytes * u64::from(BLOCK_PAGES)),
             look: Every::from_start(LOOK_NS),
             tick: Every::after(TICK_NS),
             pace: Pace::new(),
             run: Followed::default(),
         })
-    }
-
-    fn input(&mut self, agent: &mut Agent<Driver>, time_ns: u64, input: Input) {
-        self.decisions.extend(agent.input(time_ns, input));
     }
 
     /// What came of a job.
@@ -156,7 +149,7 @@ impl Following {
                 }
             }
         };
-        self.input(agent, now_ns, input);
+        agent.input(now_ns, input);
     }
 
     fn leave_alone(&mut self, why: impl ToString) {
@@ -164,7 +157,7 @@ impl Following {
     }
 
     fn carry_out(&mut self, agent: &mut Agent<Driver>, now_ns: u64) {
-        while let Some(decision) = self.decisions.pop_front() {
+        while let Some(decision) = agent.decisions.pop_front() {
             let (job, key, ranges, to) = match decision {
                 Decision::Locate { job, file, ranges } => (job, file, ranges, None),
                 // The driver takes it for done.
@@ -195,7 +188,7 @@ impl Following {
                     if for_good {
                         agent.session.stop_hearing_of(key);
                     }
-                    self.input(agent, now_ns, Input::Unreachable { job, for_good });
+                    agent.input(now_ns, Input::Unreachable { job, for_good });
                 }
             }
         }
@@ -204,7 +197,7 @@ impl Following {
     /// Looks how full the nodes are, and says what goes on for those who look on.
     fn look(&mut self, agent: &mut Agent<Driver>, now_ns: u64) {
         if let Some(used) = self.usage.read(now_ns) {
-            self.input(agent, now_ns, Input::Usage { used });
+            agent.input(now_ns, Input::Usage { used });
         }
         self.run.summary = agent.driver.summary();
         agent.post(now_ns, end(&self.run));

@@ -277,7 +277,8 @@ impl Placing {
     }
 
     fn input(&mut self, time_ns: u64, input: Input) {
-        for decision in self.agent.input(time_ns, input) {
+        self.agent.input(time_ns, input);
+        while let Some(decision) = self.agent.decisions.pop_front() {
             self.carry_out(&decision);
         }
     }

@@ -1,6 +1,6 @@
 //! The mechanism: hears what programs read, takes leases and makes replicas.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,7 +53,6 @@ pub(super) struct Replicating {
     reach: Reach,
     ids: BTreeMap<u64, FileId>,
     held: BTreeMap<u64, Held>,
-    decisions: VecDeque<Decision>,
     /// Where asking after originals goes on.
     asked: u32,
     pressure: Pressure,
@@ -120,19 +119,19 @@ impl Mechanism for Replicating {
         let now_ns = look.now_ns;
         self.hear_of_ends(agent, now_ns);
         for at in look.events {
-            self.input(agent, at.time_ns, at.input);
+            agent.input(at.time_ns, at.input);
         }
         let mut tight = false;
         if self.tick.is_due(now_ns) {
             let (waited, short) = (self.pressure.has_waited(now_ns), pressure::is_short());
             tight = waited || short;
             if short {
-                self.input(agent, now_ns, Input::Short);
+                agent.input(now_ns, Input::Short);
             } else if waited {
-                self.input(agent, now_ns, Input::Memory { free_ppm: 0 });
+                agent.input(now_ns, Input::Memory { free_ppm: 0 });
             }
             let idle = look.records == 0;
-            self.input(agent, now_ns, Input::Tick { idle });
+            agent.input(now_ns, Input::Tick { idle });
         }
         if self.ask.is_due(now_ns) {
             self.ask(agent, now_ns);
@@ -166,7 +165,6 @@ impl Replicating {
             reach: Reach::new(Arc::new(ThisPageCache)),
             ids: BTreeMap::new(),
             held: BTreeMap::new(),
-            decisions: VecDeque::new(),
             asked: 0,
             pressure: Pressure::default(),
             tick: Every::after(TICK_NS),
@@ -185,28 +183,24 @@ impl Replicating {
         *self.run.refused.entry(why.to_string()).or_default() += 1;
     }
 
-    fn input(&mut self, agent: &mut Agent<Driver>, time_ns: u64, input: Input) {
-        self.decisions.extend(agent.input(time_ns, input));
-    }
-
     /// Files whose replicas the keeper has ended.
     fn hear_of_ends(&mut self, agent: &mut Agent<Driver>, now_ns: u64) {
         for (file, place) in self.keeper.ended() {
             self.replicas.leave(place);
             self.held.remove(&file);
             // What was decided before is of replicas that are no more.
-            self.decisions.retain(|decision| match decision {
+            agent.decisions.retain(|decision| match decision {
                 Decision::Replicate { file: of, .. } | Decision::Drop { file: of, .. } => {
                     *of != file
                 }
                 _ => true,
             });
-            self.input(agent, now_ns, Input::Ended { file });
+            agent.input(now_ns, Input::Ended { file });
         }
     }
 
     fn carry_out(&mut self, agent: &mut Agent<Driver>, now_ns: u64) {
-        while let Some(decision) = self.decisions.pop_front() {
+        while let Some(decision) = agent.decisions.pop_front() {
             match decision {
                 Decision::Hold { file } => self.hold(agent, now_ns, file),
                 Decision::Release { file } => {
@@ -216,8 +210,7 @@ impl Replicating {
                 }
                 Decision::Replicate { file, index, node } => {
                     let done = self.dry_run || self.fill(file, index, node);
-                    self.input(
-                        agent,
+                    agent.input(
                         now_ns,
                         Input::Settled {
                             file,
@@ -267,7 +260,7 @@ impl Replicating {
                 Input::NotHeld { file, later }
             }
         };
-        self.input(agent, now_ns, input);
+        agent.input(now_ns, input);
     }
 
     /// Says whether it may be worth another try where it failed.
@@ -332,7 +325,7 @@ impl Replicating {
                         offset,
                         length,
                     };
-                    self.input(agent, now_ns, absent);
+                    agent.input(now_ns, absent);
                 }
             }
         }
@@ -344,7 +337,7 @@ impl Replicating {
             true => 0,
             false => free_ppm(),
         };
-        self.input(agent, now_ns, Input::Memory { free_ppm });
+        agent.input(now_ns, Input::Memory { free_ppm });
         for held in self.held.values() {
             // Its times were set, or its last name was taken: no writer, but its access time is to move, or its space to be given back.
             let changed = held.lease.look().map_or(true, |now| now != held.seen);
