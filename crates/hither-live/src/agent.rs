@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -26,15 +26,17 @@ use crate::symbolise::Symboliser;
 /// How often the rings of threads that died without a word are looked for.
 pub(crate) const REAP_NS: u64 = 500_000_000;
 
-/// What a run was asked for, whatever its agent is for.
-pub(crate) struct Asked<'a> {
-    pub(crate) command: &'a [OsString],
-    /// The library that the program loads.
-    pub(crate) preload: &'a Path,
-    /// The policy, with its parameters.
-    pub(crate) policy: String,
-    pub(crate) dry_run: bool,
-    pub(crate) log: Option<&'a Path>,
+/// What to run, whatever its agent is for.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// The program and its arguments.
+    pub command: Vec<OsString>,
+    /// Path of the library that the program loads: the recorder's, or for memory pages the one that tells of regions.
+    pub preload: PathBuf,
+    /// Decide, and carry nothing out.
+    pub dry_run: bool,
+    /// Where to log what was heard and decided.
+    pub log: Option<PathBuf>,
 }
 
 /// See the module.
@@ -93,19 +95,21 @@ pub(crate) trait Mechanism {
 pub(crate) type InputOf<M> = <<M as Mechanism>::Driver as Driven>::Input;
 
 impl<D: Driven> Agent<D> {
-    /// A driver at its start, and a session for the program.
+    /// A driver at its start, and a session for the program. The policy is given with its parameters.
     pub(crate) fn new(
-        asked: &Asked<'_>,
+        options: &RunOptions,
+        policy: String,
         config: &D::Config,
         session: SessionOptions,
     ) -> Result<Agent<D>> {
         let driver = D::new(config)?;
-        let log = asked
+        let log = options
             .log
+            .as_deref()
             .map(|path| Log::create(path, config))
             .transpose()?;
         let session = Session::create(session).map_err(Error::Session)?;
-        let words = asked.command.iter();
+        let words = options.command.iter();
         let shown = words.map(|word| word.to_string_lossy().into_owned());
         Ok(Agent {
             driver,
@@ -119,8 +123,8 @@ impl<D: Driven> Agent<D> {
             said: Status {
                 agent: std::process::id(),
                 command: shown.collect(),
-                policy: asked.policy.clone(),
-                dry_run: asked.dry_run,
+                policy,
+                dry_run: options.dry_run,
                 ..Status::default()
             },
             log,
@@ -177,7 +181,7 @@ impl<D: Driven> Agent<D> {
     pub(crate) fn run<M: Mechanism<Driver = D> + Send>(
         mut self,
         name: &str,
-        asked: &Asked<'_>,
+        options: &RunOptions,
         mut mechanism: M,
     ) -> Result<Attended<(Self, M)>>
     where
@@ -185,14 +189,14 @@ impl<D: Driven> Agent<D> {
     {
         let path = self.session.path().to_owned();
         let tools = Tools {
-            preload: asked.preload,
+            preload: &options.preload,
             session: &path,
         };
         let attend = |_, (), ended: &AtomicBool| {
             self.attend(&mut mechanism, ended);
             (self, mechanism)
         };
-        launch::attend(name, asked.command, tools, || (), attend)
+        launch::attend(name, &options.command, tools, || (), attend)
     }
 
     /// Takes everything in until `ended` is set, and then once more.

@@ -25,6 +25,7 @@ pub mod replicas;
 pub mod status;
 pub mod symbolise;
 
+pub use agent::RunOptions;
 pub use error::{Error, Result};
 pub use hither_sys::process::outlive_file_size_limit;
 pub use hither_sys::session::SessionOptions;

@@ -9,8 +9,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use hither_core::knowledge::SiteKnowledge;
-use hither_live::SessionOptions;
 use hither_live::files::{Budget, Files, FilesOptions, Ran, Runner, replay};
+use hither_live::{RunOptions, SessionOptions};
 use hither_sys::file_map::FileMap;
 use hither_sys::page_cache::{
     Cached, CachedFile, FileId, PageCache, Refused, ThisPageCache, Unreachable, WithoutCachestat,
@@ -46,14 +46,16 @@ impl Lab {
             self.path("output").display()
         );
         FilesOptions {
-            command: ["sh", "-c", &command].map(Into::into).into(),
-            preload: support::preload(),
+            run: RunOptions {
+                command: ["sh", "-c", &command].map(Into::into).into(),
+                preload: support::preload(),
+                dry_run: false,
+                log: Some(self.path("log")),
+            },
             policy: policy.parse().expect("a policy"),
             budget: Budget::Bytes(budget_mib * MIB),
             all_files: false,
             still_read_ahead: true,
-            dry_run: false,
-            log: Some(self.path("log")),
             sites: Vec::new(),
             session: SessionOptions::default(),
         }
@@ -118,10 +120,8 @@ fn a_dry_run_drops_nothing_and_says_what_it_would() {
     let lab = Lab::new();
     let data = lab.data(48);
     let command = format!("{} {} 3", lab.program.display(), data.display());
-    let options = FilesOptions {
-        dry_run: true,
-        ..lab.options(&command, "mru", 8)
-    };
+    let mut options = lab.options(&command, "mru", 8);
+    options.run.dry_run = true;
     let ran = Runner::new(options).run().expect("it runs");
     let cached = cached_mib(&data);
     assert!(ran.files.summary.drops > 0);

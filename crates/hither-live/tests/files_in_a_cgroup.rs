@@ -6,8 +6,8 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hither_live::SessionOptions;
 use hither_live::files::{Budget, FilesOptions, Runner};
+use hither_live::{RunOptions, SessionOptions};
 
 const MIB: u64 = 1 << 20;
 
@@ -64,14 +64,16 @@ fn a_loop_in_a_small_memory_cgroup_reads_less_from_storage() {
         folder.path().join("output").display()
     );
     let options = FilesOptions {
-        command: ["sh", "-c", &command].map(Into::into).into(),
-        preload: support::preload(),
+        run: RunOptions {
+            command: ["sh", "-c", &command].map(Into::into).into(),
+            preload: support::preload(),
+            dry_run: false,
+            log: None,
+        },
         policy: "mru".parse().expect("a policy"),
         budget: Budget::Bytes(56 * MIB),
         all_files: false,
         still_read_ahead: true,
-        dry_run: false,
-        log: None,
         sites: Vec::new(),
         session: SessionOptions::default(),
     };

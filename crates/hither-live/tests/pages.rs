@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use hither_core::placement::Class;
-use hither_live::SessionOptions;
 use hither_live::pages::{Pages, PagesOptions, Ran, Runner, replay};
+use hither_live::{RunOptions, SessionOptions};
 use hither_sys::arm::Rung;
 use hither_sys::faults::{PageFaults, Unwatched};
 use hither_sys::machine::{Machine, NodeMemory, PageState, Refusal, ThisMachine};
@@ -114,12 +114,14 @@ impl Lab {
             self.output().display()
         );
         PagesOptions {
-            command: ["sh", "-c", &command].map(Into::into).into(),
-            preload: support::pages_preload(),
+            run: RunOptions {
+                command: ["sh", "-c", &command].map(Into::into).into(),
+                preload: support::pages_preload(),
+                dry_run: false,
+                log: Some(self.log()),
+            },
             placement: "cache-aware".parse().expect("a policy"),
             initial: None,
-            dry_run: false,
-            log: Some(self.log()),
             sites: Vec::new(),
             placed: Vec::new(),
             cache: None,
@@ -179,10 +181,8 @@ fn classes(log: &Path) -> BTreeMap<String, Vec<String>> {
 #[test]
 fn the_log_of_a_dry_run_says_what_streams() {
     let lab = Lab::new();
-    let options = PagesOptions {
-        dry_run: true,
-        ..lab.options()
-    };
+    let mut options = lab.options();
+    options.run.dry_run = true;
     let pages = lab.check(Runner::new(options).run().expect("it ran"));
     if let Some(reason) = pages.unwatched {
         println!("skipped: {reason}");
@@ -201,11 +201,9 @@ fn the_log_of_a_dry_run_says_what_streams() {
     // The next run knows.
     let sites = pages.sites;
     assert_eq!(sites.len(), 2);
-    let options = PagesOptions {
-        dry_run: true,
-        sites: sites.clone(),
-        ..lab.options()
-    };
+    options = lab.options();
+    options.run.dry_run = true;
+    options.sites.clone_from(&sites);
     let pages = lab.check(Runner::new(options).run().expect("it ran"));
     assert_eq!(pages.summary.known, 4);
     assert_eq!(pages.sites, sites);
@@ -360,12 +358,9 @@ fn on_one_node_the_program_runs_as_it_is() {
         println!("skipped: this machine has {nodes} nodes");
         return;
     }
-    let options = PagesOptions {
-        command: ["sh", "-c", "test -z \"$LD_PRELOAD$HITHER_SESSION\""]
-            .map(Into::into)
-            .into(),
-        ..lab.options()
-    };
+    let mut options = lab.options();
+    let command = ["sh", "-c", "test -z \"$LD_PRELOAD$HITHER_SESSION\""];
+    options.run.command = command.map(Into::into).into();
     let ran = Runner::new(options).run().expect("it ran");
     assert!(ran.exit.success(), "nothing is preloaded");
     assert!(ran.pages.is_none());

@@ -7,7 +7,6 @@
 mod figures;
 mod mechanism;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::sync::Arc;
@@ -22,7 +21,7 @@ use hither_sys::session::{Lost, SessionOptions};
 
 use self::mechanism::Steering;
 use super::driver::{BLOCK_BYTES, Config, EXTENT_BYTES, KnownSite, SiteTally, Summary, Tally};
-use crate::agent::{Agent, Asked};
+use crate::agent::{Agent, RunOptions};
 use crate::error::{Error, Result};
 use crate::launch::{self, Attended};
 
@@ -73,10 +72,8 @@ impl Budget {
 /// What to run, and how.
 #[derive(Clone, Debug)]
 pub struct FilesOptions {
-    /// The program and its arguments.
-    pub command: Vec<OsString>,
-    /// Path of the recorder's library, which the program loads.
-    pub preload: PathBuf,
+    /// The program.
+    pub run: RunOptions,
     /// What the cache keeps; a policy that does not need the future.
     pub policy: Spec,
     /// How much of the page cache the program's files may have.
@@ -85,10 +82,6 @@ pub struct FilesOptions {
     pub all_files: bool,
     /// Have programs switch the kernel's readahead off where they read at random, once the page cache is full.
     pub still_read_ahead: bool,
-    /// Decide, and carry nothing out.
-    pub dry_run: bool,
-    /// Where to log what was heard and decided.
-    pub log: Option<PathBuf>,
     /// What is known of call sites.
     pub sites: Vec<SiteKnowledge>,
     /// Rings, and how far call stacks are followed.
@@ -172,23 +165,21 @@ impl Runner {
     /// SIGQUIT are left to it, and SIGTERM and SIGHUP are passed on to it.
     pub fn run(&self) -> Result<Ran> {
         let options = &self.options;
-        launch::check_preload(&options.preload)?;
-        let asked = Asked {
-            command: &options.command,
-            preload: &options.preload,
-            policy: options.policy.to_string(),
-            dry_run: options.dry_run,
-            log: options.log.as_deref(),
-        };
+        launch::check_preload(&options.run.preload)?;
         let session = SessionOptions {
             block_bytes: BLOCK_BYTES,
-            read_ahead: options.still_read_ahead && !options.dry_run,
+            read_ahead: options.still_read_ahead && !options.run.dry_run,
             ..options.session
         };
-        let agent = Agent::new(&asked, &self.config(), session)?;
+        let agent = Agent::new(
+            &options.run,
+            options.policy.to_string(),
+            &self.config(),
+            session,
+        )?;
         let read_before = children_read_bytes();
         let steering = Steering::new(Arc::clone(&self.cache), options);
-        let Attended { exit, ran, made } = agent.run("files", &asked, steering)?;
+        let Attended { exit, ran, made } = agent.run("files", &options.run, steering)?;
         let (agent, steering) = made;
         let files = Files {
             storage_bytes: children_read_bytes() - read_before,
@@ -205,7 +196,7 @@ impl Runner {
             budget_bytes: room.bytes,
             alone_bytes: room.alone_bytes,
             block_bytes: BLOCK_BYTES,
-            dry_run: self.options.dry_run,
+            dry_run: self.options.run.dry_run,
             spare_foreign: !self.options.all_files,
             sites: self.options.sites.iter().map(KnownSite::from).collect(),
         }

@@ -4,7 +4,6 @@ mod figures;
 mod mechanism;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -18,7 +17,7 @@ use hither_sys::session::{Lost, SessionOptions};
 
 use self::mechanism::Following;
 use super::driver::{BLOCK_PAGES, Config, Summary};
-use crate::agent::{Agent, Asked};
+use crate::agent::{Agent, RunOptions};
 use crate::error::{Error, Result};
 use crate::launch::{self, Attended};
 use crate::pages::calibration::Known;
@@ -26,16 +25,10 @@ use crate::pages::calibration::Known;
 /// What to run, and how.
 #[derive(Clone, Debug)]
 pub struct FollowingOptions {
-    /// The program and its arguments.
-    pub command: Vec<OsString>,
-    /// Path of the recorder's library, which the program loads.
-    pub preload: PathBuf,
+    /// The program.
+    pub run: RunOptions,
     /// The placement of memory that moves pages; one that can be [live](placement::Entry::live).
     pub policy: Spec<placement::Entry>,
-    /// Decide, and move nothing.
-    pub dry_run: bool,
-    /// Where to log what was heard and decided.
-    pub log: Option<PathBuf>,
     /// Where calibrations of machines are kept; none are read or made without.
     pub cache: Option<PathBuf>,
 }
@@ -89,8 +82,9 @@ impl Runner {
     /// SIGQUIT are left to it, and SIGTERM and SIGHUP are passed on to it.
     pub fn run(&self) -> Result<Ran> {
         let options = &self.options;
-        launch::check_preload(&options.preload)?;
-        let nodes = launch::nodes_or_run(&*self.machine, &options.command, options.dry_run)?;
+        launch::check_preload(&options.run.preload)?;
+        let nodes =
+            launch::nodes_or_run(&*self.machine, &options.run.command, options.run.dry_run)?;
         let nodes = match nodes {
             ControlFlow::Continue(nodes) => nodes,
             ControlFlow::Break(exit) => {
@@ -103,7 +97,7 @@ impl Runner {
         let known = Known::of(&*self.machine, &nodes, options.cache.as_deref());
         let block_bytes = self.machine.page_bytes() * u64::from(BLOCK_PAGES);
         let config = Config {
-            dry_run: options.dry_run,
+            dry_run: options.run.dry_run,
             ..Config::new(
                 options.policy.to_string(),
                 block_bytes,
@@ -111,24 +105,17 @@ impl Runner {
                 known.calibration.as_ref(),
             )
         };
-        let asked = Asked {
-            command: &options.command,
-            preload: &options.preload,
-            policy: options.policy.to_string(),
-            dry_run: options.dry_run,
-            log: options.log.as_deref(),
-        };
         let session = SessionOptions {
             // Which line of code reads is of no account.
             frames_max: 1,
             block_bytes,
             ..SessionOptions::default()
         };
-        let mut agent = Agent::new(&asked, &config, session)?;
+        let mut agent = Agent::new(&options.run, options.policy.to_string(), &config, session)?;
         agent.said.nodes = nodes.iter().map(|node| node.node).collect();
-        let following = Following::new(Arc::clone(&self.machine), options.dry_run);
+        let following = Following::new(Arc::clone(&self.machine), options.run.dry_run);
         let following = following.map_err(Error::Session)?;
-        let Attended { exit, ran, made } = agent.run("files", &asked, following)?;
+        let Attended { exit, ran, made } = agent.run("files", &options.run, following)?;
         let (agent, following) = made;
         let followed = Followed {
             ran,

@@ -10,7 +10,6 @@ mod figures;
 mod heard;
 mod way;
 
-use std::ffi::OsString;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -30,25 +29,19 @@ use self::agent::Placing;
 use self::way::Way;
 use super::calibration::{Calibration, Known};
 use super::driver::{Config, KnownSite, Placed, Summary};
-use crate::agent::{Agent, Asked};
+use crate::agent::{Agent, RunOptions};
 use crate::error::{Error, Result};
 use crate::launch::{self, Attended, Tools};
 
 /// What to run, and how.
 #[derive(Clone, Debug)]
 pub struct PagesOptions {
-    /// The program and its arguments.
-    pub command: Vec<OsString>,
-    /// Path of the library that tells of regions, which the program loads.
-    pub preload: PathBuf,
+    /// The program.
+    pub run: RunOptions,
     /// Where pages go; one that can be [live](placement::Entry::live).
     pub placement: Spec<placement::Entry>,
     /// What that is made of, in place of what its parameter names.
     pub initial: Option<Spec<placement::Entry>>,
-    /// Decide, and carry nothing out.
-    pub dry_run: bool,
-    /// Where to log what was heard and decided.
-    pub log: Option<PathBuf>,
     /// What is known of allocation sites, by signature.
     pub sites: Vec<(u64, Class)>,
     /// Where regions of an earlier run had their pages in the end.
@@ -140,8 +133,9 @@ impl Runner {
     /// SIGQUIT are left to it, and SIGTERM and SIGHUP are passed on to it.
     pub fn run(&self) -> Result<Ran> {
         let options = &self.options;
-        launch::check_preload(&options.preload)?;
-        let nodes = launch::nodes_or_run(&*self.machine, &options.command, options.dry_run)?;
+        launch::check_preload(&options.run.preload)?;
+        let nodes =
+            launch::nodes_or_run(&*self.machine, &options.run.command, options.run.dry_run)?;
         let nodes = match nodes {
             ControlFlow::Continue(nodes) => nodes,
             ControlFlow::Break(exit) => return Ok(Ran { exit, pages: None }),
@@ -154,33 +148,26 @@ impl Runner {
         };
         config.source = way.source();
         config.measured.sample_ns = way.sample_ns();
-        let asked = Asked {
-            command: &options.command,
-            preload: &options.preload,
-            policy: options.policy(),
-            dry_run: options.dry_run,
-            log: options.log.as_deref(),
-        };
         let session = SessionOptions {
             sampling: way.needs_offers(),
             ..options.session
         };
-        let agent = Agent::new(&asked, &config, session)?;
+        let agent = Agent::new(&options.run, options.policy(), &config, session)?;
         let path = agent.session.path().to_owned();
         let tools = Tools {
-            preload: &options.preload,
+            preload: &options.run.preload,
             session: &path,
         };
         let cpu_before_ns = cpu_ns();
         let machine = Arc::clone(&self.machine);
-        let mut placing = Placing::new(machine, agent, &mut way, options.dry_run);
+        let mut placing = Placing::new(machine, agent, &mut way, options.run.dry_run);
         let attend = |_, (faults, loads), ended: &AtomicBool| {
             placing.attend(faults, loads, ended)?;
             Ok(placing)
         };
         let Attended { exit, ran, made } = launch::attend(
             "pages",
-            &options.command,
+            &options.run.command,
             tools,
             || {
                 (
@@ -205,7 +192,7 @@ impl Runner {
         let page_bytes = self.machine.page_bytes();
         Config {
             huge_page_bytes: self.machine.huge_page_bytes(),
-            dry_run: self.options.dry_run,
+            dry_run: self.options.run.dry_run,
             cpu_permille: self.options.cpu_permille,
             sites: self.options.sites.iter().map(known).collect(),
             placed: self.options.placed.clone(),

@@ -8,8 +8,6 @@ mod mechanism;
 mod pressure;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -23,7 +21,7 @@ use hither_sys::session::{Lost, SessionOptions};
 use self::mechanism::Replicating;
 use super::driver::{Config, Summary};
 use super::keeper::{BREAK_TIME_MIN, Keeper};
-use crate::agent::{Agent, Asked};
+use crate::agent::{Agent, RunOptions};
 use crate::error::{Error, Result};
 use crate::launch::{self, Attended};
 
@@ -39,20 +37,14 @@ pub enum Which {
 /// What to run, and how.
 #[derive(Clone, Debug)]
 pub struct ReplicasOptions {
-    /// The program and its arguments.
-    pub command: Vec<OsString>,
-    /// Path of the recorder's library, which the program loads.
-    pub preload: PathBuf,
+    /// The program.
+    pub run: RunOptions,
     /// The placement with its parameters; one of files that can follow a running program.
     pub policy: String,
     /// What may have replicas.
     pub which: Which,
     /// The most memory of each node for them; an eighth of the smallest, and a quarter of what a memory cgroup leaves for files, where nothing is given.
     pub node_bytes: Option<u64>,
-    /// Decide, and carry nothing out.
-    pub dry_run: bool,
-    /// Where to log what was heard and decided.
-    pub log: Option<PathBuf>,
     /// Rings, and how far call stacks are followed.
     pub session: SessionOptions,
 }
@@ -115,7 +107,7 @@ impl Runner {
     /// SIGQUIT are left to it, and SIGTERM and SIGHUP are passed on to it.
     pub fn run(&self) -> Result<Ran> {
         let options = &self.options;
-        launch::check_preload(&options.preload)?;
+        launch::check_preload(&options.run.preload)?;
         // Memory alone, without a CPU, is read from, but no program runs there.
         let nodes = ThisMachine.nodes().unwrap_or_default();
         let mut nodes: Vec<NodeMemory> = nodes
@@ -132,14 +124,7 @@ impl Runner {
                 .unwrap_or(u32::MAX)
                 .max(1),
             block_bytes: BLOCK_BYTES,
-            dry_run: options.dry_run,
-        };
-        let asked = Asked {
-            command: &options.command,
-            preload: &options.preload,
-            policy: options.policy.clone(),
-            dry_run: options.dry_run,
-            log: options.log.as_deref(),
+            dry_run: options.run.dry_run,
         };
         let nothing_is_far = nodes.len() < 2 && options.which == Which::Far;
         let impatient = lease::break_time().is_none_or(|time| time < BREAK_TIME_MIN);
@@ -147,13 +132,13 @@ impl Runner {
         let session = SessionOptions {
             // Which line of code reads is of no account; and nothing is where there can be no replicas.
             frames_max: 1,
-            files: !none || options.dry_run,
+            files: !none || options.run.dry_run,
             ..options.session
         };
-        let mut agent = Agent::new(&asked, &config, session)?;
+        let mut agent = Agent::new(&options.run, options.policy.clone(), &config, session)?;
         let shared = Shared::create(&shape(&nodes, node_bytes)).map_err(Error::Session)?;
         let keeper = Keeper::start(shared.shared()).map_err(Error::Session)?;
-        if !(none || options.dry_run) {
+        if !(none || options.run.dry_run) {
             agent.session.set_replicas(shared.shared().control());
         }
         let mut replicating = Replicating::new(shared, keeper, &nodes, options);
@@ -161,7 +146,7 @@ impl Runner {
         if impatient {
             replicating.refuse("fs.lease-break-time is less than 4 seconds: writers would not wait for replicas to end");
         }
-        let Attended { exit, ran, made } = agent.run("replicas", &asked, replicating)?;
+        let Attended { exit, ran, made } = agent.run("replicas", &options.run, replicating)?;
         let (agent, replicating) = made;
         let replicas = Replicas {
             nothing_is_far,

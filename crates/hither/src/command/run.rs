@@ -12,6 +12,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{ArgGroup, Args};
+use hither_live::RunOptions;
 use hither_sim::Size;
 use hither_sys::arm;
 
@@ -272,6 +273,16 @@ impl Run {
     }
 
     /// The file of what is known of call sites.
+    /// What to run, with the library at this path.
+    fn options(&self, preload: PathBuf) -> RunOptions {
+        RunOptions {
+            command: self.command.clone(),
+            preload,
+            dry_run: self.dry_run,
+            log: self.log.clone(),
+        }
+    }
+
     fn known(&self) -> Option<&Path> {
         self.sites.as_deref().or(self.apply.as_deref())
     }

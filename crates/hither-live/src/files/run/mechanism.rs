@@ -149,7 +149,7 @@ impl Mechanism for Steering {
 impl Steering {
     pub(super) fn new(cache: Arc<dyn PageCache>, options: &FilesOptions) -> Steering {
         Steering {
-            dry_run: options.dry_run,
+            dry_run: options.run.dry_run,
             spare_foreign: !options.all_files,
             budget: options.budget.clone(),
             room: options.budget.room(0),

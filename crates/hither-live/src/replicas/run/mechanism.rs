@@ -160,7 +160,7 @@ impl Replicating {
         Replicating {
             replicas,
             keeper,
-            dry_run: options.dry_run,
+            dry_run: options.run.dry_run,
             node_of_cpu: super::shape(nodes, 0).node_of_cpu,
             reach: Reach::new(Arc::new(ThisPageCache)),
             ids: BTreeMap::new(),

@@ -55,12 +55,9 @@ pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
     let options = FilesOptions {
         policy: policy(text)?,
         budget: budget(run)?,
-        command: run.command.clone(),
-        preload: preload::library()?,
+        run: run.options(preload::library()?),
         all_files: run.all_files,
         still_read_ahead: !run.keep_readahead,
-        dry_run: run.dry_run,
-        log: run.log.clone(),
         sites: run
             .known()
             .map(knowledge::load_sites)

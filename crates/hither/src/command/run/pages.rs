@@ -73,12 +73,9 @@ pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> 
     let Regions { sites, placed } = known.unwrap_or_default();
     note_small_regions(initial.as_ref().unwrap_or(&placement), run.region_min, ui);
     let options = PagesOptions {
-        command: run.command.clone(),
-        preload: preload::pages_library()?,
+        run: run.options(preload::pages_library()?),
         placement,
         initial,
-        dry_run: run.dry_run,
-        log: run.log.clone(),
         sites,
         placed,
         cache: calibration::place(),

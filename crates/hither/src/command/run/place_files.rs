@@ -87,11 +87,8 @@ fn placed(run: &Run, node: Option<u32>, ui: &Ui) -> anyhow::Result<ExitCode> {
 
 fn following(run: &Run, policy: Spec<Entry>, ui: &Ui) -> anyhow::Result<ExitCode> {
     let options = FollowingOptions {
-        command: run.command.clone(),
-        preload: preload::library()?,
+        run: run.options(preload::library()?),
         policy,
-        dry_run: run.dry_run,
-        log: run.log.clone(),
         cache: calibration::place(),
     };
     let ran = started(Runner::new(options).run())?;

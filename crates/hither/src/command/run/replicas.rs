@@ -41,10 +41,7 @@ pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
             _ => Which::Far,
         },
         node_bytes: run.replica_memory,
-        command: run.command.clone(),
-        preload: preload::library()?,
-        dry_run: run.dry_run,
-        log: run.log.clone(),
+        run: run.options(preload::library()?),
         session: SessionOptions::default(),
     };
     let ran = started(Runner::new(options).run())?;
