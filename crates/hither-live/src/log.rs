@@ -187,7 +187,8 @@ pub(crate) fn replay<D: Driven>(path: &Path) -> Result<std::result::Result<usize
         };
         if let Some(found) = value.get(name) {
             if *found != json!(format) {
-                return Err(wrong(number, format!("format {found}")));
+                let what = format!("format {found}, and this version reads {format}");
+                return Err(wrong(number, what));
             }
             let config =
                 serde_json::from_value(value).map_err(|error| wrong(number, error.to_string()))?;

@@ -131,6 +131,12 @@ impl Session {
                     format!("session out of range: {options:?}"),
                 )
             })?;
+        if options.read_ahead && options.block_bytes == 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "reads at random are told by blocks: read_ahead needs block_bytes",
+            ));
+        }
         let (path, file) = create_file()?;
         let segment = fill(&file, layout, &options).inspect_err(|_| {
             // The first error is the one to report.
@@ -727,6 +733,10 @@ mod tests {
             },
             SessionOptions {
                 block_bytes: 5000,
+                ..good
+            },
+            SessionOptions {
+                read_ahead: true,
                 ..good
             },
             SessionOptions {

@@ -129,7 +129,7 @@ pub(crate) struct Driver {
 }
 
 impl Driven for Driver {
-    const FORMAT: (&'static str, u32) = ("hither_replicas", 1);
+    const FORMAT: (&'static str, u32) = ("hither_replicas", 2);
     type Config = Config;
     type Input = Input;
     type Decision = Decision;

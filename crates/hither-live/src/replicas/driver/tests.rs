@@ -1,6 +1,12 @@
 //! Decisions over small runs, and random ones whose invariants are walked.
 
+use std::fs;
+
+use serde_json::json;
+
+use super::super::replay;
 use super::*;
+use crate::log::Log;
 
 const FILE: u64 = 0xf;
 
@@ -356,4 +362,22 @@ fn random_runs_keep_the_books() {
             "{policy}: {summary:?}"
         );
     }
+}
+
+#[test]
+fn a_log_of_another_version_is_refused() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("log.jsonl");
+    let log = Log::<Driver>::create(&path, &config()).expect("it can be made");
+    log.finish(&json!({})).expect("written");
+    assert_eq!(replay(&path).expect("a sound log"), Ok(0));
+    let text = fs::read_to_string(&path).expect("read");
+    // It knows nothing of memory that is short.
+    let older = text.replace(r#""hither_replicas":2"#, r#""hither_replicas":1"#);
+    fs::write(&path, older).expect("written");
+    let error = replay(&path).expect_err("it is refused").to_string();
+    assert!(
+        error.ends_with(":1: format 1, and this version reads 2"),
+        "{error}"
+    );
 }
