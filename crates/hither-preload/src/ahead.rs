@@ -10,7 +10,8 @@
 //! brings sooner what will be needed.
 //!
 //! **Of which descriptors.** The advice is given to the open file description. So only one counts that the program has opened here and nobody else has: before another
-//! process or descriptor gets it, it is as it was. What the program gives any advice of its own on is left alone until it is closed, and so is what it maps.
+//! process or descriptor gets it, it is as it was; as soon as it is sent, where it goes over a socket. Who fetches one (`pidfd_getfd`), or sends it by number or through io_uring
+//! without libc, is not seen, and gets it as it is. What the program gives any advice of its own on is left alone until it is closed, and so is what it maps.
 //!
 //! Threads may race for a descriptor's words. What was said of it changes hands by compare-and-swap; a count or an end that is lost costs a few reads.
 

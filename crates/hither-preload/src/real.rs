@@ -9,7 +9,10 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use libc::{iovec, off_t, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t, size_t, ssize_t};
+use libc::{
+    iovec, mmsghdr, msghdr, off_t, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t, size_t,
+    ssize_t,
+};
 
 /// A function found by name.
 pub(crate) struct Real {
@@ -200,6 +203,8 @@ declare! {
     ftruncate, ftruncate64: fn(fd: c_int, length: off_t) -> c_int;
     sendfile, sendfile64: fn(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t;
     copy_file_range: fn(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, count: size_t, flags: c_uint) -> ssize_t;
+    sendmsg: fn(to: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
+    sendmmsg: fn(to: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
     splice: fn(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, count: size_t, flags: c_uint) -> ssize_t;
     posix_fadvise, posix_fadvise64: fn(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int;
     readahead: fn(fd: c_int, offset: off_t, count: size_t) -> ssize_t;

@@ -1,9 +1,10 @@
 //! Whatever shares a process's descriptors or memory with another one, or makes them a thread's own: replicas are served by what is known of both.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use libc::FILE;
+use libc::{FILE, cmsghdr, mmsghdr, msghdr, ssize_t};
 
+use crate::recorder::owns_descriptors;
 use crate::{ahead, files, real, replicas};
 
 /// Defines an exported symbol that calls a function and then jumps to the real one with every argument register as it was.
@@ -95,4 +96,64 @@ unsafe extern "C-unwind" fn popen(command: *const c_char, mode: *const c_char) -
     files::shared_by_all();
     // SAFETY: the program's own call, passed on.
     unsafe { real::popen(command, mode) }
+}
+
+/// Stands in for libc's function.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn sendmsg(to: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    // SAFETY: the program's own call, passed on.
+    let result = unsafe { real::sendmsg(to, message, flags) };
+    if result >= 0 {
+        // SAFETY: the call took the message.
+        unsafe { sent(message) };
+    }
+    result
+}
+
+/// Stands in for libc's function.
+#[unsafe(no_mangle)]
+unsafe extern "C-unwind" fn sendmmsg(
+    to: c_int,
+    messages: *mut mmsghdr,
+    count: c_uint,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the program's own call, passed on.
+    let result = unsafe { real::sendmmsg(to, messages, count, flags) };
+    for at in 0..result.max(0) as usize {
+        // Each begins with its message.
+        let message = messages.wrapping_add(at).cast::<msghdr>();
+        // SAFETY: the call took so many of them.
+        unsafe { sent(message) };
+    }
+    result
+}
+
+/// Descriptors that a message took along are another process's, too. Told after the call, which has found the message to be there; the other process may
+/// have read by then.
+///
+/// # Safety
+/// `message` is a message, and its control messages are there.
+unsafe fn sent(message: *const msghdr) {
+    // SAFETY: as the caller says.
+    let message = unsafe { &*message };
+    // SAFETY: the message is there.
+    let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
+    // SAFETY: it is null or a control message within the length that the message gives.
+    while let Some(control) = unsafe { header.as_ref() } {
+        if (control.cmsg_level, control.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS)
+            && owns_descriptors()
+        {
+            // SAFETY: it only computes where the bytes after the header begin.
+            let descriptors = unsafe { libc::CMSG_DATA(header) }.cast::<c_int>();
+            let length = control.cmsg_len.min(message.msg_controllen);
+            let bytes = length.saturating_sub(size_of::<cmsghdr>());
+            for at in 0..bytes / size_of::<c_int>() {
+                // SAFETY: the kernel has read so many there.
+                files::shared(unsafe { descriptors.wrapping_add(at).read_unaligned() });
+            }
+        }
+        // SAFETY: as above.
+        header = unsafe { libc::CMSG_NXTHDR(message, header) };
+    }
 }

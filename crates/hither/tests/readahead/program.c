@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -56,6 +57,27 @@ static void until_quiet(int file, int tries) {
 
 static void say(const char *what, int file) { printf("%s: %s\n", what, reads_ahead(file) ? "on" : "off"); }
 
+// Over a socket, to whoever reads from it: what it is there.
+static int passed_on(int file, int among_many) {
+    int ends[2], there;
+    char byte = 0;
+    struct iovec bytes = {&byte, 1};
+    union {
+        struct cmsghdr header;
+        char space[CMSG_SPACE(sizeof file)];
+    } control = {{CMSG_LEN(sizeof file), SOL_SOCKET, SCM_RIGHTS}};
+    memcpy(CMSG_DATA(&control.header), &file, sizeof file);
+    struct mmsghdr message = {{.msg_iov = &bytes, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control}, 0};
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends)) exit(1);
+    int sent = among_many ? sendmmsg(ends[0], &message, 1, 0) : (int)sendmsg(ends[0], &message.msg_hdr, 0);
+    if (sent != 1 || recvmsg(ends[1], &message.msg_hdr, 0) != 1) {
+        perror("passed on");
+        exit(1);
+    }
+    memcpy(&there, CMSG_DATA(&control.header), sizeof there);
+    return there;
+}
+
 int main(int count, char **words) {
     int tries = atoi(words[2]), file = open(words[1], O_RDONLY);
     // By number, so that the agent takes it for no mapping.
@@ -89,6 +111,14 @@ int main(int count, char **words) {
     int copy = dup(other);
     at_random(other);
     say("duplicated", copy);
+    for (int among_many = 0; among_many < 2; among_many++) {
+        other = open(words[1], O_RDONLY);
+        at_random(other);
+        say("to be passed on", other);
+        copy = passed_on(other, among_many);
+        at_random(other);
+        say("passed on", copy);
+    }
     at_random(0);
     say("inherited", 0);
     pid_t child = fork();
