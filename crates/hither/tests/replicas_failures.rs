@@ -24,10 +24,15 @@ fn is_root(folder: &Path) -> bool {
 
 /// Runs a script of the shell in a folder, in which `"$@"` runs a program: as it is, or under hither.
 fn shell(folder: &Path, script: &str, with: bool) -> Output {
+    shell_with(folder, script, with.then_some(&[]))
+}
+
+/// The same with further options, if it is under hither.
+fn shell_with(folder: &Path, script: &str, with: Option<&[&str]>) -> Output {
     let mut shell = Command::new("sh");
     shell.args(["-c", script, "sh"]).current_dir(folder);
-    if with {
-        let hither = support::hither(folder, REPLICAS);
+    if let Some(options) = with {
+        let hither = support::hither(folder, &[REPLICAS, options].concat());
         shell.arg(hither.get_program()).args(hither.get_args());
         for (name, value) in hither.get_envs() {
             shell.env(name, value.expect("set"));
@@ -121,6 +126,52 @@ fn a_program_without_descriptors_fails_as_without() {
     let few = same_with_and_without(folder, &script(10));
     let many = same_with_and_without(folder, &script(100));
     assert_ne!(few, many, "they never ran out");
+}
+
+/// A memory cgroup in which replicas find room at first; then the program takes what they have.
+#[test]
+fn replicas_give_way_in_a_memory_cgroup() {
+    let folder = folder("replicas/cramped");
+    let folder = folder.path();
+    let (first, second) = (
+        Path::new("/sys/fs/cgroup/memory"),
+        Path::new("/sys/fs/cgroup"),
+    );
+    let (root, limit) = match first.exists() {
+        true => (first, "memory.limit_in_bytes"),
+        false => (second, "memory.max"),
+    };
+    let limit_bytes = 96 << 20;
+    let group = root.join(format!("hither-cramped-{}", std::process::id()));
+    let made =
+        fs::create_dir(&group).and_then(|()| fs::write(group.join(limit), limit_bytes.to_string()));
+    if let Err(error) = made {
+        let _ = fs::remove_dir(&group);
+        return println!("skipped: no memory cgroup: {error}");
+    }
+    let data: Vec<u8> = (0..32_u32 << 18)
+        .flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes())
+        .collect();
+    fs::write(folder.join("data"), data).expect("written");
+    let script = format!(
+        "echo $$ > {0}/cgroup.procs && exec \"$@\" ./program data 72 {0} {limit_bytes}",
+        group.display()
+    );
+    let alone = shell_with(folder, &script, None);
+    let with = shell_with(folder, &script, Some(&["--replica-memory", "80MiB"]));
+    let said = String::from_utf8_lossy(&with.stderr).into_owned();
+    let removed = fs::remove_dir(&group);
+    assert!(alone.status.success() && with.status.success(), "{said}");
+    assert_eq!(alone.stdout, with.stdout);
+    let figures = figures(&with);
+    if figures["leases"] != 0 {
+        assert!(figures["reads_served"].as_u64() > Some(0), "{figures}");
+        assert!(
+            figures["replicas_reclaimed"].as_u64() > Some(0),
+            "{figures}"
+        );
+    }
+    removed.expect("nobody is left in it");
 }
 
 /// What the agent shares is sized at once, which the limit on the size of files does not allow: that is said, where it once ended the agent without a word.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hither_sys::lease::{Lease, Leased};
-use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
+use hither_sys::machine::NodeMemory;
 use hither_sys::page_cache::{self, FileId, ThisPageCache, Unreachable};
 use hither_sys::record::{IN_KERNEL, Op, Record};
 use hither_sys::replica::agent::{Replicas as Shared, Unfilled};
@@ -16,7 +16,7 @@ use super::super::driver::Driver;
 use super::super::event::{Decision, Input};
 use super::super::keeper::Keeper;
 use super::figures::end;
-use super::pressure::{self, Pressure};
+use super::pressure::{Pressure, Room};
 use super::{Replicas, ReplicasOptions};
 use crate::agent::{Agent, Look, Mechanism};
 use crate::observe::Streams;
@@ -56,6 +56,7 @@ pub(super) struct Replicating {
     /// Where asking after originals goes on.
     asked: u32,
     pressure: Pressure,
+    room: Room,
     tick: Every,
     ask: Every,
     look: Every,
@@ -123,7 +124,7 @@ impl Mechanism for Replicating {
         }
         let mut tight = false;
         if self.tick.is_due(now_ns) {
-            let (waited, short) = (self.pressure.has_waited(now_ns), pressure::is_short());
+            let (waited, short) = (self.pressure.has_waited(now_ns), self.room.is_short());
             tight = waited || short;
             if short {
                 agent.input(now_ns, Input::Short);
@@ -167,6 +168,7 @@ impl Replicating {
             held: BTreeMap::new(),
             asked: 0,
             pressure: Pressure::default(),
+            room: Room::of_this_process(),
             tick: Every::after(TICK_NS),
             ask: Every::after(ASK_NS),
             look: Every::after(LOOK_NS),
@@ -335,7 +337,7 @@ impl Replicating {
     fn look(&mut self, agent: &mut Agent<Driver>, now_ns: u64) {
         let free_ppm = match self.pressure.waits() {
             true => 0,
-            false => free_ppm(),
+            false => self.room.free_ppm(),
         };
         agent.input(now_ns, Input::Memory { free_ppm });
         for held in self.held.values() {
@@ -368,13 +370,4 @@ impl Replicating {
         run.log = agent.finish(&end(&run));
         run
     }
-}
-
-/// How much of all memory is free, or holds files that were not used for long.
-fn free_ppm() -> u32 {
-    let nodes = ThisMachine.nodes().unwrap_or_default();
-    let sum = |of: fn(&NodeMemory) -> u64| nodes.iter().map(of).sum::<u64>();
-    let all = sum(|node| node.bytes).max(1);
-    let free = sum(NodeMemory::available_bytes).min(all);
-    (u128::from(free) * 1_000_000 / u128::from(all)) as u32
 }

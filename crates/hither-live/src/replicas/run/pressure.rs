@@ -2,19 +2,67 @@
 
 use std::fs;
 
+use hither_sys::cgroup::MemoryGroup;
+use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
+
 /// Programs wait for memory (PSI, `some`) if some of them did for so many hundredths of the last ten seconds, or so much of the time since the last tick: who allocates in a hurry
 /// has run out of memory before that shows in ten seconds.
 const WAITED: f64 = 1.0;
 const WAITED_LATELY: u64 = 10;
 
 /// Memory is short where a smaller part of it is free, or can be made so: where nothing but replicas could be given up, who goes on allocating is
-/// killed before anybody has waited (in the lab's guest of half a gibibyte, 2026-11).
+/// killed before anybody has waited (in the lab's guest of half a gibibyte, 2026-11). Of a memory cgroup it is a larger part, since what a program
+/// takes from one look to the next is more of it.
 const SHORT: u64 = 16;
+const SHORT_OF_GROUP: u64 = 8;
 
-/// Whether memory is short.
-pub(super) fn is_short() -> bool {
-    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    says_short(&text).unwrap_or(false)
+/// This part of a memory cgroup is left to its programs: it counts as in use, so that none are made again of what was given up for them.
+const LEFT_OF_GROUP: u64 = 4;
+
+const MILLION: u128 = 1_000_000;
+
+/// The memory that there is for replicas: the machine's, and what a memory cgroup lets the agent have, to which they are charged.
+#[derive(Debug)]
+pub(super) struct Room {
+    group: Option<MemoryGroup>,
+}
+
+impl Room {
+    pub(super) fn of_this_process() -> Room {
+        Room {
+            group: MemoryGroup::of_this_process().ok().flatten(),
+        }
+    }
+
+    /// Millionths that are free for replicas, or hold files that were not used for long; of a cgroup, that hold files.
+    pub(super) fn free_ppm(&self) -> u32 {
+        let nodes = ThisMachine.nodes().unwrap_or_default();
+        let sum = |of: fn(&NodeMemory) -> u64| nodes.iter().map(of).sum::<u64>();
+        let free = sum(NodeMemory::available_bytes);
+        let machine = ppm(free, sum(|node| node.bytes));
+        let group = self.of_group();
+        let left = |(free, all): (u64, u64)| ppm(free.saturating_sub(all / LEFT_OF_GROUP), all);
+        group.map_or(machine, |group| machine.min(left(group)))
+    }
+
+    /// Whether memory is short.
+    pub(super) fn is_short(&self) -> bool {
+        let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+        let of_machine = || says_short(&text).unwrap_or(false);
+        let short = |(free, all): (u64, u64)| free.saturating_mul(SHORT_OF_GROUP) < all;
+        of_machine() || self.of_group().is_some_and(short)
+    }
+
+    /// What the cgroup leaves for files, and all that it may have.
+    fn of_group(&self) -> Option<(u64, u64)> {
+        let group = self.group.as_ref()?;
+        Some((group.file_bytes()?, group.limit_bytes()?))
+    }
+}
+
+fn ppm(free: u64, all: u64) -> u32 {
+    let all = all.max(1);
+    (u128::from(free.min(all)) * MILLION / u128::from(all)) as u32
 }
 
 fn says_short(text: &str) -> Option<bool> {
