@@ -179,7 +179,8 @@ impl Driver {
     ) {
         match error {
             _ if hint => {}
-            0 => self.summary.ranges_bound += 1,
+            // A range that is given back to the kernel is bound no more.
+            0 => self.summary.ranges_bound += u64::from(nodes != 0),
             _ => self.summary.ranges_refused += 1,
         }
         let Some((start, end)) = self.regions.pages_within(start, length) else {

@@ -135,6 +135,8 @@ fn a_region_that_others_come_to_is_as_new() {
     assert_eq!(least, 0);
     assert_eq!(rig.hints, rig.at);
     assert_eq!(rig.on(3)[3], 256);
+    let bound = rig.driver.summary().ranges_bound;
+    assert_eq!(bound, 0, "to be given back is not to be bound");
 }
 
 #[test]
