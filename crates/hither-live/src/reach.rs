@@ -18,8 +18,9 @@ const DESCRIPTORS_MAX: usize = 256;
 #[derive(Clone, Debug)]
 struct Known {
     id: FileId,
+    /// As who opened it last sees it, or where it was found since.
     path: PathBuf,
-    /// Who opened it last, if that process can be looked at.
+    /// Who that was, if that process can be looked at.
     pid: Option<u32>,
 }
 
@@ -40,32 +41,39 @@ impl Reach {
         }
     }
 
-    /// A program uses a file, by the path that it sees. Whether none did before.
-    pub(crate) fn learn(&mut self, file: u64, id: FileId, path: &[u8], pid: Option<u32>) -> bool {
-        let path = PathBuf::from(OsStr::from_bytes(path));
-        self.known.insert(file, Known { id, path, pid }).is_none()
-    }
-
-    /// Takes in a record: the key and the identity of the file that it names, if it names one.
-    pub(crate) fn hear(&mut self, ring: &RingInfo, record: &Record<'_>) -> Option<(u64, FileId)> {
+    /// Takes in a record: the key of the file that a program uses, if it says so of one, and the file's size if none did before.
+    pub(crate) fn hear(
+        &mut self,
+        ring: &RingInfo,
+        record: &Record<'_>,
+    ) -> Option<(u64, Option<u64>)> {
         let &Record::Object {
-            object,
+            object: file,
             device,
             inode,
             birth_ns,
+            size,
             path,
-            ..
         } = record
         else {
             return None;
         };
-        let id = FileId {
-            device,
-            inode,
-            birth_ns,
+        let known = Known {
+            id: FileId {
+                device,
+                inode,
+                birth_ns,
+            },
+            path: PathBuf::from(OsStr::from_bytes(path)),
+            pid: (!ring.foreign).then_some(ring.pid),
         };
-        self.learn(object, id, path, (!ring.foreign).then_some(ring.pid));
-        Some((object, id))
+        let before = self.known.insert(file, known);
+        Some((file, before.is_none().then_some(size)))
+    }
+
+    /// Which file it is.
+    pub(crate) fn id(&self, file: u64) -> Option<FileId> {
+        self.known.get(&file).map(|known| known.id)
     }
 
     /// What the process that opened a file last has had read from storage since this was last asked of it, or since its

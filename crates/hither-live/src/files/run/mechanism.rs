@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hither_sys::page_cache::{FileId, PageCache};
+use hither_sys::page_cache::PageCache;
 use hither_sys::process::monotonic_ns;
 use hither_sys::record::{Op, Record};
 use hither_sys::session::RingInfo;
@@ -75,59 +75,40 @@ impl Mechanism for Steering {
         ring: &RingInfo,
         record: &Record<'_>,
     ) -> Option<(u64, Input)> {
-        match *record {
-            Record::Object {
-                object,
-                device,
-                inode,
-                birth_ns,
-                size,
-                path,
-            } => {
-                let id = FileId {
-                    device,
-                    inode,
-                    birth_ns,
-                };
-                let pid = (!ring.foreign).then_some(ring.pid);
-                if self.reach.learn(object, id, path, pid) {
-                    self.opened.insert(object, Some(size));
-                } else {
-                    self.opened.entry(object).or_insert(None);
-                }
-                None
-            }
-            Record::Access {
-                op,
-                time_ns,
-                signature,
-                object: file,
+        if let Some((file, size)) = self.reach.hear(ring, record) {
+            self.opened.entry(file).or_insert(size);
+        }
+        let &Record::Access {
+            op,
+            time_ns,
+            signature,
+            object: file,
+            offset,
+            length,
+            ..
+        } = record
+        else {
+            return None;
+        };
+        let stream = streams.of(ring);
+        let input = match op {
+            Op::Read | Op::Write => Input::Access {
+                file,
                 offset,
                 length,
-                ..
-            } => {
-                let stream = streams.of(ring);
-                let input = match op {
-                    Op::Read | Op::Write => Input::Access {
-                        file,
-                        offset,
-                        length,
-                        signature,
-                        process: streams.stream(stream).image,
-                        thread: stream,
-                        write: op == Op::Write,
-                    },
-                    Op::Map => Input::Mapped { file },
-                    Op::Truncate => Input::Cut {
-                        file,
-                        bytes: offset,
-                    },
-                    Op::Unmap => return None,
-                };
-                Some((time_ns, input))
-            }
-            _ => None,
-        }
+                signature,
+                process: streams.stream(stream).image,
+                thread: stream,
+                write: op == Op::Write,
+            },
+            Op::Map => Input::Mapped { file },
+            Op::Truncate => Input::Cut {
+                file,
+                bytes: offset,
+            },
+            Op::Unmap => return None,
+        };
+        Some((time_ns, input))
     }
 
     fn act(&mut self, agent: &mut Agent<Driver>, look: Look<Input>) {

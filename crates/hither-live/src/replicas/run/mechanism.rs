@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hither_sys::lease::{Lease, Leased};
 use hither_sys::machine::NodeMemory;
-use hither_sys::page_cache::{self, FileId, ThisPageCache, Unreachable};
+use hither_sys::page_cache::{self, ThisPageCache, Unreachable};
 use hither_sys::record::{IN_KERNEL, Op, Record};
 use hither_sys::replica::agent::{Replicas as Shared, Unfilled};
 use hither_sys::replica::{BLOCK_BYTES, SERVED, SERVED_EACH};
@@ -51,7 +51,6 @@ pub(super) struct Replicating {
     dry_run: bool,
     node_of_cpu: Vec<u8>,
     reach: Reach,
-    ids: BTreeMap<u64, FileId>,
     held: BTreeMap<u64, Held>,
     /// Where asking after originals goes on.
     asked: u32,
@@ -73,7 +72,7 @@ impl Mechanism for Replicating {
         ring: &RingInfo,
         record: &Record<'_>,
     ) -> Option<(u64, Input)> {
-        self.ids.extend(self.reach.hear(ring, record));
+        self.reach.hear(ring, record);
         let &Record::Access {
             op: op @ (Op::Read | Op::Write),
             flags,
@@ -164,7 +163,6 @@ impl Replicating {
             dry_run: options.run.dry_run,
             node_of_cpu: super::shape(nodes, 0).node_of_cpu,
             reach: Reach::new(Arc::new(ThisPageCache)),
-            ids: BTreeMap::new(),
             held: BTreeMap::new(),
             asked: 0,
             pressure: Pressure::default(),
@@ -267,7 +265,7 @@ impl Replicating {
 
     /// Says whether it may be worth another try where it failed.
     fn take(&mut self, now_ns: u64, file: u64) -> Result<(), bool> {
-        let id = *self.ids.get(&file).ok_or(false)?;
+        let id = self.reach.id(file).ok_or(false)?;
         // Its last lease has ended, and that is not yet known to all.
         if self.held.contains_key(&file) {
             return Err(true);
