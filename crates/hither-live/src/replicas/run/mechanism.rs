@@ -233,6 +233,10 @@ impl Replicating {
         let Some(held) = self.held.get(&file) else {
             return false;
         };
+        if !self.room.take(BLOCK_BYTES) {
+            self.run.no_memory += 1;
+            return false;
+        }
         match self
             .replicas
             .fill(held.lease.file(), held.place, index, node)

@@ -21,17 +21,42 @@ const LEFT_OF_GROUP: u64 = 4;
 
 const MILLION: u128 = 1_000_000;
 
+/// So much of a cgroup may be taken until it is measured anew: its programs take of it meanwhile.
+const PIECE: u64 = 1 << 20;
+
 /// The memory that there is for replicas: the machine's, and what a memory cgroup lets the agent have, to which they are charged.
 #[derive(Debug)]
 pub(super) struct Room {
     group: Option<MemoryGroup>,
+    /// What may be taken of the group until it is measured anew.
+    spare: u64,
+    /// There was too little.
+    refused: bool,
 }
 
 impl Room {
     pub(super) fn of_this_process() -> Room {
         Room {
             group: MemoryGroup::of_this_process().ok().flatten(),
+            spare: 0,
+            refused: false,
         }
+    }
+
+    /// Takes memory for a replica, if that leaves the cgroup's programs their part. Once it does not, it is not measured again before
+    /// [`Room::is_short`] is asked.
+    pub(super) fn take(&mut self, bytes: u64) -> bool {
+        if self.group.is_none() {
+            return true;
+        }
+        if self.spare < bytes && !self.refused {
+            let left = self.of_group().map_or(0, left_of_group);
+            self.spare = left.min(PIECE);
+            self.refused = self.spare < bytes;
+        }
+        let taken = self.spare >= bytes;
+        self.spare -= if taken { bytes } else { 0 };
+        taken
     }
 
     /// Millionths that are free for replicas, or hold files that were not used for long; of a cgroup, that hold files.
@@ -40,13 +65,14 @@ impl Room {
         let sum = |of: fn(&NodeMemory) -> u64| nodes.iter().map(of).sum::<u64>();
         let free = sum(NodeMemory::available_bytes);
         let machine = ppm(free, sum(|node| node.bytes));
-        let group = self.of_group();
-        let left = |(free, all): (u64, u64)| ppm(free.saturating_sub(all / LEFT_OF_GROUP), all);
-        group.map_or(machine, |group| machine.min(left(group)))
+        let left = |group: (u64, u64)| ppm(left_of_group(group), group.1);
+        self.of_group()
+            .map_or(machine, |group| machine.min(left(group)))
     }
 
     /// Whether memory is short.
-    pub(super) fn is_short(&self) -> bool {
+    pub(super) fn is_short(&mut self) -> bool {
+        (self.spare, self.refused) = (0, false);
         let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let of_machine = || says_short(&text).unwrap_or(false);
         let short = |(free, all): (u64, u64)| free.saturating_mul(SHORT_OF_GROUP) < all;
@@ -58,6 +84,11 @@ impl Room {
         let group = self.group.as_ref()?;
         Some((group.file_bytes()?, group.limit_bytes()?))
     }
+}
+
+/// What replicas may have of what a cgroup leaves for files.
+fn left_of_group((free, all): (u64, u64)) -> u64 {
+    free.saturating_sub(all / LEFT_OF_GROUP)
 }
 
 fn ppm(free: u64, all: u64) -> u32 {
