@@ -16,7 +16,8 @@ const WAITED_LATELY: u64 = 10;
 const SHORT: u64 = 16;
 const SHORT_OF_GROUP: u64 = 8;
 
-/// This part of a memory cgroup is left to its programs: it counts as in use, so that none are made again of what was given up for them.
+/// This part is left to programs: it counts as in use, so that none are made again at once of what was given up for them.
+const LEFT: u64 = 8;
 const LEFT_OF_GROUP: u64 = 4;
 
 const MILLION: u128 = 1_000_000;
@@ -64,7 +65,8 @@ impl Room {
         let nodes = ThisMachine.nodes().unwrap_or_default();
         let sum = |of: fn(&NodeMemory) -> u64| nodes.iter().map(of).sum::<u64>();
         let free = sum(NodeMemory::available_bytes);
-        let machine = ppm(free, sum(|node| node.bytes));
+        let all = sum(|node| node.bytes);
+        let machine = ppm(free.saturating_sub(all / LEFT), all);
         let left = |group: (u64, u64)| ppm(left_of_group(group), group.1);
         self.of_group()
             .map_or(machine, |group| machine.min(left(group)))
