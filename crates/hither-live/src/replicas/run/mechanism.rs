@@ -123,7 +123,7 @@ impl Mechanism for Replicating {
         }
         let mut tight = false;
         if self.tick.is_due(now_ns) {
-            let (waited, short) = (self.pressure.has_waited(now_ns), self.room.is_short());
+            let (waited, short) = (self.pressure.has_waited(now_ns), self.room.look());
             tight = waited || short;
             if short {
                 agent.input(now_ns, Input::Short);

@@ -45,7 +45,7 @@ impl Room {
     }
 
     /// Takes memory for a replica, if that leaves the cgroup's programs their part. Once it does not, it is not measured again before
-    /// [`Room::is_short`] is asked.
+    /// the next [`Room::look`].
     pub(super) fn take(&mut self, bytes: u64) -> bool {
         if self.group.is_none() {
             return true;
@@ -72,8 +72,8 @@ impl Room {
             .map_or(machine, |group| machine.min(left(group)))
     }
 
-    /// Whether memory is short.
-    pub(super) fn is_short(&mut self) -> bool {
+    /// Looks anew whether memory is short, and has [`Room::take`] do so.
+    pub(super) fn look(&mut self) -> bool {
         (self.spare, self.refused) = (0, false);
         let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let of_machine = || says_short(&text).unwrap_or(false);
