@@ -29,7 +29,12 @@ const PIECE: u64 = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Room {
     group: Option<MemoryGroup>,
-    /// What may be taken of the group until it is measured anew.
+    piece: Piece,
+}
+
+/// What may be taken of a cgroup until it is measured anew.
+#[derive(Debug, Default)]
+struct Piece {
     spare: u64,
     /// There was too little.
     refused: bool,
@@ -39,25 +44,20 @@ impl Room {
     pub(super) fn of_this_process() -> Room {
         Room {
             group: MemoryGroup::of_this_process().ok().flatten(),
-            spare: 0,
-            refused: false,
+            piece: Piece::default(),
         }
     }
 
     /// Takes memory for a replica, if that leaves the cgroup's programs their part. Once it does not, it is not measured again before
     /// the next [`Room::look`].
     pub(super) fn take(&mut self, bytes: u64) -> bool {
-        if self.group.is_none() {
-            return true;
+        match &self.group {
+            None => true,
+            Some(group) => {
+                let left = || measured(group).map_or(0, left_of_group);
+                self.piece.take(bytes, left)
+            }
         }
-        if self.spare < bytes && !self.refused {
-            let left = self.of_group().map_or(0, left_of_group);
-            self.spare = left.min(PIECE);
-            self.refused = self.spare < bytes;
-        }
-        let taken = self.spare >= bytes;
-        self.spare -= if taken { bytes } else { 0 };
-        taken
     }
 
     /// Millionths that are free for replicas, or hold files that were not used for long; of a cgroup, that hold files.
@@ -68,24 +68,39 @@ impl Room {
         let all = sum(|node| node.bytes);
         let machine = ppm(free.saturating_sub(all / LEFT), all);
         let left = |group: (u64, u64)| ppm(left_of_group(group), group.1);
-        self.of_group()
-            .map_or(machine, |group| machine.min(left(group)))
+        let group = self.group.as_ref().and_then(measured);
+        group.map_or(machine, |group| machine.min(left(group)))
     }
 
     /// Looks anew whether memory is short, and has [`Room::take`] do so.
     pub(super) fn look(&mut self) -> bool {
-        (self.spare, self.refused) = (0, false);
+        self.piece = Piece::default();
         let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let of_machine = || says_short(&text).unwrap_or(false);
-        let short = |(free, all): (u64, u64)| free.saturating_mul(SHORT_OF_GROUP) < all;
-        of_machine() || self.of_group().is_some_and(short)
+        let group = || self.group.as_ref().and_then(measured);
+        says_short(&text).unwrap_or(false) || group().is_some_and(group_is_short)
     }
+}
 
-    /// What the cgroup leaves for files, and all that it may have.
-    fn of_group(&self) -> Option<(u64, u64)> {
-        let group = self.group.as_ref()?;
-        Some((group.file_bytes()?, group.limit_bytes()?))
+impl Piece {
+    /// `left` measures what may be taken of the whole.
+    fn take(&mut self, bytes: u64, left: impl FnOnce() -> u64) -> bool {
+        if self.spare < bytes && !self.refused {
+            self.spare = left().min(PIECE);
+            self.refused = self.spare < bytes;
+        }
+        let taken = self.spare >= bytes;
+        self.spare -= if taken { bytes } else { 0 };
+        taken
     }
+}
+
+/// What a cgroup leaves for files, and all that it may have. Nothing where it is gone.
+fn measured(group: &MemoryGroup) -> Option<(u64, u64)> {
+    Some((group.file_bytes()?, group.limit_bytes()?))
+}
+
+fn group_is_short((free, all): (u64, u64)) -> bool {
+    free.saturating_mul(SHORT_OF_GROUP) < all
 }
 
 /// What replicas may have of what a cgroup leaves for files.
@@ -159,6 +174,8 @@ impl Said {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
@@ -180,6 +197,39 @@ mod tests {
         assert_eq!(says_short(&text(1000)), Some(false));
         assert_eq!(says_short(&text(999)), Some(true));
         assert_eq!(says_short("MemTotal: 16000 kB\n"), None);
+    }
+
+    #[test]
+    fn less_than_an_eighth_of_a_cgroup_is_short_and_a_quarter_is_left() {
+        let of = |free| (free, 64 << 20);
+        assert!(!group_is_short(of(8 << 20)));
+        assert!(group_is_short(of((8 << 20) - 1)));
+        assert_eq!(left_of_group(of(16 << 20)), 0);
+        assert_eq!(left_of_group(of((16 << 20) + 1)), 1);
+        assert_eq!(ppm(left_of_group(of(48 << 20)), 64 << 20), 500_000);
+    }
+
+    /// A group with room for two pieces and a half: it is measured for each, what it says while one is taken does not count, and after a
+    /// refusal it is not measured any more.
+    #[test]
+    fn a_cgroup_is_measured_for_each_piece() {
+        const BLOCK: u64 = 16 << 10;
+        let blocks = PIECE / BLOCK * 5 / 2;
+        let measurements = Cell::new(0);
+        let mut piece = Piece::default();
+        let mut take = |left: u64| {
+            piece.take(BLOCK, || {
+                measurements.set(measurements.get() + 1);
+                left * BLOCK
+            })
+        };
+        let taken = (0..1000).filter(|&taken| take(blocks.saturating_sub(taken)));
+        assert_eq!(taken.count() as u64, blocks);
+        assert_eq!(measurements.get(), 4);
+        assert!(!take(1000), "refused until it is looked again");
+        piece = Piece::default();
+        assert!(piece.take(BLOCK, || BLOCK));
+        assert!(!piece.take(BLOCK, || BLOCK - 1));
     }
 
     #[test]
