@@ -115,6 +115,16 @@ impl Tracked {
             on,
         }
     }
+
+    /// The kernel does with its pages what it would without us.
+    pub(super) fn given_back(&self, page_bytes: u64) -> Decision {
+        Decision::Hint {
+            pid: self.pid,
+            start: self.start,
+            length: u64::from(self.pages) * page_bytes,
+            node: None,
+        }
+    }
 }
 
 impl Counting {
@@ -315,7 +325,8 @@ impl Driver {
         program.tally.add(local);
         self.summary.sampled.add(local);
         if let (Some(hinted), Some(hints)) = (&mut region.hinted, &mut counting.hints) {
-            hinted.sampled(now_ns, hints);
+            let of = (object, self.generations[object.index()]);
+            hinted.sampled(now_ns, of, hints);
         }
         region.of_node[node.index()] += 1;
         match region.migrated {

@@ -1,15 +1,18 @@
 //! Regions that the kernel samples by itself: its hint faults are the samples.
 //!
-//! A region is left to the kernel, migrations included, until most of its pages are there, or no more come: a policy given
-//! before would say where they are to come from. And until a pass of its scanner shows that most of what was ever seen is local where they
-//! are by now, or it has been over it many times: the scanner goes fast while it finds pages to move, and samples come as fast; once they
-//! are held where they are it takes them for misplaced by the user's will, and slows down to a pass in minutes. What the kernel has not
-//! put right by then, or moves to and fro, is the policy's to do, by all that was sampled meanwhile. (A placement that was held from the
-//! first look on stayed half wrong where an iteration's phases use a page from different nodes: nas in the lab, 2026-11. What a phase is
-//! worth: [`Phases`](super::super::counters::Phases).)
+//! A region is *held* where it is by having the program give each run of pages with one home the policy under which they are sampled and stay
+//! (`hither_sys::hints`): when most of its pages are there, or no more come, since a policy given before would say where they are to come from.
 //!
-//! Then the program is ordered to give each run of pages with one home the policy under which they are sampled and stay
-//! (`hither_sys::hints`). When pages have moved, what is on another node than its policy says gets a new one. Until a policy holds
+//! - One that *lies in parts* then, as what several threads have filled does, lies where it is used, as far as anybody knows, and is held at once; passes of the kernel's
+//!   scanner say later whether that is so ([`WELL`]). The kernel would spoil it: it moves what two phases of an iteration use from two nodes to and fro (nas from its
+//!   best placement, in the lab, 2026-11, takes 8 % longer with balancing than without).
+//! - All others, and those that do not lie well, are left to the kernel, migrations included, until a pass shows that most of what was ever seen is
+//!   local where they are by now, or there were many: the scanner goes fast while it finds pages to move, and samples come as fast; what is held it
+//!   takes for misplaced by the user's will, and slows down to a pass in minutes. What the kernel has not put right by then, or moves to and fro,
+//!   is the policy's to do, by all that was sampled meanwhile. (Held from the first look on, nas that one thread had filled stayed half wrong, as its phases
+//!   use a page from different nodes. What a phase is worth: [`Phases`](super::super::counters::Phases).)
+//!
+//! When pages have moved, what is on another node than its policy says gets a new one. Until a policy holds
 //! the kernel may move pages still, by the one before, so that after each it is asked anew where they are, until that is as it was told.
 //!
 //! Runs are few ([`RUNS_MAX`]): what of a run is on another node than most of it may be pulled there by the kernel when that node
@@ -33,11 +36,15 @@ const LOOK_MAX_NS: u64 = 5_000_000_000;
 /// A region has most of its pages where no more than this part is missing.
 const MISSING: u32 = 16;
 
+/// A region lies in parts where so large a part of it is elsewhere than most of it, and all but so large a part of its pages are beside others
+/// of their node. Pages that were dealt out one by one (`numactl --interleave`) are not: nobody has put them where they are used.
+const PART: usize = 4;
+
 /// The kernel moves a page at the second touch from the same node. What it has not put right in so many passes it never will.
 const PASSES: u64 = 16;
 
-/// Where so much of what was sampled is local by now, the kernel has nothing to mend, and would rather spoil it: it moves what two phases of
-/// an iteration use from two nodes (nas from its best placement takes 10 % longer with balancing than without, in the lab).
+/// Where so much of what was sampled is local, the kernel has nothing to mend, and would rather spoil it: it moves what two phases of
+/// an iteration use from two nodes.
 const WELL: f64 = 0.75;
 
 /// As long as what was sampled was so in phases that have less of the program's time, there may be others that use the pages from elsewhere.
@@ -71,18 +78,35 @@ pub(super) struct Hints {
 enum Step {
     /// To ask where pages are.
     Look,
+    /// To say whether a region lies well.
+    Judge,
     /// To tell the program, where that has changed.
     Tell,
+}
+
+/// How far a region is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    /// Its pages are still coming.
+    #[default]
+    Filling,
+    /// It is held where it is, until it is seen whether it lies well.
+    Trial,
+    /// The kernel moves its pages.
+    Left,
+    /// It is held where it is.
+    Held,
 }
 
 /// A region that is to be sampled by the kernel.
 #[derive(Debug, Default)]
 pub(super) struct Hinted {
-    /// What the program was told, from the first page on.
+    stage: Stage,
+    /// What the program was told while it is held, from the first page on.
     runs: Vec<(u32, Option<Node>)>,
-    /// Pages that were there at the last look.
+    /// Pages that are there, as far as is known.
     there: u32,
-    /// Samples since it was allocated, or several nodes use it.
+    /// Samples in this stage, since several nodes use it.
     samples: u64,
     /// Of these, since the last pass of the scanner was over.
     of_pass: u64,
@@ -104,22 +128,44 @@ impl Hinted {
     }
 
     /// A page was touched. When all were, a pass of the scanner is over, and it is looked what came of it.
-    pub(super) fn sampled(&mut self, now_ns: u64, hints: &mut Hints) {
+    pub(super) fn sampled(&mut self, now_ns: u64, of: (Object, u32), hints: &mut Hints) {
         self.samples += 1;
         self.of_pass += 1;
-        if self.of_pass == u64::from(self.there) && self.runs.is_empty() {
-            let due = self.look.take().and_then(|key| hints.due.remove(&key));
-            if let Some((object, generation, step)) = due {
-                self.look = Some(hints.set(now_ns, object, generation, step));
+        match self.stage {
+            // Some of the pass may have come before it was known that several nodes use the region.
+            Stage::Trial if self.of_pass >= u64::from(self.there - self.there / MISSING) => {
+                self.of_pass = 0;
+                hints.set(now_ns, of, Step::Judge);
             }
+            Stage::Left if self.of_pass == u64::from(self.there) => {
+                self.look_now(now_ns, of, hints);
+            }
+            _ => {}
         }
+    }
+
+    /// The look that is due is due now.
+    fn look_now(&mut self, now_ns: u64, of: (Object, u32), hints: &mut Hints) {
+        let due = self.look.take().and_then(|key| hints.due.remove(&key));
+        if due.is_some() {
+            self.look = Some(hints.set(now_ns, of, Step::Look));
+        }
+    }
+
+    /// It is another matter from now on.
+    fn begin(&mut self, stage: Stage) {
+        self.stage = stage;
+        self.samples = 0;
+        self.of_pass = 0;
+        self.wait_ns = LOOK_NS;
     }
 }
 
 impl Hints {
-    fn set(&mut self, due_ns: u64, object: Object, generation: u32, step: Step) -> (u64, u64) {
+    /// `of`: a region, and which of those with its number it is.
+    fn set(&mut self, due_ns: u64, of: (Object, u32), step: Step) -> (u64, u64) {
         let key = (due_ns, self.count);
-        self.due.insert(key, (object, generation, step));
+        self.due.insert(key, (of.0, of.1, step));
         self.count += 1;
         key
     }
@@ -157,7 +203,7 @@ impl Driver {
         let hints = self.counting.as_mut().and_then(|of| of.hints.as_mut());
         if let (Some(region), Some(hints)) = (region, hints) {
             hints.live += 1;
-            let look = hints.set(now_ns + LOOK_NS, object, generation, Step::Look);
+            let look = hints.set(now_ns + LOOK_NS, (object, generation), Step::Look);
             region.hinted = Some(Hinted {
                 wait_ns: LOOK_NS,
                 look: Some(look),
@@ -166,23 +212,40 @@ impl Driver {
         }
     }
 
-    /// A page that nobody knew of was touched: when many were, it is asked anew where they are.
+    /// A page that nobody knew of was touched. When all that were missing have come it is asked where they are; when many came later, after a while.
     pub(super) fn unknown_touched(&mut self, now_ns: u64, object: Object) {
         let generation = self.generations[object.index()];
         let region = self.tracked[object.index()].as_mut();
         let hints = self.counting.as_mut().and_then(|of| of.hints.as_mut());
         let Some(region) = region else { return };
-        if let (Some(hinted), Some(hints)) = (&mut region.hinted, hints) {
-            hinted.news += 1;
-            if !hinted.looks() && hinted.news > region.left / MISSING {
-                let due_ns = now_ns + LOOK_MAX_NS;
-                hinted.look = Some(hints.set(due_ns, object, generation, Step::Look));
-            }
+        let (Some(hinted), Some(hints)) = (&mut region.hinted, hints) else {
+            return;
+        };
+        hinted.news += 1;
+        let missing = region.left.saturating_sub(hinted.there + hinted.news);
+        if hinted.stage == Stage::Filling && missing == region.left / MISSING {
+            hinted.look_now(now_ns, (object, generation), hints);
+        } else if !hinted.looks() && hinted.news > region.left / MISSING {
+            let due_ns = now_ns + LOOK_MAX_NS;
+            hinted.look = Some(hints.set(due_ns, (object, generation), Step::Look));
         }
     }
 
-    /// Several nodes use a region that one has filled: it goes back to the kernel, as if it was new.
+    /// Several nodes use a region that one has filled: what was seen so far says nothing of that, and if it is held for good it goes back to the
+    /// kernel.
     fn begin_anew(&mut self, now_ns: u64, object: Object, out: &mut Vec<Decision>) {
+        let region = self.tracked[object.index()].as_mut();
+        let Some(hinted) = region.and_then(|region| region.hinted.as_mut()) else {
+            return;
+        };
+        match hinted.stage {
+            Stage::Held => self.leave(now_ns, object, out),
+            stage => hinted.begin(stage),
+        }
+    }
+
+    /// Leaves a region to the kernel.
+    fn leave(&mut self, now_ns: u64, object: Object, out: &mut Vec<Decision>) {
         let generation = self.generations[object.index()];
         let region = self.tracked[object.index()].as_mut();
         let hints = self.counting.as_mut().and_then(|of| of.hints.as_mut());
@@ -192,21 +255,42 @@ impl Driver {
         let Some(hinted) = &mut region.hinted else {
             return;
         };
-        hinted.samples = 0;
-        hinted.of_pass = 0;
-        hinted.wait_ns = LOOK_NS;
-        if std::mem::take(&mut hinted.runs).is_empty() {
+        hinted.begin(Stage::Left);
+        let held = !std::mem::take(&mut hinted.runs).is_empty();
+        if !hinted.looks() {
+            hinted.look = Some(hints.set(now_ns + LOOK_NS, (object, generation), Step::Look));
+        }
+        if held {
+            out.push(region.given_back(self.page_bytes));
+        }
+    }
+
+    /// A pass over a region that is held at first is over: does it lie well, in phases that have half of the time?
+    fn judge_trial(&mut self, now_ns: u64, object: Object, out: &mut Vec<Decision>) {
+        let seen = self.local_by_time(object);
+        let region = self.tracked[object.index()].as_mut();
+        let hinted = region.and_then(|region| region.hinted.as_mut());
+        let hinted = hinted.filter(|hinted| hinted.stage == Stage::Trial);
+        let (Some(hinted), Some((local, of_time))) = (hinted, seen) else {
+            return;
+        };
+        if of_time < COVERED && hinted.samples < PASSES * u64::from(hinted.there) {
             return;
         }
-        if !hinted.looks() {
-            hinted.look = Some(hints.set(now_ns + LOOK_NS, object, generation, Step::Look));
+        match local < WELL {
+            true => self.leave(now_ns, object, out),
+            false => hinted.begin(Stage::Held),
         }
-        out.push(Decision::Hint {
-            pid: region.pid,
-            start: region.start,
-            length: u64::from(region.pages) * self.page_bytes,
-            node: None,
-        });
+    }
+
+    /// The part of a region's samples that is local where its pages are by now, by the time of the phases in which it was seen; and the part of
+    /// the time that those have.
+    fn local_by_time(&self, object: Object) -> Option<(f64, f64)> {
+        let region = self.tracked[object.index()].as_ref()?;
+        let program = self.counting.as_ref()?.programs.get(&region.pid)?;
+        let home = |block| self.model.home(block);
+        let phases = &program.phases;
+        program.estimates.local(region.base, &home, phases)
     }
 
     /// Does what is due.
@@ -228,7 +312,11 @@ impl Driver {
                 if let Some(hinted) = hinted.filter(told) {
                     hinted.tells = true;
                     let due_ns = now_ns + pages * TELL_PER_PAGE_NS;
-                    hints.set(due_ns, object, self.generations[object.index()], Step::Tell);
+                    hints.set(
+                        due_ns,
+                        (object, self.generations[object.index()]),
+                        Step::Tell,
+                    );
                 }
             }
             let Some(entry) = hints.due.first_entry() else {
@@ -243,6 +331,7 @@ impl Driver {
             }
             match step {
                 Step::Look => self.look_where(object, generation, out),
+                Step::Judge => self.judge_trial(now_ns, object, out),
                 Step::Tell => {
                     let region = self.tracked[object.index()].as_mut();
                     if let Some(hinted) = region.and_then(|region| region.hinted.as_mut()) {
@@ -297,7 +386,10 @@ impl Driver {
         let Some(region) = region.filter(|_| current) else {
             return;
         };
-        let gone = |page: u32| self.model.home(Block(region.base + page)).is_none();
+        let home = |page: u32| self.model.home(Block(region.base + page));
+        let homes: Vec<Option<Node>> = (0..region.pages).map(home).collect();
+        let there = homes.iter().flatten().count() as u32;
+        let missing = region.left.saturating_sub(there);
         let Some(hinted) = &mut region.hinted else {
             return;
         };
@@ -305,28 +397,51 @@ impl Driver {
         if hinted.asked > 0 {
             return;
         }
-        let gone = (0..region.pages).filter(|&page| gone(page)).count() as u32;
-        let there = region.pages - gone;
-        let missing = region.left.saturating_sub(there);
         let filled = there > 0 && there == hinted.there || missing <= region.left / MISSING;
         let over = hinted.of_pass >= u64::from(there);
-        let program = counting.programs.get(&region.pid).filter(|_| over);
-        let home = |block| self.model.home(block);
-        let seen = program.and_then(|of| of.estimates.local(region.base, &home, &of.phases));
-        let well = seen.is_some_and(|(local, of_time)| local >= WELL && of_time >= COVERED);
         let long = hinted.samples >= PASSES * u64::from(there) || hinted.wait_ns >= LOOK_MAX_NS;
-        let settled = filled && (well || long || !hinted.runs.is_empty());
+        let stage = hinted.stage;
         hinted.there = there;
-        if over {
-            hinted.of_pass = 0;
+        let done = match stage {
+            Stage::Filling if there > 0 && !lies_in_parts(&homes) => {
+                self.leave(now_ns, object, out);
+                return;
+            }
+            Stage::Filling => filled,
+            Stage::Left => {
+                if over {
+                    hinted.of_pass = 0;
+                }
+                let seen = self.local_by_time(object).filter(|_| over);
+                let well = seen.is_some_and(|(local, of_time)| local >= WELL && of_time >= COVERED);
+                filled && (long || well)
+            }
+            Stage::Trial | Stage::Held => true,
+        };
+        if done {
+            self.hold(now_ns, object, out);
+            return;
         }
-        if settled {
-            self.tell(now_ns, object, out);
-        } else {
+        let region = self.tracked[object.index()].as_mut();
+        let hints = self.counting.as_mut().and_then(|of| of.hints.as_mut());
+        if let (Some(hinted), Some(hints)) = (region.and_then(|of| of.hinted.as_mut()), hints) {
             let wait_ns = hinted.wait_ns;
             hinted.wait_ns = (wait_ns * 2).min(LOOK_MAX_NS);
-            hinted.look = Some(hints.set(now_ns + wait_ns, object, generation, Step::Look));
+            hinted.look = Some(hints.set(now_ns + wait_ns, (object, generation), Step::Look));
         }
+    }
+
+    /// Has a region held where it is.
+    fn hold(&mut self, now_ns: u64, object: Object, out: &mut Vec<Decision>) {
+        let region = self.tracked[object.index()].as_mut();
+        if let Some(hinted) = region.and_then(|region| region.hinted.as_mut()) {
+            match hinted.stage {
+                Stage::Filling => hinted.begin(Stage::Trial),
+                Stage::Left => hinted.begin(Stage::Held),
+                Stage::Trial | Stage::Held => {}
+            }
+        }
+        self.tell(now_ns, object, out);
     }
 
     /// Has the program give the runs of a region their policies, where they have changed.
@@ -349,7 +464,7 @@ impl Driver {
         if !changed.is_empty() && !hinted.looks() {
             let wait_ns = LOOK_NS.max(u64::from(region.pages) * LOOK_PER_PAGE_NS);
             let generation = self.generations[object.index()];
-            hinted.look = Some(hints.set(now_ns + wait_ns, object, generation, Step::Look));
+            hinted.look = Some(hints.set(now_ns + wait_ns, (object, generation), Step::Look));
         }
         for (first, pages, node) in changed {
             out.push(Decision::Hint {
@@ -376,12 +491,7 @@ impl Driver {
         if let (Some(_), Some(hints)) = (&region.hinted, hints) {
             hints.end(region);
             region.hinted = None;
-            out.push(Decision::Hint {
-                pid: region.pid,
-                start: region.start,
-                length: u64::from(region.pages) * self.page_bytes,
-                node: None,
-            });
+            out.push(region.given_back(self.page_bytes));
         }
     }
 }
@@ -394,6 +504,19 @@ impl Driver {
         let hinted = hinted.filter(|of| of.hinted.is_some()).count();
         assert_eq!(hints.map_or(0, |hints| hints.live), hinted);
     }
+}
+
+/// Whether pages are on several nodes, each with its part of them.
+fn lies_in_parts(homes: &[Option<Node>]) -> bool {
+    let mut of_node: FxHashMap<Node, usize> = FxHashMap::default();
+    for &node in homes.iter().flatten() {
+        *of_node.entry(node).or_default() += 1;
+    }
+    let there: usize = of_node.values().sum();
+    let most = of_node.values().max().map_or(0, |&most| most);
+    let pairs = || homes.windows(2).filter(|pair| pair[0].is_some());
+    let apart = pairs().filter(|pair| pair[0] != pair[1]).count();
+    (there - most) * PART >= there && apart * PART <= there
 }
 
 /// Where runs differ from what they were: first page, pages, and what they are now.
@@ -430,6 +553,22 @@ fn changed(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn parts_are_told_from_what_is_dealt_out() {
+        let homes = |of: fn(usize) -> Option<u16>| {
+            let homes: Vec<_> = (0..1000).map(|page| of(page).map(Node)).collect();
+            lies_in_parts(&homes)
+        };
+        assert!(homes(|page| Some((page / 250) as u16)));
+        assert!(homes(|page| Some((page / 5 % 2) as u16)), "small parts");
+        assert!(homes(|page| Some(u16::from(page >= 750))));
+        assert!(!homes(|page| Some(u16::from(page > 750))), "nearly all");
+        assert!(!homes(|page| Some((page % 4) as u16)), "dealt out");
+        assert!(!homes(|_| Some(3)));
+        assert!(homes(|page| (page < 400).then_some((page / 200) as u16)));
+        assert!(!homes(|page| (page < 400).then_some(0)));
+    }
 
     #[test]
     fn what_has_changed_is_told_once() {
