@@ -327,7 +327,8 @@ struct lab_area *lab_area(const char *name, size_t units, size_t unit_bytes)
     bool huge = lab.page > 4096;
     if (madvise(area->start, rounded, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE) && (huge || errno != EINVAL))
         lab_fail("%s: madvise: %s", name, strerror(errno));
-    if (lab.init == LAB_INTERLEAVE)
+    area->bound = lab.init == LAB_INTERLEAVE;
+    if (area->bound)
         bind_range(area->start, rounded, MPOL_INTERLEAVE, memory_nodes);
     area->bounds = calloc(lab.threads + 1, sizeof *area->bounds);
     if (!area->bounds)
@@ -350,6 +351,7 @@ void lab_place(struct lab_area *area, unsigned long node)
 {
     if (node >= LAB_NODES || !(memory_nodes >> node & 1))
         lab_fail("%s: node %lu has no memory", area->name, node);
+    area->bound = true;
     bind_range(area->start, page_count(area) * lab.page, MPOL_BIND, 1ul << node);
 }
 
@@ -370,7 +372,8 @@ void lab_initialise(void (*fill)(int thread))
     }
     /* The policies have done their work. NUMA balancing leaves ranges that have one alone, so that it could never mend what it is compared on. */
     for (size_t i = 0; i < area_count; i++)
-        bind_range(areas[i].start, page_count(&areas[i]) * lab.page, MPOL_DEFAULT, 0);
+        if (areas[i].bound)
+            bind_range(areas[i].start, page_count(&areas[i]) * lab.page, MPOL_DEFAULT, 0);
 }
 
 /* Moves the pages that begin within [first, end) and lie elsewhere to `node`; returns how many went. */

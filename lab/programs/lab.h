@@ -41,6 +41,7 @@ struct lab_area {
     size_t bytes;
     size_t *bounds; /* NULL for an adopted area */
     double passes; /* over the area's lines in an iteration, each part by its owner; 0 where arithmetic cannot tell */
+    bool bound;     /* it was given a policy */
     int *before;   /* each page's node as the region opened */
     int *after;    /* and as it closed */
 };
