@@ -2,8 +2,8 @@
 """What a read of cached bytes costs served from a replica, against alone: nanoseconds of CPU a call at several sizes, in pairs. (Of wall time
 others would be a part.)
 
-`pread` over a file of 1 MiB, which stays in the processor's cache, and of 64 MiB, which does not; and `read`, whose offset stays in the kernel. On
-one node all of the page cache is taken for far (--replicate all). The agent works on another CPU, if there is one free.
+`pread` over a file of 1 MiB, which stays in the processor's cache, and of 64 MiB, which does not; `read`, whose offset stays in the kernel; and `sendfile` to a socket, with the
+`recv` that takes it from there. On one node all of the page cache is taken for far (--replicate all). The agent works on another CPU, if there is one free.
 
     python3 hits.py --hither target/release/hither --work /tmp/replicas --pairs 9
 """
@@ -19,8 +19,20 @@ PROGRAM = """
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
+static char buffer[1 << 20];
+static int ends[2];
+static ssize_t send_and_receive(int file, off_t offset, size_t size) {
+    for (size_t done = 0; done < size;) {
+        ssize_t sent = sendfile(ends[0], file, &offset, size - done);
+        if (sent <= 0 || recv(ends[1], buffer, sent, MSG_WAITALL) != sent) exit(1);
+        done += sent;
+    }
+    return size;
+}
 static double now(void) {
     struct timespec time;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -29,15 +41,20 @@ static double now(void) {
 int main(int count, char **words) {
     size_t size = atol(words[3]), bytes = atol(words[2]);
     long calls = atol(words[4]);
-    int positioned = strcmp(words[5], "pread") == 0;
-    static char buffer[1 << 20];
+    int positioned = strcmp(words[5], "read") != 0, sends = strcmp(words[5], "sendfile") == 0;
     int file = open(words[1], O_RDONLY);
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return 1;
     for (int round = 0; round < 4; round++) {
-        for (off_t offset = 0; offset < bytes; offset += 65536) pread(file, buffer, 65536, offset);
+        for (size_t offset = 0; offset < bytes; offset += 131072) {
+            if (sends) send_and_receive(file, offset, 131072);
+            else for (int half = 0; half < 2; half++) pread(file, buffer, 65536, offset + half * 65536);
+        }
         usleep(250000);
     }
     double begin = now();
-    if (positioned) {
+    if (sends) {
+        for (long call = 0; call < calls; call++) send_and_receive(file, call * size % bytes, size);
+    } else if (positioned) {
         for (long call = 0; call < calls; call++) pread(file, buffer, size, call * size % bytes);
     } else {
         long each = bytes / size;
@@ -67,8 +84,10 @@ def main() -> None:
     print(f"machine: {os.uname().release}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}; {arguments.pairs} pairs\n")
     print("| call | over | bytes | alone, ns | replicas, ns | alone / replicas: min, median, max | all pairs, ns |")
     print("|---|--:|--:|--:|--:|--:|---|")
-    for call, over in (("pread", 1 << 20), ("pread", 64 << 20), ("read", 1 << 20)):
-        for size, calls in ((512, 1_000_000), (4096, 500_000), (65536, 50_000)):
+    reads = ((512, 1_000_000), (4096, 500_000), (65536, 50_000))
+    sends = ((65536, 50_000), (131072, 25_000))
+    for call, over, sizes in (("pread", 1 << 20, reads), ("pread", 64 << 20, reads), ("read", 1 << 20, reads), ("sendfile", 1 << 20, sends), ("sendfile", 64 << 20, sends)):
+        for size, calls in sizes:
             pairs = []
             for _ in range(arguments.pairs):
                 pair = []

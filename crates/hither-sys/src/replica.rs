@@ -24,6 +24,10 @@
 //! **Order.** A filler makes the version even, then writes the slot, then makes it odd (release), then enters it into the directory (release). A
 //! reader loads directory and version, then futex, time and epoch (acquire each, so in that order), copies, fences (acquire), and loads the version again. What reaches a
 //! slot after a lease was let go of was preceded by the odd epoch, through the kernel's own locks; who finds it in the directory finds that epoch.
+//!
+//! **What is lent** ([`view::View::lend`]): a program may have the kernel refer to a slot's pages rather than copy them, to send them, and they are on their way through
+//! sockets for as long as the peers like. So from the first such wish on a slot's memory is given back before it is used again: what refers to the pages has
+//! them to itself, with what was in them. They are single pages: of a larger one the kernel could give back no part that somebody refers to, and would clear it.
 
 pub mod agent;
 pub mod view;
@@ -45,6 +49,13 @@ pub const SERVED: u16 = 2;
 /// See [`SERVED`].
 pub const SERVED_EACH: u32 = 16;
 
+/// Flag of a recorded access, beside [`crate::record::IN_KERNEL`]: at least [`LENT_MIN`] bytes went to a stream, so that replicas served it, or could have.
+pub const SENT: u16 = 4;
+
+/// What is sent from replicas is at least so much. Single pages and a pipe of its own make a send of 64 KiB 5 us dearer, and one of 128 KiB 7 us (2026-11), of 6 and 10; what far
+/// memory costs whoever receives it is about as much for the one, and more for the other.
+pub const LENT_MIN: usize = 128 << 10;
+
 /// The most nodes.
 pub const NODES_MAX: usize = 16;
 
@@ -61,7 +72,7 @@ const DIRECTORY: usize = 1 << 27;
 const PAGE: usize = 4096;
 
 /// "replica" and the layout's version.
-const MAGIC: u64 = u64::from_be_bytes(*b"replica\x01");
+const MAGIC: u64 = u64::from_be_bytes(*b"replica\x02");
 
 /// linux/futex.h.
 const FUTEX_TID_MASK: u32 = 0x3fff_ffff;
@@ -99,6 +110,8 @@ struct Header {
     nodes: AtomicU32,
     /// Of each node.
     slots: AtomicU32,
+    /// Slots may be lent: not 0 once none is written to that was.
+    lends: AtomicU32,
     /// The agent's descriptors of the arenas.
     arenas: [AtomicU32; NODES_MAX],
     robust: Robust,

@@ -305,6 +305,23 @@ fn random_operations_give_what_they_give_without() {
     assert!(served > 100, "{served} reads served: nothing was tested");
 }
 
+/// Sends from replicas, cut short by sockets that are full and by signals, deliver what the file has, leave its offset where it belongs, and no descriptor behind.
+#[test]
+fn what_is_sent_is_what_the_file_has() {
+    let folder = folder("replicas/send");
+    let run = hither(folder.path())
+        .args(["./program", "file", "2000"])
+        .output()
+        .expect("hither runs");
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{said}");
+    let figures = figures(&run);
+    if is_left_alone(&figures) {
+        return;
+    }
+    assert!(figures["reads_served"].as_u64() > Some(500), "{figures}");
+}
+
 /// What was decided follows from what was heard.
 #[test]
 fn the_log_of_a_run_replays() {

@@ -74,7 +74,7 @@ fn a_full_disk_is_as_full_without() {
             "mount -t tmpfs -o size={size},mode=755 tmpfs files"
         ))
     };
-    let full = same_with_and_without(folder, &on_a_disk_of("260k"));
+    let full = same_with_and_without(folder, &on_a_disk_of("520k"));
     let roomy = same_with_and_without(folder, &on_a_disk_of("16m"));
     assert_ne!(full, roomy, "it was never full");
 }
@@ -112,7 +112,7 @@ fn a_full_ext4_is_as_full_without() {
         let said = String::from_utf8_lossy(&tried.stderr);
         return println!("skipped: no ext4 in a file: {said}");
     }
-    let full = same_with_and_without(folder, &on_a_disk(&of_size(300)));
+    let full = same_with_and_without(folder, &on_a_disk(&of_size(620)));
     let roomy = same_with_and_without(folder, &on_a_disk(&of_size(16 << 10)));
     assert_ne!(full, roomy, "it was never full");
 }

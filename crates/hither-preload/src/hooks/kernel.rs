@@ -3,11 +3,13 @@
 use std::ffi::{c_int, c_uint};
 
 use hither_sys::record::{IN_KERNEL, Op};
+use hither_sys::replica::{LENT_MIN, SENT};
 use libc::{off_t, size_t, ssize_t};
 
 use super::trampoline;
 use crate::real;
 use crate::recorder::{self, Position};
+use crate::replicas::{self, Sent};
 use crate::signature::Caller;
 
 trampoline! {
@@ -38,6 +40,7 @@ unsafe fn position(offset: *const off_t, result: ssize_t) -> Position {
 /// # Safety
 /// Each offset is null or valid.
 unsafe fn both_sides(
+    flags: u16,
     from: (c_int, *const off_t),
     to: (c_int, *const off_t),
     result: ssize_t,
@@ -47,12 +50,12 @@ unsafe fn both_sides(
         if result > 0 {
             // SAFETY: as the caller says.
             let position = unsafe { position(offset, result) };
-            recorder::access(op, IN_KERNEL, fd, position, result as u64, caller);
+            recorder::access(op, IN_KERNEL | flags, fd, position, result as u64, caller);
         }
     }
 }
 
-/// Defines the hooks of the forms of `sendfile`.
+/// Defines the hooks of the forms of `sendfile`, each of which has the call served from replicas as far as that goes, makes it for the rest, and records what it moved.
 macro_rules! sending {
     ($($hook:ident => $real:ident;)*) => {
         $(
@@ -64,15 +67,36 @@ macro_rules! sending {
                 sp: *const u64,
                 rbp: u64,
             ) -> ssize_t {
-                // SAFETY: the program's own call, passed on.
-                let result = unsafe { real::$real(to, from, offset, count) };
-                let to = (to, std::ptr::null());
+                let caller = Caller { sp, rbp };
+                let served = match replicas::may_serve() {
+                    // SAFETY: the program's own call.
+                    true => unsafe { replicas::send(to, from, offset, count, caller) },
+                    false => None,
+                };
+                let (sent, left) = match served {
+                    None => (0, count),
+                    Some(Sent::Part { sent, left }) => (sent, left),
+                    Some(Sent::All(sent)) => return sent,
+                    Some(Sent::Failed(error)) => return real::fail(error) as ssize_t,
+                };
+                // SAFETY: the program's own call, passed on but for what was sent already.
+                let result = unsafe { real::$real(to, from, offset, left) };
+                let flags = if could_be_served(to, result) { SENT } else { 0 };
                 // SAFETY: the call took the offset, so it is null or valid.
-                unsafe { both_sides((from, offset), to, result, Caller { sp, rbp }) };
-                result
+                unsafe { both_sides(flags, (from, offset), (to, std::ptr::null()), result, caller) };
+                replicas::was_sent(offset, result);
+                match sent {
+                    0 => result,
+                    _ => sent as ssize_t + result.max(0),
+                }
             }
         )*
     };
+}
+
+/// Whether replicas could have served such a send.
+fn could_be_served(to: c_int, result: ssize_t) -> bool {
+    replicas::may_serve() && result >= LENT_MIN as ssize_t && replicas::is_stream(to)
 }
 
 sending! {
@@ -93,7 +117,7 @@ unsafe extern "C-unwind" fn copy_file_range_hook(
     // SAFETY: the program's own call, passed on.
     let result = unsafe { real::copy_file_range(from, from_at, to, to_at, count, flags) };
     // SAFETY: the call took the offsets, so each is null or valid.
-    unsafe { both_sides((from, from_at), (to, to_at), result, Caller { sp, rbp }) };
+    unsafe { both_sides(0, (from, from_at), (to, to_at), result, Caller { sp, rbp }) };
     result
 }
 
@@ -110,6 +134,6 @@ unsafe extern "C-unwind" fn splice_hook(
     // SAFETY: the program's own call, passed on.
     let result = unsafe { real::splice(from, from_at, to, to_at, count, flags) };
     // SAFETY: the call took the offsets, so each is null or valid.
-    unsafe { both_sides((from, from_at), (to, to_at), result, Caller { sp, rbp }) };
+    unsafe { both_sides(0, (from, from_at), (to, to_at), result, Caller { sp, rbp }) };
     result
 }

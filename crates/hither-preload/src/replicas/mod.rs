@@ -15,18 +15,21 @@
 //! Differences that remain: the access time is as old as the last read that reached the kernel, at most six hours more than relatime allows; watches of
 //! inotify and fanotify for accesses, counters of read calls in /proc and tracers do not see what is served.
 
+mod send;
 mod table;
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::thread::LocalKey;
 
 use hither_sys::raw;
 use hither_sys::record::Op;
 use hither_sys::replica::view::{Match, View};
 use hither_sys::replica::{SERVED, SERVED_EACH};
-use libc::iovec;
+use libc::{iovec, off_t};
 
+pub(crate) use self::send::{Sent, is_stream, send};
 pub(crate) use self::table::{TABLE, opened};
 pub(crate) use crate::buffers::changed as memory_changed;
 use crate::recorder::{self, Position};
@@ -130,6 +133,7 @@ pub(crate) fn suspect() {
 /// After a fork, in the child.
 pub(crate) fn forked() {
     buffers::changed();
+    send::forked();
 }
 
 #[inline]
@@ -185,14 +189,26 @@ pub(crate) unsafe fn serve(
         return None;
     };
     if result > 0 {
-        let untold = UNTOLD.get() + 1;
-        UNTOLD.set(untold % SERVED_EACH);
-        if untold == SERVED_EACH {
-            let position = Position::At(offset);
-            recorder::access(Op::Read, SERVED, fd, position, result as u64, caller);
-        }
+        tell(&UNTOLD, fd, offset, SERVED, result as u64, caller);
     }
     Some(result)
+}
+
+/// Tells of a call that was served, once in so many times of those that `untold_of` counts.
+#[inline]
+fn tell(
+    untold_of: &'static LocalKey<Cell<u32>>,
+    fd: i32,
+    offset: u64,
+    flags: u16,
+    length: u64,
+    caller: Caller,
+) {
+    let untold = untold_of.get() + 1;
+    untold_of.set(untold % SERVED_EACH);
+    if untold == SERVED_EACH {
+        recorder::access(Op::Read, flags, fd, Position::At(offset), length, caller);
+    }
 }
 
 /// What one read of the range would return, copied. `None` if it is not all there, or may not be of use by now.
@@ -315,6 +331,13 @@ unsafe fn real_at(fd: i32, into: Into, offset: u64) -> isize {
     let arguments = [fd as usize, address, count, offset as usize, 0, 0];
     // SAFETY: as the caller says.
     unsafe { raw::syscall(number, arguments) }
+}
+
+/// The real call has sent so much: the kernel has found a place good for the offset.
+pub(crate) fn was_sent(offset: *const off_t, result: isize) {
+    if result > 0 && !offset.is_null() && view().is_some() {
+        buffers::wrote(offset as u64, size_of::<off_t>());
+    }
 }
 
 /// The real call has read so much: the kernel has found the buffers good.

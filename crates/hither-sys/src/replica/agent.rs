@@ -165,6 +165,9 @@ impl Replicas {
         let mut arenas = Vec::new();
         for (&node, told) in options.nodes.iter().zip(&header.arenas) {
             let (area, fd) = nameless(c"hither-replicas", layout.arena_bytes())?;
+            // What is lent is single pages. A kernel without large ones refuses.
+            // SAFETY: the area was just made, and the advice keeps its contents.
+            let _ = unsafe { raw::advise(area.base, area.bytes, libc::MADV_NOHUGEPAGE) };
             if options.nodes.len() > 1 {
                 let bind = Bind {
                     mode: BindMode::Preferred,
@@ -201,6 +204,18 @@ impl Replicas {
             files: vec![None; super::FILES],
             directory: Directory::default(),
         })
+    }
+
+    /// Has programs send from replicas from now on. Slots are given back before they are used again then, which costs about as much as filling one.
+    pub fn lend(&self) {
+        let lends = &self.shared.control.header().lends;
+        if lends.load(Ordering::Relaxed) == 0 {
+            lends.store(1, Ordering::SeqCst);
+        }
+    }
+
+    fn lends(&self) -> bool {
+        self.shared.control.header().lends.load(Ordering::Relaxed) != 0
     }
 
     /// What the thread that holds the leases needs.
@@ -259,8 +274,9 @@ impl Replicas {
             return Err(Unfilled::Unread);
         }
         let directory = held.directory;
+        let lends = self.lends();
         let arena = &mut self.arenas[usize::from(node)];
-        let slot = arena.take().ok_or(Unfilled::NoMemory)?;
+        let slot = arena.take(lends).ok_or(Unfilled::NoMemory)?;
         // Its version is even: nobody takes it for a block before it is one.
         fence(Ordering::SeqCst);
         if let Err(why) = arena.read(slot, from, offset, wanted) {
@@ -323,18 +339,25 @@ impl Replicas {
                 continue;
             }
             for slot in std::mem::take(&mut arena.free) {
-                // SAFETY: the slot is a block of the area, and nobody relies on what is in it. A refusal only means that the memory stays.
-                let _ =
-                    unsafe { raw::advise(arena.at(slot), BLOCK_BYTES as usize, libc::MADV_REMOVE) };
-                arena.bare.push(slot);
+                match arena.strip(slot) {
+                    true => arena.bare.push(slot),
+                    false => arena.free.push(slot),
+                }
             }
         }
     }
 }
 
 impl Arena {
-    fn take(&mut self) -> Option<u32> {
-        if let Some(slot) = self.free.pop().or_else(|| self.bare.pop()) {
+    /// A slot to be filled, with memory that nobody else refers to if some of it may be `lent`.
+    fn take(&mut self, lent: bool) -> Option<u32> {
+        if let Some(slot) = self.free.pop() {
+            if !lent || self.strip(slot) {
+                return Some(slot);
+            }
+            self.free.push(slot);
+        }
+        if let Some(slot) = self.bare.pop() {
             return Some(slot);
         }
         let slot = self.next;
@@ -342,6 +365,12 @@ impl Arena {
             self.next += 1;
             slot
         })
+    }
+
+    /// Gives the memory of a slot without a block back to the kernel, if it takes it.
+    fn strip(&self, slot: u32) -> bool {
+        // SAFETY: the slot is a block of the area, and nobody relies on what is in it.
+        unsafe { raw::advise(self.at(slot), BLOCK_BYTES as usize, libc::MADV_REMOVE) }.is_ok()
     }
 
     fn at(&self, slot: u32) -> *mut u8 {

@@ -1,6 +1,7 @@
 //! Agent and program in one process.
 
 use std::fs::{self, File};
+use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -261,6 +262,51 @@ fn a_slot_that_is_reused_under_a_reader_is_noticed() {
         served > 0 && refused > 0,
         "{served} served, {refused} refused"
     );
+}
+
+/// There is one slot, and what was sent of it stays as it was when it goes to another block; what goes to another block meanwhile is not sent.
+#[test]
+fn what_is_lent_stays_as_it_was() {
+    let bytes = BLOCK_BYTES as usize;
+    let content: Vec<u8> = (0..2 * bytes).map(|at| (at / bytes) as u8 + 1).collect();
+    let Both {
+        mut agent,
+        view,
+        file,
+        id,
+        ..
+    } = both(&content, 1, 1);
+    let entered = agent.enter(id, content.len() as u64).expect("room");
+    agent.shared().publish(entered);
+    hold(&agent);
+    let of = view.find(id).expect("found");
+    agent.fill(&file, entered, 0, 0).expect("filled");
+    let (mut from, to) = std::io::pipe().expect("a pipe");
+    let refer = |pieces: &[libc::iovec]| {
+        // SAFETY: the pieces are mapped for as long as the view lives.
+        let taken = unsafe { libc::vmsplice(to.as_raw_fd(), pieces.as_ptr(), pieces.len(), 0) };
+        usize::try_from(taken).expect("the pipe takes them")
+    };
+    assert_eq!(view.lend(of, 7, 100, refer), None, "slots are used again");
+    agent.lend();
+    assert_eq!(view.lend(of, 7, 100, refer), Some(100));
+    assert_eq!(view.lend(of, 7, bytes, refer), None, "one block alone");
+
+    agent.drop_block(entered, 0, 0);
+    assert_eq!(view.lend(of, 7, 100, refer), None, "it is gone");
+    agent.fill(&file, entered, 1, 0).expect("filled");
+    let mut sent = [0; 100];
+    from.read_exact(&mut sent).expect("it is there");
+    assert_eq!(sent, [1; 100]);
+
+    let second = BLOCK_BYTES;
+    assert_eq!(read(&view, of, second, 9).as_deref(), Some(&[2; 9][..]));
+    let taken = view.lend(of, second, 100, |pieces| {
+        agent.drop_block(entered, 1, 0);
+        agent.fill(&file, entered, 0, 0).expect("filled");
+        refer(pieces)
+    });
+    assert_eq!(taken, None, "another block's by the time they were taken");
 }
 
 #[test]

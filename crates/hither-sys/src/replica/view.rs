@@ -3,6 +3,8 @@
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering, fence};
 
+use libc::iovec;
+
 use super::{
     Area, BLOCK_BYTES, BLOCK_SHIFT, Control, FUTEX_TID_MASK, FileId, Layout, MAGIC, NODES_MAX,
     PAGE, places,
@@ -15,6 +17,37 @@ use crate::raw;
 pub struct View {
     pub(super) control: Control,
     arenas: [AtomicPtr<u8>; NODES_MAX],
+}
+
+/// What is known of a block at once; its places lie on the stack of the program.
+const BLOCKS: usize = 8;
+
+/// Where a few blocks' worth of a file lies.
+struct Found {
+    node: usize,
+    arena: *mut u8,
+    /// Where it begins in the first block, and how long it is.
+    within: usize,
+    count: usize,
+    blocks: usize,
+    /// Each block's slot, and the version that it had.
+    places: [(usize, u64); BLOCKS],
+}
+
+impl Found {
+    /// Its pieces: where they are, and how long.
+    #[inline]
+    fn pieces(&self) -> impl Iterator<Item = (*const u8, usize)> {
+        let mut done = 0;
+        let places = self.places.iter().take(self.blocks);
+        places.map(move |&(slot, _)| {
+            let at = (self.within + done) % BLOCK_BYTES as usize;
+            let length = (BLOCK_BYTES as usize - at).min(self.count - done);
+            done += length;
+            let from = self.arena.wrapping_add((slot << BLOCK_SHIFT) + at);
+            (from.cast_const(), length)
+        })
+    }
 }
 
 /// A file's replicas while no lease on it is broken.
@@ -47,9 +80,12 @@ impl View {
             raw::close(fd);
             let arena_at = mapped.ok()?;
             arena.store(arena_at, Ordering::Relaxed);
-            // A crash of the program should not write everybody's blocks into its core file. Failure is harmless.
-            // SAFETY: the mapping was just made, and the advice keeps its contents.
-            let _ = unsafe { raw::advise(arena_at, layout.arena_bytes(), libc::MADV_DONTDUMP) };
+            // A crash of the program should not write everybody's blocks into its core file, and what is lent is single pages, also where the kernel joins
+            // pages by itself. It refuses either only where there is nothing to forbid.
+            for advice in [libc::MADV_DONTDUMP, libc::MADV_NOHUGEPAGE] {
+                // SAFETY: the mapping was just made, and the advice keeps its contents.
+                let _ = unsafe { raw::advise(arena_at, layout.arena_bytes(), advice) };
+            }
         }
         Some(view)
     }
@@ -208,15 +244,57 @@ impl View {
         to: *mut u8,
         count: usize,
     ) -> Result<usize, usize> {
-        /// What is known of a block at once; its places lie on the stack of the program.
-        const BLOCKS: usize = 8;
-        let file = self.control.file(of.file as usize).ok_or(0_usize)?;
+        let found = self.find_blocks(of, offset, count).ok_or(0_usize)?;
+        let mut done = 0;
+        for (from, length) in found.pieces() {
+            // SAFETY: the piece lies in the arena, which is mapped and sealed against being cut; at `to` there is room for `count` bytes, of which
+            // `done` are behind.
+            unsafe { copy(to.wrapping_add(done), from, length) };
+            done += length;
+        }
+        match self.are_unchanged(&found) {
+            true => Ok(done),
+            false => Err(done),
+        }
+    }
+
+    /// Whether slots may be lent.
+    pub fn lends(&self) -> bool {
+        self.control.header().lends.load(Ordering::Acquire) != 0
+    }
+
+    /// Has `take` refer to the memory of what a read of a few blocks, `count` bytes at most, would return at `offset`: it is given where that lies, and says to how many bytes of it
+    /// it refers by now. They stay what they are for as long as it does. `None` if they are not what was asked for after all, and are to be forgotten.
+    pub fn lend(
+        &self,
+        of: Match,
+        offset: u64,
+        count: usize,
+        take: impl FnOnce(&[iovec]) -> usize,
+    ) -> Option<usize> {
+        let left = self.bytes(of).saturating_sub(offset);
+        let count = count.min(usize::try_from(left).unwrap_or(usize::MAX));
+        let found = self.find_blocks(of, offset, count)?;
+        let nothing = iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        };
+        let mut lent = [nothing; BLOCKS];
+        for (piece, (from, length)) in lent.iter_mut().zip(found.pieces()) {
+            piece.iov_base = from.cast_mut().cast();
+            piece.iov_len = length;
+        }
+        let lent = lent.get(..found.blocks).filter(|_| self.lends())?;
+        let taken = take(lent);
+        self.are_unchanged(&found).then_some(taken)
+    }
+
+    /// Where a few blocks' worth of a range, which ends before the file does, lies on this node. `None` if not all of it does, or may not be of use by now.
+    #[inline]
+    fn find_blocks(&self, of: Match, offset: u64, count: usize) -> Option<Found> {
+        let file = self.control.file(of.file as usize)?;
         let (directory, node) = (self.directory(of), self.node());
-        let arena = self
-            .arenas
-            .get(node)
-            .ok_or(0_usize)?
-            .load(Ordering::Relaxed);
+        let arena = self.arenas.get(node)?.load(Ordering::Relaxed);
         let within = (offset % BLOCK_BYTES) as usize;
         let count = count.min(BLOCKS * BLOCK_BYTES as usize - within);
         let first = offset >> BLOCK_SHIFT;
@@ -226,35 +304,39 @@ impl View {
         };
         let mut places = [(0_usize, 0_u64); BLOCKS];
         for (place, block) in places.iter_mut().take(blocks).zip(first..) {
-            let slot = self.slot(directory, block, node).ok_or(0_usize)?;
-            let version = self.control.version(node, slot).ok_or(0_usize)?;
+            let slot = self.slot(directory, block, node)?;
+            let version = self.control.version(node, slot)?;
             let version = version.load(Ordering::Acquire);
             // The entry once more: the version may be of what came into the slot after.
             if version % 2 == 0 || self.slot(directory, block, node) != Some(slot) {
-                return Err(0);
+                return None;
             }
             *place = (slot, version);
         }
         // All that was found until here was filled under the lease of this epoch, which is still held.
-        if !self.is_kept() || file.epoch.load(Ordering::Acquire) != of.epoch {
-            return Err(0);
-        }
-        let mut done = 0;
-        for &(slot, _) in places.iter().take(blocks) {
-            let at = (within + done) % BLOCK_BYTES as usize;
-            let length = (BLOCK_BYTES as usize - at).min(count - done);
-            let from = arena.wrapping_add((slot << BLOCK_SHIFT) + at);
-            // SAFETY: the slot lies in the arena, which is mapped and sealed against being cut, and `at + length` is a block at
-            // most; at `to` there is room for `count` bytes, of which `done` are behind.
-            unsafe { copy(to.wrapping_add(done), from, length) };
-            done += length;
-        }
+        let kept = self.is_kept() && file.epoch.load(Ordering::Acquire) == of.epoch;
+        kept.then_some(Found {
+            node,
+            arena,
+            within,
+            count,
+            blocks,
+            places,
+        })
+    }
+
+    /// Whether no slot was given to another block since, to be asked after it was looked at.
+    #[inline]
+    fn are_unchanged(&self, found: &Found) -> bool {
         fence(Ordering::Acquire);
-        let kept = places.iter().take(blocks).all(|&(slot, before)| {
-            let version = self.control.version(node, slot);
-            version.is_some_and(|version| version.load(Ordering::Relaxed) == before)
-        });
-        if kept { Ok(count) } else { Err(count) }
+        found
+            .places
+            .iter()
+            .take(found.blocks)
+            .all(|&(slot, before)| {
+                let version = self.control.version(found.node, slot);
+                version.is_some_and(|version| version.load(Ordering::Relaxed) == before)
+            })
     }
 
     /// Whether somebody is there who would have said it if a lease had been broken.

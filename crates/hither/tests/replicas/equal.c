@@ -5,12 +5,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
@@ -19,7 +21,7 @@
 
 #define FILES 3
 #define OPEN 6
-#define MOST (80 * 1024)
+#define MOST (160 * 1024)
 
 static uint64_t hash = 0xcbf29ce484222325, state;
 static char names[FILES][4096];
@@ -81,6 +83,31 @@ static void in_child(int fd, int by_vfork) {
     close(to[1]);
 }
 
+// Most of a file to a socket with room for it: at an offset or at the file's own, as a stream or not, and to nobody.
+static void sent(int fd) {
+    int ends[2], kind = next(6) ? SOCK_STREAM : SOCK_SEQPACKET;
+    if (socketpair(AF_UNIX, kind, 0, ends) != 0) {
+        told("no sockets", -1, NULL);
+        return;
+    }
+    int is_heard = next(6) != 0;
+    if (!is_heard) close(ends[1]);
+    off_t offset = next(MOST / 4), *at = next(3) ? &offset : NULL;
+    if (!at && next(2)) lseek(fd, offset, SEEK_SET);
+    size_t odd[] = {next(MOST), SIZE_MAX, (size_t)INT64_MAX + 1, INT64_MAX, INT64_MAX - MOST};
+    ssize_t got = sendfile(ends[0], fd, at, next(6) ? 128 * 1024 + next(MOST / 2) : odd[next(5)]);
+    told("sent", got, NULL);
+    told("sent from", offset, NULL);
+    told("sent until", lseek(fd, 0, SEEK_CUR), NULL);
+    for (ssize_t some, left = got; is_heard && left > 0; left -= some) {
+        some = recv(ends[1], buffer, left, MSG_DONTWAIT);
+        if (some <= 0) break;
+        add(buffer, some);
+    }
+    if (is_heard) close(ends[1]);
+    close(ends[0]);
+}
+
 static void *in_thread(void *argument) {
     int fd = *(int *)argument;
     char some[256];
@@ -92,6 +119,7 @@ int main(int count, char **words) {
     state = strtoul(words[2], NULL, 10) * 2 + 1;
     long rounds = strtol(words[3], NULL, 10);
     (void)count;
+    signal(SIGPIPE, SIG_IGN);
     buffer = malloc(MOST * 2);
     memset(buffer, 0, MOST * 2);
     limited = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -112,7 +140,7 @@ int main(int count, char **words) {
         size_t length = next(4) ? next(5000) : next(MOST);
         off_t offset = next(10) ? (off_t)next(MOST) : (off_t)next(3 * MOST);
         struct iovec parts[3] = {{buffer, length / 3}, {buffer + MOST, length - length / 3}, {limited, next(3) * 50}};
-        switch (next(40)) {
+        switch (next(42)) {
         default:
             told("pread", pread(fd, buffer, length, offset), buffer);
             break;
@@ -237,6 +265,9 @@ int main(int count, char **words) {
         }
         case 39:
             warm(fd);
+            break;
+        case 40 ... 41:
+            sent(fd);
             break;
         }
         struct stat about;

@@ -18,12 +18,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
 #define BLOCK 4096
-#define BLOCKS 24
+#define BLOCKS 36
 #define WORDS (BLOCK / 8)
 
 static _Atomic uint64_t *board;
@@ -132,8 +134,23 @@ struct found {
     uint64_t seed, reads, stale, torn;
 };
 
+// Sends all of the file, and receives it; of that the block.
+static ssize_t sent(int fd, char *buffer, uint64_t index) {
+    static __thread int ends[2] = {-1, -1};
+    static __thread char all[BLOCKS * BLOCK];
+    if (ends[0] < 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) die("socketpair");
+    off_t at = 0;
+    ssize_t sent = sendfile(ends[0], fd, &at, sizeof all);
+    if (sent <= 0) return sent;
+    if (at != sent || recv(ends[1], all, sent, MSG_WAITALL) != sent) die("recv");
+    if (sent != sizeof all) return 0;
+    memcpy(buffer, all + index * BLOCK, BLOCK);
+    return BLOCK;
+}
+
 static ssize_t some_read(int fd, char *buffer, uint64_t index, uint64_t how) {
     struct iovec two[2] = {{buffer, 1000}, {buffer + 1000, BLOCK - 1000}};
+    if (how / 8 % 128 == 0) return sent(fd, buffer, index);
     switch (how % 8) {
     case 0:
         lseek(fd, index * BLOCK, SEEK_SET);
@@ -188,6 +205,7 @@ int main(int count, char **words) {
     folder = words[2];
     map_board();
     if (strcmp(words[1], "make") == 0) {
+        for (int which = 0; which < 2; which++) atomic_store(&board[which], 0);
         char all[BLOCKS * BLOCK], name[4096];
         fill_all(all, 0);
         write_all(open(path("inplace", name), O_WRONLY | O_CREAT, 0644), all);

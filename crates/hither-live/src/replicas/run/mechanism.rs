@@ -9,7 +9,7 @@ use hither_sys::machine::NodeMemory;
 use hither_sys::page_cache::{self, ThisPageCache, Unreachable};
 use hither_sys::record::{IN_KERNEL, Op, Record};
 use hither_sys::replica::agent::{Replicas as Shared, Unfilled};
-use hither_sys::replica::{BLOCK_BYTES, SERVED, SERVED_EACH};
+use hither_sys::replica::{BLOCK_BYTES, SENT, SERVED, SERVED_EACH};
 use hither_sys::session::RingInfo;
 
 use super::super::driver::Driver;
@@ -96,9 +96,12 @@ impl Mechanism for Replicating {
             *calls += u64::from(count);
             *bytes += u64::from(count) * length;
         }
-        // What goes from file to socket no replica can serve.
+        // What goes from file to file no replica can serve.
         if op == Op::Read && flags & IN_KERNEL != 0 {
-            return None;
+            if flags & SENT == 0 {
+                return None;
+            }
+            self.replicas.lend();
         }
         let stream = streams.of(ring);
         let node = self.node_of_cpu.get(usize::from(cpu));

@@ -1,0 +1,283 @@
+//! Sends that are served from replicas: pages of the node's memory, by reference, in place of those of the page cache.
+//!
+//! The slots of a piece are found and checked as for a read; the kernel is had to refer to their pages (`vmsplice` to a pipe), which are checked once more, and only then does
+//! anything go to the socket. What refers to a page keeps it as it is ([`hither_sys::replica`]), so peers may take their time. The pipe is there for one
+//! call: the program's descriptors are the same before and after.
+//!
+//! Only to streams, since how much goes at once shows elsewhere, and of [`LENT_MIN`] bytes or more. From the first block on that has no replica the kernel sends.
+//!
+//! Differences that remain: while a send waits for its peer, of [`SENDS_MAX`] at a time, there are two descriptors more, which a child of a `fork` by another thread keeps until
+//! it executes something, and which a handler that leaves by `longjmp` leaves behind. A signal that comes between two pieces runs its handler there, and the call goes on, as if it had come before the call.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use hither_sys::raw;
+use hither_sys::record::IN_KERNEL;
+use hither_sys::replica::{LENT_MIN, SENT, SERVED};
+use libc::{c_int, iovec, off_t};
+
+use super::{is_another, stop, table, tell, view};
+use crate::buffers;
+use crate::signature::Caller;
+
+/// As much as a pipe holds.
+const PIECE: usize = 64 << 10;
+
+/// The kernel sends no more at once.
+const COUNT_MAX: usize = 0x7fff_f000;
+
+/// So many at a time are served, since a peer may keep each waiting with its pipe.
+const SENDS_MAX: u32 = 8;
+
+/// After one that a socket took little of, which costs more than it gains, so many are not served in the same thread.
+const PASSED: u32 = 7;
+
+/// Sends under way, or left by a jump.
+static SENDS: AtomicU32 = AtomicU32::new(0);
+
+thread_local! {
+    /// Sends to pass by.
+    static PASS: Cell<u32> = const { Cell::new(0) };
+    /// Those served since the last that was told of.
+    static UNTOLD: Cell<u32> = const { Cell::new(0) };
+}
+
+/// What replicas served of a send.
+#[derive(Clone, Copy)]
+pub(crate) enum Sent {
+    /// All that the call will send: so many bytes.
+    All(isize),
+    /// So many bytes, and the kernel is to send as many as are left.
+    Part { sent: usize, left: usize },
+    /// Nothing, for this error.
+    Failed(c_int),
+}
+
+/// Why no more is sent.
+enum End {
+    /// It is all there is, or replicas have no more.
+    Over,
+    /// The socket has taken less than it was offered.
+    Short,
+    Error(c_int),
+}
+
+/// After a fork, in the child: others' sends are not its own.
+pub(super) fn forked() {
+    SENDS.store(0, Ordering::Relaxed);
+}
+
+/// Serves a send as far as it can be, and tells of it. `None` if the real call is to be made as if nothing had been tried.
+///
+/// # Safety
+/// The arguments are those of the program's own call.
+pub(crate) unsafe fn send(
+    to: c_int,
+    from: c_int,
+    offset: *mut off_t,
+    count: usize,
+    caller: Caller,
+) -> Option<Sent> {
+    if count < LENT_MIN {
+        return None;
+    }
+    let view = view()?;
+    if view.is_ended() {
+        stop();
+        return None;
+    }
+    let of = table::matched(view, from)?;
+    if !view.lends() || is_another() {
+        return None;
+    }
+    // SAFETY: as the caller says.
+    let start = unsafe { start(from, offset) }?;
+    // What the kernel refuses.
+    i64::try_from(count).ok()?.checked_add_unsigned(start)?;
+    let count = count.min(COUNT_MAX);
+    let there = view.bytes(of).saturating_sub(start);
+    let there = count.min(usize::try_from(there).unwrap_or(usize::MAX));
+    if there < LENT_MIN || !view.holds(of, start, LENT_MIN) || !is_stream(to) {
+        return None;
+    }
+    let pass = PASS.get();
+    if pass > 0 {
+        PASS.set(pass - 1);
+        return None;
+    }
+    let pipe = Pipe::new()?;
+    let refer_next = |done: usize| {
+        let length = (there - done).min(PIECE);
+        view.lend(of, start + done as u64, length, |pieces| pipe.refer(pieces))
+    };
+    let moved = |done: usize| {
+        let at = start + done as u64;
+        match offset.is_null() {
+            // As the kernel does it: the offset is looked at before and set after. It was looked at, so that this does not fail.
+            true => {
+                let _ = raw::seek(from, at as i64, libc::SEEK_SET);
+                table::put_offset(from, at);
+            }
+            // SAFETY: the kernel has written there, and this call is to.
+            false => unsafe { offset.write_unaligned(at as off_t) },
+        }
+    };
+    let (sent, end) = through(&pipe, to, there, refer_next, moved);
+    drop(pipe);
+    if sent < LENT_MIN {
+        PASS.set(PASSED);
+    }
+    if sent > 0 {
+        let flags = SERVED | IN_KERNEL | SENT;
+        tell(&UNTOLD, from, start, flags, sent as u64, caller);
+    }
+    match end {
+        End::Over if sent < there => Some(Sent::Part {
+            sent,
+            left: count - sent,
+        }),
+        // What the socket does not take this way, or somebody has closed amid the call, is for the kernel to refuse.
+        End::Error(libc::EINVAL | libc::EBADF) if sent == 0 => None,
+        End::Error(error) if sent == 0 => Some(Sent::Failed(error)),
+        _ => Some(Sent::All(sent as isize)),
+    }
+}
+
+/// Where a send begins, if that may be asked.
+///
+/// # Safety
+/// As [`send`].
+unsafe fn start(from: c_int, offset: *mut off_t) -> Option<u64> {
+    if offset.is_null() {
+        return raw::seek(from, 0, libc::SEEK_CUR).ok();
+    }
+    let seen = buffers::are_writable(offset as u64, size_of::<off_t>());
+    // SAFETY: the kernel has written there for the program, which asks for it again.
+    seen.then(|| unsafe { offset.read_unaligned() })
+        .and_then(|offset| u64::try_from(offset).ok())
+}
+
+/// Sends what `refer_next` has a pipe refer to, piece by piece, up to `there` bytes: how many went, and why no more. `moved` hears of each piece.
+fn through(
+    pipe: &Pipe,
+    to: c_int,
+    there: usize,
+    refer_next: impl Fn(usize) -> Option<usize>,
+    moved: impl Fn(usize),
+) -> (usize, End) {
+    let mut done = 0;
+    while done < there {
+        let Some(referred) = refer_next(done).filter(|&referred| referred > 0) else {
+            break;
+        };
+        // Nobody is told of more where the file ends: what is said to be followed may wait for that.
+        match pipe.splice(to, referred, done + referred < there) {
+            Ok(sent) => {
+                done += sent;
+                moved(done);
+                if sent < referred {
+                    return (done, End::Short);
+                }
+            }
+            Err(error) => return (done, End::Error(error)),
+        }
+    }
+    (done, End::Over)
+}
+
+/// Whether `fd` is a socket on which bytes are a stream.
+pub(crate) fn is_stream(fd: c_int) -> bool {
+    let mut kind: c_int = 0;
+    let mut length = size_of::<c_int>() as libc::socklen_t;
+    let arguments = [
+        fd as usize,
+        libc::SOL_SOCKET as usize,
+        libc::SO_TYPE as usize,
+        (&raw mut kind) as usize,
+        (&raw mut length) as usize,
+        0,
+    ];
+    // SAFETY: the kernel writes a number, and its length.
+    let result = unsafe { raw::syscall(libc::SYS_getsockopt, arguments) };
+    result == 0 && kind == libc::SOCK_STREAM
+}
+
+/// A pipe for one call.
+struct Pipe {
+    out: c_int,
+    into: c_int,
+}
+
+impl Pipe {
+    /// `None` where there are no descriptors, or too many sends are under way.
+    fn new() -> Option<Pipe> {
+        if SENDS.fetch_add(1, Ordering::Relaxed) >= SENDS_MAX {
+            ended();
+            return None;
+        }
+        let mut ends = [0; 2];
+        let arguments = [
+            ends.as_mut_ptr() as usize,
+            libc::O_CLOEXEC as usize,
+            0,
+            0,
+            0,
+            0,
+        ];
+        // SAFETY: the kernel writes two numbers.
+        if unsafe { raw::syscall(libc::SYS_pipe2, arguments) } != 0 {
+            ended();
+            return None;
+        }
+        let [out, into] = ends;
+        let pipe = Pipe { out, into };
+        // A program without standard descriptors may be about to make some.
+        (out > 2 && into > 2).then_some(pipe)
+    }
+
+    /// Refers to pages, while it is empty and without waiting: to how many bytes.
+    fn refer(&self, pieces: &[iovec]) -> usize {
+        let flags = libc::SPLICE_F_NONBLOCK as usize;
+        let arguments = [
+            self.into as usize,
+            pieces.as_ptr() as usize,
+            pieces.len(),
+            flags,
+            0,
+            0,
+        ];
+        // SAFETY: the pieces are memory of this process's that is only read.
+        let result = unsafe { raw::syscall(libc::SYS_vmsplice, arguments) };
+        result.max(0) as usize
+    }
+
+    /// Moves on to a socket what it holds, which more will follow or not.
+    fn splice(&self, to: c_int, count: usize, more: bool) -> Result<usize, c_int> {
+        let flags = if more {
+            libc::SPLICE_F_MORE as usize
+        } else {
+            0
+        };
+        let arguments = [self.out as usize, 0, to as usize, 0, count, flags];
+        // SAFETY: the call takes no memory.
+        let result = unsafe { raw::syscall(libc::SYS_splice, arguments) };
+        usize::try_from(result).map_err(|_| -result as c_int)
+    }
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        raw::close(self.out);
+        raw::close(self.into);
+        ended();
+    }
+}
+
+/// A send is over. A child that was made amid it has counted it as over before.
+fn ended() {
+    // It never refuses.
+    let _ = SENDS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |sends| {
+        Some(sends.saturating_sub(1))
+    });
+}
