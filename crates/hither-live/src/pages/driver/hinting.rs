@@ -6,8 +6,8 @@
 //! - One that *lies in parts* then, as what several threads have filled does, lies where it is used, as far as anybody knows, and is held at once; passes of the kernel's
 //!   scanner say later whether that is so ([`WELL`]). The kernel would spoil it: it moves what two phases of an iteration use from two nodes to and fro (nas from its
 //!   best placement, in the lab, 2026-11, takes 8 % longer with balancing than without).
-//! - All others, and those that do not lie well, are left to the kernel, migrations included, until a pass shows that most of what was ever seen is
-//!   local where they are by now, or there were many: the scanner goes fast while it finds pages to move, and samples come as fast; what is held it
+//! - All others, and those that do not lie well, are left to the kernel, migrations included, until several nodes use them and two passes in a row show that most of what was seen since
+//!   is local where they are by now, or there were many: the scanner goes fast while it finds pages to move, and samples come as fast; what is held it
 //!   takes for misplaced by the user's will, and slows down to a pass in minutes. What the kernel has not put right by then, or moves to and fro,
 //!   is the policy's to do, by all that was sampled meanwhile. (Held from the first look on, nas that one thread had filled stayed half wrong, as its phases
 //!   use a page from different nodes. What a phase is worth: [`Phases`](super::super::counters::Phases).)
@@ -25,7 +25,7 @@ use rustc_hash::FxHashMap;
 
 use super::super::event::{Decision, Pages};
 use super::Driver;
-use super::life::Tracked;
+use super::life::{Tracked, Users};
 use super::placed::{RUNS_MAX, runs};
 
 /// The first look at a region comes so long after its allocation, each further one twice as long after the one before, up to
@@ -110,6 +110,8 @@ pub(super) struct Hinted {
     samples: u64,
     /// Of these, since the last pass of the scanner was over.
     of_pass: u64,
+    /// At the last pass it lay well.
+    well: bool,
     /// Answers that are waited for.
     asked: u32,
     wait_ns: u64,
@@ -157,6 +159,7 @@ impl Hinted {
         self.stage = stage;
         self.samples = 0;
         self.of_pass = 0;
+        self.well = false;
         self.wait_ns = LOOK_NS;
     }
 }
@@ -231,15 +234,15 @@ impl Driver {
         }
     }
 
-    /// Several nodes use a region that one has filled: what was seen so far says nothing of that, and if it is held for good it goes back to the
-    /// kernel.
+    /// Several nodes use a region that one has filled: what was seen so far says nothing of that, and it is the kernel's unless it is still being filled
+    /// or on trial.
     fn begin_anew(&mut self, now_ns: u64, object: Object, out: &mut Vec<Decision>) {
         let region = self.tracked[object.index()].as_mut();
         let Some(hinted) = region.and_then(|region| region.hinted.as_mut()) else {
             return;
         };
         match hinted.stage {
-            Stage::Held => self.leave(now_ns, object, out),
+            Stage::Left | Stage::Held => self.leave(now_ns, object, out),
             stage => hinted.begin(stage),
         }
     }
@@ -381,6 +384,7 @@ impl Driver {
         let Some((object, generation)) = hints.looks.remove(&job) else {
             return;
         };
+        let seen = self.local_by_time(object);
         let region = self.tracked[object.index()].as_mut();
         let current = self.generations[object.index()] == generation;
         let Some(region) = region.filter(|_| current) else {
@@ -402,20 +406,23 @@ impl Driver {
         let long = hinted.samples >= PASSES * u64::from(there) || hinted.wait_ns >= LOOK_MAX_NS;
         let stage = hinted.stage;
         hinted.there = there;
+        if stage == Stage::Left && filled && region.users != Users::Several {
+            // There is nothing to be had from holding it. Who comes has it looked at again.
+            return;
+        }
         let done = match stage {
             Stage::Filling if there > 0 && !lies_in_parts(&homes) => {
                 self.leave(now_ns, object, out);
                 return;
             }
             Stage::Filling => filled,
-            Stage::Left => {
-                if over {
-                    hinted.of_pass = 0;
-                }
-                let seen = self.local_by_time(object).filter(|_| over);
+            Stage::Left if over => {
+                hinted.of_pass = 0;
                 let well = seen.is_some_and(|(local, of_time)| local >= WELL && of_time >= COVERED);
-                filled && (long || well)
+                let before = std::mem::replace(&mut hinted.well, well);
+                filled && (long || before && well)
             }
+            Stage::Left => filled && long,
             Stage::Trial | Stage::Held => true,
         };
         if done {
