@@ -52,8 +52,8 @@ pub const SERVED_EACH: u32 = 16;
 /// Flag of a recorded access, beside [`crate::record::IN_KERNEL`]: at least [`LENT_MIN`] bytes went to a stream, so that replicas served it, or could have.
 pub const SENT: u16 = 4;
 
-/// What is sent from replicas is at least so much. Single pages and a pipe of its own make a send of 64 KiB 5 us dearer, and one of 128 KiB 7 us (2026-11), of 6 and 10; what far
-/// memory costs whoever receives it is about as much for the one, and more for the other.
+/// What is sent from replicas is at least so much. Single pages and a pipe of its own make a send of 128 KiB 5 us dearer, of 8, and 14, of 25, where the processor's cache holds
+/// none of it (beside ext4 with its large folios, 2026-11); smaller ones never earn the pipe, which is 2 of these.
 pub const LENT_MIN: usize = 128 << 10;
 
 /// The most nodes.
