@@ -46,6 +46,16 @@ fn both(content: &[u8], nodes: usize, blocks: u64) -> Both {
     }
 }
 
+impl Both {
+    /// Has the file have a place, and a lease that never breaks, and no replica yet.
+    fn published(&mut self, bytes: usize) -> (u32, Match) {
+        let entered = self.agent.enter(self.id, bytes as u64).expect("room");
+        self.agent.shared().publish(entered);
+        hold(&self.agent);
+        (entered, self.view.find(self.id).expect("found"))
+    }
+}
+
 fn content(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| (at * 31 / 8) as u8).collect()
 }
@@ -220,17 +230,14 @@ fn a_slot_that_is_reused_under_a_reader_is_noticed() {
     for (block, bytes) in content.chunks_mut(BLOCK_BYTES as usize).enumerate() {
         bytes.fill(block as u8 + 1);
     }
+    let mut both = both(&content, 1, 3);
+    let (entered, of) = both.published(content.len());
     let Both {
         mut agent,
         view,
         file,
-        id,
         ..
-    } = both(&content, 1, 3);
-    let entered = agent.enter(id, content.len() as u64).expect("room");
-    agent.shared().publish(entered);
-    hold(&agent);
-    let of = view.find(id).expect("found");
+    } = both;
     let ended = AtomicBool::new(false);
     let (mut served, mut refused) = (0, 0);
     thread::scope(|scope| {
@@ -269,17 +276,14 @@ fn a_slot_that_is_reused_under_a_reader_is_noticed() {
 fn what_is_lent_stays_as_it_was() {
     let bytes = BLOCK_BYTES as usize;
     let content: Vec<u8> = (0..2 * bytes).map(|at| (at / bytes) as u8 + 1).collect();
+    let mut both = both(&content, 1, 1);
+    let (entered, of) = both.published(content.len());
     let Both {
         mut agent,
         view,
         file,
-        id,
         ..
-    } = both(&content, 1, 1);
-    let entered = agent.enter(id, content.len() as u64).expect("room");
-    agent.shared().publish(entered);
-    hold(&agent);
-    let of = view.find(id).expect("found");
+    } = both;
     agent.fill(&file, entered, 0, 0).expect("filled");
     let (mut from, to) = std::io::pipe().expect("a pipe");
     let refer = |pieces: &[libc::iovec]| {
