@@ -98,12 +98,15 @@ pub(crate) unsafe fn send(
     let count = count.min(COUNT_MAX);
     let there = view.bytes(of).saturating_sub(start);
     let there = count.min(usize::try_from(there).unwrap_or(usize::MAX));
-    if there < LENT_MIN || !view.holds(of, start, LENT_MIN) || !is_stream(to) {
+    if there < LENT_MIN || !view.holds(of, start, LENT_MIN) {
         return None;
     }
     let pass = PASS.get();
     if pass > 0 {
         PASS.set(pass - 1);
+        return None;
+    }
+    if !is_stream(to) {
         return None;
     }
     let pipe = Pipe::new()?;

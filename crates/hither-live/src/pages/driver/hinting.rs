@@ -384,7 +384,10 @@ impl Driver {
         let Some((object, generation)) = hints.looks.remove(&job) else {
             return;
         };
-        let seen = self.local_by_time(object);
+        let region = self.tracked[object.index()].as_ref();
+        let hinted = region.and_then(|region| region.hinted.as_ref());
+        let is_left = hinted.is_some_and(|of| of.stage == Stage::Left && of.asked == 1);
+        let seen = is_left.then(|| self.local_by_time(object)).flatten();
         let region = self.tracked[object.index()].as_mut();
         let current = self.generations[object.index()] == generation;
         let Some(region) = region.filter(|_| current) else {
