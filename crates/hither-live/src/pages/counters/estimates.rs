@@ -10,8 +10,8 @@
 //!
 //! Readings: an iteration's accesses of one window are taken to be as many as the caller says; its samples tell of
 //! shares only. The samples of a window's pages with the same home are taken together unless two halves of it are surely
-//! used by different nodes. Samples of a program's phases count as [`Phases`] says, window by window, by who was seen in each. They age by
-//! periods, each of which halves the older ones.
+//! used by different nodes. They age by periods, each of which halves the older ones.
+//! Where a program's phases are told apart, the estimate is a stratified one ([`Strata`]); what was not seen then is taken for the home's.
 
 use std::ops::Range;
 
@@ -21,12 +21,17 @@ use rustc_hash::FxHashMap;
 
 use super::Phases;
 use super::bounds::bounds;
+use super::strata::{Samples, Shares, Strata};
 
 /// A sample in units of what is kept: it can be halved three times before it is nothing.
 const UNIT: u16 = 8;
 
 /// A page's samples of one node stop counting here: 1000.
 const FULL: u16 = 1000 * UNIT;
+
+/// A pass of the kernel's scanner touches all pages of a window, and those of one home and user are few where many nodes share it. So windows are as many times wider then; what
+/// surely differs within one is taken apart.
+const WIDER: u32 = 2;
 
 /// Samples by page and node.
 #[derive(Debug)]
@@ -43,9 +48,21 @@ pub(crate) struct Estimates {
     /// Windows with samples, by their first block.
     windows: std::collections::BTreeMap<u32, Window>,
     known: Known,
-    /// Scratch: the pages of a window with their homes, and one row.
+    /// Scratch: the pages of a window with their homes, and what is made of them.
     pages: Vec<(Node, Block)>,
+    strata: Strata,
+    rows: Rows,
+}
+
+/// By node each.
+#[derive(Debug)]
+struct Rows {
     row: Vec<u32>,
+    hits: Vec<u32>,
+    left: Vec<u32>,
+    right: Vec<u32>,
+    samples: Vec<f64>,
+    shares: Shares,
 }
 
 #[derive(Clone, Debug)]
@@ -77,23 +94,19 @@ impl Window {
             None => self.seen.push((phase, node, u32::from(UNIT))),
         }
     }
+}
 
-    /// What samples count as, node by node, where those of each phase count as much; all alike where that is empty.
-    fn worth(&self, phases: &[f64], into: &mut [f64]) {
-        if phases.is_empty() {
-            return into.fill(1.0);
-        }
-        for (node, worth) in (0..).map(Node).zip(into.iter_mut()) {
-            let of_node = self.seen.iter().filter(|of| of.1 == node);
-            let (counted, units) =
-                of_node.fold((0.0, 0.0), |(counted, all), &(phase, _, units)| {
-                    let worth = phases.get(usize::from(phase)).copied().unwrap_or(1.0);
-                    let units = f64::from(units);
-                    (counted + worth * units, all + units)
-                });
-            *worth = if units > 0.0 { counted / units } else { 1.0 };
-        }
-    }
+/// How a region lies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Lies {
+    /// The part of its use, as far as that was seen, that is local.
+    pub(crate) local: f64,
+    /// What would be, if each page were with whoever comes next, as it is where the kernel moves them: the more nodes use pages, the less.
+    pub(crate) by_chance: f64,
+    /// What would be, if what has one home by now were where most of its use is.
+    pub(crate) best: f64,
+    /// The part of the program's time in which it was seen.
+    pub(crate) of_time: f64,
 }
 
 impl Estimates {
@@ -110,7 +123,15 @@ impl Estimates {
             windows: std::collections::BTreeMap::new(),
             known: Known::default(),
             pages: Vec::new(),
-            row: vec![0; nodes],
+            strata: Strata::default(),
+            rows: Rows {
+                row: vec![0; nodes],
+                hits: vec![0; nodes],
+                left: vec![0; nodes],
+                right: vec![0; nodes],
+                samples: vec![0.0; nodes],
+                shares: Shares::default(),
+            },
         }
     }
 
@@ -122,7 +143,8 @@ impl Estimates {
         let pages = blocks.end - blocks.start;
         let region = Region {
             pages,
-            window_pages: super::window_pages(pages),
+            window_pages: super::window_pages(pages)
+                * if self.at_once.is_some() { WIDER } else { 1 },
             phases: Vec::new(),
         };
         self.regions.insert(blocks.start, region);
@@ -188,11 +210,12 @@ impl Estimates {
             for block in first..first + window.pages {
                 let from = block as usize * self.nodes;
                 let row = &mut self.samples[from..from + self.nodes];
-                self.row.fill(0);
+                let moved = &mut self.rows.row;
+                moved.fill(0);
                 for (&samples, to) in row.iter().zip(to) {
-                    self.row[to.index()] += u32::from(samples);
+                    moved[to.index()] += u32::from(samples);
                 }
-                for (samples, &moved) in row.iter_mut().zip(&self.row) {
+                for (samples, &moved) in row.iter_mut().zip(&*moved) {
                     *samples = moved.min(u32::from(FULL)) as u16;
                 }
             }
@@ -242,7 +265,8 @@ impl Estimates {
         }
     }
 
-    /// Adds the counts of each page that lies in a window with new samples and has a home. `accesses`: what an iteration makes of
+    /// Adds the counts of each page that lies in a window with new samples, or one of which another node surely had more when it was counted last, and has a home; and says
+    /// whether there are any of the latter. `accesses`: what an iteration makes of
     /// them a page, in the unit of the policy's latencies: those that memory answers.
     pub(crate) fn counts(
         &mut self,
@@ -250,24 +274,24 @@ impl Estimates {
         accesses: u32,
         phases: &Phases,
         into: &mut Counters,
-    ) {
+    ) -> bool {
+        let mut open = false;
         let mut regions = self.regions.iter();
-        let (mut until, mut of_phases) = (0, None);
-        let mut of_nodes = vec![1.0; self.nodes];
+        let mut until = 0;
         for (&first, window) in &mut self.windows {
             // Both go from block to block.
             while first >= until
                 && let Some((&start, region)) = regions.next()
             {
                 until = start + region.pages;
-                of_phases = (first < until)
-                    .then(|| phases.worth(&region.phases))
-                    .flatten();
+                if first < until {
+                    self.strata.region(&region.phases, phases);
+                }
             }
             if !std::mem::take(&mut window.new) {
                 continue;
             }
-            window.worth(of_phases.as_deref().unwrap_or_default(), &mut of_nodes);
+            self.strata.window(&window.seen, self.nodes);
             self.pages.clear();
             let blocks = (first..first + window.pages).map(Block);
             self.pages
@@ -278,43 +302,68 @@ impl Estimates {
                 level: self.level,
                 at_once: self.at_once,
                 samples: &self.samples,
-                of_nodes: &of_nodes,
+                strata: &self.strata,
                 known: &mut self.known,
                 accesses: f64::from(accesses),
-                row: &mut self.row,
+                rows: &mut self.rows,
                 into,
             };
             for alike in self.pages.chunk_by(|a, b| a.0 == b.0) {
-                judge.pages(alike);
+                window.new |= judge.pages(alike);
             }
+            open |= window.new;
         }
+        open
     }
 
-    /// Of what was seen of the region that begins with this block, the part that is local where its pages are now, and the part of the
-    /// program's time in which it was seen. Nothing where nothing was.
-    pub(crate) fn local(
-        &self,
+    /// How the region that begins with this block lies, as far as it was seen. Nothing where it was not.
+    pub(crate) fn lies(
+        &mut self,
         start: u32,
         home: &dyn Fn(Block) -> Option<Node>,
         phases: &Phases,
-    ) -> Option<(f64, f64)> {
+    ) -> Option<Lies> {
         let region = self.regions.get(&start)?;
-        let of_phases = phases.worth(&region.phases);
-        let mut of_nodes = vec![1.0; self.nodes];
-        let (mut local, mut all) = (0.0, 0.0);
-        for (&first, window) in self.windows.range(start..start + region.pages) {
-            window.worth(of_phases.as_deref().unwrap_or_default(), &mut of_nodes);
-            for block in (first..first + window.pages).map(Block) {
-                let Some(home) = home(block) else { continue };
-                let row = &self.samples[block.index() * self.nodes..][..self.nodes];
-                for (node, (&units, worth)) in row.iter().zip(&of_nodes).enumerate() {
-                    let units = f64::from(units) * worth;
-                    all += units;
-                    local += if node == home.index() { units } else { 0.0 };
+        self.strata.region(&region.phases, phases);
+        let (mut local, mut by_chance, mut best, mut seen, mut missed) = (0.0, 0.0, 0.0, 0.0, 0.0);
+        let end = start + region.pages;
+        for first in (start..end).step_by(region.window_pages as usize) {
+            let blocks = (first..end.min(first + region.window_pages)).map(Block);
+            self.pages.clear();
+            self.pages
+                .extend(blocks.filter_map(|block| Some((home(block)?, block))));
+            self.pages.sort_unstable();
+            let window = self.windows.get(&first);
+            let of_window = window.map_or(&[][..], |window| &window.seen);
+            self.strata.window(of_window, self.nodes);
+            for alike in self.pages.chunk_by(|a, b| a.0 == b.0) {
+                let Rows {
+                    samples, shares, ..
+                } = &mut self.rows;
+                let pages = alike.len() as f64;
+                gather(&self.samples, alike, samples);
+                let of = Samples {
+                    of_nodes: samples,
+                    pages: alike.len(),
+                    worth: 1.0,
+                };
+                self.strata.shares(of, shares);
+                local += pages * shares.of_nodes[alike[0].0.index()];
+                best += pages * shares.of_nodes.iter().copied().fold(0.0, f64::max);
+                if shares.seen > 0.0 {
+                    let squares: f64 = shares.of_nodes.iter().map(|share| share * share).sum();
+                    by_chance += pages * squares / shares.seen;
                 }
+                seen += pages * shares.seen;
+                missed += pages * shares.missed;
             }
         }
-        (all > 0.0).then(|| (local / all, phases.covered(&region.phases)))
+        (seen > 0.0).then(|| Lies {
+            local: local / seen,
+            by_chance: by_chance / seen,
+            best: best / seen,
+            of_time: phases.covered(&region.phases) * seen / (seen + missed),
+        })
     }
 
     #[cfg(test)]
@@ -327,29 +376,35 @@ impl Estimates {
     }
 }
 
+/// Puts down the samples of pages by node, and says how many of the pages have any.
+fn gather(samples: &[u16], pages: &[(Node, Block)], into: &mut [f64]) -> usize {
+    into.fill(0.0);
+    let mut sampled = 0;
+    for &(_, block) in pages {
+        let row = &samples[block.index() * into.len()..][..into.len()];
+        sampled += usize::from(row.iter().any(|&units| units > 0));
+        for (&units, into) in row.iter().zip(into.iter_mut()) {
+            *into += f64::from(units) / f64::from(UNIT);
+        }
+    }
+    sampled
+}
+
 /// Bounds that were worked out before, by hits and samples: there are far fewer than windows.
 type Known = FxHashMap<(u32, u32), (f64, f64)>;
 
 /// More of them are not kept.
 const KNOWN_MAX: usize = 1 << 16;
 
-/// A part of what there is.
-#[derive(Clone, Copy, Debug)]
-struct Worth {
-    part: u64,
-    of: u64,
-}
-
 struct Judge<'a> {
     nodes: usize,
     level: f64,
     at_once: Option<u32>,
     samples: &'a [u16],
-    /// What they count as.
-    of_nodes: &'a [f64],
+    strata: &'a Strata,
     known: &'a mut Known,
     accesses: f64,
-    row: &'a mut [u32],
+    rows: &'a mut Rows,
     into: &'a mut Counters,
 }
 
@@ -369,84 +424,87 @@ impl Judge<'_> {
         *self.known.entry((hits, samples)).or_insert_with(work_out)
     }
 
-    /// What samples of these pages count as.
-    fn worth(&self, pages: &[(Node, Block)]) -> Worth {
-        let Some(at_once) = self.at_once else {
-            return Worth { part: 1, of: 1 };
-        };
-        let first = |block: Block| block.index() * self.nodes;
-        let row = |block: Block| &self.samples[first(block)..first(block) + self.nodes];
-        let sampled = |&&(_, block): &&(Node, Block)| row(block).iter().any(|&units| units > 0);
-        let sampled = pages.iter().filter(sampled).count().max(1) as u64;
-        Worth {
-            part: sampled.min(u64::from(at_once)),
-            of: sampled,
+    /// Puts down as how many samples of each node those of these pages, which have one home, count. Returns their sum.
+    fn hits(&mut self, pages: &[(Node, Block)], into: &mut [u32]) -> u32 {
+        into.fill(0);
+        let Rows {
+            samples, shares, ..
+        } = &mut *self.rows;
+        let sampled = gather(self.samples, pages, samples);
+        if sampled == 0 {
+            return 0;
         }
+        // Of pages that were touched in one pass a sample each counts as so many.
+        let worth = self.at_once.map_or(1.0, |at_once| {
+            f64::min(f64::from(at_once) / sampled as f64, 1.0)
+        });
+        let of = Samples {
+            of_nodes: samples,
+            pages: pages.len(),
+            worth,
+        };
+        self.strata.shares(of, shares);
+        shares.of_nodes[pages[0].0.index()] += shares.missed;
+        let each = shares.samples * f64::from(UNIT) / (shares.seen + shares.missed);
+        for (share, hits) in shares.of_nodes.iter().zip(into.iter_mut()) {
+            *hits = (share * each).round() as u32;
+        }
+        into.iter().sum()
     }
 
-    fn sum(&self, pages: &[(Node, Block)], worth: Worth, node: usize) -> u32 {
-        let of = |block: Block| u64::from(self.samples[block.index() * self.nodes + node]);
-        let units: u64 = pages.iter().map(|&(_, block)| of(block)).sum();
-        ((units as f64 * self.of_nodes[node]) as u64 * worth.part / worth.of) as u32
-    }
-
-    fn all(&self, pages: &[(Node, Block)], worth: Worth) -> u32 {
-        (0..self.nodes)
-            .map(|node| self.sum(pages, worth, node))
-            .sum()
-    }
-
-    /// Counts pages of one home that lie in one window.
-    fn pages(&mut self, pages: &[(Node, Block)]) {
+    /// Counts pages of one home that lie in one window. Says whether another node surely has more of any.
+    fn pages(&mut self, pages: &[(Node, Block)]) -> bool {
         let Some(&(home, _)) = pages.first() else {
-            return;
+            return false;
         };
-        let worth = self.worth(pages);
-        let samples = self.all(pages, worth);
-        if samples == 0 {
-            return;
-        }
         let (left, right) = pages.split_at(pages.len() / 2);
         if self.differ(left, right) {
-            self.pages(left);
-            self.pages(right);
-            return;
+            let open = self.pages(left);
+            return self.pages(right) || open;
         }
-        let of_home = self.sum(pages, worth, home.index());
-        let in_accesses = self.accesses / f64::from(samples);
+        let mut hits = std::mem::take(&mut self.rows.hits);
+        let samples = self.hits(pages, &mut hits);
+        let of_home = hits[home.index()];
+        let in_accesses = self.accesses / f64::from(samples.max(1));
         for node in 0..self.nodes {
-            let hits = self.sum(pages, worth, node);
-            self.row[node] = match hits {
+            self.rows.row[node] = match hits[node] {
                 _ if node == home.index() => (f64::from(of_home) * in_accesses).ceil() as u32,
                 // A node that was never seen surely has nothing, and is looked up for nothing.
                 0 => 0,
-                _ => {
+                hits => {
                     let both = of_home + hits;
                     let more = (2.0 * self.bounds(hits, both).0 - 1.0) * f64::from(both);
                     ((f64::from(of_home) + more) * in_accesses).max(0.0) as u32
                 }
             };
         }
-        for &(_, block) in pages {
-            self.into.add_row(block, self.row);
+        self.rows.hits = hits;
+        if samples == 0 {
+            return false;
         }
+        for &(_, block) in pages {
+            self.into.add_row(block, &self.rows.row);
+        }
+        let row = &self.rows.row;
+        row.iter().any(|&count| count > row[home.index()])
     }
 
     /// Whether two parts of a window are surely used by different nodes.
     fn differ(&mut self, left: &[(Node, Block)], right: &[(Node, Block)]) -> bool {
-        let (worth_left, worth_right) = (self.worth(left), self.worth(right));
-        let of_left = self.all(left, worth_left);
-        let of_right = self.all(right, worth_right);
-        if of_left == 0 || of_right == 0 {
-            return false;
-        }
-        (0..self.nodes).any(|node| {
-            let hits_left = self.sum(left, worth_left, node);
-            let hits_right = self.sum(right, worth_right, node);
-            let (low_left, high_left) = self.bounds(hits_left, of_left);
-            let (low_right, high_right) = self.bounds(hits_right, of_right);
-            low_left > high_right || low_right > high_left
-        })
+        let mut of = (
+            std::mem::take(&mut self.rows.left),
+            std::mem::take(&mut self.rows.right),
+        );
+        let samples = (self.hits(left, &mut of.0), self.hits(right, &mut of.1));
+        let differ = samples.0 > 0
+            && samples.1 > 0
+            && of.0.iter().zip(&of.1).any(|(&of_left, &of_right)| {
+                let (low_left, high_left) = self.bounds(of_left, samples.0);
+                let (low_right, high_right) = self.bounds(of_right, samples.1);
+                low_left > high_right || low_right > high_left
+            });
+        (self.rows.left, self.rows.right) = of;
+        differ
     }
 }
 

@@ -14,6 +14,7 @@ mod bounds;
 mod estimates;
 mod phases;
 mod plan;
+mod strata;
 
 pub(crate) use estimates::Estimates;
 pub(crate) use phases::Phases;

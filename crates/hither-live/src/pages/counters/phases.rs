@@ -2,8 +2,8 @@
 //!
 //! The kernel's scanner runs where a thread comes back to its program, so often at barriers, and what touches a page next is the sample: it
 //! tells the phase that begins there as often as it begins, however long it lasts. nas (in the lab) uses an array from one node for 66
-//! of 86 ms and from another for 20; whole passes of the scanner saw the one alone, or the other. So samples are held against time: those
-//! of a phase count, all together, as the part of the program's time that it has, among the phases in which the region was sampled at all.
+//! of 86 ms and from another for 20; whole passes of the scanner saw the one alone, or the other. So phases are estimated apart ([`Strata`](super::strata::Strata)), and
+//! have here the part of a region's use that is theirs by time, among those in which the region was sampled at all.
 //!
 //! Reading: a phase is what lies between two of a program's constructs (its master's parallel regions and barriers), and is known by the first.
 //! A page that is used in it is taken to be used for all of it.
@@ -15,9 +15,6 @@ const PHASES_MAX: usize = 64;
 
 /// A phase with a smaller part of a region's samples has them by chance: threads pass a barrier one after the other.
 const STRAY: u64 = 64;
-
-/// What a sample counts as at the most, and one such part at the least: a few samples of a long phase are not to be all that is known.
-const WORTH_MAX: f64 = 4.0;
 
 /// Phases of a program and the time that it spends in each.
 #[derive(Debug)]
@@ -88,8 +85,9 @@ impl Phases {
         }
     }
 
-    /// What a sample of each phase counts as in a region that has so many of each. Nothing where all count alike.
-    pub(crate) fn worth(&self, samples: &[u64]) -> Option<Vec<f64>> {
+    /// The part of a region's use that each phase has, where the region has so many samples of each: those that have time have what is theirs together by their
+    /// time, and the others as they come. Nothing where fewer than two have.
+    pub(crate) fn parts(&self, samples: &[u64]) -> Option<Vec<f64>> {
         let all: u64 = samples.iter().sum();
         let counts = |&(&of, &ns): &(&u64, &u64)| ns > 0 && of > 0 && of * STRAY >= all;
         let known = || samples.iter().zip(&self.time_ns).filter(counts);
@@ -99,15 +97,14 @@ impl Phases {
         let (sampled, ns) = known().fold((0, 0), |(sampled, ns), (of, in_it)| {
             (sampled + of, ns + in_it)
         });
-        let worth = |of: (&u64, &u64)| {
-            let of_time = *of.1 as f64 / ns as f64;
-            let of_samples = *of.0 as f64 / sampled as f64;
+        let part = |of: (&u64, &u64)| {
+            let sampled = sampled as f64 / all as f64;
             match counts(&of) {
-                true => (of_time / of_samples).clamp(1.0 / WORTH_MAX, WORTH_MAX),
-                false => 1.0,
+                true => *of.1 as f64 / ns as f64 * sampled,
+                false => *of.0 as f64 / all as f64,
             }
         };
-        Some(samples.iter().zip(&self.time_ns).map(worth).collect())
+        Some(samples.iter().zip(&self.time_ns).map(part).collect())
     }
 }
 
@@ -129,32 +126,33 @@ mod tests {
     }
 
     #[test]
-    fn the_samples_of_a_phase_count_as_its_time() {
+    fn phases_have_their_time() {
         let phases = phases();
         assert_eq!(phases.current(), 1);
-        // Three fifths, a fifth and a fifth of the time.
-        let samples = [0, 100, 100, 200];
-        let worth = phases.worth(&samples).expect("several phases");
-        let counted: Vec<f64> = samples
-            .iter()
-            .zip(&worth)
-            .map(|(&of, worth)| of as f64 * worth)
-            .collect();
-        let expected = [0.0, 240.0, 80.0, 80.0];
+        // Three fifths, a fifth and a fifth of the time; of none before the first nothing is known.
         let near = |(a, b): (&f64, f64)| (a - b).abs() < 1e-9;
-        assert!(counted.iter().zip(expected).all(near), "{counted:?}");
+        let parts = phases.parts(&[0, 100, 100, 200]).expect("several phases");
+        assert!(
+            parts.iter().zip([0.0, 0.6, 0.2, 0.2]).all(near),
+            "{parts:?}"
+        );
+        let parts = phases.parts(&[100, 100, 100, 100]).expect("several phases");
+        assert!(
+            parts.iter().zip([0.25, 0.45, 0.15, 0.15]).all(near),
+            "{parts:?}"
+        );
     }
 
     #[test]
-    fn what_is_seen_in_one_phase_counts_as_it_is() {
+    fn what_is_seen_in_one_phase_is_not_told_apart() {
         let phases = phases();
-        assert_eq!(phases.worth(&[]), None);
-        assert_eq!(phases.worth(&[5, 100]), None);
+        assert_eq!(phases.parts(&[]), None);
+        assert_eq!(phases.parts(&[5, 100]), None);
         // One of a hundred is there by chance.
-        assert_eq!(phases.worth(&[0, 100, 1, 1]), None);
+        assert_eq!(phases.parts(&[0, 100, 1, 1]), None);
         // Nothing is known of the time in none.
-        assert_eq!(phases.worth(&[100, 100]), None);
-        assert_eq!(Phases::new().worth(&[100]), None);
+        assert_eq!(phases.parts(&[100, 100]), None);
+        assert_eq!(Phases::new().parts(&[100]), None);
     }
 
     #[test]
@@ -166,13 +164,6 @@ mod tests {
         assert!(near(phases.covered(&[0, 50, 100]), 0.8));
         assert!(near(phases.covered(&[]), 0.0));
         assert!(near(Phases::new().covered(&[100]), 1.0));
-    }
-
-    #[test]
-    fn few_samples_of_a_long_phase_do_not_count_for_all() {
-        let worth = phases().worth(&[0, 4, 96]).expect("two phases");
-        assert_eq!(worth[1], WORTH_MAX);
-        assert_eq!(worth[0], 1.0);
     }
 
     #[test]

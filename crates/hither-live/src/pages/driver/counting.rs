@@ -326,7 +326,7 @@ impl Driver {
         self.summary.sampled.add(local);
         if let (Some(hinted), Some(hints)) = (&mut region.hinted, &mut counting.hints) {
             let of = (object, self.generations[object.index()]);
-            hinted.sampled(now_ns, of, hints);
+            hinted.sampled(now_ns, of, region.users, hints);
         }
         region.of_node[node.index()] += 1;
         match region.migrated {
@@ -564,9 +564,11 @@ impl Driver {
             }
             let before = counters.touched().len();
             let home = |block| self.model.home(block);
-            program
-                .estimates
-                .counts(&home, counting.accesses, &program.phases, counters);
+            program.open =
+                program
+                    .estimates
+                    .counts(&home, counting.accesses, &program.phases, counters);
+            program.judged_rounds = program.rounds;
             let pages = (counters.touched().len() - before) as u64;
             moved.extend(program.moved());
             threads += program.team;

@@ -6,11 +6,11 @@
 //! - One that *lies in parts* then, as what several threads have filled does, lies where it is used, as far as anybody knows, and is held at once; passes of the kernel's
 //!   scanner say later whether that is so ([`WELL`]). The kernel would spoil it: it moves what two phases of an iteration use from two nodes to and fro (nas from its
 //!   best placement, in the lab, 2026-11, takes 8 % longer with balancing than without).
-//! - All others, and those that do not lie well, are left to the kernel, migrations included, until several nodes use them and two passes in a row show that most of what was seen since
-//!   is local where they are by now, or there were many: the scanner goes fast while it finds pages to move, and samples come as fast; what is held it
+//! - All others, and those that do not lie well, are left to the kernel, migrations included, until several nodes use them and a pass shows that they lie well by now, which a later
+//!   pass has to say once more, or there were many: the scanner goes fast while it finds pages to move, and samples come as fast; what is held it
 //!   takes for misplaced by the user's will, and slows down to a pass in minutes. What the kernel has not put right by then, or moves to and fro,
 //!   is the policy's to do, by all that was sampled meanwhile. (Held from the first look on, nas that one thread had filled stayed half wrong, as its phases
-//!   use a page from different nodes. What a phase is worth: [`Phases`](super::super::counters::Phases).)
+//!   use a page from different nodes: `counters/strata.rs`.)
 //!
 //! When pages have moved, what is on another node than its policy says gets a new one. Until a policy holds
 //! the kernel may move pages still, by the one before, so that after each it is asked anew where they are, until that is as it was told.
@@ -43,9 +43,12 @@ const PART: usize = 4;
 /// The kernel moves a page at the second touch from the same node. What it has not put right in so many passes it never will.
 const PASSES: u64 = 16;
 
-/// Where so much of what was sampled is local, the kernel has nothing to mend, and would rather spoil it: it moves what two phases of
-/// an iteration use from two nodes.
-const WELL: f64 = 0.75;
+/// What is left to the kernel is looked at so many times a pass: between two passes it may lie well, and the next one spoils it.
+const LOOKS: u32 = 4;
+
+/// A region lies well where so much is local of what is half way between what would be if each page were with whoever comes next, which is where the kernel moves
+/// them, and what there can be: the kernel has little to mend then, and would rather spoil what two phases of an iteration use from two nodes.
+const WELL: f64 = 0.95;
 
 /// As long as what was sampled was so in phases that have less of the program's time, there may be others that use the pages from elsewhere.
 const COVERED: f64 = 0.5;
@@ -110,11 +113,13 @@ pub(super) struct Hinted {
     samples: u64,
     /// Of these, since the last pass of the scanner was over.
     of_pass: u64,
-    /// At the last pass it lay well.
-    well: bool,
+    /// There were so many passes that it is held for good.
+    last: bool,
     /// Answers that are waited for.
     asked: u32,
     wait_ns: u64,
+    /// What a pass has made of it is not looked at before.
+    rests_until_ns: u64,
     /// First touches since the last look.
     news: u32,
     /// It is to be told what has changed.
@@ -129,8 +134,14 @@ impl Hinted {
         self.look.is_some() || self.asked > 0
     }
 
-    /// A page was touched. When all were, a pass of the scanner is over, and it is looked what came of it.
-    pub(super) fn sampled(&mut self, now_ns: u64, of: (Object, u32), hints: &mut Hints) {
+    /// A page was touched. When so many were as make a pass of the scanner, or a part of one, it is looked what came of it, unless one node alone uses the region.
+    pub(super) fn sampled(
+        &mut self,
+        now_ns: u64,
+        of: (Object, u32),
+        users: Users,
+        hints: &mut Hints,
+    ) {
         self.samples += 1;
         self.of_pass += 1;
         match self.stage {
@@ -139,19 +150,28 @@ impl Hinted {
                 self.of_pass = 0;
                 hints.set(now_ns, of, Step::Judge);
             }
-            Stage::Left if self.of_pass == u64::from(self.there) => {
-                self.look_now(now_ns, of, hints);
+            Stage::Left
+                if users == Users::Several && self.of_pass > u64::from(self.there / LOOKS) =>
+            {
+                self.look_by(now_ns.max(self.rests_until_ns), of, hints);
             }
             _ => {}
         }
     }
 
-    /// The look that is due is due now.
-    fn look_now(&mut self, now_ns: u64, of: (Object, u32), hints: &mut Hints) {
-        let due = self.look.take().and_then(|key| hints.due.remove(&key));
-        if due.is_some() {
-            self.look = Some(hints.set(now_ns, of, Step::Look));
+    /// A look is due then at the latest, unless one is under way.
+    fn look_by(&mut self, due_ns: u64, of: (Object, u32), hints: &mut Hints) {
+        if self.asked > 0
+            || self
+                .look
+                .is_some_and(|(already_ns, _)| already_ns <= due_ns)
+        {
+            return;
         }
+        if let Some(key) = self.look.take() {
+            hints.due.remove(&key);
+        }
+        self.look = Some(hints.set(due_ns, of, Step::Look));
     }
 
     /// It is another matter from now on.
@@ -159,7 +179,6 @@ impl Hinted {
         self.stage = stage;
         self.samples = 0;
         self.of_pass = 0;
-        self.well = false;
         self.wait_ns = LOOK_NS;
     }
 }
@@ -227,7 +246,7 @@ impl Driver {
         hinted.news += 1;
         let missing = region.left.saturating_sub(hinted.there + hinted.news);
         if hinted.stage == Stage::Filling && missing == region.left / MISSING {
-            hinted.look_now(now_ns, (object, generation), hints);
+            hinted.look_by(now_ns, (object, generation), hints);
         } else if !hinted.looks() && hinted.news > region.left / MISSING {
             let due_ns = now_ns + LOOK_MAX_NS;
             hinted.look = Some(hints.set(due_ns, (object, generation), Step::Look));
@@ -268,32 +287,32 @@ impl Driver {
         }
     }
 
-    /// A pass over a region that is held at first is over: does it lie well, in phases that have half of the time?
+    /// A pass over a region that is held at first is over: does it lie well?
     fn judge_trial(&mut self, now_ns: u64, object: Object, out: &mut Vec<Decision>) {
-        let seen = self.local_by_time(object);
+        let well = self.lies_well(object);
         let region = self.tracked[object.index()].as_mut();
         let hinted = region.and_then(|region| region.hinted.as_mut());
-        let hinted = hinted.filter(|hinted| hinted.stage == Stage::Trial);
-        let (Some(hinted), Some((local, of_time))) = (hinted, seen) else {
+        let Some(hinted) = hinted.filter(|hinted| hinted.stage == Stage::Trial) else {
             return;
         };
-        if of_time < COVERED && hinted.samples < PASSES * u64::from(hinted.there) {
-            return;
-        }
-        match local < WELL {
-            true => self.leave(now_ns, object, out),
-            false => hinted.begin(Stage::Held),
+        let many = hinted.samples >= PASSES * u64::from(hinted.there);
+        match well {
+            Some(false) => self.leave(now_ns, object, out),
+            None if !many => {}
+            _ => hinted.begin(Stage::Held),
         }
     }
 
-    /// The part of a region's samples that is local where its pages are by now, by the time of the phases in which it was seen; and the part of
-    /// the time that those have.
-    fn local_by_time(&self, object: Object) -> Option<(f64, f64)> {
+    /// Whether a region lies well, if it was seen in phases that have half of the time.
+    fn lies_well(&mut self, object: Object) -> Option<bool> {
         let region = self.tracked[object.index()].as_ref()?;
-        let program = self.counting.as_ref()?.programs.get(&region.pid)?;
+        let program = self.counting.as_mut()?.programs.get_mut(&region.pid)?;
         let home = |block| self.model.home(block);
-        let phases = &program.phases;
-        program.estimates.local(region.base, &home, phases)
+        let lies = program
+            .estimates
+            .lies(region.base, &home, &program.phases)?;
+        let enough = WELL * (lies.by_chance + lies.best) / 2.0;
+        (lies.of_time >= COVERED).then_some(lies.local >= enough)
     }
 
     /// Does what is due.
@@ -333,7 +352,7 @@ impl Driver {
                 continue;
             }
             match step {
-                Step::Look => self.look_where(object, generation, out),
+                Step::Look => self.look_where(now_ns, object, generation, out),
                 Step::Judge => self.judge_trial(now_ns, object, out),
                 Step::Tell => {
                     let region = self.tracked[object.index()].as_mut();
@@ -347,7 +366,13 @@ impl Driver {
     }
 
     /// Asks where the pages of a region are.
-    fn look_where(&mut self, object: Object, generation: u32, out: &mut Vec<Decision>) {
+    fn look_where(
+        &mut self,
+        now_ns: u64,
+        object: Object,
+        generation: u32,
+        out: &mut Vec<Decision>,
+    ) {
         let region = self.tracked[object.index()].as_mut();
         let (Some(region), Some(counting)) = (region, &mut self.counting) else {
             return;
@@ -358,6 +383,7 @@ impl Driver {
         };
         hinted.look = None;
         hinted.asked = pages.div_ceil(ASKED);
+        hinted.rests_until_ns = now_ns + u64::from(pages) * LOOK_PER_PAGE_NS;
         hinted.news = 0;
         for piece in 0..hinted.asked {
             let first = piece * ASKED;
@@ -387,7 +413,7 @@ impl Driver {
         let region = self.tracked[object.index()].as_ref();
         let hinted = region.and_then(|region| region.hinted.as_ref());
         let is_left = hinted.is_some_and(|of| of.stage == Stage::Left && of.asked == 1);
-        let seen = is_left.then(|| self.local_by_time(object)).flatten();
+        let well = is_left.then(|| self.lies_well(object)).flatten();
         let region = self.tracked[object.index()].as_mut();
         let current = self.generations[object.index()] == generation;
         let Some(region) = region.filter(|_| current) else {
@@ -405,8 +431,8 @@ impl Driver {
             return;
         }
         let filled = there > 0 && there == hinted.there || missing <= region.left / MISSING;
-        let over = hinted.of_pass >= u64::from(there);
-        let long = hinted.samples >= PASSES * u64::from(there) || hinted.wait_ns >= LOOK_MAX_NS;
+        let over = hinted.of_pass > u64::from(there / LOOKS);
+        let many = hinted.samples >= PASSES * u64::from(there);
         let stage = hinted.stage;
         hinted.there = there;
         if stage == Stage::Left && filled && region.users != Users::Several {
@@ -419,13 +445,13 @@ impl Driver {
                 return;
             }
             Stage::Filling => filled,
-            Stage::Left if over => {
-                hinted.of_pass = 0;
-                let well = seen.is_some_and(|(local, of_time)| local >= WELL && of_time >= COVERED);
-                let before = std::mem::replace(&mut hinted.well, well);
-                filled && (long || before && well)
+            Stage::Left => {
+                if over {
+                    hinted.of_pass = 0;
+                }
+                hinted.last = many;
+                filled && (many || over && well == Some(true))
             }
-            Stage::Left => filled && long,
             Stage::Trial | Stage::Held => true,
         };
         if done {
@@ -435,6 +461,10 @@ impl Driver {
         let region = self.tracked[object.index()].as_mut();
         let hints = self.counting.as_mut().and_then(|of| of.hints.as_mut());
         if let (Some(hinted), Some(hints)) = (region.and_then(|of| of.hinted.as_mut()), hints) {
+            if filled {
+                // The next pass.
+                return;
+            }
             let wait_ns = hinted.wait_ns;
             hinted.wait_ns = (wait_ns * 2).min(LOOK_MAX_NS);
             hinted.look = Some(hints.set(now_ns + wait_ns, (object, generation), Step::Look));
@@ -446,8 +476,8 @@ impl Driver {
         let region = self.tracked[object.index()].as_mut();
         if let Some(hinted) = region.and_then(|region| region.hinted.as_mut()) {
             match hinted.stage {
-                Stage::Filling => hinted.begin(Stage::Trial),
-                Stage::Left => hinted.begin(Stage::Held),
+                Stage::Left if hinted.last => hinted.begin(Stage::Held),
+                Stage::Filling | Stage::Left => hinted.begin(Stage::Trial),
                 Stage::Trial | Stage::Held => {}
             }
         }

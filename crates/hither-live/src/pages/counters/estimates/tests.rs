@@ -5,6 +5,8 @@ use std::sync::Arc;
 use hither_core::placement::{Action, Epoch, EpochKind, Nodes, Outcome, Placement, Settings};
 use hither_core::{Access, NEVER, Object, Op, Process, Random, Site, Slot, Spec, Thread, Topology};
 
+use hither_sys::record::ConstructKind;
+
 use super::*;
 
 const ACCESSES: u32 = 1024;
@@ -98,6 +100,114 @@ fn samples_that_follow_from_each_other_count_little() {
     assert!(counters.of(Block(3))[0] < counters.of(Block(3))[1]);
 }
 
+/// A program that is in one phase for three quarters of its time and in another for the rest: numbers 1 and 2.
+fn long_and_short() -> Phases {
+    let mut phases = Phases::new();
+    for round in 0..9 {
+        phases.construct(round * 100, ConstructKind::ParallelBegin, 1);
+        phases.construct(round * 100 + 75, ConstructKind::Barrier, 2);
+    }
+    phases
+}
+
+/// The first 16 pages of each window are there, on this node.
+fn on(node: u16) -> impl Fn(Block) -> Option<Node> {
+    move |block| (block.0 % 32 < 16).then_some(Node(node))
+}
+
+/// Passes of the scanner over 16 pages on node 0, each in a phase and from a node: what the two nodes are counted for.
+fn passes(estimates: &mut Estimates, first: u32, passes: &[(u8, u16)]) -> (u32, u32) {
+    for &(phase, node) in passes {
+        (first..first + 16).for_each(|block| {
+            estimates.sampled(Block(block), Node(node), phase);
+        });
+    }
+    let mut counters = Counters::new(2, 64);
+    estimates.counts(&on(0), ACCESSES, &long_and_short(), &mut counters);
+    let row = counters.of(Block(first));
+    (row[0], row[1])
+}
+
+/// However often the scanner comes by in the short phase.
+#[test]
+fn who_has_the_longer_phase_has_more() {
+    let new = || {
+        let mut estimates = Estimates::new(2, 0.95, Some(16));
+        estimates.begin(0..16);
+        estimates
+    };
+    let (home, other) = passes(&mut new(), 0, &[(2, 1), (2, 1), (2, 1), (1, 0)]);
+    assert!(home > 700 && home > other, "{home} {other}");
+    let long = [(2, 0), (2, 0), (2, 0), (1, 1), (1, 1)];
+    let (home, other) = passes(&mut new(), 0, &long);
+    assert!(other > home, "{home} {other}");
+    // Samples by themselves say the contrary.
+    let mut plain = new();
+    for &(_, node) in &long {
+        (0..16).for_each(|block| {
+            plain.sampled(Block(block), Node(node), 0);
+        });
+    }
+    let counters = counted(&mut plain, &|_| Some(Node(0)));
+    assert!(counters.of(Block(0))[0] > counters.of(Block(0))[1]);
+    // Few samples of the long phase are not all that is known.
+    let mut few = new();
+    few.sampled(Block(3), Node(1), 1);
+    let (home, other) = passes(&mut few, 0, &[(2, 0); 40]);
+    assert!(home >= other, "{home} {other}");
+}
+
+/// The region's other pages are used in the long phase too, by whom these are, is not known.
+#[test]
+fn a_phase_that_was_not_seen_yet_may_be_the_homes() {
+    let mut estimates = Estimates::new(2, 0.95, Some(16));
+    estimates.begin(0..64);
+    passes(&mut estimates, 32, &[(1, 0), (1, 0), (2, 0), (2, 0)]);
+    let (home, other) = passes(&mut estimates, 0, &[(2, 1)]);
+    assert!(home >= other, "{home} {other}");
+    let phases = long_and_short();
+    let lies = |estimates: &mut Estimates| {
+        let lies = estimates.lies(0, &on(0), &phases);
+        lies.expect("it was seen")
+    };
+    // All of one window's time is local; of the other's a quarter is not, and the rest may be.
+    let Lies {
+        local,
+        by_chance,
+        of_time,
+        ..
+    } = lies(&mut estimates);
+    assert!((0.75..0.85).contains(&local), "{local}");
+    assert!(by_chance > 0.999, "each has one user: {by_chance}");
+    assert!((0.6..0.9).contains(&of_time), "{of_time}");
+    // If it were used in the long phase, that would have been seen by now.
+    passes(&mut estimates, 32, &[(1, 0), (2, 0)].repeat(6));
+    let (home, other) = passes(&mut estimates, 0, &[(2, 1); 12]);
+    assert!(other > home, "{home} {other}");
+    let of_time = lies(&mut estimates).of_time;
+    assert!(of_time > 0.9, "{of_time}");
+}
+
+/// Three quarters of the time node 0 uses it, and then node 1: where they go by chance, 10 of 16 uses are local.
+#[test]
+fn how_a_region_lies() {
+    let mut estimates = Estimates::new(2, 0.95, Some(16));
+    estimates.begin(0..16);
+    let lies = |estimates: &mut Estimates, node| {
+        estimates.lies(0, &|_| Some(Node(node)), &long_and_short())
+    };
+    assert_eq!(lies(&mut estimates, 0), None, "nothing was seen");
+    passes(&mut estimates, 0, &[(1, 0), (2, 1), (2, 1)]);
+    for (node, local) in [(0, 0.75), (1, 0.25)] {
+        let lies = lies(&mut estimates, node).expect("it was seen");
+        let near = |a: f64, b: f64| (a - b).abs() < 0.03;
+        assert!(near(lies.local, local), "{lies:?}");
+        assert!(near(lies.by_chance, 0.625), "{lies:?}");
+        assert!(near(lies.best, 0.75), "{lies:?}");
+        assert!(near(lies.of_time, 1.0), "{lies:?}");
+    }
+}
+
 #[test]
 fn phases_halve_and_ends_forget() {
     let mut estimates = Estimates::new(2, 0.99, None);
@@ -163,6 +273,25 @@ fn what_is_new_is_counted_once() {
     estimates.again(Block(3));
     estimates.again(Block(40));
     assert_eq!(new(&mut estimates), 16, "as often as it has to be");
+}
+
+/// Whether it is moved is not known here: what does not pay yet may do so when more iterations share the cost.
+#[test]
+fn what_another_node_has_more_of_is_counted_until_it_has_moved() {
+    let mut estimates = Estimates::new(2, 0.99, None);
+    estimates.begin(0..32);
+    let counted = |estimates: &mut Estimates, home| {
+        let mut counters = Counters::new(2, 32);
+        let home = |_| Some(Node(home));
+        let open = estimates.counts(&home, ACCESSES, &Phases::new(), &mut counters);
+        (open, counters.touched().len())
+    };
+    estimates.sampled(Block(20), Node(0), 0);
+    (0..20).for_each(|_| assert!(estimates.sampled(Block(3), Node(1), 0)));
+    assert_eq!(counted(&mut estimates, 0), (true, 32));
+    assert_eq!(counted(&mut estimates, 0), (true, 16));
+    assert_eq!(counted(&mut estimates, 1), (false, 16));
+    assert_eq!(counted(&mut estimates, 1), (false, 0));
 }
 
 /// UPM itself over one page, told of each iteration what its samples say.

@@ -58,6 +58,10 @@ pub(in super::super) struct Program {
     phase_ns: u64,
     /// Iterations, or periods, of this phase.
     pub(super) rounds: u64,
+    /// How many there were when it was last judged.
+    pub(super) judged_rounds: u64,
+    /// Some pages are surely used more by another node: they move when there were iterations enough to pay for it.
+    pub(super) open: bool,
     /// When it was heard that threads have moved since it was last judged.
     pub(super) moved_ns: Option<u64>,
     fruitless: u32,
@@ -95,6 +99,8 @@ impl Program {
             quiet_until_ns: 0,
             phase_ns: now_ns,
             rounds: 0,
+            judged_rounds: 0,
+            open: false,
             moved_ns: None,
             fruitless: 0,
             stopped: false,
@@ -194,11 +200,13 @@ impl Program {
         let much = self.tally.samples >= EPOCH_SAMPLES;
         let waited_ns = now_ns.saturating_sub(self.judged_ns);
         let rested = now_ns >= self.rests_until_ns;
+        let cheaper = self.open && self.rounds >= 2 * self.judged_rounds;
         let worth = match self.moved_ns {
             // The policy takes the first look after a move for what the move has changed: all threads must have been heard of.
             Some(moved_ns) => {
                 self.rounds >= MOVED_ROUNDS || now_ns.saturating_sub(moved_ns) >= EPOCH_NS
             }
+            None if cheaper && waited_ns >= EPOCH_NS => true,
             None if self.tally.samples == 0 => false,
             None => now_ns >= self.quiet_until_ns && (much || waited_ns >= EPOCH_NS),
         };
