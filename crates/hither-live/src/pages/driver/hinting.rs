@@ -113,8 +113,6 @@ pub(super) struct Hinted {
     samples: u64,
     /// Of these, since the last pass of the scanner was over.
     of_pass: u64,
-    /// There were so many passes that it is held for good.
-    last: bool,
     /// Answers that are waited for.
     asked: u32,
     wait_ns: u64,
@@ -132,6 +130,11 @@ impl Hinted {
     /// A look is due, or under way.
     fn looks(&self) -> bool {
         self.look.is_some() || self.asked > 0
+    }
+
+    /// There were so many passes in this stage that it is held for good.
+    fn had_its_time(&self) -> bool {
+        self.samples >= PASSES * u64::from(self.there)
     }
 
     /// A page was touched. When so many were as make a pass of the scanner, or a part of one, it is looked what came of it, unless one node alone uses the region.
@@ -295,10 +298,9 @@ impl Driver {
         let Some(hinted) = hinted.filter(|hinted| hinted.stage == Stage::Trial) else {
             return;
         };
-        let many = hinted.samples >= PASSES * u64::from(hinted.there);
         match well {
             Some(false) => self.leave(now_ns, object, out),
-            None if !many => {}
+            None if !hinted.had_its_time() => {}
             _ => hinted.begin(Stage::Held),
         }
     }
@@ -432,7 +434,6 @@ impl Driver {
         }
         let filled = there > 0 && there == hinted.there || missing <= region.left / MISSING;
         let over = hinted.of_pass > u64::from(there / LOOKS);
-        let many = hinted.samples >= PASSES * u64::from(there);
         let stage = hinted.stage;
         hinted.there = there;
         if stage == Stage::Left && filled && region.users != Users::Several {
@@ -449,8 +450,7 @@ impl Driver {
                 if over {
                     hinted.of_pass = 0;
                 }
-                hinted.last = many;
-                filled && (many || over && well == Some(true))
+                filled && (hinted.had_its_time() || over && well == Some(true))
             }
             Stage::Trial | Stage::Held => true,
         };
@@ -476,7 +476,7 @@ impl Driver {
         let region = self.tracked[object.index()].as_mut();
         if let Some(hinted) = region.and_then(|region| region.hinted.as_mut()) {
             match hinted.stage {
-                Stage::Left if hinted.last => hinted.begin(Stage::Held),
+                Stage::Left if hinted.had_its_time() => hinted.begin(Stage::Held),
                 Stage::Filling | Stage::Left => hinted.begin(Stage::Trial),
                 Stage::Trial | Stage::Held => {}
             }
