@@ -56,6 +56,11 @@ impl NodeMemory {
     pub fn available_bytes(&self) -> u64 {
         (self.free_bytes + self.idle_cache_bytes).min(self.bytes)
     }
+
+    /// What is in use, and not easily had.
+    pub fn used_bytes(&self) -> u64 {
+        self.bytes - self.available_bytes()
+    }
 }
 
 /// Where a page is, or why it is not where it was asked to be.
@@ -160,6 +165,16 @@ pub trait Machine: Send + Sync {
     /// The memory nodes in the order of their numbers, with what is free now.
     fn nodes(&self) -> io::Result<Vec<NodeMemory>>;
 
+    /// Bytes in use on each of some nodes, which is less to read: no more is asked often.
+    fn used_bytes(&self, nodes: &[u32]) -> io::Result<Vec<u64>> {
+        let all = self.nodes()?;
+        let used = |&number: &u32| {
+            let node = all.iter().find(|node| node.node == number);
+            node.map_or(0, NodeMemory::used_bytes)
+        };
+        Ok(nodes.iter().map(used).collect())
+    }
+
     /// Size of a page in bytes.
     fn page_bytes(&self) -> u64;
 
@@ -195,13 +210,19 @@ pub trait Machine: Send + Sync {
     }
 }
 
+const NODES: &str = "/sys/devices/system/node";
+
 /// The machine that we run on.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ThisMachine;
 
 impl Machine for ThisMachine {
     fn nodes(&self) -> io::Result<Vec<NodeMemory>> {
-        nodes_in(Path::new("/sys/devices/system/node"))
+        nodes_in(Path::new(NODES))
+    }
+
+    fn used_bytes(&self, nodes: &[u32]) -> io::Result<Vec<u64>> {
+        used_bytes_in(Path::new(NODES), nodes)
     }
 
     fn page_bytes(&self) -> u64 {
@@ -332,21 +353,38 @@ fn nodes_in(folder: &Path) -> io::Result<Vec<NodeMemory>> {
     let node = |node: u32| {
         let folder = folder.join(format!("node{node}"));
         let text = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
-        let meminfo = text("meminfo");
         NodeMemory {
-            node,
             cpus: parse_list(&text("cpulist")),
-            bytes: kib_field(&meminfo, "MemTotal:"),
-            free_bytes: kib_field(&meminfo, "MemFree:"),
-            idle_cache_bytes: kib_field(&meminfo, "Inactive(file):"),
             distances: text("distance")
                 .split_whitespace()
                 .filter_map(|distance| distance.parse().ok())
                 .collect(),
             nearest: nearest_in(&folder.join("access0/initiators")),
+            ..memory(node, &text("meminfo"))
         }
     };
     Ok(numbers.into_iter().map(node).collect())
+}
+
+/// What a node's `meminfo` says of it.
+fn memory(node: u32, meminfo: &str) -> NodeMemory {
+    NodeMemory {
+        node,
+        bytes: kib_field(meminfo, "MemTotal:"),
+        free_bytes: kib_field(meminfo, "MemFree:"),
+        idle_cache_bytes: kib_field(meminfo, "Inactive(file):"),
+        cpus: Vec::new(),
+        distances: Vec::new(),
+        nearest: None,
+    }
+}
+
+fn used_bytes_in(folder: &Path, nodes: &[u32]) -> io::Result<Vec<u64>> {
+    let used = |&node: &u32| {
+        let meminfo = fs::read_to_string(folder.join(format!("node{node}/meminfo")))?;
+        Ok(memory(node, &meminfo).used_bytes())
+    };
+    nodes.iter().map(used).collect()
 }
 
 /// The kernel's list format: `0-3,8,10-11`.

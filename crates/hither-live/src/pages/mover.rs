@@ -16,7 +16,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use hither_sys::machine::{Machine, PageState, Refusal};
-use hither_sys::process::thread_cpu_ns;
+use hither_sys::process::{self, thread_cpu_ns};
 
 use super::event::{Found, Moved, Pages, Refused, Why};
 
@@ -74,7 +74,7 @@ pub(crate) struct Mover<J = Job, D = Done> {
 }
 
 impl<J: Send + 'static, D: Send + 'static> Mover<J, D> {
-    /// `carry_out` does a job.
+    /// `carry_out` does a job. The thread that calls this is woken when one is done.
     pub(crate) fn start(
         machine: Arc<dyn Machine>,
         page_bytes: u64,
@@ -84,10 +84,13 @@ impl<J: Send + 'static, D: Send + 'static> Mover<J, D> {
         let (report, done) = mpsc::channel();
         let stop = Arc::new(AtomicBool::new(false));
         let mut worker = Worker::new(machine, page_bytes, Arc::clone(&stop));
+        let asks = thread::current();
         let work = move || {
+            process::short_slices();
             for job in received {
                 // Whoever stops the mover may not wait for reports.
                 let _ = report.send(carry_out(&mut worker, &job));
+                asks.unpark();
             }
         };
         let thread = thread::Builder::new().name("move".to_owned()).spawn(work)?;

@@ -35,7 +35,8 @@ impl Asked {
 impl Driver {
     /// Asks where the pages of windows are of which some are nowhere yet.
     pub(super) fn ask(&mut self, out: &mut Vec<Decision>) {
-        let Some(counting) = &mut self.counting else {
+        let counting = self.counting.as_mut();
+        let Some(counting) = counting.filter(|counting| !counting.asks.is_empty()) else {
             return;
         };
         let mut locate: BTreeMap<u32, Vec<Pages>> = BTreeMap::new();
@@ -69,13 +70,14 @@ impl Driver {
             return;
         };
         let flat: Vec<u64> = addresses(&ranges, self.page_bytes).collect();
+        let thread = Thread(self.threads.number((pid, pid)));
         for run in found {
             let Some(node) = self.model.node_of_kernel(run.node) else {
                 continue;
             };
-            let last = run.first.saturating_add(run.pages).min(flat.len() as u32);
-            for &address in flat.get(run.first as usize..last as usize).unwrap_or(&[]) {
-                let Some((object, index)) = self.regions.find(pid, address) else {
+            let end = run.first.saturating_add(run.pages).min(flat.len() as u32);
+            for &address in flat.get(run.first as usize..end as usize).unwrap_or(&[]) {
+                let Some((object, index)) = self.find(pid, address) else {
                     continue;
                 };
                 let Some(region) = self.tracked[object.index()].as_ref() else {
@@ -86,8 +88,11 @@ impl Driver {
                 if self.dry_run && self.model.home(block).is_some() {
                     continue;
                 }
-                let thread = Thread(self.threads.number((pid, pid)));
-                self.model.found(region.touch(object, index, thread, node));
+                let moved = self.model.found(region.touch(object, index, thread, node));
+                let counting = self.counting.as_mut().filter(|_| moved);
+                if let Some(program) = counting.and_then(|of| of.programs.get_mut(&pid)) {
+                    program.estimates.again(block);
+                }
             }
         }
     }

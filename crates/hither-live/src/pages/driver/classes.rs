@@ -20,7 +20,7 @@ impl Driver {
         address: u64,
         out: &mut Vec<Decision>,
     ) {
-        let found = self.regions.find(pid, address);
+        let found = self.find(pid, address);
         let counted = found.is_some_and(|(object, _)| {
             let region = self.tracked[object.index()].as_ref();
             region.is_some_and(|region| region.counted)

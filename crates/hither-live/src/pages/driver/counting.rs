@@ -40,6 +40,9 @@ use program::Program;
 /// What a page that is looked at keeps the next look waiting: 20 ns (2026-11) are a hundredth of it.
 const WAIT_PER_PAGE_NS: u64 = 2_000;
 
+/// Whether a program's period is over is looked at so often.
+const PERIODS_NS: u64 = 1_000_000;
+
 /// Where less is sampled, because nothing came of it, the counts change less as well, and wait as much longer, up to this.
 const QUIET_MAX_NS: u64 = 1_000_000_000;
 
@@ -104,6 +107,8 @@ pub(super) struct Counting {
     /// The policy's own period, and when it was last asked for it.
     period_ns: Option<u64>,
     period_judged_ns: u64,
+    /// Whether a program's period is over is not looked at before.
+    periods_due_ns: u64,
 }
 
 impl Tracked {
@@ -154,6 +159,7 @@ impl Counting {
             migrated: 0,
             period_ns: model.period_ns(),
             period_judged_ns: 0,
+            periods_due_ns: 0,
         })
     }
 
@@ -262,7 +268,7 @@ impl Driver {
 
     /// The processor sampled an access.
     pub(super) fn load(&mut self, now_ns: u64, thread: (u32, u32), cpu: u32, address: u64) {
-        if let Some(found) = self.regions.find(thread.0, address) {
+        if let Some(found) = self.find(thread.0, address) {
             self.sample(now_ns, found, thread, cpu, true);
         }
     }
@@ -338,7 +344,7 @@ impl Driver {
 
     /// Arms what is due to be armed.
     pub(super) fn arm(&mut self, now_ns: u64, out: &mut Vec<Decision>) {
-        let Some(counting) = &mut self.counting else {
+        let Some(counting) = self.counting.as_mut().filter(|counting| counting.arms) else {
             return;
         };
         let mut picks = std::mem::take(&mut counting.picks);
@@ -520,6 +526,11 @@ impl Driver {
             }
             return;
         }
+        // Events come by the thousand, and periods are long.
+        if now_ns < counting.periods_due_ns {
+            return;
+        }
+        counting.periods_due_ns = now_ns + PERIODS_NS;
         let programs = counting.programs.iter();
         let over = programs.filter(|(_, program)| {
             let due_ns = program.period_due_ns();

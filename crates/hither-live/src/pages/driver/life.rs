@@ -240,7 +240,30 @@ impl Driver {
     }
 }
 
+impl Driver {
+    /// The region of an address and the page's index in it. Most are in the region of the one before.
+    pub(super) fn find(&mut self, pid: u32, address: u64) -> Option<(Object, u32)> {
+        let last = self.found.and_then(|object| {
+            let region = self.tracked[object.index()].as_ref()?;
+            let index = region.index_of(address, self.page_bytes)?;
+            (region.pid == pid).then_some((object, index))
+        });
+        last.or_else(|| {
+            let found = self.regions.find(pid, address);
+            self.found = found.map(|(object, _)| object);
+            found
+        })
+    }
+}
+
 impl Tracked {
+    /// The index of an address, of a region of which nothing is gone.
+    fn index_of(&self, address: u64, page_bytes: u64) -> Option<u32> {
+        let index = address.checked_sub(self.start)? / page_bytes;
+        let index = u32::try_from(index).ok()?;
+        (self.cuts.is_empty() && index < self.pages).then_some(index)
+    }
+
     /// A touch of a page of it.
     pub(super) fn touch(&self, object: Object, index: u32, thread: Thread, node: Node) -> Touch {
         Touch {

@@ -159,6 +159,8 @@ pub(crate) struct Driver {
     pages_max: u64,
     model: Model,
     regions: Regions,
+    /// Where an address was found last.
+    found: Option<Object>,
     ranges: Ranges,
     /// By object.
     tracked: Vec<Option<Tracked>>,
@@ -203,6 +205,7 @@ impl Driven for Driver {
             pages_max: frames.sum::<u64>().min(1 << 31),
             model,
             regions: Regions::new(config.page_bytes),
+            found: None,
             ranges: Ranges::default(),
             tracked: Vec::new(),
             generations: Vec::new(),

@@ -149,14 +149,12 @@ impl Model {
             .gone(block, node, &self.nodes, &mut Vec::new());
     }
 
-    /// A page was found on a node: the policy is told of it as of one that is placed, and the kernel's word holds.
-    pub(crate) fn found(&mut self, touch: Touch) {
+    /// A page was found on a node: the policy is told of it as of one that is placed, and the kernel's word holds. Whether it was known to be on another.
+    pub(crate) fn found(&mut self, touch: Touch) -> bool {
         let Touch { block, node, .. } = touch;
         match self.nodes.home(block) {
-            Some(home) if home == node => {}
-            Some(_) => {
-                self.relocate(block, node);
-            }
+            Some(home) if home == node => false,
+            Some(_) => self.relocate(block, node),
             None => {
                 if self.has_room(node) {
                     let access = self.access(touch);
@@ -164,6 +162,7 @@ impl Model {
                     self.nodes.insert(block, node, Slot(0));
                     self.held[node.index()] += 1;
                 }
+                false
             }
         }
     }

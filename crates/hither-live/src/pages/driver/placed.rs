@@ -99,10 +99,11 @@ impl Placements {
 /// Pages of unknown homes go with their neighbours.
 pub(super) fn runs<T: Copy + Ord>(homes: &[Option<T>], most_runs: usize) -> Vec<(u32, Option<T>)> {
     let mut piece = 1;
+    let mut counts = Vec::new();
     loop {
         let mut runs: Vec<(u32, Option<T>)> = Vec::new();
         for pages in homes.chunks(piece) {
-            let home = most(pages).or(runs.last().and_then(|&(_, home)| home));
+            let home = most(pages, &mut counts).or(runs.last().and_then(|&(_, home)| home));
             match runs.last_mut() {
                 Some((length, last)) if *last == home => *length += pages.len() as u32,
                 _ => runs.push((pages.len() as u32, home)),
@@ -115,14 +116,17 @@ pub(super) fn runs<T: Copy + Ord>(homes: &[Option<T>], most_runs: usize) -> Vec<
     }
 }
 
-/// The home of most pages that have one; the lowest among equals.
-fn most<T: Copy + Ord>(pages: &[Option<T>]) -> Option<T> {
-    let mut counts: BTreeMap<T, usize> = BTreeMap::new();
-    for home in pages.iter().flatten() {
-        *counts.entry(*home).or_default() += 1;
+/// The home of most pages that have one; the lowest among equals. `counts` is room to count in: homes are few.
+fn most<T: Copy + Ord>(pages: &[Option<T>], counts: &mut Vec<(T, usize)>) -> Option<T> {
+    counts.clear();
+    for &home in pages.iter().flatten() {
+        match counts.iter_mut().find(|(counted, _)| *counted == home) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((home, 1)),
+        }
     }
-    let by_count = |&(&home, &count): &(&T, &usize)| (count, std::cmp::Reverse(home));
-    counts.iter().max_by_key(by_count).map(|(&home, _)| home)
+    let by_count = |&&(home, count): &&(T, usize)| (count, std::cmp::Reverse(home));
+    counts.iter().max_by_key(by_count).map(|&(home, _)| home)
 }
 
 impl Driver {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hither_sys::arm::{Arm, Unarmed};
 use hither_sys::faults::{PageFaults, Unwatched};
 use hither_sys::machine::Machine;
-use hither_sys::process::{monotonic_ns, thread_cpu_ns};
+use hither_sys::process::{monotonic_ns, short_slices, thread_cpu_ns};
 use hither_sys::record::{Bind, BindMode};
 
 use super::super::driver::Driver;
@@ -30,6 +30,9 @@ const PAUSE_MAX: Duration = Duration::from_millis(20);
 /// So few events, none of them a new region, are not worth a look sooner: of a program that has its pages and goes from construct to construct, a look a
 /// millisecond costs more than all that is learnt in it.
 const FEW: usize = 64;
+
+/// After so many events it is looked whether the mover has answered.
+const TURN: usize = 64;
 
 /// How often it is said what goes on, and of how many regions.
 const SAY_NS: u64 = 1_000_000_000;
@@ -95,6 +98,7 @@ impl Placing {
             Err(reason) => self.pages.unwatched = Some(reason),
         }
         self.loads = loads;
+        short_slices();
         // In a dry run it is asked where pages are, and moves none.
         let page_bytes = self.machine.page_bytes();
         self.mover = Some(Mover::start(
@@ -196,11 +200,6 @@ impl Placing {
             });
         }
         events.sort_by_key(|at| at.time_ns);
-        let done = self.mover.iter().flat_map(Mover::done);
-        events.extend(done.map(|done| At {
-            time_ns: now_ns,
-            input: input(done),
-        }));
         events
     }
 
@@ -241,7 +240,11 @@ impl Placing {
         {
             self.input(events[0].time_ns, Input::Usage { used });
         }
-        for at in events {
+        for (number, at) in events.into_iter().enumerate() {
+            // What was asked meanwhile is not to wait for all the faults of a pass of the kernel's scanner.
+            if number % TURN == TURN - 1 {
+                self.answers(at.time_ns);
+            }
             match at.input {
                 Input::Started { pid } | Input::Ended { pid } => {
                     self.alive.remove(&pid);
@@ -258,9 +261,18 @@ impl Placing {
             }
             self.input(at.time_ns, at.input);
         }
+        self.answers(now_ns);
         let due_ns = self.agent.driver.due_ns();
         if due_ns.is_some_and(|due_ns| due_ns <= now_ns) {
             self.input(now_ns, Input::Tick);
+        }
+    }
+
+    /// Has the driver hear what the mover has done.
+    fn answers(&mut self, time_ns: u64) {
+        let done: Vec<Done> = self.mover.iter().flat_map(Mover::done).collect();
+        for done in done {
+            self.input(time_ns, input(done));
         }
     }
 
