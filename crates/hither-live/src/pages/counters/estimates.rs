@@ -11,6 +11,9 @@
 //! Readings: an iteration's accesses of one window are taken to be as many as the caller says; its samples tell of
 //! shares only. The samples of a window's pages with the same home are taken together unless two halves of it are surely
 //! used by different nodes. They age by periods, each of which halves the older ones.
+//! What one node mainly uses, a window, may have a few pages of each of many homes: the kernel moves pages to whoever came twice. None of them has samples enough. So
+//! such *strangers* are taken together in the whole region, whatever their homes are: if the main user of their windows surely has more of them than
+//! their homes have, it has more of each that its own samples do not speak against.
 //! Where a program's phases are told apart, the estimate is a stratified one ([`Strata`]); what was not seen then is taken for the home's.
 
 use std::ops::Range;
@@ -20,8 +23,8 @@ use hither_core::{Block, Node};
 use rustc_hash::FxHashMap;
 
 use super::Phases;
-use super::bounds::bounds;
-use super::strata::{Samples, Shares, Strata};
+use super::bounds::{bounds, may_be_one};
+use super::strata::{HOME, MAIN, Samples, Shares, Strata, phase_bit};
 
 /// A sample in units of what is kept: it can be halved three times before it is nothing.
 const UNIT: u16 = 8;
@@ -41,8 +44,7 @@ pub(crate) struct Estimates {
     level: f64,
     /// What the samples of pages with one home count as, where one follows from the other; else each counts.
     at_once: Option<u32>,
-    /// By block and node.
-    samples: Vec<u16>,
+    kept: Kept,
     /// Regions by their first block.
     regions: std::collections::BTreeMap<u32, Region>,
     /// Windows with samples, by their first block.
@@ -52,6 +54,71 @@ pub(crate) struct Estimates {
     pages: Vec<(Node, Block)>,
     strata: Strata,
     rows: Rows,
+    strangers: Strangers,
+}
+
+/// What is kept of each page.
+#[derive(Debug, Default)]
+struct Kept {
+    /// By block and node.
+    samples: Vec<u16>,
+    /// By block, a bit for each phase that it was seen in.
+    seen_in: Vec<u64>,
+}
+
+impl Kept {
+    /// Room for as many blocks.
+    fn grow(&mut self, blocks: usize, nodes: usize) {
+        let blocks = blocks.max(self.seen_in.len());
+        self.samples.resize(blocks * nodes, 0);
+        self.seen_in.resize(blocks, 0);
+    }
+
+    fn forget(&mut self, blocks: Range<u32>, nodes: usize) {
+        let known = self.seen_in.len();
+        let end = known.min(blocks.end as usize);
+        let start = end.min(blocks.start as usize);
+        self.samples[start * nodes..end * nodes].fill(0);
+        self.seen_in[start..end].fill(0);
+    }
+
+    /// Puts down the samples of pages by node, and of how many each stratum has any, and says how many of the pages have any.
+    fn gather(&self, pages: &[(Node, Block)], strata: &Strata, rows: &mut Rows) -> usize {
+        let Rows {
+            samples, covered, ..
+        } = rows;
+        samples.fill(0.0);
+        covered.clear();
+        covered.resize(strata.len(), 0);
+        let mut sampled = 0;
+        for &(_, block) in pages {
+            let seen_in = self.seen_in[block.index()];
+            if seen_in == 0 {
+                continue;
+            }
+            sampled += 1;
+            strata.cover(seen_in, covered);
+            let row = &self.samples[block.index() * samples.len()..];
+            for (&units, into) in row.iter().zip(samples.iter_mut()) {
+                *into += f64::from(units) / f64::from(UNIT);
+            }
+        }
+        sampled
+    }
+}
+
+/// Pages of a region that lie elsewhere than their window's main user is, where it is open who has more of them.
+#[derive(Debug, Default)]
+struct Strangers {
+    /// Their samples by phase and role, and how many they are.
+    samples: Vec<f64>,
+    pages: usize,
+    /// How many of them each stratum has samples of.
+    covered: Vec<u32>,
+    /// Those whose own samples do not speak against the main user: page, home, main user and first block of the window.
+    follow: Vec<(Block, Node, Node, u32)>,
+    /// Scratch.
+    own: Vec<f64>,
 }
 
 /// By node each.
@@ -62,7 +129,22 @@ struct Rows {
     left: Vec<u32>,
     right: Vec<u32>,
     samples: Vec<f64>,
+    covered: Vec<u32>,
     shares: Shares,
+}
+
+impl Rows {
+    /// Who uses the pages that were gathered.
+    fn shares(&mut self, strata: &Strata, pages: usize, worth: f64) -> &mut Shares {
+        let of = Samples {
+            of_nodes: &self.samples,
+            covered: &self.covered,
+            pages,
+            worth,
+        };
+        strata.shares(of, &mut self.shares);
+        &mut self.shares
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -118,18 +200,20 @@ impl Estimates {
             nodes,
             level: -alpha.ln(),
             at_once,
-            samples: Vec::new(),
+            kept: Kept::default(),
             regions: std::collections::BTreeMap::new(),
             windows: std::collections::BTreeMap::new(),
             known: Known::default(),
             pages: Vec::new(),
             strata: Strata::default(),
+            strangers: Strangers::default(),
             rows: Rows {
                 row: vec![0; nodes],
                 hits: vec![0; nodes],
                 left: vec![0; nodes],
                 right: vec![0; nodes],
                 samples: vec![0.0; nodes],
+                covered: Vec::new(),
                 shares: Shares::default(),
             },
         }
@@ -138,8 +222,7 @@ impl Estimates {
     /// A region has these blocks, from its first page on.
     pub(crate) fn begin(&mut self, blocks: Range<u32>) {
         self.end(blocks.clone());
-        let length = self.samples.len().max(blocks.end as usize * self.nodes);
-        self.samples.resize(length, 0);
+        self.kept.grow(blocks.end as usize, self.nodes);
         let pages = blocks.end - blocks.start;
         let region = Region {
             pages,
@@ -158,9 +241,7 @@ impl Estimates {
 
     /// What was seen of these pages says nothing any more: freed, or used for something else.
     pub(crate) fn forget(&mut self, blocks: Range<u32>) {
-        let of = |block: u32| (block as usize * self.nodes).min(self.samples.len());
-        let range = of(blocks.start)..of(blocks.end.max(blocks.start));
-        self.samples[range].fill(0);
+        self.kept.forget(blocks.clone(), self.nodes);
         let windows = self.windows.range(blocks.clone());
         let whole: Vec<u32> = windows
             .filter(|(first, window)| **first + window.pages <= blocks.end)
@@ -195,7 +276,8 @@ impl Estimates {
             seen: Vec::new(),
         });
         window.sampled(phase, node);
-        let sample = &mut self.samples[block.index() * self.nodes + node.index()];
+        self.kept.seen_in[block.index()] |= phase_bit(usize::from(phase));
+        let sample = &mut self.kept.samples[block.index() * self.nodes + node.index()];
         *sample = (*sample + UNIT).min(FULL);
         true
     }
@@ -209,7 +291,7 @@ impl Estimates {
             }
             for block in first..first + window.pages {
                 let from = block as usize * self.nodes;
-                let row = &mut self.samples[from..from + self.nodes];
+                let row = &mut self.kept.samples[from..from + self.nodes];
                 let moved = &mut self.rows.row;
                 moved.fill(0);
                 for (&samples, to) in row.iter().zip(to) {
@@ -226,8 +308,7 @@ impl Estimates {
     /// iterations the pages that were to follow.
     pub(crate) fn restart(&mut self) {
         for (&first, window) in &self.windows {
-            let from = first as usize * self.nodes;
-            self.samples[from..from + window.pages as usize * self.nodes].fill(0);
+            self.kept.forget(first..first + window.pages, self.nodes);
         }
         self.windows.clear();
         let regions = self.regions.values_mut();
@@ -236,13 +317,17 @@ impl Estimates {
 
     /// So much time has passed that the program may do something else: what was seen so far counts half.
     pub(crate) fn phase_ended(&mut self) {
-        let (nodes, samples) = (self.nodes, &mut self.samples);
+        let (nodes, kept) = (self.nodes, &mut self.kept);
         self.windows.retain(|&first, window| {
-            let from = first as usize * nodes;
+            let from = first as usize;
+            let pages = from..from + window.pages as usize;
+            let rows = kept.samples[from * nodes..].chunks_exact_mut(nodes);
             let mut any = false;
-            for sample in &mut samples[from..from + window.pages as usize * nodes] {
-                *sample /= 2;
-                any |= *sample > 0;
+            for (row, seen_in) in rows.zip(&mut kept.seen_in[pages]) {
+                row.iter_mut().for_each(|units| *units /= 2);
+                let left = row.iter().any(|&units| units > 0);
+                *seen_in = if left { *seen_in } else { 0 };
+                any |= left;
             }
             window.new |= any;
             window.seen.retain_mut(|(_, _, units)| {
@@ -276,42 +361,56 @@ impl Estimates {
         into: &mut Counters,
     ) -> bool {
         let mut open = false;
-        let mut regions = self.regions.iter();
-        let mut until = 0;
-        for (&first, window) in &mut self.windows {
-            // Both go from block to block.
-            while first >= until
-                && let Some((&start, region)) = regions.next()
-            {
-                until = start + region.pages;
-                if first < until {
-                    self.strata.region(&region.phases, phases);
-                }
-            }
-            if !std::mem::take(&mut window.new) {
+        for (&start, region) in &self.regions {
+            let mut windows = self.windows.range_mut(start..start + region.pages);
+            let mut windows = windows.by_ref().filter(|(_, window)| window.new).peekable();
+            if windows.peek().is_none() {
                 continue;
             }
-            self.strata.window(&window.seen, self.nodes);
-            self.pages.clear();
-            let blocks = (first..first + window.pages).map(Block);
-            self.pages
-                .extend(blocks.filter_map(|block| Some((home(block)?, block))));
-            self.pages.sort_unstable();
-            let mut judge = Judge {
-                nodes: self.nodes,
-                level: self.level,
-                at_once: self.at_once,
-                samples: &self.samples,
-                strata: &self.strata,
-                known: &mut self.known,
-                accesses: f64::from(accesses),
-                rows: &mut self.rows,
-                into,
-            };
-            for alike in self.pages.chunk_by(|a, b| a.0 == b.0) {
-                window.new |= judge.pages(alike);
+            self.strata.region(&region.phases, phases);
+            self.strangers.clear();
+            for (&first, window) in windows {
+                self.strata.window(&window.seen, self.nodes);
+                self.pages.clear();
+                let blocks = (first..first + window.pages).map(Block);
+                self.pages
+                    .extend(blocks.filter_map(|block| Some((home(block)?, block))));
+                self.pages.sort_unstable();
+                let mut judge = Judge {
+                    nodes: self.nodes,
+                    level: self.level,
+                    at_once: self.at_once,
+                    kept: &self.kept,
+                    strata: &self.strata,
+                    known: &mut self.known,
+                    accesses: f64::from(accesses),
+                    rows: &mut self.rows,
+                    strangers: &mut self.strangers,
+                    window: first,
+                    main: None,
+                    into,
+                };
+                judge.main = judge.main_user(&self.pages);
+                window.new = false;
+                for alike in self.pages.chunk_by(|a, b| a.0 == b.0) {
+                    window.new |= judge.pages(alike);
+                }
+                open |= window.new;
             }
-            open |= window.new;
+            if let Some((of_home, of_main)) =
+                self.strangers
+                    .row(&self.strata, self.level, accesses, &mut self.rows)
+            {
+                for &(block, home, main, window) in &self.strangers.follow {
+                    into.reset(block);
+                    into.add(block, home, of_home);
+                    into.add(block, main, of_main);
+                    if let Some(window) = self.windows.get_mut(&window) {
+                        window.new = true;
+                    }
+                }
+                open |= !self.strangers.follow.is_empty();
+            }
         }
         open
     }
@@ -337,17 +436,9 @@ impl Estimates {
             let of_window = window.map_or(&[][..], |window| &window.seen);
             self.strata.window(of_window, self.nodes);
             for alike in self.pages.chunk_by(|a, b| a.0 == b.0) {
-                let Rows {
-                    samples, shares, ..
-                } = &mut self.rows;
                 let pages = alike.len() as f64;
-                gather(&self.samples, alike, samples);
-                let of = Samples {
-                    of_nodes: samples,
-                    pages: alike.len(),
-                    worth: 1.0,
-                };
-                self.strata.shares(of, shares);
+                self.kept.gather(alike, &self.strata, &mut self.rows);
+                let shares = self.rows.shares(&self.strata, alike.len(), 1.0);
                 local += pages * shares.of_nodes[alike[0].0.index()];
                 best += pages * shares.of_nodes.iter().copied().fold(0.0, f64::max);
                 if shares.seen > 0.0 {
@@ -369,25 +460,52 @@ impl Estimates {
     #[cfg(test)]
     /// Samples that pages of a range have, older ones counting less.
     pub(crate) fn samples(&self, blocks: Range<u32>) -> f64 {
-        let of = |block: u32| (block as usize * self.nodes).min(self.samples.len());
-        let samples = &self.samples[of(blocks.start)..of(blocks.end.max(blocks.start))];
+        let of = |block: u32| (block as usize * self.nodes).min(self.kept.samples.len());
+        let samples = &self.kept.samples[of(blocks.start)..of(blocks.end.max(blocks.start))];
         let units: u64 = samples.iter().map(|&units| u64::from(units)).sum();
         units as f64 / f64::from(UNIT)
     }
 }
 
-/// Puts down the samples of pages by node, and says how many of the pages have any.
-fn gather(samples: &[u16], pages: &[(Node, Block)], into: &mut [f64]) -> usize {
-    into.fill(0.0);
-    let mut sampled = 0;
-    for &(_, block) in pages {
-        let row = &samples[block.index() * into.len()..][..into.len()];
-        sampled += usize::from(row.iter().any(|&units| units > 0));
-        for (&units, into) in row.iter().zip(into.iter_mut()) {
-            *into += f64::from(units) / f64::from(UNIT);
-        }
+/// What a sample of pages counts as, so many of which have any.
+fn worth(at_once: Option<u32>, sampled: usize) -> f64 {
+    at_once.map_or(1.0, |at_once| {
+        f64::min(f64::from(at_once) / sampled.max(1) as f64, 1.0)
+    })
+}
+
+impl Strangers {
+    fn clear(&mut self) {
+        self.samples.clear();
+        self.pages = 0;
+        self.covered.clear();
+        self.follow.clear();
     }
-    sampled
+
+    /// What each is counted for, home and main user, if the latter surely has more.
+    fn row(
+        &self,
+        strata: &Strata,
+        level: f64,
+        accesses: u32,
+        rows: &mut Rows,
+    ) -> Option<(u32, u32)> {
+        if self.follow.is_empty() {
+            return None;
+        }
+        let shares = &mut rows.shares;
+        strata.of_roles(&self.samples, (&self.covered, self.pages), shares);
+        shares.of_nodes[HOME] += shares.missed;
+        let each = shares.samples / (shares.seen + shares.missed);
+        let (of_home, of_main) = (shares.of_nodes[HOME] * each, shares.of_nodes[MAIN] * each);
+        let both = of_home + of_main;
+        let more = (2.0 * bounds(of_main, both, level).0 - 1.0) * both;
+        let in_accesses = f64::from(accesses) / shares.samples;
+        (more > 0.0).then(|| {
+            let count = |samples: f64| (samples * in_accesses) as u32;
+            (count(of_home), count(of_home + more))
+        })
+    }
 }
 
 /// Bounds that were worked out before, by hits and samples: there are far fewer than windows.
@@ -400,11 +518,16 @@ struct Judge<'a> {
     nodes: usize,
     level: f64,
     at_once: Option<u32>,
-    samples: &'a [u16],
+    kept: &'a Kept,
     strata: &'a Strata,
     known: &'a mut Known,
     accesses: f64,
     rows: &'a mut Rows,
+    strangers: &'a mut Strangers,
+    /// The window's first block.
+    window: u32,
+    /// Who has most of it.
+    main: Option<Node>,
     into: &'a mut Counters,
 }
 
@@ -427,29 +550,61 @@ impl Judge<'_> {
     /// Puts down as how many samples of each node those of these pages, which have one home, count. Returns their sum.
     fn hits(&mut self, pages: &[(Node, Block)], into: &mut [u32]) -> u32 {
         into.fill(0);
-        let Rows {
-            samples, shares, ..
-        } = &mut *self.rows;
-        let sampled = gather(self.samples, pages, samples);
+        let sampled = self.kept.gather(pages, self.strata, self.rows);
         if sampled == 0 {
             return 0;
         }
         // Of pages that were touched in one pass a sample each counts as so many.
-        let worth = self.at_once.map_or(1.0, |at_once| {
-            f64::min(f64::from(at_once) / sampled as f64, 1.0)
-        });
-        let of = Samples {
-            of_nodes: samples,
-            pages: pages.len(),
-            worth,
-        };
-        self.strata.shares(of, shares);
+        let worth = worth(self.at_once, sampled);
+        let shares = self.rows.shares(self.strata, pages.len(), worth);
         shares.of_nodes[pages[0].0.index()] += shares.missed;
         let each = shares.samples * f64::from(UNIT) / (shares.seen + shares.missed);
         for (share, hits) in shares.of_nodes.iter().zip(into.iter_mut()) {
             *hits = (share * each).round() as u32;
         }
         into.iter().sum()
+    }
+
+    /// Who has more than half of the use of a window that was seen.
+    fn main_user(&mut self, pages: &[(Node, Block)]) -> Option<Node> {
+        self.kept.gather(pages, self.strata, self.rows);
+        let shares = self.rows.shares(self.strata, pages.len(), 1.0);
+        let half = shares.seen / 2.0;
+        let most = shares.of_nodes.iter().position(|&share| share > half)?;
+        Some(Node(most as u16))
+    }
+
+    /// Pages of one home of which it is not known who has more, they or who mainly uses the window.
+    fn stranger(&mut self, pages: &[(Node, Block)], main: Node) {
+        let sampled = self.kept.gather(pages, self.strata, self.rows);
+        let worth = worth(self.at_once, sampled);
+        let home = pages[0].0;
+        let strangers = &mut *self.strangers;
+        self.strata.cast(
+            &self.rows.samples,
+            home,
+            main,
+            worth,
+            &mut strangers.samples,
+        );
+        strangers.pages += pages.len();
+        strangers.covered.resize(self.strata.len(), 0);
+        for (all, covered) in strangers.covered.iter_mut().zip(&self.rows.covered) {
+            *all += covered;
+        }
+        for &page in pages {
+            self.kept.gather(&[page], self.strata, self.rows);
+            let own = &mut self.strangers.own;
+            own.clear();
+            self.strata.cast(&self.rows.samples, home, main, 1.0, own);
+            self.strata
+                .of_roles(own, (&self.rows.covered, 1), &mut self.rows.shares);
+            let shares = &self.rows.shares;
+            if shares.of_nodes[MAIN] + shares.missed >= shares.of_nodes[HOME] {
+                let stranger = (page.1, home, main, self.window);
+                self.strangers.follow.push(stranger);
+            }
+        }
     }
 
     /// Counts pages of one home that lie in one window. Says whether another node surely has more of any.
@@ -478,15 +633,22 @@ impl Judge<'_> {
                 }
             };
         }
+        let main = self.main.filter(|&main| main != home).filter(|&main| {
+            let of_main = hits[main.index()];
+            self.bounds(of_main, of_home + of_main).1 >= 0.5
+        });
         self.rows.hits = hits;
-        if samples == 0 {
-            return false;
-        }
-        for &(_, block) in pages {
-            self.into.add_row(block, &self.rows.row);
-        }
         let row = &self.rows.row;
-        row.iter().any(|&count| count > row[home.index()])
+        let more = samples > 0 && row.iter().any(|&count| count > row[home.index()]);
+        if samples > 0 {
+            for &(_, block) in pages {
+                self.into.add_row(block, row);
+            }
+        }
+        if let Some(main) = main.filter(|_| !more) {
+            self.stranger(pages, main);
+        }
+        more
     }
 
     /// Whether two parts of a window are surely used by different nodes.
@@ -496,9 +658,17 @@ impl Judge<'_> {
             std::mem::take(&mut self.rows.right),
         );
         let samples = (self.hits(left, &mut of.0), self.hits(right, &mut of.1));
+        let unit = f64::from(UNIT);
         let differ = samples.0 > 0
             && samples.1 > 0
             && of.0.iter().zip(&of.1).any(|(&of_left, &of_right)| {
+                let told =
+                    |hits: u32, samples: u32| (f64::from(hits) / unit, f64::from(samples) / unit);
+                let (left, right) = (told(of_left, samples.0), told(of_right, samples.1));
+                // Most are of neither, or may be told by two numbers rather than by two bounds of each.
+                if of_left + of_right == 0 || may_be_one(left, right, self.level) {
+                    return false;
+                }
                 let (low_left, high_left) = self.bounds(of_left, samples.0);
                 let (low_right, high_right) = self.bounds(of_right, samples.1);
                 low_left > high_right || low_right > high_left

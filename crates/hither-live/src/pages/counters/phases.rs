@@ -3,7 +3,10 @@
 //! The kernel's scanner runs where a thread comes back to its program, so often at barriers, and what touches a page next is the sample: it
 //! tells the phase that begins there as often as it begins, however long it lasts. nas (in the lab) uses an array from one node for 66
 //! of 86 ms and from another for 20; whole passes of the scanner saw the one alone, or the other. So phases are estimated apart ([`Strata`](super::strata::Strata)), and
-//! have here the part of a region's use that is theirs by time, among those in which the region was sampled at all.
+//! have here the part of a region's use that is theirs by time and distance, among those in which the region was sampled at all.
+//!
+//! A phase whose pages are far takes longer for as many accesses, and what is placed well for one phase is often placed badly for another. What a program that waits for
+//! memory does in a phase is so its time over how far its samples are on the average, and of this each phase has its part.
 //!
 //! Reading: a phase is what lies between two of a program's constructs (its master's parallel regions and barriers), and is known by the first.
 //! A page that is used in it is taken to be used for all of it.
@@ -23,6 +26,8 @@ pub(crate) struct Phases {
     begins: Vec<(ConstructKind, u64)>,
     /// In the same order, the first being what is in none.
     time_ns: Vec<u64>,
+    /// The latencies of its samples, and how many these are.
+    far: Vec<(u64, u64)>,
     current: u8,
     since_ns: u64,
 }
@@ -32,6 +37,7 @@ impl Phases {
         Phases {
             begins: Vec::new(),
             time_ns: vec![0],
+            far: vec![(0, 0)],
             current: 0,
             since_ns: 0,
         }
@@ -56,6 +62,7 @@ impl Phases {
             None if self.begins.len() < PHASES_MAX => {
                 self.begins.push((kind, signature));
                 self.time_ns.push(0);
+                self.far.push((0, 0));
                 self.begins.len() as u8
             }
             None => 0,
@@ -67,9 +74,36 @@ impl Phases {
         self.current
     }
 
+    /// In the one that goes on now a page was touched that is so far.
+    pub(crate) fn touched(&mut self, latency_ns: u32) {
+        let far = &mut self.far[usize::from(self.current)];
+        far.0 += u64::from(latency_ns);
+        far.1 += 1;
+    }
+
     /// What was seen so far counts half.
     pub(crate) fn age(&mut self) {
         self.time_ns.iter_mut().for_each(|ns| *ns /= 2);
+        self.far
+            .iter_mut()
+            .for_each(|far| *far = (far.0 / 2, far.1 / 2));
+    }
+
+    /// What is done in a phase, in accesses as far as all are on the average. What few samples leave open: as if there were so many more of the average.
+    fn done(&self, phase: usize) -> f64 {
+        const OPEN: f64 = 16.0;
+        let all = self
+            .far
+            .iter()
+            .fold((0, 0), |(ns, samples), far| (ns + far.0, samples + far.1));
+        let time_ns = self.time_ns[phase] as f64;
+        if all.0 == 0 {
+            return time_ns;
+        }
+        let mean_ns = all.0 as f64 / all.1 as f64;
+        let (ns, samples) = self.far[phase];
+        let far = (ns as f64 / mean_ns + OPEN) / (samples as f64 + OPEN);
+        time_ns / far
     }
 
     /// The part of the time that the phases have in which a region with so many samples of each has any but by chance; all of it where it
@@ -85,26 +119,28 @@ impl Phases {
         }
     }
 
-    /// The part of a region's use that each phase has, where the region has so many samples of each: those that have time have what is theirs together by their
-    /// time, and the others as they come. Nothing where fewer than two have.
+    /// The part of a region's use that each phase has, where the region has so many samples of each: those that have time have what is theirs together by what
+    /// is done in them, and the others as they come. Nothing where fewer than two have.
     pub(crate) fn parts(&self, samples: &[u64]) -> Option<Vec<f64>> {
         let all: u64 = samples.iter().sum();
-        let counts = |&(&of, &ns): &(&u64, &u64)| ns > 0 && of > 0 && of * STRAY >= all;
-        let known = || samples.iter().zip(&self.time_ns).filter(counts);
+        let phases = || samples.iter().copied().zip(0..self.time_ns.len());
+        let counts =
+            |&(of, phase): &(u64, usize)| self.time_ns[phase] > 0 && of > 0 && of * STRAY >= all;
+        let known = || phases().filter(counts);
         if known().count() < 2 {
             return None;
         }
-        let (sampled, ns) = known().fold((0, 0), |(sampled, ns), (of, in_it)| {
-            (sampled + of, ns + in_it)
+        let (sampled, done) = known().fold((0, 0.0), |(sampled, done), (of, phase)| {
+            (sampled + of, done + self.done(phase))
         });
-        let part = |of: (&u64, &u64)| {
+        let part = |of: (u64, usize)| {
             let sampled = sampled as f64 / all as f64;
             match counts(&of) {
-                true => *of.1 as f64 / ns as f64 * sampled,
-                false => *of.0 as f64 / all as f64,
+                true => self.done(of.1) / done * sampled,
+                false => of.0 as f64 / all as f64,
             }
         };
-        Some(samples.iter().zip(&self.time_ns).map(part).collect())
+        Some(phases().map(part).collect())
     }
 }
 

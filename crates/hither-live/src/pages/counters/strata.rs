@@ -4,20 +4,30 @@
 //! the scanner comes by in some phases more often than in others. Such an estimate is the better, the purer the phases are (Cochran, *Sampling Techniques*, chapter 5):
 //! it is taken for as good as so many samples as would have its variance without phases.
 //!
-//! Readings: a phase that the pages may be used in, and were not seen in, is less likely the more passes have missed it. Of pages it is known how often each node was
+//! Readings: what a phase's samples say holds for the pages that they are of, since a pass may begin when most threads are through with a phase, and sees what the last ones
+//! still have to do. A phase that a page may be used in, and was not seen in, is less likely the more passes have missed it. Of pages it is known how often each node was
 //! seen, and of their window in which phases each node was: its samples of a page are taken to be of these in proportion.
 
 use hither_core::Node;
 
 use super::Phases;
 
+/// What a node is to a page: its home, who mainly uses what is beside it, or one of the others.
+pub(super) const HOME: usize = 0;
+pub(super) const MAIN: usize = 1;
+const OTHERS: usize = 2;
+const ROLES: usize = 3;
+
 /// A region's phases, and how the samples of one of its windows fall into them.
 #[derive(Debug, Default)]
 pub(super) struct Strata {
     nodes: usize,
-    /// Those of the region.
+    /// Those of the region that have a part in it, and which of them each phase is.
     phases: Vec<Stratum>,
-    /// By phase and node, the part of the node's samples in the window that are of the phase.
+    of_phase: Vec<Option<usize>>,
+    /// A bit of each phase that a stratum is.
+    masks: Vec<u64>,
+    /// By these and node, the part of the node's samples in the window that are of the phase.
     parts: Vec<f64>,
 }
 
@@ -29,11 +39,18 @@ struct Stratum {
     sampled: f64,
 }
 
+/// The bit that a phase has in a page's: the last ones have one together.
+pub(super) fn phase_bit(phase: usize) -> u64 {
+    1 << phase.min(63)
+}
+
 /// Samples of some pages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Samples<'a> {
     /// By node.
     pub(super) of_nodes: &'a [f64],
+    /// How many of the pages each stratum has samples of.
+    pub(super) covered: &'a [u32],
     pub(super) pages: usize,
     /// What one counts as: less than 1, where they follow from each other.
     pub(super) worth: f64,
@@ -42,7 +59,7 @@ pub(super) struct Samples<'a> {
 /// Who uses these pages.
 #[derive(Debug, Default)]
 pub(super) struct Shares {
-    /// Each node's part of their use.
+    /// Each node's part of their use, or each role's.
     pub(super) of_nodes: Vec<f64>,
     /// The part of their use that was seen: the sum of the nodes'.
     pub(super) seen: f64,
@@ -58,17 +75,24 @@ impl Strata {
     pub(super) fn region(&mut self, sampled: &[u64], phases: &Phases) {
         let all: u64 = sampled.iter().sum();
         self.phases.clear();
-        match phases.parts(sampled) {
-            None => self.phases.push(Stratum {
+        self.of_phase.clear();
+        self.masks.clear();
+        let Some(parts) = phases.parts(sampled) else {
+            self.masks.push(u64::MAX);
+            return self.phases.push(Stratum {
                 part: 1.0,
                 sampled: 1.0,
-            }),
-            Some(parts) => {
-                let strata = parts.into_iter().zip(sampled);
-                self.phases.extend(strata.map(|(part, &of)| Stratum {
+            });
+        };
+        for (phase, (part, &of)) in parts.into_iter().zip(sampled).enumerate() {
+            let has_part = part > 0.0;
+            self.of_phase.push(has_part.then_some(self.phases.len()));
+            if has_part {
+                self.masks.push(phase_bit(phase));
+                self.phases.push(Stratum {
                     part,
                     sampled: of as f64 / all as f64,
-                }));
+                });
             }
         }
     }
@@ -82,11 +106,8 @@ impl Strata {
         }
         self.parts.resize(nodes * self.phases.len(), 0.0);
         for &(phase, node, samples) in seen {
-            if let Some(part) = self
-                .parts
-                .get_mut(usize::from(phase) * nodes + node.index())
-            {
-                *part += f64::from(samples);
+            if let Some(&Some(stratum)) = self.of_phase.get(usize::from(phase)) {
+                self.parts[stratum * nodes + node.index()] += f64::from(samples);
             }
         }
         for node in 0..nodes {
@@ -100,33 +121,97 @@ impl Strata {
 
     /// Who uses pages of the window.
     pub(super) fn shares(&self, samples: Samples<'_>, into: &mut Shares) {
-        let all: f64 = samples.of_nodes.iter().sum();
-        let passes = all / samples.pages as f64;
+        let of = |phase: usize, node: usize| {
+            self.parts[phase * self.nodes + node] * samples.of_nodes[node]
+        };
+        let pages = (samples.covered, samples.pages);
+        self.add_up(self.nodes, of, pages, samples.worth, into);
+    }
+
+    /// Counts of how many pages each stratum has samples, of one more that was seen in these phases.
+    pub(super) fn cover(&self, seen_in: u64, into: &mut [u32]) {
+        for (mask, covered) in self.masks.iter().zip(into) {
+            *covered += u32::from(seen_in & mask != 0);
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.phases.len()
+    }
+
+    /// Adds what the samples of a page of the window say of its home, of `main` and of all others to what is known of these, phase by phase.
+    pub(super) fn cast(
+        &self,
+        of_nodes: &[f64],
+        home: Node,
+        main: Node,
+        worth: f64,
+        into: &mut Vec<f64>,
+    ) {
+        into.resize(self.phases.len() * ROLES, 0.0);
+        let phases = self.parts.chunks_exact(self.nodes);
+        for (parts, into) in phases.zip(into.chunks_exact_mut(ROLES)) {
+            for (node, (part, samples)) in parts.iter().zip(of_nodes).enumerate() {
+                let role = match node {
+                    _ if node == home.index() => HOME,
+                    _ if node == main.index() => MAIN,
+                    _ => OTHERS,
+                };
+                into[role] += part * samples * worth;
+            }
+        }
+    }
+
+    /// Who uses pages, by role.
+    pub(super) fn of_roles(&self, samples: &[f64], pages: (&[u32], usize), into: &mut Shares) {
+        let of =
+            |phase: usize, role: usize| samples.get(phase * ROLES + role).copied().unwrap_or(0.0);
+        self.add_up(ROLES, of, pages, 1.0, into);
+    }
+
+    /// Adds the phases up: `of` has the samples of each phase and party.
+    fn add_up(
+        &self,
+        parties: usize,
+        of: impl Fn(usize, usize) -> f64,
+        (covered, pages): (&[u32], usize),
+        worth: f64,
+        into: &mut Shares,
+    ) {
+        let of_phase = |phase: usize| -> f64 { (0..parties).map(|party| of(phase, party)).sum() };
+        let all: f64 = (0..self.phases.len()).map(of_phase).sum();
+        let passes = all / pages as f64;
         for of in [&mut into.of_nodes, &mut into.mixed] {
             of.clear();
-            of.resize(self.nodes, 0.0);
+            of.resize(parties, 0.0);
         }
         (into.seen, into.missed) = (0.0, 0.0);
         let mut variance = 0.0;
-        for (stratum, parts) in self.phases.iter().zip(self.parts.chunks_exact(self.nodes)) {
-            let of_node = |node: usize| parts[node] * samples.of_nodes[node];
-            let all: f64 = (0..self.nodes).map(of_node).sum();
+        for (phase, stratum) in self.phases.iter().enumerate() {
+            let all = of_phase(phase);
+            let covered = match self.phases.len() {
+                1 => 1.0,
+                _ => f64::from(covered[phase]) / pages as f64,
+            };
+            if covered < 1.0 || all <= 0.0 {
+                into.missed += stratum.missed(passes) * (1.0 - covered);
+            }
             if all <= 0.0 {
-                into.missed += stratum.missed(passes);
                 continue;
             }
-            into.seen += stratum.part;
+            let part = stratum.part * covered;
+            into.seen += part;
             // What few samples leave open: as if one more had been everybody's.
-            let counted = all * samples.worth;
+            let counted = all * worth;
             let mut pure = 0.0;
-            for node in 0..self.nodes {
-                into.of_nodes[node] += stratum.part * of_node(node) / all;
-                let open = 1.0 / self.nodes as f64;
-                let share = (of_node(node) * samples.worth + open) / (counted + 1.0);
-                into.mixed[node] += stratum.part * share;
+            for party in 0..parties {
+                into.of_nodes[party] += part * of(phase, party) / all;
+                let open = 1.0 / parties as f64;
+                let share = (of(phase, party) * worth + open) / (counted + 1.0);
+                into.mixed[party] += part * share;
                 pure += share * share;
             }
-            variance += stratum.part * stratum.part * (1.0 - pure) / counted;
+            variance += part * part * (1.0 - pure) / counted;
         }
         let pure: f64 = into.mixed.iter().map(|share| share * share).sum();
         // Phases without any time have no part.

@@ -320,7 +320,8 @@ impl Driver {
         if program.at(now_ns, tid, Thread(self.threads.number((pid, tid))), node) {
             counting.plan.wake();
         }
-        program.sampled(tid, block);
+        let latency_ns = home.map(|home| self.model.latency_ns(node, home));
+        program.sampled(tid, block, latency_ns);
         if armed {
             let window = page - page % window_pages(region.pages);
             if region.asked.entry(window).or_default().is_due(now_ns) {

@@ -188,6 +188,59 @@ fn a_phase_that_was_not_seen_yet_may_be_the_homes() {
     assert!(of_time > 0.9, "{of_time}");
 }
 
+/// Node 0 uses all of it in one phase, and in another each of three nodes a third of the pages. A few lie with these, so few of each node in a window that what each had
+/// says nothing: all of them together do.
+#[test]
+fn strangers_go_where_the_main_user_of_their_windows_is() {
+    const PAGES: u32 = 512;
+    const OWN: u32 = 5 * 31;
+    let second = |page: u32| Node(1 + (page % 3) as u16);
+    let home = |block: Block| {
+        Some(match block.0 % 5 {
+            0 => second(block.0),
+            _ => Node(0),
+        })
+    };
+    let wanted = |main: u8, passes: u32| {
+        let mut estimates = Estimates::new(4, 0.95, Some(16));
+        estimates.begin(0..PAGES);
+        for _ in 0..passes {
+            for page in 0..PAGES {
+                // One of them is its home's in all phases.
+                let node = if page == OWN { second(page) } else { Node(0) };
+                estimates.sampled(Block(page), node, main);
+                estimates.sampled(Block(page), second(page), 3 - main);
+            }
+        }
+        let mut counters = Counters::new(4, PAGES);
+        let open = estimates.counts(&home, ACCESSES, &long_and_short(), &mut counters);
+        let more = |page: &u32| {
+            let home = home(Block(*page)).expect("all have one");
+            let row = counters.of(Block(*page));
+            row.iter().any(|&count| count > row[home.index()])
+        };
+        let wanted: Vec<u32> = (0..PAGES).filter(more).collect();
+        assert_eq!(open, !wanted.is_empty());
+        assert!(wanted.iter().all(|&page| counters.of(Block(page))[0] > 500));
+        (wanted, estimates)
+    };
+    let strangers: Vec<u32> = (0..PAGES).step_by(5).filter(|&page| page != OWN).collect();
+    let (found, mut estimates) = wanted(1, 1);
+    assert_eq!(found, strangers);
+    // They are counted until they have moved.
+    let mut counters = Counters::new(4, PAGES);
+    assert!(estimates.counts(&home, ACCESSES, &long_and_short(), &mut counters));
+    assert!(!estimates.counts(
+        &|_| Some(Node(0)),
+        ACCESSES,
+        &long_and_short(),
+        &mut counters
+    ));
+    // Where the main user has the short phase, nobody is.
+    assert!(wanted(2, 1).0.is_empty());
+    assert!(wanted(2, 4).0.is_empty());
+}
+
 /// Three quarters of the time node 0 uses it, and then node 1: where they go by chance, 10 of 16 uses are local.
 #[test]
 fn how_a_region_lies() {
