@@ -113,8 +113,6 @@ struct Strangers {
     /// Their samples by phase and role, and how many they are.
     samples: Vec<f64>,
     pages: usize,
-    /// How many of them each stratum has samples of.
-    covered: Vec<u32>,
     /// Those whose own samples do not speak against the main user: page, home, main user and first block of the window.
     follow: Vec<(Block, Node, Node, u32)>,
     /// Scratch.
@@ -478,7 +476,6 @@ impl Strangers {
     fn clear(&mut self) {
         self.samples.clear();
         self.pages = 0;
-        self.covered.clear();
         self.follow.clear();
     }
 
@@ -494,7 +491,10 @@ impl Strangers {
             return None;
         }
         let shares = &mut rows.shares;
-        strata.of_roles(&self.samples, (&self.covered, self.pages), shares);
+        strata.of_roles(&self.samples, self.pages, shares);
+        if shares.samples <= 0.0 {
+            return None;
+        }
         shares.of_nodes[HOME] += shares.missed;
         let each = shares.samples / (shares.seen + shares.missed);
         let (of_home, of_main) = (shares.of_nodes[HOME] * each, shares.of_nodes[MAIN] * each);
@@ -588,19 +588,14 @@ impl Judge<'_> {
             &mut strangers.samples,
         );
         strangers.pages += pages.len();
-        strangers.covered.resize(self.strata.len(), 0);
-        for (all, covered) in strangers.covered.iter_mut().zip(&self.rows.covered) {
-            *all += covered;
-        }
         for &page in pages {
             self.kept.gather(&[page], self.strata, self.rows);
             let own = &mut self.strangers.own;
             own.clear();
             self.strata.cast(&self.rows.samples, home, main, 1.0, own);
-            self.strata
-                .of_roles(own, (&self.rows.covered, 1), &mut self.rows.shares);
+            self.strata.of_roles(own, 1, &mut self.rows.shares);
             let shares = &self.rows.shares;
-            if shares.of_nodes[MAIN] + shares.missed >= shares.of_nodes[HOME] {
+            if shares.of_nodes[MAIN] + shares.open() >= shares.of_nodes[HOME] {
                 let stranger = (page.1, home, main, self.window);
                 self.strangers.follow.push(stranger);
             }
@@ -634,8 +629,13 @@ impl Judge<'_> {
             };
         }
         let main = self.main.filter(|&main| main != home).filter(|&main| {
+            // What was seen of them may all be of the phase that had the kernel move them there.
+            let shares = &self.rows.shares;
             let of_main = hits[main.index()];
-            self.bounds(of_main, of_home + of_main).1 >= 0.5
+            samples == 0
+                || shares.of_nodes[home.index()] - shares.missed
+                    <= shares.of_nodes[main.index()] + shares.open()
+                || self.bounds(of_main, of_home + of_main).1 >= 0.5
         });
         self.rows.hits = hits;
         let row = &self.rows.row;

@@ -70,6 +70,13 @@ pub(super) struct Shares {
     mixed: Vec<f64>,
 }
 
+impl Shares {
+    /// The part of their use that was not seen.
+    pub(super) fn open(&self) -> f64 {
+        (1.0 - self.seen).max(0.0)
+    }
+}
+
 impl Strata {
     /// Of a region with so many samples in each phase.
     pub(super) fn region(&mut self, sampled: &[u64], phases: &Phases) {
@@ -124,8 +131,12 @@ impl Strata {
         let of = |phase: usize, node: usize| {
             self.parts[phase * self.nodes + node] * samples.of_nodes[node]
         };
-        let pages = (samples.covered, samples.pages);
-        self.add_up(self.nodes, of, pages, samples.worth, into);
+        let covered = |phase: usize| match self.phases.len() {
+            1 => 1.0,
+            _ => f64::from(samples.covered[phase]) / samples.pages as f64,
+        };
+        let weighed = (covered, samples.worth);
+        self.add_up(self.nodes, of, samples.pages, weighed, into);
     }
 
     /// Counts of how many pages each stratum has samples, of one more that was seen in these phases.
@@ -162,20 +173,20 @@ impl Strata {
         }
     }
 
-    /// Who uses pages, by role.
-    pub(super) fn of_roles(&self, samples: &[f64], pages: (&[u32], usize), into: &mut Shares) {
+    /// Who uses pages that are taken to be alike, by role.
+    pub(super) fn of_roles(&self, samples: &[f64], pages: usize, into: &mut Shares) {
         let of =
             |phase: usize, role: usize| samples.get(phase * ROLES + role).copied().unwrap_or(0.0);
-        self.add_up(ROLES, of, pages, 1.0, into);
+        self.add_up(ROLES, of, pages, (|_| 1.0, 1.0), into);
     }
 
-    /// Adds the phases up: `of` has the samples of each phase and party.
+    /// Adds the phases up: `of` has the samples of each phase and party, `covered` the part of the pages that a phase has any of.
     fn add_up(
         &self,
         parties: usize,
         of: impl Fn(usize, usize) -> f64,
-        (covered, pages): (&[u32], usize),
-        worth: f64,
+        pages: usize,
+        (covered, worth): (impl Fn(usize) -> f64, f64),
         into: &mut Shares,
     ) {
         let of_phase = |phase: usize| -> f64 { (0..parties).map(|party| of(phase, party)).sum() };
@@ -189,16 +200,12 @@ impl Strata {
         let mut variance = 0.0;
         for (phase, stratum) in self.phases.iter().enumerate() {
             let all = of_phase(phase);
-            let covered = match self.phases.len() {
-                1 => 1.0,
-                _ => f64::from(covered[phase]) / pages as f64,
-            };
-            if covered < 1.0 || all <= 0.0 {
-                into.missed += stratum.missed(passes) * (1.0 - covered);
-            }
+            let covered = covered(phase);
             if all <= 0.0 {
+                into.missed += stratum.missed(passes);
                 continue;
             }
+            into.missed += stratum.missed(passes) * (1.0 - covered);
             let part = stratum.part * covered;
             into.seen += part;
             // What few samples leave open: as if one more had been everybody's.
