@@ -222,7 +222,7 @@ impl Machine for ThisMachine {
     }
 
     fn used_bytes(&self, nodes: &[u32]) -> io::Result<Vec<u64>> {
-        used_bytes_in(Path::new(NODES), nodes)
+        Ok(used_bytes_in(Path::new(NODES), nodes))
     }
 
     fn page_bytes(&self) -> u64 {
@@ -379,10 +379,10 @@ fn memory(node: u32, meminfo: &str) -> NodeMemory {
     }
 }
 
-fn used_bytes_in(folder: &Path, nodes: &[u32]) -> io::Result<Vec<u64>> {
+fn used_bytes_in(folder: &Path, nodes: &[u32]) -> Vec<u64> {
     let used = |&node: &u32| {
-        let meminfo = fs::read_to_string(folder.join(format!("node{node}/meminfo")))?;
-        Ok(memory(node, &meminfo).used_bytes())
+        let meminfo = fs::read_to_string(folder.join(format!("node{node}/meminfo")));
+        memory(node, &meminfo.unwrap_or_default()).used_bytes()
     };
     nodes.iter().map(used).collect()
 }
@@ -462,6 +462,10 @@ mod tests {
             (2, &[4, 5, 1][..])
         );
         assert_eq!(nodes[0].available_bytes(), 768 << 10);
+        let used: Vec<u64> = nodes.iter().map(NodeMemory::used_bytes).collect();
+        let numbers: Vec<u32> = nodes.iter().map(|node| node.node).collect();
+        assert_eq!(used_bytes_in(folder.path(), &numbers), used);
+        assert_eq!(used_bytes_in(folder.path(), &[77]), [0], "no such node");
         assert!(nodes_in(&folder.path().join("missing")).is_err());
     }
 

@@ -16,7 +16,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use hither_sys::machine::{Machine, PageState, Refusal};
-use hither_sys::process::{self, thread_cpu_ns};
+use hither_sys::process::thread_cpu_ns;
 
 use super::event::{Found, Moved, Pages, Refused, Why};
 
@@ -86,7 +86,6 @@ impl<J: Send + 'static, D: Send + 'static> Mover<J, D> {
         let mut worker = Worker::new(machine, page_bytes, Arc::clone(&stop));
         let asks = thread::current();
         let work = move || {
-            process::short_slices();
             for job in received {
                 // Whoever stops the mover may not wait for reports.
                 let _ = report.send(carry_out(&mut worker, &job));

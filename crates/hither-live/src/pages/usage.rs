@@ -34,7 +34,7 @@ impl Usage {
         let recent = |read_ns: u64| {
             now_ns.saturating_sub(read_ns) < PERIOD_NS * self.nodes.len().div_ceil(4) as u64
         };
-        if self.read_ns.is_some_and(recent) {
+        if self.nodes.is_empty() || self.read_ns.is_some_and(recent) {
             return None;
         }
         self.read_ns = Some(now_ns);

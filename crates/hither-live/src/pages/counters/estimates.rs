@@ -11,9 +11,9 @@
 //! Readings: an iteration's accesses of one window are taken to be as many as the caller says; its samples tell of
 //! shares only. The samples of a window's pages with the same home are taken together unless two halves of it are surely
 //! used by different nodes. They age by periods, each of which halves the older ones.
-//! What one node mainly uses, a window, may have a few pages of each of many homes: the kernel moves pages to whoever came twice. None of them has samples enough. So
-//! such *strangers* are taken together in the whole region, whatever their homes are: if the main user of their windows surely has more of them than
-//! their homes have, it has more of each that its own samples do not speak against.
+//! A window most of which is with its main user may have a few pages of each of many homes: the kernel moves pages to whoever came twice. None of them has samples enough.
+//! So such *strangers* are taken together in all windows of the region that are counted, whatever their homes are: if the main users of their windows surely have more of
+//! them than their homes have, they have more of each that its own samples do not speak against.
 //! Where a program's phases are told apart, the estimate is a stratified one ([`Strata`]); what was not seen then is taken for the home's.
 
 use std::ops::Range;
@@ -24,7 +24,7 @@ use rustc_hash::FxHashMap;
 
 use super::Phases;
 use super::bounds::{bounds, may_be_one};
-use super::strata::{HOME, MAIN, Samples, Shares, Strata, phase_bit};
+use super::strata::{HOME, MAIN, ROLES, Samples, Shares, Strata, phase_bit};
 
 /// A sample in units of what is kept: it can be halved three times before it is nothing.
 const UNIT: u16 = 8;
@@ -119,7 +119,7 @@ struct Strangers {
     own: Vec<f64>,
 }
 
-/// By node each.
+/// Scratch: by node, or by stratum what is covered.
 #[derive(Debug)]
 struct Rows {
     row: Vec<u32>,
@@ -320,18 +320,20 @@ impl Estimates {
             let from = first as usize;
             let pages = from..from + window.pages as usize;
             let rows = kept.samples[from * nodes..].chunks_exact_mut(nodes);
-            let mut any = false;
-            for (row, seen_in) in rows.zip(&mut kept.seen_in[pages]) {
-                row.iter_mut().for_each(|units| *units /= 2);
-                let left = row.iter().any(|&units| units > 0);
-                *seen_in = if left { *seen_in } else { 0 };
-                any |= left;
-            }
-            window.new |= any;
             window.seen.retain_mut(|(_, _, units)| {
                 *units /= 2;
                 *units > 0
             });
+            let phases = window.seen.iter().map(|of| phase_bit(usize::from(of.0)));
+            let phases = phases.fold(0, |all, bit| all | bit);
+            let mut any = false;
+            for (row, seen_in) in rows.zip(&mut kept.seen_in[pages]) {
+                row.iter_mut().for_each(|units| *units /= 2);
+                let left = row.iter().any(|&units| units > 0);
+                *seen_in &= if left { phases } else { 0 };
+                any |= left;
+            }
+            window.new |= any;
             any
         });
         let phases = self.regions.values_mut().flat_map(|of| &mut of.phases);
@@ -360,8 +362,8 @@ impl Estimates {
     ) -> bool {
         let mut open = false;
         for (&start, region) in &self.regions {
-            let mut windows = self.windows.range_mut(start..start + region.pages);
-            let mut windows = windows.by_ref().filter(|(_, window)| window.new).peekable();
+            let windows = self.windows.range_mut(start..start + region.pages);
+            let mut windows = windows.filter(|(_, window)| window.new).peekable();
             if windows.peek().is_none() {
                 continue;
             }
@@ -565,40 +567,41 @@ impl Judge<'_> {
         into.iter().sum()
     }
 
-    /// Who has more than half of the use of a window that was seen.
+    /// Where more than half of a window's pages are, if that node has more than half of their use as well, as far as it was seen.
     fn main_user(&mut self, pages: &[(Node, Block)]) -> Option<Node> {
+        let mut alike = pages.chunk_by(|a, b| a.0 == b.0);
+        let (main, _) = alike.find(|of| 2 * of.len() > pages.len())?[0];
         self.kept.gather(pages, self.strata, self.rows);
         let shares = self.rows.shares(self.strata, pages.len(), 1.0);
-        let half = shares.seen / 2.0;
-        let most = shares.of_nodes.iter().position(|&share| share > half)?;
-        Some(Node(most as u16))
+        let most = 2.0 * shares.of_nodes[main.index()] > shares.seen;
+        most.then_some(main)
     }
 
     /// Pages of one home of which it is not known who has more, they or who mainly uses the window.
-    fn stranger(&mut self, pages: &[(Node, Block)], main: Node) {
+    fn strangers(&mut self, pages: &[(Node, Block)], main: Node) {
         let sampled = self.kept.gather(pages, self.strata, self.rows);
         let worth = worth(self.at_once, sampled);
-        let home = pages[0].0;
         let strangers = &mut *self.strangers;
-        self.strata.cast(
-            &self.rows.samples,
-            home,
-            main,
-            worth,
-            &mut strangers.samples,
-        );
         strangers.pages += pages.len();
-        for &page in pages {
-            self.kept.gather(&[page], self.strata, self.rows);
-            let own = &mut self.strangers.own;
-            own.clear();
-            self.strata.cast(&self.rows.samples, home, main, 1.0, own);
-            self.strata.of_roles(own, 1, &mut self.rows.shares);
-            let shares = &self.rows.shares;
-            if shares.of_nodes[MAIN] + shares.open() >= shares.of_nodes[HOME] {
-                let stranger = (page.1, home, main, self.window);
-                self.strangers.follow.push(stranger);
+        strangers.samples.resize(self.strata.len() * ROLES, 0.0);
+        for page in pages {
+            let &(home, block) = page;
+            let seen_in = self.kept.seen_in[block.index()];
+            if seen_in != 0 {
+                self.kept
+                    .gather(std::slice::from_ref(page), self.strata, self.rows);
+                let of_nodes = (&self.rows.samples[..], seen_in);
+                self.strata.cast(of_nodes, home, main, &mut strangers.own);
+                for (all, own) in strangers.samples.iter_mut().zip(&strangers.own) {
+                    *all += own * worth;
+                }
+                let shares = &mut self.rows.shares;
+                self.strata.of_roles(&strangers.own, 1, shares);
+                if shares.of_nodes[MAIN] + shares.open() < shares.of_nodes[HOME] {
+                    continue;
+                }
             }
+            strangers.follow.push((block, home, main, self.window));
         }
     }
 
@@ -646,7 +649,7 @@ impl Judge<'_> {
             }
         }
         if let Some(main) = main.filter(|_| !more) {
-            self.stranger(pages, main);
+            self.strangers(pages, main);
         }
         more
     }

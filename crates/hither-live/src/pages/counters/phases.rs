@@ -97,7 +97,7 @@ impl Phases {
             .iter()
             .fold((0, 0), |(ns, samples), far| (ns + far.0, samples + far.1));
         let time_ns = self.time_ns[phase] as f64;
-        if all.0 == 0 {
+        if all.0 == 0 || all.1 == 0 {
             return time_ns;
         }
         let mean_ns = all.0 as f64 / all.1 as f64;
@@ -177,6 +177,26 @@ mod tests {
             parts.iter().zip([0.25, 0.45, 0.15, 0.15]).all(near),
             "{parts:?}"
         );
+    }
+
+    /// A fifth of the time goes to as many accesses as three fifths, if these are three times as far.
+    #[test]
+    fn what_is_far_takes_longer() {
+        let mut phases = phases();
+        (0..100_000).for_each(|_| phases.touched(300));
+        phases.construct(260, ConstructKind::Barrier, 1);
+        (0..100_000).for_each(|_| phases.touched(100));
+        phases.construct(280, ConstructKind::ParallelEnd, 1);
+        let parts = phases.parts(&[0, 100, 100]).expect("several phases");
+        assert!((parts[1] - 0.5).abs() < 1e-3, "{parts:?}");
+        // Few say little, and half of them less.
+        let mut few = self::phases();
+        few.touched(300);
+        for _ in 0..4 {
+            few.age();
+            let parts = few.parts(&[0, 100, 100]);
+            assert!(parts.is_none_or(|parts| (parts[1] - 0.75).abs() < 0.1));
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::Phases;
 pub(super) const HOME: usize = 0;
 pub(super) const MAIN: usize = 1;
 const OTHERS: usize = 2;
-const ROLES: usize = 3;
+pub(super) const ROLES: usize = 3;
 
 /// A region's phases, and how the samples of one of its windows fall into them.
 #[derive(Debug, Default)]
@@ -150,25 +150,28 @@ impl Strata {
         self.phases.len()
     }
 
-    /// Adds what the samples of a page of the window say of its home, of `main` and of all others to what is known of these, phase by phase.
+    /// What a page of the window, which was seen in these phases, has of samples of its home, of `main` and of all others: by stratum and role.
     pub(super) fn cast(
         &self,
-        of_nodes: &[f64],
+        (of_nodes, seen_in): (&[f64], u64),
         home: Node,
         main: Node,
-        worth: f64,
         into: &mut Vec<f64>,
     ) {
+        into.clear();
         into.resize(self.phases.len() * ROLES, 0.0);
-        let phases = self.parts.chunks_exact(self.nodes);
-        for (parts, into) in phases.zip(into.chunks_exact_mut(ROLES)) {
-            for (node, (part, samples)) in parts.iter().zip(of_nodes).enumerate() {
-                let role = match node {
-                    _ if node == home.index() => HOME,
-                    _ if node == main.index() => MAIN,
-                    _ => OTHERS,
-                };
-                into[role] += part * samples * worth;
+        let strata = || self.masks.iter().enumerate();
+        let of_page = || strata().filter(|&(_, mask)| seen_in & mask != 0);
+        for (node, &samples) in of_nodes.iter().enumerate().filter(|&(_, &of)| of > 0.0) {
+            let role = match node {
+                _ if node == home.index() => HOME,
+                _ if node == main.index() => MAIN,
+                _ => OTHERS,
+            };
+            let part = |stratum: usize| self.parts[stratum * self.nodes + node];
+            let all: f64 = of_page().map(|(stratum, _)| part(stratum)).sum();
+            for (stratum, _) in of_page().filter(|_| all > 0.0) {
+                into[stratum * ROLES + role] += samples * part(stratum) / all;
             }
         }
     }
@@ -205,7 +208,9 @@ impl Strata {
                 into.missed += stratum.missed(passes);
                 continue;
             }
-            into.missed += stratum.missed(passes) * (1.0 - covered);
+            if covered < 1.0 {
+                into.missed += stratum.missed(passes) * (1.0 - covered);
+            }
             let part = stratum.part * covered;
             into.seen += part;
             // What few samples leave open: as if one more had been everybody's.

@@ -57,7 +57,7 @@ const AGAIN_NS: u64 = 5_000_000_000;
 const CONFIDENCE: f64 = 0.95;
 
 /// The kernel takes the rights off all pages of a region at once, so that what touches them next is the same pass over them: of
-/// pages with one home such a pass counts as so many samples, which is enough if they all agree, and does not outvote the passes
+/// pages of a window with one home such a pass counts as so many samples, which is enough if they all agree, and does not outvote the passes
 /// before it. Fewer, so that two or three passes have to agree, is surer and later. The lab does not tell them apart: nas from a single start
 /// took 3,170 and 3,604 ms with 4, 3,521 and 3,740 with 7, and 3,207, 3,651 and 3,655 with 16 (2026-11).
 const AT_ONCE: u32 = 16;
@@ -177,6 +177,7 @@ impl Counting {
         let judges = self.pending.is_none() && self.period_ns.is_none();
         let programs = self.programs.values().filter(|_| judges);
         let periods = programs.filter_map(Program::period_due_ns).min();
+        let periods = periods.map(|due_ns| due_ns.max(self.periods_due_ns));
         [again, hints, periods, self.plan.due_ns()]
             .into_iter()
             .flatten()

@@ -248,6 +248,7 @@ impl Driver {
             let index = region.index_of(address, self.page_bytes)?;
             (region.pid == pid).then_some((object, index))
         });
+        debug_assert!(last.is_none() || last == self.regions.find(pid, address));
         last.or_else(|| {
             let found = self.regions.find(pid, address);
             self.found = found.map(|(object, _)| object);

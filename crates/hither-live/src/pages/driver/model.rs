@@ -149,7 +149,7 @@ impl Model {
             .gone(block, node, &self.nodes, &mut Vec::new());
     }
 
-    /// A page was found on a node: the policy is told of it as of one that is placed, and the kernel's word holds. Whether it was known to be on another.
+    /// A page was found on a node: the policy is told of it as of one that is placed, and the kernel's word holds. Whether it is known to be on another than before.
     pub(crate) fn found(&mut self, touch: Touch) -> bool {
         let Touch { block, node, .. } = touch;
         match self.nodes.home(block) {

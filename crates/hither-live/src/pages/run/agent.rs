@@ -98,6 +98,7 @@ impl Placing {
             Err(reason) => self.pages.unwatched = Some(reason),
         }
         self.loads = loads;
+        // The mover's thread has them from this one.
         short_slices();
         // In a dry run it is asked where pages are, and moves none.
         let page_bytes = self.machine.page_bytes();
@@ -268,7 +269,7 @@ impl Placing {
         }
     }
 
-    /// Has the driver hear what the mover has done.
+    /// Has the driver hear what the mover has done. That is put in time where it is heard: events before it may be a moment later, as they may be told late.
     fn answers(&mut self, time_ns: u64) {
         let done: Vec<Done> = self.mover.iter().flat_map(Mover::done).collect();
         for done in done {

@@ -241,6 +241,28 @@ fn strangers_go_where_the_main_user_of_their_windows_is() {
     assert!(wanted(2, 4).0.is_empty());
 }
 
+/// Where few samples say by chance that another node has most of a window, its pages are not strangers.
+#[test]
+fn windows_that_lie_where_they_are_used_stay() {
+    let phases = Phases::new();
+    for (seed, of_ten) in (0..20).flat_map(|seed| [(seed, 1), (seed, 3)]) {
+        let mut estimates = Estimates::new(2, 0.95, Some(16));
+        estimates.begin(0..4096);
+        let mut random = Random::new(seed);
+        let mut counters = Counters::new(2, 4096);
+        for sample in 1..=300 {
+            let page = random.below(4096) as u32;
+            estimates.sampled(Block(page), Node(u16::from(random.below(10) < of_ten)), 0);
+            if sample % 30 == 0 {
+                counters.clear();
+                let home = |_| Some(Node(0));
+                let open = estimates.counts(&home, ACCESSES, &phases, &mut counters);
+                assert!(!open, "{seed}: {of_ten} of 10 are another node's");
+            }
+        }
+    }
+}
+
 /// Three quarters of the time node 0 uses it, and then node 1: where they go by chance, 10 of 16 uses are local.
 #[test]
 fn how_a_region_lies() {
