@@ -11,7 +11,7 @@
 //! Readings: an iteration's accesses of one window are taken to be as many as the caller says; its samples tell of
 //! shares only. The samples of a window's pages with the same home are taken together unless two halves of it are surely
 //! used by different nodes. They age by periods, each of which halves the older ones.
-//! A window most of which is with its main user may have a few pages of each of many homes: the kernel moves pages to whoever came twice. None of them has samples enough.
+//! A window that one node mainly uses may have a few pages of each of many homes: the kernel moves pages to whoever came twice. None of them has samples enough.
 //! So such *strangers* are taken together in all windows of the region that are counted, whatever their homes are: if the main users of their windows surely have more of
 //! them than their homes have, they have more of each that its own samples do not speak against.
 //! Where a program's phases are told apart, the estimate is a stratified one ([`Strata`]); what was not seen then is taken for the home's.
@@ -567,14 +567,17 @@ impl Judge<'_> {
         into.iter().sum()
     }
 
-    /// Where more than half of a window's pages are, if that node has more than half of their use as well, as far as it was seen.
+    /// Who has more than half of the use of a window, as far as it was seen: surely, or most of its pages are there.
     fn main_user(&mut self, pages: &[(Node, Block)]) -> Option<Node> {
-        let mut alike = pages.chunk_by(|a, b| a.0 == b.0);
-        let (main, _) = alike.find(|of| 2 * of.len() > pages.len())?[0];
-        self.kept.gather(pages, self.strata, self.rows);
-        let shares = self.rows.shares(self.strata, pages.len(), 1.0);
-        let most = 2.0 * shares.of_nodes[main.index()] > shares.seen;
-        most.then_some(main)
+        let sampled = self.kept.gather(pages, self.strata, self.rows);
+        let worth = worth(self.at_once, sampled);
+        let shares = self.rows.shares(self.strata, pages.len(), worth);
+        let part = |node: usize| shares.of_nodes[node] / shares.seen;
+        let main = (0..self.nodes).find(|&node| part(node) > 0.5)?;
+        let samples = shares.samples;
+        let there = pages.iter().filter(|of| of.0.index() == main).count();
+        let sure = || bounds(part(main) * samples, samples, self.level).0 > 0.5;
+        (2 * there > pages.len() || sure()).then_some(Node(main as u16))
     }
 
     /// Pages of one home of which it is not known who has more, they or who mainly uses the window.
