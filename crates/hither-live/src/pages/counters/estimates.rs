@@ -110,7 +110,7 @@ impl Kept {
 /// Pages of a region that lie elsewhere than their window's main user is, where it is open who has more of them.
 #[derive(Debug, Default)]
 struct Strangers {
-    /// Their samples by phase and role, and how many they are.
+    /// Their samples by stratum and role, and how many they are.
     samples: Vec<f64>,
     pages: usize,
     /// Those whose own samples do not speak against the main user: page, home, main user and first block of the window.
@@ -582,8 +582,8 @@ impl Judge<'_> {
 
     /// Pages of one home of which it is not known who has more, they or who mainly uses the window.
     fn strangers(&mut self, pages: &[(Node, Block)], main: Node) {
-        let sampled = self.kept.gather(pages, self.strata, self.rows);
-        let worth = worth(self.at_once, sampled);
+        let seen_in = |of: &&(Node, Block)| self.kept.seen_in[of.1.index()] != 0;
+        let worth = worth(self.at_once, pages.iter().filter(seen_in).count());
         let strangers = &mut *self.strangers;
         strangers.pages += pages.len();
         strangers.samples.resize(self.strata.len() * ROLES, 0.0);

@@ -89,18 +89,20 @@ impl Phases {
             .for_each(|far| *far = (far.0 / 2, far.1 / 2));
     }
 
+    /// How far all samples are on the average; nothing where there are none.
+    fn mean_ns(&self) -> Option<f64> {
+        let far = self.far.iter();
+        let (ns, samples) = far.fold((0, 0), |all, far| (all.0 + far.0, all.1 + far.1));
+        (ns > 0 && samples > 0).then(|| ns as f64 / samples as f64)
+    }
+
     /// What is done in a phase, in accesses as far as all are on the average. What few samples leave open: as if there were so many more of the average.
-    fn done(&self, phase: usize) -> f64 {
+    fn done(&self, phase: usize, mean_ns: Option<f64>) -> f64 {
         const OPEN: f64 = 16.0;
-        let all = self
-            .far
-            .iter()
-            .fold((0, 0), |(ns, samples), far| (ns + far.0, samples + far.1));
         let time_ns = self.time_ns[phase] as f64;
-        if all.0 == 0 || all.1 == 0 {
+        let Some(mean_ns) = mean_ns else {
             return time_ns;
-        }
-        let mean_ns = all.0 as f64 / all.1 as f64;
+        };
         let (ns, samples) = self.far[phase];
         let far = (ns as f64 / mean_ns + OPEN) / (samples as f64 + OPEN);
         time_ns / far
@@ -127,16 +129,17 @@ impl Phases {
         let counts =
             |&(of, phase): &(u64, usize)| self.time_ns[phase] > 0 && of > 0 && of * STRAY >= all;
         let known = || phases().filter(counts);
+        let mean_ns = self.mean_ns();
         if known().count() < 2 {
             return None;
         }
         let (sampled, done) = known().fold((0, 0.0), |(sampled, done), (of, phase)| {
-            (sampled + of, done + self.done(phase))
+            (sampled + of, done + self.done(phase, mean_ns))
         });
         let part = |of: (u64, usize)| {
             let sampled = sampled as f64 / all as f64;
             match counts(&of) {
-                true => self.done(of.1) / done * sampled,
+                true => self.done(of.1, mean_ns) / done * sampled,
                 false => of.0 as f64 / all as f64,
             }
         };

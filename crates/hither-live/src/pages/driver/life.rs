@@ -238,9 +238,7 @@ impl Driver {
             }
         }
     }
-}
 
-impl Driver {
     /// The region of an address and the page's index in it. Most are in the region of the one before.
     pub(super) fn find(&mut self, pid: u32, address: u64) -> Option<(Object, u32)> {
         let last = self.found.and_then(|object| {
