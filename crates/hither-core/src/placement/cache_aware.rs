@@ -307,6 +307,12 @@ impl Placement for CacheAware {
         }
     }
 
+    fn ended(&mut self, process: Process) {
+        if let Some(application) = self.applications.get_mut(process.index()) {
+            *application = Application::default();
+        }
+    }
+
     fn class(&self, object: Object) -> Option<Class> {
         match self.regions.get(object.index())?.state {
             State::Settled(class) => Some(class),

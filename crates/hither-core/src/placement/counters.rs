@@ -30,6 +30,11 @@ impl Counters {
         self.known.resize(blocks, false);
     }
 
+    /// Blocks that can be counted.
+    pub(crate) fn blocks(&self) -> usize {
+        self.known.len()
+    }
+
     /// Counts `count` accesses; a counter that is full stays so.
     #[inline]
     pub fn add(&mut self, block: Block, node: Node, count: u32) {

@@ -47,6 +47,9 @@ pub trait Placement: Send {
     /// A region is no more, after `gone` for each page of it that was somewhere. Its object may be allocated anew.
     fn freed(&mut self, _object: Object) {}
 
+    /// A process is no more, after `freed` for each region of it. Its number may come again.
+    fn ended(&mut self, _process: Process) {}
+
     /// What was found out about a region for good. Its pages can then be bound by ranges rather than placed one by one, and
     /// what its call site allocates next be known from the start.
     fn class(&self, _object: Object) -> Option<Class> {

@@ -98,19 +98,20 @@ impl Areas {
         self.of.resize(blocks as usize, NONE);
     }
 
-    /// A region is no more: its pages, which belong to no area now. Its number may come again for another region.
-    pub(super) fn freed(&mut self, object: Object) -> Vec<Block> {
+    /// A region is no more: whose it was, and its pages, which belong to no area now. Its number may come again for another region.
+    pub(super) fn freed(&mut self, object: Object) -> (Process, Vec<Block>) {
         let Some(area) = self.list.get_mut(object.index()) else {
-            return Vec::new();
+            return Default::default();
         };
-        let pages = std::mem::replace(area, Area::new(area.process)).pages;
+        let process = area.process;
+        let pages = std::mem::replace(area, Area::new(process)).pages;
         for page in &pages {
             self.of[page.index()] = NONE;
         }
         self.remote_ns[object.index() * self.nodes..][..self.nodes].fill(0);
         self.visited.retain(|&other| other != object.0);
         self.passed.retain(|&other| other != object.0);
-        pages
+        (process, pages)
     }
 
     /// The page is looked at: its area, or `None` where that is cold.

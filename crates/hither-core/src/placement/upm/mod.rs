@@ -126,6 +126,20 @@ struct Program {
     put_off: bool,
 }
 
+impl Program {
+    /// Nothing is known of it, and of no blocks.
+    fn new(nodes: usize, config: &Config) -> Program {
+        Program {
+            last: Counters::new(nodes, 0),
+            movers: Movers::new(nodes, config.stay),
+            replay: Replay::new(nodes, 0, config.replay),
+            following: false,
+            iterations: 0,
+            put_off: false,
+        }
+    }
+}
+
 /// What the paper keeps of a page that was selected: its previous home, and whether it is frozen.
 #[derive(Clone, Copy, Default)]
 struct Page {
@@ -168,19 +182,17 @@ impl Upm {
 
     /// The program of a process, which need not have touched a page yet.
     fn program(&mut self, process: Process) -> &mut Program {
-        while self.programs.len() <= process.index() {
-            let blocks = self.pages.len() as u32;
-            let compared = if self.config.predictive { blocks } else { 0 };
-            self.programs.push(Program {
-                last: Counters::new(self.nodes, compared),
-                movers: Movers::new(self.nodes, self.config.stay),
-                replay: Replay::new(self.nodes, blocks, self.config.replay),
-                following: false,
-                iterations: 0,
-                put_off: false,
-            });
+        let fresh = || Program::new(self.nodes, &self.config);
+        let programs = self.programs.len().max(process.index() + 1);
+        self.programs.resize_with(programs, fresh);
+        let program = &mut self.programs[process.index()];
+        // Tables are as long as there are blocks where a program has epochs alone: most processes have none.
+        let blocks = self.pages.len() as u32;
+        if self.config.predictive {
+            program.last.grow(blocks);
         }
-        &mut self.programs[process.index()]
+        program.replay.grow(blocks);
+        program
     }
 
     fn iteration(
@@ -373,10 +385,12 @@ impl Placement for Upm {
     }
 
     fn freed(&mut self, object: Object) {
-        for block in self.areas.freed(object) {
+        let (process, blocks) = self.areas.freed(object);
+        let mut program = self.programs.get_mut(process.index());
+        for block in blocks {
             self.sums.reset(block);
-            for program in &mut self.programs {
-                if self.config.predictive {
+            if let Some(program) = &mut program {
+                if block.index() < program.last.blocks() {
                     program.last.reset(block);
                 }
                 if program.replay.owns(block) {
@@ -385,6 +399,13 @@ impl Placement for Upm {
             }
         }
         self.initial.freed(object);
+    }
+
+    fn ended(&mut self, process: Process) {
+        if let Some(program) = self.programs.get_mut(process.index()) {
+            *program = Program::new(self.nodes, &self.config);
+        }
+        self.initial.ended(process);
     }
 
     fn class(&self, object: Object) -> Option<Class> {
@@ -407,12 +428,6 @@ impl Placement for Upm {
         self.pages.resize(blocks as usize, Page::default());
         self.sums.grow(blocks);
         self.areas.grow(blocks);
-        for program in &mut self.programs {
-            if self.config.predictive {
-                program.last.grow(blocks);
-            }
-            program.replay.grow(blocks);
-        }
         self.initial.grow(blocks);
     }
 

@@ -76,7 +76,7 @@ impl Replay {
     /// Whether the page is moved for constructs, and none of the competitive criterion's business.
     #[inline]
     pub(super) fn owns(&self, block: Block) -> bool {
-        self.pages > 0 && self.planned[block.index()]
+        self.planned.get(block.index()) == Some(&true)
     }
 
     /// A construct ended; `judge` is the competitive criterion with the bar of two migrations.
