@@ -16,6 +16,7 @@
 //! them than their homes have, they have more of each that its own samples do not speak against.
 //! Where a program's phases are told apart, the estimate is a stratified one ([`Strata`]); what was not seen then is taken for the home's.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use hither_core::placement::Counters;
@@ -44,11 +45,8 @@ pub(crate) struct Estimates {
     level: f64,
     /// What the samples of pages with one home count as, where one follows from the other; else each counts.
     at_once: Option<u32>,
-    kept: Kept,
     /// Regions by their first block.
-    regions: std::collections::BTreeMap<u32, Region>,
-    /// Windows with samples, by their first block.
-    windows: std::collections::BTreeMap<u32, Window>,
+    regions: BTreeMap<u32, Region>,
     known: Known,
     /// Scratch: the pages of a window with their homes, and what is made of them.
     pages: Vec<(Node, Block)>,
@@ -57,29 +55,51 @@ pub(crate) struct Estimates {
     strangers: Strangers,
 }
 
-/// What is kept of each page.
-#[derive(Debug, Default)]
+/// What is kept of each page of a region.
+#[derive(Debug)]
 struct Kept {
-    /// By block and node.
+    /// The region's first block.
+    first: u32,
+    nodes: usize,
+    /// By page and node.
     samples: Vec<u16>,
-    /// By block, a bit for each phase that it was seen in.
+    /// By page, a bit for each phase that it was seen in.
     seen_in: Vec<u64>,
 }
 
 impl Kept {
-    /// Room for as many blocks.
-    fn grow(&mut self, blocks: usize, nodes: usize) {
-        let blocks = blocks.max(self.seen_in.len());
-        self.samples.resize(blocks * nodes, 0);
-        self.seen_in.resize(blocks, 0);
+    fn new(blocks: &Range<u32>, nodes: usize) -> Kept {
+        Kept {
+            first: blocks.start,
+            nodes,
+            samples: vec![0; blocks.len() * nodes],
+            seen_in: vec![0; blocks.len()],
+        }
     }
 
-    fn forget(&mut self, blocks: Range<u32>, nodes: usize) {
-        let known = self.seen_in.len();
-        let end = known.min(blocks.end as usize);
-        let start = end.min(blocks.start as usize);
-        self.samples[start * nodes..end * nodes].fill(0);
-        self.seen_in[start..end].fill(0);
+    fn page(&self, block: Block) -> usize {
+        (block.0 - self.first) as usize
+    }
+
+    /// Samples of a page by node.
+    fn samples(&self, block: Block) -> &[u16] {
+        &self.samples[self.page(block) * self.nodes..][..self.nodes]
+    }
+
+    fn samples_mut(&mut self, block: Block) -> &mut [u16] {
+        let from = self.page(block) * self.nodes;
+        &mut self.samples[from..][..self.nodes]
+    }
+
+    fn seen_in(&self, block: Block) -> u64 {
+        self.seen_in[self.page(block)]
+    }
+
+    /// What was seen of these pages of the region says nothing any more.
+    fn forget(&mut self, blocks: Range<u32>) {
+        let pages = self.page(Block(blocks.start))..self.page(Block(blocks.end));
+        self.samples[pages.start * self.nodes..pages.end * self.nodes].fill(0);
+        self.seen_in[pages].fill(0);
     }
 
     /// Puts down the samples of pages by node, and of how many each stratum has any, and says how many of the pages have any.
@@ -92,14 +112,13 @@ impl Kept {
         covered.resize(strata.len(), 0);
         let mut sampled = 0;
         for &(_, block) in pages {
-            let seen_in = self.seen_in[block.index()];
+            let seen_in = self.seen_in(block);
             if seen_in == 0 {
                 continue;
             }
             sampled += 1;
             strata.cover(seen_in, covered);
-            let row = &self.samples[block.index() * samples.len()..];
-            for (&units, into) in row.iter().zip(samples.iter_mut()) {
+            for (&units, into) in self.samples(block).iter().zip(samples.iter_mut()) {
                 *into += f64::from(units) / f64::from(UNIT);
             }
         }
@@ -145,12 +164,21 @@ impl Rows {
     }
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Region {
     pages: u32,
     window_pages: u32,
     /// Its samples by phase, older ones counting less.
     phases: Vec<u64>,
+    kept: Kept,
+    /// Windows with samples, by their first block.
+    windows: BTreeMap<u32, Window>,
+}
+
+/// The region of a block, with its first.
+fn region_of(regions: &mut BTreeMap<u32, Region>, block: Block) -> Option<(u32, &mut Region)> {
+    let (&start, region) = regions.range_mut(..=block.0).next_back()?;
+    (block.0 - start < region.pages).then_some((start, region))
 }
 
 #[derive(Clone, Debug)]
@@ -198,9 +226,7 @@ impl Estimates {
             nodes,
             level: -alpha.ln(),
             at_once,
-            kept: Kept::default(),
-            regions: std::collections::BTreeMap::new(),
-            windows: std::collections::BTreeMap::new(),
+            regions: BTreeMap::new(),
             known: Known::default(),
             pages: Vec::new(),
             strata: Strata::default(),
@@ -219,14 +245,14 @@ impl Estimates {
 
     /// A region has these blocks, from its first page on.
     pub(crate) fn begin(&mut self, blocks: Range<u32>) {
-        self.end(blocks.clone());
-        self.kept.grow(blocks.end as usize, self.nodes);
         let pages = blocks.end - blocks.start;
         let region = Region {
             pages,
             window_pages: super::window_pages(pages)
                 * if self.at_once.is_some() { WIDER } else { 1 },
             phases: Vec::new(),
+            kept: Kept::new(&blocks, self.nodes),
+            windows: BTreeMap::new(),
         };
         self.regions.insert(blocks.start, region);
     }
@@ -234,69 +260,69 @@ impl Estimates {
     /// A region with these blocks is no more, nor are its samples.
     pub(crate) fn end(&mut self, blocks: Range<u32>) {
         self.regions.remove(&blocks.start);
-        self.forget(blocks);
     }
 
-    /// What was seen of these pages says nothing any more: freed, or used for something else.
+    /// What was seen of these pages of one region says nothing any more: freed, or used for something else.
     pub(crate) fn forget(&mut self, blocks: Range<u32>) {
-        self.kept.forget(blocks.clone(), self.nodes);
-        let windows = self.windows.range(blocks.clone());
-        let whole: Vec<u32> = windows
-            .filter(|(first, window)| **first + window.pages <= blocks.end)
-            .map(|(first, _)| *first)
-            .collect();
-        for first in whole {
-            self.windows.remove(&first);
-        }
-        if let Some(region) = self.regions.get_mut(&blocks.start)
-            && region.pages <= blocks.end - blocks.start
-        {
+        let Some((start, region)) = region_of(&mut self.regions, Block(blocks.start)) else {
+            return;
+        };
+        let blocks = blocks.start..blocks.end.min(start + region.pages);
+        region.kept.forget(blocks.clone());
+        let whole = |first: u32, window: &Window| {
+            blocks.start <= first && first + window.pages <= blocks.end
+        };
+        region
+            .windows
+            .retain(|&first, window| !whole(first, window));
+        if blocks.len() as u32 == region.pages {
             region.phases.clear();
         }
     }
 
     /// A page was touched from `node` in a phase of the program (of its [`Phases`]) after it had been armed. False if it is of no region.
     pub(crate) fn sampled(&mut self, block: Block, node: Node, phase: u8) -> bool {
-        let Some((&start, region)) = self.regions.range_mut(..=block.0).next_back() else {
+        let Some((start, region)) = region_of(&mut self.regions, block) else {
             return false;
         };
-        let at = block.0 - start;
-        if at >= region.pages || node.index() >= self.nodes {
+        if node.index() >= self.nodes {
             return false;
         }
+        let at = block.0 - start;
         let phases = region.phases.len().max(usize::from(phase) + 1);
         region.phases.resize(phases, 0);
         region.phases[usize::from(phase)] += u64::from(UNIT);
         let first = at - at % region.window_pages;
-        let window = self.windows.entry(start + first).or_insert(Window {
+        let window = region.windows.entry(start + first).or_insert(Window {
             pages: region.window_pages.min(region.pages - first),
             new: true,
             seen: Vec::new(),
         });
         window.sampled(phase, node);
-        self.kept.seen_in[block.index()] |= phase_bit(usize::from(phase));
-        let sample = &mut self.kept.samples[block.index() * self.nodes + node.index()];
+        region.kept.seen_in[at as usize] |= phase_bit(usize::from(phase));
+        let sample = &mut region.kept.samples_mut(block)[node.index()];
         *sample = (*sample + UNIT).min(FULL);
         true
     }
 
     /// Threads moved, each node's together: what was seen from a node was seen from the one that `to` has for it.
     pub(crate) fn follow(&mut self, to: &[Node]) {
-        for (&first, window) in &mut self.windows {
-            window.new = true;
-            for (_, node, _) in &mut window.seen {
-                *node = to[node.index()];
-            }
-            for block in first..first + window.pages {
-                let from = block as usize * self.nodes;
-                let row = &mut self.kept.samples[from..from + self.nodes];
-                let moved = &mut self.rows.row;
-                moved.fill(0);
-                for (&samples, to) in row.iter().zip(to) {
-                    moved[to.index()] += u32::from(samples);
+        let moved = &mut self.rows.row;
+        for region in self.regions.values_mut() {
+            for (&first, window) in &mut region.windows {
+                window.new = true;
+                for (_, node, _) in &mut window.seen {
+                    *node = to[node.index()];
                 }
-                for (samples, &moved) in row.iter_mut().zip(&*moved) {
-                    *samples = moved.min(u32::from(FULL)) as u16;
+                for block in first..first + window.pages {
+                    let row = region.kept.samples_mut(Block(block));
+                    moved.fill(0);
+                    for (&samples, to) in row.iter().zip(to) {
+                        moved[to.index()] += u32::from(samples);
+                    }
+                    for (samples, &moved) in row.iter_mut().zip(&*moved) {
+                        *samples = moved.min(u32::from(FULL)) as u16;
+                    }
                 }
             }
         }
@@ -305,48 +331,50 @@ impl Estimates {
     /// Threads moved, and scattered: what was seen so far tells where they were. Kept at half its weight, it held back for some ten
     /// iterations the pages that were to follow.
     pub(crate) fn restart(&mut self) {
-        for (&first, window) in &self.windows {
-            self.kept.forget(first..first + window.pages, self.nodes);
+        for region in self.regions.values_mut() {
+            for (first, window) in std::mem::take(&mut region.windows) {
+                region.kept.forget(first..first + window.pages);
+            }
+            region.phases.clear();
         }
-        self.windows.clear();
-        let regions = self.regions.values_mut();
-        regions.for_each(|region| region.phases.clear());
     }
 
     /// So much time has passed that the program may do something else: what was seen so far counts half.
     pub(crate) fn phase_ended(&mut self) {
-        let (nodes, kept) = (self.nodes, &mut self.kept);
-        self.windows.retain(|&first, window| {
-            let from = first as usize;
-            let pages = from..from + window.pages as usize;
-            let rows = kept.samples[from * nodes..].chunks_exact_mut(nodes);
-            window.seen.retain_mut(|(_, _, units)| {
-                *units /= 2;
-                *units > 0
+        for region in self.regions.values_mut() {
+            let kept = &mut region.kept;
+            region.windows.retain(|&first, window| {
+                let from = kept.page(Block(first));
+                let pages = from..from + window.pages as usize;
+                let rows = kept.samples[from * kept.nodes..].chunks_exact_mut(kept.nodes);
+                window.seen.retain_mut(|(_, _, units)| {
+                    *units /= 2;
+                    *units > 0
+                });
+                let phases = window.seen.iter().map(|of| phase_bit(usize::from(of.0)));
+                let phases = phases.fold(0, |all, bit| all | bit);
+                let mut any = false;
+                for (row, seen_in) in rows.zip(&mut kept.seen_in[pages]) {
+                    row.iter_mut().for_each(|units| *units /= 2);
+                    let left = row.iter().any(|&units| units > 0);
+                    *seen_in &= if left { phases } else { 0 };
+                    any |= left;
+                }
+                window.new |= any;
+                any
             });
-            let phases = window.seen.iter().map(|of| phase_bit(usize::from(of.0)));
-            let phases = phases.fold(0, |all, bit| all | bit);
-            let mut any = false;
-            for (row, seen_in) in rows.zip(&mut kept.seen_in[pages]) {
-                row.iter_mut().for_each(|units| *units /= 2);
-                let left = row.iter().any(|&units| units > 0);
-                *seen_in &= if left { phases } else { 0 };
-                any |= left;
-            }
-            window.new |= any;
-            any
-        });
-        let phases = self.regions.values_mut().flat_map(|of| &mut of.phases);
-        phases.for_each(|units| *units /= 2);
+            region.phases.iter_mut().for_each(|units| *units /= 2);
+        }
     }
 
     /// What was counted of a page led to something that may have to be done again.
     pub(crate) fn again(&mut self, block: Block) {
-        let window = self.windows.range_mut(..=block.0).next_back();
-        if let Some((&first, window)) = window
-            && block.0 - first < window.pages
-        {
-            window.new = true;
+        if let Some((start, region)) = region_of(&mut self.regions, block) {
+            let at = block.0 - start;
+            let first = block.0 - at % region.window_pages;
+            if let Some(window) = region.windows.get_mut(&first) {
+                window.new = true;
+            }
         }
     }
 
@@ -361,8 +389,8 @@ impl Estimates {
         into: &mut Counters,
     ) -> bool {
         let mut open = false;
-        for (&start, region) in &self.regions {
-            let windows = self.windows.range_mut(start..start + region.pages);
+        for region in self.regions.values_mut() {
+            let windows = region.windows.iter_mut();
             let mut windows = windows.filter(|(_, window)| window.new).peekable();
             if windows.peek().is_none() {
                 continue;
@@ -380,7 +408,7 @@ impl Estimates {
                     nodes: self.nodes,
                     level: self.level,
                     at_once: self.at_once,
-                    kept: &self.kept,
+                    kept: &region.kept,
                     strata: &self.strata,
                     known: &mut self.known,
                     accesses: f64::from(accesses),
@@ -405,7 +433,7 @@ impl Estimates {
                     into.reset(block);
                     into.add(block, home, of_home);
                     into.add(block, main, of_main);
-                    if let Some(window) = self.windows.get_mut(&window) {
+                    if let Some(window) = region.windows.get_mut(&window) {
                         window.new = true;
                     }
                 }
@@ -432,12 +460,12 @@ impl Estimates {
             self.pages
                 .extend(blocks.filter_map(|block| Some((home(block)?, block))));
             self.pages.sort_unstable();
-            let window = self.windows.get(&first);
+            let window = region.windows.get(&first);
             let of_window = window.map_or(&[][..], |window| &window.seen);
             self.strata.window(of_window, self.nodes);
             for alike in self.pages.chunk_by(|a, b| a.0 == b.0) {
                 let pages = alike.len() as f64;
-                self.kept.gather(alike, &self.strata, &mut self.rows);
+                region.kept.gather(alike, &self.strata, &mut self.rows);
                 let shares = self.rows.shares(&self.strata, alike.len(), 1.0);
                 local += pages * shares.of_nodes[alike[0].0.index()];
                 best += pages * shares.of_nodes.iter().copied().fold(0.0, f64::max);
@@ -460,9 +488,13 @@ impl Estimates {
     #[cfg(test)]
     /// Samples that pages of a range have, older ones counting less.
     pub(crate) fn samples(&self, blocks: Range<u32>) -> f64 {
-        let of = |block: u32| (block as usize * self.nodes).min(self.kept.samples.len());
-        let samples = &self.kept.samples[of(blocks.start)..of(blocks.end.max(blocks.start))];
-        let units: u64 = samples.iter().map(|&units| u64::from(units)).sum();
+        let regions = self.regions.values().filter(|region| region.pages > 0);
+        let rows = regions.flat_map(|region| {
+            let all = (region.kept.first..region.kept.first + region.pages).map(Block);
+            let asked = all.filter(|block| blocks.contains(&block.0));
+            asked.flat_map(|block| region.kept.samples(block))
+        });
+        let units: u64 = rows.map(|&units| u64::from(units)).sum();
         units as f64 / f64::from(UNIT)
     }
 }
@@ -582,14 +614,14 @@ impl Judge<'_> {
 
     /// Pages of one home of which it is not known who has more, they or who mainly uses the window.
     fn strangers(&mut self, pages: &[(Node, Block)], main: Node) {
-        let seen_in = |of: &&(Node, Block)| self.kept.seen_in[of.1.index()] != 0;
+        let seen_in = |of: &&(Node, Block)| self.kept.seen_in(of.1) != 0;
         let worth = worth(self.at_once, pages.iter().filter(seen_in).count());
         let strangers = &mut *self.strangers;
         strangers.pages += pages.len();
         strangers.samples.resize(self.strata.len() * ROLES, 0.0);
         for page in pages {
             let &(home, block) = page;
-            let seen_in = self.kept.seen_in[block.index()];
+            let seen_in = self.kept.seen_in(block);
             if seen_in != 0 {
                 self.kept
                     .gather(std::slice::from_ref(page), self.strata, self.rows);
