@@ -130,16 +130,11 @@ impl<D: Driven> Log<D> {
         }));
     }
 
-    /// Has what was logged so far written, so that somebody may read along.
-    pub(crate) fn flush(&mut self) {
-        let flushed = self.file.as_mut().map_or(Ok(()), Write::flush);
-        self.note(flushed);
-    }
-
     /// Completes the file, and says whether all of it could be written.
     pub(crate) fn finish(mut self, end: &Value) -> Result<(), Error> {
         self.line(&json!({ "end": end }));
-        self.flush();
+        let flushed = self.file.as_mut().map_or(Ok(()), Write::flush);
+        self.note(flushed);
         match self.failure.take() {
             None => Ok(()),
             Some(source) => Err(Error::File {
@@ -175,7 +170,9 @@ pub(crate) fn replay<D: Driven>(path: &Path) -> Result<std::result::Result<usize
     let mut driver: Option<D> = None;
     let mut decided = Vec::new().into_iter();
     let mut decisions = 0;
+    let mut lines = 0;
     for (number, line) in file.lines().enumerate() {
+        lines = number + 1;
         let line = line.map_err(failed)?;
         let value: Value =
             serde_json::from_str(&line).map_err(|error| wrong(number, error.to_string()))?;
@@ -217,7 +214,14 @@ pub(crate) fn replay<D: Driven>(path: &Path) -> Result<std::result::Result<usize
             }
         }
     }
-    Ok(Ok(decisions))
+    match decided.next() {
+        None => Ok(Ok(decisions)),
+        Some(left) => Ok(Err(Mismatch {
+            line: lines + 1,
+            logged: "the file ends".to_owned(),
+            decided: format!("{left:?}"),
+        })),
+    }
 }
 
 /// 64-bit numbers as hexadecimal strings: most readers of JSON have 53 bits.

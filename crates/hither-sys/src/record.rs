@@ -161,6 +161,8 @@ pub enum Record<'a> {
         /// Asked for by what was known when the memory was allocated or moved (its site, or the policy that it had before),
         /// not by an order for this range.
         site: bool,
+        /// CLOCK_MONOTONIC after the call, in nanoseconds.
+        time_ns: u64,
     },
     /// The thread met a boundary between parallel constructs, as the master of an outermost team; or the program said that
     /// an iteration ended.
@@ -429,8 +431,9 @@ impl<'a> Record<'a> {
                 bind,
                 error,
                 site,
+                time_ns,
             } => {
-                for word in [start, length, bind.nodes] {
+                for word in [start, length, bind.nodes, time_ns] {
                     writer.word(word);
                 }
                 let site = if site { SITE_BOUND } else { 0 };
@@ -538,6 +541,7 @@ impl<'a> Record<'a> {
                     mode: BindMode::from_wire(a)?,
                     nodes: reader.word()?,
                 },
+                time_ns: reader.word()?,
                 error: b & !SITE_BOUND,
                 site: b & SITE_BOUND != 0,
             },
@@ -681,6 +685,7 @@ mod tests {
                 },
                 error: 4095,
                 site: true,
+                time_ns: u64::MAX,
             },
             Record::Construct {
                 kind: ConstructKind::Barrier,

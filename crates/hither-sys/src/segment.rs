@@ -15,7 +15,7 @@ use crate::ring::{Control, Ring};
 pub(crate) const PAGE: usize = 4096;
 
 /// "hither" and the layout's version; a preload library of another version stays out.
-pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"hither\0\x07");
+pub(crate) const MAGIC: u64 = u64::from_be_bytes(*b"hither\0\x08");
 
 /// The session recorder takes events.
 pub(crate) const RECORDING: u32 = 1;

@@ -111,6 +111,13 @@ fn a_log_that_was_changed_is_found_out() {
     let mismatch = replay(&path).expect("a sound log").expect_err("it differs");
     assert!(mismatch.logged.contains("\"length\":1}"), "{mismatch:?}");
     assert!(mismatch.decided.contains("Drop"), "{mismatch:?}");
+    let last = text.rfind("{\"decision\"").expect("a decision");
+    std::fs::write(&path, &text[..last]).expect("written");
+    let mismatch = replay(&path)
+        .expect("a sound log")
+        .expect_err("it is cut off");
+    assert_eq!(mismatch.logged, "the file ends");
+    assert_eq!(mismatch.line, text[..last].lines().count() + 1);
 }
 
 #[test]

@@ -331,6 +331,15 @@ pub(crate) struct Pages {
     pub(crate) pages: u32,
 }
 
+/// The addresses of all pages of some ranges.
+pub(crate) fn addresses(ranges: &[Pages], page_bytes: u64) -> impl Iterator<Item = u64> + '_ {
+    let of = move |range: &Pages| {
+        let start = range.start;
+        (0..u64::from(range.pages)).map(move |page| start + page * page_bytes)
+    };
+    ranges.iter().flat_map(of)
+}
+
 /// Constructs by name.
 pub(crate) mod construct {
     use hither_sys::record::ConstructKind;

@@ -2,12 +2,12 @@
 //! meanwhile.
 //!
 //! Pages are asked about before they are moved, since most of a range is in place already or not there yet: that takes
-//! no lock on a page. A call moves [`BATCH`] pages to begin with (44 us a call for one page, 0.4 us a page in 512: DESIGN.md)
+//! no lock on a page. A call moves [`BATCH`] pages to begin with (44 us a call for one page, 0.4 us a page in 512)
 //! and fewer or more where it takes long or next to no time, so that a call, which holds the program's map of memory for
-//! reading, is short whatever the machine. The mover gives up on its own: on a process that is gone or not ours for good,
+//! reading, is short whatever the machine. The mover gives up a job on its own: where the process is gone or not ours,
 //! and for the rest of a range where the node has no room, since each further try would have the kernel look for frames.
+//! It remembers no process: a number may be another's by the next job.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use hither_sys::machine::{Machine, PageState, Refusal};
 use hither_sys::process::thread_cpu_ns;
 
-use super::event::{Found, Moved, Pages, Refused, Why};
+use super::event::{Found, Moved, Pages, Refused, Why, addresses};
 
 /// Pages of the first call, and the fewest and most of any.
 const BATCH: usize = 512;
@@ -128,10 +128,9 @@ pub(crate) struct Worker {
     machine: Arc<dyn Machine>,
     page_bytes: u64,
     batch: usize,
-    /// Processes whose pages cannot be moved, and why.
-    refused: BTreeMap<u32, Why>,
     stop: Arc<AtomicBool>,
     states: Vec<PageState>,
+    addresses: Vec<u64>,
 }
 
 impl Worker {
@@ -140,9 +139,9 @@ impl Worker {
             machine,
             page_bytes,
             batch: BATCH,
-            refused: BTreeMap::new(),
             stop,
             states: Vec::new(),
+            addresses: Vec::new(),
         }
     }
 
@@ -157,66 +156,56 @@ impl Worker {
     }
 
     fn attempt(&mut self, job: &Job) -> Done {
-        if job.task == Task::Locate {
-            return Done::Located {
-                job: job.job,
-                found: self.locate(job),
-            };
-        }
+        let nodes: Vec<u32> = match job.task {
+            Task::Move(nodes) => (0..64).filter(|node| nodes >> node & 1 == 1).collect(),
+            Task::Migrate(node) => vec![node],
+            Task::Locate => {
+                return Done::Located {
+                    job: job.job,
+                    found: self.locate(job),
+                };
+            }
+        };
         let mut moved = Moved {
             job: job.job,
             ..Moved::default()
         };
-        let nodes: Vec<u32> = match job.task {
-            Task::Move(nodes) => (0..64).filter(|node| nodes >> node & 1 == 1).collect(),
-            Task::Migrate(node) => vec![node],
-            Task::Locate => Vec::new(),
-        };
-        let addresses = self.addresses(job);
+        let mut addresses = addresses(&job.pages, self.page_bytes);
+        let mut batch = std::mem::take(&mut self.addresses);
         let pages = job.length();
         let mut next = 0;
-        let mut end = match nodes.is_empty() {
-            true => Some(Why::Untried),
-            false => self.refused.get(&job.pid).copied(),
-        };
+        let mut end = nodes.is_empty().then_some(Why::Untried);
         while next < pages && end.is_none() {
             if self.stop.load(Ordering::Relaxed) {
                 end = Some(Why::Untried);
                 break;
             }
-            let upto = (next + self.batch as u32).min(pages);
-            end = self
-                .batch(
-                    job,
-                    &nodes,
-                    (next, &addresses[next as usize..upto as usize]),
-                    &mut moved,
-                )
-                .err();
-            next = upto;
+            batch.clear();
+            batch.extend(addresses.by_ref().take(self.batch));
+            end = self.batch(job, &nodes, (next, &batch), &mut moved).err();
+            next += batch.len() as u32;
         }
         if let Some(why) = end {
             add(&mut moved.refused, next, pages - next, why);
         }
+        self.addresses = batch;
         Done::Moved(moved)
-    }
-
-    fn addresses(&self, job: &Job) -> Vec<u64> {
-        let of = |range: &Pages| {
-            let (start, page_bytes) = (range.start, self.page_bytes);
-            (0..u64::from(range.pages)).map(move |page| start + page * page_bytes)
-        };
-        job.pages.iter().flat_map(of).collect()
     }
 
     /// Where pages are, as far as the kernel says.
     fn locate(&mut self, job: &Job) -> Vec<Found> {
         let mut found: Vec<Found> = Vec::new();
         let mut states = std::mem::take(&mut self.states);
+        let mut batch = std::mem::take(&mut self.addresses);
+        let mut addresses = addresses(&job.pages, self.page_bytes);
         let mut first = 0;
-        for addresses in self.addresses(job).chunks(BATCH_MAX) {
-            let known = !self.refused.contains_key(&job.pid) && !self.stop.load(Ordering::Relaxed);
-            if !known || self.call(job.pid, addresses, None, &mut states).is_err() {
+        loop {
+            batch.clear();
+            batch.extend(addresses.by_ref().take(BATCH_MAX));
+            if batch.is_empty() || self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            if self.call(job.pid, &batch, None, &mut states).is_err() {
                 break;
             }
             for (index, state) in (first..).zip(&states) {
@@ -234,8 +223,9 @@ impl Worker {
                     }),
                 }
             }
-            first += addresses.len() as u32;
+            first += batch.len() as u32;
         }
+        self.addresses = batch;
         self.states = states;
         found
     }
@@ -346,13 +336,7 @@ impl Worker {
         match answer {
             Ok(()) if states.len() == addresses.len() => Ok(()),
             Ok(()) => Err(Why::Error(0)),
-            Err(refusal) => {
-                let why = refused(refusal);
-                if matches!(why, Why::NoProcess | Why::NotPermitted) {
-                    self.refused.insert(pid, why);
-                }
-                Err(why)
-            }
+            Err(refusal) => Err(refused(refusal)),
         }
     }
 }

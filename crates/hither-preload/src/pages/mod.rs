@@ -315,6 +315,7 @@ mod live {
             bind,
             error,
             site,
+            time_ns: monotonic_ns(),
         };
         recorder::region(session, &record);
     }

@@ -113,6 +113,8 @@ pub(crate) struct Plan {
     usual: u64,
     targets: BTreeMap<u32, Target>,
     windows: u64,
+    /// How many windows regions before each have, and its number: made anew with a round.
+    order: Vec<(u64, u32)>,
     round: Round,
     /// When the next batch is due; nothing while there is nothing to arm.
     due_ns: Option<u64>,
@@ -141,6 +143,7 @@ impl Plan {
             usual: 0,
             targets: BTreeMap::new(),
             windows: 0,
+            order: Vec::new(),
             round: Round::default(),
             due_ns: None,
         }
@@ -289,22 +292,25 @@ impl Plan {
     fn next_window(&mut self) -> u64 {
         if self.round.left == 0 {
             self.round = Round::new(self.windows, &mut self.random);
+            self.order.clear();
+            let mut before = 0;
+            for (&key, target) in &self.targets {
+                self.order.push((before, key));
+                before += target.windows();
+            }
         }
         self.round.next()
     }
 
     /// A page of a window, which is counted through all regions.
-    fn pick(&mut self, mut window: u64) -> Option<Pick> {
-        for (&key, &target) in &self.targets {
-            if window < target.windows() {
-                let first = window as u32 * target.window_pages;
-                let pages = target.window_pages.min(target.pages - first);
-                let page = first + self.random.below(u64::from(pages)) as u32;
-                return Some(Pick { key, page });
-            }
-            window -= target.windows();
-        }
-        None
+    fn pick(&mut self, window: u64) -> Option<Pick> {
+        let after = self.order.partition_point(|&(before, _)| before <= window);
+        let &(before, key) = self.order.get(after.checked_sub(1)?)?;
+        let target = self.targets.get(&key)?;
+        let first = (window - before) as u32 * target.window_pages;
+        let pages = target.window_pages.min(target.pages.checked_sub(first)?);
+        let page = first + self.random.below(u64::from(pages)) as u32;
+        Some(Pick { key, page })
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hither_core::{Block, Thread};
 
 use super::super::counters::window_pages;
-use super::super::event::{Decision, Found, Pages};
+use super::super::event::{Decision, Found, Pages, addresses};
 use super::Driver;
 
 /// Where the pages of a window are is asked when it has a sample, and as long as some are nowhere at doubling distances: an answer takes
@@ -84,8 +84,9 @@ impl Driver {
                     continue;
                 };
                 let block = Block(region.base + index);
-                // In a dry run what was decided is taken to be so.
-                if self.dry_run && self.model.home(block).is_some() {
+                // In a dry run what was decided is taken to be so, of a region of which anything was.
+                let known = self.model.home(block).is_some();
+                if self.dry_run && known && region.migrated > 0 {
                     continue;
                 }
                 let moved = self.model.found(region.touch(object, index, thread, node));
@@ -96,13 +97,4 @@ impl Driver {
             }
         }
     }
-}
-
-/// The addresses of all pages of some ranges.
-pub(super) fn addresses(ranges: &[Pages], page_bytes: u64) -> impl Iterator<Item = u64> + '_ {
-    let of = move |range: &Pages| {
-        let start = range.start;
-        (0..u64::from(range.pages)).map(move |page| start + page * page_bytes)
-    };
-    ranges.iter().flat_map(of)
 }

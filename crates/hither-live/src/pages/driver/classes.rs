@@ -35,7 +35,7 @@ impl Driver {
         }
         let found = found.and_then(|(object, page)| {
             let region = self.tracked[object.index()].as_mut()?;
-            if region.class != Some(Class::Remote) {
+            if region.class != Some(Class::Remote) && !region.own {
                 let node = self.model.node_of_cpu(cpu);
                 self.spilled.touched(object, page, node);
             }
@@ -181,9 +181,6 @@ impl Driver {
         by_site: Option<u64>,
         out: &mut Vec<Decision>,
     ) {
-        if !away.is_empty() && !self.dry_run {
-            self.spilled.leaves(object);
-        }
         let away = away.into_iter().map(|run| {
             let state = match by_site == Some(run.nodes) {
                 true => State::Site,

@@ -95,6 +95,9 @@ pub(crate) struct NodeConfig {
     pub(crate) distances: Vec<u32>,
 }
 
+/// No kernel has CPUs of this number and more.
+const CPUS_MAX: u32 = 1 << 16;
+
 /// What an allocation site's regions were.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KnownSite {
@@ -134,6 +137,30 @@ impl Config {
             },
             sites: Vec::new(),
             placed: Vec::new(),
+        }
+    }
+
+    /// Whether it can be a machine's. A log's header may say anything.
+    pub(super) fn check(&self) -> Result<()> {
+        let wrong = |what: &str| Err(Error::Log(format!("settings: {what}")));
+        let pages = |bytes: u64| bytes.is_power_of_two() && bytes.is_multiple_of(self.page_bytes);
+        if !self.page_bytes.is_power_of_two() || self.page_bytes > 1 << 30 {
+            return wrong("page_bytes is no page size");
+        }
+        if self.huge_page_bytes.is_some_and(|bytes| !pages(bytes)) {
+            return wrong("huge_page_bytes is no multiple of page_bytes");
+        }
+        let latencies = self.measured.latency_ns.len();
+        if latencies > 0 && latencies != self.nodes.len().pow(2) {
+            return wrong("latency_ns has not one entry for each pair of nodes");
+        }
+        let mut cpus = self.nodes.iter().flat_map(|node| &node.cpus);
+        if cpus.any(|&cpu| cpu >= CPUS_MAX) {
+            return wrong("a CPU's number is too large");
+        }
+        match self.cpu_permille {
+            0..=1000 => Ok(()),
+            _ => wrong("cpu_permille is more than 1000"),
         }
     }
 

@@ -139,7 +139,7 @@ impl Counting {
             migration_ns: measured.migration_ns.unwrap_or(MIGRATION_NS),
             nodes: model.nodes(),
             accesses: (config.page_bytes / LINE_BYTES) as u32,
-            hints: (config.source == Source::Hints).then(Hints::default),
+            hints: (config.source == Source::Hints).then(|| Hints::new(cpus)),
             arms: config.source == Source::Armed,
             // Any seed will do, as long as a log replays.
             plan: Plan::new(
@@ -466,7 +466,7 @@ impl Driver {
         let Some((kind, signature, threads)) = construct else {
             return;
         };
-        if *program.master.get_or_insert(tid) != tid {
+        if !program.is_heard(now_ns, tid) {
             return;
         }
         if threads > 0 {
@@ -564,10 +564,8 @@ impl Driver {
         counters.clear();
         let (mut moved, mut threads, mut tally) = (Vec::new(), 0, Tally::default());
         let (mut any_moved, mut rounds) = (false, ROUNDS_MAX);
-        for (_, program) in programs
-            .iter_mut()
-            .filter(|(of, _)| pid.is_none_or(|pid| pid == **of))
-        {
+        let judged = pid.map_or(0..=u32::MAX, |pid| pid..=pid);
+        for (_, program) in programs.range_mut(judged.clone()) {
             program.age(now_ns);
             program.rounds += u64::from(ended == Ended::Period);
             rounds = rounds.min(program.rounds);
@@ -605,10 +603,7 @@ impl Driver {
         };
         self.model.set_migration_ns(migration_ns / rounds.max(1));
         self.model.epoch(&epoch, actions);
-        let judged = programs
-            .iter_mut()
-            .filter(|(of, _)| pid.is_none_or(|pid| pid == **of));
-        for (_, program) in judged {
+        for (_, program) in programs.range_mut(judged.clone()) {
             for action in actions.iter() {
                 if let Action::Migrate { block, .. } = *action {
                     program.estimates.again(block);
@@ -636,7 +631,7 @@ impl Driver {
             wanted: counting.actions.len() as u32,
             rate: counting.plan.rate(),
         }));
-        self.migrate(out);
+        self.migrate(&judged, out);
     }
 }
 

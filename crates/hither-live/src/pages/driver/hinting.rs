@@ -5,7 +5,7 @@
 //!
 //! - One that *lies in parts* then, as what several threads have filled does, lies where it is used, as far as anybody knows, and is held at once; passes of the kernel's
 //!   scanner say later whether that is so ([`WELL`]). The kernel would spoil it: it moves what two phases of an iteration use from two nodes to and fro (nas from its
-//!   best placement, in the lab, 2026-11, takes 8 % longer with balancing than without).
+//!   best placement, in the lab, 2026-11, takes 6 to 7 % longer with balancing than without).
 //! - All others, and those that do not lie well, are left to the kernel, migrations included, until several nodes use them and a pass shows that they lie well by now, which a later
 //!   pass has to say once more, or there were many: the scanner goes fast while it finds pages to move, and samples come as fast; what is held it
 //!   takes for misplaced by the user's will, and slows down to a pass in minutes. What the kernel has not put right by then, or moves to and fro,
@@ -56,14 +56,16 @@ const COVERED: f64 = 0.5;
 /// Pages asked about at once.
 const ASKED: u32 = 1 << 16;
 
-/// Going through the pages of a region takes a few nanoseconds a page, and asking where they are a few hundred: this keeps either to a
-/// hundredth of a CPU.
+/// Going through the pages of a region takes a few nanoseconds a page, and asking where they are a few hundred: this keeps the one to a
+/// hundredth of a CPU, and the other to a hundredth of all, of so many at the most.
 const TELL_PER_PAGE_NS: u64 = 200;
 const LOOK_PER_PAGE_NS: u64 = 20_000;
+const CPUS_MAX: usize = 16;
 
 /// Regions to be looked at, and when.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Hints {
+    look_per_page_ns: u64,
     due: BTreeMap<(u64, u64), (Object, u32, Step)>,
     count: u64,
     /// Looks under way.
@@ -122,6 +124,8 @@ pub(super) struct Hinted {
     news: u32,
     /// It is to be told what has changed.
     tells: bool,
+    /// Some of what it was told could not be done.
+    refused: bool,
     /// The look that is due.
     look: Option<(u64, u64)>,
 }
@@ -187,6 +191,18 @@ impl Hinted {
 }
 
 impl Hints {
+    pub(super) fn new(cpus: usize) -> Hints {
+        Hints {
+            look_per_page_ns: LOOK_PER_PAGE_NS / cpus.clamp(1, CPUS_MAX) as u64,
+            due: BTreeMap::new(),
+            count: 0,
+            looks: FxHashMap::default(),
+            stale: Vec::new(),
+            shared: Vec::new(),
+            live: 0,
+        }
+    }
+
     /// `of`: a region, and which of those with its number it is.
     fn set(&mut self, due_ns: u64, of: (Object, u32), step: Step) -> (u64, u64) {
         let key = (due_ns, self.count);
@@ -356,13 +372,7 @@ impl Driver {
             match step {
                 Step::Look => self.look_where(now_ns, object, generation, out),
                 Step::Judge => self.judge_trial(now_ns, object, out),
-                Step::Tell => {
-                    let region = self.tracked[object.index()].as_mut();
-                    if let Some(hinted) = region.and_then(|region| region.hinted.as_mut()) {
-                        hinted.tells = false;
-                    }
-                    self.tell(now_ns, object, out);
-                }
+                Step::Tell => self.tell_again(now_ns, object, out),
             }
         }
     }
@@ -385,7 +395,7 @@ impl Driver {
         };
         hinted.look = None;
         hinted.asked = pages.div_ceil(ASKED);
-        hinted.rests_until_ns = now_ns + u64::from(pages) * LOOK_PER_PAGE_NS;
+        hinted.rests_until_ns = now_ns + u64::from(pages) * hints.look_per_page_ns;
         hinted.news = 0;
         for piece in 0..hinted.asked {
             let first = piece * ASKED;
@@ -502,7 +512,7 @@ impl Driver {
         let before = std::mem::replace(&mut hinted.runs, runs);
         let changed = changed(&before, &hinted.runs);
         if !changed.is_empty() && !hinted.looks() {
-            let wait_ns = LOOK_NS.max(u64::from(region.pages) * LOOK_PER_PAGE_NS);
+            let wait_ns = LOOK_NS.max(u64::from(region.pages) * hints.look_per_page_ns);
             let generation = self.generations[object.index()];
             hinted.look = Some(hints.set(now_ns + wait_ns, (object, generation), Step::Look));
         }
@@ -517,9 +527,49 @@ impl Driver {
     }
 
     /// A program has given a range the policy, or could not. The kernel says no for want of mappings, or to a program that was
-    /// confined meanwhile; what was told before holds.
-    pub(super) fn hinted(&mut self, pages: u32, error: u32) {
-        self.summary.unarmed += if error == 0 { 0 } else { u64::from(pages) };
+    /// confined meanwhile; and orders wait where there is room for so many. Then what was told before holds, and it is told again later where that may help.
+    pub(super) fn hinted(&mut self, now_ns: u64, pid: u32, (start, end): (u64, u64), error: u32) {
+        if error == 0 {
+            return;
+        }
+        self.summary.unarmed += (end - start) / self.page_bytes;
+        if ![libc::ENOSPC, libc::ENOMEM].contains(&(error as i32)) {
+            return;
+        }
+        let Some((object, _)) = self.find(pid, start) else {
+            return;
+        };
+        let region = self.tracked[object.index()].as_mut();
+        let hints = self.counting.as_mut().and_then(|of| of.hints.as_mut());
+        if let (Some(hinted), Some(hints)) = (region.and_then(|of| of.hinted.as_mut()), hints) {
+            hinted.refused = true;
+            if !std::mem::replace(&mut hinted.tells, true) {
+                let of = (object, self.generations[object.index()]);
+                hints.set(now_ns + LOOK_MAX_NS, of, Step::Tell);
+            }
+        }
+    }
+
+    /// Tells the program what has changed, or was refused.
+    fn tell_again(&mut self, now_ns: u64, object: Object, out: &mut Vec<Decision>) {
+        let Some(region) = self.tracked[object.index()].as_mut() else {
+            return;
+        };
+        let Some(hinted) = &mut region.hinted else {
+            return;
+        };
+        hinted.tells = false;
+        let refused = std::mem::take(&mut hinted.refused);
+        match hinted.stage {
+            Stage::Trial | Stage::Held => {
+                if refused {
+                    hinted.runs.clear();
+                }
+                self.tell(now_ns, object, out);
+            }
+            Stage::Left if refused => out.push(region.given_back(self.page_bytes)),
+            Stage::Filling | Stage::Left => {}
+        }
     }
 
     /// Gives a region back to the kernel.

@@ -141,10 +141,12 @@ impl Driver {
             self.generations.push(0);
             Object(self.tracked.len() as u32 - 1)
         });
-        let process = *self.processes.entry(pid).or_insert_with(|| {
-            self.process_count += 1;
-            Process(self.process_count - 1)
-        });
+        let next = Process((self.processes.len() + self.unused_processes.len()) as u32);
+        let unused = &mut self.unused_processes;
+        let process = *self
+            .processes
+            .entry(pid)
+            .or_insert_with(|| unused.pop().unwrap_or(next));
         self.regions.insert(pid, range, object, now_ns);
         let huge = self
             .huge_page_bytes

@@ -1,6 +1,7 @@
 //! Migrations: what the policy asks for at once, by region and node, on its way to the mover and back.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use hither_core::placement::{Action, Outcome};
 use hither_core::{Block, Node, Object};
@@ -33,8 +34,8 @@ pub(super) struct Batch {
 }
 
 impl Driver {
-    /// Has pages moved that the policy wants elsewhere.
-    pub(super) fn migrate(&mut self, out: &mut Vec<Decision>) {
+    /// Has pages moved that the policy wants elsewhere, having been shown what these processes use.
+    pub(super) fn migrate(&mut self, judged: &RangeInclusive<u32>, out: &mut Vec<Decision>) {
         let Some(counting) = &mut self.counting else {
             return;
         };
@@ -109,7 +110,8 @@ impl Driver {
             };
             pending.jobs.insert(job, batch);
         }
-        for region in self.tracked.iter_mut().flatten() {
+        let regions = self.tracked.iter_mut().flatten();
+        for region in regions.filter(|region| judged.contains(&region.pid)) {
             region.of_node.fill(0);
         }
         if self.dry_run {

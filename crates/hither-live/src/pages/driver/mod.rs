@@ -167,7 +167,8 @@ pub(crate) struct Driver {
     generations: Vec<u32>,
     unused: Vec<Object>,
     processes: FxHashMap<u32, Process>,
-    process_count: u32,
+    /// Numbers of processes that are gone.
+    unused_processes: Vec<Process>,
     threads: Numbers<(u32, u32)>,
     sites: Sites,
     watch: Watch,
@@ -193,6 +194,7 @@ impl Driven for Driver {
     type Decision = Decision;
 
     fn new(config: &Config) -> Result<Driver> {
+        config.check()?;
         let frames = config.nodes.iter().map(|node| u64::from(node.frames));
         let cpus = config.nodes.iter().map(|node| node.cpus.len()).sum();
         let known = config.sites.iter();
@@ -211,7 +213,7 @@ impl Driven for Driver {
             generations: Vec::new(),
             unused: Vec::new(),
             processes: FxHashMap::default(),
-            process_count: 0,
+            unused_processes: Vec::new(),
             threads: Numbers::default(),
             sites: Sites::new(known.map(|site| (site.signature, site.class))),
             watch: match config.source {
@@ -246,7 +248,10 @@ impl Driven for Driver {
             &Input::Started { pid } | &Input::Ended { pid } => {
                 let cuts = self.regions.cut_all(pid);
                 self.cut(&cuts, out);
-                self.processes.remove(&pid);
+                if let Some(process) = self.processes.remove(&pid) {
+                    self.model.ended(process);
+                    self.unused_processes.push(process);
+                }
                 self.placements.ended(pid);
                 if let Some(counting) = &mut self.counting {
                     counting.ended(pid);

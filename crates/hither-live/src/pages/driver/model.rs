@@ -100,6 +100,10 @@ impl Model {
         self.placement.freed(object);
     }
 
+    pub(crate) fn ended(&mut self, process: Process) {
+        self.placement.ended(process);
+    }
+
     pub(crate) fn class(&self, object: Object) -> Option<Class> {
         self.placement.class(object)
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use hither_core::placement::Class;
 use hither_core::{Block, Object};
 use hither_sys::record::OWN_POLICY;
 
@@ -105,6 +106,9 @@ impl Driver {
         for (run, state) in runs {
             if state == State::Ordered {
                 out.push(region.order(&run, run.nodes, self.page_bytes));
+                if region.class == Some(Class::Remote) && !self.dry_run {
+                    self.spilled.leaves(object);
+                }
             }
             let key = Key {
                 object,
@@ -146,6 +150,7 @@ impl Driver {
             region.segments[number].timer = timer;
             out.push(region.order(&run, run.nodes, page_bytes));
             self.timers.set(now_ns + WAIT_NS, key);
+            self.spilled.leaves(key.object);
             return;
         }
         let (pid, start) = (region.pid, region.address(run.first, page_bytes));
@@ -191,8 +196,7 @@ impl Driver {
             return;
         }
         if hint {
-            let pages = ((end - start) / self.page_bytes) as u32;
-            self.hinted(pages, error);
+            self.hinted(now_ns, pid, (start, end), error);
             return;
         }
         let Some((object, _)) = self.regions.find(pid, start).filter(|_| error == 0) else {
@@ -230,6 +234,7 @@ impl Driver {
             self.limited.remove(&(pid, object));
             region.kept.clear();
             region.segments.clear();
+            self.spilled.cut(object, 0, region.pages, true);
             if !std::mem::replace(&mut region.own, true) {
                 self.summary.own += 1;
             }
@@ -273,10 +278,11 @@ impl Driver {
         if waits {
             segment.retries += u32::from(why(Why::Busy));
             segment.timer = timer;
-            segment.wait_ns = match moved.moved {
-                0 => segment.wait_ns * 2,
-                _ => WAIT_NS.max(moved.took_ns.saturating_mul(PACE)),
+            let wait_ns = match moved.moved {
+                0 => segment.wait_ns.saturating_mul(2),
+                _ => WAIT_NS,
             };
+            segment.wait_ns = wait_ns.max(moved.took_ns.saturating_mul(PACE));
             let due_ns = now_ns + segment.wait_ns;
             self.timers.set(due_ns, key);
         }

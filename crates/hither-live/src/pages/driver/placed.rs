@@ -21,6 +21,10 @@ use super::{Driver, Placed};
 /// Runs kept of a region: beyond, neighbours are joined. An order is posted for each, of which there is room for 1024.
 pub(super) const RUNS_MAX: usize = 64;
 
+/// Of so many regions that a thread allocates at a site is kept where they were: those that come at a program's start, and live long. One that allocates and
+/// frees the whole time would have no end of them.
+const NTH_MAX: u32 = 64;
+
 /// Signature, thread, and how many before.
 type Key = (u64, u32, u32);
 
@@ -28,8 +32,8 @@ type Key = (u64, u32, u32);
 #[derive(Debug, Default)]
 pub(super) struct Placements {
     known: BTreeMap<Key, Placed>,
-    /// Threads of each process that allocated regions, in the order in which they did.
-    threads: FxHashMap<u32, Vec<u32>>,
+    /// Threads of each process that allocated regions, with their numbers in the order in which they did.
+    threads: FxHashMap<u32, FxHashMap<u32, u32>>,
     /// Regions by process, thread and site.
     counts: BTreeMap<(u32, u32, u64), u32>,
 }
@@ -49,11 +53,8 @@ impl Placements {
     /// The number of a thread that allocates a region, and how many it allocated at the site before.
     pub(super) fn key(&mut self, pid: u32, tid: u32, signature: u64) -> (u32, u32) {
         let threads = self.threads.entry(pid).or_default();
-        let known = threads.iter().position(|&thread| thread == tid);
-        let thread = known.unwrap_or_else(|| {
-            threads.push(tid);
-            threads.len() - 1
-        }) as u32;
+        let next = threads.len() as u32;
+        let thread = *threads.entry(tid).or_insert(next);
         let count = self.counts.entry((pid, thread, signature)).or_default();
         *count += 1;
         (thread, *count - 1)
@@ -71,7 +72,8 @@ impl Placements {
 
     /// Keeps where a region has its pages, if any of them were moved to where they are used.
     pub(super) fn keep(&mut self, region: &Tracked, model: &Model) {
-        if region.migrated == 0 || region.signature == 0 {
+        let (thread, nth) = region.key;
+        if region.migrated == 0 || region.signature == 0 || nth >= NTH_MAX {
             return;
         }
         let home = |page: u32| {
@@ -79,7 +81,6 @@ impl Placements {
             Some(model.kernel_number(home))
         };
         let homes: Vec<Option<u32>> = (0..region.pages).map(home).collect();
-        let (thread, nth) = region.key;
         let placed = Placed {
             signature: region.signature,
             thread,

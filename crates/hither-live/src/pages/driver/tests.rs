@@ -377,6 +377,66 @@ fn two_processes_with_the_same_addresses() {
 }
 
 #[test]
+fn processes_that_come_and_go_leave_nothing() {
+    for policy in ["upm", "cache-aware{region=4096}"] {
+        let mut config = two_nodes();
+        config.policy = policy.to_owned();
+        let mut world = World::new(&config);
+        world.region(7, 1000, 100, 1);
+        for pid in 100..400 {
+            world.region(pid, 1000, 100, 1);
+            world.touches(pid, 0, 1000..1005);
+            world.hears(Input::Ended { pid });
+        }
+        assert_eq!(world.driver.processes.len(), 1);
+        assert_eq!(world.driver.unused_processes.len(), 1, "one at a time");
+        assert_eq!(world.driver.tracked.len(), 2);
+    }
+}
+
+/// A look at what is there but does not come takes its time, too.
+#[test]
+fn what_takes_long_to_look_at_is_looked_at_seldom() {
+    let mut world = World::two_nodes();
+    world.region(7, 1000, 100, 0);
+    world.touches(7, 0, 1000..1005);
+    world.after(6 * MS);
+    world.decided();
+    world.hears(Input::Moved(Moved {
+        absent: 96,
+        took_ns: 100 * MS,
+        ..Moved::default()
+    }));
+    world.after(1_999 * MS);
+    let moves = |decided: Vec<String>| decided.iter().any(|of| of.starts_with("move"));
+    assert!(!moves(world.decided()), "a twentieth of the time");
+    world.after(2 * MS);
+    assert!(moves(world.decided()));
+}
+
+#[test]
+fn settings_that_no_machine_has_are_refused() {
+    let refused = |change: fn(&mut Config)| {
+        let mut config = two_nodes();
+        change(&mut config);
+        Driver::new(&config).err().map(|error| error.to_string())
+    };
+    assert_eq!(refused(|_| {}), None);
+    for (change, what) in [
+        ((|of| of.page_bytes = 0) as fn(&mut Config), "page_bytes"),
+        (|of| of.page_bytes = 5000, "page_bytes"),
+        (|of| of.huge_page_bytes = Some(0), "huge_page_bytes"),
+        (|of| of.huge_page_bytes = Some(2048), "huge_page_bytes"),
+        (|of| of.measured.latency_ns = vec![100; 3], "latency_ns"),
+        (|of| of.nodes[0].cpus = vec![u32::MAX], "CPU"),
+        (|of| of.cpu_permille = 1001, "cpu_permille"),
+    ] {
+        let why = refused(change).expect(what);
+        assert!(why.contains(what), "{why}");
+    }
+}
+
+#[test]
 fn a_forked_child_s_copies_are_not_followed_and_an_exec_ends_all() {
     let mut world = World::two_nodes();
     world.region(7, 1000, 100, 1);
@@ -523,6 +583,48 @@ fn what_found_no_room_meanwhile_comes_home() {
     world.touches(7, 0, [5070]);
     world.after(500 * MS);
     assert_eq!(world.decided(), [""; 0], "nothing is on its way");
+}
+
+/// Nor is it waited for what the program binds by itself.
+#[test]
+fn what_is_the_program_s_own_is_not_brought_home() {
+    let own = hither_sys::record::OWN_POLICY as i32;
+    let mut config = two_nodes();
+    config.policy = "cache-aware{region=4096,limit=1}".to_owned();
+    let mut world = World::new(&config);
+    world.region(7, 5000, 100, 0);
+    world.region(7, 6000, 100, 0);
+    world.region(7, 1000, 100, 3);
+    world.touches(7, 0, 1000..1005);
+    world.touches(7, 0, [5020, 6020]);
+    world.bound(7, 5000, 100, 0, own, false);
+    world.touches(7, 0, [5008]);
+    world.decided();
+    world.after(6 * MS);
+    assert_eq!(world.decided(), ["move 0 pid 7 1004+96 to 10"]);
+    world.hears(Input::Moved(Moved {
+        moved: 96,
+        ..Moved::default()
+    }));
+    assert_eq!(world.decided(), ["move 1 pid 7 6020+1 to 1"]);
+    // The next one's site is bound.
+    world.region(7, 2000, 100, 3);
+    world.bound(7, 2000, 100, 2, 0, true);
+    world.touches(7, 0, [6050]);
+    world.region(7, 3000, 100, 3);
+    world.after(6 * MS);
+    world.bound(7, 3000, 100, 2, 0, false);
+    let decided = world.decided();
+    let job = decided
+        .iter()
+        .find_map(|decision| decision.strip_prefix("move "));
+    let job = job.and_then(|rest| rest.split(' ').next()?.parse().ok());
+    world.hears(Input::Moved(Moved {
+        job: job.expect("it is moved"),
+        moved: 100,
+        ..Moved::default()
+    }));
+    assert_eq!(world.decided(), [""; 0], "{decided:?}");
 }
 
 #[test]

@@ -233,17 +233,23 @@ fn each_refusal_of_a_call_ends_the_move() {
 }
 
 #[test]
-fn a_process_that_is_not_ours_is_left_alone_for_good() {
-    let machine = Arc::new(Scripted {
-        refusal: Some((0, Refusal::NotPermitted)),
-        ..Scripted::with(10)
-    });
-    let stop = Arc::new(AtomicBool::new(false));
-    let mut worker = Worker::new(Arc::clone(&machine) as Arc<dyn Machine>, PAGE, stop);
-    worker.carry_out(&job(10, 0b10));
-    let again = worker.carry_out(&job(10, 0b10));
-    assert_eq!(moved(again).refused[0].why, Why::NotPermitted);
-    assert_eq!(machine.calls.lock().unwrap().len(), 1);
+fn a_process_that_was_refused_may_be_another_one_by_the_next_job() {
+    for refusal in [Refusal::NotPermitted, Refusal::NoProcess] {
+        let machine = Arc::new(Scripted {
+            refusal: Some((0, refusal)),
+            ..Scripted::with(10)
+        });
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut worker = Worker::new(Arc::clone(&machine) as Arc<dyn Machine>, PAGE, stop);
+        worker.carry_out(&job(10, 0b10));
+        assert_eq!(
+            machine.calls.lock().unwrap().len(),
+            1,
+            "the rest is given up"
+        );
+        worker.carry_out(&job(10, 0b10));
+        assert_eq!(machine.calls.lock().unwrap().len(), 2, "the next is tried");
+    }
 }
 
 #[test]

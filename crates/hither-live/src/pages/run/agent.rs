@@ -10,7 +10,8 @@ use hither_sys::arm::{Arm, Unarmed};
 use hither_sys::faults::{PageFaults, Unwatched};
 use hither_sys::machine::Machine;
 use hither_sys::process::{monotonic_ns, short_slices, thread_cpu_ns};
-use hither_sys::record::{Bind, BindMode};
+use hither_sys::record::{Bind, BindMode, Record};
+use hither_sys::session::RingInfo;
 
 use super::super::driver::Driver;
 use super::super::event::{self, At, Decision, Input, Migrate};
@@ -113,10 +114,7 @@ impl Placing {
             // Read first: what the program did before it ended is seen by the sweep after.
             let last = ended.load(Ordering::Acquire);
             let now_ns = self.agent.now_ns();
-            let mut events = self.sweep(now_ns);
-            if reap.is_due(now_ns) {
-                self.reap(now_ns, &mut events);
-            }
+            let events = self.sweep(now_ns, reap.is_due(now_ns));
             if say.is_due(now_ns) {
                 self.say(now_ns);
             }
@@ -144,8 +142,8 @@ impl Placing {
         self.agent.post(now_ns, end(&self.pages));
     }
 
-    /// What has happened since the last look, in order of time.
-    fn sweep(&mut self, now_ns: u64) -> Vec<At> {
+    /// What has happened since the last look, in order of time. `reap`: with what the rings of processes that are gone still hold, and that they are.
+    fn sweep(&mut self, now_ns: u64, reap: bool) -> Vec<At> {
         let mut events = std::mem::take(&mut self.later);
         let start_ns = self.agent.start_ns;
         // Faults first: the region that one fell into was told of before it, and so is found by the look that follows.
@@ -181,15 +179,13 @@ impl Placing {
             definitions,
             ..
         } = &mut self.agent;
-        session.drain(|ring, record| {
-            events.extend(heard(
-                streams,
-                definitions,
-                ring,
-                record,
-                (start_ns, now_ns),
-            ));
-        });
+        let mut hear = |ring: &RingInfo, record: Record<'_>| {
+            events.extend(heard(streams, definitions, ring, record, start_ns));
+        };
+        session.drain(&mut hear);
+        if reap {
+            session.reap(&mut hear);
+        }
         // After the rings: a program offers before it tells of its first region.
         if let Some(arm) = &mut self.arm {
             let (unarmed, offered) = (&mut self.pages.unarmed, &mut self.offered);
@@ -201,37 +197,15 @@ impl Placing {
             });
         }
         events.sort_by_key(|at| at.time_ns);
+        if reap {
+            let alive = self.alive.iter().copied();
+            let gone = alive.filter(|&pid| !launch::is_running(pid));
+            events.extend(gone.map(|pid| At {
+                time_ns: now_ns,
+                input: Input::Ended { pid },
+            }));
+        }
         events
-    }
-
-    /// Looks for processes that are gone, and for what their rings still hold.
-    fn reap(&mut self, now_ns: u64, events: &mut Vec<At>) {
-        let Agent {
-            session,
-            streams,
-            definitions,
-            start_ns,
-            ..
-        } = &mut self.agent;
-        session.reap(|ring, record| {
-            events.extend(heard(
-                streams,
-                definitions,
-                ring,
-                record,
-                (*start_ns, now_ns),
-            ));
-        });
-        let gone: Vec<u32> = self
-            .alive
-            .iter()
-            .copied()
-            .filter(|&pid| !launch::is_running(pid))
-            .collect();
-        events.extend(gone.into_iter().map(|pid| At {
-            time_ns: now_ns,
-            input: Input::Ended { pid },
-        }));
     }
 
     /// Has the driver hear of it all, and carries out what it decides.
@@ -350,7 +324,7 @@ impl Placing {
                 self.send(job, pid, ranges.clone(), Task::Locate);
                 false
             }
-            // In a dry run, too: it moves nothing, and what is counted is to be what a run would count.
+            _ if self.dry_run => false,
             Decision::Hint {
                 pid,
                 start,
@@ -362,9 +336,24 @@ impl Placing {
                     nodes: 1_u64.checked_shl(node).unwrap_or(0),
                 });
                 let orders = self.agent.session.orders();
-                orders.is_none_or(|mut orders| orders.post(pid, start, length, bind).is_err())
+                let refused =
+                    orders.is_none_or(|mut orders| orders.post(pid, start, length, bind).is_err());
+                if refused {
+                    self.later.push(At {
+                        time_ns: self.agent.now_ns(),
+                        input: Input::Bound {
+                            pid,
+                            start,
+                            length,
+                            nodes: bind.nodes,
+                            error: libc::ENOSPC as u32,
+                            site: false,
+                            hint: true,
+                        },
+                    });
+                }
+                refused
             }
-            _ if self.dry_run => false,
             Decision::Bind {
                 pid,
                 start,

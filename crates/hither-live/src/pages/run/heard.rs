@@ -12,7 +12,7 @@ pub(super) fn heard(
     definitions: &mut Definitions,
     ring: &RingInfo,
     record: Record<'_>,
-    (start_ns, now_ns): (u64, u64),
+    start_ns: u64,
 ) -> Option<At> {
     let pid = ring.pid;
     let at = |time_ns: u64, input| {
@@ -57,8 +57,9 @@ pub(super) fn heard(
             bind,
             error,
             site,
+            time_ns,
         } if current() => at(
-            start_ns + now_ns,
+            time_ns,
             Input::Bound {
                 pid,
                 start,

@@ -24,6 +24,10 @@ const PERIOD_NS: u64 = 500_000_000;
 /// Constructs without an iteration are waited for so long.
 const LEARNING_NS: u64 = 4 * PERIOD_NS;
 
+/// A program whose iterations have not come for so long does something else, or one of them takes longer: it is judged by periods meanwhile. If another
+/// thread comes to constructs then, they are the program's from there on.
+const STALLED_NS: u64 = 10_000_000_000;
+
 /// After so long a program may do something else: older samples count half.
 const PHASE_NS: u64 = 10_000_000_000;
 
@@ -43,6 +47,8 @@ pub(in super::super) struct Program {
     pub(super) pages: u64,
     /// The thread whose constructs are the program's.
     pub(super) master: Option<u32>,
+    /// When it was last at one.
+    heard_ns: u64,
     pub(super) iterations: Iterations,
     /// Threads by the kernel's numbers.
     threads: BTreeMap<u32, Place>,
@@ -90,6 +96,7 @@ impl Program {
             phases: Phases::new(),
             pages: 0,
             master: None,
+            heard_ns: now_ns,
             iterations: Iterations::new(),
             threads: BTreeMap::new(),
             team: 0,
@@ -105,6 +112,20 @@ impl Program {
             fruitless: 0,
             stopped: false,
         }
+    }
+
+    /// A thread is at a construct. Whether that is the program's.
+    pub(super) fn is_heard(&mut self, now_ns: u64, tid: u32) -> bool {
+        let master = *self.master.get_or_insert(tid);
+        if master != tid && now_ns.saturating_sub(self.heard_ns) < STALLED_NS {
+            return false;
+        }
+        if master != tid {
+            self.master = Some(tid);
+            self.iterations = Iterations::new();
+        }
+        self.heard_ns = now_ns;
+        true
     }
 
     /// After so long it may do something else: what was seen before counts half.
@@ -218,17 +239,19 @@ impl Program {
 
     /// When a period of it is over, if it has no iterations and something was sampled.
     pub(super) fn period_due_ns(&self) -> Option<u64> {
-        let wait_ns = match (self.iterations.state(), self.master) {
-            (State::Learning, Some(_)) => LEARNING_NS,
-            (State::Learning | State::Unknown, _) => PERIOD_NS,
-            (State::Iterating { .. } | State::Told, _) => return None,
+        let from_ns = match (self.iterations.state(), self.master) {
+            (State::Learning, Some(_)) => self.judged_ns + LEARNING_NS,
+            (State::Learning | State::Unknown, _) => self.judged_ns + PERIOD_NS,
+            (State::Iterating { .. } | State::Told, _) => {
+                (self.heard_ns + STALLED_NS).max(self.judged_ns + PERIOD_NS)
+            }
         };
         let quiet_ns = match self.moved_ns {
             Some(moved_ns) => moved_ns + EPOCH_NS,
             None => self.quiet_until_ns,
         };
         let sampled = self.tally.samples > 0 && !self.stopped;
-        let due_ns = (self.judged_ns + wait_ns).max(self.rests_until_ns);
+        let due_ns = from_ns.max(self.rests_until_ns);
         sampled.then_some(due_ns.max(quiet_ns))
     }
 }

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use super::*;
 use crate::log::Driven;
-use crate::pages::driver::asking::addresses;
 use crate::pages::driver::{Config, KnownSite, Measured, NodeConfig, Placed, Source};
+use crate::pages::event::addresses;
 use crate::pages::event::{At, Found, Input, Migrate, Moved, Refused, Why};
 use hither_core::placement::Class;
 
@@ -390,6 +390,35 @@ fn a_program_without_iterations_is_judged_by_periods() {
             .all(|judged| judged.ended == Ended::Period)
     );
     assert_eq!(rig.moved(), 768);
+}
+
+/// Its iterations are over, or take long; then another thread has some.
+#[test]
+fn a_program_whose_iterations_stop_is_judged_by_periods() {
+    let mut rig = Rig::new(&config("upm"));
+    (0..4).for_each(|_| rig.iteration());
+    assert_eq!(rig.moved(), 768);
+    rig.judged.clear();
+    (rig.threads[0].0, rig.threads[1].0) = (1, 0);
+    (0..18).for_each(|_| rig.half_second());
+    assert!(rig.judged.is_empty(), "the next iteration is waited for");
+    (0..12).for_each(|_| rig.half_second());
+    assert!(!rig.judged.is_empty());
+    assert!(rig.judged.iter().all(|of| of.ended == Ended::Period));
+    assert_eq!([rig.on(0)[1], rig.on(1)[0]], [256, 256]);
+    rig.judged.clear();
+    for _ in 0..4 {
+        rig.half_second();
+        rig.hears(Input::Construct {
+            pid: PID,
+            tid: PID + 2,
+            cpu: 2,
+            kind: ConstructKind::Iteration,
+            signature: 1,
+            threads: 4,
+        });
+    }
+    assert!(rig.judged.iter().any(|of| of.ended == Ended::Iteration));
 }
 
 #[test]

@@ -206,6 +206,55 @@ fn a_region_that_others_come_to_is_as_new() {
     assert_eq!(bound, 0, "to be given back is not to be bound");
 }
 
+/// There was no room for an order, or for mappings.
+#[test]
+fn a_policy_that_was_refused_is_told_again() {
+    let mut rig = hinted();
+    (0..3).for_each(|_| rig.iteration());
+    (0..4).for_each(|_| rig.half_second());
+    assert_eq!(rig.hints, rig.at);
+    for (error, again) in [
+        (libc::ENOSPC, true),
+        (libc::ENOMEM, true),
+        (libc::EPERM, false),
+    ] {
+        let refused = START + 256..START + 512;
+        rig.hints.retain(|page, _| !refused.contains(page));
+        rig.hears(Input::Bound {
+            pid: PID,
+            start: refused.start * PAGE,
+            length: 256 * PAGE,
+            nodes: 2,
+            error: error as u32,
+            site: false,
+            hint: true,
+        });
+        assert_eq!(rig.hints.len(), 768, "not at once");
+        (0..12).for_each(|_| rig.half_second());
+        assert_eq!(rig.hints == rig.at, again, "{error}");
+    }
+}
+
+/// The kernel moves pages as it would without us, and decides where they are until something was decided here.
+#[test]
+fn a_dry_run_follows_the_kernel() {
+    let mut rig = Rig::new(&Config {
+        source: Source::Hints,
+        dry_run: true,
+        ..config("upm")
+    });
+    rig.refusal = Some((Why::Untried, true));
+    rig.iteration();
+    assert_eq!(rig.moved(), 0, "no pass");
+    for (page, node) in &mut rig.at {
+        *node = ((page - START) / 256) as u32;
+    }
+    (0..20).for_each(|_| rig.iteration());
+    assert_eq!(rig.moved(), 0, "nothing is left to be moved");
+    let sampled = rig.driver.summary().sampled;
+    assert!(sampled.share() > Some(0.9), "{sampled:?}");
+}
+
 #[test]
 fn what_is_being_filled_is_left_to_the_kernel() {
     let mut rig = hinted();
