@@ -55,7 +55,7 @@ const PLACE_FILES_POLICY: &str = "round-robin";
     hither run --pages cache-aware -- ./solver input     streamed memory far, the rest near\n  \
     hither run --pages cache-aware,upm -- ./solver input both: what is near goes to where it is used\n  \
     hither run --pages upm --dry-run --log pages.jsonl -- ./solver input\n                                                       \
-    decide and log, and leave the program alone\n  \
+    decide and log, and bind and move nothing\n  \
     hither run --pages upm --sites solver.sites -- ./solver input\n                                                       \
     begin where the last run ended\n  \
     hither run --pages 'cache-aware{limit=0.3}' --region-min 4MiB -- ./solver input"
@@ -113,11 +113,12 @@ pub(super) struct Run {
     #[arg(long, value_name = "HOW", default_value = AUTO, conflicts_with_all = ["files", "replicas", "place_files"], value_parser = [&[AUTO], &arm::NAMES[..]].concat())]
     counters: String,
 
-    /// How much of the CPUs counting may take
+    /// Share of the CPUs that counting may take; of more than 16 as of 16
     #[arg(long, value_name = "PERCENT", default_value = "1%", conflicts_with_all = ["files", "replicas", "place_files"], value_parser = permille)]
     cpu_budget: u32,
 
-    /// Decide what to drop, what to copy, or where pages belong, and do none of it
+    /// Decide what to drop, what to copy, or where pages belong, and do none of it. Counting by write-protect still arms pages: the next write to
+    /// each faults once
     #[arg(long)]
     dry_run: bool,
 
@@ -125,8 +126,8 @@ pub(super) struct Run {
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
 
-    /// Start from what this file knows of call sites that read files or allocate memory, where their regions had their pages
-    /// included, and add what is learnt
+    /// Start from what this file knows of call sites (which read files or allocate memory, and on which nodes their memory was in
+    /// the end), and add what is learnt
     #[arg(long, value_name = "FILE", conflicts_with = "replicas")]
     sites: Option<PathBuf>,
 

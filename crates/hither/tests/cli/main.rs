@@ -174,7 +174,11 @@ fn redacted_line(line: &str) -> String {
         return format!("{before}\"sha256\": \"[SHA256]\",");
     }
     // How many regions a program has, and how busy the agent was, is theirs.
-    if line.starts_with("hither: ") && line.contains(" wanted on another node") {
+    let tells_of_regions = |line: &str| {
+        let alone = line.ends_with(" region") || line.ends_with(" regions");
+        alone || line.contains(" wanted on another node")
+    };
+    if line.starts_with("hither: ") && tells_of_regions(line) {
         return "hither: [REGIONS]".to_owned();
     }
     if line.starts_with("hither: the agent took ") {

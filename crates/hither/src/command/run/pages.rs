@@ -127,15 +127,20 @@ fn report(pages: &Pages, dry_run: bool, ui: &Ui) {
         0 => String::new(),
         number => format!(", {} {what}", count(number)),
     };
-    ui.note(format_args!(
-        "{}: {} far, {} near{}{}; {} wanted on another node",
-        counted(summary.regions, "region"),
-        count(summary.far),
-        count(summary.near),
-        decided(undecided, "undecided"),
-        decided(summary.known, "by what was known of their call sites"),
-        counted(summary.pages_away, "page"),
-    ));
+    let regions = counted(summary.regions, "region");
+    // Without a policy that sends regions far there is nothing to tell of them.
+    if summary.far + summary.near + undecided + summary.known + summary.pages_away == 0 {
+        ui.note(regions);
+    } else {
+        ui.note(format_args!(
+            "{regions}: {} far, {} near{}{}; {} wanted on another node",
+            count(summary.far),
+            count(summary.near),
+            decided(undecided, "undecided"),
+            decided(summary.known, "by what was known of their call sites"),
+            counted(summary.pages_away, "page"),
+        ));
+    }
     if dry_run {
         ui.note("a dry run: nothing was bound or moved");
     } else {
@@ -153,7 +158,7 @@ fn report(pages: &Pages, dry_run: bool, ui: &Ui) {
             counted(summary.own, "region")
         ));
     }
-    report_counts(pages, ui);
+    report_counts(pages, dry_run, ui);
     let share = pages.agent.as_secs_f64() / pages.ran.as_secs_f64().max(1e-9);
     ui.note(format_args!("the agent took {} of one CPU", percent(share)));
     if let Some(reason) = &pages.unwatched {
@@ -197,7 +202,7 @@ fn report(pages: &Pages, dry_run: bool, ui: &Ui) {
 }
 
 /// What came of counting who uses what.
-fn report_counts(pages: &Pages, ui: &Ui) {
+fn report_counts(pages: &Pages, dry_run: bool, ui: &Ui) {
     let summary = &pages.summary;
     if summary.applied > 0 {
         ui.note(format_args!(
@@ -220,14 +225,15 @@ fn report_counts(pages: &Pages, ui: &Ui) {
         return;
     };
     let share = |tally: Tally| tally.share().map_or("none".to_owned(), percent);
+    let moved = if dry_run { "would have moved" } else { "moved" };
     ui.note(format_args!(
-        "{} from {} by {counters}, {} local; {} moved to where they are used",
+        "{} from {} by {counters}, {} local; {} {moved} to where they are used",
         counted(summary.sampled.samples, "sample"),
         counted(summary.counted, "region"),
         share(summary.sampled),
         counted(summary.migrated, "page"),
     ));
-    if summary.migrated > 0 {
+    if summary.migrated > 0 && !dry_run {
         ui.note(format_args!(
             "local in what moved: {} before, {} after",
             share(summary.before),
