@@ -112,3 +112,56 @@ pub(super) fn heard(
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hither_sys::record::{Bind, OWN_POLICY, RegionKind};
+
+    use super::*;
+
+    /// A look takes a while: what comes meanwhile is later than its beginning.
+    #[test]
+    fn what_a_program_does_is_heard_in_the_order_in_which_it_did_it() {
+        let (mut streams, mut definitions) = (Streams::default(), Definitions::default());
+        let ring = RingInfo {
+            index: 0,
+            pid: 7,
+            tid: 7,
+            foreign: false,
+            generation: 1,
+        };
+        let (start, length) = (1 << 20, 1 << 21);
+        let records = [
+            Record::Process {
+                pid: 7,
+                parent: 1,
+                time_ns: 1_000,
+                exe: b"/bin/true",
+                args: b"",
+            },
+            Record::Region {
+                start,
+                length,
+                signature: 3,
+                time_ns: 1_500,
+                cpu: 0,
+                kind: RegionKind::Map,
+            },
+            Record::Bound {
+                start,
+                length,
+                bind: Bind {
+                    mode: BindMode::Default,
+                    nodes: 0,
+                },
+                error: OWN_POLICY,
+                site: false,
+                time_ns: 1_600,
+            },
+        ];
+        let heard = records.map(|record| {
+            heard(&mut streams, &mut definitions, &ring, record, 1_000).map(|at| at.time_ns)
+        });
+        assert_eq!(heard, [Some(0), Some(500), Some(600)]);
+    }
+}
