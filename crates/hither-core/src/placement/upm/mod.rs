@@ -78,6 +78,7 @@ fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Placement> {
     Box::new(Upm {
         initial: settings.initial(values, 0),
         programs: Vec::new(),
+        last: Vec::new(),
         areas: Areas::new(nodes, settings.blocks),
         // A trace without iterations sums up its periods, whatever the parameters say.
         sums: Counters::new(nodes, settings.blocks),
@@ -99,6 +100,8 @@ struct Upm {
     areas: Areas,
     /// By process.
     programs: Vec<Program>,
+    /// Counts of each program's last iteration, for the predictive criterion: by process, or one for all where no two have a page in common, as of running programs.
+    last: Vec<Counters>,
     /// Counts since the start, or since a page was last visited; unused where each iteration is judged by itself.
     sums: Counters,
     pages: Vec<Page>,
@@ -114,8 +117,6 @@ struct Upm {
 
 /// What is known of one program.
 struct Program {
-    /// Counts of its last iteration, for the predictive criterion.
-    last: Counters,
     movers: Movers,
     replay: Replay,
     /// Whether the predictive criterion is in use.
@@ -130,7 +131,6 @@ impl Program {
     /// Nothing is known of it, and of no blocks.
     fn new(nodes: usize, config: &Config) -> Program {
         Program {
-            last: Counters::new(nodes, 0),
             movers: Movers::new(nodes, config.stay),
             replay: Replay::new(nodes, 0, config.replay),
             following: false,
@@ -185,14 +185,26 @@ impl Upm {
         let fresh = || Program::new(self.nodes, &self.config);
         let programs = self.programs.len().max(process.index() + 1);
         self.programs.resize_with(programs, fresh);
-        let program = &mut self.programs[process.index()];
         // Tables are as long as there are blocks where a program has epochs alone: most processes have none.
         let blocks = self.pages.len() as u32;
         if self.config.predictive {
-            program.last.grow(blocks);
+            let table = self.last_of(process);
+            let tables = self.last.len().max(table + 1);
+            let fresh = || Counters::new(self.nodes, 0);
+            self.last.resize_with(tables, fresh);
+            self.last[table].grow(blocks);
         }
+        let program = &mut self.programs[process.index()];
         program.replay.grow(blocks);
         program
+    }
+
+    /// Which of the tables of last iterations is a program's.
+    fn last_of(&self, process: Process) -> usize {
+        match self.config.sampled {
+            true => 0,
+            false => process.index(),
+        }
     }
 
     fn iteration(
@@ -217,7 +229,8 @@ impl Upm {
             self.invocation(process, counts, nodes, out);
         }
         if predictive {
-            let last = &mut self.program(process).last;
+            let table = self.last_of(process);
+            let last = &mut self.last[table];
             // Estimates that have not changed are not told again.
             match sampled {
                 true => counts.touched().iter().for_each(|&block| last.reset(block)),
@@ -266,13 +279,16 @@ impl Upm {
         nodes: &Nodes,
         out: &mut Vec<Action>,
     ) -> bool {
-        let program = &self.programs[process.index()];
+        let (program, last) = (
+            &self.programs[process.index()],
+            &self.last[self.last_of(process)],
+        );
         let asked = out.len();
         for &block in counts.touched() {
             let Some(home) = nodes.home(block) else {
                 continue;
             };
-            let (now, before) = (counts.of(block), program.last.of(block));
+            let (now, before) = (counts.of(block), last.of(block));
             let sure = |to: &Node| !self.config.sampled || now[to.index()] > now[home.index()];
             let to = criteria::predictive(now, before, home, program.movers.to());
             if let Some(to) = to.filter(sure) {
@@ -386,16 +402,16 @@ impl Placement for Upm {
 
     fn freed(&mut self, object: Object) {
         let (process, blocks) = self.areas.freed(object);
+        let table = self.last_of(process);
+        let mut last = self.last.get_mut(table);
         let mut program = self.programs.get_mut(process.index());
         for block in blocks {
             self.sums.reset(block);
-            if let Some(program) = &mut program {
-                if block.index() < program.last.blocks() {
-                    program.last.reset(block);
-                }
-                if program.replay.owns(block) {
-                    program.replay.forget();
-                }
+            if let Some(last) = last.as_mut().filter(|of| block.index() < of.blocks()) {
+                last.reset(block);
+            }
+            if let Some(program) = program.as_mut().filter(|of| of.replay.owns(block)) {
+                program.replay.forget();
             }
         }
         self.initial.freed(object);
