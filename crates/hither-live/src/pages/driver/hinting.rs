@@ -53,6 +53,9 @@ const WELL: f64 = 0.95;
 /// As long as what was sampled was so in phases that have less of the program's time, there may be others that use the pages from elsewhere.
 const COVERED: f64 = 0.5;
 
+/// What could not be done is told again after the longest time between two looks, and so often after twice as long each time.
+const RETRIES_MAX: u32 = 6;
+
 /// Pages asked about at once.
 const ASKED: u32 = 1 << 16;
 
@@ -126,6 +129,8 @@ pub(super) struct Hinted {
     tells: bool,
     /// Some of what it was told could not be done.
     refused: bool,
+    /// How often it was told again for that.
+    retries: u32,
     /// The look that is due.
     look: Option<(u64, u64)>,
 }
@@ -186,6 +191,7 @@ impl Hinted {
         self.stage = stage;
         self.samples = 0;
         self.of_pass = 0;
+        self.retries = 0;
         self.wait_ns = LOOK_NS;
     }
 }
@@ -545,7 +551,9 @@ impl Driver {
             hinted.refused = true;
             if !std::mem::replace(&mut hinted.tells, true) {
                 let of = (object, self.generations[object.index()]);
-                hints.set(now_ns + LOOK_MAX_NS, of, Step::Tell);
+                let wait_ns = LOOK_MAX_NS << hinted.retries.min(RETRIES_MAX);
+                hinted.retries += 1;
+                hints.set(now_ns + wait_ns, of, Step::Tell);
             }
         }
     }

@@ -230,7 +230,7 @@ fn a_policy_that_was_refused_is_told_again() {
             hint: true,
         });
         assert_eq!(rig.hints.len(), 768, "not at once");
-        (0..12).for_each(|_| rig.half_second());
+        (0..24).for_each(|_| rig.half_second());
         assert_eq!(rig.hints == rig.at, again, "{error}");
     }
 }
