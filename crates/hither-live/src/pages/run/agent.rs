@@ -409,6 +409,10 @@ impl Placing {
 
     /// The driver is to hear that a range cannot be armed.
     fn unarmed(&mut self, pid: u32, (start, length): (u64, u64), reason: Unarmed) {
+        // Its end is heard of, and says all there is to say.
+        if reason == Unarmed::NoProcess {
+            return;
+        }
         let pages = length / self.machine.page_bytes();
         self.pages.unarmed = Some(reason);
         self.later.push(At {
