@@ -200,13 +200,27 @@ unsafe extern "C-unwind" fn mremap_hook(
 ) -> *mut c_void {
     pages::obey();
     replicas::memory_changed();
+    // First: a call that would move a range onto itself fails, and leaves it as it was.
+    let moved = pages::moving(address as u64, length);
     if flags & libc::MREMAP_FIXED != 0 {
         pages::ending(at as u64, to);
     }
-    let moved = pages::ending(address as u64, length);
-    // SAFETY: the program's own call, passed on.
-    let result = unsafe { real::mremap(address, length, to, flags, at) };
-    if let Some(region) = moved {
+    let may_be_split = moved.as_ref().is_some_and(|&(_, split)| split);
+    let in_pieces = match may_be_split {
+        // SAFETY: the program's own call.
+        true => unsafe { pages::pieces::remap(address as u64, length, to, flags, at as u64) },
+        false => None,
+    };
+    let result = match in_pieces {
+        Some(Ok(result)) => result as *mut c_void,
+        Some(Err(error)) => {
+            real::fail(error);
+            libc::MAP_FAILED
+        }
+        // SAFETY: the program's own call, passed on.
+        None => unsafe { real::mremap(address, length, to, flags, at) },
+    };
+    if let Some((region, _)) = moved {
         if result == libc::MAP_FAILED {
             pages::again(&region, address as u64, length);
         } else {

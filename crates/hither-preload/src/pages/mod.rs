@@ -8,7 +8,11 @@
 //! `calloc` has zeroed in a heap). A region that moves takes the policy that it was last given along, all of it. Orders for
 //! a range are carried out at the next call that comes here: anything large allocated or freed, a mapping, a read or
 //! a write. Only whole pages inside a live region are ever bound. Memory of the malloc family is given its default
-//! policy back before it is freed, since it may stay mapped and come to hold something else.
+//! policy back before it is freed, since it may stay mapped and come to hold something else; a mapping before it is moved,
+//! since a policy of a part of it splits it, and the kernel moves no two mappings at once.
+//!
+//! What the program gives a policy itself is left alone from then on, wherever it moves. Each part of a region with a policy of its own
+//! is a mapping to the kernel, of which a process may have so many: no more than a quarter of that is bound in parts.
 //!
 //! A forked child has copies of its parent's regions, policies included. They are not announced: most children exec, and
 //! the agent cannot know what a child still needs of them. Its own allocations are. A child of `vfork` has its parent's
@@ -17,8 +21,14 @@
 //! A sanitizer's runtime in the process keeps tables of its own of the same calls; nothing is tracked there. Static
 //! programs, and those that call the kernel past libc, are not reached.
 
+pub(crate) mod maps;
 #[cfg(feature = "pages")]
 pub(crate) mod offer;
+#[cfg_attr(
+    not(feature = "pages"),
+    expect(dead_code, reason = "a hook alone moves what may be split")
+)]
+pub(crate) mod pieces;
 pub(crate) mod table;
 
 #[cfg(feature = "pages")]
@@ -35,8 +45,8 @@ mod live {
     use hither_sys::raw;
     use hither_sys::record::{Bind, BindMode, OWN_POLICY, Record, RegionKind};
 
-    use super::offer;
-    use super::table::{Region, Table};
+    use super::table::{Bound, Region, Table};
+    use super::{maps, offer};
     use crate::recorder;
     use crate::signature::Caller;
 
@@ -126,8 +136,19 @@ mod live {
             return;
         };
         offer::make(session);
-        if let Some(signature) = recorder::signature(session, caller) {
-            enter(session, start, length, kind, signature, None);
+        let Some(signature) = recorder::signature(session, caller) else {
+            return;
+        };
+        if let Some(end) = start.checked_add(length) {
+            let region = Region {
+                range: start..end,
+                signature,
+                kind,
+                process: recorder::process(),
+                bound: Bound::Nobody,
+                parts: 0,
+            };
+            enter(session, region);
         }
     }
 
@@ -137,47 +158,48 @@ mod live {
         if length < REGION_MIN.load(Ordering::Relaxed) {
             return;
         }
-        let (kind, signature) = (region.kind, region.signature);
-        if let Some(session) = recorder::session() {
-            enter(session, start, length as u64, kind, signature, region.bound);
+        let end = start.checked_add(length as u64);
+        if let (Some(session), Some(end)) = (recorder::session(), end) {
+            let region = Region {
+                range: start..end,
+                process: recorder::process(),
+                ..region.clone()
+            };
+            enter(session, region);
         }
     }
 
     /// Enters a region, tells the agent, and binds it: as it was before, or as its site is to be.
-    fn enter(
-        session: &'static Attached,
-        start: u64,
-        length: u64,
-        kind: RegionKind,
-        signature: u64,
-        bound: Option<Bind>,
-    ) {
-        let Some(end) = start.checked_add(length) else {
-            return;
-        };
-        cut(start..end);
+    fn enter(session: &'static Attached, region: Region) {
+        // Of a mapping that an allocator gives parts out of, the rest stays bound.
+        cut(region.range.clone(), region.kind == RegionKind::Malloc);
+        let bound = region.bound;
+        let is_own = bound == Bound::Program;
         let region = Region {
-            range: start..end,
-            signature,
-            kind,
-            process: recorder::process(),
-            bound: None,
+            bound: if is_own { bound } else { Bound::Nobody },
+            ..region
         };
         if !TABLE.insert(&region) {
             session.count_untracked();
             return;
         }
-        if !announce(session, &region, bound.is_none()) {
+        if !announce(session, &region, bound == Bound::Nobody) {
             return;
         }
-        let of_site = || session.orders()?.site(signature);
-        // What was said of pages that were there says nothing of those to come.
-        let bound = bound.map(|policy| match policy.mode {
-            BindMode::Sampled => DEFAULT,
-            _ => policy,
-        });
-        if let Some(policy) = bound.or_else(of_site) {
-            bind(session, start..end, policy, true);
+        let policy = match bound {
+            Bound::Program => {
+                tell(session, &region.range, DEFAULT, OWN_POLICY, true);
+                return;
+            }
+            // What was said of pages that were there says nothing of those to come.
+            Bound::Us(policy) if policy.mode == BindMode::Sampled => Some(DEFAULT),
+            Bound::Us(policy) => Some(policy),
+            Bound::Nobody => session
+                .orders()
+                .and_then(|orders| orders.site(region.signature)),
+        };
+        if let Some(policy) = policy {
+            bind(session, region.range, policy, true);
         }
     }
 
@@ -208,35 +230,53 @@ mod live {
     #[cold]
     pub(crate) fn freeing(start: u64) -> Option<Region> {
         let region = TABLE.remove(start)?;
-        end(&region);
+        end(&region, true);
         Some(region)
     }
 
-    /// Something else is about to be where this range is, or nothing. The first region of which it was a part. Should the
-    /// call fail for want of memory, the region has ended all the same.
+    /// Something else is about to be where this range is, or nothing. Should the call fail for want of memory, the region has ended all
+    /// the same.
     #[inline]
-    pub(crate) fn ending(start: u64, length: usize) -> Option<Region> {
+    pub(crate) fn ending(start: u64, length: usize) {
+        if let Some(range) = tracked(start, length) {
+            cut(range, false);
+        }
+    }
+
+    /// What is in this range is about to be moved, or to grow. The first region of which it was a part, and whether any of it was bound
+    /// by us and may therefore be split.
+    #[inline]
+    pub(crate) fn moving(start: u64, length: usize) -> Option<(Region, bool)> {
+        cut(tracked(start, length)?, true)
+    }
+
+    /// The pages of a range, unless there is no region at all.
+    #[inline]
+    fn tracked(start: u64, length: usize) -> Option<Range<u64>> {
         if TABLE.is_empty() || length == 0 || !start.is_multiple_of(PAGE) {
             return None;
         }
         let end = start.saturating_add(length as u64);
-        cut(start..end.checked_next_multiple_of(PAGE).unwrap_or(end))
+        Some(start..end.checked_next_multiple_of(PAGE).unwrap_or(end))
     }
 
+    /// Ends what is in a range; if it `stays` mapped, without a policy of ours.
     #[cold]
-    fn cut(range: Range<u64>) -> Option<Region> {
+    fn cut(range: Range<u64>, stays: bool) -> Option<(Region, bool)> {
         let least = REGION_MIN.load(Ordering::Relaxed) as u64;
-        let mut first = None;
+        let mut found: Option<(Region, bool)> = None;
         TABLE.cut(&range, least, |region| {
-            end(&region);
-            first.get_or_insert(region);
+            end(&region, stays);
+            let is_split = region.parts > 0 || matches!(region.bound, Bound::Us(_));
+            found.get_or_insert((region, false)).1 |= is_split && is_tracking();
         });
-        first
+        found
     }
 
     /// What has been taken out of the table is given up.
-    fn end(region: &Region) {
-        if region.kind == RegionKind::Malloc && region.bound.is_some() && is_tracking() {
+    fn end(region: &Region, stays: bool) {
+        let stays = stays || region.kind == RegionKind::Malloc;
+        if stays && matches!(region.bound, Bound::Us(_)) && is_tracking() {
             let _ = bind_pages(&region.range, DEFAULT);
         }
         if region.process == recorder::process()
@@ -332,6 +372,12 @@ mod live {
             return;
         };
         if mode != libc::MPOL_DEFAULT {
+            TABLE.each(&range, |region| {
+                let before = TABLE.set_bound(&region.range, Bound::Program);
+                if matches!(before, Some(Bound::Us(_))) {
+                    let _ = bind_pages(&region.range, DEFAULT);
+                }
+            });
             tell(session, &range, DEFAULT, OWN_POLICY, false);
             return;
         }
@@ -339,8 +385,8 @@ mod live {
             let keeps = |at: u64| !range.contains(&at) && raw::range_has_policy(at);
             let is_free = !ends_of(&region.range).into_iter().any(keeps);
             if is_free && region.process == recorder::process() {
-                end(region);
-                TABLE.set_bound(&region.range, None);
+                end(region, false);
+                TABLE.set_bound(&region.range, Bound::Nobody);
                 announce(session, region, true);
             }
         });
@@ -351,22 +397,58 @@ mod live {
         if range.is_empty() {
             return GONE;
         }
-        let Some((start, before)) = TABLE.set_bound(range, Some(policy)) else {
+        let Some(region) = TABLE.holding(range) else {
             return GONE;
         };
+        let is_part = pages_of(range) != pages_of(&region);
+        if is_part && !has_room_for_part() {
+            return libc::ENOMEM as u32;
+        }
+        let before = match TABLE.note(range, Bound::Us(policy)) {
+            None => return GONE,
+            Some(Bound::Program) => return OWN_POLICY,
+            Some(before) => before,
+        };
         // What we did not bind, the program may have.
-        if before.is_none() && ends_of(range).into_iter().any(raw::range_has_policy) {
-            TABLE.set_bound(range, None);
+        if before == Bound::Nobody && ends_of(range).into_iter().any(raw::range_has_policy) {
+            TABLE.note(range, Bound::Nobody);
             return OWN_POLICY;
+        }
+        if is_part {
+            TABLE.add_part(range);
         }
         match bind_pages(range, policy) {
             Err(error) => error as u32,
-            Ok(()) if TABLE.holds(start, range) => 0,
+            Ok(()) if TABLE.holds(region.start, range) => 0,
             Ok(()) => {
                 let _ = bind_pages(range, DEFAULT);
                 GONE
             }
         }
+    }
+
+    /// Whether another part of a region may be bound, and so become a mapping of its own.
+    ///
+    /// What is bound again was counted before: where that seems to be too many, the mappings themselves are counted, now and then.
+    fn has_room_for_part() -> bool {
+        /// A count takes some milliseconds.
+        const EACH: usize = 1024;
+        static REFUSED: AtomicUsize = AtomicUsize::new(0);
+        let most = maps::most() / 4;
+        if TABLE.parts() < most {
+            return true;
+        }
+        if REFUSED.fetch_add(1, Ordering::Relaxed).is_multiple_of(EACH) {
+            let mut counted = false;
+            maps::each(|mapping| {
+                if !std::mem::replace(&mut counted, true) {
+                    TABLE.forget_parts();
+                }
+                TABLE.add_part(&(mapping.start..mapping.start.saturating_add(1)));
+                true
+            });
+        }
+        TABLE.parts() < most
     }
 
     /// The whole pages of a range.

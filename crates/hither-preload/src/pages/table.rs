@@ -10,7 +10,7 @@
 //! they start, so that the small blocks of a heap share a few bytes of it.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use hither_sys::record::{Bind, BindMode, RegionKind};
 
@@ -27,6 +27,16 @@ pub(crate) const FILTER_SHIFT: u32 = 16;
 const FREE: u64 = 0;
 const TAKEN: u64 = 1;
 
+/// Who gave a region its policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bound {
+    Nobody,
+    /// We did: the policy that it, or a part of it, was last given.
+    Us(Bind),
+    /// The program itself: it is left alone.
+    Program,
+}
+
 /// A region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Region {
@@ -36,8 +46,9 @@ pub(crate) struct Region {
     pub(crate) kind: RegionKind,
     /// The process that the agent knows it of. In a forked child that is the parent.
     pub(crate) process: u32,
-    /// The policy that it, or a part of it, was last given.
-    pub(crate) bound: Option<Bind>,
+    pub(crate) bound: Bound,
+    /// How often a part of it was bound: into no more mappings than that, and some, have we split it.
+    pub(crate) parts: u32,
 }
 
 pub(crate) struct Table {
@@ -48,16 +59,21 @@ pub(crate) struct Table {
     /// No entry from here on was ever used.
     used: AtomicUsize,
     live: AtomicUsize,
+    /// The sum of the parts of all entries, also of those that are taken. It wraps around in between.
+    parts: AtomicUsize,
 }
 
 struct Detail {
     signature: AtomicU64,
     /// The process, and above it the kind.
     owner: AtomicU64,
-    /// 0 for none, else one more than the mode.
+    /// 0 for nobody's policy, [`PROGRAM`] for the program's, else one more than the mode of ours.
     mode: AtomicU8,
     nodes: AtomicU64,
+    parts: AtomicU32,
 }
+
+const PROGRAM: u8 = u8::MAX;
 
 impl Detail {
     const fn new() -> Self {
@@ -66,21 +82,52 @@ impl Detail {
             owner: AtomicU64::new(0),
             mode: AtomicU8::new(0),
             nodes: AtomicU64::new(0),
+            parts: AtomicU32::new(0),
         }
     }
 
-    fn set_bound(&self, bound: Option<Bind>) {
-        let (mode, nodes) = bound.map_or((0, 0), |bind| (1 + bind.mode as u8, bind.nodes));
-        self.nodes.store(nodes, Ordering::Relaxed);
-        self.mode.store(mode, Ordering::Relaxed);
+    /// Returns what was there before.
+    fn set_bound(&self, bound: Bound) -> Bound {
+        let (mode, nodes) = Self::packed(bound);
+        let before = self.nodes.swap(nodes, Ordering::Relaxed);
+        Self::unpacked(self.mode.swap(mode, Ordering::Relaxed), before)
     }
 
-    fn bound(&self) -> Option<Bind> {
-        let mode = self.mode.load(Ordering::Relaxed).checked_sub(1)?;
-        Some(Bind {
-            mode: BindMode::from_wire(mode)?,
-            nodes: self.nodes.load(Ordering::Relaxed),
-        })
+    /// As `set_bound`, but what is the program's stays so.
+    fn note(&self, bound: Bound) -> Bound {
+        let (mode, nodes) = Self::packed(bound);
+        let before = self.nodes.load(Ordering::Relaxed);
+        let free = |found: u8| (found != PROGRAM).then_some(mode);
+        let found = self
+            .mode
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, free);
+        if found.is_ok() {
+            self.nodes.store(nodes, Ordering::Relaxed);
+        }
+        Self::unpacked(found.unwrap_or_else(|found| found), before)
+    }
+
+    fn bound(&self) -> Bound {
+        Self::unpacked(
+            self.mode.load(Ordering::Relaxed),
+            self.nodes.load(Ordering::Relaxed),
+        )
+    }
+
+    fn packed(bound: Bound) -> (u8, u64) {
+        match bound {
+            Bound::Nobody => (0, 0),
+            Bound::Us(bind) => (1 + bind.mode as u8, bind.nodes),
+            Bound::Program => (PROGRAM, 0),
+        }
+    }
+
+    fn unpacked(mode: u8, nodes: u64) -> Bound {
+        match mode.checked_sub(1).map(BindMode::from_wire) {
+            _ if mode == PROGRAM => Bound::Program,
+            Some(Some(mode)) => Bound::Us(Bind { mode, nodes }),
+            _ => Bound::Nobody,
+        }
     }
 }
 
@@ -97,6 +144,7 @@ impl Table {
             details: [const { Detail::new() }; REGIONS],
             used: AtomicUsize::new(0),
             live: AtomicUsize::new(0),
+            parts: AtomicUsize::new(0),
         }
     }
 
@@ -145,6 +193,7 @@ impl Table {
         let owner = u64::from(region.process) | (region.kind as u64) << 32;
         detail.owner.store(owner, Ordering::Relaxed);
         detail.set_bound(region.bound);
+        self.set_parts(detail, region.parts);
         if region.kind == RegionKind::Malloc {
             self.mark(region.range.start);
         }
@@ -187,7 +236,14 @@ impl Table {
             },
             process: owner as u32,
             bound: detail.bound(),
+            parts: detail.parts.load(Ordering::Relaxed),
         })
+    }
+
+    fn set_parts(&self, detail: &Detail, parts: u32) {
+        let before = detail.parts.swap(parts, Ordering::Relaxed);
+        let more = (parts as usize).wrapping_sub(before as usize);
+        self.parts.fetch_add(more, Ordering::Relaxed);
     }
 
     /// Lets go of an entry that is ours, with the region at `start` in it, or free.
@@ -200,6 +256,9 @@ impl Table {
     fn vacate(&self, at: usize, region: &Region) {
         if region.kind == RegionKind::Malloc {
             self.unmark(region.range.start);
+        }
+        if let Some(detail) = self.details.get(at) {
+            self.set_parts(detail, 0);
         }
         self.live.fetch_sub(1, Ordering::Relaxed);
         self.put(at, FREE);
@@ -264,20 +323,54 @@ impl Table {
         }
     }
 
-    /// Notes the policy of the region that holds this whole range. `None` if there is none, else where that starts, and
-    /// which policy was noted before.
-    pub(crate) fn set_bound(
-        &self,
-        range: &Range<u64>,
-        bound: Option<Bind>,
-    ) -> Option<(u64, Option<Bind>)> {
+    /// The region that holds this whole range.
+    fn holder(&self, range: &Range<u64>) -> Option<(Range<u64>, &Detail)> {
         let (at, found) = self
             .overlapping(range)
             .find(|(_, found)| found.start <= range.start && range.end <= found.end)?;
-        let detail = self.details.get(at)?;
-        let before = detail.bound();
-        detail.set_bound(bound);
-        Some((found.start, before))
+        Some((found, self.details.get(at)?))
+    }
+
+    /// Where the region lies that holds this whole range.
+    pub(crate) fn holding(&self, range: &Range<u64>) -> Option<Range<u64>> {
+        Some(self.holder(range)?.0)
+    }
+
+    /// Notes whose policy the region has that holds this whole range, unless it is the program's. `None` if there is none, else
+    /// what was noted before.
+    pub(crate) fn note(&self, range: &Range<u64>, bound: Bound) -> Option<Bound> {
+        Some(self.holder(range)?.1.note(bound))
+    }
+
+    /// As `note`, even if it is the program's.
+    pub(crate) fn set_bound(&self, range: &Range<u64>, bound: Bound) -> Option<Bound> {
+        Some(self.holder(range)?.1.set_bound(bound))
+    }
+
+    /// How often parts of regions were bound, of those that there are.
+    pub(crate) fn parts(&self) -> usize {
+        self.parts.load(Ordering::Relaxed)
+    }
+
+    /// The region that holds this range has been bound in so many parts more.
+    pub(crate) fn add_part(&self, range: &Range<u64>) {
+        if let Some((_, detail)) = self.holder(range) {
+            let more = |parts: u32| parts.checked_add(1);
+            let added = detail
+                .parts
+                .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+            self.parts
+                .fetch_add(usize::from(added.is_ok()), Ordering::Relaxed);
+        }
+    }
+
+    /// No region has parts any more: they are about to be counted anew.
+    pub(crate) fn forget_parts(&self) {
+        for (at, _) in self.overlapping(&(0..u64::MAX)) {
+            if let Some(detail) = self.details.get(at) {
+                self.set_parts(detail, 0);
+            }
+        }
     }
 
     /// Goes through the regions that have a part of a range. They stay.
@@ -319,7 +412,8 @@ mod tests {
             range,
             kind,
             process: 7,
-            bound: None,
+            bound: Bound::Nobody,
+            parts: 0,
         }
     }
 
@@ -422,15 +516,46 @@ mod tests {
         };
         assert!(table.insert(&region(1 << 20..2 << 20, RegionKind::Malloc)));
         let inside = (1 << 20) + PAGE..2 << 20;
-        assert_eq!(table.set_bound(&inside, Some(bind)), Some((1 << 20, None)));
+        let us = Bound::Us(bind);
+        assert_eq!(table.note(&inside, us), Some(Bound::Nobody));
+        assert_eq!(table.holding(&inside), Some(1 << 20..2 << 20));
         assert!(table.holds(1 << 20, &inside));
         assert!(!table.holds(2 << 20, &inside));
         let beyond = inside.start..inside.end + 1;
-        assert_eq!(table.set_bound(&beyond, Some(bind)), None);
+        assert_eq!(table.note(&beyond, us), None);
         assert!(!table.holds(1 << 20, &beyond));
         assert!(table.has_any(&beyond));
         assert!(!table.has_any(&(0..1 << 20)));
-        assert_eq!(table.remove(1 << 20).expect("there").bound, Some(bind));
+        assert_eq!(table.set_bound(&inside, Bound::Program), Some(us));
+        assert_eq!(table.note(&inside, us), Some(Bound::Program));
+        assert_eq!(table.note(&inside, Bound::Nobody), Some(Bound::Program));
+        assert_eq!(table.remove(1 << 20).expect("there").bound, Bound::Program);
+    }
+
+    #[test]
+    fn parts_are_counted_until_their_regions_end() {
+        let table = table();
+        let whole = 16 * PAGE..32 * PAGE;
+        assert!(table.insert(&region(whole.clone(), RegionKind::Map)));
+        for _ in 0..3 {
+            table.add_part(&(20 * PAGE..22 * PAGE));
+        }
+        assert_eq!(table.parts(), 3);
+        table.add_part(&(2 * PAGE..3 * PAGE));
+        assert_eq!(table.parts(), 3, "no region");
+        // What is left on either side may have all of them.
+        cut(&table, 23 * PAGE..24 * PAGE, 1);
+        assert_eq!(table.parts(), 6);
+        cut(&table, 16 * PAGE..23 * PAGE, 1);
+        assert_eq!(table.parts(), 3);
+        table.forget_parts();
+        assert_eq!(table.parts(), 0);
+        table.add_part(&(30 * PAGE..31 * PAGE));
+        cut(&table, whole, 1);
+        assert_eq!(table.parts(), 0);
+        // The entry is used again.
+        assert!(table.insert(&region(PAGE..2 * PAGE, RegionKind::Map)));
+        assert_eq!(table.parts(), 0);
     }
 
     #[test]

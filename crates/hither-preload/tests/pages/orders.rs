@@ -7,11 +7,11 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use hither_sys::record::{Bind, BindMode, OWN_POLICY, Record};
+use hither_sys::record::{Bind, BindMode, OWN_POLICY, Record, RegionKind};
 use hither_sys::session::Session;
 
 use super::MIB;
-use crate::support::{compile, detached, placed, regions_session, sampled_session};
+use crate::support::{compile, detached, pages_library, placed, regions_session, sampled_session};
 
 /// A program that does as it is told, and the session that it is in.
 struct Puppet {
@@ -25,9 +25,14 @@ struct Puppet {
 impl Puppet {
     fn start(session: Session, program: &Path, arguments: &[&OsStr]) -> Self {
         let mut command: Command = placed(&session, program);
+        command.args(arguments);
+        Puppet::of(session, command)
+    }
+
+    fn of(session: Session, mut command: Command) -> Self {
         let mut child = command
-            .args(arguments)
             .stdin(Stdio::piped())
+            .stderr(Stdio::inherit())
             .spawn()
             .expect("spawned");
         Puppet {
@@ -302,6 +307,71 @@ fn what_the_program_has_bound_itself_is_left_alone() {
 }
 
 #[test]
+fn what_we_had_bound_is_the_programs_once_it_binds_it() {
+    if !knows_nodes() {
+        return;
+    }
+    let ours = Bind {
+        mode: BindMode::Interleave,
+        nodes: 1,
+    };
+    for heap in [false, true] {
+        let arguments: &[&OsStr] = if heap { &[OsStr::new("heap")] } else { &[] };
+        let program = compile("orders.c", &["-O1"]);
+        let mut puppet = Puppet::start(regions_session(MIB), &program, arguments);
+        let (start, length, _) = puppet.tell("allocate");
+        puppet.post(start, length, ours);
+        assert!(puppet.tell("call").2.starts_with("interleave"));
+        assert_eq!(puppet.bounds(), [(start, length, ours, 0, false)]);
+        // One that waits, and one that came too late to know.
+        puppet.post(start, length, ours);
+        assert!(is_preferred(&puppet.tell("bind").2));
+        puppet.post(start, length / 2, ours);
+        assert!(is_preferred(&puppet.tell("call").2));
+        let errors: Vec<_> = puppet.bounds().iter().map(|bound| bound.3).collect();
+        assert_eq!(errors, [OWN_POLICY; 3]);
+        // It stays where it is, and so does its policy.
+        let (start, length, policy) = puppet.tell("shrink");
+        assert!(is_preferred(&policy), "{policy}");
+        let told = puppet.bounds();
+        assert_eq!(told.len(), 1);
+        assert_eq!(
+            (told[0].0, told[0].1, told[0].3),
+            (start, length, OWN_POLICY)
+        );
+        puppet.tell("touch");
+        let (start, length, policy) = puppet.tell("grow");
+        assert!(!policy.starts_with("interleave"), "{policy}");
+        puppet.post(start, length, ours);
+        assert_eq!(puppet.tell("call").2, policy);
+        let errors: Vec<_> = puppet.bounds().iter().map(|bound| bound.3).collect();
+        assert_eq!(errors, [OWN_POLICY; 2]);
+        // It gives that back.
+        puppet.tell("unbind");
+        puppet.post(start, length, ours);
+        assert!(puppet.tell("call").2.starts_with("interleave"));
+        assert_eq!(puppet.bounds(), [(start, length, ours, 0, false)]);
+        puppet.finish();
+    }
+}
+
+#[test]
+fn the_rest_of_what_the_program_binds_in_part_is_no_longer_bound() {
+    if !knows_nodes() {
+        return;
+    }
+    let program = compile("moves.c", &["-O1"]);
+    let mut puppet = Puppet::start(regions_session(MIB), &program, &[]);
+    let (start, length, _) = puppet.tell("map");
+    puppet.tell("wall");
+    puppet.tell("fill");
+    bind_in_parts(&mut puppet, (start, length));
+    let (_, _, pieces) = puppet.tell("bind half");
+    assert_eq!(pieces, "2");
+    puppet.finish();
+}
+
+#[test]
 fn what_the_program_has_given_back_is_as_new() {
     if !knows_nodes() {
         return;
@@ -322,6 +392,191 @@ fn what_the_program_has_given_back_is_as_new() {
     assert!(is_preferred(&puppet.tell("call").2));
     assert_eq!(puppet.bounds()[0].3, 0);
     puppet.finish();
+}
+
+/// Orders for every other 256 KiB of a region.
+fn bind_in_parts(puppet: &mut Puppet, (start, length): (u64, u64)) {
+    let part = 256 << 10;
+    for at in (start..start + length).step_by(2 * part as usize) {
+        puppet.post(at, part, NODE_0);
+    }
+    let pieces: u64 = puppet.tell("call").2.parse().expect("a number");
+    assert!(pieces >= length / part, "{pieces}");
+    let errors: Vec<_> = puppet.bounds().iter().map(|bound| bound.3).collect();
+    assert_eq!(errors, vec![0; (length / part / 2) as usize]);
+}
+
+/// To the kernel each part is a mapping, and it moves one at a time.
+#[test]
+fn what_was_bound_in_parts_is_moved_as_if_it_were_not() {
+    if !knows_nodes() {
+        return;
+    }
+    let program = compile("moves.c", &["-O1"]);
+    // Mappings that are split before anything is in them are not joined again.
+    for touched in [true, false] {
+        for moves in [
+            &["grow"][..],
+            &["wall", "grow", "grow"],
+            &["in vain", "grow"],
+            &["shrink", "grow"],
+            &["to 8"],
+            &["to 32", "grow"],
+            &["to 4", "grow"],
+            &["leave"],
+            &["child wall", "grow"],
+            &[
+                "child grow",
+                "child to 4",
+                "child leave",
+                "child in vain",
+                "verify",
+            ],
+        ] {
+            let mut puppet = Puppet::start(regions_session(MIB), &program, &[]);
+            let (start, length, _) = puppet.tell("map");
+            if touched {
+                puppet.tell("fill");
+            }
+            bind_in_parts(&mut puppet, (start, length));
+            puppet.tell("fill");
+            for command in moves {
+                println!("{touched} {moves:?}: {command}");
+                puppet.tell(command);
+                puppet.tell("verify");
+            }
+            puppet.finish();
+        }
+    }
+}
+
+/// So many mappings may a process have, and the program needs some itself.
+#[test]
+fn so_many_parts_are_bound_and_no_more() {
+    const PAGE: u64 = 4096;
+    let most = std::fs::read_to_string("/proc/sys/vm/max_map_count").expect("read");
+    let most: u64 = most.trim().parse().expect("a number");
+    if !knows_nodes() || most > 100_000 {
+        println!("skipped: no nodes, or room for too many mappings");
+        return;
+    }
+    let program = compile("moves.c", &["-O1"]);
+    let mut puppet = Puppet::start(regions_session(MIB), &program, &[]);
+    let (start, _, _) = puppet.tell("map much");
+    let mut bind = |pages: &mut dyn Iterator<Item = u64>| {
+        for page in pages {
+            puppet.post(start + page * PAGE, PAGE, NODE_0);
+        }
+        let pieces: u64 = puppet.tell("call").2.parse().expect("a number");
+        let errors: Vec<_> = puppet.bounds().iter().map(|bound| bound.3).collect();
+        (errors, pieces)
+    };
+    // The same ones again and again.
+    for _ in 0..=most / 4 / 1000 + 1 {
+        let (errors, pieces) = bind(&mut (0..1000).map(|part| part % 10 * 2));
+        assert_eq!(errors, [0; 1000]);
+        assert!(pieces <= 21, "{pieces}");
+    }
+    let mut bound = 0;
+    let mut refused = 0;
+    let mut mappings = 0;
+    for parts in 0..=most / 4 / 1000 + 1 {
+        let (errors, pieces) = bind(&mut (1000 * parts..1000 * (parts + 1)).map(|part| part * 2));
+        let not = errors.iter().filter(|&&error| error == libc::ENOMEM as u32);
+        let not = not.count();
+        assert!(errors.iter().all(|&error| error == 0 || not > 0));
+        bound += errors.len() - not;
+        refused += not;
+        mappings = pieces;
+    }
+    assert!(
+        refused > 0 && bound > most as usize / 10,
+        "{bound}, {refused}"
+    );
+    assert!(mappings <= most / 2 + 1, "{mappings}");
+    puppet.finish();
+}
+
+/// Another allocator's mapping is bound as a whole; what it gives out of it is a region with a policy of its own.
+#[test]
+fn what_is_given_out_of_a_bound_mapping_is_not_taken_for_the_programs() {
+    if !knows_nodes() {
+        return;
+    }
+    let allocator = compile("allocator.c", &["-O1", "-shared", "-fPIC"]);
+    let program = compile("orders.c", &["-O1"]);
+    let start = |session: Session| {
+        let libraries = [pages_library(), &*allocator].map(|path| path.to_str().expect("text"));
+        let mut command = placed(&session, &program);
+        command.env("LD_PRELOAD", libraries.join(":"));
+        Puppet::of(session, command)
+    };
+    let mut first = start(regions_session(MIB));
+    let (_, least, _) = first.tell("allocate");
+    let mut mapped = None;
+    first.session.drain(|_, record| match record {
+        Record::Region {
+            length,
+            signature,
+            kind: RegionKind::Map,
+            ..
+        } if length > least => mapped = Some(signature),
+        _ => {}
+    });
+    first.finish();
+    let mut session = regions_session(MIB);
+    let mut orders = session.orders().expect("regions are tracked");
+    let site = mapped.expect("its mapping");
+    orders.set_site(site, Some(NODE_0)).expect("room");
+    let mut again = start(session);
+    let (start, length, policy) = again.tell("allocate");
+    assert_eq!(policy, "default");
+    let ours = Bind {
+        mode: BindMode::Interleave,
+        nodes: 1,
+    };
+    again.post(start, length, ours);
+    assert!(again.tell("call").2.starts_with("interleave"));
+    let bounds = again.bounds();
+    assert!(
+        bounds.contains(&(start, length, ours, 0, false)),
+        "{bounds:?}"
+    );
+    assert!(bounds.iter().all(|bound| bound.3 == 0), "{bounds:?}");
+    again.finish();
+}
+
+#[test]
+fn what_moves_is_bound_as_it_was_and_may_be_bound_again() {
+    if !knows_nodes() {
+        return;
+    }
+    let program = compile("moves.c", &["-O1"]);
+    for mode in [BindMode::Preferred, BindMode::Sampled] {
+        let mut puppet = Puppet::start(regions_session(MIB), &program, &[]);
+        let (start, length, _) = puppet.tell("map");
+        puppet.tell("fill");
+        let policy = Bind { mode, nodes: 1 };
+        puppet.post(start, length, policy);
+        puppet.tell("call");
+        if puppet.bounds()[0].3 != 0 {
+            println!("skipped: the kernel has no {mode:?}");
+            continue;
+        }
+        let (start, length, _) = puppet.tell("grow");
+        let expected = match mode {
+            BindMode::Sampled => Bind {
+                mode: BindMode::Default,
+                nodes: 0,
+            },
+            _ => policy,
+        };
+        assert_eq!(puppet.bounds(), [(start, length, expected, 0, true)]);
+        puppet.post(start, length, policy);
+        puppet.tell("call");
+        assert_eq!(puppet.bounds(), [(start, length, policy, 0, false)]);
+        puppet.finish();
+    }
 }
 
 #[test]

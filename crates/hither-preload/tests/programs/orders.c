@@ -42,6 +42,7 @@ int main(int argc, char **argv) {
         else if (!strcmp(command, "touch\n")) memset(region, 1, length);
         else if (!strcmp(command, "call\n")) { void *volatile p = malloc(2 * MIB); free(p); }
         else if (!strcmp(command, "grow\n")) length *= 2, region = realloc(region, length);
+        else if (!strcmp(command, "shrink\n")) length /= 2, region = realloc(region, length);
         else if (!strcmp(command, "free\n")) free(region);
         else if (!strcmp(command, "bind\n")) {
             // As libnuma does: MPOL_PREFERRED, node 0, whole pages within.

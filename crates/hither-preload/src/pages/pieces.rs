@@ -1,0 +1,296 @@
+//! `mremap` of what was one mapping until we split it.
+//!
+//! A part with a policy of its own is a mapping of its own to the kernel, which moves or enlarges one at a time and answers EFAULT to a
+//! range of several. Once all have one policy again they are one again: but for those that were split before anything was touched, and
+//! those of a forked child, which the kernel does not join (their `anon_vma` differ). These are moved one by one.
+//!
+//! In between, nothing of the program's may be lost, whatever fails and whatever else its threads map meanwhile: each piece leaves its
+//! place mapped (MREMAP_DONTUNMAP, Linux 5.7), so that nothing can come to lie there before all is done, and it can go back.
+
+use std::ops::Range;
+
+use hither_sys::raw;
+use libc::c_int;
+
+use super::maps::{self, Mapping};
+
+const PAGE: u64 = 4096;
+
+/// linux/mman.h.
+const DONTUNMAP: c_int = 4;
+
+/// Pieces that can be moved; what there are more of is left to the kernel, which refuses.
+const PIECES: usize = 512;
+
+/// How often a place to go to is looked for.
+const TRIES: usize = 3;
+
+/// Makes the call if the range is of several mappings that could be one: its result, or the error. `None` if the kernel is to make it.
+///
+/// # Safety
+/// As `mremap` demands.
+#[cold]
+pub(crate) unsafe fn remap(
+    address: u64,
+    length: usize,
+    to: usize,
+    flags: c_int,
+    at: u64,
+) -> Option<Result<u64, c_int>> {
+    let is_fixed = flags & libc::MREMAP_FIXED != 0;
+    let may_move = flags & libc::MREMAP_MAYMOVE != 0;
+    let stays = flags & DONTUNMAP != 0;
+    if flags & !(libc::MREMAP_FIXED | libc::MREMAP_MAYMOVE | DONTUNMAP) != 0 || to == 0 {
+        return None;
+    }
+    let length = (length as u64).checked_next_multiple_of(PAGE)?;
+    let to = (to as u64).checked_next_multiple_of(PAGE)?;
+    let source = address..address.checked_add(length)?;
+    // To a call that leaves an empty mapping where it was, the target is a hint.
+    let at = if is_fixed || stays { at } else { 0 };
+    if at != 0 || is_fixed {
+        let target = at..at.checked_add(to)?;
+        let apart = target.end <= source.start || source.end <= target.start;
+        if !may_move || !apart || at == 0 || !at.is_multiple_of(PAGE) {
+            return None;
+        }
+    }
+    // A range that only shrinks may be of several.
+    let is_for_the_kernel = match stays {
+        true => !may_move || to != length,
+        false => !is_fixed && to <= length,
+    };
+    if is_for_the_kernel {
+        return None;
+    }
+    let pieces = Pieces::of(&source)?;
+    if !is_fixed && !stays {
+        let last = pieces.within(&source).next_back()?;
+        let bytes = last.end - last.start;
+        let enlarged = bytes + (to - length);
+        match remapped(last.start, bytes, enlarged, 0, 0) {
+            Ok(_) => return Some(Ok(address)),
+            Err(error) if !may_move => return Some(Err(error)),
+            Err(_) => {}
+        }
+    }
+    let kept = source.start..source.start + length.min(to);
+    let mut result = Err(libc::ENOMEM);
+    for _ in 0..TRIES {
+        let target = match reserve(at, is_fixed, to) {
+            Ok(start) => start..start + to,
+            Err(error) => return Some(Err(error)),
+        };
+        result = moved(&pieces, &kept, &target);
+        match result {
+            Ok(()) => {
+                if !stays {
+                    unmap(&source);
+                }
+                return Some(Ok(target.start));
+            }
+            // Something else has taken the place into which the last was to grow.
+            Err(libc::ENOMEM) if !is_fixed => {}
+            Err(_) => break,
+        }
+    }
+    match result {
+        // A kernel that has no such call.
+        Err(libc::EINVAL) => None,
+        Err(error) => Some(Err(error)),
+        Ok(()) => None,
+    }
+}
+
+/// Where the mappings of a range end, in pages after its start.
+struct Pieces {
+    ends: [u32; PIECES],
+    count: usize,
+}
+
+impl Pieces {
+    /// `None` if the range is not of several mappings without a gap that are alike.
+    fn of(range: &Range<u64>) -> Option<Pieces> {
+        let mut pieces = Pieces {
+            ends: [0; PIECES],
+            count: 0,
+        };
+        let mut before: Option<Mapping> = None;
+        let mut are_alike = true;
+        maps::each(|mapping| {
+            if mapping.end <= range.start {
+                return true;
+            }
+            if mapping.start >= range.end {
+                return false;
+            }
+            are_alike &= match before {
+                Some(before) => before.end == mapping.start && before.rights == mapping.rights,
+                None => mapping.start <= range.start,
+            };
+            are_alike &= !mapping.named && mapping.rights.ends_with(b"p");
+            let pages = (mapping.end.min(range.end) - range.start) / PAGE;
+            match (pieces.ends.get_mut(pieces.count), u32::try_from(pages)) {
+                (Some(end), Ok(pages)) => *end = pages,
+                _ => are_alike = false,
+            }
+            pieces.count += 1;
+            before = Some(*mapping);
+            are_alike
+        });
+        let is_whole = before.is_some_and(|last| last.end >= range.end);
+        (are_alike && is_whole && pieces.count > 1).then_some(pieces)
+    }
+
+    /// The pieces of a range that starts where the one looked at did, and perhaps ends earlier.
+    fn within(&self, range: &Range<u64>) -> impl DoubleEndedIterator<Item = Range<u64>> {
+        let Range { start, end } = *range;
+        let border = move |piece: Option<usize>| {
+            let pages = piece.and_then(|piece| self.ends.get(piece)).copied();
+            (start + u64::from(pages.unwrap_or(0)) * PAGE).min(end)
+        };
+        (0..self.count)
+            .map(move |piece| border(piece.checked_sub(1))..border(Some(piece)))
+            .filter(|piece| piece.start < piece.end)
+    }
+}
+
+/// Moves the pieces of a range into what is reserved, and has the last fill what is left of that. If something fails, all is as it was,
+/// and nothing is reserved any more.
+fn moved(pieces: &Pieces, kept: &Range<u64>, target: &Range<u64>) -> Result<(), c_int> {
+    let there = |piece: &Range<u64>| {
+        let start = target.start + (piece.start - kept.start);
+        start..start + (piece.end - piece.start)
+    };
+    let grown = there(kept).end..target.end;
+    let mut moved = 0;
+    // Whether what the last is to fill is reserved, or filled.
+    let mut has_grown = !grown.is_empty();
+    let mut result = Ok(());
+    // The last first: it is the one that may well fail, for want of memory.
+    for piece in pieces.within(kept).rev() {
+        let (to, bytes) = (there(&piece).start, piece.end - piece.start);
+        result = shift(&piece, to);
+        if result.is_ok() && moved == 0 && has_grown {
+            unmap(&grown);
+            let enlarged = bytes + (grown.end - grown.start);
+            result = remapped(to, bytes, enlarged, 0, 0).map(drop);
+            if result.is_err() {
+                has_grown = false;
+                moved += 1;
+            }
+        }
+        if result.is_err() {
+            break;
+        }
+        moved += 1;
+    }
+    if result.is_ok() {
+        return result;
+    }
+    if has_grown {
+        unmap(&grown);
+    }
+    for (number, piece) in pieces.within(kept).rev().enumerate() {
+        let at = there(&piece);
+        let bytes = piece.end - piece.start;
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        if number >= moved || shift(&at, piece.start).is_ok() {
+            unmap(&at);
+        } else {
+            // Without an empty one that stays, which may be one too many.
+            let _ = remapped(at.start, bytes, bytes, flags, piece.start);
+        }
+    }
+    result
+}
+
+/// Moves a mapping, of which an empty one stays.
+fn shift(piece: &Range<u64>, to: u64) -> Result<(), c_int> {
+    let bytes = piece.end - piece.start;
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    remapped(piece.start, bytes, bytes, flags | DONTUNMAP, to).map(drop)
+}
+
+/// `mremap`.
+fn remapped(at: u64, length: u64, to: u64, flags: c_int, target: u64) -> Result<u64, c_int> {
+    let arguments = [
+        at as usize,
+        length as usize,
+        to as usize,
+        flags as usize,
+        target as usize,
+        0,
+    ];
+    // SAFETY: what is moved is what the program has moved, to where it wants it or to what was reserved for that.
+    answer(unsafe { raw::syscall(libc::SYS_mremap, arguments) })
+}
+
+/// Addresses that nothing else will have, here or anywhere.
+fn reserve(at: u64, is_fixed: bool, length: u64) -> Result<u64, c_int> {
+    let fixed = if is_fixed { libc::MAP_FIXED } else { 0 };
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed;
+    let arguments = [
+        at as usize,
+        length as usize,
+        libc::PROT_NONE as usize,
+        flags as usize,
+        usize::MAX,
+        0,
+    ];
+    // SAFETY: what it replaces, the program has said may be replaced.
+    answer(unsafe { raw::syscall(libc::SYS_mmap, arguments) })
+}
+
+fn unmap(range: &Range<u64>) {
+    let length = (range.end - range.start) as usize;
+    // SAFETY: the range was reserved here, or everything has been moved out of it.
+    unsafe { raw::unmap(range.start as *mut u8, length) };
+}
+
+fn answer(result: isize) -> Result<u64, c_int> {
+    u64::try_from(result).map_err(|_| -result as c_int)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_all_be_moved_is_all_where_it_was() {
+        // So large that nothing else comes to lie where it was.
+        const HOLE: u64 = 512 << 20;
+        for grows in [0, 2 * PAGE] {
+            let length = HOLE + 2 * PAGE;
+            let first = raw::map(length as usize, None).expect("mapped");
+            let pages = [HOLE, HOLE + PAGE].map(|at| {
+                // SAFETY: it lies in the mapping.
+                unsafe { first.add(at as usize) }
+            });
+            // SAFETY: both are mapped, and this test's own.
+            pages.iter().for_each(|page| unsafe { page.write(7) });
+            let source = first as u64..first as u64 + length;
+            let start = reserve(0, false, length + grows).expect("room");
+            let target = start..start + length + grows;
+            // It comes last.
+            unmap(&(source.start..source.start + HOLE));
+            let mut pieces = Pieces {
+                ends: [0; PIECES],
+                count: 3,
+            };
+            let hole = (HOLE / PAGE) as u32;
+            pieces.ends[..3].copy_from_slice(&[hole, hole + 1, hole + 2]);
+            assert_eq!(moved(&pieces, &source, &target), Err(libc::EFAULT));
+            // SAFETY: both are mapped again.
+            assert!(pages.iter().all(|page| unsafe { page.read() } == 7));
+            let mut is_left = false;
+            maps::each(|mapping| {
+                let inside = mapping.start < target.end && target.start < mapping.end;
+                is_left |= inside && &mapping.rights == b"---p";
+                true
+            });
+            assert!(!is_left, "what was reserved");
+            unmap(&(pages[0] as u64..source.end));
+        }
+    }
+}
