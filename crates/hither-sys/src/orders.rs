@@ -23,6 +23,11 @@ pub const SITES: usize = 4096;
 /// hold the first 3000 of any signatures (a test fills them in), and refuse some of the last.
 const PROBES: usize = 128;
 
+/// How many orders are looked for at a time.
+const BATCH: usize = 64;
+
+const _: () = assert!(ORDERS <= 1 << 16);
+
 /// How often a reader of the sites tries again when it meets a change.
 const TRIES: usize = 8;
 
@@ -46,6 +51,8 @@ pub(crate) struct Board {
 struct Slot {
     /// [`FREE`], or the process that it is for, with [`TAKEN`] while that reads it.
     state: AtomicU64,
+    /// How many were posted before it: of two for one range the later counts, whichever slot it is in.
+    number: AtomicU64,
     start: AtomicU64,
     length: AtomicU64,
     policy: Policy,
@@ -100,6 +107,73 @@ impl Board {
     fn used(&self) -> usize {
         (self.used.load(Ordering::Acquire) as usize).min(ORDERS)
     }
+
+    /// The first orders that wait for a process.
+    fn waiting(&self, process: u32) -> Batch {
+        let mut found = Batch::default();
+        let posted = self.posted.load(Ordering::Relaxed);
+        for (index, slot) in self.slots.iter().enumerate().take(self.used()) {
+            if slot.state.load(Ordering::Acquire) == u64::from(process) {
+                let number = slot.number.load(Ordering::Relaxed) as u32;
+                // The numbers wrap around; none is that far from the last.
+                let order = number.wrapping_sub(posted) as i32;
+                found.insert((order, number, index as u16));
+            }
+        }
+        found
+    }
+
+    /// Takes the order out of a slot, if it is still the one of that number.
+    fn taken(&self, process: u32, number: u32, index: u16) -> Option<Order> {
+        let slot = self.slots.get(usize::from(index))?;
+        let (waiting, taken) = (u64::from(process), u64::from(process) | TAKEN);
+        slot.state
+            .compare_exchange(waiting, taken, Ordering::Acquire, Ordering::Relaxed)
+            .ok()?;
+        let is_it = slot.number.load(Ordering::Relaxed) as u32 == number;
+        let order = slot.policy.load().filter(|_| is_it).map(|bind| Order {
+            start: slot.start.load(Ordering::Relaxed),
+            length: slot.length.load(Ordering::Relaxed),
+            bind,
+        });
+        let after = if is_it { FREE } else { waiting };
+        // Unless it was withdrawn meanwhile, and perhaps filled anew.
+        let _ = slot
+            .state
+            .compare_exchange(taken, after, Ordering::Release, Ordering::Relaxed);
+        order
+    }
+}
+
+/// Some orders that wait: where each belongs in the order in which they were posted, its number, and its slot.
+struct Batch {
+    /// So many of them are there, lowest first.
+    sorted: [(i32, u32, u16); BATCH],
+    count: usize,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Batch {
+            sorted: [(0, 0, 0); BATCH],
+            count: 0,
+        }
+    }
+}
+
+impl Batch {
+    /// Adds one; of too many the highest goes.
+    fn insert(&mut self, order: (i32, u32, u16)) {
+        let known = self.sorted.get(..self.count).unwrap_or_default();
+        let place = known.partition_point(|other| *other < order);
+        self.count = (self.count + 1).min(BATCH);
+        if let Some(after) = self.sorted.get_mut(place..self.count)
+            && let Some(last) = after.last_mut()
+        {
+            *last = order;
+            after.rotate_right(1);
+        }
+    }
 }
 
 /// There is no room.
@@ -126,6 +200,8 @@ impl<'a> Orders<'a> {
             .enumerate()
             .find(|(_, slot)| free(slot))
             .ok_or(Full)?;
+        let number = self.0.posted.load(Ordering::Relaxed);
+        slot.number.store(u64::from(number), Ordering::Relaxed);
         slot.start.store(start, Ordering::Relaxed);
         slot.length.store(length, Ordering::Relaxed);
         slot.policy.store(Some(bind));
@@ -194,35 +270,28 @@ impl<'a> Received<'a> {
         self.0.posted.load(Ordering::Relaxed)
     }
 
-    /// Takes the orders for `process`, each as the iterator comes to it.
+    /// Takes the orders for `process`, each as the iterator comes to it, in the order in which they were posted.
     pub fn take(&self, process: u32) -> impl Iterator<Item = Order> + use<'a> {
-        let (waiting, taken) = (u64::from(process), u64::from(process) | TAKEN);
         let board = self.0;
-        board
-            .slots
-            .iter()
-            .take(board.used())
-            .filter_map(move |slot| {
-                // The load keeps the scan from taking every slot's cache line for itself.
-                if slot.state.load(Ordering::Relaxed) != waiting
-                    || slot
-                        .state
-                        .compare_exchange(waiting, taken, Ordering::Acquire, Ordering::Relaxed)
-                        .is_err()
-                {
+        let (mut found, mut next) = (Batch::default(), 0);
+        let mut batches = 0;
+        std::iter::from_fn(move || {
+            loop {
+                while let Some(&(_, number, index)) = found.sorted.get(next..found.count)?.first() {
+                    next += 1;
+                    if let Some(order) = board.taken(process, number, index) {
+                        return Some(order);
+                    }
+                }
+                // One with room left had all. What was posted since, whoever sees the new number looks for.
+                let has_more = batches == 0 || found.count == BATCH;
+                if !has_more || batches == ORDERS / BATCH {
                     return None;
                 }
-                let order = slot.policy.load().map(|bind| Order {
-                    start: slot.start.load(Ordering::Relaxed),
-                    length: slot.length.load(Ordering::Relaxed),
-                    bind,
-                });
-                // Unless it was withdrawn meanwhile, and perhaps filled anew.
-                let _ =
-                    slot.state
-                        .compare_exchange(taken, FREE, Ordering::Release, Ordering::Relaxed);
-                order
-            })
+                batches += 1;
+                (found, next) = (board.waiting(process), 0);
+            }
+        })
     }
 
     /// The policy for what is allocated at the site of this signature.
@@ -294,6 +363,48 @@ mod tests {
         assert_eq!(taken, [order(1 << 20, 4096, 2), order(3 << 20, 4096, 8)]);
         assert_eq!(received.take(10).count(), 0, "taken is taken");
         assert_eq!(received.take(11).count(), 1);
+    }
+
+    #[test]
+    fn orders_are_taken_in_the_order_in_which_they_were_posted() {
+        let board = board();
+        // The numbers wrap around on the way.
+        board.posted.store(u32::MAX - 100, Ordering::Relaxed);
+        let (mut orders, received) = (Orders::new(&board), Received::new(&board));
+        let starts = |taken: &mut dyn Iterator<Item = Order>| -> Vec<u64> {
+            taken.map(|order| order.start).collect()
+        };
+        for order in 0..200 {
+            let process = if order < 50 { 1 } else { 2 };
+            orders.post(process, order, 1, preferred(1)).expect("room");
+        }
+        // Later ones come to the slots before the others.
+        assert_eq!(received.take(1).count(), 50);
+        for order in 200..300 {
+            orders.post(2, order, 1, preferred(1)).expect("room");
+        }
+        let first: Vec<u64> = (50..114).collect();
+        assert_eq!(starts(&mut received.take(2).take(64)), first);
+        let others: Vec<u64> = (114..300).collect();
+        assert_eq!(starts(&mut received.take(2)), others);
+    }
+
+    #[test]
+    fn an_order_that_has_taken_the_place_of_another_waits() {
+        let board = board();
+        let (mut orders, received) = (Orders::new(&board), Received::new(&board));
+        for order in 0..3 {
+            orders.post(5, order, 1, preferred(1)).expect("room");
+        }
+        let mut taken = received.take(5);
+        assert_eq!(taken.next().map(|order| order.start), Some(0));
+        assert_eq!(received.take(5).count(), 2);
+        for order in 3..6 {
+            orders.post(5, order, 1, preferred(1)).expect("room");
+        }
+        assert_eq!(taken.next(), None);
+        let left: Vec<u64> = received.take(5).map(|order| order.start).collect();
+        assert_eq!(left, [3, 4, 5]);
     }
 
     #[test]
