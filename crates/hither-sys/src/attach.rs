@@ -141,10 +141,14 @@ impl Attached {
         confined::filters() > self.segment.header().filters.load(Ordering::Relaxed)
     }
 
-    /// What the agent has ordered, if it tracks regions.
+    /// What the agent has ordered, if it tracks regions; not of a process that it could not look up, whose number is another's
+    /// to it.
     #[inline]
     pub fn orders(&self) -> Option<Received<'_>> {
-        self.segment.board().map(Received::new)
+        match self.foreign {
+            true => None,
+            false => self.segment.board().map(Received::new),
+        }
     }
 
     /// Replicas of files' blocks, where the agent has any and this process may see them. Opens files.

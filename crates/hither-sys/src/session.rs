@@ -716,6 +716,12 @@ mod tests {
             seen += 1;
         });
         assert_eq!((seen, session.lost().regions), (1, 1));
+        assert!(attached.orders().is_some());
+        // Of another pid namespace, where this process's number is another's.
+        let namespace = &session.segment.header().pid_namespace;
+        namespace.fetch_add(1, Ordering::Relaxed);
+        let attached = attach(&session).expect("attached");
+        assert!(attached.orders().is_none());
     }
 
     #[test]

@@ -19,7 +19,8 @@
 //! memory, and what it does to it is recorded as its parent's.
 //!
 //! A sanitizer's runtime in the process keeps tables of its own of the same calls; nothing is tracked there. Static
-//! programs, and those that call the kernel past libc, are not reached.
+//! programs, and those that call the kernel past libc, are not reached; nor are those in another pid namespace than the agent, whose
+//! numbers are other processes' there.
 
 pub(crate) mod maps;
 #[cfg(feature = "pages")]
