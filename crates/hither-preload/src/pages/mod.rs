@@ -386,7 +386,7 @@ mod live {
             let keeps = |at: u64| !range.contains(&at) && raw::range_has_policy(at);
             let is_free = !ends_of(&region.range).into_iter().any(keeps);
             if is_free && region.process == recorder::process() {
-                end(region, false);
+                end(region, true);
                 TABLE.set_bound(&region.range, Bound::Nobody);
                 announce(session, region, true);
             }
