@@ -42,7 +42,8 @@ pub trait Arm: Send {
         Ok(())
     }
 
-    /// A range is to be sampled from now on: whole pages of one region. To be ended even where memory of it is gone.
+    /// A range is to be sampled from now on: the whole pages of one region, which may begin and end within a page. To be ended even where
+    /// memory of it is gone.
     fn begin(&mut self, pid: u32, start: u64, length: u64) -> Result<(), Unarmed> {
         let _ = (pid, start, length);
         Ok(())

@@ -11,6 +11,9 @@
 //! So a range is registered only as long as it is sampled, and a process that asks libc's `syscall` for a userfaultfd is left
 //! alone from then on; one that asks the kernel past libc, or by /dev/userfaultfd, is noticed by nobody.
 //!
+//! A registered range is a mapping of its own to the kernel, and `mremap` fails where what it is to move is of several: realloc then
+//! copies. So a region is registered with the pages that it begins and ends in, one of which may hold the head of malloc's block.
+//!
 //! A huge page would be split by arming any part of it (42 us, and a write to a huge page armed whole takes 190 us and then
 //! faults in each small page), and it stays split. Pages are therefore armed through the page map's scan,
 //! which marks what fits a condition in one step: present, not marked yet, not huge.
@@ -119,6 +122,8 @@ struct Programs<K> {
 struct Program {
     uffd: OwnedFd,
     page_map: File,
+    /// What is registered, by the first whole page of each region: start and length.
+    registered: BTreeMap<u64, (u64, u64)>,
 }
 
 impl WriteProtect {
@@ -209,17 +214,23 @@ impl<K: Kernel> Programs<K> {
                 libc::ENOENT => Unarmed::NoProcess,
                 error => Unarmed::from_errno(error),
             })?;
-        self.programs.insert(offer.pid, Program { uffd, page_map });
+        let program = Program {
+            uffd,
+            page_map,
+            registered: BTreeMap::new(),
+        };
+        self.programs.insert(offer.pid, program);
         Ok(())
     }
 
     fn begin(&mut self, pid: u32, start: u64, length: u64) -> Result<(), Unarmed> {
-        let program = self.programs.get(&pid).ok_or(Unarmed::NotOffered)?;
-        let step = (length / PROBES)
-            .max(1)
-            .next_multiple_of(machine::page_bytes());
+        let program = self.programs.get_mut(&pid).ok_or(Unarmed::NotOffered)?;
+        let page = machine::page_bytes();
+        let (first, end) = (start.next_multiple_of(page), start + length);
+        let within = (first, (end / page * page).saturating_sub(first));
+        let step = (within.1 / PROBES).max(1).next_multiple_of(page);
         let (mut probes, mut huge) = (0, 0);
-        for at in (start..start + length).step_by(step as usize) {
+        for at in (first..first + within.1).step_by(step as usize) {
             let is_huge = self.kernel.is_huge(&program.page_map, at);
             huge += u64::from(is_huge.map_err(Unarmed::from_errno)?);
             probes += 1;
@@ -228,7 +239,20 @@ impl<K: Kernel> Programs<K> {
         if 2 * huge > probes {
             return Err(Unarmed::HugePages);
         }
-        let registered = self.kernel.register(&program.uffd, start, length);
+        let outer = start / page * page;
+        let after = end.checked_next_multiple_of(page).unwrap_or(end);
+        let around = (outer, after - outer);
+        let mut registered = Err(libc::EINVAL);
+        for (start, length) in [around, within] {
+            registered = self.kernel.register(&program.uffd, start, length);
+            if registered.is_ok() {
+                program.registered.insert(first, (start, length));
+            }
+            // Others may have a right to the pages around.
+            if registered.is_ok() || around == within {
+                break;
+            }
+        }
         registered.map_err(Unarmed::from_errno)
     }
 
@@ -244,9 +268,11 @@ impl<K: Kernel> Programs<K> {
     }
 
     fn end(&mut self, pid: u32, start: u64, length: u64) -> Result<(), Unarmed> {
-        let Some(program) = self.programs.get(&pid) else {
+        let Some(program) = self.programs.get_mut(&pid) else {
             return Ok(());
         };
+        let first = start.next_multiple_of(machine::page_bytes());
+        let (start, length) = program.registered.remove(&first).unwrap_or((start, length));
         match self.kernel.unregister(&program.uffd, start, length) {
             // Unmapped, or gone with its process.
             Ok(()) | Err(libc::EINVAL | libc::ENOENT | libc::ESRCH | libc::ENOMEM) => Ok(()),

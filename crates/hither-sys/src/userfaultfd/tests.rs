@@ -12,6 +12,7 @@ struct Scripted {
     error: i32,
     huge: bool,
     calls: Vec<&'static str>,
+    ranges: Vec<(u64, u64)>,
 }
 
 impl Scripted {
@@ -49,11 +50,18 @@ impl Kernel for Scripted {
         self.answer("page_map", some_file())
     }
 
-    fn register(&mut self, _: &OwnedFd, _: u64, _: u64) -> Result<(), i32> {
-        self.answer("register", ())
+    fn register(&mut self, _: &OwnedFd, start: u64, length: u64) -> Result<(), i32> {
+        self.ranges.push((start, length));
+        match self.ranges.len() {
+            1 => self
+                .answer("register", ())
+                .and(self.answer("register at first", ())),
+            _ => self.answer("register", ()),
+        }
     }
 
-    fn unregister(&mut self, _: &OwnedFd, _: u64, _: u64) -> Result<(), i32> {
+    fn unregister(&mut self, _: &OwnedFd, start: u64, length: u64) -> Result<(), i32> {
+        self.ranges.push((start, length));
         self.answer("unregister", ())
     }
 
@@ -143,6 +151,54 @@ fn refusals_of_ranges_say_why_and_the_rest_goes_on() {
         assert_eq!(arm.offered(&OFFER), Ok(()));
         assert_eq!(arm.end(5, 0, 4096), answer, "{error}");
     }
+}
+
+#[test]
+fn a_region_is_registered_with_the_pages_that_it_begins_and_ends_in() {
+    let page = machine::page_bytes();
+    let (around, within) = ((4 * page, 5 * page), (5 * page, 3 * page));
+    for (refused, expected) in [
+        ("nothing", vec![around, around]),
+        ("register at first", vec![around, within, within]),
+    ] {
+        let mut arm = Scripted::refusing(refused, libc::EBUSY);
+        assert_eq!(arm.offered(&OFFER), Ok(()));
+        assert_eq!(arm.begin(5, 4 * page + 16, 4 * page), Ok(()), "{refused}");
+        // It is ended as what was sampled of it, its whole pages.
+        assert_eq!(arm.end(5, 5 * page, 3 * page), Ok(()));
+        assert_eq!(arm.kernel.ranges, expected, "{refused}");
+    }
+    let mut arm = Scripted::refusing("register", libc::EBUSY);
+    assert_eq!(arm.offered(&OFFER), Ok(()));
+    assert_eq!(arm.begin(5, 4 * page, 2 * page), Err(Unarmed::InUse));
+    assert_eq!(arm.kernel.ranges, [(4 * page, 2 * page)], "no other");
+}
+
+/// As realloc does with a block that has a mapping of its own.
+#[test]
+fn what_is_sampled_can_be_moved_with_the_head_of_its_block() {
+    let mut arm = WriteProtect(Programs::new(Linux));
+    if let Err(reason) = offer_own(&mut arm) {
+        println!("skipped: {reason}");
+        return;
+    }
+    let page = machine::page_bytes();
+    let (length, pid) = (8 * page as usize, std::process::id());
+    let block = raw::map(length, None).expect("mapped");
+    // SAFETY: it is mapped, and nobody else's.
+    unsafe { block.write(7) };
+    let start = block as u64;
+    assert_eq!(arm.begin(pid, start + 16, 7 * page + 100), Ok(()));
+    assert_eq!(arm.arm(pid, start + page, 6 * page), Ok(()));
+    // SAFETY: nothing refers to the mapping.
+    let moved = unsafe { libc::mremap(block.cast(), length, 2 * length, libc::MREMAP_MAYMOVE) };
+    assert_ne!(moved, libc::MAP_FAILED);
+    let moved = moved.cast::<u8>();
+    // SAFETY: it is mapped, and nobody else's.
+    assert_eq!(unsafe { moved.read() }, 7);
+    assert_eq!(arm.end(pid, start + page, 6 * page), Ok(()));
+    // SAFETY: as above.
+    unsafe { raw::unmap(moved, 2 * length) };
 }
 
 #[test]

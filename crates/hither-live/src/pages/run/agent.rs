@@ -52,6 +52,8 @@ pub(super) struct Placing {
     arm: Option<Box<dyn Arm>>,
     /// When programs' offers were taken.
     offered: BTreeMap<u32, u64>,
+    /// Regions that begin or end within a page: by process and first whole page, where they start, and their length.
+    uneven: BTreeMap<(u32, u64), (u64, u64)>,
     /// What carrying out a decision led to: heard with the next look.
     later: Vec<At>,
     usage: Usage,
@@ -77,6 +79,7 @@ impl Placing {
             mover: None,
             alive: BTreeSet::new(),
             offered: BTreeMap::new(),
+            uneven: BTreeMap::new(),
             later: Vec::new(),
             pages: Pages {
                 counters: way.name(),
@@ -223,15 +226,24 @@ impl Placing {
             match at.input {
                 Input::Started { pid } | Input::Ended { pid } => {
                     self.alive.remove(&pid);
+                    self.uneven.retain(|&(of, _), _| of != pid);
                     self.end_offer(pid, at.time_ns);
                     if let Some(mut orders) = self.agent.session.orders() {
                         orders.withdraw(pid);
                     }
                 }
-                Input::Region { pid, signature, .. } => {
+                Input::Region {
+                    pid,
+                    signature,
+                    start,
+                    length,
+                    ..
+                } => {
                     self.alive.insert(pid);
                     self.agent.sites.insert(signature);
+                    self.note_uneven(pid, start, Some(length));
                 }
+                Input::RegionEnd { pid, start, .. } => self.note_uneven(pid, start, None),
                 _ => {}
             }
             self.input(at.time_ns, at.input);
@@ -241,6 +253,21 @@ impl Placing {
         if due_ns.is_some_and(|due_ns| due_ns <= now_ns) {
             self.input(now_ns, Input::Tick);
         }
+    }
+
+    /// Notes a region if it begins or ends within a page; forgets one that ends.
+    fn note_uneven(&mut self, pid: u32, start: u64, length: Option<u64>) {
+        let page_bytes = self.machine.page_bytes();
+        let Some(first) = start.checked_next_multiple_of(page_bytes) else {
+            return;
+        };
+        let uneven = |&length: &u64| {
+            !(start | length).is_multiple_of(page_bytes) && start.checked_add(length).is_some()
+        };
+        match length.filter(uneven) {
+            Some(length) => self.uneven.insert((pid, first), (start, length)),
+            None => self.uneven.remove(&(pid, first)),
+        };
     }
 
     /// Has the driver hear what the mover has done. That is put in time where it is heard: events before it may be a moment later, as they may be told late.
@@ -283,11 +310,19 @@ impl Placing {
                 length,
                 on,
             } => {
+                // The whole of it: its first and last pages are of the same mapping, and the program may want that moved.
+                let whole = self.uneven.get(&(pid, start)).copied();
+                let end = start + length;
+                let page_bytes = self.machine.page_bytes();
+                let is_whole = |&(start, length): &(u64, u64)| {
+                    (start + length) / page_bytes * page_bytes == end
+                };
+                let whole = whole.filter(is_whole).unwrap_or((start, length));
                 let done = self
                     .arm
                     .as_mut()
                     .map_or(Err(Unarmed::NoCall), |arm| match on {
-                        true => arm.begin(pid, start, length),
+                        true => arm.begin(pid, whole.0, whole.1),
                         false => arm.end(pid, start, length),
                     });
                 if let Some(reason) = done.err().filter(|_| on) {
