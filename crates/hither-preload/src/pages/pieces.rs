@@ -22,7 +22,8 @@ const DONTUNMAP: c_int = 4;
 /// Pieces that can be moved; what there are more of is left to the kernel, which refuses.
 const PIECES: usize = 512;
 
-/// How often a place to go to is looked for.
+/// How often the last piece is to be enlarged where it has gone, for which its place must be free for a moment: something else may take
+/// that. Then, and at an address that the program has named, the rest is new memory of the same rights.
 const TRIES: usize = 3;
 
 /// Makes the call if the range is of several mappings that could be one: its result, or the error. `None` if the kernel is to make it.
@@ -76,12 +77,13 @@ pub(crate) unsafe fn remap(
     }
     let kept = source.start..source.start + length.min(to);
     let mut result = Err(libc::ENOMEM);
-    for _ in 0..TRIES {
+    for tried in 0..=TRIES {
         let target = match reserve(at, is_fixed, to) {
             Ok(start) => start..start + to,
             Err(error) => return Some(Err(error)),
         };
-        result = moved(&pieces, &kept, &target);
+        let fills = is_fixed || tried == TRIES;
+        result = moved(&pieces, &kept, &target, fills);
         match result {
             Ok(()) => {
                 if !stays {
@@ -89,8 +91,7 @@ pub(crate) unsafe fn remap(
                 }
                 return Some(Ok(target.start));
             }
-            // Something else has taken the place into which the last was to grow.
-            Err(libc::ENOMEM) if !is_fixed => {}
+            Err(libc::ENOMEM) if !fills => {}
             Err(_) => break,
         }
     }
@@ -106,6 +107,8 @@ pub(crate) unsafe fn remap(
 struct Pieces {
     ends: [u32; PIECES],
     count: usize,
+    /// Of all of them.
+    rights: [u8; 4],
 }
 
 impl Pieces {
@@ -114,6 +117,7 @@ impl Pieces {
         let mut pieces = Pieces {
             ends: [0; PIECES],
             count: 0,
+            rights: [0; 4],
         };
         let mut before: Option<Mapping> = None;
         let mut are_alike = true;
@@ -135,6 +139,7 @@ impl Pieces {
                 _ => are_alike = false,
             }
             pieces.count += 1;
+            pieces.rights = mapping.rights;
             before = Some(*mapping);
             are_alike
         });
@@ -155,9 +160,14 @@ impl Pieces {
     }
 }
 
-/// Moves the pieces of a range into what is reserved, and has the last fill what is left of that. If something fails, all is as it was,
-/// and nothing is reserved any more.
-fn moved(pieces: &Pieces, kept: &Range<u64>, target: &Range<u64>) -> Result<(), c_int> {
+/// Moves the pieces of a range into what is reserved, and enlarges the last to what is left of that, or `fills` it with new memory. If
+/// something fails, all is as it was, and nothing is reserved any more.
+fn moved(
+    pieces: &Pieces,
+    kept: &Range<u64>,
+    target: &Range<u64>,
+    fills: bool,
+) -> Result<(), c_int> {
     let there = |piece: &Range<u64>| {
         let start = target.start + (piece.start - kept.start);
         start..start + (piece.end - piece.start)
@@ -165,30 +175,36 @@ fn moved(pieces: &Pieces, kept: &Range<u64>, target: &Range<u64>) -> Result<(), 
     let grown = there(kept).end..target.end;
     let mut moved = 0;
     // Whether what the last is to fill is reserved, or filled.
-    let mut has_grown = !grown.is_empty();
+    let mut is_ours = !grown.is_empty();
     let mut result = Ok(());
     // The last first: it is the one that may well fail, for want of memory.
     for piece in pieces.within(kept).rev() {
-        let (to, bytes) = (there(&piece).start, piece.end - piece.start);
-        result = shift(&piece, to);
-        if result.is_ok() && moved == 0 && has_grown {
-            unmap(&grown);
-            let enlarged = bytes + (grown.end - grown.start);
-            result = remapped(to, bytes, enlarged, 0, 0).map(drop);
-            if result.is_err() {
-                has_grown = false;
-                moved += 1;
-            }
-        }
+        let to = there(&piece);
+        result = shift(&piece, to.start);
         if result.is_err() {
             break;
         }
         moved += 1;
+        if moved > 1 || grown.is_empty() {
+            continue;
+        }
+        result = match fills {
+            true => allow(&grown, pieces.rights),
+            false => {
+                unmap(&grown);
+                let bytes = to.end - to.start;
+                remapped(to.start, bytes, target.end - to.start, 0, 0).map(drop)
+            }
+        };
+        if result.is_err() {
+            is_ours = fills;
+            break;
+        }
     }
     if result.is_ok() {
         return result;
     }
-    if has_grown {
+    if is_ours {
         unmap(&grown);
     }
     for (number, piece) in pieces.within(kept).rev().enumerate() {
@@ -229,7 +245,7 @@ fn remapped(at: u64, length: u64, to: u64, flags: c_int, target: u64) -> Result<
 /// Addresses that nothing else will have, here or anywhere.
 fn reserve(at: u64, is_fixed: bool, length: u64) -> Result<u64, c_int> {
     let fixed = if is_fixed { libc::MAP_FIXED } else { 0 };
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed;
     let arguments = [
         at as usize,
         length as usize,
@@ -240,6 +256,24 @@ fn reserve(at: u64, is_fixed: bool, length: u64) -> Result<u64, c_int> {
     ];
     // SAFETY: what it replaces, the program has said may be replaced.
     answer(unsafe { raw::syscall(libc::SYS_mmap, arguments) })
+}
+
+/// `mprotect` of what is reserved.
+fn allow(range: &Range<u64>, rights: [u8; 4]) -> Result<(), c_int> {
+    let all = [
+        (b'r', libc::PROT_READ),
+        (b'w', libc::PROT_WRITE),
+        (b'x', libc::PROT_EXEC),
+    ];
+    let has = |&(right, _): &(u8, c_int)| rights.contains(&right);
+    let protection = all
+        .iter()
+        .filter(|right| has(right))
+        .fold(libc::PROT_NONE, |all, &(_, right)| all | right);
+    let length = (range.end - range.start) as usize;
+    let arguments = [range.start as usize, length, protection as usize, 0, 0, 0];
+    // SAFETY: nothing refers to what was reserved here.
+    answer(unsafe { raw::syscall(libc::SYS_mprotect, arguments) }).map(drop)
 }
 
 fn unmap(range: &Range<u64>) {
@@ -260,7 +294,7 @@ mod tests {
     fn what_cannot_all_be_moved_is_all_where_it_was() {
         // So large that nothing else comes to lie where it was.
         const HOLE: u64 = 512 << 20;
-        for grows in [0, 2 * PAGE] {
+        for (grows, fills) in [(0, false), (2 * PAGE, false), (2 * PAGE, true)] {
             let length = HOLE + 2 * PAGE;
             let first = raw::map(length as usize, None).expect("mapped");
             let pages = [HOLE, HOLE + PAGE].map(|at| {
@@ -277,10 +311,11 @@ mod tests {
             let mut pieces = Pieces {
                 ends: [0; PIECES],
                 count: 3,
+                rights: *b"rw-p",
             };
             let hole = (HOLE / PAGE) as u32;
             pieces.ends[..3].copy_from_slice(&[hole, hole + 1, hole + 2]);
-            assert_eq!(moved(&pieces, &source, &target), Err(libc::EFAULT));
+            assert_eq!(moved(&pieces, &source, &target, fills), Err(libc::EFAULT));
             // SAFETY: both are mapped again.
             assert!(pages.iter().all(|page| unsafe { page.read() } == 7));
             let mut is_left = false;

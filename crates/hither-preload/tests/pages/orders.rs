@@ -360,7 +360,7 @@ fn the_rest_of_what_the_program_binds_in_part_is_no_longer_bound() {
     if !knows_nodes() {
         return;
     }
-    let program = compile("moves.c", &["-O1"]);
+    let program = compile("moves.c", &["-O1", "-pthread"]);
     let mut puppet = Puppet::start(regions_session(MIB), &program, &[]);
     let (start, length, _) = puppet.tell("map");
     puppet.tell("wall");
@@ -412,7 +412,7 @@ fn what_was_bound_in_parts_is_moved_as_if_it_were_not() {
     if !knows_nodes() {
         return;
     }
-    let program = compile("moves.c", &["-O1"]);
+    let program = compile("moves.c", &["-O1", "-pthread"]);
     // Mappings that are split before anything is in them are not joined again.
     for touched in [true, false] {
         for moves in [
@@ -424,6 +424,7 @@ fn what_was_bound_in_parts_is_moved_as_if_it_were_not() {
             &["to 32", "grow"],
             &["to 4", "grow"],
             &["leave"],
+            &["crowd", "wall", "grow", "shrink", "grow", "to 8", "to 32"],
             &["child wall", "grow"],
             &[
                 "child grow",
@@ -460,7 +461,7 @@ fn so_many_parts_are_bound_and_no_more() {
         println!("skipped: no nodes, or room for too many mappings");
         return;
     }
-    let program = compile("moves.c", &["-O1"]);
+    let program = compile("moves.c", &["-O1", "-pthread"]);
     let mut puppet = Puppet::start(regions_session(MIB), &program, &[]);
     let (start, _, _) = puppet.tell("map much");
     let mut bind = |pages: &mut dyn Iterator<Item = u64>| {
@@ -551,7 +552,7 @@ fn what_moves_is_bound_as_it_was_and_may_be_bound_again() {
     if !knows_nodes() {
         return;
     }
-    let program = compile("moves.c", &["-O1"]);
+    let program = compile("moves.c", &["-O1", "-pthread"]);
     for mode in [BindMode::Preferred, BindMode::Sampled] {
         let mut puppet = Puppet::start(regions_session(MIB), &program, &[]);
         let (start, length, _) = puppet.tell("map");

@@ -2,6 +2,7 @@
 // how long, and of how many mappings. Fails if a number is lost, or a call.
 #define _GNU_SOURCE
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,6 +56,20 @@ static void say(void) {
 
 static void obey(const char *command);
 
+// Takes and gives back what is free, as other threads do.
+static void *crowd(void *seed) {
+    for (unsigned state = (size_t)seed;;) {
+        state = state * 1103515245 + 12345;
+        size_t bytes = (1 + (state >> 16) % 4096) * (size_t)PAGE;
+        size_t *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        check(at != MAP_FAILED, "crowd");
+        *at = state;
+        check(*at == state, "not its own");
+        munmap(at, bytes);
+    }
+    return NULL;
+}
+
 // What an allocator does that has been given the mapping, behind which it must not grow.
 static void wall(void) {
     char *behind = region + length;
@@ -68,7 +83,10 @@ static void obey(const char *command) {
         check(region != MAP_FAILED, "mmap");
     } else if (!strcmp(command, "allocate")) length = 8 * MIB, filled = 0, region = malloc(length);
     else if (!strcmp(command, "resize")) length *= 2, region = realloc(region, length);
-    else if (!strcmp(command, "fill")) fill();
+    else if (!strcmp(command, "crowd")) {
+        pthread_t thread;
+        for (size_t seed = 1; seed <= 3; seed++) pthread_create(&thread, NULL, crowd, (void *)seed);
+    } else if (!strcmp(command, "fill")) fill();
     else if (!strcmp(command, "verify")) verify();
     else if (!strcmp(command, "wall")) wall();
     else if (!strcmp(command, "call"))
