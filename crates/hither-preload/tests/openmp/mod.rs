@@ -10,8 +10,8 @@ use hither_sys::record::ConstructKind::{
 };
 
 use crate::support::{
-    Construct, Recording, Run, check_same, compile, compile_by, follow, placed, regions_session,
-    scratch,
+    Construct, Recording, Run, check_same, compile, compile_by, follow, pages_library, placed,
+    regions_session, scratch,
 };
 
 /// The compilers that can build programs for OpenMP.
@@ -239,6 +239,116 @@ fn plug_ins_bring_their_own_runtimes() {
     // 10 iterations of two regions in each, and 3 as some are loaded; then gcc's once more.
     let expected = (compilers().len() + 1) * (20 + 26);
     assert_eq!(count(&recording, ParallelBegin), expected);
+}
+
+/// Runs the host that takes steps with these plug-ins.
+fn take_steps(plugins: &[PathBuf]) -> Run {
+    let host = compile("parallel_tail_host.c", &["-O2", "-ldl"]);
+    let paths: Vec<&str> = plugins
+        .iter()
+        .map(|path| path.to_str().expect("a path"))
+        .collect();
+    let environment = [("OMP_NUM_THREADS", "4")];
+    let run = run(&host, &paths, &environment);
+    let unrecorded = Command::new(&host)
+        .args(&paths)
+        .envs(environment)
+        .env("OMP_WAIT_POLICY", "passive")
+        .env("LD_PRELOAD", pages_library())
+        .env_remove("HITHER_SESSION")
+        .output()
+        .expect("runs");
+    assert_eq!(unrecorded, run.output, "without a session");
+    run
+}
+
+#[test]
+fn calls_in_the_end_of_a_function_find_their_runtime() {
+    let flags = ["-O2", "-shared", "-fPIC", "-fopenmp"];
+    let mut plugins: Vec<PathBuf> = Vec::new();
+    for compiler in compilers() {
+        plugins.push(compile_by(compiler, "parallel_tail.c", &flags));
+        let at_load = [&flags[..], &["-DAT_LOAD"]].concat();
+        plugins.push(compile_by(compiler, "parallel_tail.c", &at_load));
+    }
+    // Each alone, where there is no other runtime to fall back on, and all together.
+    let mut hosts: Vec<&[PathBuf]> = plugins.chunks(1).collect();
+    hosts.push(&plugins);
+    for plugins in hosts {
+        let run = take_steps(plugins);
+        in_order(&run.recording.constructs);
+        let at_load = |plugin: &&PathBuf| plugin.to_string_lossy().contains("DATLOAD");
+        let steps = 11 * plugins.len() + plugins.iter().filter(at_load).count();
+        assert_eq!(count(&run.recording, ParallelBegin), steps);
+        let said = String::from_utf8_lossy(&run.output.stdout).into_owned();
+        for (line, plugin) in said.lines().zip(plugins) {
+            let all = if at_load(&plugin) {
+                "48 of 48"
+            } else {
+                "44 of 44"
+            };
+            assert_eq!(line, all, "{}", plugin.display());
+        }
+    }
+}
+
+#[test]
+fn a_module_that_is_not_linked_to_its_runtime_finds_it() {
+    let flags = ["-O2", "-shared", "-fPIC", "-fopenmp"];
+    let loader = scratch().join("openmp-loader.c");
+    std::fs::write(&loader, "int loader;\n").expect("written");
+    for compiler in compilers() {
+        // `-c` and a link without -fopenmp: what the library calls is of whoever loads it.
+        let object = compile_by(compiler, "parallel_tail.c", &[&flags[..], &["-c"]].concat());
+        let [library, plugin] = ["unlinked", "loader"]
+            .map(|name| scratch().join(format!("openmp-{name}-{compiler}.so")));
+        let link = |arguments: &[&str], from: &[&Path], to: &Path| {
+            let mut command = Command::new(compiler);
+            let command = command.args(["-shared", "-fPIC"]).args(arguments);
+            let linked = command.args(from).arg("-o").arg(to).status();
+            assert!(linked.expect("a compiler").success());
+        };
+        link(&[], &[&object], &library);
+        let both = ["-fopenmp", "-Wl,--no-as-needed"];
+        link(&both, &[&loader, &library], &plugin);
+        // Alone, and with other runtimes around it.
+        let others = compilers()
+            .iter()
+            .filter(|other| other != &compiler)
+            .map(|other| compile_by(other, "parallel_tail.c", &flags));
+        let mut all: Vec<PathBuf> = others.clone().collect();
+        all.push(plugin.clone());
+        all.extend(others.map(|other| {
+            let copy = other.with_extension("copy.so");
+            std::fs::copy(&other, &copy).expect("copied");
+            copy
+        }));
+        for plugins in [&[plugin][..], &all] {
+            let run = take_steps(plugins);
+            in_order(&run.recording.constructs);
+            let begun = count(&run.recording, ParallelBegin);
+            assert_eq!(begun, 11 * plugins.len(), "{compiler}");
+            let said = String::from_utf8_lossy(&run.output.stdout).into_owned();
+            assert!(said.lines().all(|line| line == "44 of 44"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn more_runtimes_than_are_kept_are_called_all_the_same() {
+    let flags = ["-O2", "-shared", "-fPIC"];
+    let own = compile("parallel_own.c", &flags);
+    let copies: Vec<PathBuf> = (0..20)
+        .map(|copy| {
+            let path = scratch().join(format!("parallel-own-{copy}.so"));
+            std::fs::copy(&own, &path).expect("copied");
+            path
+        })
+        .collect();
+    let run = take_steps(&copies);
+    in_order(&run.recording.constructs);
+    let said = String::from_utf8_lossy(&run.output.stdout).into_owned();
+    assert_eq!(said, "11 of 11\n".repeat(copies.len()));
 }
 
 #[test]

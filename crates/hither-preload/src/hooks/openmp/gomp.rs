@@ -10,6 +10,7 @@
 //! So that the team's other threads can be asked where they run even if they meet no barrier, they enter the region by
 //! [`member`], which leaves no frame behind.
 
+use std::cell::Cell;
 use std::ffi::c_void;
 
 use hither_sys::record::ConstructKind;
@@ -44,10 +45,21 @@ struct Call {
     /// The region's call site, if it is an outermost one that was told of; 0 otherwise.
     signature: u64,
     runtime: Option<&'static Runtime>,
-    _aligns: u64,
+    /// That of the region that the thread is in.
+    outer: Option<&'static Runtime>,
 }
 
 const RESULT: usize = std::mem::offset_of!(Call, result);
+const FUNCTION: usize = std::mem::offset_of!(Call, function);
+
+// The trampoline keeps the stack aligned by it.
+const _: () = assert!(size_of::<Call>().is_multiple_of(16));
+
+thread_local! {
+    /// The runtime whose region this thread is in, or was last in if that was begun by another thread: of its workers each runtime
+    /// has its own.
+    static INNERMOST: Cell<Option<&'static Runtime>> = const { Cell::new(None) };
+}
 
 /// Declares the hooks.
 macro_rules! hook {
@@ -146,14 +158,28 @@ unsafe extern "C" fn begin(
 ) -> *const c_void {
     // SAFETY: the trampoline passes the address of its own return address.
     let return_address = unsafe { sp.read() };
-    let runtime = runtime::of(return_address);
-    (call.signature, call.runtime) = (0, runtime);
-    let Some(runtime) = runtime else {
-        // The caller counts on a function that is nowhere: it ends as it would have without us.
-        return std::ptr::null();
+    let innermost = INNERMOST.get();
+    (call.signature, call.runtime) = (0, None);
+    let function = call.arguments[0] as u64;
+    let (found, address) = match hook.kind {
+        Kind::Barrier => {
+            let found = runtime::of_barrier(return_address, innermost);
+            (found, return_address)
+        }
+        Kind::Parallel | Kind::ParallelReading => {
+            let found = runtime::of_region(function, return_address, innermost);
+            (found, function)
+        }
     };
-    if hook.kind != Kind::Barrier && recorder::session().is_some() {
-        if !MASTER.get()
+    let Some(runtime) = found.filter(|found| !found.function(hook.name).is_null()) else {
+        return runtime::function(hook.name, address);
+    };
+    call.runtime = Some(runtime);
+    if hook.kind != Kind::Barrier {
+        call.outer = INNERMOST.replace(call.runtime);
+        let records = recorder::session().is_some();
+        if records
+            && !MASTER.get()
             && runtime.level() == 0
             && let Some(signature) = located(Caller { sp, rbp })
         {
@@ -162,7 +188,8 @@ unsafe extern "C" fn begin(
             let [.., threads, _, _, _] = call.arguments;
             tell(ConstructKind::ParallelBegin, signature, threads as u32);
         }
-        if hook.kind == Kind::Parallel {
+        // Without recording, only where its threads may need to know which of several runtimes it is.
+        if hook.kind == Kind::Parallel && (records || runtime.is_private()) {
             let [function, data, ..] = &mut call.arguments;
             (call.function, call.data) = (*function, *data);
             // The call lives until the whole team has left the region.
@@ -179,6 +206,7 @@ unsafe extern "C" fn begin(
 unsafe extern "C" fn end(hook: &'static Hook, call: &mut Call, sp: *const u64, rbp: u64) {
     let Some(runtime) = call.runtime else { return };
     if hook.kind != Kind::Barrier {
+        INNERMOST.set(call.outer);
         if call.signature != 0 {
             MASTER.set(false);
             tell(ConstructKind::ParallelEnd, call.signature, 0);
@@ -209,7 +237,11 @@ unsafe extern "C-unwind" fn member() {
     )
 }
 
-unsafe extern "C" fn enter() {
+unsafe extern "C" fn enter(function: *const usize) {
+    let call = function.wrapping_byte_sub(FUNCTION).cast::<Call>();
+    // SAFETY: it is the address that `begin` took of this field; the call lives until the whole team has left the region, and nobody
+    // writes to it meanwhile.
+    INNERMOST.set(unsafe { (*call).runtime });
     if !MASTER.get() {
         tell_place();
     }

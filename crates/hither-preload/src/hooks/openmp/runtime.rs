@@ -7,6 +7,13 @@
 //! could take that too, but the threads of its team must not wait for whoever holds it (a constructor that
 //! computes in parallel).
 //!
+//! Which module calls is told by the region's function, which lies in it. The return address need not: a call at the end of a
+//! function is a jump, which returns to that function's caller. A barrier has no more than that; where no runtime is seen from
+//! there, it is of the region that the thread is in.
+//!
+//! A module may see no runtime itself, where its loader does (it was linked without, and is needed by one that was linked
+//! with it). So the last resort is to look from all others, in the order in which that is likely.
+//!
 //! Such a runtime is kept loaded, as its threads are. A module's range is looked at anew after a library was unloaded.
 
 use std::ffi::{CStr, c_int, c_void};
@@ -62,12 +69,25 @@ pub(super) struct Runtime {
     functions: [AtomicPtr<c_void>; NAMES.len()],
 }
 
-/// The code of a module that calls a runtime of its own.
+/// The code of a module, and the runtime that its calls are meant for.
 struct Module {
     start: AtomicU64,
     /// Written last, and 0 in an entry that holds nothing.
     end: AtomicU64,
+    /// Null where it sees none.
     runtime: AtomicPtr<Runtime>,
+}
+
+/// What is seen from a module.
+#[derive(Clone, Copy)]
+enum Sight {
+    /// Its calls go here.
+    Runtime(&'static Runtime),
+    /// There is a runtime, but no room to keep its functions.
+    Crowded,
+    Nothing,
+    /// No library lies there: code that was made at run time.
+    NoModule,
 }
 
 /// Other runtimes than the program's: as many as there are copies of the library.
@@ -126,6 +146,11 @@ impl Runtime {
         unsafe { function() }
     }
 
+    /// Whether not all see it: there may be several of these.
+    pub(super) fn is_private(&self) -> bool {
+        !std::ptr::eq(self, &GLOBAL)
+    }
+
     fn is_found(&self) -> bool {
         !self.function(Name::GOMP_parallel).is_null()
     }
@@ -147,24 +172,78 @@ impl Module {
         }
     }
 
-    fn runtime_of(&self, address: u64) -> Option<&'static Runtime> {
+    fn sight_from(&self, address: u64) -> Option<Sight> {
         let end = self.end.load(Ordering::Acquire);
         if address >= end || address < self.start.load(Ordering::Relaxed) {
             return None;
         }
-        // SAFETY: it was stored before the end was, and is one of the statics above.
-        unsafe { self.runtime.load(Ordering::Relaxed).as_ref() }
+        // SAFETY: it was stored before the end was, and is null or one of the statics above.
+        let runtime = unsafe { self.runtime.load(Ordering::Relaxed).as_ref() };
+        Some(runtime.map_or(Sight::Nothing, Sight::Runtime))
+    }
+
+    fn assign(&self, runtime: Option<&'static Runtime>) {
+        let runtime = runtime.map_or(null_mut(), |runtime| std::ptr::from_ref(runtime).cast_mut());
+        self.runtime.store(runtime, Ordering::Relaxed);
     }
 }
 
-/// The runtime that a call from this address is meant for; `None` if there is none.
+/// The runtime that is to begin a region with this function; `None` if it is none of those: then [`function`] is to be asked.
 #[inline]
-pub(super) fn of(return_address: u64) -> Option<&'static Runtime> {
+pub(super) fn of_region(
+    function: u64,
+    return_address: u64,
+    innermost: Option<&'static Runtime>,
+) -> Option<&'static Runtime> {
     if GLOBAL.is_found() {
-        Some(&GLOBAL)
-    } else {
-        local(return_address)
+        return Some(&GLOBAL);
     }
+    match sight_from(function) {
+        Sight::Runtime(runtime) => Some(runtime),
+        Sight::Crowded => None,
+        Sight::Nothing => find_around(function).inspect(|runtime| assign(function, runtime)),
+        Sight::NoModule => of_barrier(return_address, innermost),
+    }
+}
+
+/// The runtime that a barrier is meant for, of a thread that is in a region of the `innermost`; `None` as above.
+#[inline]
+pub(super) fn of_barrier(
+    return_address: u64,
+    innermost: Option<&'static Runtime>,
+) -> Option<&'static Runtime> {
+    if GLOBAL.is_found() {
+        return Some(&GLOBAL);
+    }
+    match sight_from(return_address) {
+        Sight::Runtime(runtime) => Some(runtime),
+        Sight::Crowded => None,
+        // A thread that is in no region passes any runtime's barrier at once.
+        Sight::Nothing | Sight::NoModule => innermost
+            .or_else(|| LOCAL.iter().find(|runtime| runtime.is_found()))
+            .or_else(|| find_around(return_address)),
+    }
+}
+
+/// The function of this name that a call from this address is meant for, where its runtime lacks it or there was no room for that. Null
+/// if no library has it.
+#[cold]
+pub(super) fn function(name: Name, address: u64) -> *const c_void {
+    let Some(name) = NAMES.get(name as usize) else {
+        return std::ptr::null();
+    };
+    quietly(|| {
+        let next = look_up(libc::RTLD_NEXT, name);
+        let found = Some(next).filter(|next| !next.is_null()).or_else(|| {
+            let module = open(object(address as *const c_void)?, 0)?;
+            let found = seen(module, name);
+            close(module);
+            found
+        });
+        found
+            .or_else(|| from_around(address, |module| seen(module, name)))
+            .unwrap_or(null_mut())
+    })
 }
 
 /// Looks for the runtime that the program was linked to.
@@ -174,67 +253,123 @@ pub(super) fn prepare() {
     }
 }
 
-fn local(return_address: u64) -> Option<&'static Runtime> {
+fn sight_from(address: u64) -> Sight {
+    known(address).unwrap_or_else(|| find(address))
+}
+
+/// What is remembered to be seen from the module around this address.
+fn known(address: u64) -> Option<Sight> {
     let known = KNOWN.load(Ordering::Acquire);
     let known = (EPOCH.load(Ordering::Relaxed) == epoch()).then_some(known);
     MODULES_KNOWN
         .iter()
         .take(known.unwrap_or(0))
-        .find_map(|module| module.runtime_of(return_address))
-        .or_else(|| find(return_address))
+        .find_map(|module| module.sight_from(address))
 }
 
 /// Finds the runtime of the module that this address lies in.
 #[cold]
-fn find(return_address: u64) -> Option<&'static Runtime> {
-    // SAFETY: it takes nothing and always returns an address.
-    let errno = unsafe { libc::__errno_location() };
-    // SAFETY: errno is the calling thread's own.
-    let before = unsafe { errno.read() };
-    // It may have been loaded since, for all to see.
-    prepare();
-    let found = if GLOBAL.is_found() {
-        Some(&GLOBAL)
-    } else {
-        find_from(return_address)
-    };
-    // What a look-up that failed has left for the program to read.
-    // SAFETY: it takes nothing; the message is this thread's own.
-    unsafe { libc::dlerror() };
-    // SAFETY: as above.
-    unsafe { errno.write(before) };
-    found
+fn find(address: u64) -> Sight {
+    quietly(|| {
+        // It may have been loaded since, for all to see.
+        prepare();
+        if GLOBAL.is_found() {
+            return Sight::Runtime(&GLOBAL);
+        }
+        let Some(path) = object(address as *const c_void) else {
+            return Sight::NoModule;
+        };
+        // The program itself cannot be opened by its name: it sees what all see.
+        let sight = open(path, 0).map_or(Sight::Nothing, |module| {
+            let sight = sight_of(module);
+            close(module);
+            sight
+        });
+        match sight {
+            Sight::Runtime(runtime) => remember(address, Some(runtime)),
+            Sight::Nothing => remember(address, None),
+            Sight::Crowded | Sight::NoModule => {}
+        }
+        sight
+    })
 }
 
-fn find_from(return_address: u64) -> Option<&'static Runtime> {
-    let module = open(object(return_address as *const c_void)?, 0)?;
-    let parallel = look_up(module, c"GOMP_parallel");
+/// Finds a runtime for the module that this address lies in, which sees none itself.
+#[cold]
+fn find_around(address: u64) -> Option<&'static Runtime> {
+    quietly(|| {
+        from_around(address, |module| match sight_of(module) {
+            Sight::Runtime(runtime) => Some(runtime),
+            Sight::Crowded | Sight::Nothing | Sight::NoModule => None,
+        })
+    })
+}
+
+/// What is seen from a module, whose runtime's functions are looked up if that is new.
+fn sight_of(module: *mut c_void) -> Sight {
+    let Some(parallel) = seen(module, c"GOMP_parallel") else {
+        return Sight::Nothing;
+    };
     let known = LOCAL
         .iter()
         .find(|runtime| runtime.function(Name::GOMP_parallel) == parallel);
-    let runtime = if parallel.is_null() {
-        None
-    } else {
-        known.or_else(|| {
-            // It stays, whatever becomes of the module: we keep addresses of it.
-            open(object(parallel)?, libc::RTLD_NODELETE)?;
-            let runtime = LOCAL.get(LOCALS.fetch_add(1, Ordering::Relaxed))?;
-            runtime.find(module);
-            Some(runtime)
-        })
+    let new = || {
+        (LOCALS.load(Ordering::Relaxed) < RUNTIMES).then_some(())?;
+        // It stays, whatever becomes of the module: we keep addresses of it.
+        open(object(parallel)?, libc::RTLD_NODELETE)?;
+        let runtime = LOCAL.get(LOCALS.fetch_add(1, Ordering::Relaxed))?;
+        runtime.find(module);
+        Some(runtime)
     };
-    // SAFETY: the handle is the one that was opened above, and is not used again.
-    unsafe { real::dlclose(module) };
-    let runtime = runtime?;
-    if !CHANGING.swap(true, Ordering::Acquire) {
-        remember(return_address, runtime);
-        CHANGING.store(false, Ordering::Release);
-    }
-    Some(runtime)
+    let Some(runtime) = known.or_else(new) else {
+        return Sight::Crowded;
+    };
+    // A barrier at the end of a region's function returns to the runtime, in each thread of the team.
+    remember(parallel as u64, Some(runtime));
+    Sight::Runtime(runtime)
 }
 
-/// Remembers that calls from the module around this address are meant for this runtime.
-fn remember(address: u64, runtime: &'static Runtime) {
+/// What `take` makes of the first library that it makes anything of. First come those that most likely loaded the module that this address
+/// lies in: each library is listed before those that were loaded for it, so these are the nearest before.
+fn from_around<T>(address: u64, take: impl Fn(*mut c_void) -> Option<T>) -> Option<T> {
+    let (mut all, mut at) = (0, None);
+    each_library(&mut |library| {
+        at = at.or_else(|| segment_of(library, address).map(|_| all));
+        all += 1;
+        false
+    });
+    let at = at.unwrap_or(0);
+    let from = |number: usize| {
+        let mut path = [0; libc::PATH_MAX as usize];
+        let module = open(path_of(number, &mut path)?.as_ptr(), 0)?;
+        let taken = take(module);
+        close(module);
+        taken
+    };
+    (0..at).rev().chain(at..all).find_map(from)
+}
+
+/// The path of a library by its place in the list. None of the program itself, which has no name there.
+fn path_of(number: usize, path: &mut [u8]) -> Option<&CStr> {
+    let (mut at, mut copied) = (0, false);
+    each_library(&mut |library| {
+        if at == number && !library.dlpi_name.is_null() {
+            // SAFETY: the name is a C string that is there while the library is visited; it may be gone right after.
+            let name = unsafe { CStr::from_ptr(library.dlpi_name) }.to_bytes_with_nul();
+            let to = path.get_mut(..name.len()).filter(|_| name.len() > 1);
+            copied = to.map(|to| to.copy_from_slice(name)).is_some();
+        }
+        at += 1;
+        at > number
+    });
+    copied.then(|| CStr::from_bytes_until_nul(path).ok())?
+}
+
+/// Remembers which runtime calls from the module around this address are meant for.
+fn remember(address: u64, runtime: Option<&'static Runtime>) {
+    if known(address).is_some() || CHANGING.swap(true, Ordering::Acquire) {
+        return;
+    }
     let now = epoch();
     if EPOCH.load(Ordering::Relaxed) != now {
         KNOWN.store(0, Ordering::Relaxed);
@@ -243,59 +378,103 @@ fn remember(address: u64, runtime: &'static Runtime) {
         }
         EPOCH.store(now, Ordering::Release);
     }
-    let mut range = (address, 0);
-    // SAFETY: the callback has the type asked for and gets the pair, which outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(segment), (&raw mut range).cast()) };
-    let (start, end) = range;
-    if end == 0 {
-        return;
-    }
+    let mut range = None;
+    each_library(&mut |library| {
+        range = segment_of(library, address);
+        range.is_some()
+    });
     let at = KNOWN.load(Ordering::Relaxed);
-    let Some(module) = MODULES_KNOWN.get(at) else {
-        return;
-    };
-    module.start.store(start, Ordering::Relaxed);
-    let runtime = std::ptr::from_ref(runtime).cast_mut();
-    module.runtime.store(runtime, Ordering::Relaxed);
-    module.end.store(end, Ordering::Release);
-    KNOWN.store(at + 1, Ordering::Release);
+    if let (Some((start, end)), Some(module)) = (range, MODULES_KNOWN.get(at)) {
+        module.start.store(start, Ordering::Relaxed);
+        module.assign(runtime);
+        module.end.store(end, Ordering::Release);
+        KNOWN.store(at + 1, Ordering::Release);
+    }
+    CHANGING.store(false, Ordering::Release);
 }
 
-/// Replaces the address in `range` by the ends of the segment of code that holds it.
-unsafe extern "C" fn segment(
-    object: *mut libc::dl_phdr_info,
-    _size: usize,
-    range: *mut c_void,
-) -> c_int {
-    // SAFETY: `remember` passes its pair.
-    let range = unsafe { &mut *range.cast::<(u64, u64)>() };
-    // SAFETY: the linker passes a description that is whole for the time of the call.
-    let object = unsafe { &*object };
-    // SAFETY: as above: that many headers lie there.
+/// Remembers the runtime of a module that is known to see none itself.
+fn assign(address: u64, runtime: &'static Runtime) {
+    if CHANGING.swap(true, Ordering::Acquire) {
+        return;
+    }
+    let known = KNOWN.load(Ordering::Relaxed);
+    let module = MODULES_KNOWN
+        .iter()
+        .take(known)
+        .find(|module| module.sight_from(address).is_some());
+    if let Some(module) = module {
+        module.assign(Some(runtime));
+    }
+    CHANGING.store(false, Ordering::Release);
+}
+
+/// Does what may leave something behind for the program to read.
+fn quietly<T>(does: impl FnOnce() -> T) -> T {
+    // SAFETY: it takes nothing and always returns an address.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: errno is the calling thread's own.
+    let before = unsafe { errno.read() };
+    let done = does();
+    // What a look-up that failed has left.
+    // SAFETY: it takes nothing; the message is this thread's own.
+    unsafe { libc::dlerror() };
+    // SAFETY: as above.
+    unsafe { errno.write(before) };
+    done
+}
+
+/// Visits the program and all libraries, in the order in which they were loaded, until a visit says that it has found what it looked for.
+/// It holds a lock of the linker's: nothing may be opened meanwhile.
+fn each_library(visit: &mut dyn FnMut(&libc::dl_phdr_info) -> bool) -> bool {
+    unsafe extern "C" fn one(
+        library: *mut libc::dl_phdr_info,
+        _size: usize,
+        visit: *mut c_void,
+    ) -> c_int {
+        // SAFETY: it is the reference below, which nobody else uses meanwhile.
+        let visit = unsafe { &mut *visit.cast::<&mut dyn FnMut(&libc::dl_phdr_info) -> bool>() };
+        // SAFETY: the linker passes a description that is whole for the time of the call.
+        c_int::from(visit(unsafe { &*library }))
+    }
+    let mut visit = visit;
+    // SAFETY: the callback has the type asked for and gets the reference, which outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(one), (&raw mut visit).cast()) != 0 }
+}
+
+/// The ends of the segment of a library that holds this address.
+fn segment_of(library: &libc::dl_phdr_info, address: u64) -> Option<(u64, u64)> {
+    // SAFETY: that many headers lie there while the library is loaded, as it is while it is visited.
     let headers =
-        unsafe { std::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum)) };
-    let found = headers
+        unsafe { std::slice::from_raw_parts(library.dlpi_phdr, usize::from(library.dlpi_phnum)) };
+    headers
         .iter()
         .filter(|header| header.p_type == libc::PT_LOAD)
         .map(|header| {
-            let start = object.dlpi_addr + header.p_vaddr;
+            let start = library.dlpi_addr + header.p_vaddr;
             (start, start + header.p_memsz)
         })
-        .find(|(start, end)| (*start..*end).contains(&range.0));
-    found.map_or(0, |found| {
-        *range = found;
-        1
-    })
+        .find(|(start, end)| (*start..*end).contains(&address))
 }
 
 /// The path of the library that an address lies in.
 fn object(address: *const c_void) -> Option<*const libc::c_char> {
+    described(address)
+        .map(|found| found.dli_fname)
+        .filter(|path| !path.is_null())
+}
+
+/// Where the library that an address lies in begins; null for none.
+fn base(address: *const c_void) -> *mut c_void {
+    described(address).map_or(null_mut(), |found| found.dli_fbase)
+}
+
+fn described(address: *const c_void) -> Option<libc::Dl_info> {
     let mut found = MaybeUninit::<libc::Dl_info>::zeroed();
     // SAFETY: the buffer is one Dl_info.
     let known = unsafe { libc::dladdr(address, found.as_mut_ptr()) } != 0;
     // SAFETY: zeroed memory is a valid Dl_info, and dladdr filled it or not.
-    let found = unsafe { found.assume_init() };
-    (known && !found.dli_fname.is_null()).then_some(found.dli_fname)
+    known.then(|| unsafe { found.assume_init() })
 }
 
 /// A handle of a library that is loaded.
@@ -303,6 +482,19 @@ fn open(path: *const libc::c_char, flags: c_int) -> Option<*mut c_void> {
     // SAFETY: the path is the linker's own string; nothing is loaded, so no constructor runs.
     let handle = unsafe { libc::dlopen(path, libc::RTLD_LAZY | libc::RTLD_NOLOAD | flags) };
     (!handle.is_null()).then_some(handle)
+}
+
+/// The handle is not used again.
+fn close(handle: *mut c_void) {
+    // SAFETY: `open` made it, and each is closed once.
+    unsafe { real::dlclose(handle) };
+}
+
+/// What a name means to a module and the libraries that it was linked to, unless that is our own hook.
+fn seen(module: *mut c_void, name: &CStr) -> Option<*mut c_void> {
+    let seen = look_up(module, name);
+    let ours = base((&raw const GLOBAL).cast());
+    (!seen.is_null() && base(seen) != ours).then_some(seen)
 }
 
 fn look_up(within: *mut c_void, name: &CStr) -> *mut c_void {
