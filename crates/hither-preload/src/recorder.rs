@@ -152,6 +152,9 @@ fn attach() -> bool {
     let Some(attached) = Attached::open(path) else {
         return false;
     };
+    if attached.is_confined() {
+        signature::confine();
+    }
     // SAFETY: STATE is TRYING, which only one thread ever sets, so nobody else is here or reads the cell.
     unsafe { (*SESSION.0.get()).write(attached) };
     real::find_all();

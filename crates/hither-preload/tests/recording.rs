@@ -504,6 +504,26 @@ fn a_program_that_confines_itself_is_left_alone_from_then_on() {
 }
 
 #[test]
+fn a_program_that_a_sandbox_runs_is_not_killed_for_what_only_we_ask() {
+    let file = data(10_000);
+    let program = compile("reads.c", &["-O2"]);
+    let forbid = compile("forbid.c", &["-O1", "-static"]);
+    let plain = record(&program, &[file.path()]).recording;
+    for answer in ["refuse", "kill"] {
+        let arguments = [Path::new(answer), &program, file.path()];
+        let Run { output, recording } = record(&forbid, &arguments);
+        assert_eq!(output.stdout, b"done\n", "{answer}");
+        assert_eq!(recording.reads(file.path()), plain.reads(file.path()));
+        // Their innermost frames tell them apart.
+        let sites = |recording| {
+            let of_all = signatures(recording, file.path()).into_values().flatten();
+            of_all.collect::<BTreeSet<u64>>().len()
+        };
+        assert_eq!(sites(&recording), sites(&plain), "{answer}");
+    }
+}
+
+#[test]
 fn without_a_session_nothing_happens() {
     let file = data(10_000);
     let program = compile("reads.c", &["-O2"]);

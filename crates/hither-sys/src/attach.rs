@@ -36,6 +36,7 @@ pub(crate) fn unpack_owner(owner: u64) -> (u32, u32) {
 pub struct Attached {
     segment: Segment,
     foreign: bool,
+    confined: bool,
 }
 
 impl Attached {
@@ -47,7 +48,12 @@ impl Attached {
         let segment = segment?;
         let agent_namespace = segment.header().pid_namespace.load(Ordering::Relaxed);
         let foreign = agent_namespace != segment::pid_namespace();
-        let attached = Attached { segment, foreign };
+        let confined = confined::filters() > segment.header().filters.load(Ordering::Relaxed);
+        let attached = Attached {
+            segment,
+            foreign,
+            confined,
+        };
         attached.recording().then_some(attached)
     }
 
@@ -135,10 +141,10 @@ impl Attached {
         self.segment.header().block_bits.load(Ordering::Relaxed)
     }
 
-    /// Whether this process is under more seccomp filters than the agent, which may then kill it for a system call that
-    /// neither it nor the agent makes. Reads a file.
+    /// Whether this process was under more seccomp filters than the agent when it attached, which may kill it for a system call that
+    /// neither it nor the agent makes.
     pub fn is_confined(&self) -> bool {
-        confined::filters() > self.segment.header().filters.load(Ordering::Relaxed)
+        self.confined
     }
 
     /// What the agent has ordered, if it tracks regions; not of a process that it could not look up, whose number is another's

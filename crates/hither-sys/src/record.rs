@@ -200,7 +200,8 @@ pub enum ConstructKind {
     Barrier = 3,
     /// The program said that an iteration ended.
     Iteration = 4,
-    /// Told once: the OpenMP runtime's constructs cannot be seen, since its interface for tools belongs to another tool.
+    /// Told once: the OpenMP runtime's constructs cannot be seen, since its interface for tools belongs to another tool, or since
+    /// a sandbox forbids to read the stack, without which all of its call sites are one.
     Hidden = 5,
 }
 

@@ -48,6 +48,12 @@ pub fn prepare() {
     stack::prepare();
 }
 
+/// Where a sandbox may kill the program for the call that stacks are read with, they are not: a site is told by its innermost
+/// frame alone. To be called early.
+pub fn confine() {
+    stack::confine();
+}
+
 /// How many call sites a thread remembers to have defined; beyond it, definitions are sent again.
 const DEFINED: usize = 4096;
 
@@ -111,12 +117,13 @@ impl Walker {
         if let Some(signature) = unsafe { self.remembered(caller) } {
             return signature;
         }
-        self.walk(caller, depth, define)
+        // SAFETY: as above.
+        unsafe { self.walk(caller, depth, define) }
     }
 
     #[cold]
     #[inline(never)]
-    fn walk(
+    unsafe fn walk(
         &mut self,
         caller: Caller,
         depth: usize,
@@ -128,7 +135,8 @@ impl Walker {
             if module::epoch() != self.modules.epoch() {
                 self.forget_modules();
             }
-            self.follow(caller, depth)
+            // SAFETY: as the caller says.
+            unsafe { self.follow(caller, depth) }
         }));
         let Ok(mut frames) = walked else { return 1 };
         let signature = frames.signature();
@@ -158,11 +166,18 @@ impl Walker {
     }
 
     /// Walks the stack.
-    fn follow(&mut self, caller: Caller, depth: usize) -> Frames {
+    ///
+    /// # Safety
+    /// As for [`Walker::signature`].
+    unsafe fn follow(&mut self, caller: Caller, depth: usize) -> Frames {
         let mut frames = Frames::default();
         let sp = caller.sp as u64;
         self.window.forget();
-        let Some(mut address) = self.window.read(sp).and_then(NonZeroU64::new) else {
+        if !caller.sp.is_aligned() {
+            return frames;
+        }
+        // SAFETY: the frame is live, as the caller says, and its return address lies there.
+        let Some(mut address) = NonZeroU64::new(unsafe { caller.sp.read() }) else {
             return frames;
         };
         // Off its own stack (a coroutine, a signal handler) another stack may lie at the same place next time, and its end

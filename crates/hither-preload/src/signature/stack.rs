@@ -1,11 +1,14 @@
 //! Where the thread's stack lies, and reading it without any risk of a fault.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hither_sys::own;
 
 /// The main thread's stack ends here; 0 where libc does not say.
 static MAIN_TOP: AtomicU64 = AtomicU64::new(0);
+
+/// Whether nothing is to be read: see [`super::confine`].
+static CONFINED: AtomicBool = AtomicBool::new(false);
 
 /// A stack further up than this is another one.
 const STACK_BYTES_MAX: u64 = 64 << 20;
@@ -20,6 +23,10 @@ pub(super) fn prepare() {
     }
 }
 
+pub(super) fn confine() {
+    CONFINED.store(true, Ordering::Relaxed);
+}
+
 /// The used part of the calling thread's own stack, as far down as it has been seen. Other stacks that it may run on (a
 /// handler's, a coroutine's) are not: what lies above their frames may be unmapped by the next time.
 #[derive(Clone, Copy, Default)]
@@ -30,8 +37,11 @@ pub(super) struct Stack {
 }
 
 impl Stack {
-    /// Whether `sp` is on the thread's own stack.
+    /// Whether `sp` is on the thread's own stack, which can be read.
     pub(super) fn holds(&mut self, sp: u64) -> bool {
+        if CONFINED.load(Ordering::Relaxed) {
+            return false;
+        }
         if self.top == 0 {
             // libc keeps a thread's descriptor at the top of its stack; the main thread's lies elsewhere.
             // SAFETY: it takes nothing and cannot fail.

@@ -40,6 +40,9 @@ struct Place {
     node: u32,
 }
 
+/// In place of a node that cannot be asked for: then a thread says once where it runs.
+const UNKNOWN: u32 = u32::MAX;
+
 unsafe extern "C-unwind" fn iteration(sp: *const u64, rbp: u64) {
     if let Some(signature) = located(Caller { sp, rbp }) {
         tell(ConstructKind::Iteration, signature, 0);
@@ -77,19 +80,18 @@ fn tell_place() {
     let cpu = recorder::cpu();
     let last = PLACE.get();
     if last.is_none_or(|last| last.cpu != cpu) {
-        tell_new_place(last);
+        tell_new_place(last, cpu);
     }
 }
 
 #[cold]
-fn tell_new_place(last: Option<Place>) {
+fn tell_new_place(last: Option<Place>, cpu: u16) {
     let Some(session) = recorder::session() else {
         return;
     };
-    let Some((cpu, node)) = raw::cpu_and_node() else {
-        return;
-    };
-    let cpu = cpu as u16;
+    // libc asks for the CPU without a system call, which a sandbox may kill for.
+    let asked = (!session.is_confined()).then(raw::cpu_and_node).flatten();
+    let (cpu, node) = asked.map_or((cpu, UNKNOWN), |(cpu, node)| (cpu as u16, node));
     PLACE.set(Some(Place { cpu, node }));
     if last.is_none_or(|last| last.node != node) {
         let time_ns = monotonic_ns();

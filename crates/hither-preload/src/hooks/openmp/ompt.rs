@@ -2,7 +2,7 @@
 //!
 //! There can be one tool only. If the program brings one, or names one in `OMP_TOOL_LIBRARIES`, or is built with the thread
 //! sanitizer, whose tool (archer) knows of barriers, that one gets the interface and the agent is told that it will not
-//! hear of constructs. `OMP_TOOL=disabled` is the runtime's affair: it does not ask for a tool.
+//! hear of constructs; so it is in a sandbox. `OMP_TOOL=disabled` is the runtime's affair: it does not ask for a tool.
 //!
 //! What is kept of a region and of a task lies in the word that the runtime has for the tool in each: for an outermost region
 //! its call site's signature, for its master's task the size of the team; 0 everywhere else.
@@ -76,10 +76,11 @@ unsafe extern "C" fn ompt_start_tool(version: c_uint, runtime: *const c_char) ->
             return other;
         }
     }
-    if recorder::session().is_none() {
+    let Some(session) = recorder::session() else {
         return null();
-    }
-    if wants_another() {
+    };
+    // The innermost frame, all that is looked at in a sandbox, is always the runtime's.
+    if session.is_confined() || wants_another() {
         tell(ConstructKind::Hidden, 0, 0);
         return null();
     }
