@@ -18,6 +18,9 @@ use crate::recorder;
 /// The process that has made its offer, or wants to make none.
 static DONE_BY: AtomicU32 = AtomicU32::new(0);
 
+/// The process whose agent has let go of it, or gave no answer and is taken to be gone. A child's memory is another: it asks once itself.
+static REFUSED_BY: AtomicU32 = AtomicU32::new(0);
+
 /// What is on offer; the first is 0 while nothing is.
 static OFFER: AtomicU64 = AtomicU64::new(0);
 static SLOT: AtomicU64 = AtomicU64::new(0);
@@ -103,14 +106,15 @@ pub(crate) fn take_back() {
 const LOOKS_MAX: u32 = 100;
 
 /// The program is about to watch its memory itself. A range can be registered once only, so the program waits until the agent has let go of
-/// all of it: the one time that it does, for as long as the agent takes to look, and a tenth of a second once where there is none any more.
+/// all of it: the one time that it does, for as long as the agent takes to look, and a tenth of a second where there is none any more.
 #[cold]
 pub(crate) fn refuse() {
     let Some(session) = recorder::session() else {
         return;
     };
     let pid = recorder::process();
-    if session.sampling() && raw::pid() == pid {
+    let is_done = REFUSED_BY.load(Ordering::Relaxed) == pid;
+    if session.sampling() && raw::pid() == pid && !is_done {
         DONE_BY.store(pid, Ordering::Relaxed);
         take_back();
         // Without room the agent is not told, and the program's own registration may fail.
@@ -125,6 +129,10 @@ pub(crate) fn refuse() {
                 break;
             }
             raw::sleep_ns(1_000_000);
+        }
+        // Only now, so that no other thread goes ahead of the agent meanwhile.
+        if told.is_some() {
+            REFUSED_BY.store(pid, Ordering::Relaxed);
         }
     }
 }

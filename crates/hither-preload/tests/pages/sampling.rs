@@ -205,3 +205,19 @@ fn a_program_with_a_userfaultfd_of_its_own_is_left_alone() {
     assert_eq!(puppet.arm(start, length), Err(Unarmed::NotOffered));
     puppet.finish();
 }
+
+#[test]
+fn a_program_waits_once_for_an_agent_that_was_killed() {
+    let Some(mut puppet) = Puppet::start() else {
+        return;
+    };
+    puppet.tell("allocate");
+    // The agent takes nothing any more, and has not said that it ends.
+    for (command, waits) in [("ask", 100), ("ask", 0), ("ask in a child", 100)] {
+        let ms = puppet.tell(command).result;
+        assert!((waits..waits + 700).contains(&ms), "{command}: {ms} ms");
+    }
+    // What was on offer first, and that the parent and the child have one of their own.
+    assert_eq!(puppet.take().len(), 3);
+    puppet.finish();
+}

@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 enum { MIB = 1 << 20, PAGE = 4096 };
@@ -54,6 +55,15 @@ static long own(void) {
     return -2;
 }
 
+// As programs do that want to know whether there is such a thing.
+static long ask(int times) {
+    struct timespec from, to;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    while (times--) close(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | 1));
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    return (to.tv_sec - from.tv_sec) * 1000 + (to.tv_nsec - from.tv_nsec) / 1000000;
+}
+
 int main(void) {
     char command[100];
     while (fgets(command, sizeof command, stdin)) {
@@ -63,7 +73,14 @@ int main(void) {
             madvise(region, length, MADV_NOHUGEPAGE);
         } else if (!strcmp(command, "first\n")) memset(region, 0, length);
         else if (!strcmp(command, "call\n")) { void *volatile p = malloc(2 * MIB); free(p); }
-        else if (!strcmp(command, "write\n")) result = write_all();
+        else if (!strcmp(command, "ask\n")) result = ask(20);
+        else if (!strcmp(command, "ask in a child\n")) {
+            int status;
+            pid_t child = fork();
+            if (!child) _exit(ask(20) / 10);
+            waitpid(child, &status, 0);
+            result = WIFEXITED(status) ? WEXITSTATUS(status) * 10 : -1;
+        } else if (!strcmp(command, "write\n")) result = write_all();
         else if (!strcmp(command, "sum\n")) for (size_t at = 0; at < length; at += PAGE) result += region[at];
         else if (!strcmp(command, "read\n")) {
             int zeros = open("/dev/zero", O_RDONLY);
