@@ -272,12 +272,16 @@ fn plug_ins_bring_their_own_runtimes() {
 
 /// Runs the host that takes steps with these plug-ins.
 fn take_steps(plugins: &[PathBuf]) -> Run {
+    take_steps_in(plugins, &[])
+}
+
+fn take_steps_in(plugins: &[PathBuf], environment: &[(&str, &str)]) -> Run {
     let host = compile("parallel_tail_host.c", &["-O2", "-ldl"]);
     let paths: Vec<&str> = plugins
         .iter()
         .map(|path| path.to_str().expect("a path"))
         .collect();
-    let environment = [("OMP_NUM_THREADS", "4")];
+    let environment = [&[("OMP_NUM_THREADS", "4")], environment].concat();
     let run = run(&host, &paths, &environment);
     let unrecorded = Command::new(&host)
         .args(&paths)
@@ -360,6 +364,40 @@ fn a_module_that_is_not_linked_to_its_runtime_finds_it() {
             let said = String::from_utf8_lossy(&run.output.stdout).into_owned();
             assert!(said.lines().all(|line| line == "44 of 44"), "{said}");
         }
+    }
+}
+
+#[test]
+fn a_plug_in_keeps_its_runtime_when_another_is_loaded_for_all() {
+    let flags = ["-O2", "-shared", "-fPIC", "-fopenmp"];
+    // One is bound as it is loaded, and one as it calls.
+    let now = compile("parallel_tail.c", &flags);
+    let [first, copy, other] = ["first", "copy", "other"].map(|name| {
+        let path = scratch().join(format!("openmp-{name}.so"));
+        std::fs::copy(&now, &path).expect("copied");
+        path
+    });
+    let runtime = Command::new("gcc")
+        .arg("-print-file-name=libgomp.so.1")
+        .output();
+    let runtime = String::from_utf8(runtime.expect("gcc").stdout).expect("a path");
+    let for_all = scratch().join("openmp-for-all.so");
+    std::fs::copy(runtime.trim_end(), &for_all).expect("copied");
+    let marked = |mark: &str, path: &Path| PathBuf::from(format!("{mark}{}", path.display()));
+    let plugins = [
+        first,
+        marked("+", &for_all),
+        copy,
+        // What was known of modules is void after that.
+        marked("-", &other),
+        now,
+    ];
+    for environment in [&[][..], &[("LAZY", "1")]] {
+        let run = take_steps_in(&plugins, environment);
+        let said = String::from_utf8_lossy(&run.output.stdout).into_owned();
+        assert_eq!(said, "44 of 44\n".repeat(3), "{environment:?}");
+        in_order(&run.recording.constructs);
+        assert_eq!(count(&run.recording, ParallelBegin), 33);
     }
 }
 

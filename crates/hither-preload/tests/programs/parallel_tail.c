@@ -38,7 +38,8 @@ __asm__(".text\n"
 
 __attribute__((used)) static void in_region(void)
 {
-    int threads = omp_get_num_threads(), all = 1;
+    /* It asks the runtime of its region, in which there are some. */
+    int threads = omp_get_num_threads(), all = threads > 1;
     int step = ++came[omp_get_thread_num()];
     if (through_host)
         through_host(meet);

@@ -1,7 +1,9 @@
 /* Has no OpenMP, and takes steps with plug-ins that are loaded for themselves alone: each by itself, then in turns. What calls them is this
- * program in one turn, and code that was made at run time, and lies in no library, in the next. */
+ * program in one turn, and code that was made at run time, and lies in no library, in the next. A library after a '+' is loaded for all,
+ * and one after a '-' is unloaded at once. */
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -29,15 +31,22 @@ int main(int argc, char **argv)
     caller *callers[] = {program, made()}, **through[PLUGINS];
     void (*steps[PLUGINS])(void), (*meets[PLUGINS])(void);
     int (*told[PLUGINS])(int);
-    int plugins = argc - 1;
-    if (plugins > PLUGINS)
-        return 1;
-    for (int i = 0; i < plugins; i++) {
-        void *plugin = dlopen(argv[i + 1], RTLD_NOW | RTLD_LOCAL);
+    int plugins = 0, binding = getenv("LAZY") ? RTLD_LAZY : RTLD_NOW;
+    for (int argument = 1; argument < argc && plugins < PLUGINS; argument++) {
+        int other = argv[argument][0];
+        int for_all = other == '+' ? RTLD_GLOBAL : RTLD_LOCAL;
+        other = other == '+' || other == '-';
+        void *plugin = dlopen(argv[argument] + other, binding | for_all);
         if (!plugin) {
             printf("%s\n", dlerror());
             return 1;
         }
+        if (other) {
+            if (!for_all)
+                dlclose(plugin);
+            continue;
+        }
+        int i = plugins++;
         steps[i] = (void (*)(void))dlsym(plugin, "take_step");
         meets[i] = (void (*)(void))dlsym(plugin, "meet");
         told[i] = (int (*)(int))dlsym(plugin, "told");

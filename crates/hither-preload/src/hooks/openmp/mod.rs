@@ -10,6 +10,7 @@
 //! A program whose iterations are no loops over constructs can tell where they end, by `include/hither.h`.
 
 mod gomp;
+mod libraries;
 mod ompt;
 mod runtime;
 

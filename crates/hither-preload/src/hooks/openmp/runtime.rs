@@ -11,6 +11,9 @@
 //! function is a jump, which returns to that function's caller. A barrier has no more than that; where no runtime is seen from
 //! there, it is of the region that the thread is in.
 //!
+//! A runtime may come to be seen by all after a module was bound to its own, and the two must not be mixed: a region's threads would
+//! all be the first of their team to the functions that we do not stand in front of. So what these are bound to comes before what all see.
+//!
 //! A module may see no runtime itself, where its loader does (it was linked without, and is needed by one that was linked
 //! with it). So the last resort is to look from all others, in the order in which that is likely.
 //!
@@ -21,6 +24,7 @@ use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
+use super::libraries::{bound, each_library, path_of, segment_of};
 use crate::real;
 use crate::signature::epoch;
 
@@ -97,6 +101,8 @@ const RUNTIMES: usize = 16;
 const MODULES: usize = 256;
 
 static GLOBAL: Runtime = Runtime::new();
+/// Whether that was there from the start, so that no module can be bound to another one through us.
+static LINKED: AtomicBool = AtomicBool::new(false);
 static LOCAL: [Runtime; RUNTIMES] = [const { Runtime::new() }; RUNTIMES];
 /// Entries of [`LOCAL`] that are in use, or about to be.
 static LOCALS: AtomicUsize = AtomicUsize::new(0);
@@ -151,6 +157,11 @@ impl Runtime {
         !std::ptr::eq(self, &GLOBAL)
     }
 
+    /// A barrier at the end of a region's function returns to the runtime, in each thread of the team.
+    fn remember_own(&'static self) {
+        remember(self.function(Name::GOMP_parallel) as u64, Some(self));
+    }
+
     fn is_found(&self) -> bool {
         !self.function(Name::GOMP_parallel).is_null()
     }
@@ -195,7 +206,7 @@ pub(super) fn of_region(
     return_address: u64,
     innermost: Option<&'static Runtime>,
 ) -> Option<&'static Runtime> {
-    if GLOBAL.is_found() {
+    if LINKED.load(Ordering::Relaxed) {
         return Some(&GLOBAL);
     }
     match sight_from(function) {
@@ -212,7 +223,7 @@ pub(super) fn of_barrier(
     return_address: u64,
     innermost: Option<&'static Runtime>,
 ) -> Option<&'static Runtime> {
-    if GLOBAL.is_found() {
+    if LINKED.load(Ordering::Relaxed) {
         return Some(&GLOBAL);
     }
     match sight_from(return_address) {
@@ -220,6 +231,7 @@ pub(super) fn of_barrier(
         Sight::Crowded => None,
         // A thread that is in no region passes any runtime's barrier at once.
         Sight::Nothing | Sight::NoModule => innermost
+            .or_else(global)
             .or_else(|| LOCAL.iter().find(|runtime| runtime.is_found()))
             .or_else(|| find_around(return_address)),
     }
@@ -248,9 +260,25 @@ pub(super) fn function(name: Name, address: u64) -> *const c_void {
 
 /// Looks for the runtime that the program was linked to.
 pub(super) fn prepare() {
-    if !look_up(libc::RTLD_NEXT, c"GOMP_parallel").is_null() {
+    look_for_global();
+    LINKED.store(GLOBAL.is_found(), Ordering::Relaxed);
+}
+
+fn look_for_global() {
+    if GLOBAL.is_found() {
+        return;
+    }
+    let parallel = look_up(libc::RTLD_NEXT, c"GOMP_parallel");
+    if !parallel.is_null() {
+        // What was loaded for all may be unloaded, too.
+        keep(parallel);
         GLOBAL.find(libc::RTLD_NEXT);
     }
+}
+
+/// The runtime that all see, if that is known.
+fn global() -> Option<&'static Runtime> {
+    GLOBAL.is_found().then_some(&GLOBAL)
 }
 
 fn sight_from(address: u64) -> Sight {
@@ -272,19 +300,30 @@ fn known(address: u64) -> Option<Sight> {
 fn find(address: u64) -> Sight {
     quietly(|| {
         // It may have been loaded since, for all to see.
-        prepare();
-        if GLOBAL.is_found() {
-            return Sight::Runtime(&GLOBAL);
-        }
+        look_for_global();
         let Some(path) = object(address as *const c_void) else {
             return Sight::NoModule;
         };
-        // The program itself cannot be opened by its name: it sees what all see.
-        let sight = open(path, 0).map_or(Sight::Nothing, |module| {
+        let from = |path| {
+            let module = open(path, 0)?;
             let sight = sight_of(module);
             close(module);
-            sight
-        });
+            Some(sight)
+        };
+        // Where all see one, that one is for modules to begin regions with; a barrier may be of another's. The program itself cannot be
+        // opened by its name: it sees what all see.
+        let seen = || match GLOBAL.is_found() {
+            true => None,
+            false => from(path).filter(|sight| !matches!(sight, Sight::Nothing)),
+        };
+        let bound = || {
+            let to = bound(address, is_unhooked)? as *const c_void;
+            let sight = from(object(to)?)?;
+            let is_its =
+                |runtime: &Runtime| base(runtime.function(Name::GOMP_parallel)) == base(to);
+            matches!(sight, Sight::Runtime(runtime) if is_its(runtime)).then_some(sight)
+        };
+        let sight = seen().or_else(bound).unwrap_or(Sight::Nothing);
         match sight {
             Sight::Runtime(runtime) => remember(address, Some(runtime)),
             Sight::Nothing => remember(address, None),
@@ -294,10 +333,21 @@ fn find(address: u64) -> Sight {
     })
 }
 
+/// Whether a function is one of the runtime's that we do not stand in front of.
+fn is_unhooked(name: &CStr) -> bool {
+    let bytes = name.to_bytes();
+    bytes.starts_with(b"omp_get_") || bytes.starts_with(b"GOMP_") && !NAMES.contains(&name)
+}
+
 /// Finds a runtime for the module that this address lies in, which sees none itself.
 #[cold]
 fn find_around(address: u64) -> Option<&'static Runtime> {
     quietly(|| {
+        look_for_global();
+        if GLOBAL.is_found() {
+            GLOBAL.remember_own();
+            return Some(&GLOBAL);
+        }
         from_around(address, |module| match sight_of(module) {
             Sight::Runtime(runtime) => Some(runtime),
             Sight::Crowded | Sight::Nothing | Sight::NoModule => None,
@@ -310,13 +360,13 @@ fn sight_of(module: *mut c_void) -> Sight {
     let Some(parallel) = seen(module, c"GOMP_parallel") else {
         return Sight::Nothing;
     };
-    let known = LOCAL
-        .iter()
+    let known = [&GLOBAL]
+        .into_iter()
+        .chain(&LOCAL)
         .find(|runtime| runtime.function(Name::GOMP_parallel) == parallel);
     let new = || {
         (LOCALS.load(Ordering::Relaxed) < RUNTIMES).then_some(())?;
-        // It stays, whatever becomes of the module: we keep addresses of it.
-        open(object(parallel)?, libc::RTLD_NODELETE)?;
+        keep(parallel).then_some(())?;
         let runtime = LOCAL.get(LOCALS.fetch_add(1, Ordering::Relaxed))?;
         runtime.find(module);
         Some(runtime)
@@ -324,8 +374,7 @@ fn sight_of(module: *mut c_void) -> Sight {
     let Some(runtime) = known.or_else(new) else {
         return Sight::Crowded;
     };
-    // A barrier at the end of a region's function returns to the runtime, in each thread of the team.
-    remember(parallel as u64, Some(runtime));
+    runtime.remember_own();
     Sight::Runtime(runtime)
 }
 
@@ -347,22 +396,6 @@ fn from_around<T>(address: u64, take: impl Fn(*mut c_void) -> Option<T>) -> Opti
         taken
     };
     (0..at).rev().chain(at..all).find_map(from)
-}
-
-/// The path of a library by its place in the list. None of the program itself, which has no name there.
-fn path_of(number: usize, path: &mut [u8]) -> Option<&CStr> {
-    let (mut at, mut copied) = (0, false);
-    each_library(&mut |library| {
-        if at == number && !library.dlpi_name.is_null() {
-            // SAFETY: the name is a C string that is there while the library is visited; it may be gone right after.
-            let name = unsafe { CStr::from_ptr(library.dlpi_name) }.to_bytes_with_nul();
-            let to = path.get_mut(..name.len()).filter(|_| name.len() > 1);
-            copied = to.map(|to| to.copy_from_slice(name)).is_some();
-        }
-        at += 1;
-        at > number
-    });
-    copied.then(|| CStr::from_bytes_until_nul(path).ok())?
 }
 
 /// Remembers which runtime calls from the module around this address are meant for.
@@ -424,39 +457,6 @@ fn quietly<T>(does: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Visits the program and all libraries, in the order in which they were loaded, until a visit says that it has found what it looked for.
-/// It holds a lock of the linker's: nothing may be opened meanwhile.
-fn each_library(visit: &mut dyn FnMut(&libc::dl_phdr_info) -> bool) -> bool {
-    unsafe extern "C" fn one(
-        library: *mut libc::dl_phdr_info,
-        _size: usize,
-        visit: *mut c_void,
-    ) -> c_int {
-        // SAFETY: it is the reference below, which nobody else uses meanwhile.
-        let visit = unsafe { &mut *visit.cast::<&mut dyn FnMut(&libc::dl_phdr_info) -> bool>() };
-        // SAFETY: the linker passes a description that is whole for the time of the call.
-        c_int::from(visit(unsafe { &*library }))
-    }
-    let mut visit = visit;
-    // SAFETY: the callback has the type asked for and gets the reference, which outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(one), (&raw mut visit).cast()) != 0 }
-}
-
-/// The ends of the segment of a library that holds this address.
-fn segment_of(library: &libc::dl_phdr_info, address: u64) -> Option<(u64, u64)> {
-    // SAFETY: that many headers lie there while the library is loaded, as it is while it is visited.
-    let headers =
-        unsafe { std::slice::from_raw_parts(library.dlpi_phdr, usize::from(library.dlpi_phnum)) };
-    headers
-        .iter()
-        .filter(|header| header.p_type == libc::PT_LOAD)
-        .map(|header| {
-            let start = library.dlpi_addr + header.p_vaddr;
-            (start, start + header.p_memsz)
-        })
-        .find(|(start, end)| (*start..*end).contains(&address))
-}
-
 /// The path of the library that an address lies in.
 fn object(address: *const c_void) -> Option<*const libc::c_char> {
     described(address)
@@ -482,6 +482,14 @@ fn open(path: *const libc::c_char, flags: c_int) -> Option<*mut c_void> {
     // SAFETY: the path is the linker's own string; nothing is loaded, so no constructor runs.
     let handle = unsafe { libc::dlopen(path, libc::RTLD_LAZY | libc::RTLD_NOLOAD | flags) };
     (!handle.is_null()).then_some(handle)
+}
+
+/// Has the library that an address lies in stay, whatever becomes of those that it was loaded for: we keep addresses of it.
+/// Whether that was done.
+fn keep(address: *const c_void) -> bool {
+    let path = object(address);
+    path.and_then(|path| open(path, libc::RTLD_NODELETE))
+        .is_some()
 }
 
 /// The handle is not used again.
