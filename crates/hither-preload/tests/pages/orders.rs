@@ -81,6 +81,7 @@ impl Puppet {
                     bind,
                     error,
                     site,
+                    ..
                 } => (start, length, bind, error, site),
                 other => panic!("{other:?}"),
             })

@@ -190,12 +190,14 @@ pub(crate) fn detached(record: Record<'_>) -> Option<Record<'static>> {
             bind,
             error,
             site,
+            time_ns,
         } => Record::Bound {
             start,
             length,
             bind,
             error,
             site,
+            time_ns,
         },
         _ => return None,
     })
