@@ -59,16 +59,19 @@ const RETRIES_MAX: u32 = 6;
 /// Pages asked about at once.
 const ASKED: u32 = 1 << 16;
 
-/// Going through the pages of a region takes a few nanoseconds a page, and asking where they are a few hundred: this keeps the one to a
-/// hundredth of a CPU, and the other to a hundredth of all, of so many at the most.
+/// Going through the pages of a region takes a few nanoseconds a page, and asking where they are a few hundred: this keeps either to a
+/// hundredth of a CPU.
 const TELL_PER_PAGE_NS: u64 = 200;
 const LOOK_PER_PAGE_NS: u64 = 20_000;
+
+/// Where that is more, a large region rests so long, or as long as keeps looks to a hundredth of all CPUs, of so many at the most: 9 minutes for 100 GiB are too long.
+const REST_NS: u64 = 100_000_000;
 const CPUS_MAX: usize = 16;
 
 /// Regions to be looked at, and when.
 #[derive(Debug)]
 pub(super) struct Hints {
-    look_per_page_ns: u64,
+    cpus: u64,
     due: BTreeMap<(u64, u64), (Object, u32, Step)>,
     count: u64,
     /// Looks under way.
@@ -199,7 +202,7 @@ impl Hinted {
 impl Hints {
     pub(super) fn new(cpus: usize) -> Hints {
         Hints {
-            look_per_page_ns: LOOK_PER_PAGE_NS / cpus.clamp(1, CPUS_MAX) as u64,
+            cpus: cpus.clamp(1, CPUS_MAX) as u64,
             due: BTreeMap::new(),
             count: 0,
             looks: FxHashMap::default(),
@@ -207,6 +210,12 @@ impl Hints {
             shared: Vec::new(),
             live: 0,
         }
+    }
+
+    /// How long a region of so many pages rests between two looks.
+    fn rest_ns(&self, pages: u32) -> u64 {
+        let alone_ns = u64::from(pages) * LOOK_PER_PAGE_NS;
+        alone_ns.min(REST_NS.max(alone_ns / self.cpus))
     }
 
     /// `of`: a region, and which of those with its number it is.
@@ -401,7 +410,7 @@ impl Driver {
         };
         hinted.look = None;
         hinted.asked = pages.div_ceil(ASKED);
-        hinted.rests_until_ns = now_ns + u64::from(pages) * hints.look_per_page_ns;
+        hinted.rests_until_ns = now_ns + hints.rest_ns(pages);
         hinted.news = 0;
         for piece in 0..hinted.asked {
             let first = piece * ASKED;
@@ -518,7 +527,7 @@ impl Driver {
         let before = std::mem::replace(&mut hinted.runs, runs);
         let changed = changed(&before, &hinted.runs);
         if !changed.is_empty() && !hinted.looks() {
-            let wait_ns = LOOK_NS.max(u64::from(region.pages) * hints.look_per_page_ns);
+            let wait_ns = LOOK_NS.max(hints.rest_ns(region.pages));
             let generation = self.generations[object.index()];
             hinted.look = Some(hints.set(now_ns + wait_ns, (object, generation), Step::Look));
         }
@@ -666,6 +675,18 @@ mod tests {
         assert!(!homes(|_| Some(3)));
         assert!(homes(|page| (page < 400).then_some((page / 200) as u16)));
         assert!(!homes(|page| (page < 400).then_some(0)));
+    }
+
+    #[test]
+    fn large_regions_rest_by_all_cpus_between_two_looks() {
+        let rest_ms = |cpus, pages| Hints::new(cpus).rest_ns(pages) / 1_000_000;
+        assert_eq!([1, 4, 64].map(|cpus| rest_ms(cpus, 4_000)), [80; 3]);
+        let gib = 1 << 18;
+        assert_eq!(
+            [1, 4, 64].map(|cpus| rest_ms(cpus, gib)),
+            [5_242, 1_310, 327]
+        );
+        assert_eq!(rest_ms(16, 16_000), 100);
     }
 
     #[test]
