@@ -118,7 +118,12 @@ impl Model {
         let access = self.access(touch);
         let wanted = self.placement.place(&access, &self.nodes);
         let nearest = self.nodes.topology().nearest(wanted);
-        let node = *nearest.iter().find(|&&node| self.nodes.free(node) > 0)?;
+        let Some(&node) = nearest.iter().find(|&&node| self.nodes.free(node) > 0) else {
+            // It is nowhere, and may be placed anew.
+            self.placement
+                .gone(touch.block, wanted, &self.nodes, &mut Vec::new());
+            return None;
+        };
         self.nodes.insert(touch.block, node, Slot(0));
         self.held[node.index()] += 1;
         Some(node)
