@@ -25,9 +25,9 @@ use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder};
 use hither_sys::record::{FRAMES_MAX, Record};
 
 pub use memo::Memo;
-#[cfg(feature = "pages")]
-pub(crate) use module::epoch;
 pub use module::modules_changed;
+#[cfg(feature = "pages")]
+pub(crate) use module::{epoch, is_readable};
 
 use memo::Check;
 use module::{Module, Modules};

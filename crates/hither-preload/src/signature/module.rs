@@ -197,16 +197,7 @@ impl Image {
 
     /// Bytes of the module, if they lie within a loaded segment that can be read.
     fn bytes(&self, address: u64, length: u64) -> Option<&'static [u8]> {
-        let loaded = self.headers.iter().any(|header| {
-            let start = self.bias.wrapping_add(header.p_vaddr);
-            header.p_type == libc::PT_LOAD
-                && header.p_flags & libc::PF_R != 0
-                && start <= address
-                && address
-                    .checked_add(length)
-                    .is_some_and(|end| end <= start + header.p_memsz)
-        });
-        if !loaded || address == 0 {
+        if !is_readable(self.headers, self.bias, (address, length)) || address == 0 {
             return None;
         }
         // SAFETY: a readable loaded segment holds the range, and its module stays loaded while a frame of this thread's
@@ -392,4 +383,21 @@ unsafe fn bytes_of(name: *const libc::c_char) -> &'static [u8] {
     }
     // SAFETY: as the caller says.
     unsafe { CStr::from_ptr(name) }.to_bytes()
+}
+
+/// Whether a module that these headers describe holds so many bytes from an address on in a segment that can be read.
+pub(crate) fn is_readable(
+    headers: &[libc::Elf64_Phdr],
+    bias: u64,
+    (address, length): (u64, u64),
+) -> bool {
+    headers.iter().any(|header| {
+        let start = bias.wrapping_add(header.p_vaddr);
+        header.p_type == libc::PT_LOAD
+            && header.p_flags & libc::PF_R != 0
+            && start <= address
+            && address
+                .checked_add(length)
+                .is_some_and(|end| end <= start + header.p_memsz)
+    })
 }

@@ -279,10 +279,8 @@ impl Upm {
         nodes: &Nodes,
         out: &mut Vec<Action>,
     ) -> bool {
-        let (program, last) = (
-            &self.programs[process.index()],
-            &self.last[self.last_of(process)],
-        );
+        let program = &self.programs[process.index()];
+        let last = &self.last[self.last_of(process)];
         let asked = out.len();
         for &block in counts.touched() {
             let Some(home) = nodes.home(block) else {

@@ -488,8 +488,7 @@ impl Estimates {
     #[cfg(test)]
     /// Samples that pages of a range have, older ones counting less.
     pub(crate) fn samples(&self, blocks: Range<u32>) -> f64 {
-        let regions = self.regions.values().filter(|region| region.pages > 0);
-        let rows = regions.flat_map(|region| {
+        let rows = self.regions.values().flat_map(|region| {
             let all = (region.kept.first..region.kept.first + region.pages).map(Block);
             let asked = all.filter(|block| blocks.contains(&block.0));
             asked.flat_map(|block| region.kept.samples(block))

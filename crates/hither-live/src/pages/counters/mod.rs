@@ -18,7 +18,7 @@ mod strata;
 
 pub(crate) use estimates::Estimates;
 pub(crate) use phases::Phases;
-pub(crate) use plan::{Budget, PERMILLE, Pick, Plan};
+pub(crate) use plan::{Budget, CPUS_MAX, PERMILLE, Pick, Plan};
 
 /// A region has at least so many windows, if it is large enough for them: enough for the parts of its threads, and so few that a
 /// second gives all of them the samples that they need. (4096 at first: of a program of 10,000 pages few windows ever had

@@ -47,7 +47,7 @@ pub(crate) struct Budget {
 }
 
 /// Of more CPUs the agent, which is one thread, would be kept busy.
-const CPUS_MAX: usize = 16;
+pub(crate) const CPUS_MAX: usize = 16;
 
 /// Thousandths of the CPUs where nothing else is asked for.
 pub(crate) const PERMILLE: u32 = 10;

@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use hither_core::{Block, Node, Object};
 use rustc_hash::FxHashMap;
 
+use super::super::counters::CPUS_MAX;
 use super::super::event::{Decision, Pages};
 use super::Driver;
 use super::life::{Tracked, Users};
@@ -64,9 +65,8 @@ const ASKED: u32 = 1 << 16;
 const TELL_PER_PAGE_NS: u64 = 200;
 const LOOK_PER_PAGE_NS: u64 = 20_000;
 
-/// Where that is more, a large region rests so long, or as long as keeps looks to a hundredth of all CPUs, of so many at the most: 9 minutes for 100 GiB are too long.
+/// Where that is more, a large region rests so long, or as long as keeps looks to a hundredth of all CPUs that count: 9 minutes for 100 GiB are too long.
 const REST_NS: u64 = 100_000_000;
-const CPUS_MAX: usize = 16;
 
 /// Regions to be looked at, and when.
 #[derive(Debug)]

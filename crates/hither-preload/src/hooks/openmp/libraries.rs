@@ -2,6 +2,8 @@
 
 use std::ffi::{CStr, c_int, c_void};
 
+use crate::signature::is_readable;
+
 /// Visits the program and all libraries, in the order in which they were loaded, until a visit says that it has found what it looked for.
 /// It holds a lock of the linker's: nothing may be opened, or looked up, meanwhile.
 pub(super) fn each_library(visit: &mut dyn FnMut(&libc::dl_phdr_info) -> bool) {
@@ -130,15 +132,7 @@ fn words<const N: usize>(
 }
 
 fn bytes(library: &libc::dl_phdr_info, from: u64, length: u64) -> Option<&[u8]> {
-    let readable = headers(library).iter().any(|header| {
-        let start = library.dlpi_addr + header.p_vaddr;
-        header.p_type == libc::PT_LOAD
-            && header.p_flags & libc::PF_R != 0
-            && start <= from
-            && from
-                .checked_add(length)
-                .is_some_and(|end| end <= start + header.p_memsz)
-    });
+    let is_there = is_readable(headers(library), library.dlpi_addr, (from, length));
     // SAFETY: a readable segment of the library holds them, which stays loaded while it is visited.
-    readable.then(|| unsafe { std::slice::from_raw_parts(from as *const u8, length as usize) })
+    is_there.then(|| unsafe { std::slice::from_raw_parts(from as *const u8, length as usize) })
 }

@@ -116,11 +116,10 @@ impl Program {
 
     /// A thread is at a construct. Whether that is the program's.
     pub(super) fn is_heard(&mut self, now_ns: u64, tid: u32) -> bool {
-        let master = *self.master.get_or_insert(tid);
-        if master != tid && now_ns.saturating_sub(self.heard_ns) < STALLED_NS {
-            return false;
-        }
-        if master != tid {
+        if *self.master.get_or_insert(tid) != tid {
+            if now_ns.saturating_sub(self.heard_ns) < STALLED_NS {
+                return false;
+            }
             self.master = Some(tid);
             self.iterations = Iterations::new();
         }
