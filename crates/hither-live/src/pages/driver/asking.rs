@@ -70,7 +70,7 @@ impl Driver {
             return;
         };
         let flat: Vec<u64> = addresses(&ranges, self.page_bytes).collect();
-        let thread = Thread(self.threads.number((pid, pid)));
+        let thread = Thread(pid);
         for run in found {
             let Some(node) = self.model.node_of_kernel(run.node) else {
                 continue;

@@ -51,7 +51,7 @@ impl Driver {
         self.summary.faults += 1;
         let (node, pid) = (self.model.node_of_cpu(cpu), region.pid);
         let start = region.start + u64::from(page) * self.page_bytes;
-        let thread = Thread(self.threads.number((pid, tid)));
+        let thread = Thread(tid);
         let placed = self.model.place(Touch {
             block,
             object,
@@ -154,7 +154,7 @@ impl Driver {
             .range(range)
             .map(|&(_, object)| object)
             .collect();
-        let thread = Thread(self.threads.number((pid, pid)));
+        let thread = Thread(pid);
         for object in limited {
             let region = self.tracked[object.index()].as_mut();
             let region = region.expect("it is taken off the list with its last page");

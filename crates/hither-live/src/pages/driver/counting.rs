@@ -21,7 +21,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use hither_core::placement::{Action, Counters, Epoch, EpochKind};
-use hither_core::{Block, Object, Process, Thread};
+use hither_core::{Block, Object, Process};
 use hither_sys::record::ConstructKind;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -318,7 +318,7 @@ impl Driver {
             }
             users => users,
         };
-        if program.at(now_ns, tid, Thread(self.threads.number((pid, tid))), node) {
+        if program.at(now_ns, tid, node) {
             counting.plan.wake();
         }
         let latency_ns = home.map(|home| self.model.latency_ns(node, home));
@@ -454,12 +454,11 @@ impl Driver {
         let Some(counting) = &mut self.counting else {
             return;
         };
-        let thread = Thread(self.threads.number((pid, tid)));
         let idle = counting.pending.is_none();
         let by_kernel = counting.hints.is_some();
         let node = self.model.node_of_cpu(cpu);
         let program = counting.program(pid, process, now_ns);
-        if program.at(now_ns, tid, thread, node) {
+        if program.at(now_ns, tid, node) {
             counting.plan.wake();
         }
         let program = counting.program(pid, process, now_ns);

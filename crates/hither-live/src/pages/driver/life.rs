@@ -190,7 +190,7 @@ impl Driver {
         self.reconsider(now_ns, pid, out);
         if self.model.class(object).is_some() {
             self.summary.known += 1;
-            let thread = Thread(self.threads.number((pid, pid)));
+            let thread = Thread(pid);
             self.settle(now_ns, object, self.model.node_of_cpu(cpu), thread, out);
         } else if self.model.watches(object) {
             if let Some(region) = &mut self.tracked[object.index()] {

@@ -59,7 +59,6 @@ use super::regions::{Ranges, Regions};
 use super::watch::{SCAN, Watch};
 use crate::error::Result;
 use crate::log::Driven;
-use crate::observe::Numbers;
 
 /// What a run came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -169,7 +168,6 @@ pub(crate) struct Driver {
     processes: FxHashMap<u32, Process>,
     /// Numbers of processes that are gone.
     unused_processes: Vec<Process>,
-    threads: Numbers<(u32, u32)>,
     sites: Sites,
     watch: Watch,
     /// Far regions of which the policy keeps a part near, by process.
@@ -214,7 +212,6 @@ impl Driven for Driver {
             unused: Vec::new(),
             processes: FxHashMap::default(),
             unused_processes: Vec::new(),
-            threads: Numbers::default(),
             sites: Sites::new(known.map(|site| (site.signature, site.class))),
             watch: match config.source {
                 Source::Hints => Watch::new(

@@ -31,6 +31,9 @@ const STALLED_NS: u64 = 10_000_000_000;
 /// After so long a program may do something else: older samples count half.
 const PHASE_NS: u64 = 10_000_000_000;
 
+/// Of more threads than this those that were not seen lately are forgotten: most have ended.
+const THREADS: usize = 4096;
+
 /// After a batch of which nothing moved, though nothing forbids it, the policy is not asked for so long, and after each further one in a row
 /// for twice as long, up to 64 times.
 const FRUITLESS_NS: u64 = EPOCH_NS;
@@ -77,7 +80,6 @@ pub(in super::super) struct Program {
 /// Where a thread runs.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    thread: Thread,
     node: Node,
     /// What the policy was told last.
     told: Node,
@@ -133,15 +135,17 @@ impl Program {
             self.phase_ns = now_ns;
             self.estimates.phase_ended();
             self.phases.age();
-            let places = self.threads.values_mut();
-            places.for_each(|place| place.samples /= 2);
+            let many = self.threads.len() > THREADS;
+            self.threads.retain(|_, place| {
+                place.samples /= 2;
+                !many || place.samples > 0
+            });
         }
     }
 
     /// A thread runs there. Whether it is the first that ran elsewhere when the program was last judged.
-    pub(super) fn at(&mut self, now_ns: u64, tid: u32, thread: Thread, node: Node) -> bool {
+    pub(super) fn at(&mut self, now_ns: u64, tid: u32, node: Node) -> bool {
         let place = self.threads.entry(tid).or_insert(Place {
-            thread,
             node,
             told: node,
             seat: node,
@@ -195,11 +199,11 @@ impl Program {
     /// Threads that run on another node than the policy was told of, which it now is.
     pub(super) fn moved(&mut self) -> Vec<ThreadMoved> {
         let process = self.process;
-        let places = self.threads.values_mut();
+        let places = self.threads.iter_mut();
         places
-            .filter(|place| place.node != place.told)
-            .map(|place| ThreadMoved {
-                thread: place.thread,
+            .filter(|(_, place)| place.node != place.told)
+            .map(|(&tid, place)| ThreadMoved {
+                thread: Thread(tid),
                 process,
                 from: std::mem::replace(&mut place.told, place.node),
                 to: place.node,
@@ -252,5 +256,30 @@ impl Program {
         let sampled = self.tally.samples > 0 && !self.stopped;
         let due_ns = from_ns.max(self.rests_until_ns);
         sampled.then_some(due_ns.max(quiet_ns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_threads_those_that_were_not_seen_lately_are_forgotten() {
+        let mut estimates = Estimates::new(2, 0.99, None);
+        estimates.begin(0..8);
+        let mut program = Program::new(Process(0), estimates, 0);
+        let mut tids = 0..;
+        for period in 1..=8 {
+            for tid in tids.by_ref().take(THREADS) {
+                program.at(0, tid, Node(0));
+                program.sampled(tid, Block(0), None);
+            }
+            for _ in 0..4 {
+                program.sampled(7, Block(0), None);
+            }
+            program.age(period * PHASE_NS);
+            assert!(program.threads.len() <= THREADS, "in period {period}");
+            assert!(program.threads.contains_key(&7), "in period {period}");
+        }
     }
 }
