@@ -7,6 +7,7 @@ use hither_core::{Block, Thread};
 use super::super::counters::window_pages;
 use super::super::event::{Decision, Found, Pages, addresses};
 use super::Driver;
+use super::hinting::Look;
 
 /// Where the pages of a window are is asked when it has a sample, and as long as some are nowhere at doubling distances: an answer takes
 /// some 100 ns a page, and there may be many that the program never comes to.
@@ -56,20 +57,49 @@ impl Driver {
             }
         }
         for (pid, ranges) in locate {
-            let job = self.job_count;
-            self.job_count += 1;
-            counting.located.insert(job, (pid, ranges.clone()));
-            out.push(Decision::Locate { job, pid, ranges });
+            self.locate(pid, ranges, None, out);
         }
     }
 
-    /// The kernel says where pages are.
-    pub(super) fn located(&mut self, job: u64, found: &[Found]) {
-        let asked = self.counting.as_mut();
-        let Some((pid, ranges)) = asked.and_then(|counting| counting.located.remove(&job)) else {
+    /// Asks where pages are, for a look at a region or for what is counted alone.
+    pub(super) fn locate(
+        &mut self,
+        pid: u32,
+        ranges: Vec<Pages>,
+        look: Option<Look>,
+        out: &mut Vec<Decision>,
+    ) {
+        let Some(counting) = &mut self.counting else {
             return;
         };
-        let flat: Vec<u64> = addresses(&ranges, self.page_bytes).collect();
+        let job = self.job_count;
+        self.job_count += 1;
+        counting.located.insert(job, (pid, ranges.clone(), look));
+        out.push(Decision::Locate { job, pid, ranges });
+    }
+
+    /// The kernel says where pages are.
+    pub(super) fn located(
+        &mut self,
+        now_ns: u64,
+        job: u64,
+        found: &[Found],
+        out: &mut Vec<Decision>,
+    ) {
+        let asked = self.counting.as_mut();
+        let asked = asked.and_then(|counting| counting.located.remove(&job));
+        let Some((pid, ranges, look)) = asked else {
+            return;
+        };
+        self.found_at(pid, &ranges, found);
+        if let Some(look) = look {
+            self.looked(now_ns, look, out);
+        }
+    }
+
+    /// Takes down where pages of a process were found.
+    fn found_at(&mut self, pid: u32, ranges: &[Pages], found: &[Found]) {
+        let flat: Vec<u64> = addresses(ranges, self.page_bytes).collect();
         let thread = Thread(pid);
         for run in found {
             let Some(node) = self.model.node_of_kernel(run.node) else {

@@ -27,7 +27,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::super::counters::{Budget, Estimates, Pick, Plan, window_pages};
 use super::super::event::{Decision, Ended, Judged, Pages};
-use super::hinting::Hints;
+use super::hinting::{Hints, Look};
 use super::life::{Tally, Tracked, Users};
 use super::migrating::Pending;
 use super::model::Model;
@@ -93,8 +93,8 @@ pub(super) struct Counting {
     pub(super) counters: Counters,
     /// Windows to be asked about: regions and first pages.
     pub(super) asks: Vec<(Object, u32)>,
-    /// Pages that are asked about: by job, of whom.
-    pub(super) located: FxHashMap<u64, (u32, Vec<Pages>)>,
+    /// Pages that are asked about: by job, of whom, and for which look.
+    pub(super) located: FxHashMap<u64, (u32, Vec<Pages>, Option<Look>)>,
     /// Regions that could not be sampled, and when to try again.
     again: VecDeque<(u64, Object, u32)>,
     pub(super) pending: Option<Pending>,

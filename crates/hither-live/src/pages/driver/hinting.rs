@@ -68,14 +68,15 @@ const LOOK_PER_PAGE_NS: u64 = 20_000;
 /// Where that is more, a large region rests so long, or as long as keeps looks to a hundredth of all CPUs that count: 9 minutes for 100 GiB are too long.
 const REST_NS: u64 = 100_000_000;
 
+/// The region that is looked at, and which of those with its number it is.
+pub(super) type Look = (Object, u32);
+
 /// Regions to be looked at, and when.
 #[derive(Debug)]
 pub(super) struct Hints {
     cpus: u64,
     due: BTreeMap<(u64, u64), (Object, u32, Step)>,
     count: u64,
-    /// Looks under way.
-    looks: FxHashMap<u64, (Object, u32)>,
     /// Regions of which pages have moved.
     stale: Vec<Object>,
     /// Regions that a second node has come to.
@@ -205,7 +206,6 @@ impl Hints {
             cpus: cpus.clamp(1, CPUS_MAX) as u64,
             due: BTreeMap::new(),
             count: 0,
-            looks: FxHashMap::default(),
             stale: Vec::new(),
             shared: Vec::new(),
             live: 0,
@@ -385,7 +385,7 @@ impl Driver {
                 continue;
             }
             match step {
-                Step::Look => self.look_where(now_ns, object, generation, out),
+                Step::Look => self.look_where(now_ns, (object, generation), out),
                 Step::Judge => self.judge_trial(now_ns, object, out),
                 Step::Tell => self.tell_again(now_ns, object, out),
             }
@@ -393,57 +393,45 @@ impl Driver {
     }
 
     /// Asks where the pages of a region are.
-    fn look_where(
-        &mut self,
-        now_ns: u64,
-        object: Object,
-        generation: u32,
-        out: &mut Vec<Decision>,
-    ) {
-        let region = self.tracked[object.index()].as_mut();
-        let (Some(region), Some(counting)) = (region, &mut self.counting) else {
+    fn look_where(&mut self, now_ns: u64, look: Look, out: &mut Vec<Decision>) {
+        let region = self.tracked[look.0.index()].as_mut();
+        let hints = self.counting.as_mut().and_then(|of| of.hints.as_mut());
+        let (Some(region), Some(hints)) = (region, hints) else {
             return;
         };
-        let (pid, pages) = (region.pid, region.pages);
-        let (Some(hinted), Some(hints)) = (&mut region.hinted, &mut counting.hints) else {
+        let (pid, start, pages) = (region.pid, region.start, region.pages);
+        let Some(hinted) = &mut region.hinted else {
             return;
         };
+        let pieces = pages.div_ceil(ASKED);
         hinted.look = None;
-        hinted.asked = pages.div_ceil(ASKED);
+        hinted.asked = pieces;
         hinted.rests_until_ns = now_ns + hints.rest_ns(pages);
         hinted.news = 0;
-        for piece in 0..hinted.asked {
-            let first = piece * ASKED;
+        for first in (0..pieces).map(|piece| piece * ASKED) {
             let ranges = vec![Pages {
-                start: region.start + u64::from(first) * self.page_bytes,
+                start: start + u64::from(first) * self.page_bytes,
                 pages: ASKED.min(pages - first),
             }];
-            let job = self.job_count;
-            self.job_count += 1;
-            hints.looks.insert(job, (object, generation));
-            counting.located.insert(job, (pid, ranges.clone()));
-            out.push(Decision::Locate { job, pid, ranges });
+            self.locate(pid, ranges, Some(look), out);
         }
     }
 
     /// The kernel has said where some pages are.
-    pub(super) fn looked(&mut self, now_ns: u64, job: u64, out: &mut Vec<Decision>) {
-        let Some(counting) = &mut self.counting else {
+    pub(super) fn looked(
+        &mut self,
+        now_ns: u64,
+        (object, generation): Look,
+        out: &mut Vec<Decision>,
+    ) {
+        if self.generations[object.index()] != generation {
             return;
-        };
-        let Some(hints) = &mut counting.hints else {
-            return;
-        };
-        let Some((object, generation)) = hints.looks.remove(&job) else {
-            return;
-        };
+        }
         let region = self.tracked[object.index()].as_ref();
         let hinted = region.and_then(|region| region.hinted.as_ref());
         let is_left = hinted.is_some_and(|of| of.stage == Stage::Left && of.asked == 1);
         let well = is_left.then(|| self.lies_well(object)).flatten();
-        let region = self.tracked[object.index()].as_mut();
-        let current = self.generations[object.index()] == generation;
-        let Some(region) = region.filter(|_| current) else {
+        let Some(region) = self.tracked[object.index()].as_mut() else {
             return;
         };
         let home = |page: u32| self.model.home(Block(region.base + page));

@@ -317,8 +317,7 @@ impl Driven for Driver {
             } => self.unarmed(now_ns, pid, (start, pages), for_good, out),
             &Input::Armed { pages, took_ns } => self.armed(pages, took_ns),
             Input::Located { job, found } => {
-                self.located(*job, found);
-                self.looked(now_ns, *job, out);
+                self.located(now_ns, *job, found, out);
             }
             Input::Moved(moved) => self.moved(now_ns, moved, out),
             Input::Usage { used } => self.model.set_usage(used),
