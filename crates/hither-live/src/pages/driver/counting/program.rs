@@ -87,6 +87,8 @@ struct Place {
     seat: Node,
     /// Its samples, older ones counting less.
     samples: u64,
+    /// It had any. Before that it has moved from nowhere: new threads are told of where they begin, which is not where they are to run.
+    seen: bool,
 }
 
 impl Program {
@@ -150,8 +152,12 @@ impl Program {
             told: node,
             seat: node,
             samples: 0,
+            seen: false,
         });
         place.node = node;
+        if !place.seen {
+            (place.told, place.seat) = (node, node);
+        }
         let moved = place.node != place.seat && self.moved_ns.is_none();
         if moved {
             self.moved_ns = Some(now_ns);
@@ -168,6 +174,7 @@ impl Program {
         }
         if let Some(place) = self.threads.get_mut(&tid) {
             place.samples += 1;
+            place.seen = true;
             self.estimates
                 .sampled(block, place.seat, self.phases.current());
         }

@@ -313,6 +313,21 @@ fn what_was_seen_while_one_thread_was_alone_holds_nothing_up() {
     }
 }
 
+/// LLVM's OpenMP runtime tells of threads when they begin, which is before they are at their places.
+#[test]
+fn what_threads_use_is_known_though_they_began_elsewhere() {
+    let mut rig = Rig::new(&config("upm"));
+    for (tid, cpu) in (PID..).zip([1, 3, 3, 1]) {
+        rig.hears(Input::Thread { pid: PID, tid, cpu });
+    }
+    rig.iteration();
+    rig.iteration();
+    assert!(rig.judged[0].pages > 0, "{:?}", rig.judged);
+    for number in 0..4 {
+        assert_eq!(rig.on(number)[number as usize], 256, "quarter {number}");
+    }
+}
+
 /// A move that takes longer than an iteration could save is made when it would have paid by now.
 #[test]
 fn dear_moves_are_made_after_some_iterations() {
