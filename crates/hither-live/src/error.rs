@@ -51,7 +51,7 @@ pub enum Error {
     #[error("this machine does not show its memory nodes (/sys/devices/system/node): {0}")]
     Nodes(String),
     /// The node has no memory, or none for this process.
-    #[error("node {node} has no memory that can be had here; there are {nodes}")]
+    #[error("node {node} has no memory that can be had here; nodes with memory: {nodes}")]
     NoNode {
         /// The kernel's number.
         node: u32,

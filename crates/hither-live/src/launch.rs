@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hither_sys::machine::{Machine, NodeMemory};
+use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
 use hither_sys::process::Reaction;
 
 use crate::error::{Error, Result};
@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 const FROM_TERMINAL: [i32; 2] = [libc::SIGINT, libc::SIGQUIT];
 
 /// Signals that whoever manages us sends to us alone: the program's to hear of.
-const FROM_MANAGER: [i32; 2] = [libc::SIGTERM, libc::SIGHUP];
+const FROM_MANAGER: [i32; 4] = [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
 
 /// Whether the dynamic linker can be told of the library at `path`.
 pub(crate) fn check_preload(path: &Path) -> Result<()> {
@@ -72,6 +72,11 @@ pub(crate) struct Attended<T> {
 /// It cannot be started, or waited for.
 pub fn run_plainly(command: &[OsString]) -> Result<ExitStatus> {
     Program::start(command, None)?.wait()
+}
+
+/// Whether pages have nowhere to go on this machine.
+pub fn has_one_node() -> bool {
+    ThisMachine.nodes().is_ok_and(|nodes| nodes.len() < 2)
 }
 
 /// The nodes of a machine to move pages between. Where there is one alone, a program whose pages are to move is run to its end as it is, unless nothing

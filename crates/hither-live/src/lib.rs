@@ -29,5 +29,5 @@ pub use agent::RunOptions;
 pub use error::{Error, Result};
 pub use hither_sys::process::outlive_file_size_limit;
 pub use hither_sys::session::SessionOptions;
-pub use launch::run_plainly;
+pub use launch::{has_one_node, run_plainly};
 pub use log::Mismatch;

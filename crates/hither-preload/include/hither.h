@@ -24,7 +24,9 @@ static inline void hither_iteration(void)
     void (*tell)(void) = __atomic_load_n(&told, __ATOMIC_RELAXED);
     if (!tell) {
         void *found = dlsym((void *)0 /* RTLD_DEFAULT */, "hither_iteration");
-        tell = found ? (void (*)(void))found : hither_nothing;
+        tell = hither_nothing;
+        if (found)
+            *(void **)&tell = found; /* ISO C has no cast for that */
         __atomic_store_n(&told, tell, __ATOMIC_RELAXED);
     }
     tell();

@@ -295,7 +295,10 @@ impl Rings {
 
     /// Watches events of what the calling thread starts from now on.
     pub(crate) fn of(event: Event) -> Result<Rings, Unwatched> {
-        let cpus = machine::online_cpus().map_err(|_| Unwatched::NoCpus)?;
+        let cpus = machine::online_cpus().map_err(|error| match error.raw_os_error() {
+            Some(error) if error != libc::ENOENT => Unwatched::Other(error),
+            _ => Unwatched::NoCpus,
+        })?;
         let open = |cpu, with_kernel| open_event(event, Some(cpu), with_kernel);
         let (events, with_kernel) = open_all(&cpus, open, paranoid)?;
         Rings::map(events, with_kernel, std::process::id())

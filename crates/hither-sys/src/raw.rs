@@ -159,17 +159,21 @@ pub fn close(fd: i32) {
 /// For user mode only, which anybody may have: with write-protection that resolves itself the kernel's own accesses are never
 /// refused for that (`do_wp_page` clears the mark without asking; tried on Linux 6.18).
 pub fn userfaultfd() -> Result<i32, i32> {
-    /// Above what programs reach, below the usual limit of 1024.
-    const LEAST: usize = 900;
+    /// Above what programs reach, below the usual limit of 1024; or below lower limits.
+    const LEAST: [usize; 3] = [900, 200, 50];
     const USER_MODE_ONLY: i32 = 1;
     let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK | USER_MODE_ONLY) as usize;
     // SAFETY: the call takes no memory.
     let low = checked(unsafe { syscall(libc::SYS_userfaultfd, [flags, 0, 0, 0, 0, 0]) })?;
-    let arguments = [low, libc::F_DUPFD_CLOEXEC as usize, LEAST, 0, 0, 0];
-    // SAFETY: duplicating takes no memory.
-    let high = checked(unsafe { syscall(libc::SYS_fcntl, arguments) });
+    let above = |least: usize| {
+        let arguments = [low, libc::F_DUPFD_CLOEXEC as usize, least, 0, 0, 0];
+        // SAFETY: duplicating takes no memory.
+        checked(unsafe { syscall(libc::SYS_fcntl, arguments) }).ok()
+    };
+    let high = LEAST.into_iter().find_map(above);
     close(low as i32);
-    high.map(|fd| fd as i32)
+    // What it said is that there is no such number.
+    high.map(|fd| fd as i32).ok_or(libc::EMFILE)
 }
 
 /// `readlink`: how many bytes of the target went into `buffer`.

@@ -162,7 +162,7 @@ impl Runner {
     }
 
     /// Runs the program to its end. It has this process's standard streams and process group. While it runs, SIGINT and
-    /// SIGQUIT are left to it, and SIGTERM and SIGHUP are passed on to it.
+    /// SIGQUIT are left to it, and SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to it.
     pub fn run(&self) -> Result<Ran> {
         let options = &self.options;
         launch::check_preload(&options.run.preload)?;

@@ -13,4 +13,4 @@ pub mod record;
 pub(crate) mod sites;
 
 pub(crate) use intern::{Definitions, Numbers, Streams};
-pub use record::{RecordOptions, Recorded, Recorder, Summary};
+pub use record::{RecordOptions, Recorded, Recorder, Summary, unseen};

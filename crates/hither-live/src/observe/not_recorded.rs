@@ -28,6 +28,9 @@ const MACHINE: object::elf::Machine = if cfg!(target_arch = "aarch64") {
     object::elf::EM_X86_64
 };
 
+/// Of a program that could have loaded the recorder's library.
+const NOT_LOADED: &str = "did not load the recorder: killed early, or run without its environment or with other privileges";
+
 /// Scripts that name scripts as their interpreter: the kernel follows this many.
 const SCRIPTS_MAX: usize = 4;
 
@@ -121,28 +124,38 @@ fn absolute(pid: u32, path: &Path) -> PathBuf {
 
 /// Why the program at `path` would not announce itself, in words.
 pub(crate) fn reason(path: &Path) -> String {
+    obstacle(path).unwrap_or_else(|| NOT_LOADED.to_owned())
+}
+
+/// What keeps the program at `path`, or the one that a script there names, from loading the recorder's library, as far as its file says.
+pub(crate) fn obstacle(path: &Path) -> Option<String> {
     let mut file = path.to_owned();
     for _ in 0..=SCRIPTS_MAX {
         match look(&file) {
             Look::Script(interpreter) => file = interpreter,
-            Look::Reason(reason) if file == path => return reason.to_owned(),
-            Look::Reason(reason) => return format!("interpreter {}: {reason}", file.display()),
+            Look::Loads => return None,
+            Look::Reason(reason) if file == path => return Some(reason.to_owned()),
+            Look::Reason(reason) => {
+                return Some(format!("interpreter {}: {reason}", file.display()));
+            }
         }
     }
-    "script of a script of a script".to_owned()
+    Some("script of a script of a script".to_owned())
 }
 
 enum Look {
     Reason(&'static str),
     Script(PathBuf),
+    /// Nothing is in the way.
+    Loads,
 }
 
 fn look(path: &Path) -> Look {
-    Look::Reason(match try_look(path) {
-        Ok(Look::Script(interpreter)) => return Look::Script(interpreter),
-        Ok(Look::Reason(reason)) => reason,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => "not found",
-        Err(_) => "cannot be read",
+    try_look(path).unwrap_or_else(|error| {
+        Look::Reason(match error.kind() {
+            std::io::ErrorKind::NotFound => "not found",
+            _ => "cannot be read",
+        })
     })
 }
 
@@ -171,11 +184,11 @@ fn try_look(path: &Path) -> std::io::Result<Look> {
         ))));
     }
     let cache = ReadCache::new(File::open(path)?);
-    Ok(Look::Reason(match FileKind::parse(&cache) {
-        Ok(FileKind::Elf64) => elf(&cache).unwrap_or("damaged ELF file"),
-        Ok(FileKind::Elf32) => "32-bit program",
-        _ => "not an ELF program",
-    }))
+    Ok(match FileKind::parse(&cache) {
+        Ok(FileKind::Elf64) => elf(&cache).unwrap_or(Look::Reason("damaged ELF file")),
+        Ok(FileKind::Elf32) => Look::Reason("32-bit program"),
+        _ => Look::Reason("not an ELF program"),
+    })
 }
 
 /// Whether running the file changes the user or group, which makes the dynamic linker ignore `LD_PRELOAD`.
@@ -190,26 +203,24 @@ fn changes_identity(metadata: &fs::Metadata) -> bool {
     })
 }
 
-fn elf(cache: &ReadCache<File>) -> object::Result<&'static str> {
+fn elf(cache: &ReadCache<File>) -> object::Result<Look> {
     let header = FileHeader64::<Endianness>::parse(cache)?;
     let endian = header.endian()?;
     if header.e_machine(endian) != MACHINE {
-        return Ok("for another machine");
+        return Ok(Look::Reason("for another machine"));
     }
     let segments = header.program_headers(endian, cache)?;
     let Some(segment) = segments
         .iter()
         .find(|segment| segment.p_type(endian) == PT_INTERP)
     else {
-        return Ok("statically linked");
+        return Ok(Look::Reason("statically linked"));
     };
     match segment.interpreter(endian, cache)? {
         Some(linker) if linker.windows(7).any(|part| part == b"ld-musl") => {
-            Ok("linked with musl, not glibc")
+            Ok(Look::Reason("linked with musl, not glibc"))
         }
-        _ => Ok(
-            "did not load the recorder: killed early, or run without its environment or with other privileges",
-        ),
+        _ => Ok(Look::Loads),
     }
 }
 

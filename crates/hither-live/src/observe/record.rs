@@ -13,6 +13,7 @@ use hither_trace::Writer;
 use hither_trace::schema::{AccessRow, Losses, RowOp};
 
 use super::collect::{Collector, Finished, Start};
+use super::not_recorded::obstacle;
 use crate::error::{Error, Result};
 use crate::launch::{self, Attended, Tools};
 
@@ -92,7 +93,7 @@ impl Recorder {
     }
 
     /// Runs the program to its end and writes the trace. The program has this process's standard streams and process
-    /// group. While it runs, SIGINT and SIGQUIT are left to it, and SIGTERM and SIGHUP are passed on to it.
+    /// group. While it runs, SIGINT and SIGQUIT are left to it, and SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to it.
     pub fn run(&self) -> Result<Recorded> {
         let RecordOptions {
             command,
@@ -136,6 +137,14 @@ impl Recorder {
             losses,
         })
     }
+}
+
+/// Why what a program of this name does itself will not be seen, as far as its file says; what it starts may be.
+pub fn unseen(program: &std::ffi::OsStr) -> Option<String> {
+    let path = found_on_path(program);
+    // Why a file cannot be run is said by whoever tries.
+    std::fs::File::open(&path).ok()?;
+    obstacle(&path)
 }
 
 /// Where `execvp` finds a program, for messages: the first executable file of that name along PATH.

@@ -6,18 +6,22 @@ mod place_files;
 mod replicas;
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::{ArgGroup, Args};
-use hither_live::RunOptions;
+use hither_live::observe::unseen;
+use hither_live::{RunOptions, has_one_node};
 use hither_sim::Size;
 use hither_sys::arm;
 
 use super::Subcommand;
 use crate::exit::{self, Usage};
+use crate::format::{duration_ns, percent};
 use crate::metrics;
 use crate::plan::Plan;
 use crate::ui::Ui;
@@ -38,11 +42,13 @@ const PLACE_FILES_POLICY: &str = "round-robin";
 #[derive(Args, Debug)]
 #[command(
     group = ArgGroup::new("what").required(true).multiple(true),
-    after_help = "The program's output, signals and exit code pass through unchanged. No page is placed on a machine of one \
-    memory node: the program runs as it is.\n\n\
+    after_help = "The program's output and exit code pass through unchanged; 1 and 2 are also hither's own, as where there is no such program. \
+    Signals of the terminal reach it by themselves; of those to hither alone TERM, HUP, USR1 and USR2 are passed on, INT and QUIT ignored. No page \
+    is placed on a machine of one memory node: the program runs as it is, and --log, --sites and --metrics get nothing. With --dry-run \
+    --sites is written all the same.\n\n\
     Examples:\n  \
     hither run --files --cache 2GiB -- ./scan data       pcc says what the page cache keeps of its files\n  \
-    hither run --files ubm -- make                       ubm, with what the memory cgroup leaves for files\n  \
+    hither run --files ubm -- make                       ubm, with what the memory cgroup's limit leaves for files\n  \
     hither run --files --cache 2GiB --sites scan.sites -- ./scan data\n                                                       \
     begin with what the last run learnt of its call sites\n  \
     hither run --files --metrics 9464 -- ./scan data     Prometheus finds at localhost:9464/metrics what it does\n  \
@@ -66,7 +72,8 @@ pub(super) struct Run {
     #[arg(long, group = "what", value_name = "POLICY", num_args = 0..=1, default_missing_value = FILES_POLICY)]
     files: Option<String>,
 
-    /// How much of the page cache these files may have; what the program's memory cgroup leaves where nothing is given
+    /// How much of the page cache these files may have; what the program's memory cgroup leaves where nothing is given, and needed where
+    /// none has a limit
     #[arg(long, value_name = "SIZE", value_parser = cache_bytes)]
     cache: Option<u64>,
 
@@ -150,7 +157,8 @@ pub(super) struct Run {
 }
 
 fn region_min(text: &str) -> Result<u64, String> {
-    match text.parse::<Size>().map_err(|error| error.to_string())? {
+    let size = text.parse::<Size>();
+    match size.map_err(|_| "give a size in bytes, as in 4MiB".to_owned())? {
         Size::Bytes(bytes) | Size::Blocks(bytes) if bytes >= 4096 => Ok(bytes),
         Size::Percent(_) => Err("an allocation has a size in bytes".to_owned()),
         _ => Err("an allocation of less than a page (4KiB) has none to place".to_owned()),
@@ -196,6 +204,9 @@ impl Subcommand for Run {
         if let Some(at) = self.metrics {
             let at = metrics::serve(at).with_context(|| format!("--metrics {at}"))?;
             ui.note(format_args!("metrics at http://{at}/metrics"));
+        }
+        if !self.json {
+            self.note_unseen(ui);
         }
         match (&self.files, &self.replicas, place_files, &self.pages) {
             (Some(policy), ..) => files::run(&self, policy, ui),
@@ -273,7 +284,36 @@ impl Run {
         Ok(exit::pass_on(ended))
     }
 
-    /// The file of what is known of call sites.
+    /// Says so where a program's file shows that it cannot be seen.
+    fn note_unseen(&self, ui: &Ui) {
+        if let Some(program) = self.command.first()
+            && let Some(why) = unseen(program)
+        {
+            ui.note(format_args!(
+                "{} is left as it is, but for programs that it starts: {why}",
+                program.display()
+            ));
+        }
+    }
+
+    /// Says so where pages have nowhere to go, before the program starts, which may run for long.
+    fn note_one_node(&self, ui: &Ui) {
+        if self.json || !has_one_node() {
+            return;
+        }
+        ui.note(match self.dry_run {
+            true => "one memory node: pages have nowhere to go; the dry run watches the program all the same",
+            false => "one memory node: pages have nowhere to go; the program runs as it is, and nothing is logged, learnt or shown",
+        });
+    }
+
+    /// What there is to say after that.
+    fn ran_on_one_node(&self) {
+        if self.json {
+            eprintln!("{}", serde_json::json!({ "nodes": 1 }));
+        }
+    }
+
     /// What to run, with the library at this path.
     fn options(&self, preload: PathBuf) -> RunOptions {
         RunOptions {
@@ -284,8 +324,12 @@ impl Run {
         }
     }
 
-    fn known(&self) -> Option<&Path> {
-        self.sites.as_deref().or(self.apply.as_deref())
+    /// The file of what is known of call sites. One that is to be written may still be missing, one that is to be applied may not.
+    fn known(&self) -> anyhow::Result<Option<&Path>> {
+        if let Some(path) = &self.apply {
+            File::open(path).with_context(|| path.display().to_string())?;
+        }
+        Ok(self.sites.as_deref().or(self.apply.as_deref()))
     }
 
     /// Keeps what was learnt, if that is wanted. The program has run, so a failure is worth a note and no more.
@@ -296,6 +340,21 @@ impl Run {
             ui.note(format_args!("what was learnt is not kept: {error:#}"));
         }
     }
+}
+
+/// What the agent took; of a short run that is its start and end, and no share of anything.
+fn note_agent(took: Duration, ran: Duration, ui: &Ui) {
+    let share = match ran.as_secs() {
+        0 => String::new(),
+        _ => format!(
+            ", {} of one CPU",
+            percent(took.as_secs_f64() / ran.as_secs_f64())
+        ),
+    };
+    let took = duration_ns(took.as_nanos() as f64);
+    ui.note(format_args!(
+        "the agent took {took} of processor time{share}"
+    ));
 }
 
 /// What ran, or why it did not: a program that cannot be started is the user's to mend.

@@ -31,6 +31,60 @@ fn exit_code_and_output_pass_through() {
 }
 
 #[test]
+fn what_comes_of_it_is_json_on_any_machine() {
+    let lab = Lab::new();
+    for options in ["--pages upm", "--pages upm --dry-run", "--place-files upm"] {
+        let ran = lab.run(&format!("hither run {options} --json -- sh -c 'exit 3'"));
+        assert_eq!(ran.code, 3, "{ran}");
+        let said: Value = serde_json::from_str(&ran.stderr).unwrap();
+        assert!(said.is_object(), "{options}: {said}");
+    }
+}
+
+#[test]
+fn few_descriptors_are_enough_to_count() {
+    let lab = Lab::new();
+    let answer = |line: &str| {
+        let ran = lab.run(line);
+        assert_eq!(ran.code, 0, "{ran}");
+        let told = ran.stdout().lines();
+        let mut told = told.filter_map(|line| line.trim().strip_prefix("write-protect"));
+        let told = told.next().expect("an answer").trim();
+        // What it costs differs each time.
+        told.split(':').next().unwrap_or_default().to_owned()
+    };
+    assert_eq!(
+        answer("sh -c 'ulimit -n 128; hither topo --live'"),
+        answer("hither topo --live")
+    );
+}
+
+#[test]
+fn programs_that_cannot_be_seen_are_told_of() {
+    let lab = Lab::new();
+    lab.write("a.c", "int main(void) { return 7; }");
+    let compiled = lab.run("gcc -static -o fixed a.c && gcc -o plain a.c");
+    assert_eq!(compiled.code, 0, "{compiled}");
+    for options in [
+        "--pages upm --dry-run",
+        "--files --cache 64MiB",
+        "--replicas",
+    ] {
+        let fixed = lab.run(&format!("hither run {options} -- ./fixed"));
+        assert_eq!(fixed.code, 7, "{fixed}");
+        assert!(
+            fixed.stderr.contains("hither: ./fixed is left as it is, but for programs that it starts: statically linked\n"),
+            "{fixed}"
+        );
+        let plain = lab.run(&format!("hither run {options} -- ./plain"));
+        assert!(
+            plain.code == 7 && !plain.stderr.contains("left as it is"),
+            "{plain}"
+        );
+    }
+}
+
+#[test]
 fn programs_print_the_same_bytes() {
     let lab = Lab::new();
     lab.write("data", text(20_000));
@@ -82,7 +136,10 @@ fn policies_that_cannot_place_a_running_program_are_refused() {
         "{replay}"
     );
     let unknown = refused("cache-awre");
-    assert!(unknown.contains("cache-aware"), "{unknown}");
+    assert!(
+        unknown.contains("(did you mean `cache-aware`?); cache-aware, first-touch, upm can follow"),
+        "{unknown}"
+    );
     let parameter = refused("cache-aware{limits=1}");
     assert!(parameter.contains("limit"), "{parameter}");
 }
@@ -106,6 +163,9 @@ fn bad_usage_is_told_before_the_program_starts() {
         ran.stderr.contains("junk: not a file of call sites"),
         "{ran}"
     );
+    let ran = lab.run("hither run --pages upm --apply none -- touch started");
+    assert_eq!(ran.code, 1);
+    assert!(ran.stderr.contains("none: No such file"), "{ran}");
     let ran = lab.run("hither run --pages cache-aware --dry-run --log none/log -- touch started");
     assert_eq!(ran.code, 1);
     assert!(ran.stderr.contains("none/log"), "{ran}");

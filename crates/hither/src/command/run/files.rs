@@ -8,9 +8,9 @@ use hither_live::SessionOptions;
 use hither_live::files::{Budget, Files, FilesOptions, Runner};
 use hither_sys::cgroup::MemoryGroup;
 
-use super::{Run, started};
+use super::{Run, note_agent, started};
 use crate::exit::{self, Usage};
-use crate::format::{bytes, counted, duration_ns, percent, saved};
+use crate::format::{bytes, counted, duration_ns, saved};
 use crate::knowledge;
 use crate::preload;
 use crate::ui::Ui;
@@ -59,7 +59,7 @@ pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
         all_files: run.all_files,
         still_read_ahead: !run.keep_readahead,
         sites: run
-            .known()
+            .known()?
             .map(knowledge::load_sites)
             .transpose()?
             .unwrap_or_default(),
@@ -162,8 +162,7 @@ fn report(files: &Files, dry_run: bool, ui: &Ui) {
             "what others have cached cannot be told from what the program has: cachestat: {why}"
         ));
     }
-    let share = files.agent.as_secs_f64() / files.ran.as_secs_f64().max(1e-9);
-    ui.note(format_args!("the agent took {} of one CPU", percent(share)));
+    note_agent(files.agent, files.ran, ui);
     let lost = files.lost.events + files.lost.no_ring + files.lost.nested;
     if lost > 0 {
         ui.note(format_args!(

@@ -7,9 +7,9 @@ use hither_core::spec::{Choice, SpecError, Value};
 use hither_core::{Spec, placement::Entry};
 use hither_live::SessionOptions;
 use hither_live::pages::{Pages, PagesOptions, Runner, Tally, calibration};
-use hither_sys::arm;
+use hither_sys::{arm, userfaultfd};
 
-use super::{Run, started};
+use super::{Run, note_agent, started};
 use crate::exit::{self, Usage};
 use crate::format::{count, counted, percent};
 use crate::knowledge::{self, Regions};
@@ -19,7 +19,13 @@ use crate::ui::Ui;
 /// The policy, if it can place the pages of a running program, and what it is made of where that was given before it.
 fn policies(text: &str) -> Result<(Spec<Entry>, Option<Spec<Entry>>), Usage> {
     let specs = Spec::<Entry>::parse_list(text);
-    let specs = specs.map_err(|error: SpecError| Usage(error.to_string()))?;
+    let specs = specs.map_err(|error| match error {
+        SpecError::Unknown { name, hint, .. } => Usage(format!(
+            "--pages {text}: unknown placement `{name}`{hint}; {} can follow a running program",
+            names(&is_live)
+        )),
+        error => Usage(format!("--pages {text}: {error}")),
+    })?;
     specs.iter().try_for_each(check)?;
     match *specs.as_slice() {
         [policy] => Ok((policy, None)),
@@ -32,17 +38,19 @@ fn policies(text: &str) -> Result<(Spec<Entry>, Option<Spec<Entry>>), Usage> {
     }
 }
 
+fn is_live(entry: &Entry) -> bool {
+    entry.of == Of::Memory && entry.live
+}
+
+/// The names of such placements.
+fn names(wanted: &dyn Fn(&Entry) -> bool) -> String {
+    let entries = placement::placements().iter();
+    let names = entries.filter(|entry| wanted(entry)).map(Choice::name);
+    names.collect::<Vec<_>>().join(", ")
+}
+
 fn check(spec: &Spec<Entry>) -> Result<(), Usage> {
     let entry = spec.entry();
-    let names = |wanted: &dyn Fn(&Entry) -> bool| {
-        let entries = placement::placements().iter();
-        let names: Vec<&str> = entries
-            .filter(|entry| wanted(entry))
-            .map(|entry| entry.name())
-            .collect();
-        names.join(", ")
-    };
-    let live = |entry: &Entry| entry.of == Of::Memory && entry.live;
     if entry.of != Of::Memory {
         return Err(Usage(format!(
             "--pages {}: it places blocks of files; placements of memory are {}",
@@ -53,7 +61,7 @@ fn check(spec: &Spec<Entry>) -> Result<(), Usage> {
     if !spec.live() {
         return Err(Usage(format!(
             "--pages {spec}: it cannot follow a running program; {} can",
-            names(&live)
+            names(&is_live)
         )));
     }
     let replay = spec.params().find(|(param, _)| param.name == "replay");
@@ -69,7 +77,7 @@ fn check(spec: &Spec<Entry>) -> Result<(), Usage> {
 /// Runs the program.
 pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
     let (placement, initial) = policies(policy)?;
-    let known = run.known().map(knowledge::load_regions).transpose()?;
+    let known = run.known()?.map(knowledge::load_regions).transpose()?;
     let Regions { sites, placed } = known.unwrap_or_default();
     note_small_regions(initial.as_ref().unwrap_or(&placement), run.region_min, ui);
     let options = PagesOptions {
@@ -87,9 +95,10 @@ pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> 
             ..SessionOptions::default()
         },
     };
+    run.note_one_node(ui);
     let ran = started(Runner::new(options).run())?;
     let Some(pages) = ran.pages else {
-        ui.note("this machine has one memory node: there is nowhere to place pages, and the program ran as it is");
+        run.ran_on_one_node();
         return Ok(exit::pass_on(ran.exit));
     };
     if run.json {
@@ -159,8 +168,7 @@ fn report(pages: &Pages, dry_run: bool, ui: &Ui) {
         ));
     }
     report_counts(pages, dry_run, ui);
-    let share = pages.agent.as_secs_f64() / pages.ran.as_secs_f64().max(1e-9);
-    ui.note(format_args!("the agent took {} of one CPU", percent(share)));
+    note_agent(pages.agent, pages.ran, ui);
     if let Some(reason) = &pages.unwatched {
         ui.note(format_args!(
             "page faults were not watched, so nothing new was learnt: {reason}"
@@ -224,13 +232,18 @@ fn report_counts(pages: &Pages, dry_run: bool, ui: &Ui) {
         ));
         return;
     };
-    let share = |tally: Tally| tally.share().map_or("none".to_owned(), percent);
+    let share = |tally: Tally| tally.share().map_or("unknown".to_owned(), percent);
+    let local = summary.sampled.share();
+    let local = local.map_or(String::new(), |share| format!(", {} local", percent(share)));
+    let sees = match counters {
+        userfaultfd::NAME => " (writes to small pages alone)",
+        _ => "",
+    };
     let moved = if dry_run { "would have moved" } else { "moved" };
     ui.note(format_args!(
-        "{} from {} by {counters}, {} local; {} {moved} to where they are used",
+        "{} from {} by {counters}{sees}{local}; {} {moved} to where they are used",
         counted(summary.sampled.samples, "sample"),
         counted(summary.counted, "region"),
-        share(summary.sampled),
         counted(summary.migrated, "page"),
     ));
     if summary.migrated > 0 && !dry_run {
@@ -244,8 +257,11 @@ fn report_counts(pages: &Pages, dry_run: bool, ui: &Ui) {
         ui.note(format_args!("nothing could be sampled: {reason}"));
     }
     if summary.stopped > 0 {
+        let why = pages
+            .unarmed
+            .map_or(String::new(), |why| format!(": {why}"));
         ui.note(format_args!(
-            "{} left alone, whose pages cannot be sampled or moved",
+            "{} left alone, whose pages cannot be sampled or moved{why}",
             counted(summary.stopped, "process")
         ));
     }

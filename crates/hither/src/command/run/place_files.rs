@@ -9,7 +9,7 @@ use hither_live::file_pages::{self, FilePagesOptions, Ran};
 use hither_live::following::{Followed, FollowingOptions, Runner};
 use hither_live::pages::calibration;
 
-use super::{Run, started};
+use super::{Run, note_agent, started};
 use crate::exit::{self, Usage};
 use crate::format::{counted, duration_ns, percent};
 use crate::preload;
@@ -91,9 +91,10 @@ fn following(run: &Run, policy: Spec<Entry>, ui: &Ui) -> anyhow::Result<ExitCode
         policy,
         cache: calibration::place(),
     };
+    run.note_one_node(ui);
     let ran = started(Runner::new(options).run())?;
     let Some(followed) = ran.followed else {
-        ui.note(ONE_NODE);
+        run.ran_on_one_node();
         return Ok(exit::pass_on(ran.exit));
     };
     match run.json {
@@ -132,8 +133,7 @@ fn report_followed(followed: &Followed, dry_run: bool, ui: &Ui) {
             counted(*times, "time")
         ));
     }
-    let share = followed.agent.as_secs_f64() / followed.ran.as_secs_f64().max(1e-9);
-    ui.note(format_args!("the agent took {} of one CPU", percent(share)));
+    note_agent(followed.agent, followed.ran, ui);
     let lost = followed.lost.events + followed.lost.no_ring + followed.lost.nested;
     if lost > 0 {
         ui.note(format_args!(

@@ -7,9 +7,9 @@ use hither_core::placement::{Entry, Of, placements};
 use hither_live::SessionOptions;
 use hither_live::replicas::{Replicas, ReplicasOptions, Runner, Which};
 
-use super::{Run, started};
+use super::{Run, note_agent, started};
 use crate::exit::{self, Usage};
-use crate::format::{bytes, counted, percent};
+use crate::format::{bytes, count, counted, percent};
 use crate::preload;
 use crate::ui::Ui;
 
@@ -79,7 +79,7 @@ fn report(run: &Replicas, dry_run: bool, ui: &Ui) {
         "{} {made}, {} at most; {} given up for others; replicas of {} ended by writers or changes",
         counted(summary.made, "replica"),
         bytes(run.bytes_max),
-        counted(summary.reclaimed, "one"),
+        count(summary.reclaimed),
         counted(summary.ended, "file"),
     ));
     if run.no_memory > 0 {
@@ -94,8 +94,7 @@ fn report(run: &Replicas, dry_run: bool, ui: &Ui) {
             counted(*times, "time")
         ));
     }
-    let share = run.agent.as_secs_f64() / run.ran.as_secs_f64().max(1e-9);
-    ui.note(format_args!("the agent took {} of one CPU", percent(share)));
+    note_agent(run.agent, run.ran, ui);
     let lost = run.lost.events + run.lost.no_ring + run.lost.nested;
     if lost > 0 {
         ui.note(format_args!(

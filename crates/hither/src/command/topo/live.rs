@@ -64,7 +64,7 @@ fn told(survey: &Survey, counter: &Counter) -> String {
     };
     let sees = match counting.sees_reads {
         true => "yes, reads and writes",
-        false => "yes, writes only",
+        false => "yes, writes only, and not on huge pages",
     };
     match counting.cost {
         Some(cost) => format!(
@@ -278,7 +278,7 @@ mod tests {
 
         Counting accesses, in at most 1.0 % of a CPU
           hardware       no: the processor does not have it, or a hypervisor hides it
-          write-protect  yes, writes only: 1400 ns to arm a page, 700 ns for its next touch; 4,761 samples a second
+          write-protect  yes, writes only, and not on huge pages: 1400 ns to arm a page, 700 ns for its next touch; 4,761 samples a second
         `upm` would count by write-protect
         ");
     }
