@@ -76,7 +76,11 @@ pub fn run_plainly(command: &[OsString]) -> Result<ExitStatus> {
 
 /// Whether pages have nowhere to go on this machine.
 pub fn has_one_node() -> bool {
-    ThisMachine.nodes().is_ok_and(|nodes| nodes.len() < 2)
+    ThisMachine.nodes().is_ok_and(|nodes| is_alone(&nodes))
+}
+
+fn is_alone(nodes: &[NodeMemory]) -> bool {
+    nodes.len() < 2
 }
 
 /// The nodes of a machine to move pages between. Where there is one alone, a program whose pages are to move is run to its end as it is, unless nothing
@@ -88,9 +92,9 @@ pub(crate) fn nodes_or_run(
 ) -> Result<ControlFlow<ExitStatus, Vec<NodeMemory>>> {
     let hidden = |error: io::Error| Error::Nodes(error.to_string());
     let nodes = machine.nodes().map_err(hidden)?;
-    match nodes.len() {
-        0..2 if !dry_run => run_plainly(command).map(ControlFlow::Break),
-        _ => Ok(ControlFlow::Continue(nodes)),
+    match is_alone(&nodes) && !dry_run {
+        true => run_plainly(command).map(ControlFlow::Break),
+        false => Ok(ControlFlow::Continue(nodes)),
     }
 }
 

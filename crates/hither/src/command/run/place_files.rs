@@ -15,8 +15,6 @@ use crate::format::{counted, duration_ns, percent};
 use crate::preload;
 use crate::ui::Ui;
 
-const ONE_NODE: &str = "one memory node: pages of files have nowhere else to go";
-
 /// What the policy does with pages of files.
 pub(super) enum Way {
     /// As they come in: on the one node, or on all in turn. Pages are placed in the program, which asks nobody, so such a policy looks at nothing but what is read.
@@ -149,7 +147,7 @@ fn report_followed(followed: &Followed, dry_run: bool, ui: &Ui) {
 /// What came of it, in a line or two.
 fn report_placed(ran: &Ran, ui: &Ui) {
     if ran.one_node {
-        return ui.note(ONE_NODE);
+        return ui.note("one memory node: pages of files have nowhere else to go");
     }
     let nodes: Vec<String> = ran.nodes.iter().map(u32::to_string).collect();
     let nodes = match &nodes[..] {
