@@ -4,7 +4,8 @@ import math
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-# Okabe and Ito's colours, which colour-blind people can tell apart; each series is also told by its place in the legend.
+# Okabe and Ito's colours, which colour-blind people can tell apart; each series is also told by its
+# place in the legend.
 COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#999999", "#000000"]
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 860, 380, 62, 16, 64, 52
 
@@ -32,12 +33,16 @@ class Chart:
             # Where a colour comes again, its box is hollow, and its line dashed.
             fill = colour if number < len(COLOURS) else "none"
             box = f'stroke="{colour}" stroke-width="2"' if fill == "none" else ""
-            self.parts.append(f'<rect x="{at}" y="{y}" width="11" height="11" fill="{fill}"{" " * bool(box)}{box}/>')
+            self.parts.append(
+                f'<rect x="{at}" y="{y}" width="11" height="11" fill="{fill}"{" " * bool(box)}{box}/>'
+            )
             self.text(at + 15, y + 10, name, size=11)
         value = 0.0
         while value <= self.top + 1e-9:
             y = self.y(value)
-            self.parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
+            self.parts.append(
+                f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>'
+            )
             self.text(LEFT - 6, y + 4, f"{value:g}", size=11, anchor="end")
             value += step(most)[0]
 
@@ -45,7 +50,9 @@ class Chart:
         return HEIGHT - BOTTOM - value / self.top * (HEIGHT - TOP - BOTTOM)
 
     def text(self, x: float, y: float, text: str, size: int, anchor: str = "start") -> None:
-        self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}">{escape(text)}</text>')
+        self.parts.append(
+            f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}">{escape(text)}</text>'
+        )
 
     def write(self, path: Path) -> None:
         height = HEIGHT + self.above
@@ -56,7 +63,7 @@ class Chart:
 
 def step(most: float) -> tuple[float, float]:
     """The distance of round values on an axis up to `most`, and where it ends."""
-    size = 10.0 ** -6
+    size = 10.0**-6
     while size * 10 < most:
         size *= 10
     for factor in (0.2, 0.5, 1, 2):
@@ -69,7 +76,14 @@ def step(most: float) -> tuple[float, float]:
     return distance, ends
 
 
-def bars(path: Path, title: str, unit: str, groups: dict[str, list[float | None]], series: list[str], spread: dict | None = None) -> None:
+def bars(
+    path: Path,
+    title: str,
+    unit: str,
+    groups: dict[str, list[float | None]],
+    series: list[str],
+    spread: dict | None = None,
+) -> None:
     """A group of bars each: one a series, a gap where there is no value. `spread`: the least and the most of a bar, by
     group and number of the series."""
     spread = spread or {}
@@ -91,11 +105,20 @@ def bars(path: Path, title: str, unit: str, groups: dict[str, list[float | None]
             if (name, bar) in spread:
                 least, most = (chart.y(end) for end in spread[name, bar])
                 middle = x + width * 0.46
-                chart.parts.append(f'<line x1="{middle:.1f}" x2="{middle:.1f}" y1="{least:.1f}" y2="{most:.1f}" stroke="#000"/>')
+                chart.parts.append(
+                    f'<line x1="{middle:.1f}" x2="{middle:.1f}" y1="{least:.1f}" y2="{most:.1f}" stroke="#000"/>'
+                )
     chart.write(path)
 
 
-def lines(path: Path, title: str, unit: str, across: str, series: dict[str, list[tuple[float, float]]], log: bool = False) -> None:
+def lines(
+    path: Path,
+    title: str,
+    unit: str,
+    across: str,
+    series: dict[str, list[tuple[float, float]]],
+    log: bool = False,
+) -> None:
     """A line a series, through its points. With `log` equal factors are equal distances, there is a number at each step of 1, 2 and 5,
     and the points, of which there are many then, are not marked."""
     points = [point for line in series.values() for point in line]
@@ -108,7 +131,11 @@ def lines(path: Path, title: str, unit: str, across: str, series: dict[str, list
 
     marks = sorted({x for x, _ in points})
     if log:
-        marks = [mark for mark in (factor * 10**power for power in range(-6, 12) for factor in (1, 2, 5)) if marks[0] <= mark <= marks[-1]]
+        marks = [
+            mark
+            for mark in (factor * 10**power for power in range(-6, 12) for factor in (1, 2, 5))
+            if marks[0] <= mark <= marks[-1]
+        ]
     for value in marks:
         chart.text(x(value), HEIGHT - BOTTOM + 16, f"{value:g}", size=11, anchor="middle")
     chart.text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, across, size=11, anchor="middle")
@@ -116,7 +143,12 @@ def lines(path: Path, title: str, unit: str, across: str, series: dict[str, list
         colour = COLOURS[number % len(COLOURS)]
         path_of = " ".join(f"{x(at):.1f},{chart.y(value):.1f}" for at, value in line)
         dashes = ' stroke-dasharray="7 3"' if number >= len(COLOURS) else ""
-        chart.parts.append(f'<polyline points="{path_of}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>')
+        chart.parts.append(
+            f'<polyline points="{path_of}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>'
+        )
         if not log:
-            chart.parts += [f'<circle cx="{x(at):.1f}" cy="{chart.y(value):.1f}" r="3" fill="{colour}"/>' for at, value in line]
+            chart.parts += [
+                f'<circle cx="{x(at):.1f}" cy="{chart.y(value):.1f}" r="3" fill="{colour}"/>'
+                for at, value in line
+            ]
     chart.write(path)

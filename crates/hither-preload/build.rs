@@ -1,8 +1,8 @@
 //! Links gcc's unwinder into the library, where gcc has it as an archive.
 //!
-//! Rust's standard library would otherwise have the dynamic linker load `libgcc_s.so.1` into every recorded program: some
-//! 60 us at each start, which a build with thousands of short processes pays thousands of times. Our copy stays ours:
-//! a `cdylib` exports nothing but its own symbols.
+//! Rust's standard library would otherwise have the dynamic linker load `libgcc_s.so.1` into every
+//! recorded program: some 60 us at each start, which a build with thousands of short processes pays
+//! thousands of times. Our copy stays ours: a `cdylib` exports nothing but its own symbols.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,9 +1,11 @@
-//! Builds the two preload libraries, `record`'s and `run`'s, and hands their paths to the command, which embeds them.
+//! Builds the two preload libraries, `record`'s and `run`'s, and hands their paths to the command,
+//! which embeds them.
 //!
-//! Cargo cannot yet depend on another package's `cdylib` (artifact dependencies are unstable), and linking the
-//! library's `rlib` would make the command hook itself. So this script runs cargo once more for that one package, in
-//! a target folder of its own (a shared one would deadlock on cargo's lock), and always optimised: the hooks run
-//! inside other people's programs, also when the command is a debug build.
+//! Cargo cannot yet depend on another package's `cdylib` (artifact dependencies are unstable), and
+//! linking the library's `rlib` would make the command hook itself. So this script runs cargo once
+//! more for that one package, in a target folder of its own (a shared one would deadlock on cargo's
+//! lock), and always optimised: the hooks run inside other people's programs, also when the command
+//! is a debug build.
 
 use std::env;
 use std::fs;
@@ -47,11 +49,12 @@ fn build(crates: &Path, feature: &str, folder: &str, variable: &str) {
         .arg(crates.join("hither-preload/Cargo.toml"))
         .arg("--target-dir")
         .arg(&target_dir)
-        // The command reads it whole at each start, to be sure that it is what it laid down: 6 MB with line tables, 0.7 without.
+        // The command reads it whole at each start, to be sure that it is what it laid down: 6 MB
+        // with line tables, 0.7 without.
         .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
         .env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo")
-        // What the outer cargo passes on to build scripts would otherwise apply to the inner build: clippy's wrapper,
-        // sanitizer flags, another target.
+        // What the outer cargo passes on to build scripts would otherwise apply to the inner build:
+        // clippy's wrapper, sanitizer flags, another target.
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
         .env_remove("CLIPPY_ARGS")
@@ -77,7 +80,8 @@ fn fingerprint(bytes: &[u8]) -> u64 {
     })
 }
 
-/// The workspace's target folder: `OUT_DIR` is `TARGET/PROFILE/build/PACKAGE-HASH/out`, so all profiles share it.
+/// The workspace's target folder: `OUT_DIR` is `TARGET/PROFILE/build/PACKAGE-HASH/out`, so all
+/// profiles share it.
 fn shared_target(out: &Path) -> PathBuf {
     out.ancestors().nth(4).unwrap_or(out).to_path_buf()
 }

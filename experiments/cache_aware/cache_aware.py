@@ -59,14 +59,55 @@ class Program:
         return LOCAL_MB / self.megabytes[size] * self.factor
 
 
-# buk touches two of its three arrays before the one that is accessed at random, bucket-sort two of four: it is given three
-# quarters of the part, so that those before fill the same part of the node.
+# buk touches two of its three arrays before the one that is accessed at random, bucket-sort two of
+# four: it is given three quarters of the part, so that those before fill the same part of the node.
 PROGRAMS = [
-    Program("bucket-sort", "buk", "keys=524288,bucket_bits=0,iterations=6", "keys=524288,bucket_bits=0,iterations=6", (134, 134), (50, 95), (832, 534), 0.75),
-    Program("matmul", "mxm", "rows=700,iterations=1", "rows=526,iterations=2", (192, 108), (50, 95), (666, 542)),
-    Program("multigrid", "mgrid", "levels=6,iterations=6", "levels=6,iterations=6", (216, 55), (None, None), (1226, 1158)),
-    Program("stencil", "swim", "points=368,iterations=10", "points=230,iterations=20", (225, 88), (None, None), (259, 239)),
-    Program("cfd", "applu", "points=44,iterations=4", "points=34,iterations=8", (240, 103), (None, None), (733, 727)),
+    Program(
+        "bucket-sort",
+        "buk",
+        "keys=524288,bucket_bits=0,iterations=6",
+        "keys=524288,bucket_bits=0,iterations=6",
+        (134, 134),
+        (50, 95),
+        (832, 534),
+        0.75,
+    ),
+    Program(
+        "matmul",
+        "mxm",
+        "rows=700,iterations=1",
+        "rows=526,iterations=2",
+        (192, 108),
+        (50, 95),
+        (666, 542),
+    ),
+    Program(
+        "multigrid",
+        "mgrid",
+        "levels=6,iterations=6",
+        "levels=6,iterations=6",
+        (216, 55),
+        (None, None),
+        (1226, 1158),
+    ),
+    Program(
+        "stencil",
+        "swim",
+        "points=368,iterations=10",
+        "points=230,iterations=20",
+        (225, 88),
+        (None, None),
+        (259, 239),
+    ),
+    Program(
+        "cfd",
+        "applu",
+        "points=44,iterations=4",
+        "points=34,iterations=8",
+        (240, 103),
+        (None, None),
+        (733, 727),
+    ),
 ]
 
 
@@ -93,9 +134,22 @@ class Bench:
     def blocks(self, trace: Path) -> int:
         return json.loads(self.run("stat", trace, "--json"))["stats"]["blocks"]
 
-    def simulate(self, trace: Path, placements: list[str], frames: int, nodes: str | Path = NODES) -> list[dict]:
+    def simulate(
+        self, trace: Path, placements: list[str], frames: int, nodes: str | Path = NODES
+    ) -> list[dict]:
         """Everything runs on node 0 unless the trace says otherwise."""
-        command = ["sim", trace, "-q", "--json", "--nodes", nodes, "--placement", ",".join(placements), "--bind", "trace"]
+        command = [
+            "sim",
+            trace,
+            "-q",
+            "--json",
+            "--nodes",
+            nodes,
+            "--placement",
+            ",".join(placements),
+            "--bind",
+            "trace",
+        ]
         output = self.run(*command, "--size", frames, "--costs", self.costs)
         return json.loads(output)["results"]
 
@@ -138,8 +192,20 @@ def single(bench: Bench) -> list[str]:
         local[program.name] = [100 * local_part(result) for result in results]
         times[program.name] = [100 * result["modelled_time_ns"] / base for result in results]
     bench.csv("single.csv", rows)
-    plot.bars(bench.output / "single_local.svg", "One program: local part of memory accesses (figure 5.11)", "%", local, NAMES)
-    plot.bars(bench.output / "single_time.svg", "One program: modelled time, first-touch = 100 (figures 3.2, 5.10)", "%", times, NAMES)
+    plot.bars(
+        bench.output / "single_local.svg",
+        "One program: local part of memory accesses (figure 5.11)",
+        "%",
+        local,
+        NAMES,
+    )
+    plot.bars(
+        bench.output / "single_time.svg",
+        "One program: modelled time, first-touch = 100 (figures 3.2, 5.10)",
+        "%",
+        times,
+        NAMES,
+    )
     lines = [
         "## One program",
         "",
@@ -153,7 +219,9 @@ def single(bench: Bench) -> list[str]:
     ]
     for program in PROGRAMS:
         own = {row["placement"]: row for row in rows if row["program"] == program.name}
-        thesis = "" if program.local[0] is None else f"about {program.local[0]}, over {program.local[1]}"
+        thesis = (
+            "" if program.local[0] is None else f"about {program.local[0]}, over {program.local[1]}"
+        )
         aware = own["cache-aware"]
         lines.append(
             f"| {program.name} | {program.thesis} | "
@@ -175,11 +243,25 @@ def pressure(bench: Bench) -> list[str]:
             base = results[0]["modelled_time_ns"]
             for name, result in zip(NAMES, results):
                 by = result["modelled_time_ns"] / base
-                rows.append({"program": program.name, "frames_by_footprint": part, "placement": name, "local_part": round(local_part(result), 4), "time_by_first_touch": round(by, 4)})
+                rows.append(
+                    {
+                        "program": program.name,
+                        "frames_by_footprint": part,
+                        "placement": name,
+                        "local_part": round(local_part(result), 4),
+                        "time_by_first_touch": round(by, 4),
+                    }
+                )
                 if name in ("cache-aware", "a-priori"):
                     drawn.setdefault(f"{program.name}, {name}", []).append((part, 100 * by))
     bench.csv("pressure.csv", rows)
-    plot.lines(bench.output / "pressure.svg", "Time against how much of the program fits on its node, first-touch = 100", "%", "frames of a node / pages of the program", drawn)
+    plot.lines(
+        bench.output / "pressure.svg",
+        "Time against how much of the program fits on its node, first-touch = 100",
+        "%",
+        "frames of a node / pages of the program",
+        drawn,
+    )
     lines = [
         "",
         "## How much fits",
@@ -188,10 +270,20 @@ def pressure(bench: Bench) -> list[str]:
         "",
     ]
     parts = sorted({row["frames_by_footprint"] for row in rows})
-    lines += ["| program | " + " | ".join(f"{part:g}" for part in parts) + " |", "|---|" + "--:|" * len(parts)]
+    lines += [
+        "| program | " + " | ".join(f"{part:g}" for part in parts) + " |",
+        "|---|" + "--:|" * len(parts),
+    ]
     for program in PROGRAMS[:3]:
-        of = {(row["frames_by_footprint"], row["placement"]): row["time_by_first_touch"] for row in rows if row["program"] == program.name}
-        cells = [f"{percent(of[part, 'cache-aware'])} ({percent(of[part, 'a-priori'])})" for part in parts]
+        of = {
+            (row["frames_by_footprint"], row["placement"]): row["time_by_first_touch"]
+            for row in rows
+            if row["program"] == program.name
+        }
+        cells = [
+            f"{percent(of[part, 'cache-aware'])} ({percent(of[part, 'a-priori'])})"
+            for part in parts
+        ]
         lines.append(f"| {program.name} | " + " | ".join(cells) + " |")
     return lines
 
@@ -219,7 +311,11 @@ def mixes(bench: Bench) -> list[str]:
     bench.csv("mixes.csv", rows)
 
     def times(program: Program, placement: str) -> list[int]:
-        return [row["time_ns"] for row in rows if row["program"] == program.name and row["placement"] == placement]
+        return [
+            row["time_ns"]
+            for row in rows
+            if row["program"] == program.name and row["placement"] == placement
+        ]
 
     lines = [
         "",
@@ -241,16 +337,40 @@ def mixes(bench: Bench) -> list[str]:
             drawn[program.name].append(statistics.mean(of))
             spread[program.name, number] = (min(of), max(of))
         parts = [
-            percent(statistics.mean(row["local_part"] for row in rows if row["program"] == program.name and row["placement"] == placement))
+            percent(
+                statistics.mean(
+                    row["local_part"]
+                    for row in rows
+                    if row["program"] == program.name and row["placement"] == placement
+                )
+            )
             for placement in ("first-touch", "cache-aware")
         ]
         thesis = 100 * program.mixed_s[1] / program.mixed_s[0]
-        lines.append(f"| {program.name} | {' | '.join(cells)} | {thesis:.0f} | {program.thesis} | {' | '.join(parts)} |")
-    plot.bars(bench.output / "mixes.svg", "Mixes: time over all pairs, first-touch's mean = 100 (figure 5.12)", "%", drawn, ["first-touch", "cache-aware", "a-priori"], spread)
+        lines.append(
+            f"| {program.name} | {' | '.join(cells)} | {thesis:.0f} | {program.thesis} | {' | '.join(parts)} |"
+        )
+    plot.bars(
+        bench.output / "mixes.svg",
+        "Mixes: time over all pairs, first-touch's mean = 100 (figure 5.12)",
+        "%",
+        drawn,
+        ["first-touch", "cache-aware", "a-priori"],
+        spread,
+    )
     return lines
 
 
-PARAMETERS = ["", "sequence=2,faults=4", "sequence=10,faults=20", "limit=0.3", "limit=0.7", "threshold=0.5", "threshold=1", "sample=0.01,period_ms=100"]
+PARAMETERS = [
+    "",
+    "sequence=2,faults=4",
+    "sequence=10,faults=20",
+    "limit=0.3",
+    "limit=0.7",
+    "threshold=0.5",
+    "threshold=1",
+    "sample=0.01,period_ms=100",
+]
 
 
 def parameters(bench: Bench) -> list[str]:
@@ -259,11 +379,20 @@ def parameters(bench: Bench) -> list[str]:
     for program in PROGRAMS:
         trace = bench.work / f"{program.name}-single"
         frames = int(bench.blocks(trace) * program.part("single"))
-        specs = [f"cache-aware{{{','.join(filter(None, (REGION, change)))}}}" for change in PARAMETERS]
+        specs = [
+            f"cache-aware{{{','.join(filter(None, (REGION, change)))}}}" for change in PARAMETERS
+        ]
         first, *results = bench.simulate(trace, ["first-touch", *specs], frames)
         for change, result in zip(PARAMETERS, results):
             by = result["modelled_time_ns"] / first["modelled_time_ns"]
-            rows.append({"program": program.name, "change": change, "local_part": round(local_part(result), 4), "time_by_first_touch": round(by, 4)})
+            rows.append(
+                {
+                    "program": program.name,
+                    "change": change,
+                    "local_part": round(local_part(result), 4),
+                    "time_by_first_touch": round(by, 4),
+                }
+            )
             cells.setdefault(change, []).append(f"{100 * by:.0f}")
     bench.csv("parameters.csv", rows)
     lines = [
@@ -282,18 +411,34 @@ def two_rings(bench: Bench) -> list[str]:
     """Two rings of four stations: what section 5.1.1 proposes for several remote distances. The other ring is twice the way, which
     is ours: the thesis' global ring did not work. A node holds 15 % of the program, so that a ring does not hold all of it."""
     stations = range(8)
-    matrix = [[900 if a == b else 3960 if a // 4 == b // 4 else 7020 for b in stations] for a in stations]
+    matrix = [
+        [900 if a == b else 3960 if a // 4 == b // 4 else 7020 for b in stations] for a in stations
+    ]
     nodes = bench.work / "two-rings.toml"
     nodes.write_text(f"latency_ns = {json.dumps(matrix)}\n")
     rows = []
-    placements = {"first-touch": "first-touch", "alike": f"cache-aware{{{REGION},distances=0}}", "furthest": CACHE_AWARE, "a-priori": "a-priori"}
+    placements = {
+        "first-touch": "first-touch",
+        "alike": f"cache-aware{{{REGION},distances=0}}",
+        "furthest": CACHE_AWARE,
+        "a-priori": "a-priori",
+    }
     for program in PROGRAMS:
         trace = bench.work / f"{program.name}-single"
-        results = bench.simulate(trace, list(placements.values()), int(bench.blocks(trace) * 0.15), nodes=nodes)
+        results = bench.simulate(
+            trace, list(placements.values()), int(bench.blocks(trace) * 0.15), nodes=nodes
+        )
         for name, result in zip(placements, results):
             by = result["modelled_time_ns"] / results[0]["modelled_time_ns"]
             far = sum(result["traffic"][0][4:]) / sum(result["traffic"][0])
-            rows.append({"program": program.name, "placement": name, "other_ring": round(far, 4), "time_by_first_touch": round(by, 4)})
+            rows.append(
+                {
+                    "program": program.name,
+                    "placement": name,
+                    "other_ring": round(far, 4),
+                    "time_by_first_touch": round(by, 4),
+                }
+            )
     bench.csv("two_rings.csv", rows)
     lines = [
         "",
@@ -307,11 +452,19 @@ def two_rings(bench: Bench) -> list[str]:
     ]
     for program in PROGRAMS:
         of = [row for row in rows if row["program"] == program.name]
-        lines.append(f"| {program.name} | " + " | ".join(f"{percent(row['time_by_first_touch'])} ({percent(row['other_ring'])})" for row in of) + " |")
+        lines.append(
+            f"| {program.name} | "
+            + " | ".join(
+                f"{percent(row['time_by_first_touch'])} ({percent(row['other_ring'])})"
+                for row in of
+            )
+            + " |"
+        )
     return lines
 
 
-# Threads in parallel, on all four stations; initialised by thread 0, as most programs that nobody wrote for NUMA are.
+# Threads in parallel, on all four stations; initialised by thread 0, as most programs that nobody
+# wrote for NUMA are.
 TOGETHER = {
     "bucket-sort": "bucket-sort{serial_init=1,iterations=12}",
     "matmul": "matmul{serial_init=1,iterations=4}",
@@ -330,7 +483,11 @@ def together(bench: Bench) -> list[str]:
 
     def add(name: str, threads: int, trace: Path, frames: int, initials: list[str]) -> None:
         placements = [*initials, *(f"upm{{initial={initial}}}" for initial in initials), "a-priori"]
-        labels = [*((initial, "") for initial in initials), *((initial, "upm") for initial in initials), ("a-priori", "")]
+        labels = [
+            *((initial, "") for initial in initials),
+            *((initial, "upm") for initial in initials),
+            ("a-priori", ""),
+        ]
         results = bench.simulate(trace, placements, frames)
         base = results[initials.index("first-touch")]["modelled_time_ns"]
         for (initial, policy), result in zip(labels, results):
@@ -351,19 +508,33 @@ def together(bench: Bench) -> list[str]:
         names = list(dict.fromkeys(row["program"] for row in rows if row["threads"] == threads))
         lines = [
             "",
-            "| program | " + " | ".join(f"{initial} | with upm" for initial in initials) + " | a-priori |",
+            "| program | "
+            + " | ".join(f"{initial} | with upm" for initial in initials)
+            + " | a-priori |",
             "|---|" + "--:|" * (2 * len(initials) + 1),
         ]
         drawn = {}
         for name in names:
-            of = {(row["initial"], row["then"]): row for row in rows if row["program"] == name and row["threads"] == threads}
+            of = {
+                (row["initial"], row["then"]): row
+                for row in rows
+                if row["program"] == name and row["threads"] == threads
+            }
             cells = []
             for initial in initials:
                 moved = of[initial, "upm"]
                 cells.append(percent(of[initial, ""]["time_by_first_touch"]))
-                cells.append(f"{percent(moved['time_by_first_touch'])} ({moved['migrations']}, {moved['refused']})")
-            lines.append(f"| {name} | " + " | ".join(cells) + f" | {percent(of['a-priori', '']['time_by_first_touch'])} |")
-            drawn[name] = [100 * of[initial, "upm"]["time_by_first_touch"] for initial in initials] + [100 * of["a-priori", ""]["time_by_first_touch"]]
+                cells.append(
+                    f"{percent(moved['time_by_first_touch'])} ({moved['migrations']}, {moved['refused']})"
+                )
+            lines.append(
+                f"| {name} | "
+                + " | ".join(cells)
+                + f" | {percent(of['a-priori', '']['time_by_first_touch'])} |"
+            )
+            drawn[name] = [
+                100 * of[initial, "upm"]["time_by_first_touch"] for initial in initials
+            ] + [100 * of["a-priori", ""]["time_by_first_touch"]]
         series = [*(f"{initial}, upm" for initial in initials), "a-priori"]
         title = f"Page migration from different starts, {threads} thread{'s' if threads > 1 else ''}: first-touch alone = 100"
         plot.bars(bench.output / f"together_{threads}.svg", title, "%", drawn, series)
@@ -371,7 +542,13 @@ def together(bench: Bench) -> list[str]:
 
     for program in PROGRAMS:
         trace = bench.work / f"{program.name}-single"
-        add(program.name, 1, trace, int(bench.blocks(trace) * program.part("single")), ["first-touch", "cache-aware"])
+        add(
+            program.name,
+            1,
+            trace,
+            int(bench.blocks(trace) * program.part("single")),
+            ["first-touch", "cache-aware"],
+        )
     for name, spec in TOGETHER.items():
         trace = bench.trace(f"{name}-together", [spec], 16, "--nodes", "4")
         # A quarter more than all nodes together need: little room to move to.
@@ -415,11 +592,17 @@ READING = [
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     arguments.add_argument("--hither", type=Path, required=True)
-    arguments.add_argument("--work", type=Path, required=True, help="folder for traces, which are kept")
+    arguments.add_argument(
+        "--work", type=Path, required=True, help="folder for traces, which are kept"
+    )
     arguments.add_argument("--output", type=Path, required=True, help="folder for the results")
-    arguments.add_argument("--compute-ns", type=int, default=500, help="what a thread computes between two misses")
+    arguments.add_argument(
+        "--compute-ns", type=int, default=500, help="what a thread computes between two misses"
+    )
     options = arguments.parse_args()
     bench = Bench(options)
     version = bench.run("--version").decode().strip()

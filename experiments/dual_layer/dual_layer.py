@@ -33,7 +33,8 @@ COLUMNS = [
     "invalidations", "evictions", "bytes_moved", "hit_latency_ns", "access_latency_ns", "overhead_ns", "modelled_time_ns",
 ]  # fmt: skip
 
-# Table 1: seconds of an average grep, first touch and dual-layered. Figure 3 gives 50 % and 98.8 % local hits in the text.
+# Table 1: seconds of an average grep, first touch and dual-layered. Figure 3 gives 50 % and 98.8 %
+# local hits in the text.
 GREP_S = {2: (3.36, 3.36), 4: (6.98, 6.90), 6: (10.38, 9.98), 8: (13.78, 12.93), 10: (17.12, 15.75)}
 # Table 2: pages found locally.
 COMPILE_LOCAL = {"gcc": (386070, 421631), "tar, gcc and cscope": (439517, 657510)}
@@ -71,12 +72,37 @@ class Lab:
             sys.exit(f"failed: {arguments}\n{done.stderr}")
         return done.stdout
 
-    def place(self, experiment: str, trace: Path, nodes: str, size: str, placements: list[str], *options: str) -> list[dict]:
+    def place(
+        self,
+        experiment: str,
+        trace: Path,
+        nodes: str,
+        size: str,
+        placements: list[str],
+        *options: str,
+    ) -> list[dict]:
         """The results of the placements, in their order."""
-        arguments = ["sim", "-q", "--json", "--nodes", nodes, "-s", size, "--placement", ",".join(placements), *options]
+        arguments = [
+            "sim",
+            "-q",
+            "--json",
+            "--nodes",
+            nodes,
+            "-s",
+            size,
+            "--placement",
+            ",".join(placements),
+            *options,
+        ]
         results = json.loads(self.run([*arguments, str(trace)]))["results"]
         for placement, result in zip(placements, results, strict=True):
-            named = {"experiment": experiment, "workload": trace.stem, "nodes": nodes, "size": size, "placement": placement}
+            named = {
+                "experiment": experiment,
+                "workload": trace.stem,
+                "nodes": nodes,
+                "size": size,
+                "placement": placement,
+            }
             self.rows.append(named | {column: result[column] for column in COLUMNS[5:]})
         return results
 
@@ -95,7 +121,13 @@ def more(first: float, dual: float) -> float:
 
 def table(head: list[str], rows: list[list]) -> str:
     def cell(value) -> str:
-        return f"{value:.1f}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+        return (
+            f"{value:.1f}"
+            if isinstance(value, float)
+            else f"{value:,}"
+            if isinstance(value, int)
+            else str(value)
+        )
 
     lines = [head, ["--:" if at else "---" for at in range(len(head))], *rows]
     return "\n".join("| " + " | ".join(map(cell, line)) + " |" for line in lines) + "\n"
@@ -109,24 +141,77 @@ def grep(lab: Lab, out: Path) -> str:
         less = -more(first["hit_latency_ns"], dual["hit_latency_ns"])
         paper_s = GREP_S[shells]
         faster = -more(*paper_s)
-        rows.append([shells, local(first), "50", local(dual), "98.8", first["hit_latency_ns"], dual["hit_latency_ns"], less, faster])
+        rows.append(
+            [
+                shells,
+                local(first),
+                "50",
+                local(dual),
+                "98.8",
+                first["hit_latency_ns"],
+                dual["hit_latency_ns"],
+                less,
+                faster,
+            ]
+        )
         groups[f"{shells} shells"] = [local(first), local(dual)]
-    plot.bars(out / "grep.svg", "Parallel grep: accesses served by the node itself", "% of hits", groups, ["first touch", "dual-layer"])
-    head = ["shells", "local, first touch %", "paper", "local, dual-layer %", "paper", "hit, first touch ns", "hit, dual-layer ns", "less %", "paper: run time less %"]
+    plot.bars(
+        out / "grep.svg",
+        "Parallel grep: accesses served by the node itself",
+        "% of hits",
+        groups,
+        ["first touch", "dual-layer"],
+    )
+    head = [
+        "shells",
+        "local, first touch %",
+        "paper",
+        "local, dual-layer %",
+        "paper",
+        "hit, first touch ns",
+        "hit, dual-layer ns",
+        "less %",
+        "paper: run time less %",
+    ]
     return "## Parallel grep (table 1, figure 3)\n\n" + table(head, rows) + "\n![](grep.svg)\n"
 
 
 def building(lab: Lab, out: Path) -> str:
     size = f"sources={lab.scaled(1000)},source_mib={lab.scaled(16)}"
-    parts = {"gcc": f"compile{{{size},tar=0,cscope=0}}", "tar, gcc and cscope": f"compile{{{size}}}"}
+    parts = {
+        "gcc": f"compile{{{size},tar=0,cscope=0}}",
+        "tar, gcc and cscope": f"compile{{{size}}}",
+    }
     rows = []
     for name, workload in parts.items():
         for jobs in (1, 8):
-            first, dual = lab.place("compile", lab.trace(workload, jobs, 2), "opteron2", "1GiB", [FIRST, DUAL])
+            first, dual = lab.place(
+                "compile", lab.trace(workload, jobs, 2), "opteron2", "1GiB", [FIRST, DUAL]
+            )
             gain = more(first["local"], dual["local"])
             paper = more(*COMPILE_LOCAL[name]) if jobs == 1 else "-"
-            rows.append([f"{name}, {jobs} at a time", local(first), local(dual), first["local"], dual["local"], gain, paper, dual["replications"]])
-    head = ["programs", "local, first touch %", "dual-layer %", "local hits", "dual-layer", "more %", "paper: more %", "replicas"]
+            rows.append(
+                [
+                    f"{name}, {jobs} at a time",
+                    local(first),
+                    local(dual),
+                    first["local"],
+                    dual["local"],
+                    gain,
+                    paper,
+                    dual["replications"],
+                ]
+            )
+    head = [
+        "programs",
+        "local, first touch %",
+        "dual-layer %",
+        "local hits",
+        "dual-layer",
+        "more %",
+        "paper: more %",
+        "replicas",
+    ]
     return "## tar, gcc and cscope (table 2)\n\n" + table(head, rows)
 
 
@@ -152,7 +237,9 @@ def iozone(lab: Lab, out: Path) -> str:
         runs = []
         for seed in range(1, 9):
             trace = lab.trace(f"iozone{{size_mib={lab.scaled(32)}}}", threads, 2, seed)
-            runs.append(lab.place("iozone", trace, "opteron2", f"{lab.scaled(256)}MiB", [FIRST, DUAL]))
+            runs.append(
+                lab.place("iozone", trace, "opteron2", f"{lab.scaled(256)}MiB", [FIRST, DUAL])
+            )
 
         def mean(value, which: int) -> float:
             return sum(value(run[which]) for run in runs) / len(runs)
@@ -165,28 +252,71 @@ def iozone(lab: Lab, out: Path) -> str:
             return percent
 
         hits = [mean(lambda result: result["local"], which) for which in (0, 1)]
-        misses = [100 * mean(lambda result: result["misses"] / result["accesses"], which) for which in (0, 1)]
+        misses = [
+            100 * mean(lambda result: result["misses"] / result["accesses"], which)
+            for which in (0, 1)
+        ]
         rows.append([threads, mean(local, 0), mean(local, 1), more(*hits), *misses])
         groups[f"{threads} threads"] = [mean(local, 0), mean(local, 1)]
         for number, test in enumerate(IOZONE):
             gain = mean(of_test(number), 1) - mean(of_test(number), 0)
             table_rows[test].append(f"{gain:+.0f} ({IOZONE[test][at]:+.1f})")
-    plot.bars(out / "iozone.svg", "iozone: accesses served by the node itself", "% of hits", groups, ["first touch", "dual-layer"])
-    head = ["threads", "local, first touch %", "dual-layer %", "more local hits %", "misses %", "dual-layer %"]
-    text = "## iozone (tables 3 to 5, figure 4)\n\nFiles and memory are a quarter of the paper's; means over 8 seeds.\n\n" + table(head, rows)
+    plot.bars(
+        out / "iozone.svg",
+        "iozone: accesses served by the node itself",
+        "% of hits",
+        groups,
+        ["first touch", "dual-layer"],
+    )
+    head = [
+        "threads",
+        "local, first touch %",
+        "dual-layer %",
+        "more local hits %",
+        "misses %",
+        "dual-layer %",
+    ]
+    text = (
+        "## iozone (tables 3 to 5, figure 4)\n\nFiles and memory are a quarter of the paper's; means over 8 seeds.\n\n"
+        + table(head, rows)
+    )
     text += "\nMore local hits, in points of percent of the test's hits; in brackets the paper's percent of more bandwidth:\n\n"
-    text += table(["test", *(f"{threads} threads" for threads in SHELLS)], [[test, *cells] for test, cells in table_rows.items()])
+    text += table(
+        ["test", *(f"{threads} threads" for threads in SHELLS)],
+        [[test, *cells] for test, cells in table_rows.items()],
+    )
     return text + "\n![](iozone.svg)\n"
 
 
 def web(lab: Lab, out: Path) -> str:
     rows = []
-    for name, workload in {"the large file alone": "web-server{small=0}", "with small files": "web-server"}.items():
+    for name, workload in {
+        "the large file alone": "web-server{small=0}",
+        "with small files": "web-server",
+    }.items():
         workers = 8
         trace = lab.trace(workload, workers, 2)
         first, dual = lab.place("web", trace, "opteron2", "1GiB", [FIRST, DUAL])
-        rows.append([name, local(first), local(dual), first["local"], dual["local"], more(first["local"], dual["local"]), more(*WEB_LOCAL)])
-    head = ["requests", "local, first touch %", "dual-layer %", "local hits", "dual-layer", "more %", "paper: more %"]
+        rows.append(
+            [
+                name,
+                local(first),
+                local(dual),
+                first["local"],
+                dual["local"],
+                more(first["local"], dual["local"]),
+                more(*WEB_LOCAL),
+            ]
+        )
+    head = [
+        "requests",
+        "local, first touch %",
+        "dual-layer %",
+        "local hits",
+        "dual-layer",
+        "more %",
+        "paper: more %",
+    ]
     return "## Web server (table 6)\n\n" + table(head, rows)
 
 
@@ -204,12 +334,32 @@ def pressure(lab: Lab, out: Path) -> str:
     rows, lines, missed = [], {name: [] for name in variants}, {name: [] for name in variants}
     for mib in (10, 15, 20, 21, 22, 25, 30, 35, 40, 45):
         results = lab.place("pressure", trace, "opteron2", f"{mib}MiB", list(variants.values()))
-        rows.append([mib, *(f"{local(result):.1f} / {100 * result['misses'] / result['accesses']:.1f}" for result in results)])
+        rows.append(
+            [
+                mib,
+                *(
+                    f"{local(result):.1f} / {100 * result['misses'] / result['accesses']:.1f}"
+                    for result in results
+                ),
+            ]
+        )
         for name, result in zip(variants, results):
             lines[name].append((mib, 100 * result["local"] / result["accesses"]))
             missed[name].append((mib, 100 * result["misses"] / result["accesses"]))
-    plot.lines(out / "pressure_local.svg", "Parallel grep over 40 MiB by memory: served by the node itself", "% of accesses", "MiB on each of two nodes", lines)
-    plot.lines(out / "pressure_misses.svg", "Parallel grep over 40 MiB by memory: read from the disk", "% of accesses", "MiB on each of two nodes", missed)
+    plot.lines(
+        out / "pressure_local.svg",
+        "Parallel grep over 40 MiB by memory: served by the node itself",
+        "% of accesses",
+        "MiB on each of two nodes",
+        lines,
+    )
+    plot.lines(
+        out / "pressure_misses.svg",
+        "Parallel grep over 40 MiB by memory: read from the disk",
+        "% of accesses",
+        "MiB on each of two nodes",
+        missed,
+    )
     head = ["MiB a node", *variants]
     return (
         "## Memory pressure\n\nPercent of hits that are local / percent of accesses that miss:\n\n"
@@ -226,8 +376,20 @@ def more_nodes(lab: Lab, out: Path) -> str:
         rows.append([nodes, local(first), 100 / nodes, local(dual), dual["replications"]])
         for name, value in zip(lines, (local(first), 100 / nodes, local(dual))):
             lines[name].append((nodes, value))
-    plot.lines(out / "nodes.svg", "Parallel grep, 16 shells, by number of nodes: served by the node itself", "% of hits", "nodes", lines)
-    head = ["nodes", "local, first touch %", "the paper's opinion: 1/n", "local, dual-layer %", "replicas"]
+    plot.lines(
+        out / "nodes.svg",
+        "Parallel grep, 16 shells, by number of nodes: served by the node itself",
+        "% of hits",
+        "nodes",
+        lines,
+    )
+    head = [
+        "nodes",
+        "local, first touch %",
+        "the paper's opinion: 1/n",
+        "local, dual-layer %",
+        "replicas",
+    ]
     return "## More nodes\n\n480 runs in 16 shells.\n\n" + table(head, rows) + "\n![](nodes.svg)\n"
 
 
@@ -242,17 +404,38 @@ def parameters(lab: Lab, out: Path) -> str:
     thresholds = [1, 2, 3, 4, 8, 16]
     rows = []
     for name, trace in traces.items():
-        results = lab.place("threshold", trace, "opteron2", "1GiB", [f"dual-layer{{threshold={count}}}" for count in thresholds])
-        rows.append([name, *(f"{local(result):.1f} / {result['replications']:,}" for result in results)])
+        results = lab.place(
+            "threshold",
+            trace,
+            "opteron2",
+            "1GiB",
+            [f"dual-layer{{threshold={count}}}" for count in thresholds],
+        )
+        rows.append(
+            [name, *(f"{local(result):.1f} / {result['replications']:,}" for result in results)]
+        )
     text += "Percent of hits that are local / replicas made, by threshold (the paper's is 2):\n\n"
     text += table(["", *map(str, thresholds)], rows)
     tight = {"web server": "40MiB", "tar, gcc and cscope": "20MiB"}
-    variants = {"lru (1 queue)": "queues=1", "8 queues": "queues=8", "no decay": "refill=1000000", "decay x 10": "refill=0.0333"}
+    variants = {
+        "lru (1 queue)": "queues=1",
+        "8 queues": "queues=8",
+        "no decay": "refill=1000000",
+        "decay x 10": "refill=0.0333",
+    }
     rows = []
     for name, size in tight.items():
         placements = [f"dual-layer{{free=0,{values}}}" for values in variants.values()]
         results = lab.place("ranking", traces[name], "opteron2", size, placements)
-        rows.append([f"{name}, {size} a node", *(f"{local(result):.1f} / {100 * result['misses'] / result['accesses']:.2f}" for result in results)])
+        rows.append(
+            [
+                f"{name}, {size} a node",
+                *(
+                    f"{local(result):.1f} / {100 * result['misses'] / result['accesses']:.2f}"
+                    for result in results
+                ),
+            ]
+        )
     text += "\nRanking of replicas where memory is scarce and generation is not gated; percent of hits that are local / of accesses that miss:\n\n"
     return text + table(["", *variants], rows)
 
@@ -265,8 +448,22 @@ def extensions(lab: Lab, out: Path) -> str:
     delays = [0, 100, 1_000, 10_000, 100_000, 1_000_000]
     rows = []
     for name, trace in traces.items():
-        results = lab.place("delay", trace, "opteron2", "1GiB", [f"dual-layer{{delay_us={delay}}}" for delay in delays])
-        rows.append([name, *(f"{result['replications']:,} / {local(result):.1f} / {result['overhead_ns'] / 1e6:.1f}" for result in results)])
+        results = lab.place(
+            "delay",
+            trace,
+            "opteron2",
+            "1GiB",
+            [f"dual-layer{{delay_us={delay}}}" for delay in delays],
+        )
+        rows.append(
+            [
+                name,
+                *(
+                    f"{result['replications']:,} / {local(result):.1f} / {result['overhead_ns'] / 1e6:.1f}"
+                    for result in results
+                ),
+            ]
+        )
     text += table(["", *(f"{delay:,} us" for delay in delays)], rows)
 
     text += "\n## Switching roles\n\nPercent of accesses that miss / of hits that are local, without the gate:\n\n"
@@ -275,14 +472,36 @@ def extensions(lab: Lab, out: Path) -> str:
         for mib in (10, 15, 20, 30, 40):
             placements = [FIRST, "dual-layer{free=0}", "dual-layer{free=0,switch=1}"]
             results = lab.place("switch", trace, "opteron2", f"{mib}MiB", placements)
-            rows.append([f"{name}, {mib} MiB a node", *(f"{100 * result['misses'] / result['accesses']:.2f} / {local(result):.1f}" for result in results)])
+            rows.append(
+                [
+                    f"{name}, {mib} MiB a node",
+                    *(
+                        f"{100 * result['misses'] / result['accesses']:.2f} / {local(result):.1f}"
+                        for result in results
+                    ),
+                ]
+            )
     text += table(["", "first touch", "dropped with the original", "switched"], rows)
 
     trace = mapped_libraries(lab)
     placements = [FIRST, DUAL, "dual-layer{mapped=1}"]
-    results = lab.place("mapped", trace, "opteron2", "1GiB", placements, "--format", "strace", "--maps", "--bind", "processes")
+    results = lab.place(
+        "mapped",
+        trace,
+        "opteron2",
+        "1GiB",
+        placements,
+        "--format",
+        "strace",
+        "--maps",
+        "--bind",
+        "processes",
+    )
     text += "\n## Mapped files\n\n400 processes on two nodes map libraries (20 of 2 MiB, Zipf) and read a shared file of 8 MiB:\n\n"
-    rows = [[placement, local(result), result["replications"]] for placement, result in zip(placements, results)]
+    rows = [
+        [placement, local(result), result["replications"]]
+        for placement, result in zip(placements, results)
+    ]
     return text + table(["placement", "local %", "replicas"], rows)
 
 
@@ -296,16 +515,25 @@ def mapped_libraries(lab: Lab) -> Path:
             for rank in range(1, 21):
                 state = state * 6364136223846793005 + 1442695040888963407 & (1 << 64) - 1
                 if (state >> 33) % rank == 0:
-                    log.write(f"{pid} mmap(NULL, 2097152, PROT_READ, MAP_PRIVATE, 3</usr/lib/lib{rank}.so>, 0) = 0x7f0000000000\n")
+                    log.write(
+                        f"{pid} mmap(NULL, 2097152, PROT_READ, MAP_PRIVATE, 3</usr/lib/lib{rank}.so>, 0) = 0x7f0000000000\n"
+                    )
             for offset in range(0, 8 << 20, 131072):
                 log.write(f'{pid} pread64(4</srv/shared>, "", 131072, {offset}) = 131072\n')
     return path
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--hither", type=Path, required=True)
-    parser.add_argument("--work", type=Path, required=True, help="folder for the traces, which are kept and used again")
+    parser.add_argument(
+        "--work",
+        type=Path,
+        required=True,
+        help="folder for the traces, which are kept and used again",
+    )
     parser.add_argument("--output", type=Path, required=True, help="folder for the results")
     parser.add_argument("--quick", action="store_true", help="a tenth of the work")
     arguments = parser.parse_args()

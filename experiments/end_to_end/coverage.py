@@ -23,7 +23,9 @@ import time
 from pathlib import Path
 
 # A read call of strace -f -y on a regular file: name, path, what the kernel moved.
-READ = re.compile(r"(?:^|\s)(read|pread64|readv|preadv|preadv2)\(\d+<(/[^>]*)>(?:\(deleted\))?, (.*) = (\d+)$")
+READ = re.compile(
+    r"(?:^|\s)(read|pread64|readv|preadv|preadv2)\(\d+<(/[^>]*)>(?:\(deleted\))?, (.*) = (\d+)$"
+)
 MAP = re.compile(r"(?:^|\s)mmap\([^,]+, (\d+), [^,]+, [^,]+, \d+<(/[^>]*)>")
 NO_FILE = ("/dev/", "/proc/", "/sys/", "/memfd:")
 
@@ -51,7 +53,7 @@ def prepare(tree: Path, work: Path) -> None:
     work.mkdir(parents=True, exist_ok=True)
     (work / "hello.c").write_text(
         "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <pthread.h>\n#include <sys/socket.h>\n"
-        "int main(void) { printf(\"%zu\\n\", strlen(\"hello\")); return 0; }\n"
+        'int main(void) { printf("%zu\\n", strlen("hello")); return 0; }\n'
     )
     lines = work / "lines"
     if not lines.exists():
@@ -59,35 +61,70 @@ def prepare(tree: Path, work: Path) -> None:
             for path in sorted((tree / "lib").rglob("*.c")):
                 out.write(path.read_bytes())
     if not (work / "cscope.out").exists():
-        sources = [str(path.relative_to(tree)) for folder in ("fs", "mm", "kernel") for path in sorted((tree / folder).rglob("*.[ch]"))]
+        sources = [
+            str(path.relative_to(tree))
+            for folder in ("fs", "mm", "kernel")
+            for path in sorted((tree / folder).rglob("*.[ch]"))
+        ]
         (work / "cscope.files").write_text("\n".join(sources) + "\n")
-        subprocess.run(["cscope", "-b", "-k", "-i", work / "cscope.files", "-f", work / "cscope.out"], cwd=tree, check=True, stderr=subprocess.DEVNULL)
+        subprocess.run(
+            ["cscope", "-b", "-k", "-i", work / "cscope.files", "-f", work / "cscope.out"],
+            cwd=tree,
+            check=True,
+            stderr=subprocess.DEVNULL,
+        )
     if not (work / "repository").exists():
         shutil.copytree(tree / "lib", work / "repository", symlinks=True)
         identity = ["-c", "user.name=nobody", "-c", "user.email=nobody@localhost"]
         subprocess.run(["git", "init", "-q"], cwd=work / "repository", check=True)
         subprocess.run(["git", "add", "-A"], cwd=work / "repository", check=True)
-        subprocess.run(["git", *identity, "commit", "-qm", "tree"], cwd=work / "repository", check=True)
+        subprocess.run(
+            ["git", *identity, "commit", "-qm", "tree"], cwd=work / "repository", check=True
+        )
     if not (work / "table.db").exists():
         subprocess.run(
-            ["sqlite3", work / "table.db",
-             "create table t(a integer primary key, b text, c real); with recursive n(i) as (select 1 union all select i+1 from n where i<400000) "
-             "insert into t select i, 'row ' || i || ' ' || hex(i*7919), i*0.5 from n; create index tb on t(b);"],
+            [
+                "sqlite3",
+                work / "table.db",
+                "create table t(a integer primary key, b text, c real); with recursive n(i) as (select 1 union all select i+1 from n where i<400000) "
+                "insert into t select i, 'row ' || i || ' ' || hex(i*7919), i*0.5 from n; create index tb on t(b);",
+            ],
             check=True,
         )
 
 
 def output_of(command: list[str] | str) -> tuple[str, int]:
     """Hash of stdout and the exit code."""
-    done = subprocess.run(command, shell=isinstance(command, str), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, executable="/bin/sh" if isinstance(command, str) else None)
+    done = subprocess.run(
+        command,
+        shell=isinstance(command, str),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        executable="/bin/sh" if isinstance(command, str) else None,
+    )
     return hashlib.sha256(done.stdout).hexdigest(), done.returncode
 
 
 def traced_bytes(command: str, log: Path) -> tuple[int, int, int]:
     """Bytes read from files, by programs and by the loader, and bytes mapped, as strace saw them."""
     subprocess.run(
-        ["strace", "-f", "-y", "-s", "8", "-e", "trace=read,pread64,readv,preadv,preadv2,mmap", "-o", str(log), "/bin/sh", "-c", command],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False,
+        [
+            "strace",
+            "-f",
+            "-y",
+            "-s",
+            "8",
+            "-e",
+            "trace=read,pread64,readv,preadv,preadv2,mmap",
+            "-o",
+            str(log),
+            "/bin/sh",
+            "-c",
+            command,
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,
     )
     read = loader = mapped = 0
     pending: dict[str, str] = {}
@@ -105,8 +142,13 @@ def traced_bytes(command: str, log: Path) -> tuple[int, int, int]:
             name, path, arguments, count = found[1], found[2], found[3], int(found[4])
             if path.startswith(NO_FILE):
                 continue
-            # ld.so reads the 832 first bytes of a library, then its program headers and notes with pread64.
-            elf_header = name == "read" and arguments.startswith('"\\177ELF') and arguments.endswith(", 832)")
+            # ld.so reads the 832 first bytes of a library, then its program headers and notes with
+            # pread64.
+            elf_header = (
+                name == "read"
+                and arguments.startswith('"\\177ELF')
+                and arguments.endswith(", 832)")
+            )
             if elf_header:
                 loading[pid] = path
             if elf_header or (name == "pread64" and loading.get(pid) == path and count <= 1024):
@@ -120,28 +162,45 @@ def traced_bytes(command: str, log: Path) -> tuple[int, int, int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--hither", type=Path, required=True)
     parser.add_argument("--tree", type=Path, required=True, help="a Linux source tree")
     parser.add_argument("--work", type=Path, required=True, help="folder for inputs and logs")
     parser.add_argument("--only", help="run only the workloads whose name contains this")
     arguments = parser.parse_args()
-    tree, work, hither = arguments.tree.resolve(), arguments.work.resolve(), arguments.hither.resolve()
+    tree, work, hither = (
+        arguments.tree.resolve(),
+        arguments.work.resolve(),
+        arguments.hither.resolve(),
+    )
     prepare(tree, work)
     os.environ.setdefault("LC_ALL", "C")
-    print("| program | bytes seen by strace | recorded | difference | loader | mapped | output equal |")
+    print(
+        "| program | bytes seen by strace | recorded | difference | loader | mapped | output equal |"
+    )
     print("|---|--:|--:|--:|--:|--:|---|")
     failed = []
     for name, command in workloads(tree, work).items():
         if arguments.only and arguments.only not in name:
             continue
-        if shutil.which(name.split()[0].replace("ripgrep", "rg").replace("python", "python3")) is None:
+        if (
+            shutil.which(name.split()[0].replace("ripgrep", "rg").replace("python", "python3"))
+            is None
+        ):
             print(f"| {name} | not installed | | | | | |")
             continue
         plain = output_of(command)
         trace = work / f"trace-{int(time.time() * 1000)}.hither"
-        recorded = output_of([str(hither), "--quiet", "record", "-o", str(trace), "--", "/bin/sh", "-c", command])
-        stat = json.loads(subprocess.run([hither, "stat", "--json", trace], check=True, stdout=subprocess.PIPE).stdout)
+        recorded = output_of(
+            [str(hither), "--quiet", "record", "-o", str(trace), "--", "/bin/sh", "-c", command]
+        )
+        stat = json.loads(
+            subprocess.run(
+                [hither, "stat", "--json", trace], check=True, stdout=subprocess.PIPE
+            ).stdout
+        )
         shutil.rmtree(trace)
         seen, loader, mapped = traced_bytes(command, work / "strace.log")
         ours = stat["bytes"]["read"]
@@ -149,7 +208,10 @@ def main() -> None:
         equal = plain == recorded
         if abs(difference) > 0.001 or not equal:
             failed.append(name)
-        print(f"| {name} | {seen:,} | {ours:,} | {difference:+.4%} | {loader:,} | {mapped:,} | {'yes' if equal else 'NO'} |", flush=True)
+        print(
+            f"| {name} | {seen:,} | {ours:,} | {difference:+.4%} | {loader:,} | {mapped:,} | {'yes' if equal else 'NO'} |",
+            flush=True,
+        )
     if failed:
         sys.exit(f"more than 0.1 % apart, or another output: {', '.join(failed)}")
 

@@ -29,9 +29,18 @@ def prepare(tree: Path, work: Path) -> None:
         subprocess.run(["make", "-s", "tinyconfig"], cwd=tree, check=True)
     subprocess.run(["make", "-s", "prepare"], cwd=tree, check=True)
     if not (work / "cscope.out").exists():
-        sources = [str(path.relative_to(tree)) for folder in FOLDERS for path in sorted((tree / folder).rglob("*.[chS]"))]
+        sources = [
+            str(path.relative_to(tree))
+            for folder in FOLDERS
+            for path in sorted((tree / folder).rglob("*.[chS]"))
+        ]
         (work / "cscope.files").write_text("\n".join(sources) + "\n")
-        subprocess.run(["cscope", "-b", "-k", "-i", work / "cscope.files", "-f", work / "cscope.out"], cwd=tree, check=True, stderr=subprocess.DEVNULL)
+        subprocess.run(
+            ["cscope", "-b", "-k", "-i", work / "cscope.files", "-f", work / "cscope.out"],
+            cwd=tree,
+            check=True,
+            stderr=subprocess.DEVNULL,
+        )
 
 
 def workloads(tree: Path, work: Path) -> dict[str, str]:
@@ -53,14 +62,24 @@ def clean(tree: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--hither", type=Path, required=True)
-    parser.add_argument("--tree", type=Path, required=True, help="a Linux source tree that may be built in")
-    parser.add_argument("--work", type=Path, required=True, help="folder for the index and the traces")
+    parser.add_argument(
+        "--tree", type=Path, required=True, help="a Linux source tree that may be built in"
+    )
+    parser.add_argument(
+        "--work", type=Path, required=True, help="folder for the index and the traces"
+    )
     parser.add_argument("--only", action="append", help="run only these workloads")
     parser.add_argument("--pcc", default="pcc", help="the pcc spec to use, such as pcc{expire=0}")
     arguments = parser.parse_args()
-    tree, work, hither = arguments.tree.resolve(), arguments.work.resolve(), arguments.hither.resolve()
+    tree, work, hither = (
+        arguments.tree.resolve(),
+        arguments.work.resolve(),
+        arguments.hither.resolve(),
+    )
     os.environ["LC_ALL"] = "C"
     prepare(tree, work)
     policies = [arguments.pcc if policy == "pcc" else policy for policy in POLICIES]
@@ -71,23 +90,41 @@ def main() -> None:
         trace = work / f"{name}.hither"
         if not trace.exists():
             clean(tree)
-            subprocess.run([hither, "--quiet", "record", "-o", trace, "--", "/bin/sh", "-c", command], check=True)
+            subprocess.run(
+                [hither, "--quiet", "record", "-o", trace, "--", "/bin/sh", "-c", command],
+                check=True,
+            )
         sizes = [argument for size in SIZES for argument in ("--size", size)]
         chosen = [argument for policy in policies for argument in ("--policy", policy)]
         run = [hither, "--quiet", "sim", trace, *chosen, *sizes, "--json"]
         document = json.loads(subprocess.run(run, check=True, stdout=subprocess.PIPE).stdout)
         about, results = document["trace"], document["results"]
-        print(f"\n**{name}**: {about['references']:,} references to {about['distinct_blocks']:,} blocks\n")
+        print(
+            f"\n**{name}**: {about['references']:,} references to {about['distinct_blocks']:,} blocks\n"
+        )
         blocks = list(dict.fromkeys(row["cache_blocks"] for row in results))
-        print("| policy | " + " | ".join(f"{size} ({b * 4096 / 2**20:.1f} MiB)" for size, b in zip(SIZES, blocks)) + " |")
+        print(
+            "| policy | "
+            + " | ".join(f"{size} ({b * 4096 / 2**20:.1f} MiB)" for size, b in zip(SIZES, blocks))
+            + " |"
+        )
         print("|---|" + "--:|" * len(blocks))
         for policy in POLICIES:
             ratios = [row["hit_ratio"] for row in results if row["policy"] == policy]
-            print(f"| {policy} | " + " | ".join(f"{100 * ratio:.1f} %" for ratio in ratios) + " |", flush=True)
+            print(
+                f"| {policy} | " + " | ".join(f"{100 * ratio:.1f} %" for ratio in ratios) + " |",
+                flush=True,
+            )
         for policy in ("dear", "ubm", "pcc"):
             classes = next(row["classes"] for row in results if row["policy"] == policy)
             total = sum(classes.values()) or 1
-            shares.append((name, policy, *(100 * classes[c] / total for c in ("sequential", "looping", "other"))))
+            shares.append(
+                (
+                    name,
+                    policy,
+                    *(100 * classes[c] / total for c in ("sequential", "looping", "other")),
+                )
+            )
     print("\n| trace | classifier | sequential | looping | other |\n|---|---|--:|--:|--:|")
     for name, policy, *parts in shares:
         print(f"| {name} | {policy} | " + " | ".join(f"{part:.1f} %" for part in parts) + " |")

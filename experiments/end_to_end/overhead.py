@@ -34,7 +34,9 @@ def timed(command: list[str]) -> tuple[float, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--hither", type=Path, required=True)
     parser.add_argument("--pairs", type=int, default=9)
     parser.add_argument("--pages", metavar="POLICY", help="place pages rather than record")
@@ -48,16 +50,32 @@ def main() -> None:
 
     def recorded(number: int) -> tuple[float, float]:
         trace = work / f"{number}.hither"
-        wall, cpu = timed([str(hither), "--quiet", "record", "-o", str(trace), "--", *arguments.command])
+        wall, cpu = timed(
+            [str(hither), "--quiet", "record", "-o", str(trace), "--", *arguments.command]
+        )
         ran = json.loads((trace / "meta.json").read_text())["more"]["ran_ns"] / 1e9
         agent.append(wall - ran)
         return ran, cpu
 
     def placed(_: int) -> tuple[float, float]:
         dry = [] if arguments.wet else ["--dry-run"]
-        return timed([str(hither), "run", "--quiet", *dry, "--pages", arguments.pages, "--", *arguments.command])
+        return timed(
+            [
+                str(hither),
+                "run",
+                "--quiet",
+                *dry,
+                "--pages",
+                arguments.pages,
+                "--",
+                *arguments.command,
+            ]
+        )
 
-    ways = {"plain": lambda _: timed(arguments.command), "hither": placed if arguments.pages else recorded}
+    ways = {
+        "plain": lambda _: timed(arguments.command),
+        "hither": placed if arguments.pages else recorded,
+    }
     timed(arguments.command)
     for number in range(arguments.pairs):
         # Alternate which goes first: the second of a pair finds warmer caches.
@@ -70,9 +88,13 @@ def main() -> None:
         ratios = [other / alone for alone, other in zip(plain, under)]
         print(f"{name}, plain s:  " + " ".join(f"{run:.3f}" for run in plain))
         print(f"{name}, hither s: " + " ".join(f"{run:.3f}" for run in under))
-        print(f"{name}, ratio: min {min(ratios):.3f}  median {statistics.median(ratios):.3f}  max {max(ratios):.3f}")
+        print(
+            f"{name}, ratio: min {min(ratios):.3f}  median {statistics.median(ratios):.3f}  max {max(ratios):.3f}"
+        )
     if agent:
-        print(f"before and after the program (symbols, writing): median {statistics.median(agent):.2f} s")
+        print(
+            f"before and after the program (symbols, writing): median {statistics.median(agent):.2f} s"
+        )
     shutil.rmtree(work)
 
 

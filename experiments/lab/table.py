@@ -11,7 +11,21 @@ on the same machine, `last half` that of the last half of its iterations against
 import argparse
 import json
 
-HEAD = ["case", "machine", "placement", "policy", "local share", "by arithmetic", "misses, millions", "modelled ms", "time", "last half", "kernel", "pages migrated", "runs"]
+HEAD = [
+    "case",
+    "machine",
+    "placement",
+    "policy",
+    "local share",
+    "by arithmetic",
+    "misses, millions",
+    "modelled ms",
+    "time",
+    "last half",
+    "kernel",
+    "pages migrated",
+    "runs",
+]
 
 
 def cells(row, first):
@@ -24,20 +38,27 @@ def cells(row, first):
         row["machine"],
         row["placement"],
         row["policy"],
-        f"{100 * row['local_share']:.1f} %" + half("local_share", f"{50 * spread['local_share']:.1f}"),
+        f"{100 * row['local_share']:.1f} %"
+        + half("local_share", f"{50 * spread['local_share']:.1f}"),
         "" if expected is None else f"{100 * expected:.1f} %",
         f"{row['misses'] / 1e6:.2f}" + half("misses", f"{50 * spread['misses']:.1f} %"),
-        f"{row['modelled_time_ms']:.1f}" + half("modelled_time_ms", f"{50 * spread['modelled_time_ms']:.1f} %"),
+        f"{row['modelled_time_ms']:.1f}"
+        + half("modelled_time_ms", f"{50 * spread['modelled_time_ms']:.1f} %"),
         f"{row['modelled_time_ms'] / first['modelled_time_ms']:.2f}",
-        f"{row['last_half_ms'] / first['last_half_ms']:.2f}" if "last_half_ms" in row and "last_half_ms" in first else "",
+        f"{row['last_half_ms'] / first['last_half_ms']:.2f}"
+        if "last_half_ms" in row and "last_half_ms" in first
+        else "",
         f"{100 * row['kernel_share']:.1f} %",
-        f"{row['migrations']:.0f}" + (f" ({min(moved)} to {max(moved)})" if min(moved) != max(moved) else ""),
+        f"{row['migrations']:.0f}"
+        + (f" ({min(moved)} to {max(moved)})" if min(moved) != max(moved) else ""),
         str(row["repetitions"]),
     ]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("results", nargs="+", help="results.jsonl of the lab")
     for path in parser.parse_args().results:
         with open(path, encoding="utf-8") as lines:

@@ -38,10 +38,12 @@ PAPER = {
     "accesses": {"private": 0.333, "two": 0.028, "more": 0.639},
 }
 
-# 512 MiB on each of 25 nodes and 9.3 to 21.8 GB of data: 0.6 to 1.4 of the data fits. Here each node holds so large a part of the data.
+# 512 MiB on each of 25 nodes and 9.3 to 21.8 GB of data: 0.6 to 1.4 of the data fits. Here each
+# node holds so large a part of the data.
 NODE_PART = 0.8 / 25
-# A disk access takes what table 1 says, after those that came before it. The model of arm and buffer is shown apart: at this scale a
-# disk's buffer of 16 MiB would hold all of its data. The paper says nothing of computation between accesses.
+# A disk access takes what table 1 says, after those that came before it. The model of arm and
+# buffer is shown apart: at this scale a disk's buffer of 16 MiB would hold all of its data. The
+# paper says nothing of computation between accesses.
 COSTS = {"compute_ns": "1000000", "disk_ns": "8200000"}
 # What a mesh costs anyway, for topologies that are machines otherwise.
 TABLE_1 = "cache_ns=100000,lookup_ns=100000,hop_ns=100000,message_hop_ns=1562"
@@ -74,13 +76,36 @@ class Lab:
     def sharing(self, application: str) -> dict:
         return json.loads(self.call("stat", "-q", "--json", self.trace(application)))
 
-    def simulate(self, application: str, placements: list[str], nodes: str = "mesh5x5-io", threads: int = 25, part: float = NODE_PART,
-                 costs: str = "", extra: tuple = ()) -> list[dict]:
+    def simulate(
+        self,
+        application: str,
+        placements: list[str],
+        nodes: str = "mesh5x5-io",
+        threads: int = 25,
+        part: float = NODE_PART,
+        costs: str = "",
+        extra: tuple = (),
+    ) -> list[dict]:
         """The results of each placement, by its place in the list."""
         given = dict(part.split("=") for part in costs.split(",") if part)
         costs = ",".join(f"{name}={value}" for name, value in (COSTS | given).items())
-        answer = self.call("sim", "-q", "--json", "--nodes", nodes, "--placement", ",".join(placements), "--size", f"{100 * part:.4f}%", "--bind",
-                           "threads", "--costs", costs, *extra, self.trace(application, threads))
+        answer = self.call(
+            "sim",
+            "-q",
+            "--json",
+            "--nodes",
+            nodes,
+            "--placement",
+            ",".join(placements),
+            "--size",
+            f"{100 * part:.4f}%",
+            "--bind",
+            "threads",
+            "--costs",
+            costs,
+            *extra,
+            self.trace(application, threads),
+        )
         return [measures(result) for result in json.loads(answer)["results"]]
 
 
@@ -114,7 +139,12 @@ def write_csv(path: Path, rows: list[dict]) -> None:
         writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
         writer.writeheader()
         for row in rows:
-            writer.writerow({name: f"{value:.6g}" if isinstance(value, float) else value for name, value in row.items()})
+            writer.writerow(
+                {
+                    name: f"{value:.6g}" if isinstance(value, float) else value
+                    for name, value in row.items()
+                }
+            )
 
 
 def table(head: list[str], rows: list[list]) -> str:
@@ -131,48 +161,194 @@ def percent(value: float | None) -> str:
 
 def figures(lab: Lab, results: Path, pool: ThreadPoolExecutor) -> str:
     """Figures 2, 3 and 6 to 10."""
-    by_application = dict(zip(APPLICATIONS, pool.map(lambda name: lab.simulate(name, list(SCHEMES.values())), APPLICATIONS)))
-    rows = [{"application": name, "scheme": scheme, **values} for name, all_of in by_application.items() for scheme, values in zip(SCHEMES, all_of)]
+    by_application = dict(
+        zip(
+            APPLICATIONS,
+            pool.map(lambda name: lab.simulate(name, list(SCHEMES.values())), APPLICATIONS),
+        )
+    )
+    rows = [
+        {"application": name, "scheme": scheme, **values}
+        for name, all_of in by_application.items()
+        for scheme, values in zip(SCHEMES, all_of)
+    ]
     write_csv(results / "figures.csv", rows)
-    means = {scheme: mean([row_values(row) for row in rows if row["scheme"] == scheme]) for scheme in SCHEMES}
+    means = {
+        scheme: mean([row_values(row) for row in rows if row["scheme"] == scheme])
+        for scheme in SCHEMES
+    }
 
     shared = list(pool.map(lab.sharing, APPLICATIONS))
-    sharing = [{"application": name, "of": of, **users} for name, stat in zip(APPLICATIONS, shared) for of, users in shares(stat).items()]
+    sharing = [
+        {"application": name, "of": of, **users}
+        for name, stat in zip(APPLICATIONS, shared)
+        for of, users in shares(stat).items()
+    ]
     write_csv(results / "sharing.csv", sharing)
     for number, of in ((2, "blocks"), (3, "accesses")):
-        kept = {row["application"]: [100 * row[users] for users in ("private", "two", "more")] for row in sharing if row["of"] == of}
-        plot.bars(results / f"figure_{number}.svg", f"Figure {number}: {of} by the nodes that share them", "%", kept, ["private", "two", "more"])
+        kept = {
+            row["application"]: [100 * row[users] for users in ("private", "two", "more")]
+            for row in sharing
+            if row["of"] == of
+        }
+        plot.bars(
+            results / f"figure_{number}.svg",
+            f"Figure {number}: {of} by the nodes that share them",
+            "%",
+            kept,
+            ["private", "two", "more"],
+        )
 
-    def by_application_of(name: str, schemes: list[str], scale: float = 1.0, relative: bool = False) -> dict[str, list[float]]:
+    def by_application_of(
+        name: str, schemes: list[str], scale: float = 1.0, relative: bool = False
+    ) -> dict[str, list[float]]:
         """For each application the values of the schemes; `relative`: by those of the first scheme."""
         at = [list(SCHEMES).index(scheme) for scheme in schemes]
-        return {app: [scale * all_of[one][name] / (all_of[0][name] if relative else 1) for one in at] for app, all_of in by_application.items()}
+        return {
+            app: [scale * all_of[one][name] / (all_of[0][name] if relative else 1) for one in at]
+            for app, all_of in by_application.items()
+        }
 
     every = list(SCHEMES)
-    plot.bars(results / "figure_6.svg", "Figure 6: hit latency", "% of FAF's", by_application_of("hit_latency_ms", every, 100, True), every)
-    plot.bars(results / "figure_7.svg", "Figure 7: hops of a hit", "hops", by_application_of("hops", every), every)
-    plot.bars(results / "figure_8.svg", "Figure 8: misses", "% of accesses", by_application_of("miss_rate", every, 100), every)
-    plot.bars(results / "figure_9.svg", "Figure 9: access latency", "% of FAF's", by_application_of("access_latency_ms", every, 100, True), every)
-    plot.bars(results / "figure_10.svg", "Figure 10: migrations", "blocks", by_application_of("migrations", ["OSM", "POP"]), ["OSM", "POP"])
+    plot.bars(
+        results / "figure_6.svg",
+        "Figure 6: hit latency",
+        "% of FAF's",
+        by_application_of("hit_latency_ms", every, 100, True),
+        every,
+    )
+    plot.bars(
+        results / "figure_7.svg",
+        "Figure 7: hops of a hit",
+        "hops",
+        by_application_of("hops", every),
+        every,
+    )
+    plot.bars(
+        results / "figure_8.svg",
+        "Figure 8: misses",
+        "% of accesses",
+        by_application_of("miss_rate", every, 100),
+        every,
+    )
+    plot.bars(
+        results / "figure_9.svg",
+        "Figure 9: access latency",
+        "% of FAF's",
+        by_application_of("access_latency_ms", every, 100, True),
+        every,
+    )
+    plot.bars(
+        results / "figure_10.svg",
+        "Figure 10: migrations",
+        "blocks",
+        by_application_of("migrations", ["OSM", "POP"]),
+        ["OSM", "POP"],
+    )
 
     def against(name: str, base: str) -> dict[str, float]:
         """The mean over the applications of how much less or more it is."""
-        return {scheme: mean([{"": one[list(SCHEMES).index(scheme)][name] / one[list(SCHEMES).index(base)][name] - 1} for one in by_application.values()])[""] for scheme in SCHEMES}
+        return {
+            scheme: mean(
+                [
+                    {
+                        "": one[list(SCHEMES).index(scheme)][name]
+                        / one[list(SCHEMES).index(base)][name]
+                        - 1
+                    }
+                    for one in by_application.values()
+                ]
+            )[""]
+            for scheme in SCHEMES
+        }
 
-    hits, accesses, misses, migrations = against("hit_latency_ms", "FAF"), against("access_latency_ms", "FAF"), against("miss_rate", "FAF"), against("migrations", "OSM")
+    hits, accesses, misses, migrations = (
+        against("hit_latency_ms", "FAF"),
+        against("access_latency_ms", "FAF"),
+        against("miss_rate", "FAF"),
+        against("migrations", "OSM"),
+    )
     lines_of = []
     for scheme in SCHEMES:
-        paper = [PAPER[name].get(scheme) for name in ("hit latency against FAF", "hops", "miss rate against FAF", "access latency against FAF", "migrations against OSM")]
+        paper = [
+            PAPER[name].get(scheme)
+            for name in (
+                "hit latency against FAF",
+                "hops",
+                "miss rate against FAF",
+                "access latency against FAF",
+                "migrations against OSM",
+            )
+        ]
         ours = means[scheme]
-        lines_of.append([scheme, f"{ours['hit_latency_ms']:.3f}", percent(hits[scheme]), percent(paper[0]), ours["hops"], ours["remote_hops"], ours["lookup_hops"], f"{paper[1]:.2f}",
-                         f"{100 * ours['miss_rate']:.2f} %", percent(misses[scheme]), percent(paper[2]), f"{ours['access_latency_ms']:.3f}", percent(accesses[scheme]), percent(paper[3]),
-                         f"{ours['migrations']:,.0f}", percent(migrations[scheme]) if scheme in ("OSM", "POP") else "", percent(paper[4])])
-    head = ["scheme", "hit, ms", "against FAF", "paper", "hops", "of remote hits", "with lookup", "paper", "misses", "against FAF", "paper", "access, ms", "against FAF", "paper", "migrations", "against OSM", "paper"]
-    average = {of: [mean([{"": row[users]} for row in sharing if row["of"] == of])[""] for users in ("private", "two", "more")] for of in ("blocks", "accesses")}
-    shared_rows = [[of, *(f"{100 * value:.1f} %" for value in values), f"{100 * PAPER[of]['private']:.1f} %", *(f"{100 * PAPER[of][users]:.1f} %" if users in PAPER[of] else "" for users in ("two", "more"))] for of, values in average.items()]
-    return "\n".join([
-        "## Sharing (figures 2 and 3)\n", table(["of", "private", "two", "more", "paper: private", "two", "more"], shared_rows), "## Schemes (figures 6 to 10)\n",
-        "Means over the six applications.\n", table(head, lines_of)])
+        lines_of.append(
+            [
+                scheme,
+                f"{ours['hit_latency_ms']:.3f}",
+                percent(hits[scheme]),
+                percent(paper[0]),
+                ours["hops"],
+                ours["remote_hops"],
+                ours["lookup_hops"],
+                f"{paper[1]:.2f}",
+                f"{100 * ours['miss_rate']:.2f} %",
+                percent(misses[scheme]),
+                percent(paper[2]),
+                f"{ours['access_latency_ms']:.3f}",
+                percent(accesses[scheme]),
+                percent(paper[3]),
+                f"{ours['migrations']:,.0f}",
+                percent(migrations[scheme]) if scheme in ("OSM", "POP") else "",
+                percent(paper[4]),
+            ]
+        )
+    head = [
+        "scheme",
+        "hit, ms",
+        "against FAF",
+        "paper",
+        "hops",
+        "of remote hits",
+        "with lookup",
+        "paper",
+        "misses",
+        "against FAF",
+        "paper",
+        "access, ms",
+        "against FAF",
+        "paper",
+        "migrations",
+        "against OSM",
+        "paper",
+    ]
+    average = {
+        of: [
+            mean([{"": row[users]} for row in sharing if row["of"] == of])[""]
+            for users in ("private", "two", "more")
+        ]
+        for of in ("blocks", "accesses")
+    }
+    shared_rows = [
+        [
+            of,
+            *(f"{100 * value:.1f} %" for value in values),
+            f"{100 * PAPER[of]['private']:.1f} %",
+            *(
+                f"{100 * PAPER[of][users]:.1f} %" if users in PAPER[of] else ""
+                for users in ("two", "more")
+            ),
+        ]
+        for of, values in average.items()
+    ]
+    return "\n".join(
+        [
+            "## Sharing (figures 2 and 3)\n",
+            table(["of", "private", "two", "more", "paper: private", "two", "more"], shared_rows),
+            "## Schemes (figures 6 to 10)\n",
+            "Means over the six applications.\n",
+            table(head, lines_of),
+        ]
+    )
 
 
 def row_values(row: dict) -> dict:
@@ -190,19 +366,33 @@ def shares(stat: dict) -> dict[str, dict[str, float]]:
     return out
 
 
-def sweep(lab: Lab, pool: ThreadPoolExecutor, cases: list[tuple[str, dict, list[str]]]) -> list[dict]:
+def sweep(
+    lab: Lab, pool: ThreadPoolExecutor, cases: list[tuple[str, dict, list[str]]]
+) -> list[dict]:
     """Every case (what it is called, arguments of `simulate`, placements) for the applications that stand for all: the means."""
-    jobs = [(label, arguments, placements, application) for label, arguments, placements in cases for application in SWEPT]
+    jobs = [
+        (label, arguments, placements, application)
+        for label, arguments, placements in cases
+        for application in SWEPT
+    ]
     answers = list(pool.map(lambda job: lab.simulate(job[3], job[2], **job[1]), jobs))
     rows = []
     for at, (label, _, placements) in enumerate(cases):
-        of_case = answers[at * len(SWEPT):][:len(SWEPT)]
-        rows += [{"case": label, "placement": placement, **mean([answer[nth] for answer in of_case])} for nth, placement in enumerate(placements)]
+        of_case = answers[at * len(SWEPT) :][: len(SWEPT)]
+        rows += [
+            {"case": label, "placement": placement, **mean([answer[nth] for answer in of_case])}
+            for nth, placement in enumerate(placements)
+        ]
     return rows
 
 
 TRIGGERS = [5, 10, 20, 50, 100, 200]
-SHOWN = {"hit, ms": "hit_latency_ms", "hops": "hops", "miss rate": "miss_rate", "access, ms": "access_latency_ms"}
+SHOWN = {
+    "hit, ms": "hit_latency_ms",
+    "hops": "hops",
+    "miss rate": "miss_rate",
+    "access, ms": "access_latency_ms",
+}
 
 
 def compared(title: str, why: str, rows: list[dict]) -> str:
@@ -212,15 +402,53 @@ def compared(title: str, why: str, rows: list[dict]) -> str:
     for case in cases:
         first, *_, last = of_case = [row for row in rows if row["case"] == case]
         for row in of_case:
-            gain = [percent(row[name] / first[name] - 1) if row is not first else "" for name in ("hit_latency_ms", "access_latency_ms")]
-            lines_of.append([case if row is first else "", row["placement"], *(row[name] for name in SHOWN.values()), f"{row['migrations']:,.0f}", f"{row['forwarded']:,.0f}", *gain])
-    return f"## {title}\n\n{why}\n\n" + table(["", "placement", *SHOWN, "migrations", "forwarded", "hit against first", "access against first"], lines_of)
+            gain = [
+                percent(row[name] / first[name] - 1) if row is not first else ""
+                for name in ("hit_latency_ms", "access_latency_ms")
+            ]
+            lines_of.append(
+                [
+                    case if row is first else "",
+                    row["placement"],
+                    *(row[name] for name in SHOWN.values()),
+                    f"{row['migrations']:,.0f}",
+                    f"{row['forwarded']:,.0f}",
+                    *gain,
+                ]
+            )
+    return f"## {title}\n\n{why}\n\n" + table(
+        [
+            "",
+            "placement",
+            *SHOWN,
+            "migrations",
+            "forwarded",
+            "hit against first",
+            "access against first",
+        ],
+        lines_of,
+    )
 
 
-def relative(path: Path, title: str, across: str, at: list[int], base: dict, rows: list[dict]) -> None:
+def relative(
+    path: Path, title: str, across: str, at: list[int], base: dict, rows: list[dict]
+) -> None:
     """Draws how a parameter matters: hit latency, miss rate and access latency, by first-and-forever's."""
-    drawn = {"hit latency": "hit_latency_ms", "miss rate": "miss_rate", "access latency": "access_latency_ms"}
-    plot.lines(path, title, "% of FAF's", across, {name: [(x, 100 * row[of] / base[of]) for x, row in zip(at, rows)] for name, of in drawn.items()})
+    drawn = {
+        "hit latency": "hit_latency_ms",
+        "miss rate": "miss_rate",
+        "access latency": "access_latency_ms",
+    }
+    plot.lines(
+        path,
+        title,
+        "% of FAF's",
+        across,
+        {
+            name: [(x, 100 * row[of] / base[of]) for x, row in zip(at, rows)]
+            for name, of in drawn.items()
+        },
+    )
 
 
 def open_questions(lab: Lab, results: Path, pool: ThreadPoolExecutor) -> str:
@@ -229,7 +457,9 @@ def open_questions(lab: Lab, results: Path, pool: ThreadPoolExecutor) -> str:
     all_of, two = list(SCHEMES.values()), [faf, POP]
     parts = []
 
-    def section(file: str, title: str, why: str, cases: list[tuple[str, dict, list[str]]]) -> list[dict]:
+    def section(
+        file: str, title: str, why: str, cases: list[tuple[str, dict, list[str]]]
+    ) -> list[dict]:
         print(f"{file} ...", file=sys.stderr, flush=True)
         rows = sweep(lab, pool, cases)
         write_csv(results / f"{file}.csv", rows)
@@ -237,30 +467,160 @@ def open_questions(lab: Lab, results: Path, pool: ThreadPoolExecutor) -> str:
         return rows
 
     even = {"threads": 16, "part": 0.8 / 16}
-    section("topologies", "Topologies of 16 nodes", "The same 16 threads, laid out on a 4x4 mesh by the workload, whatever the network is.",
-            [(nodes, {"nodes": nodes, **even, "costs": TABLE_1}, all_of) for nodes in ("mesh:4x4", "torus:4x4", "hypercube:4", "tree:4x4", "ring:16x1")])
-    section("network_sizes", "Sizes of the network", "The cache of all nodes together is 80 % of the data.",
-            [(f"{side}x{side}", {"nodes": f"mesh:{side}x{side}", "threads": side * side, "part": 0.8 / side**2}, all_of) for side in (3, 4, 5, 6, 8)])
-    section("block_sizes", "Block sizes", "A block costs by its size, a lookup does not.",
-            [(f"{kib} KiB", {"extra": ("--block", f"{kib}KiB"), "nodes": "mesh:5x5"}, all_of) for kib in (4, 8, 16, 32)])
-    disks = {"all nodes": "", "corners": "disks=0:4:20:24", "left edge": "disks=0:5:10:15:20", "middle row": "disks=10:11:12:13:14"}
-    section("disk_places", "Places of disks", "Blocks are striped over the nodes that have one.", [(name, {"costs": costs}, two) for name, costs in disks.items()])
-    section("cache_sizes", "Cache sizes", "All nodes together, as a part of the data.", [(f"{100 * part:.0f} %", {"part": part / 25}, all_of) for part in (0.1, 0.2, 0.4, 0.6, 0.8, 1.2)])
-    triggers = section("trigger", "The trigger T_tr", "Accesses to a block before it moves.", [("", {}, [faf, *(f"{pop}{{miss_ratio=0.15,remote_misses=0,trigger={count}}}" for count in TRIGGERS)])])
-    section("pressure", "The pressure T_m", "The local miss ratio from which on victims are forwarded; what other caches serve counted as missed or not.",
-            [("", {"part": 0.4 / 25}, [faf, *(f"{pop}{{miss_ratio={ratio},remote_misses={remote}}}" for remote in (1, 0) for ratio in (0, 0.05, 0.1, 0.15, 0.2, 0.4, 0.6, 0.8))])])
-    section("uneven", "Unequal nodes", "Nodes with odd numbers have a quarter of the room of the others; the sum is the same.",
-            [(name, {"nodes": nodes}, [faf, "one-step", POP, f"{pop}{{miss_ratio=0}}"]) for name, nodes in (("even", "mesh5x5-io"), ("uneven", str(uneven(lab.work))))])
-    section("contention", "Contention", "Time that a node computes between two accesses, and links that make nobody wait.",
-            [(f"{ns / 1e6:g} ms", {"costs": f"compute_ns={ns}"}, all_of) for ns in (0, 1_000_000, 10_000_000)] + [("no contention", {"costs": "contention=false"}, all_of)])
-    section("disk_model", "Disks with an arm and a buffer", "Instead of 8.2 ms each time. The buffer holds a large part of these small data sets.",
-            [("flat", {}, all_of), ("arm and buffer", {"costs": "disk_ns=0"}, all_of), ("arm, small buffer", {"costs": "disk_ns=0,disk_streams=4,disk_ahead_blocks=8"}, all_of)])
+    section(
+        "topologies",
+        "Topologies of 16 nodes",
+        "The same 16 threads, laid out on a 4x4 mesh by the workload, whatever the network is.",
+        [
+            (nodes, {"nodes": nodes, **even, "costs": TABLE_1}, all_of)
+            for nodes in ("mesh:4x4", "torus:4x4", "hypercube:4", "tree:4x4", "ring:16x1")
+        ],
+    )
+    section(
+        "network_sizes",
+        "Sizes of the network",
+        "The cache of all nodes together is 80 % of the data.",
+        [
+            (
+                f"{side}x{side}",
+                {"nodes": f"mesh:{side}x{side}", "threads": side * side, "part": 0.8 / side**2},
+                all_of,
+            )
+            for side in (3, 4, 5, 6, 8)
+        ],
+    )
+    section(
+        "block_sizes",
+        "Block sizes",
+        "A block costs by its size, a lookup does not.",
+        [
+            (f"{kib} KiB", {"extra": ("--block", f"{kib}KiB"), "nodes": "mesh:5x5"}, all_of)
+            for kib in (4, 8, 16, 32)
+        ],
+    )
+    disks = {
+        "all nodes": "",
+        "corners": "disks=0:4:20:24",
+        "left edge": "disks=0:5:10:15:20",
+        "middle row": "disks=10:11:12:13:14",
+    }
+    section(
+        "disk_places",
+        "Places of disks",
+        "Blocks are striped over the nodes that have one.",
+        [(name, {"costs": costs}, two) for name, costs in disks.items()],
+    )
+    section(
+        "cache_sizes",
+        "Cache sizes",
+        "All nodes together, as a part of the data.",
+        [
+            (f"{100 * part:.0f} %", {"part": part / 25}, all_of)
+            for part in (0.1, 0.2, 0.4, 0.6, 0.8, 1.2)
+        ],
+    )
+    triggers = section(
+        "trigger",
+        "The trigger T_tr",
+        "Accesses to a block before it moves.",
+        [
+            (
+                "",
+                {},
+                [
+                    faf,
+                    *(
+                        f"{pop}{{miss_ratio=0.15,remote_misses=0,trigger={count}}}"
+                        for count in TRIGGERS
+                    ),
+                ],
+            )
+        ],
+    )
+    section(
+        "pressure",
+        "The pressure T_m",
+        "The local miss ratio from which on victims are forwarded; what other caches serve counted as missed or not.",
+        [
+            (
+                "",
+                {"part": 0.4 / 25},
+                [
+                    faf,
+                    *(
+                        f"{pop}{{miss_ratio={ratio},remote_misses={remote}}}"
+                        for remote in (1, 0)
+                        for ratio in (0, 0.05, 0.1, 0.15, 0.2, 0.4, 0.6, 0.8)
+                    ),
+                ],
+            )
+        ],
+    )
+    section(
+        "uneven",
+        "Unequal nodes",
+        "Nodes with odd numbers have a quarter of the room of the others; the sum is the same.",
+        [
+            (name, {"nodes": nodes}, [faf, "one-step", POP, f"{pop}{{miss_ratio=0}}"])
+            for name, nodes in (("even", "mesh5x5-io"), ("uneven", str(uneven(lab.work))))
+        ],
+    )
+    section(
+        "contention",
+        "Contention",
+        "Time that a node computes between two accesses, and links that make nobody wait.",
+        [
+            (f"{ns / 1e6:g} ms", {"costs": f"compute_ns={ns}"}, all_of)
+            for ns in (0, 1_000_000, 10_000_000)
+        ]
+        + [("no contention", {"costs": "contention=false"}, all_of)],
+    )
+    section(
+        "disk_model",
+        "Disks with an arm and a buffer",
+        "Instead of 8.2 ms each time. The buffer holds a large part of these small data sets.",
+        [
+            ("flat", {}, all_of),
+            ("arm and buffer", {"costs": "disk_ns=0"}, all_of),
+            (
+                "arm, small buffer",
+                {"costs": "disk_ns=0,disk_streams=4,disk_ahead_blocks=8"},
+                all_of,
+            ),
+        ],
+    )
     distances = [0, 1, 2, 3, 4, 5, 6, 8]
     for part in (0.2, 0.8):
-        specs = [faf, POP, *(f"{pop}{{miss_ratio=0.15,remote_misses=0,replication={distance}}}" for distance in distances)]
-        rows = section(f"replication_{100 * part:.0f}", f"Replication distance, caches of {100 * part:.0f} % of the data", "A read-only block farther than so many hops is replicated.", [("", {"part": part / 25}, specs)])
-        relative(results / f"replication_{100 * part:.0f}.svg", f"Replication distance, caches of {100 * part:.0f} % of the data", "hops", distances, rows[0], rows[2:])
-    relative(results / "trigger.svg", "Accesses to a block before it moves (T_tr)", "accesses", TRIGGERS, triggers[0], triggers[1:])
+        specs = [
+            faf,
+            POP,
+            *(
+                f"{pop}{{miss_ratio=0.15,remote_misses=0,replication={distance}}}"
+                for distance in distances
+            ),
+        ]
+        rows = section(
+            f"replication_{100 * part:.0f}",
+            f"Replication distance, caches of {100 * part:.0f} % of the data",
+            "A read-only block farther than so many hops is replicated.",
+            [("", {"part": part / 25}, specs)],
+        )
+        relative(
+            results / f"replication_{100 * part:.0f}.svg",
+            f"Replication distance, caches of {100 * part:.0f} % of the data",
+            "hops",
+            distances,
+            rows[0],
+            rows[2:],
+        )
+    relative(
+        results / "trigger.svg",
+        "Accesses to a block before it moves (T_tr)",
+        "accesses",
+        TRIGGERS,
+        triggers[0],
+        triggers[1:],
+    )
     return "\n".join(parts)
 
 
@@ -273,22 +633,35 @@ def uneven(work: Path) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--hither", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True, help="folder for the traces")
-    parser.add_argument("--output", type=Path, required=True, help="where tables, plots and the summary go")
-    parser.add_argument("--scale", type=float, default=1.0, help="blocks of each application, as a part of 40,000")
-    parser.add_argument("--jobs", type=int, default=1, help="runs of the command at a time; each uses all processors")
+    parser.add_argument(
+        "--output", type=Path, required=True, help="where tables, plots and the summary go"
+    )
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="blocks of each application, as a part of 40,000"
+    )
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        help="runs of the command at a time; each uses all processors",
+    )
     arguments = parser.parse_args()
     lab = Lab(arguments.hither.resolve(), arguments.work.resolve(), arguments.scale)
     arguments.output.mkdir(parents=True, exist_ok=True)
     version = lab.call("--version").strip()
     with ThreadPoolExecutor(arguments.jobs) as pool:
         parts = [figures(lab, arguments.output, pool), open_questions(lab, arguments.output, pool)]
-    head = (f"# Post-office placement: figures of the paper, and what it left open\n\n{version}, {time.strftime('%Y-%m')}, Linux {platform.release()}. "
-            f"`post_office.py --scale {arguments.scale:g}`: {int(40_000 * arguments.scale):,} blocks an application, 100 accesses to each on average, "
-            f"{100 * 25 * NODE_PART:.0f} % of the data in all caches together, 8.2 ms a disk access, 1 ms of computation between a node's accesses; sweeps are means over {' and '.join(SWEPT)}. "
-            "See [discussion.md](discussion.md).\n\n")
+    head = (
+        f"# Post-office placement: figures of the paper, and what it left open\n\n{version}, {time.strftime('%Y-%m')}, Linux {platform.release()}. "
+        f"`post_office.py --scale {arguments.scale:g}`: {int(40_000 * arguments.scale):,} blocks an application, 100 accesses to each on average, "
+        f"{100 * 25 * NODE_PART:.0f} % of the data in all caches together, 8.2 ms a disk access, 1 ms of computation between a node's accesses; sweeps are means over {' and '.join(SWEPT)}. "
+        "See [discussion.md](discussion.md).\n\n"
+    )
     (arguments.output / "summary.md").write_text(head + "\n".join(parts))
 
 

@@ -15,14 +15,14 @@ import subprocess
 from pathlib import Path
 
 PROGRAM = """
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/sendfile.h>
-#include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
+# include <fcntl.h>
+# include <stdio.h>
+# include <stdlib.h>
+# include <string.h>
+# include <sys/sendfile.h>
+# include <sys/socket.h>
+# include <time.h>
+# include <unistd.h>
 static char buffer[1 << 20];
 static int ends[2];
 static ssize_t send_and_receive(int file, off_t offset, size_t size) {
@@ -70,7 +70,9 @@ int main(int count, char **words) {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--hither", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--pairs", type=int, default=9)
@@ -78,22 +80,56 @@ def main() -> None:
     work = arguments.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
     program, data = work / "hits", work / "hits.data"
-    subprocess.run(["gcc", "-O1", "-x", "c", "-o", str(program), "-"], input=PROGRAM, text=True, check=True)
+    subprocess.run(
+        ["gcc", "-O1", "-x", "c", "-o", str(program), "-"], input=PROGRAM, text=True, check=True
+    )
     data.write_bytes(os.urandom(64 << 20))
-    replicas = [str(arguments.hither.resolve()), "-q", "run", "--replicas", "--replicate", "all", "--"]
-    print(f"machine: {os.uname().release}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}; {arguments.pairs} pairs\n")
-    print("| call | over | bytes | alone, ns | replicas, ns | alone / replicas: min, median, max | all pairs, ns |")
+    replicas = [
+        str(arguments.hither.resolve()),
+        "-q",
+        "run",
+        "--replicas",
+        "--replicate",
+        "all",
+        "--",
+    ]
+    print(
+        f"machine: {os.uname().release}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}; {arguments.pairs} pairs\n"
+    )
+    print(
+        "| call | over | bytes | alone, ns | replicas, ns | alone / replicas: min, median, max | all pairs, ns |"
+    )
     print("|---|--:|--:|--:|--:|--:|---|")
     reads = ((512, 1_000_000), (4096, 500_000), (65536, 50_000))
     sends = ((65536, 50_000), (131072, 25_000))
-    for call, over, sizes in (("pread", 1 << 20, reads), ("pread", 64 << 20, reads), ("read", 1 << 20, reads), ("sendfile", 1 << 20, sends), ("sendfile", 64 << 20, sends)):
+    for call, over, sizes in (
+        ("pread", 1 << 20, reads),
+        ("pread", 64 << 20, reads),
+        ("read", 1 << 20, reads),
+        ("sendfile", 1 << 20, sends),
+        ("sendfile", 64 << 20, sends),
+    ):
         for size, calls in sizes:
             pairs = []
             for _ in range(arguments.pairs):
                 pair = []
                 for way in ([], replicas):
-                    command = [*way, str(program), str(data), str(over), str(size), str(calls), call]
-                    pair.append(float(subprocess.run(command, capture_output=True, text=True, check=True).stdout))
+                    command = [
+                        *way,
+                        str(program),
+                        str(data),
+                        str(over),
+                        str(size),
+                        str(calls),
+                        call,
+                    ]
+                    pair.append(
+                        float(
+                            subprocess.run(
+                                command, capture_output=True, text=True, check=True
+                            ).stdout
+                        )
+                    )
                 pairs.append(pair)
             alone, served = (statistics.median(each) for each in zip(*pairs))
             ratios = sorted(alone / served for alone, served in pairs)

@@ -42,15 +42,44 @@ class Bench:
         self.hither, self.work, self.pairs, self.rows = str(hither), work, pairs, []
 
     def trace(self, workload: str, threads: int) -> Path:
-        path = self.work / ("".join(c if c.isalnum() else "-" for c in f"{workload}-{threads}") + ".hither")
+        path = self.work / (
+            "".join(c if c.isalnum() else "-" for c in f"{workload}-{threads}") + ".hither"
+        )
         if not path.exists():
-            cpu_s([self.hither, "gen", "-q", workload, "--threads", str(threads), "--nodes", str(threads), "-o", str(path)])
+            cpu_s(
+                [
+                    self.hither,
+                    "gen",
+                    "-q",
+                    workload,
+                    "--threads",
+                    str(threads),
+                    "--nodes",
+                    str(threads),
+                    "-o",
+                    str(path),
+                ]
+            )
         return path
 
-    def run(self, grows: str, trace: Path, placement: str, nodes: int, topology: str, size: str) -> None:
+    def run(
+        self, grows: str, trace: Path, placement: str, nodes: int, topology: str, size: str
+    ) -> None:
         def once(times: int) -> tuple[float, dict]:
             placements = ",".join([placement] * times)
-            command = [self.hither, "sim", "-q", "--json", "--nodes", topology, "-s", size, "--placement", placements, str(trace)]
+            command = [
+                self.hither,
+                "sim",
+                "-q",
+                "--json",
+                "--nodes",
+                topology,
+                "-s",
+                size,
+                "--placement",
+                placements,
+                str(trace),
+            ]
             seconds, out = cpu_s(command)
             return seconds, json.loads(out)
 
@@ -67,28 +96,56 @@ class Bench:
         }  # fmt: skip
         self.rows.append(row)
         speed = references / cost_s / 1e6
-        print(f"| {placement} | {topology} | {references:,} | {row['blocks']:,} | {cost_s:.3f} | {speed:.1f} | {1e9 * cost_s / references:.0f} | {1e9 * median_s / references:.0f} |", flush=True)
+        print(
+            f"| {placement} | {topology} | {references:,} | {row['blocks']:,} | {cost_s:.3f} | {speed:.1f} | {1e9 * cost_s / references:.0f} | {1e9 * median_s / references:.0f} |",
+            flush=True,
+        )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--hither", type=Path, required=True)
-    parser.add_argument("--work", type=Path, required=True, help="folder for the traces, which are kept and used again")
+    parser.add_argument(
+        "--work",
+        type=Path,
+        required=True,
+        help="folder for the traces, which are kept and used again",
+    )
     parser.add_argument("--output", type=Path, help="every run, as JSON")
-    parser.add_argument("--pairs", type=int, default=5, help="runs of each; the least is taken, the median printed beside it")
+    parser.add_argument(
+        "--pairs",
+        type=int,
+        default=5,
+        help="runs of each; the least is taken, the median printed beside it",
+    )
     parser.add_argument("--quick", action="store_true", help="a tenth of the references")
     arguments = parser.parse_args()
     os.sched_setaffinity(0, {0})
     arguments.work.mkdir(parents=True, exist_ok=True)
     bench = Bench(arguments.hither.resolve(), arguments.work, arguments.pairs)
     scale = 10 if arguments.quick else 1
-    version = subprocess.run([bench.hither, "--version"], check=True, capture_output=True, text=True).stdout.strip()
-    about = {"date": time.strftime("%Y-%m-%d"), "cores": os.cpu_count(), "kernel": platform.release(), "hither": version}
-    print(f"{about}\n\n| placement | nodes | references | blocks | processor, s | M references/s | ns a reference | median, ns |\n|---|---|--:|--:|--:|--:|--:|--:|")
-    # Accesses grow at the same number of blocks; each node holds 2 % of them, half of all together on 25 nodes.
+    version = subprocess.run(
+        [bench.hither, "--version"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    about = {
+        "date": time.strftime("%Y-%m-%d"),
+        "cores": os.cpu_count(),
+        "kernel": platform.release(),
+        "hither": version,
+    }
+    print(
+        f"{about}\n\n| placement | nodes | references | blocks | processor, s | M references/s | ns a reference | median, ns |\n|---|---|--:|--:|--:|--:|--:|--:|"
+    )
+    # Accesses grow at the same number of blocks; each node holds 2 % of them, half of all together
+    # on 25 nodes.
     for reuse in (10, 30, 100):
         trace = bench.trace(f"shared-files{{blocks={100_000 // scale},reuse={reuse}}}", 25)
-        for placement, nodes, topology, size in (("post-office", 25, "mesh:5x5", "2%"), ("dual-layer", 2, "2", "40%")):
+        for placement, nodes, topology, size in (
+            ("post-office", 25, "mesh:5x5", "2%"),
+            ("dual-layer", 2, "2", "40%"),
+        ):
             bench.run("accesses", trace, placement, nodes, topology, size)
     # Blocks grow at the same number of accesses.
     for blocks, reuse in ((10_000, 300), (40_000, 75)):
@@ -106,7 +163,9 @@ def main() -> None:
         trace = bench.trace(f"stencil{{iterations={max(30 // scale, 3)}}}", 16)
         bench.run("nodes", trace, "upm", nodes, str(nodes), "100%")
     if arguments.output:
-        arguments.output.write_text(json.dumps({"machine": about, "command": sys.argv, "runs": bench.rows}, indent=1) + "\n")
+        arguments.output.write_text(
+            json.dumps({"machine": about, "command": sys.argv, "runs": bench.rows}, indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":

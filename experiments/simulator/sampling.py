@@ -14,8 +14,15 @@ import statistics
 import subprocess
 from pathlib import Path
 
-TRACES = ["arc/OLTP.lis.zst", "arc/P3.lis.zst", "arc/P6.lis.zst", "libcachesim/twitter_cluster52.csv.zst", "libcachesim/cloudPhysicsIO.vscsi"]
-# LFU apart: what it keeps for blocks referenced once is a handful of slots in a cache of any size, so it does not scale.
+TRACES = [
+    "arc/OLTP.lis.zst",
+    "arc/P3.lis.zst",
+    "arc/P6.lis.zst",
+    "libcachesim/twitter_cluster52.csv.zst",
+    "libcachesim/cloudPhysicsIO.vscsi",
+]
+# LFU apart: what it keeps for blocks referenced once is a handful of slots in a cache of any size,
+# so it does not scale.
 POLICIES = {"": "lru,arc,lirs,sieve,s3-fifo,w-tinylfu,opt", " (lfu)": "lfu"}
 SIZES = "5%,10%,20%,40%"
 SAMPLES = [5000, 10000, 20000, 40000]
@@ -27,16 +34,21 @@ def simulate(hither: Path, trace: Path, policies: str, sizes: str, *more: str) -
 
 
 def main() -> None:
-    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     arguments.add_argument("--hither", type=Path, required=True)
     arguments.add_argument("--traces", type=Path, required=True)
     options = arguments.parse_args()
-    print("| trace | blocks sampled | estimates | median distance | largest | median stated error | within 1, 2, 3 errors |")
+    print(
+        "| trace | blocks sampled | estimates | median distance | largest | median stated error | within 1, 2, 3 errors |"
+    )
     print("|---|--:|--:|--:|--:|--:|--:|")
     for name, (group, policies) in itertools.product(TRACES, POLICIES.items()):
         trace = options.traces / name
         exact = simulate(options.hither, trace, policies, SIZES)
-        # By number of blocks, since a part of the distinct blocks is an estimate itself in a sample.
+        # By number of blocks, since a part of the distinct blocks is an estimate itself in a
+        # sample.
         sizes = ",".join(str(size) for size in sorted({result["cache_blocks"] for result in exact}))
         for sample in SAMPLES:
             estimates = simulate(options.hither, trace, policies, sizes, "--sample", str(sample))
@@ -51,8 +63,18 @@ def main() -> None:
                 for times in (1, 2, 3):
                     within[times - 1] += distance <= times * error
             shares = ", ".join(f"{100 * count / len(distances):.0f} %" for count in within)
-            points = [f"{100 * value:.2f}" for value in (statistics.median(distances), max(distances), statistics.median(errors))]
-            print(f"| {Path(name).name.split('.')[0]}{group} | {sample:,} | {len(distances)} | {points[0]} | {points[1]} | {points[2]} | {shares} |", flush=True)
+            points = [
+                f"{100 * value:.2f}"
+                for value in (
+                    statistics.median(distances),
+                    max(distances),
+                    statistics.median(errors),
+                )
+            ]
+            print(
+                f"| {Path(name).name.split('.')[0]}{group} | {sample:,} | {len(distances)} | {points[0]} | {points[1]} | {points[2]} | {shares} |",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -32,7 +32,22 @@ MIDDLE = 1
 
 def generate(hither: Path, references: int, path: Path) -> None:
     spec = f"zipf{{blocks={max(references // 10, 10)},skew=1}}"
-    subprocess.run([hither, "gen", "-q", "--force", spec, "-n", str(references), "--format", "oracle-general", "-o", path], check=True)
+    subprocess.run(
+        [
+            hither,
+            "gen",
+            "-q",
+            "--force",
+            spec,
+            "-n",
+            str(references),
+            "--format",
+            "oracle-general",
+            "-o",
+            path,
+        ],
+        check=True,
+    )
 
 
 def configured(kind: str, configurations: int, blocks: int) -> tuple[list[str], list[int]]:
@@ -45,7 +60,19 @@ def configured(kind: str, configurations: int, blocks: int) -> tuple[list[str], 
 
 
 def run(hither: Path, trace: Path, policies: list[str], sizes: list[int]) -> dict:
-    command = [hither, "sim", "-q", "--json", "--format", "oracle-general", "-p", ",".join(policies), "-s", ",".join(map(str, sizes)), trace]
+    command = [
+        hither,
+        "sim",
+        "-q",
+        "--json",
+        "--format",
+        "oracle-general",
+        "-p",
+        ",".join(policies),
+        "-s",
+        ",".join(map(str, sizes)),
+        trace,
+    ]
     with tempfile.NamedTemporaryFile("r") as report, tempfile.TemporaryFile() as out:
         # A child's ru_maxrss is never below its parent's; GNU time is a small parent.
         timed = ["/usr/bin/time", "-f", "%M", "-o", report.name, *command]
@@ -60,7 +87,11 @@ def run(hither: Path, trace: Path, policies: list[str], sizes: list[int]) -> dic
         out.seek(0)
         results = json.loads(out.read())["results"]
     assert len(results) == len(policies) * len(sizes), "a result for each configuration"
-    return {"wall_s": round(wall_s, 4), "cpu_s": round(usage.ru_utime + usage.ru_stime, 4), "peak_bytes": peak_bytes}
+    return {
+        "wall_s": round(wall_s, 4),
+        "cpu_s": round(usage.ru_utime + usage.ru_stime, 4),
+        "peak_bytes": peak_bytes,
+    }
 
 
 def short(power: int) -> str:
@@ -77,13 +108,24 @@ class Panel:
     WIDTH, HEIGHT, LEFT, TOP = 330, 200, 70, 40
     COLOURS = ["#0072b2", "#d55e00", "#009e73"]
 
-    def __init__(self, x: int, y: int, title: str, across: str, lines: dict[str, list[tuple[float, float]]]):
-        self.x, self.y, self.title, self.across, self.lines = x + self.LEFT, y + self.TOP, title, across, lines
+    def __init__(
+        self, x: int, y: int, title: str, across: str, lines: dict[str, list[tuple[float, float]]]
+    ):
+        self.x, self.y, self.title, self.across, self.lines = (
+            x + self.LEFT,
+            y + self.TOP,
+            title,
+            across,
+            lines,
+        )
         points = [point for line in lines.values() for point in line]
         self.spans = []
         for axis in (0, 1):
             values = [point[axis] for point in points]
-            low, high = math.floor(math.log10(min(values)) + 1e-9), math.ceil(math.log10(max(values)) - 1e-9)
+            low, high = (
+                math.floor(math.log10(min(values)) + 1e-9),
+                math.ceil(math.log10(max(values)) - 1e-9),
+            )
             self.spans.append((low, max(high, low + 1)))
 
     def place(self, point: tuple[float, float]) -> tuple[float, float]:
@@ -99,12 +141,18 @@ class Panel:
         for power in range(y_low, y_high + 1):
             _, y = self.place((10**x_low, 10**power))
             parts.append(f'<path d="M{self.x} {y}H{right}" stroke="#ddd"/>')
-            parts.append(f'<text x="{self.x - 6}" y="{y + 4}" text-anchor="end">{short(power)}</text>')
+            parts.append(
+                f'<text x="{self.x - 6}" y="{y + 4}" text-anchor="end">{short(power)}</text>'
+            )
         for power in range(x_low, x_high + 1):
             x, _ = self.place((10**power, 10**y_low))
             parts.append(f'<path d="M{x} {self.y}V{bottom}" stroke="#ddd"/>')
-            parts.append(f'<text x="{x}" y="{bottom + 16}" text-anchor="middle">{short(power)}</text>')
-        parts.append(f'<text x="{self.x + self.WIDTH / 2}" y="{bottom + 34}" text-anchor="middle">{self.across}</text>')
+            parts.append(
+                f'<text x="{x}" y="{bottom + 16}" text-anchor="middle">{short(power)}</text>'
+            )
+        parts.append(
+            f'<text x="{self.x + self.WIDTH / 2}" y="{bottom + 34}" text-anchor="middle">{self.across}</text>'
+        )
         for colour, line in zip(self.COLOURS, self.lines.values()):
             placed = [self.place(point) for point in line]
             path = "L".join(f"{x} {y}" for x, y in placed)
@@ -115,7 +163,12 @@ class Panel:
 
 def plot(rows: list[dict], middle: int) -> str:
     def lines(across: str, up: str, unit: float, keep) -> dict:
-        return {kind: [(row[across], row[up] / unit) for row in rows if row["kind"] == kind and keep(row)] for kind in KINDS}
+        return {
+            kind: [
+                (row[across], row[up] / unit) for row in rows if row["kind"] == kind and keep(row)
+            ]
+            for kind in KINDS
+        }
 
     def several(row):
         return row["configurations"] == SEVERAL
@@ -126,23 +179,52 @@ def plot(rows: list[dict], middle: int) -> str:
     of, by = f"{SEVERAL} configurations", f"{middle:,} references"
     panels = [
         Panel(0, 30, f"CPU time, s: {of}", "references", lines("references", "cpu_s", 1, several)),
-        Panel(420, 30, f"CPU time, s: {by}", "configurations", lines("configurations", "cpu_s", 1, million)),
-        Panel(0, 320, f"Peak memory, MB: {of}", "references", lines("references", "peak_bytes", 1e6, several)),
-        Panel(420, 320, f"Peak memory, MB: {by}", "configurations", lines("configurations", "peak_bytes", 1e6, million)),
+        Panel(
+            420,
+            30,
+            f"CPU time, s: {by}",
+            "configurations",
+            lines("configurations", "cpu_s", 1, million),
+        ),
+        Panel(
+            0,
+            320,
+            f"Peak memory, MB: {of}",
+            "references",
+            lines("references", "peak_bytes", 1e6, several),
+        ),
+        Panel(
+            420,
+            320,
+            f"Peak memory, MB: {by}",
+            "configurations",
+            lines("configurations", "peak_bytes", 1e6, million),
+        ),
     ]
-    parts = ['<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 850 620" font-family="sans-serif" font-size="12" fill="#222">']
+    parts = [
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 850 620" font-family="sans-serif" font-size="12" fill="#222">'
+    ]
     parts.append('<rect width="850" height="620" fill="white"/>')
     for at, (colour, kind) in enumerate(zip(Panel.COLOURS, KINDS)):
-        parts.append(f'<circle cx="{76 + at * 170}" cy="20" r="5" fill="{colour}"/><text x="{86 + at * 170}" y="24">{kind}</text>')
+        parts.append(
+            f'<circle cx="{76 + at * 170}" cy="20" r="5" fill="{colour}"/><text x="{86 + at * 170}" y="24">{kind}</text>'
+        )
     for panel in panels:
         parts += panel.svg()
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--hither", type=Path, required=True)
-    parser.add_argument("--work", type=Path, required=True, help="folder for the traces, which are removed at the end")
+    parser.add_argument(
+        "--work",
+        type=Path,
+        required=True,
+        help="folder for the traces, which are removed at the end",
+    )
     parser.add_argument("--plot", type=Path, help="where the SVG goes")
     parser.add_argument("--output", type=Path, help="every run, as JSON")
     parser.add_argument("--quick", action="store_true", help="a hundredth of the references")
@@ -152,9 +234,18 @@ def main() -> None:
     scale = 100 if arguments.quick else 1
     lengths = [count // scale for count in (1_000_000, 10_000_000, 100_000_000)]
 
-    version = subprocess.run([arguments.hither, "--version"], check=True, capture_output=True, text=True).stdout.strip()
-    about = {"date": time.strftime("%Y-%m-%d"), "cores": os.cpu_count(), "kernel": platform.release(), "hither": version}
-    print(f"{about}\n\n| references | configurations | of | wall, s | CPU, s | M references x configurations/CPU-s | peak memory, MB |\n|--:|--:|---|--:|--:|--:|--:|")
+    version = subprocess.run(
+        [arguments.hither, "--version"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    about = {
+        "date": time.strftime("%Y-%m-%d"),
+        "cores": os.cpu_count(),
+        "kernel": platform.release(),
+        "hither": version,
+    }
+    print(
+        f"{about}\n\n| references | configurations | of | wall, s | CPU, s | M references x configurations/CPU-s | peak memory, MB |\n|--:|--:|---|--:|--:|--:|--:|"
+    )
     rows = []
     for at, references in enumerate(lengths):
         trace = arguments.work / f"zipf-{references}.oracleGeneral"

@@ -37,7 +37,8 @@ import tempfile
 import time
 from pathlib import Path
 
-# hither's name, libCacheSim's class, and whether both define the policy alike, so that miss counts must be equal.
+# hither's name, libCacheSim's class, and whether both define the policy alike, so that miss counts
+# must be equal.
 POLICIES = {
     "lru": ("LRU", True),
     "arc": ("ARC", True),
@@ -48,7 +49,8 @@ POLICIES = {
     "opt": ("Belady", True),
 }
 ONE = [0.1]
-# From 20 blocks of the smallest trace up: libCacheSim's S3-FIFO ends the process below 10 and admits nothing below 20.
+# From 20 blocks of the smallest trace up: libCacheSim's S3-FIFO ends the process below 10 and
+# admits nothing below 20.
 EIGHT = [0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4]
 
 # What libCacheSim's side of a run does: argv is a JSON document, the misses go to stdout.
@@ -74,7 +76,17 @@ print(json.dumps(ratios))
 class Trace:
     """A file that both programs read, and what each must be told about its format."""
 
-    def __init__(self, path: Path, references: int, distinct: int, format: str, type: str, fields=None, reader=None, future=True):
+    def __init__(
+        self,
+        path: Path,
+        references: int,
+        distinct: int,
+        format: str,
+        type: str,
+        fields=None,
+        reader=None,
+        future=True,
+    ):
         self.path, self.references, self.distinct = path, references, distinct
         self.format, self.type, self.fields, self.reader = format, type, fields or {}, reader or {}
         self.future = future
@@ -102,7 +114,9 @@ def oracle_general(path: Path, keys: list[int]) -> Trace:
 
 
 def zstd_lines(path: Path) -> list[str]:
-    return subprocess.run(["zstd", "-dcq", path], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    return subprocess.run(
+        ["zstd", "-dcq", path], check=True, stdout=subprocess.PIPE, text=True
+    ).stdout.splitlines()
 
 
 def zipf(arguments) -> Trace:
@@ -111,10 +125,25 @@ def zipf(arguments) -> Trace:
     if not path.exists():
         spec = f"zipf{{blocks={blocks},skew=1}}"
         subprocess.run(
-            [arguments.hither, "gen", "-q", spec, "-n", str(arguments.references), "--format", "oracle-general", "-o", path],
+            [
+                arguments.hither,
+                "gen",
+                "-q",
+                spec,
+                "-n",
+                str(arguments.references),
+                "--format",
+                "oracle-general",
+                "-o",
+                path,
+            ],
             check=True,
         )
-    about = subprocess.run([arguments.hither, "sim", "-q", "--json", "-p", "fifo", "-s", "1", path], check=True, stdout=subprocess.PIPE).stdout
+    about = subprocess.run(
+        [arguments.hither, "sim", "-q", "--json", "-p", "fifo", "-s", "1", path],
+        check=True,
+        stdout=subprocess.PIPE,
+    ).stdout
     distinct = json.loads(about)["trace"]["distinct_blocks"]
     return Trace(path, arguments.references, distinct, "oracle-general", "ORACLE_GENERAL_TRACE")
 
@@ -136,7 +165,16 @@ def oltp(arguments) -> Trace:
 def twitter_keys(arguments) -> tuple[Path, list[int]]:
     path = arguments.work / "twitter.csv"
     if not path.exists():
-        subprocess.run(["zstd", "-dqf", arguments.traces / "libcachesim/twitter_cluster52.csv.zst", "-o", path], check=True)
+        subprocess.run(
+            [
+                "zstd",
+                "-dqf",
+                arguments.traces / "libcachesim/twitter_cluster52.csv.zst",
+                "-o",
+                path,
+            ],
+            check=True,
+        )
     with open(path) as lines:
         return path, [int(line.split(",")[1]) for line in lines if not line.startswith("#")]
 
@@ -149,8 +187,18 @@ def twitter_csv(arguments) -> Trace:
     path, keys = twitter_keys(arguments)
     fields = {"time_field": 1, "obj_id_field": 2, "obj_size_field": 3}
     reader = {"has_header": True, "has_header_set": True, "delimiter": ","}
-    # Its next accesses are those of the whole trace, of which the file is the beginning: not for the optimum.
-    return Trace(path, len(keys), len(set(keys)), "libcachesim-csv", "CSV_TRACE", fields, reader, future=False)
+    # Its next accesses are those of the whole trace, of which the file is the beginning: not for
+    # the optimum.
+    return Trace(
+        path,
+        len(keys),
+        len(set(keys)),
+        "libcachesim-csv",
+        "CSV_TRACE",
+        fields,
+        reader,
+        future=False,
+    )
 
 
 def cloud_physics(arguments) -> Trace:
@@ -162,7 +210,9 @@ def cloud_physics(arguments) -> Trace:
 def cloud_physics_txt(arguments) -> Trace:
     path = arguments.traces / "libcachesim/cloudPhysicsIO.txt"
     keys = path.read_text().split()
-    return Trace(path, len(keys), len(set(keys)), "libcachesim-txt", "PLAIN_TXT_TRACE", future=False)
+    return Trace(
+        path, len(keys), len(set(keys)), "libcachesim-txt", "PLAIN_TXT_TRACE", future=False
+    )
 
 
 TRACES = {
@@ -183,7 +233,17 @@ class Run:
         environment = {**os.environ, "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         with tempfile.NamedTemporaryFile("r") as report, tempfile.TemporaryFile("w+") as out:
             # A child's ru_maxrss is never below its parent's; GNU time is a small parent.
-            whole = ["taskset", "-c", str(core), "/usr/bin/time", "-f", "%M", "-o", report.name, *map(str, command)]
+            whole = [
+                "taskset",
+                "-c",
+                str(core),
+                "/usr/bin/time",
+                "-f",
+                "%M",
+                "-o",
+                report.name,
+                *map(str, command),
+            ]
             started = time.monotonic()
             process = subprocess.Popen(whole, stdout=out, env=environment)
             _, status, usage = os.wait4(process.pid, 0)
@@ -198,12 +258,29 @@ class Run:
         self.misses: list[int] = []
 
     def document(self) -> dict:
-        return {"cpu_s": round(self.cpu_s, 4), "wall_s": round(self.wall_s, 4), "peak_bytes": self.peak_bytes, "misses": self.misses}
+        return {
+            "cpu_s": round(self.cpu_s, 4),
+            "wall_s": round(self.wall_s, 4),
+            "peak_bytes": self.peak_bytes,
+            "misses": self.misses,
+        }
 
 
 def run_hither(arguments, trace: Trace, policy: str, sizes: list[int]) -> Run:
     listed = ",".join(map(str, sizes))
-    command = [arguments.hither, "sim", "-q", "--json", "--format", trace.format, "--policy", policy, "--size", listed, trace.path]
+    command = [
+        arguments.hither,
+        "sim",
+        "-q",
+        "--json",
+        "--format",
+        trace.format,
+        "--policy",
+        policy,
+        "--size",
+        listed,
+        trace.path,
+    ]
     run = Run(command, arguments.core)
     run.misses = [result["misses"] for result in json.loads(run.out)["results"]]
     return run
@@ -232,7 +309,9 @@ def median(values) -> float:
     return statistics.median(list(values))
 
 
-def compare(arguments, name: str, trace: Trace, policy: str, fractions: list[float], idle: dict) -> dict:
+def compare(
+    arguments, name: str, trace: Trace, policy: str, fractions: list[float], idle: dict
+) -> dict:
     sizes = sorted({max(1, round(fraction * trace.distinct)) for fraction in fractions})
     pairs = []
     for number in range(arguments.pairs):
@@ -241,7 +320,10 @@ def compare(arguments, name: str, trace: Trace, policy: str, fractions: list[flo
             order.reverse()
         pair = {program: run(arguments, trace, policy, sizes) for program, run in order}
         pairs.append(pair)
-    work = {program: lambda run, program=program: max(run.cpu_s - idle[program], 1e-4) for program in idle}
+    work = {
+        program: lambda run, program=program: max(run.cpu_s - idle[program], 1e-4)
+        for program in idle
+    }
     references = trace.references * len(sizes)
     theirs, ours = ([pair[program] for pair in pairs] for program in ("libcachesim", "hither"))
     differing = sum(a != b for a, b in zip(theirs[0].misses, ours[0].misses))
@@ -250,10 +332,14 @@ def compare(arguments, name: str, trace: Trace, policy: str, fractions: list[flo
         "policy": policy,
         "sizes": sizes,
         "references": trace.references,
-        "libcachesim_million_refs_per_cpu_s": references / median(run.cpu_s for run in theirs) / 1e6,
+        "libcachesim_million_refs_per_cpu_s": references
+        / median(run.cpu_s for run in theirs)
+        / 1e6,
         "hither_million_refs_per_cpu_s": references / median(run.cpu_s for run in ours) / 1e6,
         "cpu_ratio": median(a.cpu_s / b.cpu_s for a, b in zip(theirs, ours)),
-        "work_ratio": median(work["libcachesim"](a) / work["hither"](b) for a, b in zip(theirs, ours)),
+        "work_ratio": median(
+            work["libcachesim"](a) / work["hither"](b) for a, b in zip(theirs, ours)
+        ),
         "wall_ratio": median(a.wall_s / b.wall_s for a, b in zip(theirs, ours)),
         "libcachesim_peak_bytes": median(run.peak_bytes for run in theirs),
         "hither_peak_bytes": median(run.peak_bytes for run in ours),
@@ -272,56 +358,101 @@ def table(results: list[dict], speed: float) -> str:
     short = []
     for row in results:
         if row["alike"]:
-            misses = "equal" if row["differing_sizes"] == 0 else f"**{row['differing_sizes']} of {len(row['sizes'])} differ**"
+            misses = (
+                "equal"
+                if row["differing_sizes"] == 0
+                else f"**{row['differing_sizes']} of {len(row['sizes'])} differ**"
+            )
         else:
-            more = [ours / theirs - 1 for theirs, ours in zip(row["runs"][0]["libcachesim"]["misses"], row["runs"][0]["hither"]["misses"])]
+            more = [
+                ours / theirs - 1
+                for theirs, ours in zip(
+                    row["runs"][0]["libcachesim"]["misses"], row["runs"][0]["hither"]["misses"]
+                )
+            ]
             misses = f"{min(more):+.2%} to {max(more):+.2%}" if len(more) > 1 else f"{more[0]:+.2%}"
         met = row["cpu_ratio"] >= speed and row["memory_ratio"] >= 5
         mark = "" if met else " *"
         short += [] if met else [row]
-        megabytes = f"{row['libcachesim_peak_bytes'] / 1e6:.0f} / {row['hither_peak_bytes'] / 1e6:.0f}"
+        megabytes = (
+            f"{row['libcachesim_peak_bytes'] / 1e6:.0f} / {row['hither_peak_bytes'] / 1e6:.0f}"
+        )
         lines.append(
             f"| {row['trace']} | {row['policy']}{mark} | {row['libcachesim_million_refs_per_cpu_s']:.2f} "
             f"| {row['hither_million_refs_per_cpu_s']:.2f} | {row['cpu_ratio']:.1f} x | {row['work_ratio']:.1f} x "
             f"| {row['wall_ratio']:.1f} x | {megabytes} | 1/{row['memory_ratio']:.1f} | {misses} |"
         )
     met = len(results) - len(short)
-    lines.append(f"\n{met} of {len(results)} reach the goal ({speed:g} x the references a CPU-second in a fifth of the memory); * falls short.")
-    lines.append("Misses: whether the counts are equal, or by how much hither's differ where the policies' rules do.")
+    lines.append(
+        f"\n{met} of {len(results)} reach the goal ({speed:g} x the references a CPU-second in a fifth of the memory); * falls short."
+    )
+    lines.append(
+        "Misses: whether the counts are equal, or by how much hither's differ where the policies' rules do."
+    )
     return "\n".join(lines)
 
 
 def machine(arguments) -> dict:
     version = "import importlib.metadata as m; print(m.version('libcachesim'))"
-    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "")
+    model = next(
+        (
+            line.split(":")[1].strip()
+            for line in open("/proc/cpuinfo")
+            if line.startswith("model name")
+        ),
+        "",
+    )
     return {
         "date": time.strftime("%Y-%m-%d"),
         "cpu": model,
         "cores": os.cpu_count(),
         "kernel": platform.release(),
-        "hither": subprocess.run([arguments.hither, "--version"], check=True, capture_output=True, text=True).stdout.strip(),
-        "libcachesim": subprocess.run([arguments.python, "-c", version], check=True, capture_output=True, text=True).stdout.strip(),
+        "hither": subprocess.run(
+            [arguments.hither, "--version"], check=True, capture_output=True, text=True
+        ).stdout.strip(),
+        "libcachesim": subprocess.run(
+            [arguments.python, "-c", version], check=True, capture_output=True, text=True
+        ).stdout.strip(),
         "hashpower": arguments.hashpower or "default (24)",
         "pairs": arguments.pairs,
     }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--hither", type=Path, required=True)
-    parser.add_argument("--python", type=Path, default=Path(sys.executable), help="a Python that has libcachesim")
+    parser.add_argument(
+        "--python", type=Path, default=Path(sys.executable), help="a Python that has libcachesim"
+    )
     parser.add_argument("--traces", type=Path, help="folder of the real traces")
-    parser.add_argument("--work", type=Path, required=True, help="folder for converted and generated traces; kept")
+    parser.add_argument(
+        "--work", type=Path, required=True, help="folder for converted and generated traces; kept"
+    )
     parser.add_argument("--output", type=Path, help="every run, as JSON")
     parser.add_argument("--trace", action="append", choices=TRACES, help="only these")
     parser.add_argument("--policy", action="append", choices=POLICIES, help="only these")
-    parser.add_argument("--case", action="append", choices=["one", "eight"], help="only one of the two")
+    parser.add_argument(
+        "--case", action="append", choices=["one", "eight"], help="only one of the two"
+    )
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--references", type=int, default=10_000_000, help="of the zipf trace, to a tenth as many blocks")
+    parser.add_argument(
+        "--references",
+        type=int,
+        default=10_000_000,
+        help="of the zipf trace, to a tenth as many blocks",
+    )
     parser.add_argument("--core", type=int, default=0)
-    parser.add_argument("--hashpower", type=int, default=0, help="libCacheSim's initial hash table, as a power of two; 0: its default")
+    parser.add_argument(
+        "--hashpower",
+        type=int,
+        default=0,
+        help="libCacheSim's initial hash table, as a power of two; 0: its default",
+    )
     arguments = parser.parse_args()
-    # Not resolved: the interpreter of a virtual environment is a link, and knows its packages by its own place.
+    # Not resolved: the interpreter of a virtual environment is a link, and knows its packages by
+    # its own place.
     arguments.hither = Path(os.path.abspath(arguments.hither))
     arguments.python = Path(os.path.abspath(arguments.python))
     if not shutil.which("/usr/bin/time"):
@@ -348,10 +479,16 @@ def main() -> None:
                     continue
                 row = compare(arguments, name, trace, policy, fractions, idle)
                 document[case].append(row)
-                print(f"{case} {name} {policy}: CPU {row['cpu_ratio']:.2f} x, memory 1/{row['memory_ratio']:.1f}", file=sys.stderr)
+                print(
+                    f"{case} {name} {policy}: CPU {row['cpu_ratio']:.2f} x, memory 1/{row['memory_ratio']:.1f}",
+                    file=sys.stderr,
+                )
                 if arguments.output:
                     arguments.output.write_text(json.dumps(document, indent=1) + "\n")
-        print(f"### {'One size' if case == 'one' else 'Eight sizes'}\n\n{table(document[case], goal)}\n", flush=True)
+        print(
+            f"### {'One size' if case == 'one' else 'Eight sizes'}\n\n{table(document[case], goal)}\n",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -15,11 +15,11 @@ import subprocess
 from pathlib import Path
 
 PROGRAM = """
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
-#include <unistd.h>
+# include <fcntl.h>
+# include <stdio.h>
+# include <stdlib.h>
+# include <time.h>
+# include <unistd.h>
 static double now(void) {
     struct timespec time;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -40,7 +40,9 @@ int main(int count, char **words) {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--hither", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--pairs", type=int, default=9)
@@ -48,12 +50,27 @@ def main() -> None:
     work = arguments.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
     program, data = work / "hits", work / "hits.data"
-    subprocess.run(["gcc", "-O1", "-x", "c", "-o", str(program), "-"], input=PROGRAM, text=True, check=True)
+    subprocess.run(
+        ["gcc", "-O1", "-x", "c", "-o", str(program), "-"], input=PROGRAM, text=True, check=True
+    )
     data.write_bytes(os.urandom(64 << 20))
-    steered = [str(arguments.hither.resolve()), "-q", "run", "--files", "--cache", "1GiB", "--all-files", "--"]
+    steered = [
+        str(arguments.hither.resolve()),
+        "-q",
+        "run",
+        "--files",
+        "--cache",
+        "1GiB",
+        "--all-files",
+        "--",
+    ]
     ways = {"alone": [], "dry": [*steered[:-1], "--dry-run", "--"], "steered": steered}
-    print(f"machine: {os.uname().release}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}; {arguments.pairs} rounds\n")
-    print("| bytes | alone, ns | dry, ns | steered, ns | dry / alone | steered / alone: min, median, max |")
+    print(
+        f"machine: {os.uname().release}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}; {arguments.pairs} rounds\n"
+    )
+    print(
+        "| bytes | alone, ns | dry, ns | steered, ns | dry / alone | steered / alone: min, median, max |"
+    )
     print("|--:|--:|--:|--:|--:|--:|")
     for size, calls in ((512, 1_000_000), (4096, 500_000), (65536, 50_000)):
         runs: dict[str, list[float]] = {way: [] for way in ways}
@@ -61,9 +78,16 @@ def main() -> None:
             names = list(ways)
             for way in names[number % 3 :] + names[: number % 3]:
                 command = [*ways[way], str(program), str(data), str(size), str(calls)]
-                runs[way].append(float(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+                runs[way].append(
+                    float(
+                        subprocess.run(command, check=True, capture_output=True, text=True).stdout
+                    )
+                )
         alone, dry, steered_ns = (statistics.median(runs[way]) for way in ways)
-        ratio = {way: sorted(other / plain for other, plain in zip(runs[way], runs["alone"])) for way in ways}
+        ratio = {
+            way: sorted(other / plain for other, plain in zip(runs[way], runs["alone"]))
+            for way in ways
+        }
         print(
             f"| {size} | {alone:.0f} | {dry:.0f} | {steered_ns:.0f} | {statistics.median(ratio['dry']):.3f} |"
             f" {ratio['steered'][0]:.3f}, **{statistics.median(ratio['steered']):.3f}**, {ratio['steered'][-1]:.3f} |",

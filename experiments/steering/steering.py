@@ -31,9 +31,9 @@ POLICIES = ["lru", "ubm", "arc", "pcc"]
 FOLDERS = ["block", "drivers", "fs", "include", "ipc", "kernel", "lib", "mm", "net", "sound"]
 QUERIES = "0vfs_read\n1kmalloc\n3schedule\n0page_cache_alloc\n3mutex_lock\n0EXPORT_SYMBOL_GPL\n2tcp_sendmsg\n0readahead\nq\n"
 PASSES = """
-#include <fcntl.h>
-#include <stdlib.h>
-#include <unistd.h>
+# include <fcntl.h>
+# include <stdlib.h>
+# include <unistd.h>
 int main(int count, char **words) {
     size_t size = atol(words[3]);
     char *buffer = malloc(size);
@@ -49,12 +49,12 @@ int main(int count, char **words) {
 
 # Reads of so many bytes at offsets that are shuffled anew each epoch, or drawn by Zipf's law.
 JUMPS = """
-#include <fcntl.h>
-#include <math.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+# include <fcntl.h>
+# include <math.h>
+# include <stdint.h>
+# include <stdlib.h>
+# include <string.h>
+# include <unistd.h>
 static uint64_t state = 88172645463325252u;
 static uint64_t next(void) {
     state ^= state << 13; state ^= state >> 7; state ^= state << 17;
@@ -97,7 +97,11 @@ class Workload:
 
 
 def install(programs: dict[str, str]) -> None:
-    missing = [package for program, package in programs.items() if not (shutil.which(program) or Path(program).exists())]
+    missing = [
+        package
+        for program, package in programs.items()
+        if not (shutil.which(program) or Path(program).exists())
+    ]
     if missing:
         subprocess.run(["apt-get", "update", "-q"], check=True, stdout=sys.stderr)
         subprocess.run(["apt-get", "install", "-qy", *missing], check=True, stdout=sys.stderr)
@@ -126,7 +130,12 @@ def big(work: Path) -> Path:
 def built(work: Path, name: str, source: str) -> Path:
     install({"gcc": "gcc"})
     program = work / name
-    subprocess.run(["gcc", "-O1", "-x", "c", "-o", str(program), "-", "-lm"], input=source, text=True, check=True)
+    subprocess.run(
+        ["gcc", "-O1", "-x", "c", "-o", str(program), "-", "-lm"],
+        input=source,
+        text=True,
+        check=True,
+    )
     return program
 
 
@@ -142,7 +151,9 @@ def epochs(work: Path) -> Workload:
 
 def zipf(work: Path) -> Workload:
     data = big(work)
-    return Workload("zipf", f"{built(work, 'jumps', JUMPS)} {data} zipf 4096 400000", [data], 256, loops=False)
+    return Workload(
+        "zipf", f"{built(work, 'jumps', JUMPS)} {data} zipf 4096 400000", [data], 256, loops=False
+    )
 
 
 def gcc(work: Path) -> Workload:
@@ -157,7 +168,9 @@ def gcc(work: Path) -> Workload:
 def both(work: Path) -> Workload:
     one, other = cscope(work), gcc(work)
     command = "{ " + one.command + "; } & { " + other.command + "; } & wait"
-    return Workload("cscope and gcc", command, one.files + other.files, one.limit_mib + other.limit_mib)
+    return Workload(
+        "cscope and gcc", command, one.files + other.files, one.limit_mib + other.limit_mib
+    )
 
 
 def cscope(work: Path) -> Workload:
@@ -166,9 +179,15 @@ def cscope(work: Path) -> Workload:
     queries.write_text(QUERIES)
     if not index.exists():
         source = tree(work)
-        sources = [str(path) for folder in FOLDERS for path in sorted((source / folder).rglob("*.[chS]"))]
+        sources = [
+            str(path) for folder in FOLDERS for path in sorted((source / folder).rglob("*.[chS]"))
+        ]
         names.write_text("\n".join(sources) + "\n")
-        subprocess.run(["cscope", "-b", "-k", "-i", str(names), "-f", str(index)], check=True, stderr=subprocess.DEVNULL)
+        subprocess.run(
+            ["cscope", "-b", "-k", "-i", str(names), "-f", str(index)],
+            check=True,
+            stderr=subprocess.DEVNULL,
+        )
     half = index.stat().st_size // 2 // MIB
     return Workload("cscope", f"cscope -dl -f {index} < {queries} > /dev/null", [index], half)
 
@@ -185,7 +204,9 @@ def sqlite(work: Path) -> Workload:
         subprocess.run(["sqlite3", str(data), script], check=True)
     scan = "select count(*) from t where word like '%ABCDE%' and number > "
     scans = "; ".join(scan + str(number) for number in range(5))
-    return Workload("sqlite", f'sqlite3 {data} "{scans}" > /dev/null', [data], data.stat().st_size // 2 // MIB)
+    return Workload(
+        "sqlite", f'sqlite3 {data} "{scans}" > /dev/null', [data], data.stat().st_size // 2 // MIB
+    )
 
 
 def postgres(work: Path) -> Workload:
@@ -195,17 +216,28 @@ def postgres(work: Path) -> Workload:
     programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"))[-1]
     data, queries = work / "postgres", work / "queries.sql"
     user = ("runuser", "-u", "postgres", "--")
-    settings = "-c shared_buffers=1MB -c autovacuum=off -c jit=off -c max_parallel_workers_per_gather=0"
+    settings = (
+        "-c shared_buffers=1MB -c autovacuum=off -c jit=off -c max_parallel_workers_per_gather=0"
+    )
     single = f"{programs}/postgres --single {settings} -D {data} postgres"
     if not data.exists():
         data.mkdir()
         shutil.chown(data, "postgres")
-        subprocess.run([*user, programs / "initdb", "-D", data], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [*user, programs / "initdb", "-D", data], check=True, stdout=subprocess.DEVNULL
+        )
         made = "create table t as select l id, l % 50 number, repeat(md5(l::text), 3) word from generate_series(1, 3000000) l\nvacuum freeze t\n"
-        load = subprocess.run([*user, "sh", "-c", single], input=made, text=True, capture_output=True)
+        load = subprocess.run(
+            [*user, "sh", "-c", single], input=made, text=True, capture_output=True
+        )
         # In this mode it goes on after a mistake and ends well.
         assert "ERROR" not in load.stderr + load.stdout, load.stderr
-    queries.write_text("".join(f"select count(*) from t where word like '%abcdef%' and number > {number}\n" for number in range(5)))
+    queries.write_text(
+        "".join(
+            f"select count(*) from t where word like '%abcdef%' and number > {number}\n"
+            for number in range(5)
+        )
+    )
     files = [path for path in (data / "base").rglob("*") if path.is_file()]
     half = max(path.stat().st_size for path in files) // 2 // MIB
     return Workload("postgres", f"{single} < {queries} > /dev/null 2>&1", files, half, user=user)
@@ -224,7 +256,9 @@ class Group:
 
     def __init__(self, limit_mib: int) -> None:
         first = Path("/sys/fs/cgroup/memory")
-        parent, limit = (first, "memory.limit_in_bytes") if first.exists() else (first.parent, "memory.max")
+        parent, limit = (
+            (first, "memory.limit_in_bytes") if first.exists() else (first.parent, "memory.max")
+        )
         self.folder = Path(tempfile.mkdtemp(prefix="steering-", dir=parent))
         # Its limit is to be read by programs of other users.
         self.folder.chmod(0o755)
@@ -241,7 +275,7 @@ def measured(workload: Workload, hither: list[str]) -> tuple[float, float, float
     """MiB read from storage, wall seconds, CPU seconds, and what hither says."""
     uncache(workload.files)
     with Group(workload.limit_mib) as group:
-        script = f"echo $$ > {group}/cgroup.procs; exec \"$@\""
+        script = f'echo $$ > {group}/cgroup.procs; exec "$@"'
         command = ["sh", "-c", script, "sh", *workload.user, *hither, "sh", "-c", workload.command]
         before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
         ran = subprocess.run(command, stderr=subprocess.PIPE, text=True)
@@ -249,23 +283,54 @@ def measured(workload: Workload, hither: list[str]) -> tuple[float, float, float
         wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     said = [line for line in ran.stderr.splitlines() if line.startswith("{")]
-    return (after.ru_inblock - before.ru_inblock) * 512 / MIB, wall, cpu, json.loads(said[-1]) if said else {}
+    return (
+        (after.ru_inblock - before.ru_inblock) * 512 / MIB,
+        wall,
+        cpu,
+        json.loads(said[-1]) if said else {},
+    )
 
 
 def simulated(workload: Workload, hither: Path, folder: Path, budget: int) -> dict[str, float]:
     """MiB missed in a cache of this size, by policy."""
     trace = folder / f"{workload.name}.hither"
-    record = [*workload.user, str(hither), "-q", "record", "--force", "-o", str(trace), "--", "sh", "-c", workload.command]
+    record = [
+        *workload.user,
+        str(hither),
+        "-q",
+        "record",
+        "--force",
+        "-o",
+        str(trace),
+        "--",
+        "sh",
+        "-c",
+        workload.command,
+    ]
     subprocess.run(record, check=True, stdout=subprocess.DEVNULL)
     policies = ",".join([*POLICIES, "opt"])
     size = f"{budget // MIB}MiB"
-    sim = [str(hither), "-q", "sim", str(trace), "--policy", policies, "--size", size, "--block", "16KiB", "--json"]
+    sim = [
+        str(hither),
+        "-q",
+        "sim",
+        str(trace),
+        "--policy",
+        policies,
+        "--size",
+        size,
+        "--block",
+        "16KiB",
+        "--json",
+    ]
     found = json.loads(subprocess.run(sim, check=True, capture_output=True, text=True).stdout)
     return {row["policy"]: row["misses"] * 16 / 1024 for row in found["results"]}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--hither", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=3)
@@ -281,8 +346,12 @@ def main() -> None:
     kept.chmod(0o1777)
     hither = Path(shutil.copy(arguments.hither.resolve(), work / "hither"))
     os.environ["LC_ALL"] = "C"
-    print(f"machine: {os.uname().release}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}; medians of {arguments.rounds} rounds\n")
-    print("| program | limit, MiB | way | budget, MiB | read, MiB | of plain | of opt | simulated, MiB | time, s | of plain | CPU, s |")
+    print(
+        f"machine: {os.uname().release}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}; medians of {arguments.rounds} rounds\n"
+    )
+    print(
+        "| program | limit, MiB | way | budget, MiB | read, MiB | of plain | of opt | simulated, MiB | time, s | of plain | CPU, s |"
+    )
     print("|---|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|")
     raw = []
     for name in arguments.only or WORKLOADS:
@@ -291,7 +360,9 @@ def main() -> None:
         sites = kept / f"{name}.sites"
         sites.unlink(missing_ok=True)
         *_, said = measured(workload, [*steered, "pcc", "--sites", str(sites), "--"])
-        ways: dict[str, list[str]] = {policy: [*steered, policy, "--"] for policy in (POLICIES if workload.loops else ["pcc"])}
+        ways: dict[str, list[str]] = {
+            policy: [*steered, policy, "--"] for policy in (POLICIES if workload.loops else ["pcc"])
+        }
         ways["pcc, sites known"] = [*steered, "pcc", "--apply", str(sites), "--"]
         ways = {"plain": []} | {way: ways[way] for way in arguments.way or ways if way in ways}
         runs: dict[str, list[tuple[float, float, float, dict]]] = {way: [] for way in ways}
@@ -306,20 +377,34 @@ def main() -> None:
         opt = misses["opt"]
         first = f"| {workload.name} | {workload.limit_mib} |"
         for way, of_way in runs.items():
-            read, wall, cpu = (statistics.median(run[which] for run in of_way) for which in range(3))
+            read, wall, cpu = (
+                statistics.median(run[which] for run in of_way) for which in range(3)
+            )
             expected, had = misses.get(way.split(",")[0]), of_way[-1][3].get("budget_bytes")
             expected = f"{expected:.0f}" if expected and "known" not in way else ""
             print(
                 f"{first} {way} | {had // MIB if had else ''} | {read:.0f} | {read / of_plain[0]:.3f} | {read / opt:.3f} |"
                 f" {expected} | {wall:.2f} | {wall / of_plain[1]:.3f} | {cpu:.2f} |"
             )
-            raw.append(f"{workload.name}, {way}: " + " ".join(f"{read:.0f}/{wall:.2f}" for read, wall, *_ in of_way))
+            raw.append(
+                f"{workload.name}, {way}: "
+                + " ".join(f"{read:.0f}/{wall:.2f}" for read, wall, *_ in of_way)
+            )
         print(f"{first} opt | {budget // MIB} | | | 1.000 | {opt:.0f} | | | |", flush=True)
     print("\nRaw runs, MiB read / seconds:\n")
     print("\n".join(f"- {line}" for line in raw))
 
 
-WORKLOADS = {"passes": passes, "cscope": cscope, "sqlite": sqlite, "postgres": postgres, "epochs": epochs, "both": both, "gcc": gcc, "zipf": zipf}
+WORKLOADS = {
+    "passes": passes,
+    "cscope": cscope,
+    "sqlite": sqlite,
+    "postgres": postgres,
+    "epochs": epochs,
+    "both": both,
+    "gcc": gcc,
+    "zipf": zipf,
+}
 
 if __name__ == "__main__":
     main()

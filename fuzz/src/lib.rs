@@ -1,7 +1,8 @@
 //! What every fuzz target does with its bytes.
 //!
-//! The bytes are read as a trace in one format. Whatever they are, that gives an error that names the input, or a trace
-//! that holds together; nothing panics, hangs, or asks for memory that the bytes do not account for.
+//! The bytes are read as a trace in one format. Whatever they are, that gives an error that names
+//! the input, or a trace that holds together; nothing panics, hangs, or asks for memory that the
+//! bytes do not account for.
 
 use std::fs;
 use std::path::Path;
@@ -107,8 +108,8 @@ fn write_folder(path: &Path) {
     writer.finish(&[object], &sites, &meta).expect("a trace");
 }
 
-/// The Parquet decoder panics on some damaged files, and hither-trace makes an error of that. libFuzzer's own hook
-/// would end the run before it gets that far; any other panic still does.
+/// The Parquet decoder panics on some damaged files, and hither-trace makes an error of that.
+/// libFuzzer's own hook would end the run before it gets that far; any other panic still does.
 pub fn let_decoder_panics_pass() {
     let abort = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -1,8 +1,9 @@
 //! The cache's folder: QEMU and the kernel, compiled programs, snapshots.
 //!
-//! Whatever has its name there is whole: an entry is made beside its place, under a lock that one process holds, and renamed. So a
-//! run that is killed, a full disk or two labs at once leave nothing half-written; what a killed one left beside the place is
-//! removed by the next that holds the lock.
+//! Whatever has its name there is whole: an entry is made beside its place, under a lock that one
+//! process holds, and renamed. So a run that is killed, a full disk or two labs at once leave
+//! nothing half-written; what a killed one left beside the place is removed by the next that holds
+//! the lock.
 
 use std::fs::{self, File, FileTimes, TryLockError};
 use std::io;
@@ -13,7 +14,8 @@ use anyhow::{Context, Result, ensure};
 
 use crate::interrupt;
 
-/// What the snapshots may take together; one of two nodes takes 90 MB (2026-11), so that is some forty machines.
+/// What the snapshots may take together; one of two nodes takes 90 MB (2026-11), so that is some
+/// forty machines.
 const SNAPSHOT_BYTES_MAX: u64 = 4 << 30;
 
 /// A snapshot used within this time is left alone: another lab may be about to resume from it.
@@ -120,7 +122,8 @@ impl Cache {
         Ok(freed)
     }
 
-    /// Removes the snapshots that were not used for longest, until the rest have `bytes_max` bytes at most. The caller holds the lock.
+    /// Removes the snapshots that were not used for longest, until the rest have `bytes_max` bytes
+    /// at most. The caller holds the lock.
     fn trim(&self, bytes_max: u64) -> Result<()> {
         let mut snapshots = Vec::new();
         for path in self.entries()? {

@@ -1,4 +1,5 @@
-//! What a case must show: expectations with tolerances, never exact counts (a guest's kernel takes ticks and faults of its own).
+//! What a case must show: expectations with tolerances, never exact counts (a guest's kernel takes
+//! ticks and faults of its own).
 
 use anyhow::{Result, ensure};
 use serde::Deserialize;
@@ -13,7 +14,8 @@ pub(crate) struct Expect {
     pub(crate) misses: Option<f64>,
     /// How far the median local share may be from arithmetic's, 0.02 being two points.
     pub(crate) local_share: Option<f64>,
-    /// The same of user code alone, for policies whose copying is the kernel's and goes from one node to another.
+    /// The same of user code alone, for policies whose copying is the kernel's and goes from one
+    /// node to another.
     pub(crate) local_share_user: Option<f64>,
     /// The least local share, where arithmetic gives none.
     pub(crate) local_share_min: Option<f64>,

@@ -1,5 +1,6 @@
-//! What the plugin counted: one JSON line an interval between marks, read back by the runner, which prices it. A last line says how
-//! many there are, since a full disk may cut the file short anywhere, and the plugin's complaint with it.
+//! What the plugin counted: one JSON line an interval between marks, read back by the runner, which
+//! prices it. A last line says how many there are, since a full disk may cut the file short
+//! anywhere, and the plugin's complaint with it.
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -20,7 +21,8 @@ pub(crate) fn read(text: &str) -> Result<Vec<Interval>> {
         })
         .collect::<Result<_>>()?;
     ensure!(intervals.len() == end.intervals, CUT);
-    // Each region is a `begin`: its intervals come in order, or the file is not what the plugin writes.
+    // Each region is a `begin`: its intervals come in order, or the file is not what the plugin
+    // writes.
     let in_order = intervals.is_sorted_by_key(|interval| (interval.region, interval.interval));
     ensure!(in_order, "the plugin's counts are out of order");
     Ok(intervals)
@@ -39,12 +41,13 @@ struct End {
 pub(crate) struct Interval {
     /// The region, counted from 0: each `begin` mark opens the next.
     pub(crate) region: u32,
-    /// The interval within the region, counted from 0: each `iteration` mark ends one; `end` ends the last.
+    /// The interval within the region, counted from 0: each `iteration` mark ends one; `end` ends
+    /// the last.
     pub(crate) interval: u32,
     /// Counts of each CPU, in the order of the CPUs.
     pub(crate) cpus: Vec<Cpu>,
-    /// Lines fetched from memory by user code in each address range, in the order of the ranges' definition:
-    /// `ranges[range][cpu node][memory node]`.
+    /// Lines fetched from memory by user code in each address range, in the order of the ranges'
+    /// definition: `ranges[range][cpu node][memory node]`.
     #[serde(default)]
     pub(crate) ranges: Vec<Vec<Vec<u64>>>,
 }
@@ -63,7 +66,8 @@ pub(crate) struct Cpu {
     pub(crate) l1_hits: [u64; 2],
     /// Accesses that hit in the CPU's L2.
     pub(crate) l2_hits: [u64; 2],
-    /// Accesses that hit in the node's last-level cache, or in another CPU's cache of the same node.
+    /// Accesses that hit in the node's last-level cache, or in another CPU's cache of the same
+    /// node.
     pub(crate) llc_hits: [u64; 2],
     /// Accesses served by a cache of another node, by that node: `[node][user, kernel]`.
     pub(crate) cache_to_cache: Vec<[u64; 2]>,

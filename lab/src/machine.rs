@@ -1,9 +1,11 @@
-//! The machine that a guest believes to run on: nodes, their CPUs and memory, the distances between them.
+//! The machine that a guest believes to run on: nodes, their CPUs and memory, the distances between
+//! them.
 
 use anyhow::{Result, ensure};
 use serde::{Deserialize, Serialize};
 
-/// A guest's hardware. The same value gives QEMU's options, the plugin's arguments and the name of the snapshot.
+/// A guest's hardware. The same value gives QEMU's options, the plugin's arguments and the name of
+/// the snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Machine {
@@ -13,11 +15,12 @@ pub(crate) struct Machine {
     /// Left out: 10 and 20.
     #[serde(default)]
     pub(crate) distances: Vec<Vec<u8>>,
-    /// Whether QEMU gives the guest an HMAT (latencies and bandwidths), which Linux's memory tiers read.
+    /// Whether QEMU gives the guest an HMAT (latencies and bandwidths), which Linux's memory tiers
+    /// read.
     #[serde(default)]
     pub(crate) hmat: bool,
-    /// One TCG thread and a guest clock that counts instructions (`-icount shift=0,sleep=off`): for policies that depend on
-    /// the guest's clock.
+    /// One TCG thread and a guest clock that counts instructions (`-icount shift=0,sleep=off`): for
+    /// policies that depend on the guest's clock.
     #[serde(default)]
     pub(crate) icount: bool,
 }
@@ -83,7 +86,8 @@ impl Machine {
                 row.len()
             );
             for (to, &distance) in row.iter().enumerate() {
-                // 255 means that a node cannot be reached; the kernel refuses a table with 10 or less elsewhere.
+                // 255 means that a node cannot be reached; the kernel refuses a table with 10 or
+                // less elsewhere.
                 let right = if from == to {
                     distance == 10
                 } else {

@@ -1,4 +1,5 @@
-//! `lab SCENARIO.toml`: runs programs in guests with several NUMA nodes and says where their memory accesses went.
+//! `lab SCENARIO.toml`: runs programs in guests with several NUMA nodes and says where their memory
+//! accesses went.
 #![forbid(unsafe_code)]
 
 mod cache;
@@ -32,9 +33,11 @@ use crate::report::Row;
 use crate::run::{Built, Run};
 use crate::scenario::{Case, Scenario};
 
-/// Runs programs in Linux guests with several NUMA nodes, counts every memory access, and says what was local and what it cost.
+/// Runs programs in Linux guests with several NUMA nodes, counts every memory access, and says what
+/// was local and what it cost.
 ///
-/// The first run fetches QEMU and a kernel from Debian into a cache ($HITHER_LAB_CACHE, else ~/.cache/hither-lab); nothing is installed.
+/// The first run fetches QEMU and a kernel from Debian into a cache ($HITHER_LAB_CACHE, else
+/// ~/.cache/hither-lab); nothing is installed.
 #[derive(Parser)]
 #[command(name = "lab", version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = EXAMPLES)]
 struct Cli {
@@ -46,7 +49,8 @@ struct Cli {
     /// Print a line of JSON a case, as soon as it is done, rather than a table at the end
     #[arg(long)]
     json: bool,
-    /// Run only cases that match: `*` and `?` in a case's name, or in NAME/MACHINE/PLACEMENT/POLICY where the pattern has a `/`
+    /// Run only cases that match: `*` and `?` in a case's name, or in NAME/MACHINE/PLACEMENT/POLICY
+    /// where the pattern has a `/`
     #[arg(long, value_name = "GLOB")]
     only: Option<String>,
     /// Run each case so many times, whatever the scenario says
@@ -85,7 +89,8 @@ Exit status:
 
 #[derive(Subcommand)]
 enum Command {
-    /// Compile the programs and the plugin, fetch the tools into the cache, boot a guest of two nodes, and say what is there
+    /// Compile the programs and the plugin, fetch the tools into the cache, boot a guest of two
+    /// nodes, and say what is there
     Setup,
     /// Remove snapshots and compiled programs from the cache
     Clean {
@@ -233,7 +238,8 @@ struct Bench {
 }
 
 impl Bench {
-    /// Runs the cases and prints the results as asked, into the folder `output` as well; a case that cannot run ends no other.
+    /// Runs the cases and prints the results as asked, into the folder `output` as well; a case
+    /// that cannot run ends no other.
     fn run_all(&self, scenario: &Scenario, json: bool, output: Option<&Path>) -> Result<Outcome> {
         let mut lines = match output.map(|folder| folder.join("results.jsonl")) {
             Some(path) => {

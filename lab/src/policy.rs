@@ -1,4 +1,5 @@
-//! Where data start (placements) and what moves them afterwards (policies), as the commands that a guest runs for each.
+//! Where data start (placements) and what moves them afterwards (policies), as the commands that a
+//! guest runs for each.
 
 use anyhow::{Result, bail};
 use serde::Deserialize;
@@ -15,7 +16,8 @@ pub(crate) struct Placement {
     /// numactl's arguments; none: the program runs without numactl.
     #[serde(default)]
     pub(crate) numactl: Vec<String>,
-    /// The share of accesses that are local by arithmetic, where each thread touches its own part alone.
+    /// The share of accesses that are local by arithmetic, where each thread touches its own part
+    /// alone.
     #[serde(default)]
     pub(crate) local: Option<Local>,
 }
@@ -46,7 +48,8 @@ impl Local {
     }
 }
 
-/// The placements that every scenario knows: name, the program's arguments, numactl's, the local share.
+/// The placements that every scenario knows: name, the program's arguments, numactl's, the local
+/// share.
 const PLACEMENTS: &[(&str, &[&str], &[&str], Local)] = &[
     ("good", &["--init", "parallel"], &[], Local::All),
     (
@@ -103,7 +106,8 @@ pub(crate) enum Policy {
     NumaBalancing,
     /// The program moves its own pages after the first iteration (`--migrate hand`).
     Hand,
-    /// The kernel's memory tiering: NUMA balancing in its second mode (promotion by access) with demotion.
+    /// The kernel's memory tiering: NUMA balancing in its second mode (promotion by access) with
+    /// demotion.
     Tiering,
     /// `hither run`, the agent in the guest beside the program.
     Hither {
@@ -132,13 +136,16 @@ pub(crate) struct Way {
 pub(crate) enum Given {
     /// Nothing: NUMA balancing is off.
     Nothing,
-    /// NUMA balancing is on, with its scaled periods, so that hint faults can be had from the kernel.
+    /// NUMA balancing is on, with its scaled periods, so that hint faults can be had from the
+    /// kernel.
     Hints,
-    /// What was learnt of its allocation sites (`--sites`) as the program ran so once before, unmarked.
+    /// What was learnt of its allocation sites (`--sites`) as the program ran so once before,
+    /// unmarked.
     Sites,
 }
 
-/// A guest second is a tenth of a machine's: 250 million instructions of each CPU. So a hundredth of a machine's CPUs is a tenth of the guest's.
+/// A guest second is a tenth of a machine's: 250 million instructions of each CPU. So a hundredth
+/// of a machine's CPUs is a tenth of the guest's.
 const BUDGET: &[&str] = &["--cpu-budget", "10%"];
 
 /// Policies that take what the option is given: `hither:cache-aware`.
@@ -238,10 +245,12 @@ impl Policy {
         }
     }
 
-    /// The shell commands that set it up in the guest. Programs here run for milliseconds of guest time where the kernel's scanner
-    /// counts in seconds: its delays, periods and the bytes of one scan are divided by `scale`, which keeps the bytes scanned
-    /// a second, and the share of a footprint that a scan covers where the footprint is as much smaller. The scanner itself is
-    /// switched on by the program as its region opens (`lab_balance` in lab/programs/lab.h), but where `hither run` must find it on.
+    /// The shell commands that set it up in the guest. Programs here run for milliseconds of guest
+    /// time where the kernel's scanner counts in seconds: its delays, periods and the bytes of one
+    /// scan are divided by `scale`, which keeps the bytes scanned a second, and the share of a
+    /// footprint that a scan covers where the footprint is as much smaller. The scanner itself is
+    /// switched on by the program as its region opens (`lab_balance` in lab/programs/lab.h), but
+    /// where `hither run` must find it on.
     pub(crate) fn setup(&self, scale: u32) -> String {
         let switch = "/proc/sys/kernel/numa_balancing";
         let mode = self.balancing();

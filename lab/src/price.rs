@@ -1,8 +1,10 @@
-//! What counted accesses cost: sets of latencies, and the rule that turns the plugin's counts into a modelled time.
+//! What counted accesses cost: sets of latencies, and the rule that turns the plugin's counts into
+//! a modelled time.
 //!
-//! The rule is additive: an instruction costs its share of a cycle, an access that leaves the L1 waits for where it is served, and
-//! nothing overlaps. Memory-level parallelism and prefetchers would hide part of it on a real machine, more of a stream's than of a
-//! pointer chase's, so times rank placements of one program and do not predict seconds. Counts do not depend on any of this.
+//! The rule is additive: an instruction costs its share of a cycle, an access that leaves the L1
+//! waits for where it is served, and nothing overlaps. Memory-level parallelism and prefetchers
+//! would hide part of it on a real machine, more of a stream's than of a pointer chase's, so times
+//! rank placements of one program and do not predict seconds. Counts do not depend on any of this.
 
 use serde::Serialize;
 
@@ -28,7 +30,8 @@ pub(crate) struct Constants {
     pub(crate) local_ns: f64,
     /// What each 10 of SLIT distance beyond 10 adds.
     pub(crate) hop_ns: f64,
-    /// What memory of a node without CPUs adds to `local_ns`, whatever its distance; `None`: priced by distance like the others.
+    /// What memory of a node without CPUs adds to `local_ns`, whatever its distance; `None`: priced
+    /// by distance like the others.
     pub(crate) memory_only_ns: Option<f64>,
 }
 
@@ -88,8 +91,9 @@ impl Constants {
         SETS.iter().find(|set| set.name == name)
     }
 
-    /// What a CPU of node `from` waits for a line of node `to`, from its memory or from a cache there. (A dirty line in a third
-    /// node's cache takes one more message on a real machine; the plugin counts it with the node that holds it.)
+    /// What a CPU of node `from` waits for a line of node `to`, from its memory or from a cache
+    /// there. (A dirty line in a third node's cache takes one more message on a real machine; the
+    /// plugin counts it with the node that holds it.)
     pub(crate) fn latency_ns(&self, machine: &Machine, from: usize, to: usize) -> f64 {
         if let (Some(extra), 0) = (self.memory_only_ns, machine.nodes[to].cpus) {
             return self.local_ns + extra;
@@ -118,7 +122,8 @@ pub(crate) struct Totals {
     pub(crate) instructions: [u64; 2],
     /// The sum over intervals of the slowest CPU's time, in nanoseconds.
     pub(crate) time_ns: f64,
-    /// What the last half of the intervals took of it: of an odd number the lesser half, since the first is then what came before the iterations.
+    /// What the last half of the intervals took of it: of an odd number the lesser half, since the
+    /// first is then what came before the iterations.
     pub(crate) last_half_ns: f64,
     /// The part of the whole spent waiting beyond the L1, on those same CPUs.
     pub(crate) stall_ns: f64,
@@ -190,8 +195,8 @@ fn add(to: &mut Vec<Vec<u64>>, from: &[Vec<u64>]) {
     }
 }
 
-/// Prices the intervals of one run. CPUs wait for each other where an interval ends (the programs' iterations end in a barrier), so
-/// an interval takes as long as its slowest CPU.
+/// Prices the intervals of one run. CPUs wait for each other where an interval ends (the programs'
+/// iterations end in a barrier), so an interval takes as long as its slowest CPU.
 pub(crate) fn price(intervals: &[Interval], machine: &Machine, constants: &Constants) -> Totals {
     let nodes = machine.nodes.len();
     let square = || vec![vec![0; nodes]; nodes];
@@ -341,8 +346,9 @@ mod tests {
 
     #[test]
     fn an_interval_priced_by_hand() {
-        // CPU 0, opteron2: user 100 x 0.5 + 10 x 6 + 2 x 6 + 5 x 70 + 2 x 104 + (write) 70 + 3 x 104 = 1062;
-        // kernel 20 x 0.5 + 6 + 4 x 104 = 432. CPU 1, on node 1: user 60 x 0.5 + 60 + 12 + 1 x 70 + (write) 104 + 3 x 70 = 486; kernel 6.
+        // CPU 0, opteron2: user 100 x 0.5 + 10 x 6 + 2 x 6 + 5 x 70 + 2 x 104 + (write) 70 + 3 x
+        // 104 = 1062; kernel 20 x 0.5 + 6 + 4 x 104 = 432. CPU 1, on node 1: user 60 x 0.5 + 60 +
+        // 12 + 1 x 70 + (write) 104 + 3 x 70 = 486; kernel 6.
         let interval = Interval {
             cpus: vec![
                 cpu(0, [100, 20], [[5, 0], [2, 4], [0, 0]]),

@@ -1,9 +1,12 @@
-//! The programs that scenarios run, compiled by the host's C compiler: static, so that one file is all that a guest needs, and once more
-//! with shared libraries, for what comes between a program and these.
+//! The programs that scenarios run, compiled by the host's C compiler: static, so that one file is
+//! all that a guest needs, and once more with shared libraries, for what comes between a program
+//! and these.
 //!
-//! C rather than Rust: OpenMP's static partition of loops is what the placement papers' programs were written in, and the access pattern of a small C loop is what it says.
-//! The sources are part of this binary; what they compile to is kept in the cache by a hash of the sources, the options and what the compiler says of its version,
-//! so that a second run starts at once and a changed source is never run stale.
+//! C rather than Rust: OpenMP's static partition of loops is what the placement papers' programs
+//! were written in, and the access pattern of a small C loop is what it says. The sources are part
+//! of this binary; what they compile to is kept in the cache by a hash of the sources, the options
+//! and what the compiler says of its version, so that a second run starts at once and a changed
+//! source is never run stale.
 
 use std::ffi::OsString;
 use std::fs;
@@ -197,7 +200,8 @@ mod tests {
         facts
     }
 
-    /// Runs `name` over numbers of threads, first touches and migration: the result must be the same each time.
+    /// Runs `name` over numbers of threads, first touches and migration: the result must be the
+    /// same each time.
     fn same_result(name: &str, arguments: &str) -> Value {
         let first = run(name, &format!("{arguments} --threads 1"));
         for rest in [
@@ -386,7 +390,8 @@ mod tests {
         assert!(!tree.exists());
     }
 
-    /// One node on most machines that test: there, all that is placed is local, and the programs must know it.
+    /// One node on most machines that test: there, all that is placed is local, and the programs
+    /// must know it.
     #[test]
     fn on_one_node_all_is_local() {
         for (name, sizes) in [

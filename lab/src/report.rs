@@ -1,4 +1,5 @@
-//! Results: a line of JSON a case, and a table for people; medians over the runs, and how far apart those were.
+//! Results: a line of JSON a case, and a table for people; medians over the runs, and how far apart
+//! those were.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -29,12 +30,13 @@ pub(crate) struct Row {
     pub(crate) program: String,
     /// Its arguments in the first run.
     pub(crate) args: Vec<String>,
-    /// The share of the lines fetched from memory that came from the CPU's own node, user and kernel.
+    /// The share of the lines fetched from memory that came from the CPU's own node, user and
+    /// kernel.
     pub(crate) local_share: f64,
     /// The same of user code alone.
     pub(crate) local_share_user: f64,
-    /// What arithmetic gives, where it does: from the placement where each thread touches its own part alone, else from the nodes
-    /// that the program's pages lay on, as the kernel told it.
+    /// What arithmetic gives, where it does: from the placement where each thread touches its own
+    /// part alone, else from the nodes that the program's pages lay on, as the kernel told it.
     pub(crate) expected_local_share: Option<f64>,
     /// Lines fetched from memory, user and kernel.
     pub(crate) misses: f64,

@@ -1,4 +1,5 @@
-//! Runs a case in its guest and reads what came back: the script that the guest runs, and its answer.
+//! Runs a case in its guest and reads what came back: the script that the guest runs, and its
+//! answer.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -90,7 +91,8 @@ fn beside(copy: u32) -> String {
     format!("/tmp/beside.{copy}")
 }
 
-/// The program with its arguments, and before it `hither run` where that is the policy, and numactl where the placement asks for it.
+/// The program with its arguments, and before it `hither run` where that is the policy, and numactl
+/// where the placement asks for it.
 fn command(case: &Case, repetition: u32, copy: u32) -> String {
     let mut words = Vec::new();
     if let Policy::Hither { way, argument } = &case.policy {
@@ -114,7 +116,8 @@ fn command(case: &Case, repetition: u32, copy: u32) -> String {
     words.join(" ")
 }
 
-/// What the guest runs for `case`: the policy, the program, and the kernel's counters before and after it.
+/// What the guest runs for `case`: the policy, the program, and the kernel's counters before and
+/// after it.
 fn script(case: &Case, repetition: u32) -> String {
     let counters = format!(
         "grep -E '^({}) ' /proc/vmstat | sed 's/^/{VMSTAT_MARK} /'\n",
@@ -142,7 +145,8 @@ fn script(case: &Case, repetition: u32) -> String {
         _ => format!("{counters}{start}{command}"),
     };
     let files = case.disk_mib.map(|_| guest::mount(DISK));
-    // A thread that spins at a barrier executes instructions and misses nothing: it would be counted as work.
+    // A thread that spins at a barrier executes instructions and misses nothing: it would be
+    // counted as work.
     format!(
         "set -e\nexport OMP_WAIT_POLICY=passive\n{}{}{}{commands}\n{end}{counters}",
         files.unwrap_or_default(),
@@ -151,8 +155,9 @@ fn script(case: &Case, repetition: u32) -> String {
     )
 }
 
-/// Leaves `mib` of node 0 free: huge pages take the rest, which nothing moves, reclaims or demotes. The kernel's own reserve, which is a
-/// twentieth of so little memory, would be most of what is left, so it is made what it would be of more.
+/// Leaves `mib` of node 0 free: huge pages take the rest, which nothing moves, reclaims or demotes.
+/// The kernel's own reserve, which is a twentieth of so little memory, would be most of what is
+/// left, so it is made what it would be of more.
 fn scarce(mib: u32) -> String {
     format!(
         "echo 2048 > /proc/sys/vm/min_free_kbytes\n\
@@ -257,7 +262,8 @@ impl Built {
         }
     }
 
-    /// Adds hither's command: the one given, or a release build. Its symbols would fill a guest's memory, so they stay behind.
+    /// Adds hither's command: the one given, or a release build. Its symbols would fill a guest's
+    /// memory, so they stay behind.
     pub(crate) fn with_hither(
         self,
         cache: &Cache,
@@ -316,7 +322,8 @@ fn job(case: &Case, script: String, timeout: Duration, built: &Built) -> Result<
     Ok(job)
 }
 
-/// Opens a shell on the user's terminal in the guest of `case`, its policy set up and its programs there.
+/// Opens a shell on the user's terminal in the guest of `case`, its policy set up and its programs
+/// there.
 pub(crate) fn shell(case: &Case, guest: &Guest<'_>, built: &Built) -> Result<()> {
     const DAY: Duration = Duration::from_secs(24 * 3600);
     // The shell that leads a session and opens a terminal has it for its own: Ctrl-C works.
@@ -375,8 +382,8 @@ pub(crate) fn run(case: &Case, repetition: u32, guest: &Guest<'_>, built: &Built
     })
 }
 
-/// Builds a package of this workspace with the cargo that built the lab, in the same target folder, so that nothing is built twice; the
-/// path of what `target` came to.
+/// Builds a package of this workspace with the cargo that built the lab, in the same target folder,
+/// so that nothing is built twice; the path of what `target` came to.
 fn build(manifest: &str, target: &str, quiet: bool) -> Result<PathBuf> {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join(manifest);
     ensure!(manifest.is_file(), "{} is gone", manifest.display());

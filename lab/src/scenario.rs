@@ -1,4 +1,5 @@
-//! Scenarios: a TOML file of machines and cases, each case a matrix of machines, placements and policies.
+//! Scenarios: a TOML file of machines and cases, each case a matrix of machines, placements and
+//! policies.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -52,7 +53,8 @@ pub(crate) struct Caches {
 }
 
 impl Default for Caches {
-    /// A present core's L1 and L2, and an LLC small enough that arrays of some MiB stand for ones of some GiB.
+    /// A present core's L1 and L2, and an LLC small enough that arrays of some MiB stand for ones
+    /// of some GiB.
     fn default() -> Self {
         Caches {
             line: 64,
@@ -101,16 +103,19 @@ struct Template {
     name: String,
     /// A program of lab/programs by name; `roi` brackets any other.
     program: String,
-    /// Dynamic programs of the host, by path, that lie in the guest's working folder with their libraries.
+    /// Dynamic programs of the host, by path, that lie in the guest's working folder with their
+    /// libraries.
     #[serde(default)]
     host_programs: Vec<String>,
-    /// The program linked with shared libraries, as `hither run` needs it; all policies of the case run the same program.
+    /// The program linked with shared libraries, as `hither run` needs it; all policies of the case
+    /// run the same program.
     #[serde(default)]
     dynamic: bool,
     /// What compiles it.
     #[serde(default)]
     compiler: Compiler,
-    /// So many of the program run at once, each with its own `{copy}` in its arguments; the first is what is counted.
+    /// So many of the program run at once, each with its own `{copy}` in its arguments; the first
+    /// is what is counted.
     #[serde(default = "one")]
     copies: u32,
     /// What is left of node 0's memory before the program starts.
@@ -128,7 +133,8 @@ struct Template {
     /// Seconds of the host's time that one run may take.
     #[serde(default = "timeout")]
     timeout_s: u64,
-    /// Each thread touches its own part of the data alone, so that the placement gives the local share by arithmetic.
+    /// Each thread touches its own part of the data alone, so that the placement gives the local
+    /// share by arithmetic.
     #[serde(default)]
     partitioned: bool,
     #[serde(default)]
@@ -185,7 +191,8 @@ pub(crate) struct Case {
     pub(crate) near_free_mib: Option<u32>,
     /// The size of its file system on a disk, where it has one.
     pub(crate) disk_mib: Option<u32>,
-    /// Its arguments, but for those of the placement and the policy; `{threads}`, `{nodes}`, `{repetition}` and `{copy}` stand for numbers.
+    /// Its arguments, but for those of the placement and the policy; `{threads}`, `{nodes}`,
+    /// `{repetition}` and `{copy}` stand for numbers.
     pub(crate) args: Vec<String>,
     /// The latencies.
     pub(crate) constants: &'static Constants,
@@ -388,8 +395,8 @@ fn expand(file: &File, template: &Template, cases: &mut Vec<Case>) -> Result<()>
     Ok(())
 }
 
-/// Whether `name` matches `pattern`, in which `*` stands for anything and `?` for one character; a pattern without `/` is
-/// held against the case's own name.
+/// Whether `name` matches `pattern`, in which `*` stands for anything and `?` for one character; a
+/// pattern without `/` is held against the case's own name.
 pub(crate) fn selected(pattern: &str, case: &Case) -> bool {
     let id = case.id();
     let name = if pattern.contains('/') {
@@ -565,7 +572,8 @@ mod tests {
         for entry in std::fs::read_dir(folder).expect("the folder is there") {
             let scenario = read(&entry.expect("an entry").path()).expect("a right scenario");
             assert!(!scenario.cases.is_empty());
-            // Balancing and the agent hang on the guest's clock, which only icount keeps from the host's speed.
+            // Balancing and the agent hang on the guest's clock, which only icount keeps from the
+            // host's speed.
             for case in scenario
                 .cases
                 .iter()

@@ -10,17 +10,19 @@ pub enum Op {
     Read,
     /// The block is written.
     Write,
-    /// The block is mapped into memory, which counts as reading it once; what is done through the mapping is not seen.
+    /// The block is mapped into memory, which counts as reading it once; what is done through the
+    /// mapping is not seen.
     Map,
 }
 
-/// One reference to one block. A request that spans several blocks is several accesses in ascending order.
+/// One reference to one block. A request that spans several blocks is several accesses in ascending
+/// order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     /// When: the number of references before this one.
     pub tick: Tick,
-    /// When the block is referenced next, or [`NEVER`]. Filled in only for policies that need the future;
-    /// [`NEVER`] everywhere otherwise.
+    /// When the block is referenced next, or [`NEVER`]. Filled in only for policies that need the
+    /// future; [`NEVER`] everywhere otherwise.
     pub next: Tick,
     /// Which block.
     pub block: Block,
@@ -38,14 +40,14 @@ pub struct Access {
     pub op: Op,
     /// The node that the thread runs on. Only placement looks at it; 0 where nothing is known.
     pub node: Node,
-    /// How many accesses in direct succession this stands for: cache misses on a page of memory come in runs. 1 for
-    /// a reference to a file. Replacement does not look at it.
+    /// How many accesses in direct succession this stands for: cache misses on a page of memory
+    /// come in runs. 1 for a reference to a file. Replacement does not look at it.
     pub count: u32,
 }
 
 impl Access {
-    /// A read of `block` at `tick` with nothing else known: what a trace of bare block numbers gives. The one
-    /// object is numbered like the blocks, so `index` is the block number.
+    /// A read of `block` at `tick` with nothing else known: what a trace of bare block numbers
+    /// gives. The one object is numbered like the blocks, so `index` is the block number.
     pub fn bare(tick: Tick, block: Block) -> Self {
         Access {
             tick,

@@ -1,7 +1,8 @@
-//! What is in a cache: which block is in which slot, which slots are free, and the counts of hits and misses.
+//! What is in a cache: which block is in which slot, which slots are free, and the counts of hits
+//! and misses.
 //!
-//! Residency is kept apart from the policy so that a policy only ranks slots, and so that the simulator and the live
-//! agent account for blocks with the same code.
+//! Residency is kept apart from the policy so that a policy only ranks slots, and so that the
+//! simulator and the live agent account for blocks with the same code.
 
 use crate::access::Access;
 use crate::ids::{Block, Slot};
@@ -26,7 +27,8 @@ pub struct Residency {
     capacity: u32,
     /// By block; grows as blocks appear, so that the live agent need not know them beforehand.
     slot_of: Vec<u32>,
-    /// By slot; as long as the highest slot ever filled, so that a cache larger than its trace costs nothing.
+    /// By slot; as long as the highest slot ever filled, so that a cache larger than its trace
+    /// costs nothing.
     block_of: Vec<u32>,
     free: Vec<u32>,
     hits: u64,
@@ -34,7 +36,8 @@ pub struct Residency {
 }
 
 impl Residency {
-    /// An empty cache of `capacity` blocks, at least one. `blocks` is the expected number of distinct blocks: a hint.
+    /// An empty cache of `capacity` blocks, at least one. `blocks` is the expected number of
+    /// distinct blocks: a hint.
     pub fn new(capacity: u32, blocks: usize) -> Self {
         assert!(capacity > 0, "a cache holds at least one block");
         Residency {
@@ -47,8 +50,8 @@ impl Residency {
         }
     }
 
-    /// Serves one access: on a miss the block is always brought in, and where no slot is free `policy` names the one
-    /// to give up.
+    /// Serves one access: on a miss the block is always brought in, and where no slot is free
+    /// `policy` names the one to give up.
     #[inline]
     pub fn access<P: Replacement + ?Sized>(&mut self, policy: &mut P, access: &Access) -> Served {
         let block = access.block.index();
@@ -80,8 +83,9 @@ impl Residency {
         Served::Miss { evicted }
     }
 
-    /// Reads where the blocks of the next accesses are, for nothing but to have these places in the processor's cache: the
-    /// reads do not wait for one another, where those of [`Residency::access`] wait for the branches before them.
+    /// Reads where the blocks of the next accesses are, for nothing but to have these places in the
+    /// processor's cache: the reads do not wait for one another, where those of
+    /// [`Residency::access`] wait for the branches before them.
     #[inline]
     pub(crate) fn look_ahead(&self, accesses: &[Access]) {
         let slots = accesses
@@ -90,7 +94,8 @@ impl Residency {
         std::hint::black_box(slots.fold(0, |sum: u32, slot| sum ^ slot.copied().unwrap_or(0)));
     }
 
-    /// Takes out a block that left outside our control (invalidated, truncated). False if it was not in.
+    /// Takes out a block that left outside our control (invalidated, truncated). False if it was
+    /// not in.
     pub fn remove<P: Replacement + ?Sized>(&mut self, policy: &mut P, block: Block) -> bool {
         let Some(slot) = self.slot(block) else {
             return false;

@@ -1,8 +1,8 @@
-//! The two ghost lists of ARC and CAR: block numbers of blocks lately evicted, apart for those that were referenced
-//! once (B1) and more than once (B2) while they were in.
+//! The two ghost lists of ARC and CAR: block numbers of blocks lately evicted, apart for those that
+//! were referenced once (B1) and more than once (B2) while they were in.
 //!
-//! Two [queues](crate::ghosts) over one array of places: four bytes for every block number up to the largest ever
-//! evicted, and a miss that is no ghost touches one of them.
+//! Two [queues](crate::ghosts) over one array of places: four bytes for every block number up to
+//! the largest ever evicted, and a miss that is no ghost touches one of them.
 
 use crate::ghosts::{Places, Queue};
 use crate::ids::Block;
@@ -48,8 +48,9 @@ impl GhostPair {
         self.often.len() as usize
     }
 
-    /// Where the target size of T1 goes when a missing block is a ghost of this kind: towards the list whose ghost would
-    /// have been a hit, by as many places as the other list of ghosts is larger, at least one.
+    /// Where the target size of T1 goes when a missing block is a ghost of this kind: towards the
+    /// list whose ghost would have been a hit, by as many places as the other list of ghosts is
+    /// larger, at least one.
     pub(crate) fn adapted(&self, kind: Ghost, target: f64, capacity: u32) -> f64 {
         let (once, often) = (self.once() as f64, self.often() as f64);
         match kind {
@@ -80,7 +81,8 @@ impl GhostPair {
         }
     }
 
-    /// Restores |T1| + |B1| <= c and |T1| + |T2| + |B1| + |B2| <= 2c by forgetting the oldest ghosts, where `once` is
+    /// Restores |T1| + |B1| <= c and |T1| + |T2| + |B1| + |B2| <= 2c by forgetting the oldest
+    /// ghosts, where `once` is
     /// |T1|, `often` |T2| and `capacity` c.
     pub(crate) fn cut(&mut self, once: usize, often: usize, capacity: usize) {
         self.once.cut(capacity.saturating_sub(once) as u32);
@@ -88,7 +90,8 @@ impl GhostPair {
         self.often.cut((2 * capacity).saturating_sub(others) as u32);
     }
 
-    /// Panics unless both lists are sound and as [`GhostPair::cut`] leaves them, and no `resident` block is a ghost.
+    /// Panics unless both lists are sound and as [`GhostPair::cut`] leaves them, and no `resident`
+    /// block is a ghost.
     pub(crate) fn check(
         &self,
         once: usize,

@@ -1,18 +1,20 @@
-//! The block numbers of blocks lately evicted, in order of eviction, from which any can come back at any time: what 2Q
-//! calls A1out and S3-FIFO its ghost queue, and ARC and CAR B1 and B2.
+//! The block numbers of blocks lately evicted, in order of eviction, from which any can come back
+//! at any time: what 2Q calls A1out and S3-FIFO its ghost queue, and ARC and CAR B1 and B2.
 //!
-//! An array in order of arrival; who comes back leaves a gap, and gaps are closed when they are the larger part. By block
-//! number there is only its place in that array, which is believed if the block is found there, so that nobody clears
-//! it on forgetting. That is four bytes for every block number up to the largest ever evicted and four to sixteen for
-//! every ghost, where a linked list needs nine of the first kind: block numbers far outnumber ghosts. For the order
-//! of resident blocks a list is better: on SIEVE it was a quarter to a third faster than this (zipf, 20 k to 1 M
-//! slots, 2026-11), and there each number is in use.
+//! An array in order of arrival; who comes back leaves a gap, and gaps are closed when they are the
+//! larger part. By block number there is only its place in that array, which is believed if the
+//! block is found there, so that nobody clears it on forgetting. That is four bytes for every block
+//! number up to the largest ever evicted and four to sixteen for every ghost, where a linked list
+//! needs nine of the first kind: block numbers far outnumber ghosts. For the order of resident
+//! blocks a list is better: on SIEVE it was a quarter to a third faster than this (zipf, 20 k to 1
+//! M slots, 2026-11), and there each number is in use.
 
 use crate::ids::Block;
 use crate::list::NIL;
 use std::collections::VecDeque;
 
-/// Where each block is in a queue, by block. Several queues may share these as long as no block is in two of them.
+/// Where each block is in a queue, by block. Several queues may share these as long as no block is
+/// in two of them.
 pub(crate) type Places = Vec<u32>;
 
 /// One queue. Its places are kept outside.

@@ -1,9 +1,9 @@
-//! A binary max-heap over dense indices whose keys can change: who is needed furthest in the future, which loop has
-//! the longest period.
+//! A binary max-heap over dense indices whose keys can change: who is needed furthest in the
+//! future, which loop has the longest period.
 //!
-//! `std::collections::BinaryHeap` cannot change a key; the usual way round (push again, skip stale entries when
-//! popping) grows with the number of changes, here one an access. Equal keys: the larger index is on top, so that the
-//! order never depends on history.
+//! `std::collections::BinaryHeap` cannot change a key; the usual way round (push again, skip stale
+//! entries when popping) grows with the number of changes, here one an access. Equal keys: the
+//! larger index is on top, so that the order never depends on history.
 
 use crate::list::NIL;
 
@@ -72,8 +72,8 @@ impl<K: Ord + Copy> IndexedHeap<K> {
         self.place[index as usize] = NIL;
         self.entries.swap_remove(at);
         if at < self.entries.len() {
-            // The entry that fills the gap may belong either way; what `up` leaves at `at` is never too small
-            // for its children unless it is the filler itself.
+            // The entry that fills the gap may belong either way; what `up` leaves at `at` is never
+            // too small for its children unless it is the filler itself.
             self.up(at);
             self.down(at);
         }

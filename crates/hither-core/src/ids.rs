@@ -1,5 +1,6 @@
-//! Dense identifiers. Each is made once, when a trace is loaded or a program first seen, so that policies index
-//! arrays and never hash; each is its own type, so that two of them cannot be mixed up in a signature.
+//! Dense identifiers. Each is made once, when a trace is loaded or a program first seen, so that
+//! policies index arrays and never hash; each is its own type, so that two of them cannot be mixed
+//! up in a signature.
 
 macro_rules! dense_id {
     ($(#[$doc:meta])* $name:ident: $number:ty) => {
@@ -18,7 +19,8 @@ macro_rules! dense_id {
 }
 
 dense_id!(
-    /// A block of a file (or a page of a region), numbered in order of first appearance over all objects.
+    /// A block of a file (or a page of a region), numbered in order of first appearance over all
+    /// objects.
     Block: u32
 );
 dense_id!(
@@ -26,7 +28,8 @@ dense_id!(
     Object: u32
 );
 dense_id!(
-    /// A call site: the signature of the call stack that made an access. Site 0 is "unknown" in every trace.
+    /// A call site: the signature of the call stack that made an access. Site 0 is "unknown" in
+    /// every trace.
     Site: u32
 );
 dense_id!(
@@ -38,7 +41,8 @@ dense_id!(
     Process: u32
 );
 dense_id!(
-    /// A memory node: a part of the memory, and the processors next to it; or a machine of a cluster.
+    /// A memory node: a part of the memory, and the processors next to it; or a machine of a
+    /// cluster.
     Node: u16
 );
 dense_id!(

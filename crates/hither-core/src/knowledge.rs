@@ -1,8 +1,10 @@
-//! What was learnt about call sites in one run of a program, in a form that holds for the next: keyed by signature.
+//! What was learnt about call sites in one run of a program, in a form that holds for the next:
+//! keyed by signature.
 //!
-//! PCC's classes hang on the program's code, so the second run can start where the first one ended (PCC paper, section
-//! 4.3, last paragraph). Within a trace sites are dense numbers; the caller knows which signature each number
-//! stands for. Where the result is stored is the caller's affair too.
+//! PCC's classes hang on the program's code, so the second run can start where the first one ended
+//! (PCC paper, section 4.3, last paragraph). Within a trace sites are dense numbers; the caller
+//! knows which signature each number stands for. Where the result is stored is the caller's affair
+//! too.
 
 use crate::ids::Site;
 use crate::replacement::SiteRecord;
@@ -21,8 +23,8 @@ pub struct SiteKnowledge {
     pub period: u64,
 }
 
-/// What to keep of `records` for the next run, ordered by signature. Site 0, the unknown one, is left out: it is not one
-/// place in a program.
+/// What to keep of `records` for the next run, ordered by signature. Site 0, the unknown one, is
+/// left out: it is not one place in a program.
 pub fn export(records: &[SiteRecord], signature: impl Fn(Site) -> u64) -> Vec<SiteKnowledge> {
     let mut knowledge: Vec<SiteKnowledge> = records
         .iter()
@@ -38,7 +40,8 @@ pub fn export(records: &[SiteRecord], signature: impl Fn(Site) -> u64) -> Vec<Si
     knowledge
 }
 
-/// What `knowledge` says about the sites of another run, given as pairs of number and signature; ordered as these.
+/// What `knowledge` says about the sites of another run, given as pairs of number and signature;
+/// ordered as these.
 pub fn import(
     knowledge: &[SiteKnowledge],
     sites: impl IntoIterator<Item = (Site, u64)>,

@@ -1,10 +1,12 @@
 //! Pure policies: what a cache of a given size keeps, and what an access pattern is.
 //!
-//! Nothing here does I/O, reads a clock or asks the OS for randomness: accesses come in, decisions go out, and the
-//! same input always gives the same output. The simulator and the live runtime drive this same code.
+//! Nothing here does I/O, reads a clock or asks the OS for randomness: accesses come in, decisions
+//! go out, and the same input always gives the same output. The simulator and the live runtime
+//! drive this same code.
 //!
-//! [`registry`] names the policies, [`Spec`] parses what a user writes, [`Residency`] says what is in the cache and
-//! asks a [`Replacement`] what to give up. A [`Placement`] says on which node of a [`Topology`] a block lives.
+//! [`registry`] names the policies, [`Spec`] parses what a user writes, [`Residency`] says what is
+//! in the cache and asks a [`Replacement`] what to give up. A [`Placement`] says on which node of a
+//! [`Topology`] a block lives.
 #![forbid(unsafe_code)]
 
 pub mod access;

@@ -1,8 +1,8 @@
 //! Intrusive doubly linked lists whose links are `u32` indices in one `Vec`.
 //!
-//! Every list of this crate is one of these: over the slots of a cache (recency), over block numbers (ghosts), over
-//! sites. Several lists share one [`Links`] when a node is in at most one of them, so that moving a node between
-//! lists allocates nothing and memory is eight bytes a node.
+//! Every list of this crate is one of these: over the slots of a cache (recency), over block
+//! numbers (ghosts), over sites. Several lists share one [`Links`] when a node is in at most one of
+//! them, so that moving a node between lists allocates nothing and memory is eight bytes a node.
 
 /// No node.
 pub(crate) const NIL: u32 = u32::MAX;
@@ -44,7 +44,8 @@ impl Links {
     }
 }
 
-/// One list: its ends and its length. The front is the most recent end wherever a list is one of recency.
+/// One list: its ends and its length. The front is the most recent end wherever a list is one of
+/// recency.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct List {
     head: u32,

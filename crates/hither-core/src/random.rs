@@ -1,10 +1,12 @@
-//! Randomness that is passed in: a generator of pseudo-random numbers that gives the same numbers for the same seed on
-//! every machine and in every version, which no generator of the ecosystem's default promises.
+//! Randomness that is passed in: a generator of pseudo-random numbers that gives the same numbers
+//! for the same seed on every machine and in every version, which no generator of the ecosystem's
+//! default promises.
 //!
-//! xoshiro256++ (Blackman, Vigna, "Scrambled linear pseudorandom number generators", ACM TOMS 47(4), 2021), its state
-//! filled by SplitMix64 as its authors advise. Not for secrets.
+//! xoshiro256++ (Blackman, Vigna, "Scrambled linear pseudorandom number generators", ACM TOMS
+//! 47(4), 2021), its state filled by SplitMix64 as its authors advise. Not for secrets.
 
-/// The 64-bit finaliser of SplitMix64: a bijection in which every bit of the input moves every bit of the result.
+/// The 64-bit finaliser of SplitMix64: a bijection in which every bit of the input moves every bit
+/// of the result.
 #[inline]
 pub fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -38,8 +40,8 @@ impl Random {
         result
     }
 
-    /// A number below `bound`, each as likely as any other (Lemire, "Fast random integer generation in an interval",
-    /// ACM TOMACS 29(1), 2019).
+    /// A number below `bound`, each as likely as any other (Lemire, "Fast random integer generation
+    /// in an interval", ACM TOMACS 29(1), 2019).
     ///
     /// # Panics
     /// If `bound` is 0.

@@ -1,5 +1,6 @@
-//! The list of all replacement policies. Help, documentation tables, completions and validation come from it; there is
-//! no second list. A new policy is one file in `replacement/` and one entry here.
+//! The list of all replacement policies. Help, documentation tables, completions and validation
+//! come from it; there is no second list. A new policy is one file in `replacement/` and one entry
+//! here.
 
 use crate::replacement::*;
 use crate::spec::Values;
@@ -58,7 +59,8 @@ pub enum Kind {
         /// Where the user says nothing.
         default: &'static str,
     },
-    /// The name of a [placement](crate::placement) of memory that itself is not made of another one.
+    /// The name of a [placement](crate::placement) of memory that itself is not made of another
+    /// one.
     Placement {
         /// Where the user says nothing.
         default: &'static str,

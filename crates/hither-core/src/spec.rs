@@ -1,8 +1,9 @@
-//! A policy as a user writes it, `pcc{threshold=100,sample=20,other=arc}`: parsed, checked against the registry, and
-//! written out again with every default, so that a result says exactly what produced it.
+//! A policy as a user writes it, `pcc{threshold=100,sample=20,other=arc}`: parsed, checked against
+//! the registry, and written out again with every default, so that a result says exactly what
+//! produced it.
 //!
-//! Generators of traces are written in the same way, from a registry of their own: what can be named so is a
-//! [`Choice`], and a [`Spec`] is one of policies unless it says otherwise.
+//! Generators of traces are written in the same way, from a registry of their own: what can be
+//! named so is a [`Choice`], and a [`Spec`] is one of policies unless it says otherwise.
 
 use crate::placement::{self, Of};
 use crate::registry::{self, Entry, Kind, Param, Settings};
@@ -115,7 +116,8 @@ impl Values {
         }
     }
 
-    /// The parameter at `index` of the entry, a [`Kind::Placement`]: that placement with its defaults.
+    /// The parameter at `index` of the entry, a [`Kind::Placement`]: that placement with its
+    /// defaults.
     pub fn placement(&self, index: usize) -> Spec<placement::Entry> {
         match self.0[index] {
             Value::Placement(name) => {
@@ -216,7 +218,8 @@ impl<E: Choice> Spec<E> {
         &self.values
     }
 
-    /// Splits a list such as `lru,pcc{sample=1,other=arc},opt` at the commas outside braces and parses each.
+    /// Splits a list such as `lru,pcc{sample=1,other=arc},opt` at the commas outside braces and
+    /// parses each.
     pub fn parse_list(text: &str) -> Result<Vec<Self>, SpecError> {
         let mut depth = 0;
         text.split(|c| {
@@ -394,8 +397,8 @@ fn inner_placement(name: &str) -> Option<&'static placement::Entry> {
     inner_placements().find(|entry| entry.name == name)
 }
 
-/// A whole number as people write it: `4096`, `64k`, `10M`, `2G` (powers of 1000, as numbers of blocks or references
-/// are; sizes in bytes are another matter).
+/// A whole number as people write it: `4096`, `64k`, `10M`, `2G` (powers of 1000, as numbers of
+/// blocks or references are; sizes in bytes are another matter).
 pub fn parse_count(text: &str) -> Option<u64> {
     let units = [
         ('k', 1_000),
@@ -429,7 +432,8 @@ fn unknown_parameter<E: Choice>(entry: &'static E, name: &str) -> SpecError {
     }
 }
 
-/// ` (did you mean ...?)` for the nearest of `names`, if it is at most two edits away and not all edited.
+/// ` (did you mean ...?)` for the nearest of `names`, if it is at most two edits away and not all
+/// edited.
 pub(crate) fn hint(written: &str, names: impl Iterator<Item = &'static str>) -> String {
     names
         .map(|name| (distance(written, name), name))

@@ -1,10 +1,12 @@
-//! The registries against the folders of policies: a policy file without an entry, or an entry without its file, fails.
+//! The registries against the folders of policies: a policy file without an entry, or an entry
+//! without its file, fails.
 
 use hither_core::{placement, registry};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// What the files of a folder are the policies of, but for those that are `shared`. A policy of several files is a folder.
+/// What the files of a folder are the policies of, but for those that are `shared`. A policy of
+/// several files is a folder.
 fn policies_in(folder: &str, shared: &[&str]) -> BTreeSet<String> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     std::fs::read_dir(sources.join(folder))

@@ -1,5 +1,5 @@
-//! Topologies from outside: distances against a search over the links, routes, medians against brute force, and what
-//! users write.
+//! Topologies from outside: distances against a search over the links, routes, medians against
+//! brute force, and what users write.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -66,8 +66,9 @@ fn all() -> impl Iterator<Item = Topology> {
     TEXTS.iter().map(|text| topology(text)).chain([ladder()])
 }
 
-/// Hops from one node to all by a search over the links. A hop is a link; at routers with several nodes the way from a
-/// node into its router is none, and a ring is entered from any of its stations and left to any.
+/// Hops from one node to all by a search over the links. A hop is a link; at routers with several
+/// nodes the way from a node into its router is none, and a ring is entered from any of its
+/// stations and left to any.
 fn searched(topology: &Topology, from: Node) -> Vec<u32> {
     let mut next: BTreeMap<Place, Vec<Place>> = BTreeMap::new();
     for number in 0..topology.links() {

@@ -1,7 +1,9 @@
-//! What every agent has, whatever it is for: rings to empty, a driver that decides, a log of both, and those who look on.
+//! What every agent has, whatever it is for: rings to empty, a driver that decides, a log of both,
+//! and those who look on.
 //!
-//! What one agent does that no other does is a driver, which never touches the world, and a [`Mechanism`], which hears what
-//! the driver has use for and does what it decides. The agent of memory pages hears of more than records and is woken by its driver, so it has a loop of its own.
+//! What one agent does that no other does is a driver, which never touches the world, and a
+//! [`Mechanism`], which hears what the driver has use for and does what it decides. The agent of
+//! memory pages hears of more than records and is woken by its driver, so it has a loop of its own.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
@@ -31,7 +33,8 @@ pub(crate) const REAP_NS: u64 = 500_000_000;
 pub struct RunOptions {
     /// The program and its arguments.
     pub command: Vec<OsString>,
-    /// Path of the library that the program loads: the recorder's, or for memory pages the one that tells of regions.
+    /// Path of the library that the program loads: the recorder's, or for memory pages the one that
+    /// tells of regions.
     pub preload: PathBuf,
     /// Decide, and carry nothing out.
     pub dry_run: bool,
@@ -95,7 +98,8 @@ pub(crate) trait Mechanism {
 pub(crate) type InputOf<M> = <<M as Mechanism>::Driver as Driven>::Input;
 
 impl<D: Driven> Agent<D> {
-    /// A driver at its start, and a session for the program. The policy is given with its parameters.
+    /// A driver at its start, and a session for the program. The policy is given with its
+    /// parameters.
     pub(crate) fn new(
         options: &RunOptions,
         policy: String,

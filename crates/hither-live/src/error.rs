@@ -1,4 +1,5 @@
-//! What can go wrong with a recording or a run. The program's own failure is none of these: it is in the result.
+//! What can go wrong with a recording or a run. The program's own failure is none of these: it is
+//! in the result.
 
 use std::io;
 use std::path::PathBuf;
@@ -36,7 +37,8 @@ pub enum Error {
     /// The program could not be waited for, or its signals not be passed on.
     #[error("cannot wait for the program: {0}")]
     Wait(#[source] io::Error),
-    /// The output cannot be written to: it exists, or its folder does not. The program was not started.
+    /// The output cannot be written to: it exists, or its folder does not. The program was not
+    /// started.
     #[error(transparent)]
     Output(hither_trace::Error),
     /// A file of the run cannot be opened, read or written.
@@ -72,8 +74,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// The exit status by which shells tell that a program was not found (127) or cannot be executed (126); `None`
-    /// for every other error.
+    /// The exit status by which shells tell that a program was not found (127) or cannot be
+    /// executed (126); `None` for every other error.
     pub fn start_status(&self) -> Option<u8> {
         match self {
             Error::Start { source, .. } if source.kind() == io::ErrorKind::NotFound => Some(127),

@@ -1,7 +1,9 @@
-//! Runs a program with the pages of files that it reads in placed on nodes: on one, or on several in turn.
+//! Runs a program with the pages of files that it reads in placed on nodes: on one, or on several
+//! in turn.
 //!
-//! The program's library does it (`placed` in hither-preload), since where a page goes is decided in the thread that reads it; the agent says which nodes, and
-//! looks on. If it dies, pages go on being placed.
+//! The program's library does it (`placed` in hither-preload), since where a page goes is decided
+//! in the thread that reads it; the agent says which nodes, and looks on. If it dies, pages go on
+//! being placed.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -56,7 +58,8 @@ impl Ran {
 /// Runs the program to its end. It has this process's standard streams and process group.
 ///
 /// # Errors
-/// The node has no memory, or none that this process may have; the kernel refuses memory policies; or the program cannot be started.
+/// The node has no memory, or none that this process may have; the kernel refuses memory policies;
+/// or the program cannot be started.
 pub fn run(options: &FilePagesOptions) -> Result<Ran> {
     launch::check_preload(&options.preload)?;
     let nodes = allowed_nodes().map_err(Error::Nodes)?;

@@ -33,7 +33,8 @@ pub(crate) fn check_preload(path: &Path) -> Result<()> {
     if !path.is_absolute() {
         return problem("its path is not absolute");
     }
-    // LD_PRELOAD is split at these, and $ORIGIN and the like are replaced, without a way to quote them.
+    // LD_PRELOAD is split at these, and $ORIGIN and the like are replaced, without a way to quote
+    // them.
     if path
         .as_os_str()
         .as_bytes()
@@ -83,8 +84,8 @@ fn is_alone(nodes: &[NodeMemory]) -> bool {
     nodes.len() < 2
 }
 
-/// The nodes of a machine to move pages between. Where there is one alone, a program whose pages are to move is run to its end as it is, unless nothing
-/// would be carried out anyway.
+/// The nodes of a machine to move pages between. Where there is one alone, a program whose pages
+/// are to move is run to its end as it is, unless nothing would be carried out anyway.
 pub(crate) fn nodes_or_run(
     machine: &dyn Machine,
     command: &[OsString],
@@ -98,9 +99,10 @@ pub(crate) fn nodes_or_run(
     }
 }
 
-/// Runs the program to its end while a thread called `name` runs `agent`, which is told the program's process id and to
-/// make an end once the flag is set. The thread is there before the program and before `prepare`, which is called by
-/// the thread that starts the program: what that one opens for its children is not the agent's.
+/// Runs the program to its end while a thread called `name` runs `agent`, which is told the
+/// program's process id and to make an end once the flag is set. The thread is there before the
+/// program and before `prepare`, which is called by the thread that starts the program: what that
+/// one opens for its children is not the agent's.
 pub(crate) fn attend<P: Send, T: Send>(
     name: &str,
     command: &[OsString],
@@ -149,11 +151,13 @@ struct Program {
 }
 
 impl Program {
-    /// Starts the program in our process group, with our standard streams; without tools, as if we were not there.
+    /// Starts the program in our process group, with our standard streams; without tools, as if we
+    /// were not there.
     ///
-    /// Signals are caught from before the start, since the program may be ready for them before we are, and kept for it.
-    /// They cannot be ignored as early, because a program inherits what its parent ignores; for the same reason a
-    /// signal that our own parent had us ignore (nohup) is left alone.
+    /// Signals are caught from before the start, since the program may be ready for them before we
+    /// are, and kept for it. They cannot be ignored as early, because a program inherits what its
+    /// parent ignores; for the same reason a signal that our own parent had us ignore (nohup) is
+    /// left alone.
     pub(crate) fn start(command: &[OsString], tools: Option<Tools<'_>>) -> Result<Self> {
         let (program, arguments) = command.split_first().ok_or(Error::NoCommand)?;
         let mut child = Command::new(program);
@@ -201,7 +205,8 @@ impl Program {
 /// Has the program load our library and find the session.
 fn equip(command: &mut Command, tools: Tools<'_>) {
     let mut libraries = tools.preload.as_os_str().to_owned();
-    // Ours comes first, so that a library that the user preloads sits between us and libc, as without us.
+    // Ours comes first, so that a library that the user preloads sits between us and libc, as
+    // without us.
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
         libraries.push(OsStr::new(":"));
         libraries.push(others);
@@ -213,8 +218,9 @@ fn equip(command: &mut Command, tools: Tools<'_>) {
         .env("ASAN_OPTIONS", options);
 }
 
-/// The address sanitizer's options, for a program that is built with it to start behind a preloaded library: its runtime
-/// insists on being the first library, since it must intercept `malloc`, which the recorder's does not touch.
+/// The address sanitizer's options, for a program that is built with it to start behind a preloaded
+/// library: its runtime insists on being the first library, since it must intercept `malloc`, which
+/// the recorder's does not touch.
 fn asan_options(given: Option<OsString>) -> OsString {
     let mut options = given.unwrap_or_default();
     if !options.is_empty() {

@@ -1,8 +1,9 @@
-//! The log of a live run: JSON lines, one for each thing that the driver heard and each that it decided, in order.
+//! The log of a live run: JSON lines, one for each thing that the driver heard and each that it
+//! decided, in order.
 //!
-//! The first line is what the driver started from, so that the rest can be replayed: the same inputs must give the same
-//! decisions ([`replay`]). Names of call sites and the end's figures follow last; finding names takes too long to do while a
-//! program runs.
+//! The first line is what the driver started from, so that the rest can be replayed: the same
+//! inputs must give the same decisions ([`replay`]). Names of call sites and the end's figures
+//! follow last; finding names takes too long to do while a program runs.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -93,7 +94,8 @@ impl<D: Driven> Log<D> {
         self.note(written);
     }
 
-    /// The program runs on without a log that cannot be written; the first failure is told at the end.
+    /// The program runs on without a log that cannot be written; the first failure is told at the
+    /// end.
     fn note(&mut self, written: io::Result<()>) {
         if let Err(failure) = written {
             self.failure = Some(failure);
@@ -156,8 +158,8 @@ pub struct Mismatch {
     pub decided: String,
 }
 
-/// Replays a log: drives the policy by its inputs once more, and compares the decisions. Returns how many there were, or
-/// the first that differs.
+/// Replays a log: drives the policy by its inputs once more, and compares the decisions. Returns
+/// how many there were, or the first that differs.
 pub(crate) fn replay<D: Driven>(path: &Path) -> Result<std::result::Result<usize, Mismatch>> {
     let wrong =
         |line: usize, what: String| Error::Log(format!("{}:{}: {what}", path.display(), line + 1));

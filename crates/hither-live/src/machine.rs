@@ -4,8 +4,8 @@ use hither_core::Topology;
 use hither_core::topology::TopologyError;
 pub use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
 
-/// What the firmware's table of distances calls local, and what Linux takes a remote node for where that table says
-/// nothing (`LOCAL_DISTANCE` and `REMOTE_DISTANCE`).
+/// What the firmware's table of distances calls local, and what Linux takes a remote node for where
+/// that table says nothing (`LOCAL_DISTANCE` and `REMOTE_DISTANCE`).
 pub(crate) const LOCAL: u32 = 10;
 const REMOTE: u32 = 20;
 
@@ -15,7 +15,8 @@ pub(crate) const LOCAL_NS: u32 = 70;
 /// Nanoseconds for one unit of distance.
 const UNIT_NS: u32 = LOCAL_NS / LOCAL;
 
-/// The firmware's distance from one node to another, by their places; never as near as a node itself.
+/// The firmware's distance from one node to another, by their places; never as near as a node
+/// itself.
 pub(crate) fn distance(nodes: &[NodeMemory], from: usize, to: usize) -> u32 {
     match nodes[from].distances.get(to) {
         _ if from == to => LOCAL,

@@ -1,7 +1,8 @@
 //! How often an agent looks for what programs tell, and does what is done from time to time.
 //!
-//! Each look wakes a thread on a CPU that the program may have use for: half a millisecond apart they took a fifth of a CPU in the lab where there was nothing to be gained.
-//! A ring holds 21,000 accesses, so looks are as far apart as will fill no more than a part of one.
+//! Each look wakes a thread on a CPU that the program may have use for: half a millisecond apart
+//! they took a fifth of a CPU in the lab where there was nothing to be gained. A ring holds 21,000
+//! accesses, so looks are as far apart as will fill no more than a part of one.
 
 use std::time::Duration;
 

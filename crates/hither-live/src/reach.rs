@@ -1,4 +1,5 @@
-//! Getting at the files that programs use: by their path, or by a descriptor that a program has of them.
+//! Getting at the files that programs use: by their path, or by a descriptor that a program has of
+//! them.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -41,7 +42,8 @@ impl Reach {
         }
     }
 
-    /// Takes in a record: the key of the file that a program uses, if it says so of one, and the file's size if none did before.
+    /// Takes in a record: the key of the file that a program uses, if it says so of one, and the
+    /// file's size if none did before.
     pub(crate) fn hear(
         &mut self,
         ring: &RingInfo,
@@ -76,8 +78,8 @@ impl Reach {
         self.known.get(&file).map(|known| known.id)
     }
 
-    /// What the process that opened a file last has had read from storage since this was last asked of it, or since its
-    /// start. Nothing where it is gone, or does not let itself be looked at.
+    /// What the process that opened a file last has had read from storage since this was last asked
+    /// of it, or since its start. Nothing where it is gone, or does not let itself be looked at.
     pub(crate) fn stored_bytes(&mut self, file: u64) -> Option<u64> {
         let pid = self.known.get(&file)?.pid?;
         let io = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;

@@ -1,7 +1,9 @@
-//! Requests of programs as references to blocks, with dense numbers for files and blocks, as policies want them.
+//! Requests of programs as references to blocks, with dense numbers for files and blocks, as
+//! policies want them.
 //!
-//! One reference to each block of a request, in ascending order; but none to the block in which the request goes on where the same thread's last one
-//! on that file ended: that is one pass over the block. A request for the same bytes again is one.
+//! One reference to each block of a request, in ascending order; but none to the block in which the
+//! request goes on where the same thread's last one on that file ended: that is one pass over the
+//! block. A request for the same bytes again is one.
 
 use std::ops::RangeInclusive;
 

@@ -1,10 +1,11 @@
-//! What a run does, for whoever looks on: a JSON document that its agent writes anew from time to time, into a folder of the
-//! user's own.
+//! What a run does, for whoever looks on: a JSON document that its agent writes anew from time to
+//! time, into a folder of the user's own.
 //!
-//! A file rather than a socket: it costs the agent a small write a second, whether anybody looks or not, nobody can make it wait,
-//! and `cat` and `jq` read it as well as `hither top`. 9 KB, of 32 regions, take 67 us
-//! of processor time in memory, and 209 us on ext4, which writes a file at once that is renamed onto another (2 cores, Linux 6.18,
-//! 2026-11): less than a ten-thousandth of a CPU in memory, which is where they go if they can.
+//! A file rather than a socket: it costs the agent a small write a second, whether anybody looks or
+//! not, nobody can make it wait, and `cat` and `jq` read it as well as `hither top`. 9 KB, of 32
+//! regions, take 67 us of processor time in memory, and 209 us on ext4, which writes a file at once
+//! that is renamed onto another (2 cores, Linux 6.18, 2026-11): less than a ten-thousandth of a CPU
+//! in memory, which is where they go if they can.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -77,7 +78,8 @@ impl Board {
         })
     }
 
-    /// Replaces what it says. A full disk or a folder that is gone leaves the run without onlookers, and no worse.
+    /// Replaces what it says. A full disk or a folder that is gone leaves the run without
+    /// onlookers, and no worse.
     pub(crate) fn post(&self, status: &Status) {
         let partial = self.path.with_extension("partial");
         let text = serde_json::to_vec(status).unwrap_or_default();
@@ -91,8 +93,8 @@ impl Drop for Board {
     }
 }
 
-/// `hither` in `$XDG_RUNTIME_DIR`, or `hither-runs-` with the user's number in `/dev/shm`, or `/tmp`: memory before a disk, to which a file
-/// that takes another's place is written at once.
+/// `hither` in `$XDG_RUNTIME_DIR`, or `hither-runs-` with the user's number in `/dev/shm`, or
+/// `/tmp`: memory before a disk, to which a file that takes another's place is written at once.
 fn place() -> PathBuf {
     let shm = Path::new("/dev/shm");
     let shared = if shm.is_dir() { shm } else { Path::new("/tmp") };
@@ -105,7 +107,8 @@ fn place() -> PathBuf {
     }
 }
 
-/// The runs of this user's that go on, by the number of their agent. What one left behind that was killed is removed.
+/// The runs of this user's that go on, by the number of their agent. What one left behind that was
+/// killed is removed.
 pub fn runs() -> Vec<Status> {
     let folder = place();
     if folder::own(&folder, MODE).is_err() {

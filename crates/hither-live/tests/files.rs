@@ -1,4 +1,5 @@
-//! Real programs with their file cache steered: what stays in the page cache, and that the programs do not notice.
+//! Real programs with their file cache steered: what stays in the page cache, and that the programs
+//! do not notice.
 
 mod support;
 
@@ -19,7 +20,8 @@ use hither_sys::page_cache::{
 const MIB: u64 = 1 << 20;
 
 struct Lab {
-    /// On the disk that the build is on: a folder for temporary files may be all page cache (tmpfs).
+    /// On the disk that the build is on: a folder for temporary files may be all page cache
+    /// (tmpfs).
     folder: tempfile::TempDir,
     program: PathBuf,
 }
@@ -61,7 +63,8 @@ impl Lab {
         }
     }
 
-    /// What the program wrote is what it writes alone, and the log holds what led to what was decided.
+    /// What the program wrote is what it writes alone, and the log holds what led to what was
+    /// decided.
     fn check(&self, command: &str, ran: &Ran) {
         let alone = Command::new("sh")
             .args(["-c", command])
@@ -126,7 +129,8 @@ fn a_dry_run_drops_nothing_and_says_what_it_would() {
     let cached = cached_mib(&data);
     assert!(ran.files.summary.drops > 0);
     assert_eq!(ran.files.dropped, 0);
-    // The kernel may have reclaimed some of it for others; a budget of 8 MiB would have left less than half.
+    // The kernel may have reclaimed some of it for others; a budget of 8 MiB would have left less
+    // than half.
     assert!(cached.is_none_or(|cached| cached > 32), "{cached:?}");
     lab.check(&command, &ran);
 }
@@ -166,7 +170,8 @@ fn what_others_have_cached_is_left_alone_unless_it_is_asked_for() {
             summary, unseen, ..
         } = ran.files;
         assert_eq!(unseen, None);
-        // How far readahead may have come by when the agent first hears of the file is not told from what was there.
+        // How far readahead may have come by when the agent first hears of the file is not told
+        // from what was there.
         let cached = cached_mib(&data).expect("it says so");
         assert!(cached >= 32, "{cached} MiB, {summary:?}");
         assert!(summary.foreign_bytes >= 32 * MIB, "{summary:?}");
@@ -186,7 +191,8 @@ fn what_others_have_cached_is_left_alone_unless_it_is_asked_for() {
 fn programs_may_do_with_their_files_as_they_like() {
     let lab = Lab::new();
     let data = lab.data(24);
-    // Renamed, cut, written, unlinked while open, mapped by another; shells fork and exec at each step.
+    // Renamed, cut, written, unlinked while open, mapped by another; shells fork and exec at each
+    // step.
     let command = "\
         set -e; rm -f a b c; cp data a; cat a a | md5sum; mv a b; cat b data b | md5sum; \
         exec 5<b; rm b; cat <&5 | wc -c; exec 5<&-; \

@@ -1,5 +1,5 @@
-//! A loop that is larger than its memory cgroup reads less from storage. One test in a binary of its own: what is read is
-//! counted of all that this process starts.
+//! A loop that is larger than its memory cgroup reads less from storage. One test in a binary of
+//! its own: what is read is counted of all that this process starts.
 
 mod support;
 
@@ -55,7 +55,8 @@ fn a_loop_in_a_small_memory_cgroup_reads_less_from_storage() {
     };
     let data = support::uncached(&folder.path().join("data"), 192);
     let passes = 4;
-    // A pause after each 64 KiB: on a machine with much else to do the agent may be late by some of them.
+    // A pause after each 64 KiB: on a machine with much else to do the agent may be late by some of
+    // them.
     let command = format!(
         "{}; exec {} {} {passes} 200 > {}",
         group.enter(),
@@ -77,7 +78,8 @@ fn a_loop_in_a_small_memory_cgroup_reads_less_from_storage() {
         sites: Vec::new(),
         session: SessionOptions::default(),
     };
-    // By the kernel's own eviction it is all of it, each time: 768 MiB, and by the optimum for this budget 600.
+    // By the kernel's own eviction it is all of it, each time: 768 MiB, and by the optimum for this
+    // budget 600.
     let all = passes * 192;
     let mut read = Vec::new();
     for _ in 0..3 {

@@ -100,7 +100,8 @@ fn as_many_iterations_are_found_as_programs_make() {
             println!("skipped for {compiler}: it or its OpenMP runtime is not installed");
             continue;
         };
-        // Two are needed to see that they repeat (more if they are short), and the last is not ended by a next one.
+        // Two are needed to see that they repeat (more if they are short), and the last is not
+        // ended by a next one.
         for (name, made, found, length) in [
             ("bt", 60, 57..=58, 15),
             ("jacobi", 100, 92..=98, 2),

@@ -1,5 +1,5 @@
-//! Real programs with their memory placed: on this machine, as far as it has nodes, and on one that is made up around its
-//! real page faults.
+//! Real programs with their memory placed: on this machine, as far as it has nodes, and on one that
+//! is made up around its real page faults.
 
 mod support;
 
@@ -17,8 +17,8 @@ use hither_sys::faults::{PageFaults, Unwatched};
 use hither_sys::machine::{Machine, NodeMemory, PageState, Refusal, ThisMachine};
 use serde_json::Value;
 
-/// Writes a region from its start to its end, and another one here and there; prints what it finds in them, and waits for a
-/// moment after each, as a program that computes does.
+/// Writes a region from its start to its end, and another one here and there; prints what it finds
+/// in them, and waits for a moment after each, as a program that computes does.
 const PROGRAM: &str = "\
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +48,8 @@ int main(void) {
 }
 ";
 
-/// Two threads, each on a CPU of its own, write their halves of a region for some seconds, once the first has filled it.
+/// Two threads, each on a CPU of its own, write their halves of a region for some seconds, once the
+/// first has filled it.
 const HALVES: &str = "\
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -212,7 +213,8 @@ fn the_log_of_a_dry_run_says_what_streams() {
 /// Where pages are that were said to be moved.
 type Moved = Mutex<BTreeMap<u64, u32>>;
 
-/// This machine with a second node made up, which is memory alone. The kernel refuses to bind to it.
+/// This machine with a second node made up, which is memory alone. The kernel refuses to bind to
+/// it.
 struct Pretended {
     /// CPUs of the first node; the second has the others.
     near: Vec<u32>,
@@ -399,7 +401,8 @@ int main(void) {
 }
 ";
 
-/// Of a region that is said to be on the first node, what the thread on the second one writes is moved there and stays.
+/// Of a region that is said to be on the first node, what the thread on the second one writes is
+/// moved there and stays.
 #[test]
 fn upm_moves_what_another_node_writes() {
     upm_moves(HALVES, "period");
@@ -451,8 +454,8 @@ fn upm_moves(program: &str, ended: &str) {
     assert!(ends.iter().any(|end| **end == ended), "{ends:?}");
 }
 
-/// Two threads write a region that is sampled; then the program watches it itself, over and over, as a collector or an emulator does, and
-/// says what each call answers.
+/// Two threads write a region that is sampled; then the program watches it itself, over and over,
+/// as a collector or an emulator does, and says what each call answers.
 const WATCHES: &str = "\
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-//! Signals to the agent reach the program. One test in a binary of its own: signals are the process's, and so is the
-//! one program that they are passed on to.
+//! Signals to the agent reach the program. One test in a binary of its own: signals are the
+//! process's, and so is the one program that they are passed on to.
 
 mod support;
 
@@ -13,8 +13,8 @@ use hither_sys::process::kill;
 fn a_signal_to_the_agent_ends_the_program_and_the_trace_is_written() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let ready = folder.path().join("ready");
-    // A keyboard's interrupt reaches both; the program may take it as it likes, and the agent carries on. The loop is
-    // without processes of its own, so that none is left behind.
+    // A keyboard's interrupt reaches both; the program may take it as it likes, and the agent
+    // carries on. The loop is without processes of its own, so that none is left behind.
     let script = format!(
         "trap 'echo interrupted > {0}.int' INT; trap 'echo told > {0}.told' USR1; read -r first < /etc/passwd; echo > {0}; while :; do read -r x < /etc/passwd; done",
         ready.display()

@@ -1,4 +1,5 @@
-// Begins and ends parallel regions of one thread, and says how many nanoseconds of a CPU it took: ROUNDS.
+// Begins and ends parallel regions of one thread, and says how many nanoseconds of a CPU it took:
+// ROUNDS.
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

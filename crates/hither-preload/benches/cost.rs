@@ -1,5 +1,5 @@
-//! What an access costs the program: its signature, remembered and unwound, at several depths, and its way into the ring.
-//! Run by `cargo test --benches` once each, so that it cannot rot.
+//! What an access costs the program: its signature, remembered and unwound, at several depths, and
+//! its way into the ring. Run by `cargo test --benches` once each, so that it cannot rot.
 #![allow(unsafe_code, missing_docs)]
 
 use std::ffi::CString;
@@ -15,7 +15,8 @@ use hither_sys::session::{Session, SessionOptions};
 
 type Work<'a> = &'a mut dyn FnMut(Caller);
 
-/// Calls `work` as a hook's trampoline would, with its own caller's stack pointer and frame pointer.
+/// Calls `work` as a hook's trampoline would, with its own caller's stack pointer and frame
+/// pointer.
 #[unsafe(naked)]
 unsafe extern "C" fn enter(_work: *mut Work<'_>) {
     std::arch::naked_asm!("mov rsi, rsp", "mov rdx, rbp", "jmp {hook}", hook = sym hook)

@@ -1,4 +1,5 @@
-// Allocates and frees blocks of one size, and says how many nanoseconds of a CPU it took: ROUNDS SIZE [mapped].
+// Allocates and frees blocks of one size, and says how many nanoseconds of a CPU it took: ROUNDS
+// SIZE [mapped].
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,7 @@
-//! What the hooks that place pages cost a program: alone, behind the library without a session, and tracked. A small block
-//! takes the way past the hooks, a large one is told of, and so are the beginning, the barriers and the end of a parallel
-//! region. Run by `cargo test --benches` once each, so that it cannot rot.
+//! What the hooks that place pages cost a program: alone, behind the library without a session, and
+//! tracked. A small block takes the way past the hooks, a large one is told of, and so are the
+//! beginning, the barriers and the end of a parallel region. Run by `cargo test --benches` once
+//! each, so that it cannot rot.
 #![cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 #![allow(missing_docs)]
 

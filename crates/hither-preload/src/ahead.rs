@@ -1,19 +1,28 @@
-//! Has the kernel read nothing ahead through descriptors that are surely read at random, once the page cache is full.
+//! Has the kernel read nothing ahead through descriptors that are surely read at random, once the
+//! page cache is full.
 //!
-//! The kernel takes a read for one of a stream also where so much before it is cached as a stream would have left behind (`page_cache_sync_ra`, Linux 6.12). Of a file whose
-//! records are read in shuffled order, and of which half is cached, it so reads a gigabyte ahead in six epochs over half of one, which pushes out what the policy keeps. `POSIX_FADV_RANDOM`
-//! ends that: the kernel then reads what it is asked for and no more.
+//! The kernel takes a read for one of a stream also where so much before it is cached as a stream
+//! would have left behind (`page_cache_sync_ra`, Linux 6.12). Of a file whose records are read in
+//! shuffled order, and of which half is cached, it so reads a gigabyte ahead in six epochs over
+//! half of one, which pushes out what the policy keeps. `POSIX_FADV_RANDOM` ends that: the kernel
+//! then reads what it is asked for and no more.
 //!
-//! **When.** The last [`READS`] reads through the descriptor each began where none of the last ones had ended, nor a little beyond; neither the thread's own last one nor
-//! those that the descriptor remembers. So several streams through one descriptor are streams still, whichever threads read them, and so is a reader who leaves out little on its way. A long
-//! read is a stream by itself. The first read that does go on takes it back. As long as all fits into memory, which the agent knows, nothing is said: there readahead only
-//! brings sooner what will be needed.
+//! **When.** The last [`READS`] reads through the descriptor each began where none of the last ones
+//! had ended, nor a little beyond; neither the thread's own last one nor those that the descriptor
+//! remembers. So several streams through one descriptor are streams still, whichever threads read
+//! them, and so is a reader who leaves out little on its way. A long read is a stream by itself.
+//! The first read that does go on takes it back. As long as all fits into memory, which the agent
+//! knows, nothing is said: there readahead only brings sooner what will be needed.
 //!
-//! **Of which descriptors.** The advice is given to the open file description. So only one counts that the program has opened here and nobody else has: before another
-//! process or descriptor gets it, it is as it was; as soon as it is sent, where it goes over a socket. Who fetches one (`pidfd_getfd`), or sends it by number or through io_uring
-//! without libc, is not seen, and gets it as it is. What the program gives any advice of its own on is left alone until it is closed, and so is what it maps.
+//! **Of which descriptors.** The advice is given to the open file description. So only one counts
+//! that the program has opened here and nobody else has: before another process or descriptor gets
+//! it, it is as it was; as soon as it is sent, where it goes over a socket. Who fetches one
+//! (`pidfd_getfd`), or sends it by number or through io_uring without libc, is not seen, and gets
+//! it as it is. What the program gives any advice of its own on is left alone until it is closed,
+//! and so is what it maps.
 //!
-//! Threads may race for a descriptor's words. What was said of it changes hands by compare-and-swap; a count or an end that is lost costs a few reads.
+//! Threads may race for a descriptor's words. What was said of it changes hands by
+//! compare-and-swap; a count or an end that is lost costs a few reads.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -29,10 +38,12 @@ const READS: u32 = 16;
 /// Blocks that a reader may leave out and be reading on: what the kernel's first readaheads cover.
 const NEAR: u32 = 4;
 
-/// A read of more blocks than this is a stream by itself, which the kernel reads the better for reading ahead.
+/// A read of more blocks than this is a stream by itself, which the kernel reads the better for
+/// reading ahead.
 const LONG: u32 = 64;
 
-/// Ends of reads that are remembered. One that fits no read gives its place up by chance, so that of somewhat more streams most are known still.
+/// Ends of reads that are remembered. One that fits no read gives its place up by chance, so that
+/// of somewhat more streams most are known still.
 const ENDS: usize = 6;
 
 /// The kernel reads ahead as it likes.
@@ -79,7 +90,8 @@ pub(crate) fn start() {
     TABLE.open();
 }
 
-/// Follows no read any more, and takes back what was said. Where none is followed it writes nothing: reads come by here for as long as nobody hears them.
+/// Follows no read any more, and takes back what was said. Where none is followed it writes
+/// nothing: reads come by here for as long as nobody hears them.
 #[cold]
 pub(crate) fn stop() {
     if TABLE.is_open() {
@@ -88,8 +100,10 @@ pub(crate) fn stop() {
     }
 }
 
-/// Takes in a `read` through `fd`, which is looked at if anybody follows it. Where it was one of many at random, and that is `wanted`, the kernel is told to read
-/// nothing ahead, which is returned; otherwise, to read ahead again. `ours` says whether the table describes the calling process's descriptors.
+/// Takes in a `read` through `fd`, which is looked at if anybody follows it. Where it was one of
+/// many at random, and that is `wanted`, the kernel is told to read nothing ahead, which is
+/// returned; otherwise, to read ahead again. `ours` says whether the table describes the calling
+/// process's descriptors.
 #[inline]
 pub(crate) fn read(
     fd: i32,
@@ -108,7 +122,8 @@ pub(crate) fn read(
     still != (state == STILL) && ours() && descriptor.change(fd, still)
 }
 
-/// The program has a use for `fd` in which it is not to be touched: nothing is said of it any more while it is open.
+/// The program has a use for `fd` in which it is not to be touched: nothing is said of it any more
+/// while it is open.
 pub(crate) fn leave(fd: i32) {
     if let Some(descriptor) = TABLE.row(fd) {
         descriptor.change(fd, false);

@@ -1,9 +1,11 @@
-//! Memory for the recorder inside a program, apart from the program's own heap, and a stack apart from the program's.
+//! Memory for the recorder inside a program, apart from the program's own heap, and a stack apart
+//! from the program's.
 //!
-//! A hook may run in a signal handler that interrupted `malloc`, so it must never call it; and on a stack with a few
-//! hundred bytes left (a thread of the smallest size, a handler's alternative stack, a coroutine), so whatever needs more
-//! than a push into the ring runs on a stack of the recorder's. Both lie in a region of the thread's own, which is
-//! unmapped as a whole when the thread ends. No locks, so nothing that a fork could leave locked.
+//! A hook may run in a signal handler that interrupted `malloc`, so it must never call it; and on a
+//! stack with a few hundred bytes left (a thread of the smallest size, a handler's alternative
+//! stack, a coroutine), so whatever needs more than a push into the ring runs on a stack of the
+//! recorder's. Both lie in a region of the thread's own, which is unmapped as a whole when the
+//! thread ends. No locks, so nothing that a fork could leave locked.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
@@ -55,7 +57,8 @@ pub(crate) fn open() -> bool {
 /// Takes the calling thread's region away.
 ///
 /// # Safety
-/// Nothing that was allocated in this thread is used any more, and the thread is not on the region's stack.
+/// Nothing that was allocated in this thread is used any more, and the thread is not on the
+/// region's stack.
 pub(crate) unsafe fn close() {
     let start = REGION.get().start;
     REGION.set(Region {
@@ -70,9 +73,10 @@ pub(crate) unsafe fn close() {
     }
 }
 
-/// Runs `work` on the stack of the calling thread's region, which must be open, with all signals blocked: no handler
-/// finds itself on a stack that it does not know (collectors of garbage look for their roots from there), none leaves
-/// by a jump, and no cancellation unwinds through the recorder.
+/// Runs `work` on the stack of the calling thread's region, which must be open, with all signals
+/// blocked: no handler finds itself on a stack that it does not know (collectors of garbage look
+/// for their roots from there), none leaves by a jump, and no cancellation unwinds through the
+/// recorder.
 pub(crate) fn apart(work: &mut dyn FnMut()) {
     unsafe extern "C" fn call(work: *mut c_void) {
         // SAFETY: `apart` passes a pointer to its own argument, and waits.
@@ -82,8 +86,9 @@ pub(crate) fn apart(work: &mut dyn FnMut()) {
     let top = (REGION.get().start + REGION_BYTES) as *mut u8;
     let before = raw::block_signals(u64::MAX);
     let mut work = work;
-    // SAFETY: `top` is the end of a part of the region that is used for nothing else, aligned to a page; it is not in use,
-    // since the recorder does not enter itself and no signal can interrupt it here.
+    // SAFETY: `top` is the end of a part of the region that is used for nothing else, aligned to a
+    // page; it is not in use, since the recorder does not enter itself and no signal can interrupt
+    // it here.
     unsafe { on_stack(top, call, (&raw mut work).cast()) };
     raw::block_signals(before);
 }
@@ -134,7 +139,8 @@ impl Arena {
         if let (Some((class, bytes)), true) = (class(layout), region.start != 0) {
             let free = FREE.with(|free| free[class].get());
             if free != 0 {
-                // SAFETY: it was given back by `dealloc`, which left the address of the next one in it.
+                // SAFETY: it was given back by `dealloc`, which left the address of the next one in
+                // it.
                 let next = unsafe { (free as *const usize).read() };
                 FREE.with(|free| free[class].set(next));
                 return (free as *mut u8, false);
@@ -148,7 +154,8 @@ impl Arena {
                 return (start as *mut u8, true);
             }
         }
-        // Larger than what is left, or a thread without a region: a mapping of its own, which is aligned to a page.
+        // Larger than what is left, or a thread without a region: a mapping of its own, which is
+        // aligned to a page.
         let mapped = if layout.align() > 4096 {
             None
         } else {
@@ -158,8 +165,8 @@ impl Arena {
     }
 }
 
-// SAFETY: blocks are disjoint parts of mappings, aligned as asked, and stay valid until they are given back or their
-// thread's region is closed, whose caller vouches that they are unused.
+// SAFETY: blocks are disjoint parts of mappings, aligned as asked, and stay valid until they are
+// given back or their thread's region is closed, whose caller vouches that they are unused.
 unsafe impl GlobalAlloc for Arena {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         Arena::take(layout).0
@@ -183,8 +190,9 @@ unsafe impl GlobalAlloc for Arena {
                 unsafe { block.cast::<usize>().write(next) };
             }
         } else if region.start != 0 {
-            // SAFETY: outside of the region every block is a mapping of its own. (Blocks of another thread's region are never
-            // given back here: nothing that a thread allocates leaves it.)
+            // SAFETY: outside of the region every block is a mapping of its own. (Blocks of another
+            // thread's region are never given back here: nothing that a thread allocates leaves
+            // it.)
             unsafe { raw::unmap(block, layout.size().max(1)) };
         }
     }

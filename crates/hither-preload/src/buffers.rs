@@ -1,9 +1,12 @@
-//! Memory that may be copied to: what the kernel has written to for this thread's reads, since when no call has taken any memory away.
+//! Memory that may be copied to: what the kernel has written to for this thread's reads, since when
+//! no call has taken any memory away.
 //!
-//! A read into memory that is not there, or not to be written, fails with EFAULT, and programs count on it (a collector's protected pages, a test of
-//! the call). A copy would end in SIGSEGV. So a buffer's first read is the kernel's, which finds out, and its pages are remembered: programs read into the same few
-//! buffers. Whatever unmaps or protects memory through libc has everything forgotten. What libc unmaps by itself (a large `free`) is not seen: a program that reads
-//! into memory that it has freed is killed where it would have been told EFAULT, if that.
+//! A read into memory that is not there, or not to be written, fails with EFAULT, and programs
+//! count on it (a collector's protected pages, a test of the call). A copy would end in SIGSEGV. So
+//! a buffer's first read is the kernel's, which finds out, and its pages are remembered: programs
+//! read into the same few buffers. Whatever unmaps or protects memory through libc has everything
+//! forgotten. What libc unmaps by itself (a large `free`) is not seen: a program that reads into
+//! memory that it has freed is killed where it would have been told EFAULT, if that.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -88,8 +91,8 @@ pub(crate) fn is_readable(start: u64, length: usize) -> bool {
 
 #[inline]
 fn covers(ranges: &Cell<Ranges>, start: u64, length: usize) -> bool {
-    // SAFETY: the cell is this thread's own, and nobody else refers to what is in it while this looks; a signal handler that changes it meanwhile has
-    // written values of the same kind.
+    // SAFETY: the cell is this thread's own, and nobody else refers to what is in it while this
+    // looks; a signal handler that changes it meanwhile has written values of the same kind.
     unsafe { &*ranges.as_ptr() }.covers(start, length)
 }
 

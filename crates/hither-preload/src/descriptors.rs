@@ -1,6 +1,8 @@
-//! What is known of descriptors: tables of a row each, by number, and that whatever closes or replaces one has all of them forget it.
+//! What is known of descriptors: tables of a row each, by number, and that whatever closes or
+//! replaces one has all of them forget it.
 //!
-//! A table is mapped when it is first of use, and of its rows only those that were touched have memory behind them. All threads share it.
+//! A table is mapped when it is first of use, and of its rows only those that were touched have
+//! memory behind them. All threads share it.
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -62,7 +64,8 @@ impl<R: Row> Table<R> {
         let index = usize::try_from(fd)
             .ok()
             .filter(|&index| index < DESCRIPTORS && !rows.is_null())?;
-        // SAFETY: the rows are a mapping of DESCRIPTORS of these, zeroed, which is a value, and never unmapped; the index is in range.
+        // SAFETY: the rows are a mapping of DESCRIPTORS of these, zeroed, which is a value, and
+        // never unmapped; the index is in range.
         Some(unsafe { &*rows.wrapping_add(index) })
     }
 

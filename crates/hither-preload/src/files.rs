@@ -1,9 +1,10 @@
 //! Which file each descriptor stands for.
 //!
-//! Files are looked up at their first use, not when they are opened, so descriptors that were inherited, received over
-//! a socket or opened inside libc need nothing special. Hooks on whatever opens, closes or copies descriptors only
-//! make the table forget. The table is two atomic words a descriptor: the other one says whether its open file
-//! description is this process's alone, so that what is done to that is seen by nobody else.
+//! Files are looked up at their first use, not when they are opened, so descriptors that were
+//! inherited, received over a socket or opened inside libc need nothing special. Hooks on whatever
+//! opens, closes or copies descriptors only make the table forget. The table is two atomic words a
+//! descriptor: the other one says whether its open file description is this process's alone, so
+//! that what is done to that is seen by nobody else.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,7 +29,8 @@ const KEY: u64 = !3;
 #[repr(C)]
 pub(crate) struct Descriptor {
     file: AtomicU64,
-    /// What [`SHARINGS`] was when the program opened it, or 0 where another descriptor or process may have its description, too.
+    /// What [`SHARINGS`] was when the program opened it, or 0 where another descriptor or process
+    /// may have its description, too.
     opened: AtomicU64,
 }
 
@@ -83,8 +85,8 @@ pub(crate) fn is_alone(fd: i32) -> bool {
     })
 }
 
-/// What is known of `fd`: the key of its file, or that its accesses are not recorded; `None` if nothing is known yet, or
-/// the agent has not been told its path.
+/// What is known of `fd`: the key of its file, or that its accesses are not recorded; `None` if
+/// nothing is known yet, or the agent has not been told its path.
 #[inline]
 pub(crate) fn known(fd: i32) -> Option<Option<u64>> {
     let known = TABLE
@@ -97,9 +99,10 @@ pub(crate) fn known(fd: i32) -> Option<Option<u64>> {
     }
 }
 
-/// The key of the file behind `fd`, or `None` if its accesses are not recorded. The file is defined first; if `define` has
-/// no room, the next access tries again. `ours` says whether the table describes the calling process's descriptors:
-/// what the child of a `vfork` finds is not entered in its parent's.
+/// The key of the file behind `fd`, or `None` if its accesses are not recorded. The file is defined
+/// first; if `define` has no room, the next access tries again. `ours` says whether the table
+/// describes the calling process's descriptors: what the child of a `vfork` finds is not entered in
+/// its parent's.
 pub(crate) fn look_up(
     fd: i32,
     ours: bool,

@@ -1,15 +1,16 @@
 //! The library that is preloaded into recorded programs.
 //!
-//! It stands in front of libc's file calls (`hooks`), makes the real call, and tells the agent through shared memory what
-//! it did and from which call site ([`signature`]). Without the environment variable `HITHER_SESSION` every hook is a
-//! plain pass-through.
+//! It stands in front of libc's file calls (`hooks`), makes the real call, and tells the agent
+//! through shared memory what it did and from which call site ([`signature`]). Without the
+//! environment variable `HITHER_SESSION` every hook is a plain pass-through.
 //!
-//! It lives inside programs that know nothing of it, so: no panic, no lock, no allocation from the program's heap, no
-//! descriptor left open, `errno` as the real call left it.
+//! It lives inside programs that know nothing of it, so: no panic, no lock, no allocation from the
+//! program's heap, no descriptor left open, `errno` as the real call left it.
 //!
-//! The exported symbols exist only with the feature `interpose`, with which the command's build script builds the
-//! `cdylib`: a test or bench that links this crate must not interpose itself. With the feature `pages` it also stands in
-//! front of the malloc family, tracks large allocations, and carries out the agent's orders on where they belong. Recording works on x86-64 with glibc;
+//! The exported symbols exist only with the feature `interpose`, with which the command's build
+//! script builds the `cdylib`: a test or bench that links this crate must not interpose itself.
+//! With the feature `pages` it also stands in front of the malloc family, tracks large allocations,
+//! and carries out the agent's orders on where they belong. Recording works on x86-64 with glibc;
 //! elsewhere this library is empty.
 #![allow(unsafe_code)]
 #![cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
@@ -56,7 +57,8 @@ static ALLOCATOR: arena::Arena = arena::Arena;
 static ON_LOAD: extern "C" fn() = {
     extern "C" fn on_load() {
         if recorder::start() {
-            // Streams whose closing is not seen would leave descriptors behind that stand for other files by then.
+            // Streams whose closing is not seen would leave descriptors behind that stand for other
+            // files by then.
             if recorder::follows_files() && hooks::stdio::patch() {
                 replicas::start();
                 placed::start();

@@ -1,16 +1,23 @@
 //! Has the pages of files that a program's reads bring in come from the nodes that the agent named.
 //!
-//! The kernel takes such pages, and those that it reads ahead, from where the memory policy of the reading thread says. So a read that may bring some in is
-//! made under a policy of ours; a read of pages that are there is made as ever. Which of these it will be cannot be asked of the kernel: `RWF_NOWAIT` reads ahead before it says that
-//! something is missing, and a read of what is there starts the next read ahead where it meets the kernel's mark. So it is remembered what was read (`seen`), and
-//! what was not read yet is taken for missing; unless it is cached to well beyond the read, which one call tells of 256 KiB.
+//! The kernel takes such pages, and those that it reads ahead, from where the memory policy of the
+//! reading thread says. So a read that may bring some in is made under a policy of ours; a read of
+//! pages that are there is made as ever. Which of these it will be cannot be asked of the kernel:
+//! `RWF_NOWAIT` reads ahead before it says that something is missing, and a read of what is there
+//! starts the next read ahead where it meets the kernel's mark. So it is remembered what was read
+//! (`seen`), and what was not read yet is taken for missing; unless it is cached to well beyond the
+//! read, which one call tells of 256 KiB.
 //!
-//! **What the program does not see.** The thread's policy is looked at before and put back after; a thread that has one of its own is left alone. All signals
-//! are blocked in between, so that no handler runs under our policy, forks, or leaves by a jump; a read of a regular file waits for storage, which no signal but a fatal one
-//! ends anyway. The call goes past libc, whose cancellation would unwind through here; the thread can be cancelled before it. Fewer than all bytes, and errors, are the
-//! kernel's own. What is remembered may be wrong: it says which way the call is made, and never what it is.
+//! **What the program does not see.** The thread's policy is looked at before and put back after; a
+//! thread that has one of its own is left alone. All signals are blocked in between, so that no
+//! handler runs under our policy, forks, or leaves by a jump; a read of a regular file waits for
+//! storage, which no signal but a fatal one ends anyway. The call goes past libc, whose
+//! cancellation would unwind through here; the thread can be cancelled before it. Fewer than all
+//! bytes, and errors, are the kernel's own. What is remembered may be wrong: it says which way the
+//! call is made, and never what it is.
 //!
-//! **What is not placed.** Pages that come by touching a mapping, by `sendfile` and its like, which wait for sockets, and what is written.
+//! **What is not placed.** Pages that come by touching a mapping, by `sendfile` and its like, which
+//! wait for sockets, and what is written.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -59,8 +66,8 @@ pub(crate) fn is_on() -> bool {
     NODES.load(Ordering::Relaxed) != 0
 }
 
-/// Makes a read that may bring pages in; before, a thread that is to be cancelled is, if the call is a point for that. `None` if the real call is to be made, as if
-/// nothing had been tried.
+/// Makes a read that may bring pages in; before, a thread that is to be cancelled is, if the call
+/// is a point for that. `None` if the real call is to be made, as if nothing had been tried.
 ///
 /// # Safety
 /// The arguments are those of the program's own call.
@@ -180,7 +187,8 @@ unsafe fn read_anew(
     Some(result)
 }
 
-/// Whether the window that a read is in is cached, and the next one: then no read in it brings anything in, nor starts a read ahead.
+/// Whether the window that a read is in is cached, and the next one: then no read in it brings
+/// anything in, nor starts a read ahead.
 fn is_cached(fd: i32, offset: u64, size: u64) -> bool {
     let start = offset - offset % WINDOW_BYTES;
     let length = (2 * WINDOW_BYTES).min(size - start);

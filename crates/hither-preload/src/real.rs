@@ -1,10 +1,11 @@
 //! The functions that the hooks stand in for: the next definition of each name after ours.
 //!
-//! Of the very name that the program called, even where libc has two names for one function (`open`, `open64`): another
-//! preloaded library may stand behind only one of them.
+//! Of the very name that the program called, even where libc has two names for one function
+//! (`open`, `open64`): another preloaded library may stand behind only one of them.
 //!
-//! All are looked up when the library is loaded, since a lookup takes the dynamic linker's lock and may allocate; a hook
-//! that runs even earlier (from another library's constructor) looks its own up.
+//! All are looked up when the library is loaded, since a lookup takes the dynamic linker's lock and
+//! may allocate; a hook that runs even earlier (from another library's constructor) looks its own
+//! up.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -47,7 +48,8 @@ impl Real {
     fn find(&self) -> *mut c_void {
         let mut found = next(self.name);
         if found.is_null() {
-            // On x86-64 the 64-bit form of a function is the plain one, and an old libc may lack its name (`fcntl64`).
+            // On x86-64 the 64-bit form of a function is the plain one, and an old libc may lack
+            // its name (`fcntl64`).
             let mut plain = [0; 32];
             if let Some(plain) = without_64(self.name, &mut plain) {
                 found = next(plain);
@@ -135,9 +137,9 @@ pub(crate) fn fail(error: c_int) -> c_int {
     -1
 }
 
-/// Declares functions of the C library, each callable as `real::name` with the signature given. The variable arguments
-/// of `open`, `fcntl` and `prctl` are declared as arguments: they travel in the same registers, and reading one that the
-/// caller did not pass harms nobody.
+/// Declares functions of the C library, each callable as `real::name` with the signature given. The
+/// variable arguments of `open`, `fcntl` and `prctl` are declared as arguments: they travel in the
+/// same registers, and reading one that the caller did not pass harms nobody.
 macro_rules! declare {
     ($($($name:ident),+: fn $arguments:tt -> $result:ty;)*) => {
         /// Where each function was found.
@@ -159,8 +161,9 @@ macro_rules! declare {
             for function in [&SYSCALL, &VFORK, &CLONE, $($(&found::$name),+),*] {
                 function.find();
             }
-            // A name that this libc lacks leaves a message behind, which the program would take for its own.
-            // SAFETY: it takes nothing; the message, which is this thread's own, is not looked at.
+            // A name that this libc lacks leaves a message behind, which the program would take for
+            // its own. SAFETY: it takes nothing; the message, which is this thread's own, is not
+            // looked at.
             unsafe { libc::dlerror() };
         }
 

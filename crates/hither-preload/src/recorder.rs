@@ -1,11 +1,12 @@
 //! The recorder inside a program: its session, and what each thread needs to record into it.
 //!
-//! The order of things in a hook: the real call, then [`access`]. Nothing here touches `errno`, takes a lock, allocates
-//! from the program's heap or waits.
+//! The order of things in a hook: the real call, then [`access`]. Nothing here touches `errno`,
+//! takes a lock, allocates from the program's heap or waits.
 //!
-//! Forks are found out, not followed: a page that the kernel wipes in forked children (`MADV_WIPEONFORK`) tells a child
-//! at its first event, however it was made, that the ring it remembers is its parent's. A `vfork` child shares all
-//! memory with its parent instead, and is told apart by its process id.
+//! Forks are found out, not followed: a page that the kernel wipes in forked children
+//! (`MADV_WIPEONFORK`) tells a child at its first event, however it was made, that the ring it
+//! remembers is its parent's. A `vfork` child shares all memory with its parent instead, and is
+//! told apart by its process id.
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::{CStr, c_void};
@@ -24,8 +25,8 @@ use crate::{ahead, arena, descriptors, files, hooks, placed, real, replicas};
 /// Names the session's segment in the environment.
 const SESSION_VARIABLE: &CStr = c"HITHER_SESSION";
 
-/// Unless the library was loaded early enough to get one of the first 32 thread-specific keys, setting one may
-/// allocate.
+/// Unless the library was loaded early enough to get one of the first 32 thread-specific keys,
+/// setting one may allocate.
 const KEYS_WITHOUT_ALLOCATION: u32 = 32;
 
 const UNTRIED: u8 = 0;
@@ -40,7 +41,8 @@ static FORK_PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
 static PID: AtomicU32 = AtomicU32::new(0);
 static THREAD_KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 
-/// The program's arguments, read once: opening a file later could take a descriptor that another thread counts on.
+/// The program's arguments, read once: opening a file later could take a descriptor that another
+/// thread counts on.
 static ARGUMENTS: [AtomicU8; 1024] = [const { AtomicU8::new(0) }; 1024];
 static ARGUMENTS_BYTES: AtomicUsize = AtomicUsize::new(0);
 
@@ -64,8 +66,8 @@ const NOWHERE: Latest = Latest {
     bits: 0,
 };
 
-/// Two addresses no further apart than this are taken to be on one stack: a handler's alternative stack hardly ever
-/// lies that closely above the stack that it interrupts.
+/// Two addresses no further apart than this are taken to be on one stack: a handler's alternative
+/// stack hardly ever lies that closely above the stack that it interrupts.
 const SAME_STACK_BYTES: usize = 256 << 10;
 
 struct Session(UnsafeCell<MaybeUninit<Attached>>);
@@ -75,10 +77,11 @@ unsafe impl Sync for Session {}
 
 thread_local! {
     static THREAD: Cell<*mut Thread> = const { Cell::new(null_mut()) };
-    /// Where on the stack this thread entered the recorder: a hook that finds it set runs in a signal handler that
-    /// interrupted it.
+    /// Where on the stack this thread entered the recorder: a hook that finds it set runs in a
+    /// signal handler that interrupted it.
     static INSIDE: Cell<usize> = const { Cell::new(OUTSIDE) };
-    /// Where the thread's last recorded access ended, in a session whose agent counts references to blocks.
+    /// Where the thread's last recorded access ended, in a session whose agent counts references to
+    /// blocks.
     static LATEST: Cell<Latest> = const { Cell::new(NOWHERE) };
 }
 
@@ -111,13 +114,15 @@ pub(crate) fn files_session() -> Option<&'static Attached> {
     session().filter(|session| session.files())
 }
 
-/// Whether it matters here which file a descriptor stands for: accesses are recorded, or their pages placed.
+/// Whether it matters here which file a descriptor stands for: accesses are recorded, or their
+/// pages placed.
 #[inline]
 pub(crate) fn follows_files() -> bool {
     session().is_some_and(|session| session.files() || session.file_nodes() != 0)
 }
 
-/// Follows which descriptors are read at random, if the agent wants that. To be called when the library is loaded.
+/// Follows which descriptors are read at random, if the agent wants that. To be called when the
+/// library is loaded.
 pub(crate) fn follow_read_ahead() {
     let session = files_session();
     // A program under a filter may be killed for a call that it does not make itself.
@@ -141,8 +146,9 @@ pub(crate) fn start() -> bool {
 }
 
 fn attach() -> bool {
-    // SAFETY: the name is a C string. No other thread can be changing the environment when the first hook of the
-    // process runs; it is read in the library's constructor unless another constructor makes a call before.
+    // SAFETY: the name is a C string. No other thread can be changing the environment when the
+    // first hook of the process runs; it is read in the library's constructor unless another
+    // constructor makes a call before.
     let path = unsafe { libc::getenv(SESSION_VARIABLE.as_ptr()) };
     if path.is_null() {
         return false;
@@ -155,7 +161,8 @@ fn attach() -> bool {
     if attached.is_confined() {
         signature::confine();
     }
-    // SAFETY: STATE is TRYING, which only one thread ever sets, so nobody else is here or reads the cell.
+    // SAFETY: STATE is TRYING, which only one thread ever sets, so nobody else is here or reads the
+    // cell.
     unsafe { (*SESSION.0.get()).write(attached) };
     real::find_all();
     signature::prepare();
@@ -164,8 +171,8 @@ fn attach() -> bool {
     PID.store(raw::pid(), Ordering::Relaxed);
     read_arguments();
     prepare_fork_page();
-    // The page tells every kind of fork, but only when somebody looks; a child of `vfork` must not be the first to look.
-    // SAFETY: the handler only does what every hook does.
+    // The page tells every kind of fork, but only when somebody looks; a child of `vfork` must not
+    // be the first to look. SAFETY: the handler only does what every hook does.
     unsafe { libc::pthread_atfork(Some(before_fork), None, Some(in_forked_child)) };
     let mut key = 0;
     // SAFETY: the key is a local, and the destructor has the type that is asked for.
@@ -247,8 +254,8 @@ fn after_fork(page: &AtomicU32) {
     crate::pages::offer::take_back();
 }
 
-/// Whether this is the process whose descriptors the table describes. False in the child of a `vfork`, whose
-/// descriptors are its own while its memory is its parent's.
+/// Whether this is the process whose descriptors the table describes. False in the child of a
+/// `vfork`, whose descriptors are its own while its memory is its parent's.
 pub(crate) fn owns_descriptors() -> bool {
     if STATE.load(Ordering::Relaxed) != ON || !follows_files() {
         return false;
@@ -262,9 +269,9 @@ pub(crate) fn process() -> u32 {
     PID.load(Ordering::Relaxed)
 }
 
-/// Runs `hot` with this thread's state, and `cold` if that says that it could not do it all; neither, if the thread is
-/// inside already. `hot` makes do with the little stack that the program may have left; `cold` has one of its own,
-/// where no signal interrupts it.
+/// Runs `hot` with this thread's state, and `cold` if that says that it could not do it all;
+/// neither, if the thread is inside already. `hot` makes do with the little stack that the program
+/// may have left; `cold` has one of its own, where no signal interrupts it.
 #[inline]
 fn with_thread(
     session: &'static Attached,
@@ -307,9 +314,10 @@ fn with_thread(
     INSIDE.set(OUTSIDE);
 }
 
-/// Whether the call that entered the recorder at stack address `outer` will never return, since this one stands there or
-/// further up the same stack: a signal handler that interrupted it has left by `siglongjmp`. That can only have been in
-/// the hot part, which reads, and writes a record that nobody sees before it is whole: the thread's state is good.
+/// Whether the call that entered the recorder at stack address `outer` will never return, since
+/// this one stands there or further up the same stack: a signal handler that interrupted it has
+/// left by `siglongjmp`. That can only have been in the hot part, which reads, and writes a record
+/// that nobody sees before it is whole: the thread's state is good.
 #[inline]
 fn abandoned(here: usize, outer: usize) -> bool {
     here >= outer && here - outer < SAME_STACK_BYTES
@@ -349,8 +357,8 @@ unsafe extern "C" fn end_of_thread(thread: *mut c_void) {
     }
     // A program that has confined itself may not be allowed to unmap.
     if STATE.load(Ordering::Acquire) == ON {
-        // SAFETY: everything that the thread's state refers to lies in its region, and nothing refers to the state any
-        // more.
+        // SAFETY: everything that the thread's state refers to lies in its region, and nothing
+        // refers to the state any more.
         unsafe { arena::close() };
     }
     INSIDE.set(OUTSIDE);
@@ -366,8 +374,8 @@ impl Thread {
         }
     }
 
-    /// The child of a `vfork` runs with its parent's memory: a ring that it claimed carries its process id and must not be
-    /// the parent's afterwards.
+    /// The child of a `vfork` runs with its parent's memory: a ring that it claimed carries its
+    /// process id and must not be the parent's afterwards.
     fn leave_if_not_ours(&mut self, session: &Attached) {
         let ours = |producer: &mut Producer| producer.pid() == PID.load(Ordering::Relaxed);
         if let Some(producer) = self.producer.take_if(|producer| !ours(producer)) {
@@ -383,7 +391,8 @@ impl Thread {
         mut access: Record<'_>,
         caller: Caller,
     ) -> bool {
-        // SAFETY: the trampoline of the running hook made `caller` from its own frame, which is still live.
+        // SAFETY: the trampoline of the running hook made `caller` from its own frame, which is
+        // still live.
         let remembered = unsafe { self.walker.remembered(caller) };
         let (Some(found), Some(producer)) = (remembered, &mut self.producer) else {
             return false;
@@ -418,7 +427,8 @@ impl Thread {
             ..
         } = self;
         let mut push = |record: &Record<'_>| Thread::push(producer, patience, session, record);
-        // SAFETY: the trampoline of the running hook made `caller` from its own frame, which is still live.
+        // SAFETY: the trampoline of the running hook made `caller` from its own frame, which is
+        // still live.
         unsafe { walker.signature(caller, session.frames_max(), &mut push) }
     }
 
@@ -459,7 +469,8 @@ fn claim(session: &Attached, patience: &mut u32) -> Option<Producer> {
         return None;
     };
     let length = ARGUMENTS_BYTES.load(Ordering::Acquire);
-    // SAFETY: the bytes are initialised, AtomicU8 has the layout of u8, and they are stored before the length, once.
+    // SAFETY: the bytes are initialised, AtomicU8 has the layout of u8, and they are stored before
+    // the length, once.
     let arguments =
         unsafe { std::slice::from_raw_parts(ARGUMENTS.as_ptr().cast::<u8>(), ARGUMENTS.len()) };
     let args = arguments.get(..length).unwrap_or(&[]);
@@ -483,8 +494,8 @@ pub(crate) enum Position {
     BeforeCurrent,
 }
 
-/// Records that a call moved `length` bytes of the file behind `fd`, and returns the file's key; `None` if its accesses are
-/// not recorded.
+/// Records that a call moved `length` bytes of the file behind `fd`, and returns the file's key;
+/// `None` if its accesses are not recorded.
 #[inline]
 pub(crate) fn access(
     op: Op,
@@ -530,7 +541,8 @@ fn tell_of(
             let Some(known) = known else {
                 return false;
             };
-            // A file that is not recorded is done with here; so is one whose descriptor has come to mean something else.
+            // A file that is not recorded is done with here; so is one whose descriptor has come to
+            // mean something else.
             let Some(access) =
                 known.and_then(|object| describe(session, op, flags, fd, object, position, length))
             else {
@@ -558,7 +570,8 @@ fn tell_of(
     key.get()
 }
 
-/// Has the kernel read ahead through a descriptor, or not, as it is read. Comes before the access is remembered.
+/// Has the kernel read ahead through a descriptor, or not, as it is read. Comes before the access
+/// is remembered.
 #[inline]
 fn follow(session: &Attached, fd: i32, access: &Record<'_>) {
     let Record::Access {
@@ -593,8 +606,9 @@ fn follow(session: &Attached, fd: i32, access: &Record<'_>) {
     }
 }
 
-/// The key of the file behind `fd`, if the agent does not want to hear of this read: one within the block in which the thread's last
-/// recorded access ended. All that is looked at is the thread's own and the table: 25 instructions, where a record takes 500.
+/// The key of the file behind `fd`, if the agent does not want to hear of this read: one within the
+/// block in which the thread's last recorded access ended. All that is looked at is the thread's
+/// own and the table: 25 instructions, where a record takes 500.
 #[inline]
 fn told(fd: i32, offset: u64, length: u64) -> Option<u64> {
     let Latest {
@@ -628,8 +642,8 @@ fn remember(session: &Attached, access: &Record<'_>) {
     }
 }
 
-/// The record of an access, but for its call site. `None` if the descriptor means something else by now: closed and
-/// reused where no hook sees it.
+/// The record of an access, but for its call site. `None` if the descriptor means something else by
+/// now: closed and reused where no hook sees it.
 fn describe(
     session: &Attached,
     op: Op,
@@ -666,8 +680,8 @@ fn access_at(
     offset: u64,
     length: u64,
 ) -> Record<'static> {
-    // An agent that counts references to blocks takes the order of the time alone. Within a tick of the kernel's a thread's accesses
-    // keep their order, those of several do not.
+    // An agent that counts references to blocks takes the order of the time alone. Within a tick of
+    // the kernel's a thread's accesses keep their order, those of several do not.
     let time_ns = match session.block_bits() {
         0 => monotonic_ns(),
         _ => tick_ns(),
@@ -684,7 +698,8 @@ fn access_at(
     }
 }
 
-/// Records something done to `length` bytes of the file of this key, which [`access`] has returned before.
+/// Records something done to `length` bytes of the file of this key, which [`access`] has returned
+/// before.
 pub(crate) fn access_by_key(op: Op, object: u64, offset: u64, length: u64, caller: Caller) {
     let Some(session) = files_session() else {
         return;
@@ -697,15 +712,16 @@ pub(crate) fn access_by_key(op: Op, object: u64, offset: u64, length: u64, calle
     );
 }
 
-/// The signature of a call site, which the agent is told of where it is new. `None` in a signal handler that interrupted the
-/// recorder, or if there is no memory.
+/// The signature of a call site, which the agent is told of where it is new. `None` in a signal
+/// handler that interrupted the recorder, or if there is no memory.
 #[cfg(feature = "pages")]
 pub(crate) fn signature(session: &'static Attached, caller: Caller) -> Option<u64> {
     let found = Cell::new(None);
     with_thread(
         session,
         |thread| {
-            // SAFETY: the trampoline of the running hook made `caller` from its own frame, which is still live.
+            // SAFETY: the trampoline of the running hook made `caller` from its own frame, which is
+            // still live.
             found.set(unsafe { thread.walker.remembered(caller) });
             found.get().is_some()
         },
@@ -744,8 +760,8 @@ pub(crate) fn exec_failed(pid: u32) {
     push_bare(&Record::ExecFailed { pid });
 }
 
-/// Announces this process, by claiming its main thread's ring: a program that touches no file is recorded all the
-/// same, and the agent must be able to tell it from one that cannot be.
+/// Announces this process, by claiming its main thread's ring: a program that touches no file is
+/// recorded all the same, and the agent must be able to tell it from one that cannot be.
 pub(crate) fn announce() {
     let Some(session) = session() else { return };
     with_thread(
@@ -770,7 +786,8 @@ fn push_bare(record: &Record<'_>) {
     );
 }
 
-/// Ends the recording in this process for good: from here on it makes no system call that the program did not ask for.
+/// Ends the recording in this process for good: from here on it makes no system call that the
+/// program did not ask for.
 pub(crate) fn stop() {
     STATE.store(OFF, Ordering::Release);
     replicas::stop();

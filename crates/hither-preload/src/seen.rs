@@ -1,7 +1,9 @@
-//! Which pages of files were read lately, and which file each descriptor stands for: by that it is told which reads may bring pages in (`placed`).
+//! Which pages of files were read lately, and which file each descriptor stands for: by that it is
+//! told which reads may bring pages in (`placed`).
 //!
-//! Both tables are of one process, of plain words, and may be wrong: two windows may fall to one place, of which the later one is remembered, and a page may have left the
-//! cache meanwhile. So what is remembered lasts for some seconds.
+//! Both tables are of one process, of plain words, and may be wrong: two windows may fall to one
+//! place, of which the later one is remembered, and a page may have left the cache meanwhile. So
+//! what is remembered lasts for some seconds.
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
@@ -85,7 +87,8 @@ pub(crate) fn moved_on(fd: i32, length: u64) {
     }
 }
 
-/// Whether a read, at an offset or at the descriptor's own, brings nothing in, as far as is known: it is of no file, or of pages that were seen lately.
+/// Whether a read, at an offset or at the descriptor's own, brings nothing in, as far as is known:
+/// it is of no file, or of pages that were seen lately.
 #[inline]
 pub(crate) fn is_known(fd: i32, at: Option<u64>, count: u64) -> bool {
     let Some(descriptor) = TABLE.row(fd) else {
@@ -187,7 +190,8 @@ impl Pages {
     }
 }
 
-/// The node of a window of a file. By chance and not in turn: reads ahead come at equal distances, and would all fall to one node.
+/// The node of a window of a file. By chance and not in turn: reads ahead come at equal distances,
+/// and would all fall to one node.
 pub(crate) fn node_of_window(nodes: u64, file: u64, offset: u64) -> u64 {
     let chosen = mix(file ^ mix(offset / WINDOW_BYTES)) % u64::from(nodes.count_ones().max(1));
     let mut left = nodes;
@@ -199,7 +203,8 @@ pub(crate) fn node_of_window(nodes: u64, file: u64, offset: u64) -> u64 {
 
 fn word(place: usize) -> Option<&'static AtomicU64> {
     let table = WINDOW.load(Ordering::Acquire);
-    // SAFETY: the table is a mapping of WINDOWS words, zeroed and never unmapped, and a place is below that.
+    // SAFETY: the table is a mapping of WINDOWS words, zeroed and never unmapped, and a place is
+    // below that.
     (!table.is_null()).then(|| unsafe { &*table.wrapping_add(place % WINDOWS) })
 }
 

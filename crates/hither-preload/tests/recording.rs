@@ -1,5 +1,5 @@
-//! The preload library inside real processes: C programs that do what programs do, with an agent that checks what was
-//! recorded, and that nothing else about them changed.
+//! The preload library inside real processes: C programs that do what programs do, with an agent
+//! that checks what was recorded, and that nothing else about them changed.
 #![cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 
 mod openmp;
@@ -37,7 +37,8 @@ fn every_form_of_read_is_seen_once_at_its_place() {
         &["-O0"][..],
         &["-O2"],
         &["-O2", "-D_FORTIFY_SOURCE=2"],
-        // Segments that lie apart, as in Debian's node: the dynamic linker's own lookup then misleads.
+        // Segments that lie apart, as in Debian's node: the dynamic linker's own lookup then
+        // misleads.
         &["-O2", "-no-pie", "-Wl,--section-start=.fini=0x9000000"],
         &[
             "-O2",
@@ -380,7 +381,8 @@ fn signatures_tell_call_sites_apart_and_nothing_else() {
             first.values().map(BTreeSet::len).sum::<usize>(),
             "{flags:?}: none is shared"
         );
-        // At -O2 the compiler unrolls the recursion, so that depths may differ in the frames that they have at all.
+        // At -O2 the compiler unrolls the recursion, so that depths may differ in the frames that
+        // they have at all.
         if flags == ["-O0"] {
             assert_eq!(
                 first[&(64 * 5)].len(),

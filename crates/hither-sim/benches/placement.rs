@@ -1,12 +1,14 @@
-//! Accesses a second and placement, through both engines, on one core: what a run costs whose trace is in memory.
+//! Accesses a second and placement, through both engines, on one core: what a run costs whose trace
+//! is in memory.
 //!
-//! Files: every node reads its own part of one large file and comes back to it, a third of its accesses being to what all
-//! share, so that there are local and remote hits, misses and victims. Pages: every thread sweeps over its own
-//! part of an array, which its neighbour touched first, and over the edges of the neighbours' parts, for ten iterations. The
-//! number of accesses is the same for any number of nodes. `cargo test --benches` runs each case once.
+//! Files: every node reads its own part of one large file and comes back to it, a third of its
+//! accesses being to what all share, so that there are local and remote hits, misses and victims.
+//! Pages: every thread sweeps over its own part of an array, which its neighbour touched first, and
+//! over the edges of the neighbours' parts, for ten iterations. The number of accesses is the same
+//! for any number of nodes. `cargo test --benches` runs each case once.
 //!
-//! What is measured is the processor time of all threads, since the machines that run benches are shared: a run of files
-//! decodes the next accesses on a second thread.
+//! What is measured is the processor time of all threads, since the machines that run benches are
+//! shared: a run of files decodes the next accesses on a second thread.
 
 use std::hint::black_box;
 use std::sync::Arc;

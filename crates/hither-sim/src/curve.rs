@@ -1,7 +1,7 @@
 //! Miss-ratio curves: what becomes of a trace in caches of every size.
 //!
-//! Policies with a [stack] have exact curves at no more cost for a thousand sizes than for one. For the
-//! others each size is a cache to simulate, so they get fewer points.
+//! Policies with a [stack] have exact curves at no more cost for a thousand sizes than for one. For
+//! the others each size is a cache to simulate, so they get fewer points.
 
 use crate::one_cache::{Configuration, Error, Options, Outcome, run};
 use crate::references::References;
@@ -14,7 +14,8 @@ pub enum Spacing {
     /// By equal factors: as much detail for small caches as for large ones.
     #[default]
     Log,
-    /// By equal steps; a quarter of the sizes lies below the first step, by equal factors, for there a curve is steepest.
+    /// By equal steps; a quarter of the sizes lies below the first step, by equal factors, for
+    /// there a curve is steepest.
     Linear,
 }
 
@@ -23,7 +24,8 @@ pub enum Spacing {
 pub struct Points {
     /// How many at most, for a policy that is simulated size by size.
     pub simulated: usize,
-    /// How many at most, for a policy whose curve is known at all sizes; those above are among them.
+    /// How many at most, for a policy whose curve is known at all sizes; those above are among
+    /// them.
     pub exact: usize,
     /// How they are spread.
     pub spacing: Spacing,
@@ -86,8 +88,8 @@ pub fn curves(
         .collect())
 }
 
-/// Up to `points` sizes from one block to `distinct` blocks, ascending; all sizes where there are no more than that,
-/// and none without blocks.
+/// Up to `points` sizes from one block to `distinct` blocks, ascending; all sizes where there are
+/// no more than that, and none without blocks.
 pub fn sizes(distinct: u32, points: usize, spacing: Spacing) -> Vec<u32> {
     if distinct as usize <= points {
         return (1..=distinct).collect();

@@ -1,7 +1,7 @@
 //! Engines that replay a trace through policies.
 //!
-//! [`run`] drives any number of caches (policy and size) over one pass of a trace, in parallel, and always gives the
-//! same result for the same input, whatever the number of threads.
+//! [`run`] drives any number of caches (policy and size) over one pass of a trace, in parallel, and
+//! always gives the same result for the same input, whatever the number of threads.
 #![forbid(unsafe_code)]
 
 pub mod curve;

@@ -1,13 +1,14 @@
 //! Caches of one level, any number of them over one pass of a trace.
 //!
-//! Where many sizes of `lru` or `opt` are asked for, one [stack](crate::stack) takes the place of the caches and gives the
-//! same counts; so does one for each size of `opt` where they are few.
+//! Where many sizes of `lru` or `opt` are asked for, one [stack](crate::stack) takes the place of
+//! the caches and gives the same counts; so does one for each size of `opt` where they are few.
 //!
-//! The trace is decoded once, a batch at a time; each batch is then run through all caches in parallel while the next
-//! one is being decoded. Every cache sees every access in order and shares nothing, so that the number of threads
-//! cannot change a result. A batch of 8192 accesses (0.5 MiB) stays in a core's second-level cache, and at 4 ns an
-//! access (lru) to 60 ns (dear; all measured 2026-11 by `benches/one_cache.rs`) a cache's share of a batch is well above
-//! the microsecond or two that handing it to a thread costs.
+//! The trace is decoded once, a batch at a time; each batch is then run through all caches in
+//! parallel while the next one is being decoded. Every cache sees every access in order and shares
+//! nothing, so that the number of threads cannot change a result. A batch of 8192 accesses (0.5
+//! MiB) stays in a core's second-level cache, and at 4 ns an access (lru) to 60 ns (dear; all
+//! measured 2026-11 by `benches/one_cache.rs`) a cache's share of a batch is well above the
+//! microsecond or two that handing it to a thread costs.
 
 use crate::references::References;
 use crate::sample::{self, Estimate, PART_BLOCKS_MIN, PARTS};
@@ -42,8 +43,8 @@ pub struct Options<'a> {
     pub progress: Option<&'a (dyn Fn(u64) + Sync)>,
     /// Ends the run with [`Error::Cancelled`] soon after it becomes true.
     pub cancel: Option<&'a AtomicBool>,
-    /// Into how many stretches of equal length the hits of each cache are divided as well, at most one a reference; 0 for
-    /// none.
+    /// Into how many stretches of equal length the hits of each cache are divided as well, at most
+    /// one a reference; 0 for none.
     pub stretches: u64,
 }
 
@@ -76,8 +77,8 @@ pub struct Outcome {
     /// Where a sample was simulated: of what, and how good the estimate is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub estimate: Option<Estimate>,
-    /// How many accesses were classified as `sequential`, `looping` and `other`; empty where the policy does not
-    /// classify.
+    /// How many accesses were classified as `sequential`, `looping` and `other`; empty where the
+    /// policy does not classify.
     pub classes: BTreeMap<&'static str, u64>,
     /// What the policy learnt about the call sites, if it learns about them.
     #[serde(skip)]
@@ -142,7 +143,8 @@ pub enum Error {
     Trace(#[from] hither_trace::Error),
 }
 
-/// Replays `references` through every cache and gives what became of each, in the order of `configurations`.
+/// Replays `references` through every cache and gives what became of each, in the order of
+/// `configurations`.
 pub fn run(
     references: &impl References,
     configurations: &[Configuration],
@@ -278,7 +280,8 @@ fn ends_of_stretches(references: u64, stretches: u64) -> Vec<u64> {
         .collect()
 }
 
-/// A lane, over which references it is driven, and the hits so far of each of its configurations at each end of a stretch.
+/// A lane, over which references it is driven, and the hits so far of each of its configurations at
+/// each end of a stretch.
 struct Driven {
     of: Of,
     lane: Lane,
@@ -286,8 +289,8 @@ struct Driven {
 }
 
 impl Driven {
-    /// The next references; `cuts` are the ends of stretches among them. A policy is told of one access after the other, so
-    /// cutting a batch changes nothing but what is known in between.
+    /// The next references; `cuts` are the ends of stretches among them. A policy is told of one
+    /// access after the other, so cutting a batch changes nothing but what is known in between.
     fn drive(&mut self, batch: &[Access], cuts: &[usize]) {
         let mut from = 0;
         for &cut in cuts {
@@ -339,8 +342,8 @@ enum Lane {
     },
 }
 
-/// A lane for each configuration, or for several of which the sizes alone differ. Stacks come first: one of them takes
-/// longer than a cache does, and what starts last should be short.
+/// A lane for each configuration, or for several of which the sizes alone differ. Stacks come
+/// first: one of them takes longer than a cache does, and what starts last should be short.
 ///
 /// A sample has lanes of smaller caches, and then those of its parts.
 fn lanes(
@@ -402,8 +405,8 @@ impl Lane {
         blocks: u32,
         sites: &[SiteRecord],
     ) -> Lane {
-        // A cache larger than the trace's footprint never evicts: what it does not need it does not get, so that
-        // `--size 1TiB` costs no memory.
+        // A cache larger than the trace's footprint never evicts: what it does not need it does not
+        // get, so that `--size 1TiB` costs no memory.
         let capacity = configuration.cache_blocks.min(blocks.max(1));
         Lane::Cache {
             configuration: index,

@@ -18,7 +18,8 @@ pub trait References: Sync {
         None
     }
 
-    /// What is known of each access beyond its block. `future` is not asked for: it always can be known.
+    /// What is known of each access beyond its block. `future` is not asked for: it always can be
+    /// known.
     fn knows(&self) -> Needs;
 
     /// The ends of iterations and constructs, in order.
@@ -52,9 +53,10 @@ pub trait References: Sync {
         4096
     }
 
-    /// Replaces `out` by the accesses from `start` on, `count` of them or as many as are left. The ticks are the
-    /// positions. What is not among `needs` may be left out: `next` is then [`NEVER`], `object` and `index` may be 0.
-    /// Fails where the references come from a file that cannot be read.
+    /// Replaces `out` by the accesses from `start` on, `count` of them or as many as are left. The
+    /// ticks are the positions. What is not among `needs` may be left out: `next` is then
+    /// [`NEVER`], `object` and `index` may be 0. Fails where the references come from a file that
+    /// cannot be read.
     fn fill(
         &self,
         start: u64,
@@ -79,7 +81,8 @@ pub struct InMemory {
 }
 
 impl InMemory {
-    /// Takes the accesses over and fills in their ticks and next references. Block identifiers must be dense.
+    /// Takes the accesses over and fills in their ticks and next references. Block identifiers must
+    /// be dense.
     pub fn new(mut accesses: Vec<Access>, knows: Needs) -> Self {
         let blocks = accesses
             .iter()
@@ -198,8 +201,8 @@ impl References for Trace {
         Trace::sampled(self)
     }
 
-    /// Objects and processes are always known: a trace of bare block numbers is one object, the device, used by one
-    /// process. Call sites cannot be made up like that.
+    /// Objects and processes are always known: a trace of bare block numbers is one object, the
+    /// device, used by one process. Call sites cannot be made up like that.
     fn knows(&self) -> Needs {
         Needs {
             future: true,

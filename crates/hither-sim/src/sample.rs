@@ -1,19 +1,22 @@
-//! From a sample of a trace's blocks to the whole: cache sizes go down by the sampling rate, misses go up by it, and the
-//! error is stated.
+//! From a sample of a trace's blocks to the whole: cache sizes go down by the sampling rate, misses
+//! go up by it, and the error is stated.
 //!
-//! Source: SHARDS (Waldspurger et al., FAST 2015) and its miniature simulation of any policy (USENIX ATC 2017);
-//! `hither_trace` draws the sample. A cache of `c` blocks becomes one of `c` times the rate. Misses are divided by the
-//! rate and related to all references of the trace, not to those that happened to be sampled. That is the correction of
-//! SHARDS-adj (section 3.3): what a very popular block adds by being in the sample, or takes away by being out of it, are
-//! hits at nearly any size.
+//! Source: SHARDS (Waldspurger et al., FAST 2015) and its miniature simulation of any policy
+//! (USENIX ATC 2017); `hither_trace` draws the sample. A cache of `c` blocks becomes one of `c`
+//! times the rate. Misses are divided by the rate and related to all references of the trace, not
+//! to those that happened to be sampled. That is the correction of SHARDS-adj (section 3.3): what a
+//! very popular block adds by being in the sample, or takes away by being out of it, are hits at
+//! nearly any size.
 //!
-//! The error comes from the sample itself: it is cut by block into eight equal parts, each is simulated on its own in a
-//! cache of an eighth, and the standard error of the mean of the eight miss ratios is given. That doubles the work, and it
-//! asks nothing of the trace that the sample does not know. It does not see a bias that all parts share, such as that of
-//! a cache of a few blocks: where a part's cache would be smaller than [`PART_BLOCKS_MIN`] no error is given.
+//! The error comes from the sample itself: it is cut by block into eight equal parts, each is
+//! simulated on its own in a cache of an eighth, and the standard error of the mean of the eight
+//! miss ratios is given. That doubles the work, and it asks nothing of the trace that the sample
+//! does not know. It does not see a bias that all parts share, such as that of a cache of a few
+//! blocks: where a part's cache would be smaller than [`PART_BLOCKS_MIN`] no error is given.
 //!
-//! One policy does not scale: `lfu` leaves a handful of slots to blocks referenced once in a cache of any size, and in a
-//! small one that is more. Its estimates are too high, by up to 13 points on OLTP (2026-11, docs/results.md).
+//! One policy does not scale: `lfu` leaves a handful of slots to blocks referenced once in a cache
+//! of any size, and in a small one that is more. Its estimates are too high, by up to 13 points on
+//! OLTP (2026-11, docs/results.md).
 
 use hither_core::random::mix;
 use hither_core::{Access, Spec};
@@ -69,8 +72,9 @@ pub(crate) fn standard_error(sampled: Sampled, misses: &[u64; PARTS]) -> f64 {
 pub(crate) fn deal(batch: &[Access], parts: &mut [Vec<Access>; PARTS]) {
     parts.iter_mut().for_each(Vec::clear);
     for access in batch {
-        // Neighbours are alike, so the parts must not be more even than chance: with a mere multiplication, which spreads
-        // neighbours over all parts, the error of P6 (ARC's traces) came out as a tenth of what it was.
+        // Neighbours are alike, so the parts must not be more even than chance: with a mere
+        // multiplication, which spreads neighbours over all parts, the error of P6 (ARC's traces)
+        // came out as a tenth of what it was.
         let hash = mix(u64::from(access.block.0) + 1);
         parts[(hash % PARTS as u64) as usize].push(*access);
     }

@@ -1,4 +1,5 @@
-//! The size of a cache as a user writes it: `64MiB`, `512` (blocks) or `10%` (of the distinct blocks of the trace).
+//! The size of a cache as a user writes it: `64MiB`, `512` (blocks) or `10%` (of the distinct
+//! blocks of the trace).
 
 use std::fmt;
 use std::str::FromStr;

@@ -158,7 +158,8 @@ fn classes_are_counted_and_parameters_written_out() {
     assert!(outcome.hits >= 29 * 49, "{}", outcome.hits);
 }
 
-/// Hits by stretch are those of the whole at each of their ends, by caches and by stacks of any kind, and change nothing else.
+/// Hits by stretch are those of the whole at each of their ends, by caches and by stacks of any
+/// kind, and change nothing else.
 #[test]
 fn hits_by_stretch_add_up() {
     let blocks = |tick: u64| if tick < 20_000 { tick % 700 } else { tick % 90 };

@@ -1,13 +1,14 @@
 //! Miss counts on public traces against counts by other people's programs.
 //!
-//! `reference_counts.csv` holds, for eighteen traces at five sizes (1, 5, 10, 25 and 50 % of the distinct blocks), the
-//! misses that libCacheSim 0.3.5 counts with its defaults and, for `lirs`, those that the LIRS authors' own program
-//! counts (zhongch4g/LIRS2, 7987d0a; their traces, OLTP and P3 alone). Ours must be equal, but for `w-tinylfu`: see
-//! [`DISTANCE_MAX`]. Left out of the file is what libCacheSim counts where its S3-FIFO (below 20 blocks) and its
-//! W-TinyLFU (below 100) admit nothing.
+//! `reference_counts.csv` holds, for eighteen traces at five sizes (1, 5, 10, 25 and 50 % of the
+//! distinct blocks), the misses that libCacheSim 0.3.5 counts with its defaults and, for `lirs`,
+//! those that the LIRS authors' own program counts (zhongch4g/LIRS2, 7987d0a; their traces, OLTP
+//! and P3 alone). Ours must be equal, but for `w-tinylfu`: see [`DISTANCE_MAX`]. Left out of the
+//! file is what libCacheSim counts where its S3-FIFO (below 20 blocks) and its W-TinyLFU
+//! (below 100) admit nothing.
 //!
-//! The traces are not part of this repository: the folder that holds them is named by the environment variable
-//! `HITHER_TRACES`, and without it the test says that it was skipped.
+//! The traces are not part of this repository: the folder that holds them is named by the
+//! environment variable `HITHER_TRACES`, and without it the test says that it was skipped.
 
 use hither_sim::{Configuration, Options, Size, run};
 use hither_trace::{LoadOptions, Trace};
@@ -46,13 +47,15 @@ const TRACES: [(&str, &str, &str); 18] = [
     ("page4k_twolf", "address/twolf.trace.gz", "address"),
 ];
 
-/// How far the miss ratio of `w-tinylfu` may be from libCacheSim's, on any trace and in the middle of all rows.
+/// How far the miss ratio of `w-tinylfu` may be from libCacheSim's, on any trace and in the middle
+/// of all rows.
 ///
-/// The two are not the same algorithm. libCacheSim counts hits in the main part, insertions and what leaves the window
-/// (not hits in the window), in ten or more 32-bit counters a block, halved every 32 cache sizes of hits in the main
-/// part; ours counts all references, as in the paper, in four-bit counters, halved every ten cache sizes. Measured
-/// 2026-11 on 66 rows: 0.0068 in the middle, 0.0772 at most (half of `lirs_loop`, where ours has fewer misses: a loop is
-/// the extreme case, as all its blocks are equally frequent and admission hangs on the noise of the sketch).
+/// The two are not the same algorithm. libCacheSim counts hits in the main part, insertions and
+/// what leaves the window (not hits in the window), in ten or more 32-bit counters a block, halved
+/// every 32 cache sizes of hits in the main part; ours counts all references, as in the paper, in
+/// four-bit counters, halved every ten cache sizes. Measured 2026-11 on 66 rows: 0.0068 in the
+/// middle, 0.0772 at most (half of `lirs_loop`, where ours has fewer misses: a loop is the extreme
+/// case, as all its blocks are equally frequent and admission hangs on the noise of the sketch).
 const DISTANCE_MAX: f64 = 0.08;
 const DISTANCE_MEDIAN: f64 = 0.01;
 

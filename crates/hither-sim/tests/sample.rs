@@ -3,7 +3,8 @@
 use hither_sim::{Configuration, Options, Outcome, run};
 use hither_trace::{Builder, LoadOptions, Sample, Trace};
 
-/// 400,000 references to some 40,000 blocks, some much more popular than others, and a scan now and then.
+/// 400,000 references to some 40,000 blocks, some much more popular than others, and a scan now and
+/// then.
 fn trace(sample: Sample) -> Trace {
     let options = LoadOptions {
         sample,
@@ -64,7 +65,8 @@ fn an_estimate_is_as_close_as_it_says() {
             far += u32::from(distance > 3.0 * error);
         }
     }
-    // Estimates of one sample are not independent, and eight parts make a rough error: most must be within three.
+    // Estimates of one sample are not independent, and eight parts make a rough error: most must be
+    // within three.
     assert!(far * 10 <= all, "{far} of {all} are three errors away");
 }
 

@@ -1,9 +1,9 @@
-//! What sampling by write-protection costs: arming a page from outside, the next write to it, and beside these a write to a
-//! page that is not armed and the first write to a fresh one. Nanoseconds a page, of processor time: others may be using the
-//! machine.
+//! What sampling by write-protection costs: arming a page from outside, the next write to it, and
+//! beside these a write to a page that is not armed and the first write to a fresh one. Nanoseconds
+//! a page, of processor time: others may be using the machine.
 //!
-//! The armed memory is this process's own, reached as a program's is: by a descriptor that was taken by pidfd_getfd. Nobody
-//! watches the faults; perf adds what docs/ARCHITECTURE.md says.
+//! The armed memory is this process's own, reached as a program's is: by a descriptor that was
+//! taken by pidfd_getfd. Nobody watches the faults; perf adds what docs/ARCHITECTURE.md says.
 
 #![allow(unsafe_code)]
 

@@ -1,9 +1,9 @@
-//! Sampling who uses which page: a range is *armed*, and the next touch of each of its pages is a page fault, which
-//! [`crate::faults`] sees with its address, thread and CPU. One trait for the ways to arm; the agent takes the first
-//! that works.
+//! Sampling who uses which page: a range is *armed*, and the next touch of each of its pages is a
+//! page fault, which [`crate::faults`] sees with its address, thread and CPU. One trait for the
+//! ways to arm; the agent takes the first that works.
 //!
-//! What all have in common: the program never waits for the agent, no result of a system call of its own changes, and what was armed is
-//! undone by the kernel when the agent dies.
+//! What all have in common: the program never waits for the agent, no result of a system call of
+//! its own changes, and what was armed is undone by the kernel when the agent dies.
 
 use std::fmt;
 use std::io;
@@ -14,13 +14,14 @@ use crate::{hardware, hints, userfaultfd};
 /// The names of all ways, the best first.
 pub const NAMES: [&str; 3] = [hardware::NAME, hints::NAME, userfaultfd::NAME];
 
-/// A way to arm pages of other processes. One by which somebody else arms, or nobody ([`Arm::by`]), has nothing to do when it is told
-/// of ranges, and leaves these methods as they are.
+/// A way to arm pages of other processes. One by which somebody else arms, or nobody ([`Arm::by`]),
+/// has nothing to do when it is told of ranges, and leaves these methods as they are.
 pub trait Arm: Send {
     /// Its name on the command line.
     fn name(&self) -> &'static str;
 
-    /// Whether reads are seen, too. Where they are not, a page without samples is not one without accesses.
+    /// Whether reads are seen, too. Where they are not, a page without samples is not one without
+    /// accesses.
     fn sees_reads(&self) -> bool;
 
     /// Who arms.
@@ -28,28 +29,29 @@ pub trait Arm: Send {
         By::Agent
     }
 
-    /// Where the processor samples: opens the source of its samples of what the calling thread starts from now on, so many a
-    /// second of each CPU.
+    /// Where the processor samples: opens the source of its samples of what the calling thread
+    /// starts from now on, so many a second of each CPU.
     fn samples(&self, hertz: u64) -> Result<Box<dyn PageFaults>, Unwatched> {
         let _ = hertz;
         Err(Unwatched::NoPerf)
     }
 
-    /// A process offers a descriptor that the way may need: nothing can be armed in the process before, nor once it has
-    /// begun to run another program.
+    /// A process offers a descriptor that the way may need: nothing can be armed in the process
+    /// before, nor once it has begun to run another program.
     fn offered(&mut self, offer: &Offer) -> Result<(), Unarmed> {
         let _ = offer;
         Ok(())
     }
 
-    /// A range is to be sampled from now on: the whole pages of one region, which may begin and end within a page. To be ended even where
-    /// memory of it is gone.
+    /// A range is to be sampled from now on: the whole pages of one region, which may begin and end
+    /// within a page. To be ended even where memory of it is gone.
     fn begin(&mut self, pid: u32, start: u64, length: u64) -> Result<(), Unarmed> {
         let _ = (pid, start, length);
         Ok(())
     }
 
-    /// Arms whole pages of a range that has begun. A page that is not there is not armed; a page that was armed stays so.
+    /// Arms whole pages of a range that has begun. A page that is not there is not armed; a page
+    /// that was armed stays so.
     fn arm(&mut self, pid: u32, start: u64, length: u64) -> Result<(), Unarmed> {
         let _ = (pid, start, length);
         Ok(())
@@ -97,7 +99,8 @@ pub struct Offer {
 /// Why pages cannot be armed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unarmed {
-    /// The process is gone, or its memory is (ESRCH; ENOMEM of a memory that is being given up looks like want of memory).
+    /// The process is gone, or its memory is (ESRCH; ENOMEM of a memory that is being given up
+    /// looks like want of memory).
     NoProcess,
     /// The process has offered nothing: it has no library of ours, or could not open a descriptor.
     NotOffered,
@@ -115,7 +118,8 @@ pub enum Unarmed {
     Busy,
     /// The kernel, or the agent, has no memory or descriptor left for it (ENOMEM, EMFILE, ENFILE).
     NoRoom,
-    /// The kernel does not have it, or a container hides it (ENOSYS, ENOTTY, EINVAL when asked for).
+    /// The kernel does not have it, or a container hides it (ENOSYS, ENOTTY, EINVAL when asked
+    /// for).
     NoCall,
     /// There is no hardware for it.
     NoHardware,

@@ -1,8 +1,9 @@
 //! The recorded program's side of a session.
 //!
-//! Everything here works inside other people's programs: system calls go past libc, nothing allocates or panics, and
-//! no descriptor stays open (programs close all that they did not open). Memory for the slots is asked for in chunks
-//! before it is written, because a store into a file of a full /dev/shm would be a SIGBUS in the program.
+//! Everything here works inside other people's programs: system calls go past libc, nothing
+//! allocates or panics, and no descriptor stays open (programs close all that they did not open).
+//! Memory for the slots is asked for in chunks before it is written, because a store into a file of
+//! a full /dev/shm would be a SIGBUS in the program.
 
 use std::ffi::CStr;
 use std::sync::atomic::Ordering;
@@ -17,10 +18,12 @@ use crate::replica::view::View;
 use crate::ring::Ring;
 use crate::segment::{self, Layout, Segment};
 
-/// Slots are backed with memory in steps of this many bytes: 64 KiB costs some 5 us once in 1300 events.
+/// Slots are backed with memory in steps of this many bytes: 64 KiB costs some 5 us once in 1300
+/// events.
 const CHUNK_BYTES: usize = 64 << 10;
 
-/// Marks an owner whose ids belong to another pid namespace than the agent's, which cannot look it up.
+/// Marks an owner whose ids belong to another pid namespace than the agent's, which cannot look it
+/// up.
 pub(crate) const FOREIGN: u64 = 1 << 63;
 
 pub(crate) fn pack_owner(pid: u32, tid: u32, foreign: bool) -> u64 {
@@ -40,7 +43,8 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Maps the session at `path`. `None` if it is not there, is not ours to open, has another version or is closed.
+    /// Maps the session at `path`. `None` if it is not there, is not ours to open, has another
+    /// version or is closed.
     pub fn open(path: &CStr) -> Option<Self> {
         let fd = raw::open(path, libc::O_RDWR | libc::O_NOFOLLOW).ok()?;
         let segment = Self::map(fd);
@@ -59,7 +63,8 @@ impl Attached {
 
     fn map(fd: i32) -> Option<Segment> {
         let size = raw::status(fd).ok()?.size;
-        // The smallest possible segment first, for its header; the file must be at least that long to be read.
+        // The smallest possible segment first, for its header; the file must be at least that long
+        // to be read.
         let probe = Layout::new(1, 512)?;
         if size < probe.bytes() as u64 {
             return None;
@@ -103,7 +108,8 @@ impl Attached {
         unheard.place(object).load(Ordering::Relaxed) == object
     }
 
-    /// Where pages of files go that this process reads in, a bit each node; 0 for where the kernel puts them.
+    /// Where pages of files go that this process reads in, a bit each node; 0 for where the kernel
+    /// puts them.
     pub fn file_nodes(&self) -> u64 {
         self.segment.header().file_nodes.load(Ordering::Relaxed)
     }
@@ -118,7 +124,8 @@ impl Attached {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether this process follows how its descriptors are read, so that [`Attached::stills_read_ahead`] can have a sense.
+    /// Whether this process follows how its descriptors are read, so that
+    /// [`Attached::stills_read_ahead`] can have a sense.
     pub fn follows_read_ahead(&self) -> bool {
         self.segment.header().read_ahead.load(Ordering::Relaxed) != segment::READ_AHEAD_KEPT
     }
@@ -135,20 +142,21 @@ impl Attached {
         stilled.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Of how many bits of offset a block of a file is within which a thread's repeated reads need not be told; 0 where each is to be.
+    /// Of how many bits of offset a block of a file is within which a thread's repeated reads need
+    /// not be told; 0 where each is to be.
     #[inline]
     pub fn block_bits(&self) -> u32 {
         self.segment.header().block_bits.load(Ordering::Relaxed)
     }
 
-    /// Whether this process was under more seccomp filters than the agent when it attached, which may kill it for a system call that
-    /// neither it nor the agent makes.
+    /// Whether this process was under more seccomp filters than the agent when it attached, which
+    /// may kill it for a system call that neither it nor the agent makes.
     pub fn is_confined(&self) -> bool {
         self.confined
     }
 
-    /// What the agent has ordered, if it tracks regions; not of a process that it could not look up, whose number is another's
-    /// to it.
+    /// What the agent has ordered, if it tracks regions; not of a process that it could not look
+    /// up, whose number is another's to it.
     #[inline]
     pub fn orders(&self) -> Option<Received<'_>> {
         match self.foreign {
@@ -157,7 +165,8 @@ impl Attached {
         }
     }
 
-    /// Replicas of files' blocks, where the agent has any and this process may see them. Opens files.
+    /// Replicas of files' blocks, where the agent has any and this process may see them. Opens
+    /// files.
     pub fn replicas(&self) -> Option<View> {
         let header = self.segment.header();
         let told = header.replicas.load(Ordering::Acquire);
@@ -199,8 +208,9 @@ impl Attached {
             .fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes a free ring for thread `tid` of process `pid`. `None` if there is none or memory is short; the caller
-    /// reports the accesses that it cannot record with [`Attached::count_no_ring`].
+    /// Takes a free ring for thread `tid` of process `pid`. `None` if there is none or memory is
+    /// short; the caller reports the accesses that it cannot record with
+    /// [`Attached::count_no_ring`].
     pub fn claim(&self, pid: u32, tid: u32) -> Option<Producer> {
         let owner = pack_owner(pid, tid, self.foreign);
         let header = self.segment.header();
@@ -247,8 +257,9 @@ impl Attached {
         (ring.control.generation.load(Ordering::Relaxed) == producer.generation).then_some(ring)
     }
 
-    /// Appends an encoded record. `moved` is the size of the access that it tells of, 0 for what happened to a region or in a team, `None`
-    /// for definitions; a refused event is counted as lost, a refused definition is the caller's to send again.
+    /// Appends an encoded record. `moved` is the size of the access that it tells of, 0 for what
+    /// happened to a region or in a team, `None` for definitions; a refused event is counted as
+    /// lost, a refused definition is the caller's to send again.
     #[inline]
     pub fn push(&self, producer: &mut Producer, record: &[u64], moved: Option<u64>) -> Pushed {
         let Some(ring) = self.ring(producer) else {
@@ -283,7 +294,8 @@ impl Attached {
         self.push(producer, buffer.get(..words).unwrap_or(&[]), Some(moved))
     }
 
-    /// Apart, because its buffer is larger than what the stack of a signal handler may have to spare for every access.
+    /// Apart, because its buffer is larger than what the stack of a signal handler may have to
+    /// spare for every access.
     #[cold]
     #[inline(never)]
     fn push_definition(&self, producer: &mut Producer, record: &Record<'_>) -> Pushed {
@@ -292,12 +304,14 @@ impl Attached {
         self.push(producer, buffer.get(..words).unwrap_or(&[]), None)
     }
 
-    /// Backs the slots below position `end` with memory. False when there is none: the access is dropped.
+    /// Backs the slots below position `end` with memory. False when there is none: the access is
+    /// dropped.
     #[cold]
     fn back(&self, producer: &mut Producer, end: u64) -> bool {
         let ring_bytes = self.segment.layout().ring_bytes();
         let from = 8 * producer.backed_words as usize;
-        // A ring that went round once is backed for good: the agent punches holes only between owners.
+        // A ring that went round once is backed for good: the agent punches holes only between
+        // owners.
         let to = (8 * end as usize)
             .next_multiple_of(CHUNK_BYTES)
             .min(ring_bytes);
@@ -331,8 +345,8 @@ impl Attached {
     }
 }
 
-/// One thread's claim on a ring. It is plain data, so that it can be wiped with the memory that it lies in (a forked
-/// child must not go on with its parent's ring).
+/// One thread's claim on a ring. It is plain data, so that it can be wiped with the memory that it
+/// lies in (a forked child must not go on with its parent's ring).
 #[derive(Debug)]
 pub struct Producer {
     index: usize,
@@ -360,12 +374,14 @@ pub enum Pushed {
     NoRing,
 }
 
-/// Asks for memory behind a range of the segment, without the SIGBUS that a store would end in when there is none.
+/// Asks for memory behind a range of the segment, without the SIGBUS that a store would end in when
+/// there is none.
 fn populate(start: *mut u8, length: usize) -> bool {
     // SAFETY: the range is this ring's; populating keeps its contents.
     match unsafe { raw::advise(start, length, libc::MADV_POPULATE_WRITE) } {
         Ok(()) => true,
-        // Before Linux 5.14. A system call that writes to each page asks too, and fails with EFAULT.
+        // Before Linux 5.14. A system call that writes to each page asks too, and fails with
+        // EFAULT.
         Err(libc::EINVAL) => (0..length).step_by(4096).all(|page| {
             let arguments = [
                 libc::CLOCK_MONOTONIC as usize,
@@ -375,7 +391,8 @@ fn populate(start: *mut u8, length: usize) -> bool {
                 0,
                 0,
             ];
-            // SAFETY: the kernel writes 16 bytes to the start of a page of slots that this owner has not reached yet.
+            // SAFETY: the kernel writes 16 bytes to the start of a page of slots that this owner
+            // has not reached yet.
             let result = unsafe { raw::syscall(libc::SYS_clock_gettime, arguments) };
             result == 0
         }),

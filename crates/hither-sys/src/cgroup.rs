@@ -1,7 +1,8 @@
 //! How much memory the control group of a process lets it have, and what of that is left for files.
 //!
-//! Both versions: of all groups from the process's up to the mount's root the one with the lowest limit counts, since memory is
-//! charged to each of them. A limit of the machine's whole memory or more is none.
+//! Both versions: of all groups from the process's up to the mount's root the one with the lowest
+//! limit counts, since memory is charged to each of them. A limit of the machine's whole memory or
+//! more is none.
 
 use std::fs;
 use std::io;
@@ -21,7 +22,8 @@ enum Version {
 }
 
 impl MemoryGroup {
-    /// The one whose limit holds for this process; none where it has no limit. The error names a file that could not be read.
+    /// The one whose limit holds for this process; none where it has no limit. The error names a
+    /// file that could not be read.
     pub fn of_this_process() -> io::Result<Option<MemoryGroup>> {
         let memory = fs::read_to_string("/proc/meminfo")?;
         let total = field(&memory, "MemTotal:").map_or(u64::MAX, |kib| kib << 10);
@@ -37,7 +39,8 @@ impl MemoryGroup {
         let Some((root, mount)) = mounts.lines().find_map(|line| mounted(line, version)) else {
             return Ok(None);
         };
-        // In a container the mount may show a part of the tree, of which the process's path is not said to be one.
+        // In a container the mount may show a part of the tree, of which the process's path is not
+        // said to be one.
         let below = path.strip_prefix(&root).unwrap_or(Path::new(""));
         let lowest = mount.join(below);
         let groups = lowest.ancestors();
@@ -63,8 +66,8 @@ impl MemoryGroup {
         &self.folder
     }
 
-    /// What a file of the group says; none where that is no number, or there is no such file: a group at the top of its hierarchy has
-    /// no limits.
+    /// What a file of the group says; none where that is no number, or there is no such file: a
+    /// group at the top of its hierarchy has no limits.
     fn number(&self, file: &str) -> io::Result<Option<u64>> {
         let path = self.folder.join(file);
         match fs::read_to_string(&path) {
@@ -92,8 +95,8 @@ impl MemoryGroup {
         }
     }
 
-    /// What the limit leaves for pages of files: without what programs and the kernel have for themselves and cannot be
-    /// given up. Nothing where the group is gone.
+    /// What the limit leaves for pages of files: without what programs and the kernel have for
+    /// themselves and cannot be given up. Nothing where the group is gone.
     pub fn file_bytes(&self) -> Option<u64> {
         let text = fs::read_to_string(self.folder.join("memory.stat")).ok()?;
         let of = |name: &str| field(&text, name).unwrap_or(0);
@@ -120,8 +123,8 @@ fn field(text: &str, name: &str) -> Option<u64> {
     })
 }
 
-/// The group of memory that a line of /proc/self/cgroup names. A hierarchy of version 1 with that controller comes before
-/// the one of version 2, which then has it not.
+/// The group of memory that a line of /proc/self/cgroup names. A hierarchy of version 1 with that
+/// controller comes before the one of version 2, which then has it not.
 fn own_group(line: &str) -> Option<(Version, PathBuf)> {
     let mut parts = line.splitn(3, ':');
     let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
@@ -134,7 +137,8 @@ fn own_group(line: &str) -> Option<(Version, PathBuf)> {
     }
 }
 
-/// The root and the place of the hierarchy, if that is what a line of /proc/self/mountinfo is about (proc_pid_mountinfo(5)).
+/// The root and the place of the hierarchy, if that is what a line of /proc/self/mountinfo is about
+/// (proc_pid_mountinfo(5)).
 fn mounted(line: &str, version: Version) -> Option<(PathBuf, PathBuf)> {
     let (mount, rest) = line.split_once(" - ")?;
     let mut mount = mount.split(' ').skip(3);

@@ -1,12 +1,13 @@
 //! How many seccomp filters a process is under.
 //!
-//! A filter that was installed before the program was executed (by a sandbox, by a service manager) may kill for any system
-//! call that the program itself never makes. The agent's own filters are no worry: it makes such calls too.
+//! A filter that was installed before the program was executed (by a sandbox, by a service manager)
+//! may kill for any system call that the program itself never makes. The agent's own filters are no
+//! worry: it makes such calls too.
 
 use crate::raw;
 
-/// Seccomp filters over this process; 0 where /proc does not say. Before Linux 5.9, which does not count them, 1 stands for
-/// any number.
+/// Seccomp filters over this process; 0 where /proc does not say. Before Linux 5.9, which does not
+/// count them, 1 stands for any number.
 pub(crate) fn filters() -> u32 {
     let Ok(file) = raw::open(c"/proc/self/status", libc::O_RDONLY) else {
         return 0;

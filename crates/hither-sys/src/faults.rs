@@ -1,15 +1,17 @@
-//! Page faults of a program and of all that it starts, as perf's software event tells them: no hardware counter and no
-//! privilege is needed, and the program does not wait for anybody.
+//! Page faults of a program and of all that it starts, as perf's software event tells them: no
+//! hardware counter and no privilege is needed, and the program does not wait for anybody.
 //!
-//! userfaultfd would stop the faulting thread until somebody answers, and with UFFD_FEATURE_SIGBUS `read` into a watched
-//! page fails with EFAULT, which changes what programs do (tried on Linux 6.18, 2026-11). perf looks on: 0.3 to 1 us
-//! a fault on top of the 2.5 to 3.5 us that a fault takes on that machine, nothing while it is switched off.
+//! userfaultfd would stop the faulting thread until somebody answers, and with UFFD_FEATURE_SIGBUS
+//! `read` into a watched page fails with EFAULT, which changes what programs do (tried on Linux
+//! 6.18, 2026-11). perf looks on: 0.3 to 1 us a fault on top of the 2.5 to 3.5 us that a fault
+//! takes on that machine, nothing while it is switched off.
 //!
-//! An event that children inherit can have a ring only if it is bound to a CPU (perf_event_open(2), EINVAL), hence one
-//! event and one ring a CPU. They are opened, and on, in the thread that starts the program, whose own faults are told apart
-//! by its process id. `enable_on_exec` would spare us these, but what a program starts inherits it too, mostly: each
-//! further exec then switches on what was switched off (1 in 12 runs of the test below, which way depended on whether the
-//! kernel swapped the two tasks' contexts).
+//! An event that children inherit can have a ring only if it is bound to a CPU (perf_event_open(2),
+//! EINVAL), hence one event and one ring a CPU. They are opened, and on, in the thread that starts
+//! the program, whose own faults are told apart by its process id. `enable_on_exec` would spare us
+//! these, but what a program starts inherits it too, mostly: each further exec then switches on
+//! what was switched off (1 in 12 runs of the test below, which way depended on whether the kernel
+//! swapped the two tasks' contexts).
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -34,8 +36,8 @@ pub struct Fault {
 
 /// A source of page faults.
 pub trait PageFaults: Send {
-    /// Passes on the faults since the last call; those of one CPU in their order, one CPU after the other. Returns their
-    /// number.
+    /// Passes on the faults since the last call; those of one CPU in their order, one CPU after the
+    /// other. Returns their number.
     fn drain(&mut self, sink: &mut dyn FnMut(Fault)) -> usize;
 
     /// Faults that found no room.
@@ -44,7 +46,8 @@ pub trait PageFaults: Send {
     /// Switches the watching on or off; while it is off, faults cost nothing.
     fn watch(&mut self, on: bool) -> io::Result<()>;
 
-    /// Whether faults are seen that the kernel makes on a program's behalf (`read` into fresh memory).
+    /// Whether faults are seen that the kernel makes on a program's behalf (`read` into fresh
+    /// memory).
     fn sees_kernel(&self) -> bool;
 
     /// CPUs that are online and not watched: they came after the start.
@@ -154,8 +157,9 @@ const RECORD_LOST_SAMPLES: u32 = 13;
 const DATA_HEAD: usize = 1024;
 const DATA_TAIL: usize = 1032;
 
-/// Pages of a ring: what perf_event_mlock_kb allows an unprivileged user on each CPU by default (512 KiB and a page), and
-/// room for 13 000 faults, which take 13 ms at the least. Halved down to the other where less is allowed.
+/// Pages of a ring: what perf_event_mlock_kb allows an unprivileged user on each CPU by default
+/// (512 KiB and a page), and room for 13 000 faults, which take 13 ms at the least. Halved down to
+/// the other where less is allowed.
 const RING_PAGES: usize = 128;
 const RING_PAGES_MIN: usize = 4;
 
@@ -244,8 +248,9 @@ fn paranoid() -> Option<i32> {
     text.trim().parse().ok()
 }
 
-/// Opens an event on each CPU; with the kernel's own faults if that is allowed on all of them, else without: what one CPU
-/// shows and another does not would be a bias. A CPU that went offline since the list was read is left out.
+/// Opens an event on each CPU; with the kernel's own faults if that is allowed on all of them, else
+/// without: what one CPU shows and another does not would be a bias. A CPU that went offline since
+/// the list was read is left out.
 fn open_all<T>(
     cpus: &[u32],
     mut open: impl FnMut(u32, bool) -> Result<T, i32>,
@@ -366,7 +371,8 @@ impl PageFaults for Rings {
     }
 }
 
-/// One CPU's event and its ring: a page of control words, then a power of two of pages that records go round in.
+/// One CPU's event and its ring: a page of control words, then a power of two of pages that records
+/// go round in.
 #[derive(Debug)]
 struct Ring {
     cpu: u32,
@@ -404,7 +410,8 @@ impl Ring {
     fn control(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: `offset` is one of two within the first page of the mapping.
         let word = unsafe { self.base.add(offset) };
-        // SAFETY: a word that the kernel reads and writes whole, aligned, in a mapping that lives as long as `self`.
+        // SAFETY: a word that the kernel reads and writes whole, aligned, in a mapping that lives
+        // as long as `self`.
         unsafe { AtomicU64::from_ptr(word.cast()) }
     }
 
@@ -413,7 +420,8 @@ impl Ring {
         let offset = (position % self.bytes as u64) as usize & !7;
         // SAFETY: the records begin after the first page, and `offset` is within their `bytes`.
         let word = unsafe { self.base.add(self.mapped_bytes() - self.bytes + offset) };
-        // SAFETY: aligned and mapped as long as `self`; the kernel does not write between tail and head.
+        // SAFETY: aligned and mapped as long as `self`; the kernel does not write between tail and
+        // head.
         unsafe { word.cast::<u64>().read_volatile() }
     }
 
@@ -540,7 +548,8 @@ mod tests {
         assert_eq!(size_of::<Attributes>(), 112);
     }
 
-    /// A shell that starts programs: their faults are seen, ours are not, and each CPU's are in order of time.
+    /// A shell that starts programs: their faults are seen, ours are not, and each CPU's are in
+    /// order of time.
     #[test]
     fn faults_of_a_program_and_of_what_it_starts_are_seen() {
         let mut rings = match Rings::open() {

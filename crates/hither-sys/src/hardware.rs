@@ -1,18 +1,22 @@
 //! Sampling by the processor: Intel's PEBS, AMD's IBS.
 //!
-//! Either tells address, thread and CPU of one in so many loads, without a fault. What to count is looked up where the kernel
-//! describes the processor (`/sys/bus/event_source/devices`), in this order:
+//! Either tells address, thread and CPU of one in so many loads, without a fault. What to count is
+//! looked up where the kernel describes the processor (`/sys/bus/event_source/devices`), in this
+//! order:
 //!
-//! - `cpu` or `cpu_core` (Intel): loads that no cache answered, `MEM_LOAD_RETIRED.L3_MISS` (event 0xd1, umask 0x20, which has been its
-//!   encoding since Haswell; Intel SDM volume 3B, "Performance-Monitoring Events"), for it needs no second event in a group as
-//!   `mem-loads` does since Sapphire Rapids;
+//! - `cpu` or `cpu_core` (Intel): loads that no cache answered, `MEM_LOAD_RETIRED.L3_MISS` (event
+//!   0xd1, umask 0x20, which has been its encoding since Haswell; Intel SDM volume 3B,
+//!   "Performance-Monitoring Events"), for it needs no second event in a group as `mem-loads` does
+//!   since Sapphire Rapids;
 //! - the same devices' `mem-loads`, as the kernel spells it;
 //! - `ibs_op` (AMD): micro-operations, those with an address.
 //!
-//! No encoding is believed: what opens has to show loads of our own, which miss since their lines were flushed before, at the addresses that
-//! they were made at (`tried`, some ms). So a wrong guess is a refusal with its reason, not wrong samples. No machine that this was written
-//! on has such hardware; what could be tested is the search, the trial's verdict, and that samples with addresses come by these
-//! rings (with the software event of [`crate::faults`], whose records are the same).
+//! No encoding is believed: what opens has to show loads of our own, which miss since their lines
+//! were flushed before, at the addresses that they were made at (`tried`, some ms). So a wrong
+//! guess is a refusal with its reason, not wrong samples. No machine that this was written on has
+//! such hardware; what could be tested is the search, the trial's verdict, and that samples with
+//! addresses come by these rings (with the software event of [`crate::faults`], whose records are
+//! the same).
 
 use std::fs;
 use std::path::Path;
@@ -27,7 +31,8 @@ pub const NAME: &str = "hardware";
 /// Sampled of the trial's loads.
 const TRIAL_PERIOD: u64 = 500;
 
-/// Lines of the trial, and how often each is flushed and loaded: 65,536 misses, some 10 ms, and 131 samples.
+/// Lines of the trial, and how often each is flushed and loaded: 65,536 misses, some 10 ms, and 131
+/// samples.
 const TRIAL_LINES: usize = 16_384;
 const TRIAL_ROUNDS: usize = 4;
 const LINE: usize = 64;
@@ -102,7 +107,8 @@ fn kind(device: &Path) -> Option<u32> {
     kind.trim().parse().ok()
 }
 
-/// The three words that `event=0xcd,umask=0x1,ldlat=3` stands for, by the device's `format` files: `config1:0-15`, or `config:0-7,32-35`.
+/// The three words that `event=0xcd,umask=0x1,ldlat=3` stands for, by the device's `format` files:
+/// `config1:0-15`, or `config:0-7,32-35`.
 fn encode(device: &Path, terms: &str) -> Option<[u64; 3]> {
     let mut config = [0; 3];
     for term in terms.split(',') {
@@ -151,7 +157,8 @@ fn on_trial(event: Event) -> Result<bool, Unwatched> {
     rings.map(|_| shows(&seen, base as u64, bytes as u64))
 }
 
-/// Whether enough samples lie where the loads were; others, of the loop's own stack, and micro-operations without an address may be among them.
+/// Whether enough samples lie where the loads were; others, of the loop's own stack, and
+/// micro-operations without an address may be among them.
 fn shows(seen: &[u64], start: u64, bytes: u64) -> bool {
     let with_address = seen.iter().filter(|&&address| address != 0);
     let there = with_address
@@ -299,7 +306,8 @@ mod tests {
         assert!(!shows(&mixed, 4096, 8192), "most are not ours");
     }
 
-    /// The trial with an event that every kernel has: first touches of the range are seen where they were made.
+    /// The trial with an event that every kernel has: first touches of the range are seen where
+    /// they were made.
     #[test]
     fn a_trial_sees_this_thread_s_own_addresses() {
         let faults = Event {

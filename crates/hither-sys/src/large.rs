@@ -1,13 +1,15 @@
 //! Large arrays on huge pages.
 //!
-//! A simulation looks its tables up at random: a home and a row of counters for each block, megabytes each. On pages of 4
-//! KiB every other look-up misses the translation cache as well, and under a hypervisor that walk is a long one. Linux
-//! gives out pages of 2 MiB, but commonly (`madvise` in `/sys/kernel/mm/transparent_hugepage/enabled`) only where a
-//! program asks for them. [`LargePages`] asks.
+//! A simulation looks its tables up at random: a home and a row of counters for each block,
+//! megabytes each. On pages of 4 KiB every other look-up misses the translation cache as well, and
+//! under a hypervisor that walk is a long one. Linux gives out pages of 2 MiB, but commonly
+//! (`madvise` in `/sys/kernel/mm/transparent_hugepage/enabled`) only where a program asks for them.
+//! [`LargePages`] asks.
 //!
-//! glibc does the same under `GLIBC_TUNABLES=glibc.malloc.hugetlb=1`, which a program cannot set for itself. Against the
-//! system's allocator alone a run of post-office on 100,000 blocks took 6 % less processor time, one of lru and arc on 5 million
-//! references to 10 million blocks 5 % (medians of 10 and 6 pairs, beside other work, 2026-11).
+//! glibc does the same under `GLIBC_TUNABLES=glibc.malloc.hugetlb=1`, which a program cannot set
+//! for itself. Against the system's allocator alone a run of post-office on 100,000 blocks took 6 %
+//! less processor time, one of lru and arc on 5 million references to 10 million blocks 5 %
+//! (medians of 10 and 6 pairs, beside other work, 2026-11).
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;
@@ -17,7 +19,8 @@ use crate::raw;
 /// What a huge page holds. Where they are of another size, the advice is as good or without effect.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// From half a huge page on an allocation takes whole ones: never more than twice of what was asked for.
+/// From half a huge page on an allocation takes whole ones: never more than twice of what was asked
+/// for.
 const LARGE: usize = HUGE_PAGE / 2;
 
 /// The system's allocator, but for what is large: that is mapped, in whole huge pages.
@@ -40,7 +43,8 @@ fn map(length: usize) -> *mut u8 {
         usize::MAX,
         0,
     ];
-    // SAFETY: without MAP_FIXED a mapping is placed where nothing else is, so no memory in use changes.
+    // SAFETY: without MAP_FIXED a mapping is placed where nothing else is, so no memory in use
+    // changes.
     let base = unsafe { raw::syscall(libc::SYS_mmap, arguments) };
     if base < 0 {
         return ptr::null_mut();
@@ -61,10 +65,12 @@ fn map(length: usize) -> *mut u8 {
     start
 }
 
-/// Moves a mapping to where there is room for a longer one, page tables alone being copied. Null where that fails.
+/// Moves a mapping to where there is room for a longer one, page tables alone being copied. Null
+/// where that fails.
 ///
 /// # Safety
-/// The `length` bytes from `start` on are a mapping made by [`map`], used by nobody but through what is returned.
+/// The `length` bytes from `start` on are a mapping made by [`map`], used by nobody but through
+/// what is returned.
 unsafe fn move_to_longer(start: *mut u8, length: usize, longer: usize) -> *mut u8 {
     let target = map(longer);
     if target.is_null() {
@@ -72,7 +78,8 @@ unsafe fn move_to_longer(start: *mut u8, length: usize, longer: usize) -> *mut u
     }
     let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as usize;
     let arguments = [start.addr(), length, longer, flags, target.addr(), 0];
-    // SAFETY: the caller vouches for the old range; the new one was just mapped and is used by nobody.
+    // SAFETY: the caller vouches for the old range; the new one was just mapped and is used by
+    // nobody.
     let moved = unsafe { raw::syscall(libc::SYS_mremap, arguments) };
     if moved < 0 {
         // SAFETY: as above.
@@ -82,8 +89,9 @@ unsafe fn move_to_longer(start: *mut u8, length: usize, longer: usize) -> *mut u
     target
 }
 
-// SAFETY: what is large is a mapping of its own, at least as long and as aligned as asked for, until it is unmapped with the
-// length that follows from the same layout; all else is the system allocator's, which is as safe.
+// SAFETY: what is large is a mapping of its own, at least as long and as aligned as asked for,
+// until it is unmapped with the length that follows from the same layout; all else is the system
+// allocator's, which is as safe.
 unsafe impl GlobalAlloc for LargePages {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match mapped(layout.size(), layout.align()) {
@@ -131,9 +139,11 @@ unsafe impl GlobalAlloc for LargePages {
                 start
             }
             _ => {
-                // SAFETY: the caller vouches that the size, rounded up to the alignment, is within bounds.
+                // SAFETY: the caller vouches that the size, rounded up to the alignment, is within
+                // bounds.
                 let wanted = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
-                // SAFETY: a size that crosses `LARGE` or reaches it is not zero, nor is one that the caller asks for.
+                // SAFETY: a size that crosses `LARGE` or reaches it is not zero, nor is one that
+                // the caller asks for.
                 let moved = unsafe { self.alloc(wanted) };
                 if !moved.is_null() {
                     let kept = size.min(layout.size());
@@ -156,7 +166,8 @@ mod tests {
         Layout::from_size_align(size, 16).expect("a small alignment")
     }
 
-    /// Sizes on either side of where an allocation becomes a mapping, and of where a mapping takes another page.
+    /// Sizes on either side of where an allocation becomes a mapping, and of where a mapping takes
+    /// another page.
     const SIZES: [usize; 8] = [
         100,
         LARGE - 1,

@@ -1,13 +1,17 @@
-//! Leases on files (fcntl(2), `F_SETLEASE`): whoever holds a read lease hears of everybody who is about to open the file for writing or
-//! to cut it, *before* that happens, and keeps them waiting until it lets go.
+//! Leases on files (fcntl(2), `F_SETLEASE`): whoever holds a read lease hears of everybody who is
+//! about to open the file for writing or to cut it, *before* that happens, and keeps them waiting
+//! until it lets go.
 //!
-//! The kernel grants one only while nobody has the file open for writing, which a writable mapping counts as; renaming and unlinking leave the file as it
-//! is and break none. It waits for the holder for `fs.lease-break-time` (45 s) and then goes on without asking, so what a lease guards may be
-//! relied on only that long after the last look at it ([`break_time`], [`Lease::is_broken`]).
+//! The kernel grants one only while nobody has the file open for writing, which a writable mapping
+//! counts as; renaming and unlinking leave the file as it is and break none. It waits for the
+//! holder for `fs.lease-break-time` (45 s) and then goes on without asking, so what a lease guards
+//! may be relied on only that long after the last look at it ([`break_time`],
+//! [`Lease::is_broken`]).
 //!
-//! The signal that tells of a break goes to one thread, which waits for it. It is a hint: two breaks may be told as one when too many signals are
-//! queued (the kernel then sends SIGIO, without the descriptor). `F_SETSIG` is set anew after the lease was taken, which makes the
-//! process the owner, as `F_SETOWN` is.
+//! The signal that tells of a break goes to one thread, which waits for it. It is a hint: two
+//! breaks may be told as one when too many signals are queued (the kernel then sends SIGIO, without
+//! the descriptor). `F_SETSIG` is set anew after the lease was taken, which makes the process the
+//! owner, as `F_SETOWN` is.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -17,8 +21,9 @@ use std::time::Duration;
 
 use crate::raw;
 
-/// The file systems whose files change through nothing but an open for writing, or a cut, of the inode that a lease is held on. Not overlayfs:
-/// a lease there is on an inode that is not the one that is written.
+/// The file systems whose files change through nothing but an open for writing, or a cut, of the
+/// inode that a lease is held on. Not overlayfs: a lease there is on an inode that is not the one
+/// that is written.
 const SOUND: [(i64, &str); 4] = [
     (0xef53, "ext4"),
     (0x5846_5342, "xfs"),
@@ -26,7 +31,8 @@ const SOUND: [(i64, &str); 4] = [
     (0x0102_1994, "tmpfs"),
 ];
 
-/// `f_flag` of statvfs(3): reads change access times only where they are older than the last change.
+/// `f_flag` of statvfs(3): reads change access times only where they are older than the last
+/// change.
 const ST_RELATIME: u64 = 4096;
 
 /// Why there is no lease.
@@ -210,7 +216,8 @@ struct Owner {
 }
 
 fn fcntl(fd: i32, command: i32, argument: usize) -> Result<i32, NoLease> {
-    // SAFETY: the commands used here take a number, or F_SETOWN_EX a structure that outlives the call.
+    // SAFETY: the commands used here take a number, or F_SETOWN_EX a structure that outlives the
+    // call.
     match unsafe { libc::fcntl(fd, command, argument) } {
         -1 => Err(NoLease::last()),
         result => Ok(result),
@@ -238,12 +245,14 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Makes the calling thread the listener. The process takes no harm from such signals from now on, wherever they go.
+    /// Makes the calling thread the listener. The process takes no harm from such signals from now
+    /// on, wherever they go.
     pub fn here() -> io::Result<Listener> {
         extern "C" fn nothing(_: i32) {}
         for signal in [signal(), libc::SIGIO] {
             let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-            // SAFETY: zeroed memory is a valid sigaction: no flags, an empty mask, the default action.
+            // SAFETY: zeroed memory is a valid sigaction: no flags, an empty mask, the default
+            // action.
             let action = unsafe { action.assume_init_mut() };
             action.sa_sigaction = nothing as *const () as usize;
             action.sa_flags = libc::SA_RESTART;
@@ -270,7 +279,8 @@ impl Listener {
 
     /// Has it look up from waiting, as if for a break.
     pub fn wake(&self) {
-        // SAFETY: the signal has a handler that does nothing, and it is this process's thread or nobody's.
+        // SAFETY: the signal has a handler that does nothing, and it is this process's thread or
+        // nobody's.
         unsafe {
             libc::syscall(
                 libc::SYS_tgkill,
@@ -297,7 +307,8 @@ impl Listener {
         }
         // SAFETY: the kernel filled it; all fields are integers.
         let info = unsafe { info.assume_init() };
-        // linux: of a signal that tells of a descriptor, si_band (a long) and si_fd follow the three first words.
+        // linux: of a signal that tells of a descriptor, si_band (a long) and si_fd follow the
+        // three first words.
         let words = (&raw const info).cast::<i32>();
         // SAFETY: a siginfo has 128 bytes, of which these are the seventh word's.
         let fd = unsafe { words.wrapping_add(6).read() };

@@ -1,9 +1,10 @@
-//! The machine as the agent that places memory pages sees it: memory nodes, where pages are, moving them, watching
-//! page faults. One trait, so that every answer of the kernel can be given by a test.
+//! The machine as the agent that places memory pages sees it: memory nodes, where pages are, moving
+//! them, watching page faults. One trait, so that every answer of the kernel can be given by a
+//! test.
 //!
-//! Nobody can set another process's memory policy, but whoever may read its memory may move its pages: `move_pages`
-//! asks for `PTRACE_MODE_READ` alone, which a process of the same user has unless the other one is not dumpable
-//! (setuid programs). So the agent moves, and programs bind.
+//! Nobody can set another process's memory policy, but whoever may read its memory may move its
+//! pages: `move_pages` asks for `PTRACE_MODE_READ` alone, which a process of the same user has
+//! unless the other one is not dumpable (setuid programs). So the agent moves, and programs bind.
 
 use std::fs;
 use std::io;
@@ -24,8 +25,8 @@ pub struct NodeMemory {
     pub bytes: u64,
     /// Of these, what nothing is kept in.
     pub free_bytes: u64,
-    /// Of these, pages of files that were not used for long (`Inactive(file)`): the first that the kernel gives up, at
-    /// little cost, so a node that is full of them is not full.
+    /// Of these, pages of files that were not used for long (`Inactive(file)`): the first that the
+    /// kernel gives up, at little cost, so a node that is full of them is not full.
     pub idle_cache_bytes: u64,
     /// The firmware's distances to all nodes, in the order of the nodes' numbers; 10 is local.
     pub distances: Vec<u32>,
@@ -72,7 +73,8 @@ pub enum PageState {
     Absent,
     /// No memory of the process, or the page of zeros that untouched memory is read from (EFAULT).
     Unmapped,
-    /// Pinned, under I/O, or off the lists of pages for a moment: to be tried again (EBUSY, EAGAIN).
+    /// Pinned, under I/O, or off the lists of pages for a moment: to be tried again (EBUSY,
+    /// EAGAIN).
     Busy,
     /// Other processes have it mapped too: forked and not written since (EACCES).
     Shared,
@@ -104,8 +106,8 @@ impl PageState {
     }
 }
 
-/// Not a node and no error number: what statuses are set to before the call, since the kernel leaves those of pages that
-/// it did not come to as they are (move_pages(2), "Notes").
+/// Not a node and no error number: what statuses are set to before the call, since the kernel
+/// leaves those of pages that it did not come to as they are (move_pages(2), "Notes").
 const UNTRIED: i32 = i32::MIN;
 
 /// Move pages that no other process has mapped; the libc crate lacks it (linux/mempolicy.h).
@@ -178,11 +180,12 @@ pub trait Machine: Send + Sync {
     /// Size of a page in bytes.
     fn page_bytes(&self) -> u64;
 
-    /// Size of a huge page, where a first touch may bring in a whole one (transparent huge pages are not off).
+    /// Size of a huge page, where a first touch may bring in a whole one (transparent huge pages
+    /// are not off).
     fn huge_page_bytes(&self) -> Option<u64>;
 
-    /// Moves pages of another process, given by their addresses, to node `to`, or asks where they are. A page that others
-    /// have mapped as well stays. `states` gets an entry a page.
+    /// Moves pages of another process, given by their addresses, to node `to`, or asks where they
+    /// are. A page that others have mapped as well stays. `states` gets an entry a page.
     fn move_pages(
         &self,
         pid: u32,
@@ -194,7 +197,8 @@ pub trait Machine: Send + Sync {
     /// Watches the page faults of what the calling thread starts from now on.
     fn faults(&self) -> Result<Box<dyn PageFaults>, Unwatched>;
 
-    /// The ways to sample who uses which page, the best first, each tried out. None where there is nothing to sample for.
+    /// The ways to sample who uses which page, the best first, each tried out. None where there is
+    /// nothing to sample for.
     fn ladder(&self) -> Vec<Rung> {
         Vec::new()
     }
@@ -273,14 +277,15 @@ impl Machine for ThisMachine {
     }
 }
 
-/// `move_pages` with the statuses that it leaves, or its error number. A positive result, the number of pages that were
-/// not moved, is no error: their statuses say so.
+/// `move_pages` with the statuses that it leaves, or its error number. A positive result, the
+/// number of pages that were not moved, is no error: their statuses say so.
 pub(crate) fn move_pages(pid: u32, addresses: &[u64], to: Option<u32>) -> Result<Vec<i32>, i32> {
     let count = addresses.len();
     let mut statuses = vec![UNTRIED; count];
     let nodes = to.map(|node| vec![node as i32; count]);
-    // SAFETY: the kernel reads `count` addresses (as numbers, of the other process) and as many nodes, where there are
-    // any, and writes as many statuses; all three are as long and outlive the call.
+    // SAFETY: the kernel reads `count` addresses (as numbers, of the other process) and as many
+    // nodes, where there are any, and writes as many statuses; all three are as long and outlive
+    // the call.
     let result = unsafe {
         libc::syscall(
             libc::SYS_move_pages,
@@ -512,7 +517,8 @@ mod tests {
         }
     }
 
-    /// Pages of this process: touched ones are somewhere, others are absent, and no memory is said to be none.
+    /// Pages of this process: touched ones are somewhere, others are absent, and no memory is said
+    /// to be none.
     #[test]
     fn the_kernel_says_where_pages_are() {
         let page = page_bytes() as usize;

@@ -1,13 +1,16 @@
-//! What the agent tells the programs: which ranges to bind to which nodes, and which allocation sites to bind at once.
+//! What the agent tells the programs: which ranges to bind to which nodes, and which allocation
+//! sites to bind at once.
 //!
-//! A process's memory policies can only be set by itself, so an order waits in the shared segment until the program's
-//! next hooked call carries it out. No side ever waits for the other. The agent is the only one to fill a slot, and any
-//! thread of the process named in it may empty it, by a compare-and-swap that one of them wins. What is known of sites is
-//! guarded by a version that is odd while it changes (a sequence lock): a reader that meets a change, or the odd version
-//! of an agent that was killed in the middle of one, finds nothing, and the allocation stays where the kernel puts it.
+//! A process's memory policies can only be set by itself, so an order waits in the shared segment
+//! until the program's next hooked call carries it out. No side ever waits for the other. The agent
+//! is the only one to fill a slot, and any thread of the process named in it may empty it, by a
+//! compare-and-swap that one of them wins. What is known of sites is guarded by a version that is
+//! odd while it changes (a sequence lock): a reader that meets a change, or the odd version of an
+//! agent that was killed in the middle of one, finds nothing, and the allocation stays where the
+//! kernel puts it.
 //!
-//! The memory is open to any stray store of a program, so every word that is read is checked, every loop is bounded,
-//! and the receiver must hold an order against what it knows of its own memory.
+//! The memory is open to any stray store of a program, so every word that is read is checked, every
+//! loop is bounded, and the receiver must hold an order against what it knows of its own memory.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -19,8 +22,9 @@ pub const ORDERS: usize = 1024;
 /// How many sites can be known.
 pub const SITES: usize = 4096;
 
-/// How far from its own place a site is looked for. Linear probing has runs that grow fast near full: this many places
-/// hold the first 3000 of any signatures (a test fills them in), and refuse some of the last.
+/// How far from its own place a site is looked for. Linear probing has runs that grow fast near
+/// full: this many places hold the first 3000 of any signatures (a test fills them in), and refuse
+/// some of the last.
 const PROBES: usize = 128;
 
 /// How many orders are looked for at a time.
@@ -51,14 +55,16 @@ pub(crate) struct Board {
 struct Slot {
     /// [`FREE`], or the process that it is for, with [`TAKEN`] while that reads it.
     state: AtomicU64,
-    /// How many were posted before it: of two for one range the later counts, whichever slot it is in.
+    /// How many were posted before it: of two for one range the later counts, whichever slot it is
+    /// in.
     number: AtomicU64,
     start: AtomicU64,
     length: AtomicU64,
     policy: Policy,
 }
 
-/// What is known of an allocation site. A site once entered stays, so that the probing of others is not cut short.
+/// What is known of an allocation site. A site once entered stays, so that the probing of others is
+/// not cut short.
 #[repr(C)]
 #[derive(Debug)]
 struct Site {
@@ -145,7 +151,8 @@ impl Board {
     }
 }
 
-/// Some orders that wait: where each belongs in the order in which they were posted, its number, and its slot.
+/// Some orders that wait: where each belongs in the order in which they were posted, its number,
+/// and its slot.
 struct Batch {
     /// So many of them are there, lowest first.
     sorted: [(i32, u32, u16); BATCH],
@@ -216,7 +223,8 @@ impl<'a> Orders<'a> {
         for slot in self.0.slots.iter().take(self.0.used()) {
             let state = slot.state.load(Ordering::Relaxed);
             if state & !TAKEN == u64::from(process) {
-                // Unless the process is quicker. If it was killed while it read the slot, nobody is.
+                // Unless the process is quicker. If it was killed while it read the slot, nobody
+                // is.
                 let _ =
                     slot.state
                         .compare_exchange(state, FREE, Ordering::AcqRel, Ordering::Relaxed);
@@ -224,7 +232,8 @@ impl<'a> Orders<'a> {
         }
     }
 
-    /// Has allocations at this site bound from now on, in all programs of the session; or no longer, with `None`.
+    /// Has allocations at this site bound from now on, in all programs of the session; or no
+    /// longer, with `None`.
     pub fn set_site(&mut self, signature: u64, bind: Option<Bind>) -> Result<(), Full> {
         let site = self
             .0
@@ -264,13 +273,15 @@ impl<'a> Received<'a> {
         Received(board)
     }
 
-    /// A number that changes with each order posted: while it is the one that was last looked at, there is nothing new.
+    /// A number that changes with each order posted: while it is the one that was last looked at,
+    /// there is nothing new.
     #[inline]
     pub fn pending(&self) -> u32 {
         self.0.posted.load(Ordering::Relaxed)
     }
 
-    /// Takes the orders for `process`, each as the iterator comes to it, in the order in which they were posted.
+    /// Takes the orders for `process`, each as the iterator comes to it, in the order in which they
+    /// were posted.
     pub fn take(&self, process: u32) -> impl Iterator<Item = Order> + use<'a> {
         let board = self.0;
         let (mut found, mut next) = (Batch::default(), 0);
@@ -283,7 +294,8 @@ impl<'a> Received<'a> {
                         return Some(order);
                     }
                 }
-                // One with room left had all. What was posted since, whoever sees the new number looks for.
+                // One with room left had all. What was posted since, whoever sees the new number
+                // looks for.
                 let has_more = batches == 0 || found.count == BATCH;
                 if !has_more || batches == ORDERS / BATCH {
                     return None;
@@ -334,7 +346,8 @@ mod tests {
     /// As whatever may have been written there.
     fn words(board: &Board) -> &[AtomicU64] {
         let first = std::ptr::from_ref(board).cast::<AtomicU64>();
-        // SAFETY: it is made of atomics alone, its size is a multiple of 8, and it is aligned to more.
+        // SAFETY: it is made of atomics alone, its size is a multiple of 8, and it is aligned to
+        // more.
         unsafe { std::slice::from_raw_parts(first, size_of::<Board>() / 8) }
     }
 

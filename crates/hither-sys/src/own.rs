@@ -1,13 +1,13 @@
-//! What a process can find out about itself without its libc: where its stacks lie, what its memory holds, what
-//! program it runs. Nothing here allocates, changes `errno` or faults.
+//! What a process can find out about itself without its libc: where its stacks lie, what its memory
+//! holds, what program it runs. Nothing here allocates, changes `errno` or faults.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::raw;
 
-/// Copies the words at `address` of this process's own memory. False, and nothing usable in `words`, where that memory
-/// is not all mapped and readable: a load would have faulted.
+/// Copies the words at `address` of this process's own memory. False, and nothing usable in
+/// `words`, where that memory is not all mapped and readable: a load would have faulted.
 pub fn copy_memory(address: u64, words: &mut [u64]) -> bool {
     let length = size_of_val(words);
     let local = libc::iovec {
@@ -66,7 +66,8 @@ pub fn readable(from: u64, to: u64) -> bool {
             count,
             0,
         ];
-        // SAFETY: the kernel writes at most `count` bytes into `bytes` and checks the sources itself.
+        // SAFETY: the kernel writes at most `count` bytes into `bytes` and checks the sources
+        // itself.
         let copied = unsafe { raw::syscall(libc::SYS_process_vm_readv, arguments) };
         if usize::try_from(copied) != Ok(count) {
             return false;
@@ -91,8 +92,8 @@ pub fn exe() -> &'static [u8] {
         LENGTH.store(length, Ordering::Release);
     }
     let length = LENGTH.load(Ordering::Acquire).min(PATH.len());
-    // SAFETY: the bytes are initialised, AtomicU8 has the layout of u8, and once the length is set they only ever get
-    // stored the value that they have.
+    // SAFETY: the bytes are initialised, AtomicU8 has the layout of u8, and once the length is set
+    // they only ever get stored the value that they have.
     unsafe { std::slice::from_raw_parts(PATH.as_ptr().cast(), length) }
 }
 

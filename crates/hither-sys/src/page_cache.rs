@@ -1,15 +1,19 @@
-//! The page cache of files as the agent that steers it sees it: getting at a file that some program uses, dropping a range of its pages,
-//! asking what is cached. One trait, so that every answer of the kernel can be given by a test.
+//! The page cache of files as the agent that steers it sees it: getting at a file that some program
+//! uses, dropping a range of its pages, asking what is cached. One trait, so that every answer of
+//! the kernel can be given by a test.
 //!
-//! A file is opened for as long as its pages are dealt with and no longer, so that one that was unlinked meanwhile gives its
-//! space back, a file system can be unmounted, and a program that takes a lease finds nobody in its way. It is opened by its
-//! path as a place first (`O_PATH`, which no driver or lease hears of), and as itself only if that is the very file that
-//! the program uses. Nothing is read from it; neither the opening nor the advice touches its access time.
+//! A file is opened for as long as its pages are dealt with and no longer, so that one that was
+//! unlinked meanwhile gives its space back, a file system can be unmounted, and a program that
+//! takes a lease finds nobody in its way. It is opened by its path as a place first (`O_PATH`,
+//! which no driver or lease hears of), and as itself only if that is the very file that the program
+//! uses. Nothing is read from it; neither the opening nor the advice touches its access time.
 //!
-//! Measured 2026-11, Linux 6.18, ext4, 2-core VM: `POSIX_FADV_DONTNEED` by another process than the reader drops what is not mapped,
-//! dirty or being read in, in 9 us for 2 MiB; `cachestat` of 512 MiB takes 0.3 to 0.8 ms, of 1 MiB at most 5 us. Pages whose readahead
-//! is under way are locked and stay (12 MiB were left behind a reader whose pages were dropped at once). Six passes over
-//! 512 MiB in a memory cgroup (v1) of 256 MiB read 3072 MiB from the disk: the kernel's own eviction keeps nothing of a loop.
+//! Measured 2026-11, Linux 6.18, ext4, 2-core VM: `POSIX_FADV_DONTNEED` by another process than the
+//! reader drops what is not mapped, dirty or being read in, in 9 us for 2 MiB; `cachestat` of 512
+//! MiB takes 0.3 to 0.8 ms, of 1 MiB at most 5 us. Pages whose readahead is under way are locked
+//! and stay (12 MiB were left behind a reader whose pages were dropped at once). Six passes over
+//! 512 MiB in a memory cgroup (v1) of 256 MiB read 3072 MiB from the disk: the kernel's own
+//! eviction keeps nothing of a loop.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -99,7 +103,8 @@ pub enum Refused {
     NoCall,
     /// Not for this file (EOPNOTSUPP of hugetlbfs, ESPIPE, EINVAL, EBADF).
     NotThis,
-    /// Not for this user (EPERM): some kernels tell of a page cache only those who may write the file.
+    /// Not for this user (EPERM): some kernels tell of a page cache only those who may write the
+    /// file.
     NotPermitted,
     /// Another error number.
     Other(i32),
@@ -138,12 +143,12 @@ pub trait PageCache: Send + Sync {
 
 /// A file that is got at.
 pub trait CachedFile: Send {
-    /// Has the kernel give up a range of its pages. It keeps what is mapped, dirty, being read in, or of a folio that reaches
-    /// beyond the range, and does not say so.
+    /// Has the kernel give up a range of its pages. It keeps what is mapped, dirty, being read in,
+    /// or of a folio that reaches beyond the range, and does not say so.
     fn drop_pages(&self, offset: u64, length: u64) -> Result<(), Refused>;
 
-    /// What of a range is cached. Where the kernel lacks `cachestat`, by mapping the file and `mincore`: nothing is said then of what is
-    /// dirty.
+    /// What of a range is cached. Where the kernel lacks `cachestat`, by mapping the file and
+    /// `mincore`: nothing is said then of what is dirty.
     fn cached(&self, offset: u64, length: u64) -> Result<Cached, Refused>;
 
     /// A range of it by address: whole pages.
@@ -237,9 +242,11 @@ impl Opened {
         })
     }
 
-    /// Through a mapping that nobody touches, so that no page is mapped by it, or kept from being dropped.
+    /// Through a mapping that nobody touches, so that no page is mapped by it, or kept from being
+    /// dropped.
     fn by_mincore(&self, offset: u64, length: u64) -> Result<Cached, Refused> {
-        // Of a file that is neither the user's nor one to write, the kernel says since 5.2 that all is cached.
+        // Of a file that is neither the user's nor one to write, the kernel says since 5.2 that all
+        // is cached.
         if !self.is_open_to_mincore() {
             return Err(Refused::NotPermitted);
         }
@@ -381,7 +388,8 @@ mod tests {
         assert_eq!(seen.cached(0, 0), Ok(Cached::default()));
     }
 
-    /// Of a file with a hole in its cache: pages that were read, none, and what lies beyond its end.
+    /// Of a file with a hole in its cache: pages that were read, none, and what lies beyond its
+    /// end.
     #[test]
     fn without_cachestat_the_same_is_said() {
         // On the disk that the sources are on: a temporary folder may be all page cache (tmpfs).

@@ -1,14 +1,18 @@
-//! What memory costs on this machine, measured on memory of our own: loads that wait for one another, and pages that move.
+//! What memory costs on this machine, measured on memory of our own: loads that wait for one
+//! another, and pages that move.
 //!
-//! *Loads*: a chase through [`STOPS`] lines, each of which says where the next one is, in an order that no prefetcher follows; all of
-//! them are flushed from the caches first (`clflush`, which every x86-64 has and which reaches the caches of all processors), so that each
-//! load goes to memory. A buffer larger than the last level of cache, as lmbench's `lat_mem_rd` takes, would do without: but what guests are
-//! shown for that level is the host's (480 MiB for 2 CPUs, 2026-11), and 1 GiB takes half a second to fault in. 64 pages are what the
-//! first level of the TLB holds, so that walks of page tables are no part of it (Intel's Memory Latency Checker has windows as large).
-//! The memory is asked for with a preference and then looked at: a strict policy would have the kernel kill for a node that is full.
+//! *Loads*: a chase through [`STOPS`] lines, each of which says where the next one is, in an order
+//! that no prefetcher follows; all of them are flushed from the caches first (`clflush`, which
+//! every x86-64 has and which reaches the caches of all processors), so that each load goes to
+//! memory. A buffer larger than the last level of cache, as lmbench's `lat_mem_rd` takes, would do
+//! without: but what guests are shown for that level is the host's (480 MiB for 2 CPUs, 2026-11),
+//! and 1 GiB takes half a second to fault in. 64 pages are what the first level of the TLB holds,
+//! so that walks of page tables are no part of it (Intel's Memory Latency Checker has windows as
+//! large). The memory is asked for with a preference and then looked at: a strict policy would have
+//! the kernel kill for a node that is full.
 //!
-//! *Moves*: `move_pages` of [`BATCH`] pages there and back, in processor time. What finding a page gone costs the program that uses it is
-//! not in it.
+//! *Moves*: `move_pages` of [`BATCH`] pages there and back, in processor time. What finding a page
+//! gone costs the program that uses it is not in it.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
@@ -22,7 +26,8 @@ use crate::record::{Bind, BindMode};
 /// Loads of a chunk.
 pub const STOPS: usize = 1024;
 
-/// Words from one to the next in memory: four lines, so that the line which a processor fetches along with another is none of them.
+/// Words from one to the next in memory: four lines, so that the line which a processor fetches
+/// along with another is none of them.
 const STRIDE: usize = 32;
 
 /// No pair of nodes is measured for longer, whatever is asked for.
@@ -120,8 +125,8 @@ fn chain(node: u32) -> Result<Memory, Unmeasured> {
     Ok(memory)
 }
 
-/// Goes through all stops, and looks random: a linear congruence of full period (Hull and Dobell, "Random number
-/// generators", 1962: an odd addend, a factor of 1 modulo 4, a power of two).
+/// Goes through all stops, and looks random: a linear congruence of full period (Hull and Dobell,
+/// "Random number generators", 1962: an odd addend, a factor of 1 modulo 4, a power of two).
 const fn next_stop(stop: usize) -> usize {
     (stop * 661 + 331) % STOPS
 }
@@ -178,7 +183,8 @@ impl Memory {
     fn on(node: u32, length: usize) -> Result<Memory, Unmeasured> {
         let start = raw::map(length, None).map_err(Unmeasured::Refused)?;
         let memory = Memory { start, length };
-        // SAFETY: the mapping is this value's alone, and the advice discards nothing. A refusal leaves a kernel without huge pages.
+        // SAFETY: the mapping is this value's alone, and the advice discards nothing. A refusal
+        // leaves a kernel without huge pages.
         let _ = unsafe { raw::advise(start, length, libc::MADV_NOHUGEPAGE) };
         let bind = Bind {
             mode: BindMode::Preferred,
@@ -208,7 +214,8 @@ impl Memory {
     }
 
     fn words(&self) -> &[u64] {
-        // SAFETY: the mapping is readable, all of it initialised by the kernel, aligned to a page, and lives as long as this.
+        // SAFETY: the mapping is readable, all of it initialised by the kernel, aligned to a page,
+        // and lives as long as this.
         unsafe { std::slice::from_raw_parts(self.start.cast(), self.length / 8) }
     }
 

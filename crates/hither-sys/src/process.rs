@@ -1,4 +1,5 @@
-//! What the agent, and the library in programs, need of processes, signals and clocks, and std does not have: one call, one wrapper.
+//! What the agent, and the library in programs, need of processes, signals and clocks, and std does
+//! not have: one call, one wrapper.
 
 use std::io;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -9,7 +10,8 @@ pub fn monotonic_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
 }
 
-/// As [`monotonic_ns`], at the kernel's last tick: read, not computed, which takes 4 to 8 ns in place of 40 (measured 2026-11).
+/// As [`monotonic_ns`], at the kernel's last tick: read, not computed, which takes 4 to 8 ns in
+/// place of 40 (measured 2026-11).
 #[inline]
 pub fn tick_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC_COARSE)
@@ -20,7 +22,8 @@ pub fn cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID)
 }
 
-/// Bytes that this process's children had read from storage, and theirs: those that have ended and were waited for.
+/// Bytes that this process's children had read from storage, and theirs: those that have ended and
+/// were waited for.
 pub fn children_read_bytes() -> u64 {
     /// Of `ru_inblock`, whatever the device's (getrusage(2)).
     const BLOCK: u64 = 512;
@@ -48,8 +51,9 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Asks the scheduler for short slices for this thread: no more time in all, but sooner where a processor is busy. Linux 6.12 and later heed it (EEVDF: who asks
-/// for less has the earlier deadline), others take no notice, and nothing depends on it.
+/// Asks the scheduler for short slices for this thread: no more time in all, but sooner where a
+/// processor is busy. Linux 6.12 and later heed it (EEVDF: who asks for less has the earlier
+/// deadline), others take no notice, and nothing depends on it.
 pub fn short_slices() {
     /// The shortest that there is.
     const SLICE_NS: u64 = 100_000;
@@ -90,8 +94,9 @@ pub fn kill(pid: i32, signal: i32) -> io::Result<()> {
     }
 }
 
-/// From now on what is written beyond the limit on the size of files (`ulimit -f`) fails with EFBIG, and does not end this process. The signal is
-/// caught and not ignored, since a program that is started inherits what its parent ignores; where our own parent had us ignore it, it stays so.
+/// From now on what is written beyond the limit on the size of files (`ulimit -f`) fails with
+/// EFBIG, and does not end this process. The signal is caught and not ignored, since a program that
+/// is started inherits what its parent ignores; where our own parent had us ignore it, it stays so.
 pub fn outlive_file_size_limit() {
     extern "C" fn nothing(_: i32) {}
     let nothing = nothing as extern "C" fn(i32) as libc::sighandler_t;
@@ -126,8 +131,8 @@ impl Reaction {
         Self::set(signal, libc::SIG_IGN)
     }
 
-    /// Passes the signal on to process `pid`, or keeps it until there is one where `pid` is 0: a parent must be ready
-    /// before its child is. There is one such process at a time.
+    /// Passes the signal on to process `pid`, or keeps it until there is one where `pid` is 0: a
+    /// parent must be ready before its child is. There is one such process at a time.
     pub fn forward(signal: i32, pid: i32) -> io::Result<Self> {
         FORWARD_TO.store(pid, Ordering::SeqCst);
         let reaction = Self::set(signal, forward as extern "C" fn(i32) as libc::sighandler_t)?;
@@ -153,14 +158,15 @@ extern "C" fn forward(signal: i32) {
     deliver(signal);
 }
 
-/// Passes a pending signal on if there is a process to pass it to. The handler marks the signal before it looks for the
-/// process, and whoever names the process does so before looking for marks: one of the two sees both.
+/// Passes a pending signal on if there is a process to pass it to. The handler marks the signal
+/// before it looks for the process, and whoever names the process does so before looking for marks:
+/// one of the two sees both.
 fn deliver(signal: i32) {
     let bit = 1 << (signal & 63);
     let pid = FORWARD_TO.load(Ordering::SeqCst);
     if pid > 0 && PENDING.fetch_and(!bit, Ordering::SeqCst) & bit != 0 {
-        // A signal handler must leave errno as it was, and there is nobody to tell of a failure: the raw call.
-        // SAFETY: kill takes no memory.
+        // A signal handler must leave errno as it was, and there is nobody to tell of a failure:
+        // the raw call. SAFETY: kill takes no memory.
         unsafe { crate::raw::syscall(libc::SYS_kill, [pid as usize, signal as usize, 0, 0, 0, 0]) };
     }
 }
@@ -192,7 +198,8 @@ mod tests {
         let reaction = Reaction::ignore(libc::SIGUSR2).expect("set");
         kill(std::process::id() as i32, libc::SIGUSR2).expect("sent");
         assert!(kill(i32::MAX, libc::SIGUSR2).is_err(), "no such process");
-        // The kernel keeps it if the main thread blocks signals, as it does while it starts a thread: it may come when this test is over.
+        // The kernel keeps it if the main thread blocks signals, as it does while it starts a
+        // thread: it may come when this test is over.
         std::mem::forget(reaction);
     }
 

@@ -1,20 +1,23 @@
 //! System calls that bypass libc.
 //!
-//! Inside a recorded program libc's `open` or `mmap` is the preload library's own hook, and a failing call would
-//! change the program's `errno`. These go straight to the kernel and return the negated error number.
+//! Inside a recorded program libc's `open` or `mmap` is the preload library's own hook, and a
+//! failing call would change the program's `errno`. These go straight to the kernel and return the
+//! negated error number.
 
 use crate::record::{Bind, BindMode};
 
 /// Makes system call `number`. The result is what the kernel returns: `-errno` on failure.
 ///
 /// # Safety
-/// The arguments must satisfy what that system call demands of the memory and descriptors that they name.
+/// The arguments must satisfy what that system call demands of the memory and descriptors that they
+/// name.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 pub unsafe fn syscall(number: libc::c_long, arguments: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = arguments;
     let result: isize;
-    // SAFETY: the kernel clobbers rax, rcx and r11 only, which are declared; the caller vouches for the arguments.
+    // SAFETY: the kernel clobbers rax, rcx and r11 only, which are declared; the caller vouches for
+    // the arguments.
     unsafe {
         std::arch::asm!("syscall", inlateout("rax") number as isize => result, in("rdi") a, in("rsi") b, in("rdx") c,
             in("r10") d, in("r8") e, in("r9") f, lateout("rcx") _, lateout("r11") _, options(nostack));
@@ -25,7 +28,8 @@ pub unsafe fn syscall(number: libc::c_long, arguments: [usize; 6]) -> isize {
 /// Makes system call `number`. The result is what the kernel returns: `-errno` on failure.
 ///
 /// # Safety
-/// The arguments must satisfy what that system call demands of the memory and descriptors that they name.
+/// The arguments must satisfy what that system call demands of the memory and descriptors that they
+/// name.
 #[cfg(not(target_arch = "x86_64"))]
 pub unsafe fn syscall(number: libc::c_long, arguments: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = arguments;
@@ -44,7 +48,8 @@ fn checked(result: isize) -> Result<usize, i32> {
     usize::try_from(result).map_err(|_| -result as i32)
 }
 
-/// `mmap` of `length` bytes, of `fd` if there is one and anonymous otherwise; readable and writable.
+/// `mmap` of `length` bytes, of `fd` if there is one and anonymous otherwise; readable and
+/// writable.
 pub fn map(length: usize, fd: Option<i32>) -> Result<*mut u8, i32> {
     let flags = match fd {
         Some(_) => libc::MAP_SHARED | libc::MAP_NORESERVE,
@@ -52,7 +57,8 @@ pub fn map(length: usize, fd: Option<i32>) -> Result<*mut u8, i32> {
     };
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let fd = fd.unwrap_or(-1) as isize as usize;
-    // SAFETY: without MAP_FIXED a mapping is placed where nothing else is, so no memory in use changes.
+    // SAFETY: without MAP_FIXED a mapping is placed where nothing else is, so no memory in use
+    // changes.
     let result = unsafe {
         syscall(
             libc::SYS_mmap,
@@ -73,7 +79,8 @@ pub fn map_read_only(length: usize, fd: i32) -> Result<*mut u8, i32> {
         fd as usize,
         0,
     ];
-    // SAFETY: without MAP_FIXED a mapping is placed where nothing else is, so no memory in use changes.
+    // SAFETY: without MAP_FIXED a mapping is placed where nothing else is, so no memory in use
+    // changes.
     checked(unsafe { syscall(libc::SYS_mmap, arguments) }).map(|address| address as *mut u8)
 }
 
@@ -105,7 +112,8 @@ pub unsafe fn advise(address: *mut u8, length: usize, advice: i32) -> Result<(),
 fn policy(bind: &Bind) -> [usize; 3] {
     /// `MPOL_F_NUMA_BALANCING`.
     const SAMPLED: usize = 1 << 13;
-    // The kernel takes one bit off the number of bits that it is told of (get_nodes in mm/mempolicy.c).
+    // The kernel takes one bit off the number of bits that it is told of (get_nodes in
+    // mm/mempolicy.c).
     let (mask, bits) = match bind.mode {
         BindMode::Default => (0, 0),
         _ => ((&raw const bind.nodes) as usize, u64::BITS as usize + 1),
@@ -117,17 +125,18 @@ fn policy(bind: &Bind) -> [usize; 3] {
     [mode, mask, bits]
 }
 
-/// `mbind` without moving anything: what of the range has no page yet gets its pages by this policy.
+/// `mbind` without moving anything: what of the range has no page yet gets its pages by this
+/// policy.
 pub fn bind(address: u64, length: u64, bind: Bind) -> Result<(), i32> {
     let [mode, mask, bits] = policy(&bind);
     let arguments = [address as usize, length as usize, mode, mask, bits, 0];
-    // SAFETY: the mask has as many bits as the call is told, and a policy changes where pages come from, not what any
-    // memory holds.
+    // SAFETY: the mask has as many bits as the call is told, and a policy changes where pages come
+    // from, not what any memory holds.
     checked(unsafe { syscall(libc::SYS_mbind, arguments) }).map(drop)
 }
 
-/// `set_mempolicy`: where the pages come from that the kernel takes for this thread from now on, those of files that it reads among them; but not
-/// those of memory that has a policy of its own.
+/// `set_mempolicy`: where the pages come from that the kernel takes for this thread from now on,
+/// those of files that it reads among them; but not those of memory that has a policy of its own.
 pub fn set_policy(bind: Bind) -> Result<(), i32> {
     let [mode, mask, bits] = policy(&bind);
     // SAFETY: as in `bind`.
@@ -154,10 +163,12 @@ pub fn close(fd: i32) {
     unsafe { syscall(libc::SYS_close, [fd as usize, 0, 0, 0, 0, 0]) };
 }
 
-/// `userfaultfd` of this process's memory, close-on-exec, under a number that no program counts on getting.
+/// `userfaultfd` of this process's memory, close-on-exec, under a number that no program counts on
+/// getting.
 ///
-/// For user mode only, which anybody may have: with write-protection that resolves itself the kernel's own accesses are never
-/// refused for that (`do_wp_page` clears the mark without asking; tried on Linux 6.18).
+/// For user mode only, which anybody may have: with write-protection that resolves itself the
+/// kernel's own accesses are never refused for that (`do_wp_page` clears the mark without asking;
+/// tried on Linux 6.18).
 pub fn userfaultfd() -> Result<i32, i32> {
     /// Above what programs reach, below the usual limit of 1024; or below lower limits.
     const LEAST: [usize; 3] = [900, 200, 50];
@@ -186,7 +197,8 @@ pub fn read_link(path: &std::ffi::CStr, buffer: &mut [u8]) -> Result<usize, i32>
         0,
         0,
     ];
-    // SAFETY: the path is NUL-terminated, and the kernel writes at most buffer.len() bytes into the buffer.
+    // SAFETY: the path is NUL-terminated, and the kernel writes at most buffer.len() bytes into the
+    // buffer.
     checked(unsafe { syscall(libc::SYS_readlink, arguments) })
 }
 
@@ -220,7 +232,8 @@ pub fn seek(fd: i32, offset: i64, whence: i32) -> Result<u64, i32> {
     .map(|position| position as u64)
 }
 
-/// `posix_fadvise` on the whole of a file: whether the kernel is to read more of it, through this open file description, than it is asked for.
+/// `posix_fadvise` on the whole of a file: whether the kernel is to read more of it, through this
+/// open file description, than it is asked for.
 pub fn set_read_ahead(fd: i32, on: bool) -> Result<(), i32> {
     let advice = match on {
         true => libc::POSIX_FADV_NORMAL,
@@ -263,18 +276,20 @@ pub fn pid() -> u32 {
     unsafe { syscall(libc::SYS_getpid, [0; 6]) as u32 }
 }
 
-/// Whether a mapping has a memory policy of its own, by `mbind`. False where the kernel does not say.
+/// Whether a mapping has a memory policy of its own, by `mbind`. False where the kernel does not
+/// say.
 pub fn range_has_policy(at: u64) -> bool {
     policy_mode(Some(at)).is_some_and(|mode| mode != libc::MPOL_DEFAULT)
 }
 
-/// Whether the calling thread has a memory policy other than the kernel's default, whichever. False where the kernel does not say.
+/// Whether the calling thread has a memory policy other than the kernel's default, whichever. False
+/// where the kernel does not say.
 pub fn thread_has_policy() -> bool {
     policy_mode(None).is_some_and(|mode| mode != libc::MPOL_DEFAULT)
 }
 
-/// Whether the calling thread asks for some nodes before others, by `set_mempolicy`, which numactl calls. One that takes all of them in
-/// turn does not. False where the kernel does not say.
+/// Whether the calling thread asks for some nodes before others, by `set_mempolicy`, which numactl
+/// calls. One that takes all of them in turn does not. False where the kernel does not say.
 pub fn thread_has_nodes() -> bool {
     /// linux/mempolicy.h; Linux 6.9.
     const MPOL_WEIGHTED_INTERLEAVE: i32 = 6;
@@ -289,7 +304,8 @@ pub fn thread_has_nodes() -> bool {
     })
 }
 
-/// The mode of the memory policy of the mapping at an address, or else of the calling thread, without its flags.
+/// The mode of the memory policy of the mapping at an address, or else of the calling thread,
+/// without its flags.
 fn policy_mode(at: Option<u64>) -> Option<i32> {
     /// linux/mempolicy.h: of the mapping at an address.
     const AT_ADDRESS: usize = 1 << 1;
@@ -304,11 +320,12 @@ fn policy_mode(at: Option<u64>) -> Option<i32> {
     (result == 0).then_some(mode & !FLAGS)
 }
 
-/// Writes the cache line of a value's first byte back and takes it out of all caches (`clflush`), so that the next load of it goes to memory. Nothing
-/// where there is no such instruction.
+/// Writes the cache line of a value's first byte back and takes it out of all caches (`clflush`),
+/// so that the next load of it goes to memory. Nothing where there is no such instruction.
 pub(crate) fn flush<T>(of: &T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: every x86-64 processor has the instruction, it changes nothing of what memory holds, and the reference says that it is there.
+    // SAFETY: every x86-64 processor has the instruction, it changes nothing of what memory holds,
+    // and the reference says that it is there.
     unsafe {
         std::arch::x86_64::_mm_clflush(std::ptr::from_ref(of).cast());
     }
@@ -316,7 +333,8 @@ pub(crate) fn flush<T>(of: &T) {
     let _ = of;
 }
 
-/// `getcpu`: the CPU that this runs on, and its node. `None` where the kernel is kept from answering.
+/// `getcpu`: the CPU that this runs on, and its node. `None` where the kernel is kept from
+/// answering.
 pub fn cpu_and_node() -> Option<(u32, u32)> {
     let (mut cpu, mut node) = (0_u32, 0_u32);
     let arguments = [
@@ -359,7 +377,8 @@ pub fn tid() -> u32 {
     unsafe { syscall(libc::SYS_gettid, [0; 6]) as u32 }
 }
 
-/// `rt_sigprocmask`: blocks the signals of `mask` and no others, and returns which were blocked before.
+/// `rt_sigprocmask`: blocks the signals of `mask` and no others, and returns which were blocked
+/// before.
 pub fn block_signals(mask: u64) -> u64 {
     let mut before = 0_u64;
     let arguments = [
@@ -405,7 +424,8 @@ pub fn cachestat(fd: i32, offset: u64, length: u64) -> Result<Cachestat, i32> {
         0,
         0,
     ];
-    // SAFETY: the kernel reads two words and writes the structure, which have the layouts that it expects.
+    // SAFETY: the kernel reads two words and writes the structure, which have the layouts that it
+    // expects.
     checked(unsafe { syscall(SYS_CACHESTAT, arguments) })?;
     Ok(found)
 }

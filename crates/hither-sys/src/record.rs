@@ -1,12 +1,13 @@
 //! The records that a recorded program sends to the agent, and their encoding as 64-bit words.
 //!
-//! Every record names things by 64-bit keys that mean the same in every process (a call site by its signature, a
-//! file by a hash of its device, inode and birth time, a module by a hash of its build-id), so no record depends
-//! on another: a definition that is lost costs a name, never an access.
+//! Every record names things by 64-bit keys that mean the same in every process (a call site by its
+//! signature, a file by a hash of its device, inode and birth time, a module by a hash of its
+//! build-id), so no record depends on another: a definition that is lost costs a name, never an
+//! access.
 //!
-//! Layout: word 0 is `kind | words << 8 | a << 24 | b << 32`, where `words` counts the whole record (16 bits),
-//! `a` is 8 and `b` 32 bits of payload; the rest is payload. Byte strings are zero-padded to whole words, with their
-//! length in a word before them.
+//! Layout: word 0 is `kind | words << 8 | a << 24 | b << 32`, where `words` counts the whole record
+//! (16 bits), `a` is 8 and `b` 32 bits of payload; the rest is payload. Byte strings are
+//! zero-padded to whole words, with their length in a word before them.
 
 /// The largest record, in words: a path of 4096 bytes and its header fit.
 pub const WORDS_MAX: usize = 640;
@@ -30,12 +31,12 @@ pub enum Op {
     Truncate = 5,
 }
 
-/// The error number (EEXIST) of a range, or of the thread that allocated it, that has a memory policy of the program's own:
-/// it is the program's business where that memory is.
+/// The error number (EEXIST) of a range, or of the thread that allocated it, that has a memory
+/// policy of the program's own: it is the program's business where that memory is.
 pub const OWN_POLICY: u32 = 17;
 
-/// Access flag: the kernel moved the bytes from file to file or socket, the program did not see them
-/// (sendfile, copy_file_range, splice).
+/// Access flag: the kernel moved the bytes from file to file or socket, the program did not see
+/// them (sendfile, copy_file_range, splice).
 pub const IN_KERNEL: u16 = 1;
 
 /// A decoded record. Byte strings borrow from the buffer that it was decoded from.
@@ -81,7 +82,8 @@ pub enum Record<'a> {
         signature: u64,
         /// The walk ended early (depth limit, JIT code, no unwind information).
         truncated: bool,
-        /// The frames, innermost first, as pairs of words: module key, offset of the return address.
+        /// The frames, innermost first, as pairs of words: module key, offset of the return
+        /// address.
         frames: &'a [u64],
     },
     /// A loaded program or library, defined when a frame first falls into it.
@@ -106,8 +108,9 @@ pub enum Record<'a> {
         /// The arguments, each ended by a NUL byte; cut at 1024 bytes.
         args: &'a [u8],
     },
-    /// A process is about to become another program (exec), or a child that will (posix_spawn): if no
-    /// [`Record::Process`] with this pid and a later time follows, that program was not recorded.
+    /// A process is about to become another program (exec), or a child that will (posix_spawn): if
+    /// no [`Record::Process`] with this pid and a later time follows, that program was not
+    /// recorded.
     Exec {
         /// Process id that will run it.
         pid: u32,
@@ -121,8 +124,8 @@ pub enum Record<'a> {
         /// Process id.
         pid: u32,
     },
-    /// Memory that the program was given: an allocation of at least the session's `region_min` bytes. Nothing of it is a
-    /// region already: what was, ended before.
+    /// Memory that the program was given: an allocation of at least the session's `region_min`
+    /// bytes. Nothing of it is a region already: what was, ended before.
     Region {
         /// Its first byte. Neither end need be a page's.
         start: u64,
@@ -137,14 +140,15 @@ pub enum Record<'a> {
         /// Where the memory came from.
         kind: RegionKind,
     },
-    /// A range of memory of which no part is a region any more: freed, unmapped, replaced, or about to be moved. It may
-    /// be part of a region, the rest of which lives on, or span several.
+    /// A range of memory of which no part is a region any more: freed, unmapped, replaced, or about
+    /// to be moved. It may be part of a region, the rest of which lives on, or span several.
     RegionEnd {
         /// Its first byte.
         start: u64,
         /// Length in bytes.
         length: u64,
-        /// CLOCK_MONOTONIC before the call that ended it, in nanoseconds: whatever gets this memory next is later.
+        /// CLOCK_MONOTONIC before the call that ended it, in nanoseconds: whatever gets this memory
+        /// next is later.
         time_ns: u64,
     },
     /// The program has given a range its memory policy (`mbind`), or tried to.
@@ -155,31 +159,34 @@ pub enum Record<'a> {
         length: u64,
         /// How, and to which nodes.
         bind: Bind,
-        /// The error number, 0 where it was done. ENOENT: the range is no longer within a region, and was left alone.
-        /// [`OWN_POLICY`]: the program has chosen itself, perhaps without being asked.
+        /// The error number, 0 where it was done. ENOENT: the range is no longer within a region,
+        /// and was left alone. [`OWN_POLICY`]: the program has chosen itself, perhaps without being
+        /// asked.
         error: u32,
-        /// Asked for by what was known when the memory was allocated or moved (its site, or the policy that it had before),
-        /// not by an order for this range.
+        /// Asked for by what was known when the memory was allocated or moved (its site, or the
+        /// policy that it had before), not by an order for this range.
         site: bool,
         /// CLOCK_MONOTONIC after the call, in nanoseconds.
         time_ns: u64,
     },
-    /// The thread met a boundary between parallel constructs, as the master of an outermost team; or the program said that
-    /// an iteration ended.
+    /// The thread met a boundary between parallel constructs, as the master of an outermost team;
+    /// or the program said that an iteration ended.
     Construct {
         /// What it met.
         kind: ConstructKind,
-        /// The call site's signature; the same where a region begins and where it ends. 0 where it is unknown.
+        /// The call site's signature; the same where a region begins and where it ends. 0 where it
+        /// is unknown.
         signature: u64,
         /// CLOCK_MONOTONIC, in nanoseconds.
         time_ns: u64,
         /// The CPU that it ran on.
         cpu: u16,
-        /// Threads of the team; those asked for where a region begins. 0 where it is the runtime's choice, or unknown.
+        /// Threads of the team; those asked for where a region begins. 0 where it is the runtime's
+        /// choice, or unknown.
         threads: u16,
     },
-    /// Where another thread of a team runs: at its first construct, and then whenever it meets one on another node than the
-    /// last.
+    /// Where another thread of a team runs: at its first construct, and then whenever it meets one
+    /// on another node than the last.
     At {
         /// The CPU that it ran on.
         cpu: u16,
@@ -200,8 +207,9 @@ pub enum ConstructKind {
     Barrier = 3,
     /// The program said that an iteration ended.
     Iteration = 4,
-    /// Told once: the OpenMP runtime's constructs cannot be seen, since its interface for tools belongs to another tool, or since
-    /// a sandbox forbids to read the stack, without which all of its call sites are one.
+    /// Told once: the OpenMP runtime's constructs cannot be seen, since its interface for tools
+    /// belongs to another tool, or since a sandbox forbids to read the stack, without which all of
+    /// its call sites are one.
     Hidden = 5,
 }
 
@@ -221,14 +229,16 @@ pub enum RegionKind {
 pub enum BindMode {
     /// As the thread's policy says.
     Default = 0,
-    /// From the node if it has free memory, from any other otherwise. Of several nodes the kernel takes the lowest.
+    /// From the node if it has free memory, from any other otherwise. Of several nodes the kernel
+    /// takes the lowest.
     Preferred = 1,
     /// From these nodes or not at all: a program that runs out of them is killed.
     Bind = 2,
     /// From each of the nodes in turn, page by page.
     Interleave = 3,
-    /// From the node if it has free memory, from any other otherwise; and where `kernel.numa_balancing` is 1 the kernel goes on
-    /// sampling who touches the pages, by hint faults. Pages that are on the node stay there (Linux 6.10:
+    /// From the node if it has free memory, from any other otherwise; and where
+    /// `kernel.numa_balancing` is 1 the kernel goes on sampling who touches the pages, by hint
+    /// faults. Pages that are on the node stay there (Linux 6.10:
     /// `MPOL_PREFERRED_MANY | MPOL_F_NUMA_BALANCING`).
     Sampled = 5,
 }
@@ -245,7 +255,8 @@ pub struct Bind {
 /// A buffer that any record fits into.
 pub type Words = [u64; WORDS_MAX];
 
-/// The length of the longest record of the fixed lengths, those of [`Record::Access`], of regions and of constructs.
+/// The length of the longest record of the fixed lengths, those of [`Record::Access`], of regions
+/// and of constructs.
 pub const ACCESS_WORDS: usize = 6;
 
 /// The longest byte string that is sent; a longer one is cut.
@@ -326,10 +337,10 @@ pub fn words_of(head: u64) -> usize {
 }
 
 impl<'a> Record<'a> {
-    /// Writes the record to the front of `buffer` and returns its length in words. Byte strings that are too long
-    /// are cut, frames beyond [`FRAMES_MAX`] are left out. It neither allocates nor panics: it runs inside other
-    /// people's programs. A buffer shorter than the record needs ([`ACCESS_WORDS`], or [`WORDS_MAX`] for definitions)
-    /// gives a record that does not decode.
+    /// Writes the record to the front of `buffer` and returns its length in words. Byte strings
+    /// that are too long are cut, frames beyond [`FRAMES_MAX`] are left out. It neither allocates
+    /// nor panics: it runs inside other people's programs. A buffer shorter than the record needs
+    /// ([`ACCESS_WORDS`], or [`WORDS_MAX`] for definitions) gives a record that does not decode.
     pub fn encode(&self, buffer: &mut [u64]) -> usize {
         let mut writer = Writer { buffer, at: 1 };
         let (kind, a, b) = match *self {
@@ -465,8 +476,8 @@ impl<'a> Record<'a> {
         words
     }
 
-    /// Reads the record at the front of `words`, which may hold more. Anything malformed gives `None`: the words come
-    /// from memory that the recorded program can write to.
+    /// Reads the record at the front of `words`, which may hold more. Anything malformed gives
+    /// `None`: the words come from memory that the recorded program can write to.
     pub fn decode(words: &'a [u64]) -> Option<Self> {
         let head = *words.first()?;
         let (kind, a, b) = (head as u8, (head >> 24) as u8, (head >> 32) as u32);
@@ -604,8 +615,8 @@ impl<'a> Reader<'a> {
         let length = usize::try_from(self.word()?).ok()?;
         let (words, rest) = self.rest.split_at_checked(length.div_ceil(8))?;
         self.rest = rest;
-        // SAFETY: the words are initialised memory of 8 * words.len() bytes, u8 has no alignment or invalid values, and
-        // the slice keeps the lifetime of the words.
+        // SAFETY: the words are initialised memory of 8 * words.len() bytes, u8 has no alignment or
+        // invalid values, and the slice keeps the lifetime of the words.
         let bytes =
             unsafe { std::slice::from_raw_parts(words.as_ptr().cast::<u8>(), 8 * words.len()) };
         bytes.get(..length)

@@ -1,33 +1,47 @@
-//! Replicas of files' blocks in shared memory: an agent fills them, programs copy them out, and neither waits for the other.
+//! Replicas of files' blocks in shared memory: an agent fills them, programs copy them out, and
+//! neither waits for the other.
 //!
-//! There are two kinds of nameless files (memfd), all of which the agent alone can write: the *control*, which says what is where, and an *arena* of slots a
-//! node, a block each, bound to it. A program maps both read-only when it starts, through `/proc/AGENT/fd`, which the kernel
-//! shows to programs of the same user only; nothing has a name, so nothing is left behind.
+//! There are two kinds of nameless files (memfd), all of which the agent alone can write: the
+//! *control*, which says what is where, and an *arena* of slots a node, a block each, bound to it.
+//! A program maps both read-only when it starts, through `/proc/AGENT/fd`, which the kernel shows
+//! to programs of the same user only; nothing has a name, so nothing is left behind.
 //!
-//! **What a program checks** (`view`) once it has found the slots of the blocks that it wants, with their versions, and before it copies them:
+//! **What a program checks** (`view`) once it has found the slots of the blocks that it wants, with
+//! their versions, and before it copies them:
 //!
-//! - the agent is *alive*: that word is a robust futex (robust futex ABI, Documentation/locking/robust-futex-ABI.rst), which the kernel marks when the
-//!   thread that holds it ends, and it does so (`exit_mm`) before it closes the process's files (`exit_files`), which is when leases go;
-//! - the time is before `fresh_until_ns`: a stopped agent lets go of nothing, and the kernel takes its leases away after
-//!   `fs.lease-break-time`. The agent moves it on when it has looked at every lease;
-//! - the file's *epoch* is the one that the descriptor was matched with: no lease on it was broken since. The agent makes it odd before it
-//!   lets go of the lease, so before any writer is let in;
+//! - the agent is *alive*: that word is a robust futex (robust futex ABI,
+//!   Documentation/locking/robust-futex-ABI.rst), which the kernel marks when the thread that holds
+//!   it ends, and it does so (`exit_mm`) before it closes the process's files (`exit_files`), which
+//!   is when leases go;
+//! - the time is before `fresh_until_ns`: a stopped agent lets go of nothing, and the kernel takes
+//!   its leases away after `fs.lease-break-time`. The agent moves it on when it has looked at every
+//!   lease;
+//! - the file's *epoch* is the one that the descriptor was matched with: no lease on it was broken
+//!   since. The agent makes it odd before it lets go of the lease, so before any writer is let in;
 //!
 //! and after it has copied them:
 //!
-//! - each slot's *version* is the odd one that was found: the slot was not given to another block meanwhile.
+//! - each slot's *version* is the odd one that was found: the slot was not given to another block
+//!   meanwhile.
 //!
-//! When the first three were checked, no writer had been let in since the blocks were filled; so what the slots held then is what a read at that moment
-//! would have returned, and the fourth says that it is what was copied. A writer that comes while bytes are copied comes after that moment. To check once more after
-//! the copy would prove no more, and throw away what is right: a copy that was in vain has written to the program's buffer.
+//! When the first three were checked, no writer had been let in since the blocks were filled; so
+//! what the slots held then is what a read at that moment would have returned, and the fourth says
+//! that it is what was copied. A writer that comes while bytes are copied comes after that moment.
+//! To check once more after the copy would prove no more, and throw away what is right: a copy that
+//! was in vain has written to the program's buffer.
 //!
-//! **Order.** A filler makes the version even, then writes the slot, then makes it odd (release), then enters it into the directory (release). A
-//! reader loads directory and version, then futex, time and epoch (acquire each, so in that order), copies, fences (acquire), and loads the version again. What reaches a
-//! slot after a lease was let go of was preceded by the odd epoch, through the kernel's own locks; who finds it in the directory finds that epoch.
+//! **Order.** A filler makes the version even, then writes the slot, then makes it odd (release),
+//! then enters it into the directory (release). A reader loads directory and version, then futex,
+//! time and epoch (acquire each, so in that order), copies, fences (acquire), and loads the version
+//! again. What reaches a slot after a lease was let go of was preceded by the odd epoch, through
+//! the kernel's own locks; who finds it in the directory finds that epoch.
 //!
-//! **What is lent** ([`view::View::lend`]): a program may have the kernel refer to a slot's pages rather than copy them, to send them, and they are on their way through
-//! sockets for as long as the peers like. So from the first such wish on a slot's memory is given back before it is used again: what refers to the pages has
-//! them to itself, with what was in them. They are single pages: of a larger one the kernel could give back no part that somebody refers to, and would clear it.
+//! **What is lent** ([`view::View::lend`]): a program may have the kernel refer to a slot's pages
+//! rather than copy them, to send them, and they are on their way through sockets for as long as
+//! the peers like. So from the first such wish on a slot's memory is given back before it is used
+//! again: what refers to the pages has them to itself, with what was in them. They are single
+//! pages: of a larger one the kernel could give back no part that somebody refers to, and would
+//! clear it.
 
 pub mod agent;
 pub mod view;
@@ -38,35 +52,42 @@ use crate::raw;
 
 pub use crate::page_cache::FileId;
 
-/// What is replicated at a time. As the block of the steered page cache: a page would mean four times the checks.
+/// What is replicated at a time. As the block of the steered page cache: a page would mean four
+/// times the checks.
 pub const BLOCK_BYTES: u64 = 1 << BLOCK_SHIFT;
 const BLOCK_SHIFT: u32 = 14;
 
-/// Flag of a recorded access, beside [`crate::record::IN_KERNEL`]: a replica served it, and so it did those that this one stands for. One in
-/// [`SERVED_EACH`] of a thread's is told of, since telling takes as long as serving.
+/// Flag of a recorded access, beside [`crate::record::IN_KERNEL`]: a replica served it, and so it
+/// did those that this one stands for. One in [`SERVED_EACH`] of a thread's is told of, since
+/// telling takes as long as serving.
 pub const SERVED: u16 = 2;
 
 /// See [`SERVED`].
 pub const SERVED_EACH: u32 = 16;
 
-/// Flag of a recorded access, beside [`crate::record::IN_KERNEL`]: at least [`LENT_MIN`] bytes went to a stream, so that replicas served it, or could have.
+/// Flag of a recorded access, beside [`crate::record::IN_KERNEL`]: at least [`LENT_MIN`] bytes went
+/// to a stream, so that replicas served it, or could have.
 pub const SENT: u16 = 4;
 
-/// What is sent from replicas is at least so much. Single pages and a pipe of its own make a send of 128 KiB 5 us dearer, of 8, and 14, of 25, where the processor's cache holds
-/// none of it (beside ext4 with its large folios, 2026-11); smaller ones never earn the pipe, which is 2 of these.
+/// What is sent from replicas is at least so much. Single pages and a pipe of its own make a send
+/// of 128 KiB 5 us dearer, of 8, and 14, of 25, where the processor's cache holds none of it
+/// (beside ext4 with its large folios, 2026-11); smaller ones never earn the pipe, which is 2 of
+/// these.
 pub const LENT_MIN: usize = 128 << 10;
 
 /// The most nodes.
 pub const NODES_MAX: usize = 16;
 
-/// Files that can have replicas at a time; each is in one of [`PROBES`] places that follow from what identifies it.
+/// Files that can have replicas at a time; each is in one of [`PROBES`] places that follow from
+/// what identifies it.
 const FILES: usize = 4096;
 const PROBES: usize = 8;
 
 /// CPUs whose node is told; those beyond are taken to be on the first.
 const CPUS: usize = 4096;
 
-/// Entries of the directory: a block of a file and a node each. At 4 bytes, of memory that is only taken where it is used.
+/// Entries of the directory: a block of a file and a node each. At 4 bytes, of memory that is only
+/// taken where it is used.
 const DIRECTORY: usize = 1 << 27;
 
 const PAGE: usize = 4096;
@@ -81,7 +102,8 @@ const FUTEX_TID_MASK: u32 = 0x3fff_ffff;
 #[repr(C, align(64))]
 #[derive(Debug)]
 struct Pulse {
-    /// The thread that holds the leases; 0 before it does, and marked by the kernel when it has ended.
+    /// The thread that holds the leases; 0 before it does, and marked by the kernel when it has
+    /// ended.
     alive: AtomicU32,
     /// CLOCK_MONOTONIC_COARSE until which replicas may be relied on.
     fresh_until_ns: AtomicU64,
@@ -89,8 +111,8 @@ struct Pulse {
     published: AtomicU64,
 }
 
-/// linux/futex.h, `struct robust_list_head` and its one entry. In shared memory, since the kernel may give back a killed process's private
-/// memory before it looks at this.
+/// linux/futex.h, `struct robust_list_head` and its one entry. In shared memory, since the kernel
+/// may give back a killed process's private memory before it looks at this.
 #[repr(C)]
 #[derive(Debug)]
 struct Robust {
@@ -170,14 +192,16 @@ struct Area {
     bytes: usize,
 }
 
-// SAFETY: the mapping is not tied to a thread; what is in it is reached through atomics, or by copies that are checked.
+// SAFETY: the mapping is not tied to a thread; what is in it is reached through atomics, or by
+// copies that are checked.
 unsafe impl Send for Area {}
 // SAFETY: as above.
 unsafe impl Sync for Area {}
 
 impl Drop for Area {
     fn drop(&mut self) {
-        // SAFETY: whoever made the value made the mapping, and every reference into it borrows from the value.
+        // SAFETY: whoever made the value made the mapping, and every reference into it borrows from
+        // the value.
         unsafe { raw::unmap(self.base, self.bytes) };
     }
 }
@@ -204,14 +228,15 @@ impl Control {
             .base
             .wrapping_add(at + index * size_of::<T>())
             .cast::<T>();
-        // SAFETY: it lies inside the mapping, aligned since all parts begin on cache lines; any bytes are valid for atomics, and it lives as
-        // long as `self`.
+        // SAFETY: it lies inside the mapping, aligned since all parts begin on cache lines; any
+        // bytes are valid for atomics, and it lives as long as `self`.
         Some(unsafe { &*value })
     }
 
     #[inline]
     fn header(&self) -> &Header {
-        // SAFETY: the mapping begins with a page that holds a header, made of atomics for which any bytes are valid.
+        // SAFETY: the mapping begins with a page that holds a header, made of atomics for which any
+        // bytes are valid.
         unsafe { &*self.area.base.cast::<Header>() }
     }
 

@@ -1,10 +1,11 @@
-//! The queue between one recorded thread and the agent: single producer, single consumer, in shared memory.
+//! The queue between one recorded thread and the agent: single producer, single consumer, in shared
+//! memory.
 //!
-//! Positions count words and only grow; a position's slot is its low bits. The producer owns `head` and the consumer
-//! `tail`, on cache lines of their own. Words are stored relaxed and published by a release store of `head`, so a
-//! consumer that sees a position also sees the words below it. A full ring refuses the record: the program that is
-//! recorded never waits. Neither side trusts the other's numbers, since the memory is open to any stray store of the
-//! recorded program.
+//! Positions count words and only grow; a position's slot is its low bits. The producer owns `head`
+//! and the consumer `tail`, on cache lines of their own. Words are stored relaxed and published by
+//! a release store of `head`, so a consumer that sees a position also sees the words below it. A
+//! full ring refuses the record: the program that is recorded never waits. Neither side trusts the
+//! other's numbers, since the memory is open to any stray store of the recorded program.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -74,7 +75,8 @@ impl<'a> Ring<'a> {
     #[inline]
     pub fn push(&self, record: &[u64]) -> bool {
         let head = self.head();
-        // Acquire pairs with the consumer's release: its loads of the slots are done before we overwrite them.
+        // Acquire pairs with the consumer's release: its loads of the slots are done before we
+        // overwrite them.
         let queued = head.wrapping_sub(self.control.tail.0.load(Ordering::Acquire));
         if queued.saturating_add(record.len() as u64) > self.slots.len() as u64 {
             return false;
@@ -127,7 +129,8 @@ impl<'a> Ring<'a> {
         })
     }
 
-    /// Makes the ring ready for another owner. Only the consumer may call this, when the old owner is gone.
+    /// Makes the ring ready for another owner. Only the consumer may call this, when the old owner
+    /// is gone.
     pub(crate) fn recycle(&self) {
         let control = self.control;
         for counter in [

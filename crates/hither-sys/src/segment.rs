@@ -1,7 +1,8 @@
 //! The shared segment: its layout in memory, and the mapping of it.
 //!
-//! One page of session header, then the rings' control parts, the orders, and the rings' slots. The file is sparse: a ring
-//! that is never claimed takes no memory, nor do the orders of a session that gives none, and [`crate::session`] gives back what a dead thread's ring had taken.
+//! One page of session header, then the rings' control parts, the orders, and the rings' slots. The
+//! file is sparse: a ring that is never claimed takes no memory, nor do the orders of a session
+//! that gives none, and [`crate::session`] gives back what a dead thread's ring had taken.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -22,7 +23,8 @@ pub(crate) const RECORDING: u32 = 1;
 /// The session is over: programs that still run go on unrecorded.
 pub(crate) const CLOSED: u32 = 2;
 
-/// What programs do about what the kernel reads ahead: nothing; follow how their descriptors are read; and still it where that is at random.
+/// What programs do about what the kernel reads ahead: nothing; follow how their descriptors are
+/// read; and still it where that is at random.
 pub(crate) const READ_AHEAD_KEPT: u32 = 0;
 pub(crate) const READ_AHEAD_FOLLOWED: u32 = 1;
 pub(crate) const READ_AHEAD_STILLED: u32 = 2;
@@ -45,12 +47,13 @@ pub(crate) struct Header {
     pub(crate) no_ring: AtomicU64,
     /// Inode of the agent's pid namespace: elsewhere the ids mean nothing to it.
     pub(crate) pid_namespace: AtomicU64,
-    /// The smallest allocation that is a region, in bytes; 0 where allocations are not tracked and orders not given.
+    /// The smallest allocation that is a region, in bytes; 0 where allocations are not tracked and
+    /// orders not given.
     pub(crate) region_min: AtomicU64,
     /// Accesses to files are not recorded.
     pub(crate) no_files: AtomicU32,
-    /// Blocks of files have so many bits of offset, and a thread tells of several reads of one, in a row, once; 0 where it tells of
-    /// each.
+    /// Blocks of files have so many bits of offset, and a thread tells of several reads of one, in
+    /// a row, once; 0 where it tells of each.
     pub(crate) block_bits: AtomicU32,
     /// Allocations that found their program's table of regions full.
     pub(crate) regions_untracked: AtomicU64,
@@ -65,7 +68,8 @@ pub(crate) struct Header {
     pub(crate) replicas: AtomicU64,
     /// What that control is known by.
     pub(crate) replicas_nonce: AtomicU64,
-    /// Where pages of files go that programs read in, a bit each node; 0 for where the kernel puts them.
+    /// Where pages of files go that programs read in, a bit each node; 0 for where the kernel puts
+    /// them.
     pub(crate) file_nodes: AtomicU64,
     /// Reads that were made so.
     pub(crate) file_reads_placed: AtomicU64,
@@ -81,7 +85,8 @@ pub(crate) struct Header {
 
 const _: () = assert!(size_of::<Header>() <= PAGE);
 
-/// Keys of files, each at the one place that follows from it: of two that fall to one place the later is kept, and the other is told of again.
+/// Keys of files, each at the one place that follows from it: of two that fall to one place the
+/// later is kept, and the other is told of again.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Unheard([AtomicU64; 128]);
@@ -99,7 +104,8 @@ impl Unheard {
     }
 }
 
-/// Gives shared memory its size. It takes room only where it is used, but counts as a whole against the limit on the size of files.
+/// Gives shared memory its size. It takes room only where it is used, but counts as a whole against
+/// the limit on the size of files.
 pub(crate) fn resize(file: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
     // SAFETY: ftruncate takes no memory; the descriptor is open.
     if unsafe { libc::ftruncate(file.as_raw_fd(), bytes as i64) } == 0 {
@@ -173,8 +179,8 @@ impl Segment {
     /// Maps the segment in `fd`, whose layout is known. The descriptor may be closed afterwards.
     pub(crate) fn map(fd: i32, layout: Layout) -> Result<Self, i32> {
         let base = raw::map(layout.bytes(), Some(fd))?;
-        // A crash of the program should not write a gigabyte of rings into its core file. Failure is harmless.
-        // SAFETY: the mapping was just made, and the advice keeps its contents.
+        // A crash of the program should not write a gigabyte of rings into its core file. Failure
+        // is harmless. SAFETY: the mapping was just made, and the advice keeps its contents.
         let _ = unsafe { raw::advise(base, layout.bytes(), libc::MADV_DONTDUMP) };
         Ok(Segment { base, layout })
     }
@@ -184,8 +190,8 @@ impl Segment {
     }
 
     pub(crate) fn header(&self) -> &Header {
-        // SAFETY: the mapping starts with a page that holds a Header, made of atomics for which any bytes are valid,
-        // and it lives as long as `self`.
+        // SAFETY: the mapping starts with a page that holds a Header, made of atomics for which any
+        // bytes are valid, and it lives as long as `self`.
         unsafe { &*self.base.cast::<Header>() }
     }
 
@@ -208,23 +214,25 @@ impl Segment {
         let control = self
             .at(PAGE + index * size_of::<Control>())
             .cast::<Control>();
-        // SAFETY: `index` is in range, so this is one of the Controls that the layout places there, aligned because
-        // the page is; its fields are atomics, and it lives as long as `self`.
+        // SAFETY: `index` is in range, so this is one of the Controls that the layout places there,
+        // aligned because the page is; its fields are atomics, and it lives as long as `self`.
         let control = unsafe { &*control };
         let slots = self.slots(index).cast::<AtomicU64>();
-        // SAFETY: the layout places `ring_words` words there, page-aligned, in a mapping that lives as long as `self`.
+        // SAFETY: the layout places `ring_words` words there, page-aligned, in a mapping that lives
+        // as long as `self`.
         let slots = unsafe { std::slice::from_raw_parts(slots, self.layout.ring_words) };
         Ring::new(control, slots)
     }
 
-    /// The orders; in memory that the agent has reserved if it tracks regions, and must not be touched otherwise.
+    /// The orders; in memory that the agent has reserved if it tracks regions, and must not be
+    /// touched otherwise.
     pub(crate) fn board(&self) -> Option<&Board> {
         if self.header().region_min.load(Ordering::Relaxed) == 0 {
             return None;
         }
         let board = self.at(self.layout.control_bytes()).cast::<Board>();
-        // SAFETY: the layout places it there, page-aligned; it is made of atomics, for which any bytes are valid, and lives
-        // as long as `self`.
+        // SAFETY: the layout places it there, page-aligned; it is made of atomics, for which any
+        // bytes are valid, and lives as long as `self`.
         Some(unsafe { &*board })
     }
 

@@ -1,7 +1,9 @@
-//! The agent's side of a session: makes the shared segment, empties the rings, hands dead threads' rings on.
+//! The agent's side of a session: makes the shared segment, empties the rings, hands dead threads'
+//! rings on.
 //!
-//! The segment lies in /dev/shm (or the folder for temporary files) under a random name that only its owner may open.
-//! If the agent dies, nothing empties the rings: the programs fill them, drop what no longer fits, and run on.
+//! The segment lies in /dev/shm (or the folder for temporary files) under a random name that only
+//! its owner may open. If the agent dies, nothing empties the rings: the programs fill them, drop
+//! what no longer fits, and run on.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -35,18 +37,22 @@ pub struct SessionOptions {
     pub frames_max: usize,
     /// Whether accesses to files are recorded.
     pub files: bool,
-    /// Reads at an offset of their own, within the block of so many bytes in which the thread's last recorded access ended, are not
-    /// recorded: whoever counts references to blocks has no use for them, and a program that reads a file by small pieces is spared
-    /// most of what recording costs. Of those that are, the time is that of the kernel's last tick. A power of two,
-    /// or 0: every access is recorded.
+    /// Reads at an offset of their own, within the block of so many bytes in which the thread's
+    /// last recorded access ended, are not recorded: whoever counts references to blocks has no use
+    /// for them, and a program that reads a file by small pieces is spared most of what recording
+    /// costs. Of those that are, the time is that of the kernel's last tick. A power of two, or 0:
+    /// every access is recorded.
     pub block_bytes: u64,
-    /// Whether programs follow which descriptors are read at random, so that [`Session::still_read_ahead`] has a sense. Needs `block_bytes`.
+    /// Whether programs follow which descriptors are read at random, so that
+    /// [`Session::still_read_ahead`] has a sense. Needs `block_bytes`.
     pub read_ahead: bool,
-    /// The smallest allocation that is tracked as a region, in bytes: at least a page, or 0 for none.
+    /// The smallest allocation that is tracked as a region, in bytes: at least a page, or 0 for
+    /// none.
     pub region_min: u64,
     /// Whether programs with regions offer a userfaultfd, with which their pages can be armed.
     pub sampling: bool,
-    /// The nodes that pages of files go to that programs read in, a bit each: in turn, where there are several. 0 for where the kernel puts them.
+    /// The nodes that pages of files go to that programs read in, a bit each: in turn, where there
+    /// are several. 0 for where the kernel puts them.
     pub file_nodes: u64,
 }
 
@@ -84,7 +90,8 @@ pub struct RingInfo {
     pub pid: u32,
     /// The thread that claimed it.
     pub tid: u32,
-    /// Its ids are of another pid namespace than ours (a container): here they name nobody, or somebody else.
+    /// Its ids are of another pid namespace than ours (a container): here they name nobody, or
+    /// somebody else.
     pub foreign: bool,
     /// Counts the owners that this ring has had: index and generation name one owner.
     pub generation: u64,
@@ -119,7 +126,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Makes the segment. Fails if there is no folder for it, no room, or the options are out of range.
+    /// Makes the segment. Fails if there is no folder for it, no room, or the options are out of
+    /// range.
     pub fn create(options: SessionOptions) -> io::Result<Self> {
         let layout = Layout::new(options.rings, options.ring_bytes / 8)
             .filter(|_| (1..=FRAMES_MAX).contains(&options.frames_max))
@@ -156,8 +164,8 @@ impl Session {
         &self.path
     }
 
-    /// Passes every queued record to `sink`, oldest first within a ring, and frees the rings of threads that said they
-    /// are done. Returns the number of records.
+    /// Passes every queued record to `sink`, oldest first within a ring, and frees the rings of
+    /// threads that said they are done. Returns the number of records.
     pub fn drain(&mut self, mut sink: impl FnMut(&RingInfo, Record<'_>)) -> usize {
         let mut records = 0;
         for index in 0..self.rings_used() {
@@ -173,8 +181,9 @@ impl Session {
         records
     }
 
-    /// Frees the rings whose thread is gone: it does not exist any more, or has claimed a newer ring since (exec).
-    /// What they still hold goes to `sink`. Costs a look into /proc a ring; a few times a second is enough.
+    /// Frees the rings whose thread is gone: it does not exist any more, or has claimed a newer
+    /// ring since (exec). What they still hold goes to `sink`. Costs a look into /proc a ring; a
+    /// few times a second is enough.
     pub fn reap(&mut self, mut sink: impl FnMut(&RingInfo, Record<'_>)) -> usize {
         let mut newest: HashMap<u64, u64> = HashMap::new();
         let claims: Vec<(usize, u64, u64)> = (0..self.rings_used())
@@ -182,7 +191,8 @@ impl Session {
                 let control = self.ring(index)?.control;
                 let owner = control.owner.load(Ordering::Acquire);
                 let sequence = control.sequence.load(Ordering::Relaxed);
-                // Foreign owners cannot be looked up here; a sequence of 0 is a claim in the making.
+                // Foreign owners cannot be looked up here; a sequence of 0 is a claim in the
+                // making.
                 (owner != 0 && owner & FOREIGN == 0 && sequence != 0)
                     .then_some((index, owner, sequence))
             })
@@ -208,7 +218,8 @@ impl Session {
         self.segment.board().map(Orders::new)
     }
 
-    /// Passes on what programs have offered since the last time. Each closes its own copy once `sink` is done with it.
+    /// Passes on what programs have offered since the last time. Each closes its own copy once
+    /// `sink` is done with it.
     pub fn offers(&mut self, sink: impl FnMut(&Offer)) {
         self.segment.header().offers.take_all(sink);
     }
@@ -219,7 +230,8 @@ impl Session {
         (error != 0).then(|| Unarmed::from_errno(error as i32))
     }
 
-    /// Lets programs that start from now on have replicas: the descriptor of their control, of this process, and what it is known by.
+    /// Lets programs that start from now on have replicas: the descriptor of their control, of this
+    /// process, and what it is known by.
     pub fn set_replicas(&mut self, (control, nonce): (u32, u64)) {
         let header = self.segment.header();
         header.replicas_nonce.store(nonce, Ordering::Relaxed);
@@ -227,14 +239,16 @@ impl Session {
         header.replicas.store(told, Ordering::Release);
     }
 
-    /// Has programs tell no more of accesses to the file of this key, as far as there is room to remember it.
+    /// Has programs tell no more of accesses to the file of this key, as far as there is room to
+    /// remember it.
     pub fn stop_hearing_of(&self, object: u64) {
         let unheard = &self.segment.header().unheard;
         unheard.place(object).store(object, Ordering::Relaxed);
     }
 
-    /// Has programs tell the kernel, from now on, to read nothing ahead through descriptors that they read at random. Nothing changes where they do not follow
-    /// that ([`SessionOptions::read_ahead`]).
+    /// Has programs tell the kernel, from now on, to read nothing ahead through descriptors that
+    /// they read at random. Nothing changes where they do not follow that
+    /// ([`SessionOptions::read_ahead`]).
     pub fn still_read_ahead(&self) {
         let read_ahead = &self.segment.header().read_ahead;
         let (before, after) = (segment::READ_AHEAD_FOLLOWED, segment::READ_AHEAD_STILLED);
@@ -256,7 +270,8 @@ impl Session {
         }
     }
 
-    /// Ends the recording: programs that still run go on unrecorded. What they have queued can still be drained.
+    /// Ends the recording: programs that still run go on unrecorded. What they have queued can
+    /// still be drained.
     pub fn close(&mut self) {
         self.segment
             .header()
@@ -354,8 +369,8 @@ fn add_losses(lost: &mut Lost, ring: Ring<'_>) {
 /// A file is locked by its agent as soon as it is there, which is within this time.
 const LOCKED_AFTER: Duration = Duration::from_secs(60);
 
-/// Removes what agents of this user left behind that were killed: the kernel has taken their locks off. Programs that still have it mapped
-/// keep what they have.
+/// Removes what agents of this user left behind that were killed: the kernel has taken their locks
+/// off. Programs that still have it mapped keep what they have.
 fn remove_abandoned(folder: &Path, prefix: &str) {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     for entry in entries {
@@ -405,7 +420,8 @@ fn create_file() -> io::Result<(PathBuf, File)> {
             .open(&path)
         {
             Ok(file) => {
-                // Where that fails the worst is that the file outlives a kill, or goes before its time with programs to come.
+                // Where that fails the worst is that the file outlives a kill, or goes before its
+                // time with programs to come.
                 let _ = file.lock();
                 return Ok((path, file));
             }
@@ -423,8 +439,8 @@ fn create_file() -> io::Result<(PathBuf, File)> {
 /// Sizes the file, maps it and writes the header, its magic number last.
 fn fill(file: &File, layout: Layout, options: &SessionOptions) -> io::Result<Segment> {
     segment::resize(file.as_fd(), layout.bytes())?;
-    // The control parts are written without asking first, so their memory is reserved here; so is that of orders, which
-    // even a load would have to take.
+    // The control parts are written without asking first, so their memory is reserved here; so is
+    // that of orders, which even a load would have to take.
     let reserved = match options.region_min {
         0 => layout.control_bytes(),
         _ => layout.fixed_bytes(),

@@ -1,22 +1,26 @@
 //! Arming by write-protection that resolves itself: userfaultfd with WP_ASYNC (Linux 6.7).
 //!
-//! A program opens a userfaultfd of its own memory and offers it; the agent takes a copy, registers ranges and
-//! write-protects pages through it from outside. The next write to such a page faults once: the kernel takes the mark off and
-//! lets the write go on, without asking anybody. `read` into an armed page succeeds, a fork or `mremap` drops the registration of
-//! the copy or of what was moved, and when the last copy of the descriptor is closed, as by the agent's death, all marks are
-//! gone (all tried on Linux 6.18, 2026-11). Reads are not seen.
+//! A program opens a userfaultfd of its own memory and offers it; the agent takes a copy, registers
+//! ranges and write-protects pages through it from outside. The next write to such a page faults
+//! once: the kernel takes the mark off and lets the write go on, without asking anybody. `read`
+//! into an armed page succeeds, a fork or `mremap` drops the registration of the copy or of what
+//! was moved, and when the last copy of the descriptor is closed, as by the agent's death, all
+//! marks are gone (all tried on Linux 6.18, 2026-11). Reads are not seen.
 //!
-//! No privilege is needed: see [`crate::raw::userfaultfd`]. A range can be registered with one userfaultfd only: a
-//! program that uses one itself on the same memory was there first (EBUSY, and the range is left to it), or would be refused.
-//! So a range is registered only as long as it is sampled, and a process that asks libc's `syscall` for a userfaultfd is left
-//! alone from then on; one that asks the kernel past libc, or by /dev/userfaultfd, is noticed by nobody.
+//! No privilege is needed: see [`crate::raw::userfaultfd`]. A range can be registered with one
+//! userfaultfd only: a program that uses one itself on the same memory was there first (EBUSY, and
+//! the range is left to it), or would be refused. So a range is registered only as long as it is
+//! sampled, and a process that asks libc's `syscall` for a userfaultfd is left alone from then on;
+//! one that asks the kernel past libc, or by /dev/userfaultfd, is noticed by nobody.
 //!
-//! A registered range is a mapping of its own to the kernel, and `mremap` fails where what it is to move is of several: realloc then
-//! copies. So a region is registered with the pages that it begins and ends in, one of which may hold the head of malloc's block.
+//! A registered range is a mapping of its own to the kernel, and `mremap` fails where what it is to
+//! move is of several: realloc then copies. So a region is registered with the pages that it begins
+//! and ends in, one of which may hold the head of malloc's block.
 //!
-//! A huge page would be split by arming any part of it (42 us, and a write to a huge page armed whole takes 190 us and then
-//! faults in each small page), and it stays split. Pages are therefore armed through the page map's scan,
-//! which marks what fits a condition in one step: present, not marked yet, not huge.
+//! A huge page would be split by arming any part of it (42 us, and a write to a huge page armed
+//! whole takes 190 us and then faults in each small page), and it stays split. Pages are therefore
+//! armed through the page map's scan, which marks what fits a condition in one step: present, not
+//! marked yet, not huge.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -49,7 +53,8 @@ const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_ZERO: u64 = 1 << 5;
 const PAGE_IS_HUGE: u64 = 1 << 6;
 
-/// So many places of a range are looked at for huge pages: a look at all of them would hold the program's mappings.
+/// So many places of a range are looked at for huge pages: a look at all of them would hold the
+/// program's mappings.
 const PROBES: u64 = 16;
 
 #[repr(C)]
@@ -136,7 +141,8 @@ impl WriteProtect {
         armed.map(|()| arm)
     }
 
-    /// Measured over some pages of our own, in processor time: a busy machine makes us wait, which costs nobody anything.
+    /// Measured over some pages of our own, in processor time: a busy machine makes us wait, which
+    /// costs nobody anything.
     fn measured(&mut self) -> Result<Cost, Unarmed> {
         const PAGES: u64 = 256;
         let own = Own::new(self, PAGES)?;
@@ -405,8 +411,8 @@ impl Kernel for Linux {
             mode: MODE_WP,
             ioctls: 0,
         };
-        // SAFETY: the request reads and writes one `Register`; write-protection that resolves itself changes nothing
-        // that the memory's owner can see but time.
+        // SAFETY: the request reads and writes one `Register`; write-protection that resolves
+        // itself changes nothing that the memory's owner can see but time.
         let result = unsafe { libc::ioctl(uffd.as_raw_fd(), IOC_REGISTER, &raw mut range) };
         if result == 0 {
             Ok(())
@@ -459,8 +465,8 @@ impl Kernel for Linux {
 /// How many regions were found.
 fn scan(page_map: &File, mut scan: Scan) -> Result<u32, i32> {
     scan.size = size_of::<Scan>() as u64;
-    // SAFETY: the request reads and writes one `Scan`, and as many regions at its pointer as it says, which the callers
-    // above keep there.
+    // SAFETY: the request reads and writes one `Scan`, and as many regions at its pointer as it
+    // says, which the callers above keep there.
     let result = unsafe { libc::ioctl(page_map.as_raw_fd(), IOC_PAGEMAP_SCAN, &raw mut scan) };
     u32::try_from(result).map_err(|_| last_errno())
 }

@@ -1,5 +1,6 @@
-//! Records a second of each reader without what comes after it: a sink that counts. What a format's reader costs by
-//! itself, next to numbering the blocks. `cargo test --benches` runs each case once.
+//! Records a second of each reader without what comes after it: a sink that counts. What a format's
+//! reader costs by itself, next to numbering the blocks. `cargo test --benches` runs each case
+//! once.
 
 use std::hint::black_box;
 use std::path::Path;

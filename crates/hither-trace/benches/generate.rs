@@ -1,7 +1,9 @@
-//! How fast programs over memory are executed: modelled loads and stores, a trace in memory included.
+//! How fast programs over memory are executed: modelled loads and stores, a trace in memory
+//! included.
 //!
-//! 2026-11, at their default sizes, on one core of a shared machine: 64 million accesses a second (`cfd`, of which one in
-//! 13 misses) to 161 million (`matmul`). Here they are tiny, so that this runs wherever tests do.
+//! 2026-11, at their default sizes, on one core of a shared machine: 64 million accesses a second
+//! (`cfd`, of which one in 13 misses) to 161 million (`matmul`). Here they are tiny, so that this
+//! runs wherever tests do.
 
 use std::hint::black_box;
 use std::path::Path;

@@ -1,5 +1,6 @@
-//! Writes what the fuzz targets start from, below the folder of the first argument: for each format the sample of the
-//! tests, plain and packed. So the corpus need not be kept, and a new format has one from the start.
+//! Writes what the fuzz targets start from, below the folder of the first argument: for each format
+//! the sample of the tests, plain and packed. So the corpus need not be kept, and a new format has
+//! one from the start.
 
 #[path = "../tests/common/mod.rs"]
 mod common;

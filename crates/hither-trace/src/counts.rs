@@ -1,5 +1,5 @@
-//! What a trace's requests add up to, counted while it is loaded: the stream of references no longer knows where a
-//! request began, how many bytes it asked for, or what was left out.
+//! What a trace's requests add up to, counted while it is loaded: the stream of references no
+//! longer knows where a request began, how many bytes it asked for, or what was left out.
 
 use serde::Serialize;
 

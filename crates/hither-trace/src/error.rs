@@ -1,5 +1,6 @@
-//! What can go wrong with a trace. Every error names the file, and the row, line or column where there is one: a
-//! trace is often hundreds of megabytes that somebody else recorded, and "invalid data" helps nobody.
+//! What can go wrong with a trace. Every error names the file, and the row, line or column where
+//! there is one: a trace is often hundreds of megabytes that somebody else recorded, and "invalid
+//! data" helps nobody.
 
 use std::path::{Path, PathBuf};
 
@@ -192,7 +193,8 @@ impl Error {
         }
     }
 
-    /// For `map_err`: an error of the Parquet crate on `path`; an I/O error inside it is brought to light.
+    /// For `map_err`: an error of the Parquet crate on `path`; an I/O error inside it is brought to
+    /// light.
     pub(crate) fn parquet(path: &Path) -> impl FnOnce(parquet::errors::ParquetError) -> Error + '_ {
         move |error| match error {
             parquet::errors::ParquetError::External(inner) => {

@@ -1,9 +1,10 @@
-//! Writing a trace for other tools: as a trace folder, in libCacheSim's oracleGeneral, or as CSV. Any trace that can be
-//! read can be written, reference by reference; what a format has no column for is left out: of the accesses to a page of
-//! memory that a reference stands for, oracleGeneral keeps one, and marks are kept by the trace folder alone.
+//! Writing a trace for other tools: as a trace folder, in libCacheSim's oracleGeneral, or as CSV.
+//! Any trace that can be read can be written, reference by reference; what a format has no column
+//! for is left out: of the accesses to a page of memory that a reference stands for, oracleGeneral
+//! keeps one, and marks are kept by the trace folder alone.
 //!
-//! A file gets its name when it is complete, as a trace folder does. To add a format, write a function here and put
-//! its line into [`EXPORTS`].
+//! A file gets its name when it is complete, as a trace folder does. To add a format, write a
+//! function here and put its line into [`EXPORTS`].
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -35,7 +36,8 @@ pub struct Export {
 #[derive(Debug)]
 enum Shape {
     Folder,
-    /// One stream of bytes: how it begins, and what each reference adds. `bytes` is the size of a block.
+    /// One stream of bytes: how it begins, and what each reference adds. `bytes` is the size of a
+    /// block.
     Stream {
         header: &'static str,
         record: fn(&Access, bytes: u32, out: &mut Vec<u8>),
@@ -83,8 +85,9 @@ impl Export {
         matches!(self.shape, Shape::Stream { .. })
     }
 
-    /// Writes a trace at `path`; without `force` nothing must be there, and with it nothing but what is replaced by its
-    /// like: `--force -o /dev/null` must not make a file of the device. `progress` hears how many references are done.
+    /// Writes a trace at `path`; without `force` nothing must be there, and with it nothing but
+    /// what is replaced by its like: `--force -o /dev/null` must not make a file of the device.
+    /// `progress` hears how many references are done.
     pub fn write(
         &self,
         trace: &Trace,

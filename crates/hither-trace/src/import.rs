@@ -1,8 +1,9 @@
 //! Turning a trace in any format into a trace folder.
 //!
-//! Requests are written as they come, with their times, files, threads and call sites: memory holds the tables and not
-//! the trace. Keys become references to blocks of one object. Whether a key is a position or a hash shows only when all
-//! of them were seen, so they are loaded first, as for a simulation.
+//! Requests are written as they come, with their times, files, threads and call sites: memory holds
+//! the tables and not the trace. Keys become references to blocks of one object. Whether a key is a
+//! position or a hash shows only when all of them were seen, so they are loaded first, as for a
+//! simulation.
 
 use std::path::{Path, PathBuf};
 
@@ -34,9 +35,9 @@ pub struct Imported {
     pub rows: u64,
 }
 
-/// Writes the trace in `input`, which is in the format of that name or in the one that its content tells, as a trace
-/// folder. Of the options, `block_bytes` and `memory_bytes` count, where keys are concerned. `force` is as for
-/// [`Writer::create`].
+/// Writes the trace in `input`, which is in the format of that name or in the one that its content
+/// tells, as a trace folder. Of the options, `block_bytes` and `memory_bytes` count, where keys are
+/// concerned. `force` is as for [`Writer::create`].
 pub fn import(
     mut input: Input<'_>,
     format: Option<&str>,
@@ -183,9 +184,9 @@ impl Sink for Importer {
     }
 }
 
-/// Writes the references of a trace: each a read or write of one block, or for memory the accesses to one page, at the time
-/// of its number in nanoseconds, since references have no clock; and the marks between them. Returns how many references
-/// there are.
+/// Writes the references of a trace: each a read or write of one block, or for memory the accesses
+/// to one page, at the time of its number in nanoseconds, since references have no clock; and the
+/// marks between them. Returns how many references there are.
 pub(crate) fn write_references(
     trace: &Trace,
     mut writer: Writer,

@@ -1,14 +1,16 @@
 //! Numbers blocks densely in order of first appearance.
 //!
-//! This look-up is most of the cost of loading a trace, and on a large one it is a cache miss. The table is open
-//! addressing over 4-byte numbers; keys are compared where they have to be kept anyway, by number. That is 8 to 16
-//! bytes a block for the table, a quarter to half full, and 8 for its key, where a table of pairs would take 32. The eight blocks
-//! whose keys differ in the lowest three bits start out side by side, so that a scan of a file touches a line of the
-//! table once and not eight times.
+//! This look-up is most of the cost of loading a trace, and on a large one it is a cache miss. The
+//! table is open addressing over 4-byte numbers; keys are compared where they have to be kept
+//! anyway, by number. That is 8 to 16 bytes a block for the table, a quarter to half full, and 8
+//! for its key, where a table of pairs would take 32. The eight blocks whose keys differ in the
+//! lowest three bits start out side by side, so that a scan of a file touches a line of the table
+//! once and not eight times.
 //!
-//! Small keys need no hash: they index an array of numbers. Small are those below [`SMALL`] and those below four times the
-//! number of blocks, so that the array takes 16 bytes a block at most, like the table. On 10 million references to 760,000
-//! blocks (zipf, 2026-11) numbering then takes 10 ns a reference instead of 18.
+//! Small keys need no hash: they index an array of numbers. Small are those below [`SMALL`] and
+//! those below four times the number of blocks, so that the array takes 16 bytes a block at most,
+//! like the table. On 10 million references to 760,000 blocks (zipf, 2026-11) numbering then takes
+//! 10 ns a reference instead of 18.
 
 /// From a block's key to its number, and back.
 #[derive(Debug)]
@@ -46,7 +48,8 @@ impl Interner {
         self.keys.len()
     }
 
-    /// The number of the block with this key, a new one if it was never seen; none if there are 2^32 - 1 already.
+    /// The number of the block with this key, a new one if it was never seen; none if there are
+    /// 2^32 - 1 already.
     #[inline]
     pub(crate) fn number(&mut self, key: u64) -> Option<u32> {
         match self.small.get(key as usize) {
@@ -99,7 +102,8 @@ impl Interner {
         Some(number)
     }
 
-    /// Makes room for small keys up to `key`. Those of them that are in the table are found in the array from now on.
+    /// Makes room for small keys up to `key`. Those of them that are in the table are found in the
+    /// array from now on.
     fn cover(&mut self, key: u64) {
         let length = (key as usize + 1).next_power_of_two();
         self.small.resize(length, NONE);
@@ -143,8 +147,8 @@ impl Interner {
     }
 }
 
-/// The upper and the lower half of a 128-bit product, folded: one multiplication whose upper bits depend on every bit
-/// of the key.
+/// The upper and the lower half of a 128-bit product, folded: one multiplication whose upper bits
+/// depend on every bit of the key.
 #[inline]
 fn hash(key: u64) -> u64 {
     let product = u128::from(key ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
@@ -176,7 +180,8 @@ mod tests {
         }
     }
 
-    /// More blocks than a quarter of the largest key: keys move from the table to the array while they come.
+    /// More blocks than a quarter of the largest key: keys move from the table to the array while
+    /// they come.
     #[test]
     fn keys_that_become_small_keep_their_numbers() {
         let mut interner = Interner::new();
@@ -191,7 +196,8 @@ mod tests {
         }
     }
 
-    /// Keys in equal steps must not pile up in one part of the table: the longest search stays short.
+    /// Keys in equal steps must not pile up in one part of the table: the longest search stays
+    /// short.
     #[test]
     fn regular_keys_spread() {
         for shift in [0, 3, 12, 20, 29, 32, 40, 44] {

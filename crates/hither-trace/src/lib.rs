@@ -1,13 +1,16 @@
-//! Traces of accesses: the folder that the recorder writes, readers of other formats, and what is in a trace.
+//! Traces of accesses: the folder that the recorder writes, readers of other formats, and what is
+//! in a trace.
 //!
 //! - [`Writer`] writes a trace folder ([`schema`] says what is in it), all of it or nothing.
-//! - [`Trace::load`] reads any [format](mod@format), from any [`Input`], into columns of dense block references, which [`Trace::fill`] hands to
-//!   policies.
+//! - [`Trace::load`] reads any [format](mod@format), from any [`Input`], into columns of dense
+//!   block references, which [`Trace::fill`] hands to policies.
 //! - [`generate`] makes traces up.
-//! - [`import`](fn@import) makes a trace folder of any of them, and [`Export`] writes a trace for other tools.
+//! - [`import`](fn@import) makes a trace folder of any of them, and [`Export`] writes a trace for
+//!   other tools.
 //! - [`Stats`] says what is in a trace.
 //!
-//! Nothing here prints, exits or reads a clock; an error names its file and its row, line or column.
+//! Nothing here prints, exits or reads a clock; an error names its file and its row, line or
+//! column.
 #![forbid(unsafe_code)]
 
 mod counts;

@@ -1,13 +1,15 @@
 //! From requests to block references.
 //!
-//! A request for bytes becomes the blocks that it covers, in ascending order. One refinement: where a request begins
-//! in the very block in which the same thread's last request on the same object ended, with the same op, that block
-//! is not referenced again. A program that reads a file 100 bytes at a time does not use each block forty times;
-//! Linux's page cache sees it so too (`filemap_read` compares with `prev_pos` before it marks a page accessed), and a
-//! policy that counts references would otherwise mistake small buffers for popularity. `keep_repeats` turns it off.
+//! A request for bytes becomes the blocks that it covers, in ascending order. One refinement: where
+//! a request begins in the very block in which the same thread's last request on the same object
+//! ended, with the same op, that block is not referenced again. A program that reads a file 100
+//! bytes at a time does not use each block forty times; Linux's page cache sees it so too
+//! (`filemap_read` compares with `prev_pos` before it marks a page accessed), and a policy that
+//! counts references would otherwise mistake small buffers for popularity. `keep_repeats` turns it
+//! off.
 //!
-//! Accesses to memory are not requests: a row is a run of accesses to a page, and becomes one reference to each block that
-//! it touches, with the row's count, never merged with the one before.
+//! Accesses to memory are not requests: a row is a run of accesses to a page, and becomes one
+//! reference to each block that it touches, with the row's count, never merged with the one before.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -26,11 +28,12 @@ use crate::source::Input;
 use crate::store::{Run, Store};
 use crate::trace::Trace;
 
-/// The most references that one row may stand for. A row that says more is taken for a corrupt one: it would fill the
-/// disk before anybody saw that it is.
+/// The most references that one row may stand for. A row that says more is taken for a corrupt one:
+/// it would fill the disk before anybody saw that it is.
 const ROW_REFERENCES_MAX: u64 = 1 << 28;
 
-/// More than one call can move (Linux stops at `INT_MAX` less a page): a longer request is a corrupt row.
+/// More than one call can move (Linux stops at `INT_MAX` less a page): a longer request is a
+/// corrupt row.
 const REQUEST_BYTES_MAX: u64 = i32::MAX as u64;
 
 /// Nodes are numbered below it, so that their number has 16 bits too.
@@ -45,11 +48,13 @@ pub struct LoadOptions {
     pub keep_repeats: bool,
     /// Whether requests that the kernel served by itself (sendfile and the like) are references.
     pub include_in_kernel: bool,
-    /// Whether mapping a range counts as reading it once. What is touched later is not seen either way.
+    /// Whether mapping a range counts as reading it once. What is touched later is not seen either
+    /// way.
     pub include_maps: bool,
     /// Which blocks are looked at.
     pub sample: Sample,
-    /// How much of the references is kept in memory; what is more lies in a temporary file. No result depends on it.
+    /// How much of the references is kept in memory; what is more lies in a temporary file. No
+    /// result depends on it.
     #[serde(skip)]
     pub memory_bytes: u64,
 }
@@ -105,8 +110,8 @@ struct Last {
     op: RowOp,
 }
 
-/// Takes in requests or bare blocks and makes a [`Trace`] of them. Readers of formats use it, and so does whoever
-/// makes up a trace.
+/// Takes in requests or bare blocks and makes a [`Trace`] of them. Readers of formats use it, and
+/// so does whoever makes up a trace.
 #[derive(Debug)]
 pub struct Builder {
     trace: Trace,
@@ -123,7 +128,8 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Starts a trace without objects, with the unknown call site and one thread. `path` is for errors to name.
+    /// Starts a trace without objects, with the unknown call site and one thread. `path` is for
+    /// errors to name.
     pub fn new(path: impl Into<PathBuf>, options: &LoadOptions) -> Result<Builder> {
         let path = path.into();
         if options.block_bytes == 0 {
@@ -181,13 +187,15 @@ impl Builder {
         self.trace.meta = meta;
     }
 
-    /// Adds a read of a block that is known by a number alone, by the one thread and the unknown site.
+    /// Adds a read of a block that is known by a number alone, by the one thread and the unknown
+    /// site.
     #[inline]
     pub fn block(&mut self, id: u64) -> Result<()> {
         self.key(id, Op::Read)
     }
 
-    /// Adds a reference to a block that is known by a number alone, by the one thread and the unknown site.
+    /// Adds a reference to a block that is known by a number alone, by the one thread and the
+    /// unknown site.
     #[inline]
     pub fn key(&mut self, id: u64, op: Op) -> Result<()> {
         self.bare += 1;
@@ -237,8 +245,8 @@ impl Builder {
         self.trace.counts.skipped.separators += 1;
     }
 
-    /// Adds a request or a run of accesses to memory: its blocks become references, unless the options leave it out. Or
-    /// adds a mark.
+    /// Adds a request or a run of accesses to memory: its blocks become references, unless the
+    /// options leave it out. Or adds a mark.
     pub fn request(&mut self, row: &AccessRow) -> Result<()> {
         let end = self.checked_end(row)?;
         if self.rows == 0 {
@@ -317,8 +325,9 @@ impl Builder {
                 });
             }
         }
-        // Without objects a key is the block's number in its format. Where these are positions they fit the index,
-        // and neighbours stay neighbours; where they are hashes, position means nothing and order has to do.
+        // Without objects a key is the block's number in its format. Where these are positions they
+        // fit the index, and neighbours stay neighbours; where they are hashes, position means
+        // nothing and order has to do.
         if trace.objects.is_empty() && trace.keys.iter().any(|key| *key > u64::from(u32::MAX)) {
             trace.keys = (0..trace.keys.len() as u64).collect();
         }
@@ -370,8 +379,8 @@ impl Builder {
         self.reference(row, end, merge)
     }
 
-    /// References the blocks of a request, `count` times over; the first block of the first time is merged with the
-    /// reference before it if `merge` says so.
+    /// References the blocks of a request, `count` times over; the first block of the first time is
+    /// merged with the reference before it if `merge` says so.
     fn reference(&mut self, row: &AccessRow, end: u64, merge: bool) -> Result<()> {
         let first = row.offset / u64::from(self.trace.options.block_bytes);
         let last = self.block_before(end);
@@ -460,8 +469,8 @@ impl Builder {
     }
 }
 
-/// Where the range of a row ends; an error if its blocks cannot be numbered. Transfers and accesses to memory are always
-/// referenced.
+/// Where the range of a row ends; an error if its blocks cannot be numbered. Transfers and accesses
+/// to memory are always referenced.
 pub(crate) fn checked_range(
     row: &AccessRow,
     block_bytes: u32,

@@ -1,13 +1,14 @@
-//! `meta.json`: what a trace says about its own making. It is JSON and not Parquet because it is small, nested, and
-//! the first thing that a person opens.
+//! `meta.json`: what a trace says about its own making. It is JSON and not Parquet because it is
+//! small, nested, and the first thing that a person opens.
 
 use serde::{Deserialize, Serialize};
 
 /// The version of the trace folder that this crate writes, and the only one that it reads.
 pub const FORMAT_VERSION: u32 = 1;
 
-/// Everything in `meta.json`. A field that a file lacks gets its default, so that a trace made by another tool
-/// needs to say no more than `{"format": 1}`; text that is not UTF-8 was made so with U+FFFD.
+/// Everything in `meta.json`. A field that a file lacks gets its default, so that a trace made by
+/// another tool needs to say no more than `{"format": 1}`; text that is not UTF-8 was made so with
+/// U+FFFD.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Meta {
     /// [`FORMAT_VERSION`].
@@ -128,7 +129,8 @@ pub struct ProcessRow {
     pub command: Vec<String>,
 }
 
-/// A thread. It belongs to one process: a thread that goes on after an exec is another thread of the trace.
+/// A thread. It belongs to one process: a thread that goes on after an exec is another thread of
+/// the trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ThreadRow {

@@ -1,14 +1,16 @@
-//! Exact LRU stack distances: for each reference, how many distinct other blocks were referenced since its block was
-//! last. An LRU cache of `c` blocks hits exactly the references with a distance below `c` (Mattson et al., 1970), so
-//! the histogram holds the hit ratio of every cache size at once.
+//! Exact LRU stack distances: for each reference, how many distinct other blocks were referenced
+//! since its block was last. An LRU cache of `c` blocks hits exactly the references with a distance
+//! below `c` (Mattson et al., 1970), so the histogram holds the hit ratio of every cache size at
+//! once.
 //!
-//! The blocks lie on a line in the order of their last reference; the distance is the number of taken places to the
-//! right of the block's last one. The line is a bitmap, a bit a place, and a Fenwick tree counts the bits of whole
-//! groups of 512 places, a cache line each. With a million blocks that tree is 16 KiB, so that what a reference costs
-//! is two cache misses (the block's place and its group) and not a walk through memory; a tree over single places, as
-//! textbooks have it, takes 20 bytes a block instead of 4.3, and 52 ns a reference instead of 34 (zipf over 530,000
-//! blocks, 2026-11). The line has two places a block and its gaps are closed when it is full, so memory depends on the
-//! distinct blocks and not on the length of the trace.
+//! The blocks lie on a line in the order of their last reference; the distance is the number of
+//! taken places to the right of the block's last one. The line is a bitmap, a bit a place, and a
+//! Fenwick tree counts the bits of whole groups of 512 places, a cache line each. With a million
+//! blocks that tree is 16 KiB, so that what a reference costs is two cache misses (the block's
+//! place and its group) and not a walk through memory; a tree over single places, as textbooks have
+//! it, takes 20 bytes a block instead of 4.3, and 52 ns a reference instead of 34 (zipf over
+//! 530,000 blocks, 2026-11). The line has two places a block and its gaps are closed when it is
+//! full, so memory depends on the distinct blocks and not on the length of the trace.
 
 use serde::Serialize;
 
@@ -20,11 +22,12 @@ const NONE: u32 = u32::MAX;
 /// Places in a group.
 const GROUP: usize = 512;
 
-/// The fewest places on a line: closing gaps has a fixed cost that a few references should not have to bear.
+/// The fewest places on a line: closing gaps has a fixed cost that a few references should not have
+/// to bear.
 const PLACES_MIN: usize = 2 * GROUP;
 
-/// A histogram of stack distances in buckets of powers of two: cheap to show, and the sum of the first k + 1 buckets
-/// is the number of hits of an LRU cache of 2^k blocks.
+/// A histogram of stack distances in buckets of powers of two: cheap to show, and the sum of the
+/// first k + 1 buckets is the number of hits of an LRU cache of 2^k blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ReuseHistogram {
     /// First references, which miss in every cache.
@@ -60,8 +63,8 @@ impl ReuseHistogram {
     }
 }
 
-/// Works out the stack distance of one reference after the other. Block identifiers are best dense: memory goes by the
-/// highest.
+/// Works out the stack distance of one reference after the other. Block identifiers are best dense:
+/// memory goes by the highest.
 #[derive(Clone, Debug)]
 pub struct StackDistances {
     /// The place of each block, or [`NONE`]; as long as the highest block seen.
@@ -139,8 +142,8 @@ impl StackDistances {
         self.present - 1 - before
     }
 
-    /// Closes the gaps and makes the line twice as long as there are blocks. At least half of the places become free,
-    /// so this costs O(1) a reference.
+    /// Closes the gaps and makes the line twice as long as there are blocks. At least half of the
+    /// places become free, so this costs O(1) a reference.
     fn close_gaps(&mut self) {
         let mut before = Vec::with_capacity(self.groups.len());
         let mut sum = 0;
@@ -198,7 +201,8 @@ impl Fenwick {
         sum
     }
 
-    /// Makes it one of `groups`, of which those are counted that lie within the first `taken` places in full.
+    /// Makes it one of `groups`, of which those are counted that lie within the first `taken`
+    /// places in full.
     fn fill(&mut self, groups: usize, taken: usize) {
         let full = taken / GROUP;
         self.0.clear();
@@ -214,7 +218,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Against a list, over few and over many blocks, so that gaps are closed within a group and across them.
+    /// Against a list, over few and over many blocks, so that gaps are closed within a group and
+    /// across them.
     fn check(stream: &[u32]) {
         let mut stack: Vec<u32> = Vec::new();
         let mut distances = StackDistances::new(0);

@@ -1,14 +1,16 @@
-//! Sampling of blocks: all references to some of the blocks, rather than some references to all of them, so that
-//! what is left behaves like the whole in a cache that is smaller by the same factor.
+//! Sampling of blocks: all references to some of the blocks, rather than some references to all of
+//! them, so that what is left behaves like the whole in a cache that is smaller by the same factor.
 //!
-//! Source: Waldspurger, Park, Garthwaite and Ahmad, "Efficient MRC construction with SHARDS", FAST 2015, sections 3.1
-//! (fixed rate) and 3.2 (fixed size); that policies of any kind may be simulated so, in miniature, is in Waldspurger,
-//! Saemundsson, Ahmad and Park, "Cache modeling and optimization using miniature simulations", USENIX ATC 2017.
+//! Source: Waldspurger, Park, Garthwaite and Ahmad, "Efficient MRC construction with SHARDS", FAST
+//! 2015, sections 3.1 (fixed rate) and 3.2 (fixed size); that policies of any kind may be simulated
+//! so, in miniature, is in Waldspurger, Saemundsson, Ahmad and Park, "Cache modeling and
+//! optimization using miniature simulations", USENIX ATC 2017.
 //!
-//! A block is in the sample if the hash of its key is below a threshold. For a fixed number of blocks the threshold is
-//! lowered whenever there are more: the sample is then the blocks with the lowest hashes of the whole trace. Departure
-//! from section 3.2, which rescales what was counted before: references to blocks that fell out are taken away when
-//! the trace has been read, so that a sample of fixed size is exactly that of the fixed rate at which it ended.
+//! A block is in the sample if the hash of its key is below a threshold. For a fixed number of
+//! blocks the threshold is lowered whenever there are more: the sample is then the blocks with the
+//! lowest hashes of the whole trace. Departure from section 3.2, which rescales what was counted
+//! before: references to blocks that fell out are taken away when the trace has been read, so that
+//! a sample of fixed size is exactly that of the fixed rate at which it ended.
 
 use std::collections::BinaryHeap;
 
@@ -147,7 +149,8 @@ impl Sampler {
 /// Hashes are below this number: as many as there are that a rate can tell apart exactly.
 const HASHES: u64 = 1 << f64::MANTISSA_DIGITS;
 
-/// The hash of a block's key. Every bit of it depends on every bit of the key, and key 0 is nothing special.
+/// The hash of a block's key. Every bit of it depends on every bit of the key, and key 0 is nothing
+/// special.
 fn hash(key: u64) -> u64 {
     mix(key.wrapping_add(0x9e37_79b9_7f4a_7c15)) >> (u64::BITS - f64::MANTISSA_DIGITS)
 }

@@ -7,11 +7,13 @@
 //! | `sites.parquet` | a call site: the signature of a call stack, and its frames |
 //! | `meta.json` | (one document) machine, command, processes, threads, losses |
 //!
-//! Objects, sites, processes and threads are numbered from 0 without gaps, and a row's number is its position, so
-//! that a reader indexes instead of joining; the number is stored all the same, for SQL. Site 0 is "unknown".
+//! Objects, sites, processes and threads are numbered from 0 without gaps, and a row's number is
+//! its position, so that a reader indexes instead of joining; the number is stored all the same,
+//! for SQL. Site 0 is "unknown".
 //!
-//! Parquet strings are UTF-8 and paths are bytes. `path` holds the path with U+FFFD for what is not UTF-8, which is
-//! what people read, and `path_bytes` holds the exact bytes where the two differ, and is null elsewhere.
+//! Parquet strings are UTF-8 and paths are bytes. `path` holds the path with U+FFFD for what is not
+//! UTF-8, which is what people read, and `path_bytes` holds the exact bytes where the two differ,
+//! and is null elsewhere.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -48,14 +50,15 @@ pub enum RowOp {
     Unmap,
     /// A file cut or extended: `offset` is its new length.
     Truncate,
-    /// Memory read. A row is `count` accesses in a row (cache misses, as a rule) of one thread to one page; `offset` and
-    /// `length` say what the first of them touched.
+    /// Memory read. A row is `count` accesses in a row (cache misses, as a rule) of one thread to
+    /// one page; `offset` and `length` say what the first of them touched.
     Load,
     /// Memory written, as [`RowOp::Load`].
     Store,
     /// Page faults, which say nothing of reads or writes.
     Fault,
-    /// No access: where a program's iteration (`offset` 0) or a parallel construct within one (`offset` 1) ends.
+    /// No access: where a program's iteration (`offset` 0) or a parallel construct within one
+    /// (`offset` 1) ends.
     Mark,
 }
 
@@ -99,11 +102,12 @@ impl RowOp {
     }
 }
 
-/// A row of `accesses.parquet`, but for its column `tick`: the number of accesses before it (the sum of their
-/// `count`), which the writer fills in.
+/// A row of `accesses.parquet`, but for its column `tick`: the number of accesses before it (the
+/// sum of their `count`), which the writer fills in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AccessRow {
-    /// When the call returned, in nanoseconds since the start of the recording. Rows are in this order.
+    /// When the call returned, in nanoseconds since the start of the recording. Rows are in this
+    /// order.
     pub time_ns: u64,
     /// The process, an index into [`Meta::processes`].
     pub process: u32,
@@ -123,8 +127,8 @@ pub struct AccessRow {
     pub offset: u64,
     /// How many bytes.
     pub length: u64,
-    /// How many identical calls, or accesses to one page of memory, in direct succession the row stands for: 1 for a
-    /// call recorded by itself.
+    /// How many identical calls, or accesses to one page of memory, in direct succession the row
+    /// stands for: 1 for a call recorded by itself.
     pub count: u32,
 }
 
@@ -271,8 +275,8 @@ impl SiteRow {
         })
     }
 
-    /// The site for people, as precisely as is known: `function (file:line)`, else module and offset, else the
-    /// signature.
+    /// The site for people, as precisely as is known: `function (file:line)`, else module and
+    /// offset, else the signature.
     pub fn label(&self) -> String {
         let named = self.naming().map(|at| self.frames[at].label());
         match (named, &self.function, &self.file) {
@@ -309,8 +313,8 @@ impl Frame {
     }
 }
 
-/// A label for each site that tells it from the others: with its caller, and where that is not enough, with the start of
-/// its signature.
+/// A label for each site that tells it from the others: with its caller, and where that is not
+/// enough, with the start of its signature.
 pub fn labels(sites: &[SiteRow]) -> Vec<String> {
     let mut labels: Vec<String> = sites.iter().map(SiteRow::label_with_caller).collect();
     let mut seen: FxHashMap<String, u32> = FxHashMap::default();

@@ -1,5 +1,5 @@
-//! What a reader of a format hands its records to. A [`Builder`] makes a trace in memory of them, and an import writes
-//! them to disk as they come.
+//! What a reader of a format hands its records to. A [`Builder`] makes a trace in memory of them,
+//! and an import writes them to disk as they come.
 
 use std::path::Path;
 
@@ -9,8 +9,8 @@ use crate::error::Result;
 use crate::load::Builder;
 use crate::schema::{AccessRow, Meta, ObjectRow, ProcessRow, SiteRow, ThreadRow};
 
-/// Takes in what a format's reader finds. A trace is of *keys* or of *requests*, not of both; requests point into
-/// tables that have to be there before them.
+/// Takes in what a format's reader finds. A trace is of *keys* or of *requests*, not of both;
+/// requests point into tables that have to be there before them.
 pub trait Sink {
     /// The size of a block, for formats of byte addresses without files.
     fn block_bytes(&self) -> u32;

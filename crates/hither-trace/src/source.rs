@@ -1,12 +1,15 @@
-//! Where a trace's bytes come from: a file, a folder, standard input or memory; plain or compressed.
+//! Where a trace's bytes come from: a file, a folder, standard input or memory; plain or
+//! compressed.
 //!
-//! Decompression is told by the first bytes, never by a file's name, and concatenated members (gzip), frames (zstd) and
-//! streams (xz) follow each other as their own tools have them. The SHA-256 of the bytes as they lie on disk is worked
-//! out while they go by, so that a large file is read once; what a format leaves unread is read at the end for it.
+//! Decompression is told by the first bytes, never by a file's name, and concatenated members
+//! (gzip), frames (zstd) and streams (xz) follow each other as their own tools have them. The
+//! SHA-256 of the bytes as they lie on disk is worked out while they go by, so that a large file is
+//! read once; what a format leaves unread is read at the end for it.
 //!
-//! Formats see one large buffer: [`Input::records`] hands out slices of it that hold whole binary records, and
-//! [`Lines`](crate::text::Lines) finds lines in it, so that no record costs a call through a decoder or an allocation.
-//! A small file that unpacks to terabytes costs time and no memory.
+//! Formats see one large buffer: [`Input::records`] hands out slices of it that hold whole binary
+//! records, and [`Lines`](crate::text::Lines) finds lines in it, so that no record costs a call
+//! through a decoder or an allocation. A small file that unpacks to terabytes costs time and no
+//! memory.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -19,11 +22,13 @@ use sha2::{Digest, Sha256};
 
 use crate::error::{Error, Result};
 
-/// How much is decompressed at a time: a line or a record has to fit, and system calls should not be felt.
+/// How much is decompressed at a time: a line or a record has to fit, and system calls should not
+/// be felt.
 const BUFFER_BYTES: usize = 1 << 18;
 /// As much of the content as formats may look at to recognise it.
 const HEAD_BYTES: usize = 4096;
-/// As much memory as an xz stream may ask for; `xz -9` needs 65 MiB, and a made-up header may ask for 4 GiB.
+/// As much memory as an xz stream may ask for; `xz -9` needs 65 MiB, and a made-up header may ask
+/// for 4 GiB.
 const XZ_MEMORY_BYTES_MAX: u64 = 256 << 20;
 
 /// As many bytes as the longest of the marks below.
@@ -111,7 +116,8 @@ impl<'a> Input<'a> {
         Input::stream(name.into(), Box::new(reader), false)
     }
 
-    /// A file that `reader` reads for somebody who wants to see how far it is; `path` is its path, and may be opened again.
+    /// A file that `reader` reads for somebody who wants to see how far it is; `path` is its path,
+    /// and may be opened again.
     pub fn file(path: impl Into<PathBuf>, reader: impl Read + 'a) -> Result<Input<'a>> {
         Input::stream(path.into(), Box::new(reader), true)
     }
@@ -165,7 +171,8 @@ impl<'a> Input<'a> {
         &self.buffer[self.start..self.end]
     }
 
-    /// Takes `bytes` of what is buffered away, and returns them; and the path, for errors about them.
+    /// Takes `bytes` of what is buffered away, and returns them; and the path, for errors about
+    /// them.
     pub(crate) fn take(&mut self, bytes: usize) -> (&[u8], &Path) {
         let taken = self.start..self.start + bytes;
         self.start = taken.end;
@@ -200,8 +207,8 @@ impl<'a> Input<'a> {
         Ok(read > 0)
     }
 
-    /// The next whole records of `N` bytes, as many as are at hand; none at the end. A record that is cut off is an
-    /// error.
+    /// The next whole records of `N` bytes, as many as are at hand; none at the end. A record that
+    /// is cut off is an error.
     pub(crate) fn records<const N: usize>(&mut self) -> Result<Option<Records<'_, N>>> {
         while self.end - self.start < N {
             if !self.fill()? {
@@ -223,7 +230,8 @@ impl<'a> Input<'a> {
         }))
     }
 
-    /// The SHA-256 of the bytes as they lie on disk, in hexadecimal; reads on to the end for it. None of a folder.
+    /// The SHA-256 of the bytes as they lie on disk, in hexadecimal; reads on to the end for it.
+    /// None of a folder.
     pub(crate) fn sha256(self) -> Result<Option<String>> {
         let Content::Stream { decoder, .. } = self.content else {
             return Ok(None);

@@ -12,8 +12,8 @@ use crate::schema::{Losses, labels};
 use crate::store::Run;
 use crate::trace::Trace;
 
-/// Statistics of a trace. Tables are sorted by references, most first, then by number, and leave out what has
-/// neither requests nor mappings.
+/// Statistics of a trace. Tables are sorted by references, most first, then by number, and leave
+/// out what has neither requests nor mappings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Stats {
     /// References to blocks.
@@ -28,7 +28,8 @@ pub struct Stats {
     pub footprint_bytes: u64,
     /// Requests and bytes, and what did not become a reference.
     pub counts: Counts,
-    /// The share of requests that started where the same thread's last one on the same object ended.
+    /// The share of requests that started where the same thread's last one on the same object
+    /// ended.
     pub sequential_share: f64,
     /// Objects with references.
     pub objects: u64,
@@ -112,7 +113,8 @@ pub struct Ranked {
 }
 
 impl Stats {
-    /// Works out the statistics of a trace: a few passes, of which the reuse distances take by far the longest.
+    /// Works out the statistics of a trace: a few passes, of which the reuse distances take by far
+    /// the longest.
     pub fn of(trace: &Trace) -> Result<Stats> {
         let counts = *trace.counts();
         let labels = labels(trace.sites());
@@ -199,8 +201,9 @@ fn objects(trace: &Trace) -> Result<Vec<Use>> {
     Ok(uses)
 }
 
-/// The use of each call site. A block remembers the first site that it met, and the last: most blocks are used by one site
-/// and are in no set, and the set of pairs of further sites and blocks is asked only where the site changes.
+/// The use of each call site. A block remembers the first site that it met, and the last: most
+/// blocks are used by one site and are in no set, and the set of pairs of further sites and blocks
+/// is asked only where the site changes.
 fn sites(trace: &Trace) -> Result<Vec<Use>> {
     let mut uses = vec![Use::default(); trace.sites().len()];
     const NONE: u32 = u32::MAX;
@@ -292,8 +295,8 @@ fn accesses(trace: &Trace) -> Result<Vec<u64>> {
     Ok(accesses)
 }
 
-/// Blocks and accesses by the number of users: one, two, more. A block remembers the first two of its users; a third
-/// one is enough to know.
+/// Blocks and accesses by the number of users: one, two, more. A block remembers the first two of
+/// its users; a third one is enough to know.
 fn shared(
     trace: &Trace,
     accesses: &[u64],

@@ -1,13 +1,14 @@
-//! Where the references of a trace lie: in memory up to a budget, and beyond it in a temporary file.
+//! Where the references of a trace lie: in memory up to a budget, and beyond it in a temporary
+//! file.
 //!
-//! References are kept in *chunks* of [`CHUNK`]: one vector of `u32`, the blocks first and then the chunk's runs, four
-//! numbers each. A chunk is written once, when it is full, and read as a whole, so that it does not matter where it
-//! lies; a trace larger than memory costs one write and then sequential reads of 4 bytes a reference, whatever the
-//! format that it came in. The file has no name (it is unlinked on creation): nothing is left when the process ends,
-//! however it ends.
+//! References are kept in *chunks* of [`CHUNK`]: one vector of `u32`, the blocks first and then the
+//! chunk's runs, four numbers each. A chunk is written once, when it is full, and read as a whole,
+//! so that it does not matter where it lies; a trace larger than memory costs one write and then
+//! sequential reads of 4 bytes a reference, whatever the format that it came in. The file has no
+//! name (it is unlinked on creation): nothing is left when the process ends, however it ends.
 //!
-//! 8192 references are 32 KiB, as many as the simulator hands on at a time: one read each, and little enough that a
-//! chunk in use stays in the second-level cache.
+//! 8192 references are 32 KiB, as many as the simulator hands on at a time: one read each, and
+//! little enough that a chunk in use stays in the second-level cache.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -24,7 +25,8 @@ pub(crate) const CHUNK: usize = 8192;
 
 const RUN_WORDS: usize = 4;
 
-/// What references share: the call site, the thread, the op, the node, and how many accesses each stands for.
+/// What references share: the call site, the thread, the op, the node, and how many accesses each
+/// stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) site: u32,
@@ -58,7 +60,8 @@ impl Run {
         }
     }
 
-    /// The site; the thread above two bits for the op; node and count in the upper and the lower half.
+    /// The site; the thread above two bits for the op; node and count in the upper and the lower
+    /// half.
     fn words(self) -> [u32; RUN_WORDS - 1] {
         [
             self.site,
@@ -263,7 +266,8 @@ impl Pieces {
 }
 
 impl Disk {
-    /// `TMPDIR` where it is set, or else `/var/tmp`, which unlike `/tmp` is rarely in memory itself.
+    /// `TMPDIR` where it is set, or else `/var/tmp`, which unlike `/tmp` is rarely in memory
+    /// itself.
     fn new() -> Result<Disk> {
         let named = std::env::var_os("TMPDIR")
             .filter(|name| !name.is_empty())

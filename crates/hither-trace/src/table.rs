@@ -1,7 +1,8 @@
-//! Reads Parquet files batch by batch, and distrusts them: a trace is something that one gets from others.
+//! Reads Parquet files batch by batch, and distrusts them: a trace is something that one gets from
+//! others.
 //!
-//! The types of columns are taken from the Parquet schema alone and not from the Arrow schema that some writers
-//! embed, so that a trace that went through pandas or DuckDB reads like our own.
+//! The types of columns are taken from the Parquet schema alone and not from the Arrow schema that
+//! some writers embed, so that a trace that went through pandas or DuckDB reads like our own.
 
 use std::any::Any;
 use std::fs::File;
@@ -192,10 +193,11 @@ fn within(error: Error, parent: &str) -> Error {
     }
 }
 
-/// Runs the decoder, and makes an error of a panic in it. It does panic: in 6000 loads with one to three bits
-/// flipped (`tests/damaged.rs`, parquet 60.1, 2026-11), 13 times, in five places (a negative column start, a
-/// division by zero, an index out of bounds). What it leaves behind is dropped with the table. The panic hook still
-/// prints its line on stderr; the hook is the program's, and a library has no business replacing it.
+/// Runs the decoder, and makes an error of a panic in it. It does panic: in 6000 loads with one to
+/// three bits flipped (`tests/damaged.rs`, parquet 60.1, 2026-11), 13 times, in five places (a
+/// negative column start, a division by zero, an index out of bounds). What it leaves behind is
+/// dropped with the table. The panic hook still prints its line on stderr; the hook is the
+/// program's, and a library has no business replacing it.
 fn guarded<T>(path: &Path, decode: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
         let said = panic.downcast_ref::<String>().map(String::as_str);

@@ -1,13 +1,13 @@
-//! What the text formats share: lines, fields, numbers and keys, straight from the input's buffer. Nothing is allocated
-//! for a line that is well formed.
+//! What the text formats share: lines, fields, numbers and keys, straight from the input's buffer.
+//! Nothing is allocated for a line that is well formed.
 
 use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::source::Input;
 
-/// The longest line. Without a bound a binary file without line ends would be one line of the whole file; `strace -s`
-/// prints long strings.
+/// The longest line. Without a bound a binary file without line ends would be one line of the whole
+/// file; `strace -s` prints long strings.
 const LINE_BYTES_MAX: usize = 1 << 16;
 /// How much of a bad line an error shows.
 const SHOWN_CHARS: usize = 40;
@@ -93,8 +93,8 @@ impl<'l> Line<'l> {
     }
 }
 
-/// Exactly `N` fields of `line` between separators, without white space around them. A space as separator stands for any
-/// white space.
+/// Exactly `N` fields of `line` between separators, without white space around them. A space as
+/// separator stands for any white space.
 pub(crate) fn fields<const N: usize>(line: &[u8], separator: u8) -> Option<[&[u8]; N]> {
     let mut found = [b"".as_slice(); N];
     let mut count = 0;
@@ -175,9 +175,9 @@ pub(crate) fn hexadecimal(text: &[u8]) -> Parsed<u64> {
     })
 }
 
-/// The number of a key that may be any text. A decimal number as people write it stands for itself, so that neighbours
-/// stay neighbours; anything else is XXH3-64 of its bytes. Two of n other keys meet with a probability of about
-/// n^2 / 2^65: 1 in 4 million for 3 million keys.
+/// The number of a key that may be any text. A decimal number as people write it stands for itself,
+/// so that neighbours stay neighbours; anything else is XXH3-64 of its bytes. Two of n other keys
+/// meet with a probability of about n^2 / 2^65: 1 in 4 million for 3 million keys.
 pub(crate) fn key(text: &[u8]) -> u64 {
     match decimal(text) {
         Ok(number) if text.len() == 1 || text[0] != b'0' => number,

@@ -1,11 +1,13 @@
-//! A trace, loaded: references to dense block numbers, in chunks that lie in memory or in a temporary file.
+//! A trace, loaded: references to dense block numbers, in chunks that lie in memory or in a
+//! temporary file.
 //!
-//! Memory: 8 bytes a block (its object and index), and for the references, up to a budget, 4 bytes each (its block) and
-//! 16 bytes for every *run* that shares call site, thread, op, node and count. A request of 128 KiB is one run of 32 references, and
-//! a trace of bare block numbers is a run every 8192, so a column that does not vary costs nothing; a trace of
-//! single-block requests by ever-changing sites, or of single pages of memory with ever-changing counts, costs 20 bytes a
-//! reference at worst. Object and index follow from the
-//! block, the process from the thread, and the next use is worked out, at 4 bytes a reference, only for who asks for it.
+//! Memory: 8 bytes a block (its object and index), and for the references, up to a budget, 4 bytes
+//! each (its block) and 16 bytes for every *run* that shares call site, thread, op, node and count.
+//! A request of 128 KiB is one run of 32 references, and a trace of bare block numbers is a run
+//! every 8192, so a column that does not vary costs nothing; a trace of single-block requests by
+//! ever-changing sites, or of single pages of memory with ever-changing counts, costs 20 bytes a
+//! reference at worst. Object and index follow from the block, the process from the thread, and the
+//! next use is worked out, at 4 bytes a reference, only for who asks for it.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -43,7 +45,8 @@ pub struct Trace {
     pub(crate) counts: Counts,
     pub(crate) object_tallies: Vec<Tally>,
     pub(crate) site_tallies: Vec<Tally>,
-    /// How far ahead each reference's block is referenced next, [`NO_NEXT_USE`] where it is not; the last chunk first.
+    /// How far ahead each reference's block is referenced next, [`NO_NEXT_USE`] where it is not;
+    /// the last chunk first.
     pub(crate) future: OnceLock<Pieces>,
 }
 
@@ -73,8 +76,8 @@ impl Trace {
             .map_or(0, |&highest| highest as usize + 1)
     }
 
-    /// The number of nodes that the trace's machine has: those that `meta.json` lists, and at least those that
-    /// references were made on; nodes are numbered below it. 1 where nothing is known.
+    /// The number of nodes that the trace's machine has: those that `meta.json` lists, and at least
+    /// those that references were made on; nodes are numbered below it. 1 where nothing is known.
     pub fn nodes(&self) -> usize {
         self.meta.nodes.len().max(self.nodes.into()).max(1)
     }
@@ -124,9 +127,10 @@ impl Trace {
         self.format
     }
 
-    /// SHA-256 of the input in hexadecimal: for a file, what `sha256sum` prints; for a trace folder, what
-    /// `sha256sum accesses.parquet meta.json objects.parquet sites.parquet | sha256sum` prints in it. Empty for a
-    /// trace that was not loaded from a file.
+    /// SHA-256 of the input in hexadecimal: for a file, what `sha256sum` prints; for a trace
+    /// folder, what
+    /// `sha256sum accesses.parquet meta.json objects.parquet sites.parquet | sha256sum` prints in
+    /// it. Empty for a trace that was not loaded from a file.
     pub fn sha256(&self) -> &str {
         &self.sha256
     }
@@ -200,7 +204,8 @@ impl Trace {
         Ok(())
     }
 
-    /// Keeps only the blocks that are marked, with new numbers in the same order, and the references to them.
+    /// Keeps only the blocks that are marked, with new numbers in the same order, and the
+    /// references to them.
     pub(crate) fn keep(&mut self, marked: &[bool]) -> Result<()> {
         let mut numbers = vec![0; marked.len()];
         let mut keys = Vec::new();
@@ -230,8 +235,8 @@ impl Trace {
         Ok(())
     }
 
-    /// Works out the next uses in one pass from the end. A reuse further than 2^32 - 2 references ahead counts as none:
-    /// no cache that could tell them apart has been built.
+    /// Works out the next uses in one pass from the end. A reuse further than 2^32 - 2 references
+    /// ahead counts as none: no cache that could tell them apart has been built.
     fn future(&self) -> Result<&Pieces> {
         if let Some(future) = self.future.get() {
             return Ok(future);
@@ -252,12 +257,13 @@ impl Trace {
         Ok(self.future.get_or_init(|| future))
     }
 
-    /// Replaces what is in `out` by up to `count` accesses from tick `start` on, fewer at the end of the trace. Whole
-    /// multiples of 8192 are fastest. What an access costs to make depends on what the reader `needs`: `next` is
-    /// [`NEVER`] unless the future is needed, and `object` and `index` are 0 unless objects are.
+    /// Replaces what is in `out` by up to `count` accesses from tick `start` on, fewer at the end
+    /// of the trace. Whole multiples of 8192 are fastest. What an access costs to make depends on
+    /// what the reader `needs`: `next` is [`NEVER`] unless the future is needed, and `object` and
+    /// `index` are 0 unless objects are.
     ///
-    /// Fails where the references lie in a temporary file that cannot be read, or the next uses in one that cannot be
-    /// written.
+    /// Fails where the references lie in a temporary file that cannot be read, or the next uses in
+    /// one that cannot be written.
     pub fn fill(
         &self,
         start: usize,
@@ -271,8 +277,8 @@ impl Trace {
             false => None,
             true => Some(self.future()?),
         };
-        // Written over in place. Where threads take turns, a run is one or two accesses long, and appending each took 167
-        // instructions an access where this takes 47 (callgrind, 2026-11).
+        // Written over in place. Where threads take turns, a run is one or two accesses long, and
+        // appending each took 167 instructions an access where this takes 47 (callgrind, 2026-11).
         out.resize(end - start, Access::bare(0, Block(0)));
         let mut tick = start;
         while tick < end {
@@ -322,8 +328,8 @@ impl Trace {
         Ok(())
     }
 
-    /// Hands the whole trace to `each` in order, in batches of `count` accesses (the last may be shorter) that lie
-    /// in one buffer, used again and again. Fails as [`Trace::fill`] does.
+    /// Hands the whole trace to `each` in order, in batches of `count` accesses (the last may be
+    /// shorter) that lie in one buffer, used again and again. Fails as [`Trace::fill`] does.
     ///
     /// # Panics
     /// If `count` is 0.

@@ -1,14 +1,16 @@
 //! Writes a trace folder, all of it or nothing.
 //!
-//! Everything goes into a hidden sibling, `.NAME.partial-PID`, which gets its final name by one rename when every
-//! file in it is complete and on disk. Whoever sees the final name sees a whole trace; a full disk, a crash or an
-//! interrupt leaves at most the sibling, and a `Writer` that is dropped takes even that away.
+//! Everything goes into a hidden sibling, `.NAME.partial-PID`, which gets its final name by one
+//! rename when every file in it is complete and on disk. Whoever sees the final name sees a whole
+//! trace; a full disk, a crash or an interrupt leaves at most the sibling, and a `Writer` that is
+//! dropped takes even that away.
 //!
-//! Accesses are written while they come, so memory is bounded by a row group (2^20 rows), not by the trace. Ticks and
-//! times are delta-encoded: they grow in small steps, where a dictionary would hold one entry a row (4 million made-up
-//! rows, half of them at random offsets, 2026-11: 29.3 MB in 0.57 s, against 38.5 MB in 1.02 s without; offsets are
-//! better off as they are, 32.6 MB with them). Everything is zstd level 1: the recorder shares its machine with the
-//! program that it records.
+//! Accesses are written while they come, so memory is bounded by a row group (2^20 rows), not by
+//! the trace. Ticks and times are delta-encoded: they grow in small steps, where a dictionary would
+//! hold one entry a row (4 million made-up rows, half of them at random offsets, 2026-11: 29.3 MB
+//! in 0.57 s, against 38.5 MB in 1.02 s without; offsets are better off as they are, 32.6 MB with
+//! them). Everything is zstd level 1: the recorder shares its machine with the program that it
+//! records.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -49,8 +51,9 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts a trace that will be called `folder`. Where that exists it is an error, unless `force` is given and
-    /// it is a trace folder with nothing else in it: that one is replaced when the new one is complete.
+    /// Starts a trace that will be called `folder`. Where that exists it is an error, unless
+    /// `force` is given and it is a trace folder with nothing else in it: that one is replaced when
+    /// the new one is complete.
     pub fn create(folder: impl AsRef<Path>, force: bool) -> Result<Writer> {
         let place = Place::new(folder.as_ref(), force)?;
         place.check()?;
@@ -88,8 +91,9 @@ impl Writer {
         self.ticks
     }
 
-    /// Completes the trace and gives it its name. Site 0 of `sites` is [`SiteRow::unknown`]; every number in the
-    /// accesses has its row in `objects`, `sites` and the tables of `meta`, or it is [`Error::Inconsistent`].
+    /// Completes the trace and gives it its name. Site 0 of `sites` is [`SiteRow::unknown`]; every
+    /// number in the accesses has its row in `objects`, `sites` and the tables of `meta`, or it is
+    /// [`Error::Inconsistent`].
     pub fn finish(mut self, objects: &[ObjectRow], sites: &[SiteRow], meta: &Meta) -> Result<()> {
         self.consistent(objects, sites, meta)?;
         self.flush()?;
@@ -155,8 +159,8 @@ impl Writer {
     }
 }
 
-/// Whether `folder` is a trace folder: it holds the files of one, and nothing else that replacing it would delete.
-/// `Err` says why it is not.
+/// Whether `folder` is a trace folder: it holds the files of one, and nothing else that replacing
+/// it would delete. `Err` says why it is not.
 fn trace_folder(folder: &Path) -> Result<(), String> {
     let metadata = fs::symlink_metadata(folder).map_err(|error| error.to_string())?;
     if !metadata.is_dir() {
@@ -176,8 +180,9 @@ fn trace_folder(folder: &Path) -> Result<(), String> {
     }
 }
 
-/// Where a trace folder or an exported file lies until it is complete and gets the name `path`: for who ends this process
-/// early and wants to leave nothing behind. None where `path` ends in no name.
+/// Where a trace folder or an exported file lies until it is complete and gets the name `path`: for
+/// who ends this process early and wants to leave nothing behind. None where `path` ends in no
+/// name.
 pub fn partial_path(path: &Path) -> Option<PathBuf> {
     let place = Place::new(path, false).ok()?;
     Some(place.sibling("partial"))
@@ -238,9 +243,10 @@ impl Place {
         Ok(exists)
     }
 
-    /// Gives the complete trace in `partial` its name. An old trace is first set aside under a hidden name: a crash
-    /// between the two renames leaves the old one there and the new one beside it, so neither is lost. (An atomic
-    /// exchange is a system call that NFS and others lack, so this path would be needed all the same.)
+    /// Gives the complete trace in `partial` its name. An old trace is first set aside under a
+    /// hidden name: a crash between the two renames leaves the old one there and the new one beside
+    /// it, so neither is lost. (An atomic exchange is a system call that NFS and others lack, so
+    /// this path would be needed all the same.)
     fn publish(&self, partial: &Path) -> Result<()> {
         let old = self.sibling("old");
         let replaced = self.check()?;
@@ -271,7 +277,8 @@ struct Partial {
 
 impl Partial {
     fn create(path: PathBuf) -> Result<Partial> {
-        // What refuses (it is missing, read-only, full) is the folder that it goes into, and the one that the user knows.
+        // What refuses (it is missing, read-only, full) is the folder that it goes into, and the
+        // one that the user knows.
         let parent = path.parent().unwrap_or(&path);
         fs::create_dir(&path).map_err(Error::io(parent))?;
         Ok(Partial { path, remove: true })
@@ -285,7 +292,8 @@ impl Partial {
 impl Drop for Partial {
     fn drop(&mut self) {
         if self.remove {
-            // Nobody is left to hear of a failure, and what stays behind is hidden and named for what it is.
+            // Nobody is left to hear of a failure, and what stays behind is hidden and named for
+            // what it is.
             let _ = fs::remove_dir_all(&self.path);
         }
     }

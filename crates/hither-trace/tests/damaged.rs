@@ -1,5 +1,5 @@
-//! A damaged trace is an error that names its file, or (since Parquet pages carry no checksum) a trace with other
-//! values in it; it is never a panic.
+//! A damaged trace is an error that names its file, or (since Parquet pages carry no checksum) a
+//! trace with other values in it; it is never a panic.
 
 mod common;
 
@@ -60,8 +60,8 @@ fn a_cut_file_is_an_error_that_names_it() {
     assert!(load(victim.folder.path()).is_ok());
 }
 
-/// Reads bytes as a trace in the format of that name, or in the one that they tell; blocks are large, since damage may
-/// make long requests of short ones.
+/// Reads bytes as a trace in the format of that name, or in the one that they tell; blocks are
+/// large, since damage may make long requests of short ones.
 fn read(bytes: &[u8], format: Option<&str>) -> Result<Trace, String> {
     let options = LoadOptions {
         block_bytes: 1 << 20,
@@ -81,7 +81,8 @@ const PACKS: [(&str, Pack); 4] = [
     ("xz", xz),
 ];
 
-/// Every format but the folder has its sample (`tests/formats.rs` sees to it), and each is cut at every byte.
+/// Every format but the folder has its sample (`tests/formats.rs` sees to it), and each is cut at
+/// every byte.
 #[test]
 fn a_cut_stream_is_an_error_that_names_it_or_a_shorter_trace() {
     for (format, bytes) in samples() {
@@ -96,7 +97,8 @@ fn a_cut_stream_is_an_error_that_names_it_or_a_shorter_trace() {
                 if let Err(error) = read(cut_off, None) {
                     assert!(error.starts_with("input"), "{error}");
                 }
-                // From where the marks of the compression are whole, a missing end is seen whatever the format.
+                // From where the marks of the compression are whole, a missing end is seen whatever
+                // the format.
                 if pack != "plain" && cut >= 6 {
                     assert!(
                         read(cut_off, Some(format)).is_err(),
@@ -165,8 +167,9 @@ fn a_flipped_stream_is_an_error_that_names_it_or_a_trace() {
     }
 }
 
-/// Loads of each damaged file. Two of the 800 end in a panic of the decoder, so that path is walked too; 300 rows and
-/// 6000 loads met 13 of them, and took 18 to 60 s where this takes 2 (dev build, 2026-11).
+/// Loads of each damaged file. Two of the 800 end in a panic of the decoder, so that path is walked
+/// too; 300 rows and 6000 loads met 13 of them, and took 18 to 60 s where this takes 2 (dev build,
+/// 2026-11).
 const FLIPS: usize = 200;
 
 #[test]

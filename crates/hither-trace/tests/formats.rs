@@ -1,5 +1,6 @@
-//! What each format makes of a trace: the references, their ops and their files; what content tells which format; and
-//! that the real traces of every format have exactly the references and the distinct blocks that they are known to have.
+//! What each format makes of a trace: the references, their ops and their files; what content tells
+//! which format; and that the real traces of every format have exactly the references and the
+//! distinct blocks that they are known to have.
 
 mod common;
 

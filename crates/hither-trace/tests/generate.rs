@@ -1,5 +1,6 @@
-//! Generated traces: each pattern is what it says it is, parts keep their shares, and the same seed gives the same
-//! bytes. Bounds of random quantities are four deviations or more, and seeds are fixed.
+//! Generated traces: each pattern is what it says it is, parts keep their shares, and the same seed
+//! gives the same bytes. Bounds of random quantities are four deviations or more, and seeds are
+//! fixed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

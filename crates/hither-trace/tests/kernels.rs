@@ -19,7 +19,8 @@ const SMALL: [(&str, usize); 6] = [
         1 + 3 * 4 + 4,
     ),
     ("matmul{rows=64,block=16,iterations=3,l2_kib=32}", 2),
-    // A cycle goes down 3 levels, clears and smooths the coarsest, and comes up; each operator but zero3 copies borders.
+    // A cycle goes down 3 levels, clears and smooths the coarsest, and comes up; each operator but
+    // zero3 copies borders.
     (
         "multigrid{levels=4,iterations=3,l2_kib=32}",
         3 * 3 + 4 + 2 * 8 + 7 + 3,
@@ -65,7 +66,8 @@ fn constructs_and_iterations_are_marked_and_arrays_are_regions_of_memory() {
         let trace = trace(spec, conditions(4, 2));
         let ends = |kind| trace.marks().iter().filter(move |mark| mark.kind == kind);
         assert_eq!(ends(EpochKind::Iteration).count(), 3, "{spec}");
-        // Those of an iteration lie between its end and that of the one before; the first one's follow the initialisation.
+        // Those of an iteration lie between its end and that of the one before; the first one's
+        // follow the initialisation.
         let kinds: Vec<EpochKind> = trace.marks().iter().map(|mark| mark.kind).collect();
         let iterations: Vec<usize> = kinds
             .split(|&kind| kind == EpochKind::Iteration)

@@ -1,4 +1,5 @@
-//! LIRS text traces: every reference as it stands, junk by file and line, and no bytes that break the reader.
+//! LIRS text traces: every reference as it stands, junk by file and line, and no bytes that break
+//! the reader.
 
 use std::fs;
 use std::io::Write as _;

@@ -1,5 +1,6 @@
-//! Programs: what they write can be loaded, the same seed gives the same bytes, and what is shared is shared as the papers
-//! have it. Bounds of random quantities have room for other seeds, and seeds are fixed.
+//! Programs: what they write can be loaded, the same seed gives the same bytes, and what is shared
+//! is shared as the papers have it. Bounds of random quantities have room for other seeds, and
+//! seeds are fixed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -264,7 +265,8 @@ fn a_build_packs_compiles_indexes_and_links() {
     assert_eq!((read, written), (size, size));
     let [size, read, written] = sums(".o");
     assert_eq!((read, written), (size, size));
-    // 60 sources include 12 of 40 headers each, popular ones more often; the size of one is what differs most.
+    // 60 sources include 12 of 40 headers each, popular ones more often; the size of one is what
+    // differs most.
     let [size, read, _] = sums(".h");
     assert!(read > 8 * size, "{read} {size}");
 }

@@ -1,5 +1,6 @@
-//! Anything that reads Parquet reads a trace: DuckDB and pandas join its tables and count what we counted, and a
-//! trace that they wrote back loads again. `HITHER_PYTHON` names a Python that has duckdb, pandas and pyarrow.
+//! Anything that reads Parquet reads a trace: DuckDB and pandas join its tables and count what we
+//! counted, and a trace that they wrote back loads again. `HITHER_PYTHON` names a Python that has
+//! duckdb, pandas and pyarrow.
 
 mod common;
 

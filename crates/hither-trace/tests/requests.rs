@@ -1,4 +1,5 @@
-//! From requests to references: which blocks, which of them twice, and what the statistics say of it.
+//! From requests to references: which blocks, which of them twice, and what the statistics say of
+//! it.
 
 use hither_trace::schema::{AccessRow, Meta, ObjectRow, RowOp, SiteRow, ThreadRow};
 use hither_trace::{Builder, Error, LoadOptions, Result, Stats, Trace};

@@ -1,4 +1,5 @@
-//! Where the references lie must not show, and a sample must be all references to some of the blocks.
+//! Where the references lie must not show, and a sample must be all references to some of the
+//! blocks.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Logs of strace: which file, where in it, from which call site, in which process; and a real one, of `cat`.
+//! Logs of strace: which file, where in it, from which call site, in which process; and a real one,
+//! of `cat`.
 
 mod common;
 
@@ -53,13 +54,15 @@ fn positions_sites_and_processes_are_followed() {
     assert_eq!(
         references(&trace),
         [
-            // Two blocks, then the child goes on where its parent stood, from the same place in the code.
+            // Two blocks, then the child goes on where its parent stood, from the same place in the
+            // code.
             a(0, 1, 1),
             a(1, 1, 1),
             a(2, 1, 2),
             a(1, 0, 2),
             out(0),
-            // sendfile, from an offset of its own; its target is followed as a descriptor, not as a file.
+            // sendfile, from an offset of its own; its target is followed as a descriptor, not as a
+            // file.
             a(0, 0, 1),
         ]
     );

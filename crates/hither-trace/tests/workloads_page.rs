@@ -1,5 +1,6 @@
-//! docs/workloads.md comes from the registry of programs and from what each program's file says of itself. This test makes
-//! the page anew and compares; `HITHER_BLESS=1 cargo test -p hither-trace --test workloads_page` writes it.
+//! docs/workloads.md comes from the registry of programs and from what each program's file says of
+//! itself. This test makes the page anew and compares;
+//! `HITHER_BLESS=1 cargo test -p hither-trace --test workloads_page` writes it.
 
 use std::fmt::Write;
 use std::fs;

@@ -19,8 +19,8 @@ use crate::ui::Ui;
 /// Which curves go where.
 #[derive(Args, Debug)]
 pub(crate) struct Curves {
-    /// Write the miss ratio at all cache sizes to FILE, which is replaced if it is there: data as .csv, .json or .parquet,
-    /// a picture as .svg or .png; may be given several times
+    /// Write the miss ratio at all cache sizes to FILE, which is replaced if it is there: data as
+    /// .csv, .json or .parquet, a picture as .svg or .png; may be given several times
     #[arg(
         long = "curve",
         value_name = "FILE",
@@ -28,7 +28,8 @@ pub(crate) struct Curves {
     )]
     files: Vec<CurveFile>,
 
-    /// Cache sizes at which a curve is worked out, at most. lru and opt are exact at any size and have 1000
+    /// Cache sizes at which a curve is worked out, at most. lru and opt are exact at any size and
+    /// have 1000
     #[arg(long, value_name = "N", default_value_t = 64, requires = "files",
         value_parser = clap::value_parser!(u16).range(2..=4096))]
     points: u16,

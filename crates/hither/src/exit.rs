@@ -5,7 +5,8 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
-/// A mistake on the command line that only shows once the command runs (an unknown policy, a size of 0): exit code 2.
+/// A mistake on the command line that only shows once the command runs (an unknown policy, a size
+/// of 0): exit code 2.
 #[derive(Debug)]
 pub(crate) struct Usage(pub(crate) String);
 
@@ -17,8 +18,8 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
-/// Prints `error` with its causes and gives the exit code. A reader that went away (`hither sim ... | head`) is no
-/// error.
+/// Prints `error` with its causes and gives the exit code. A reader that went away
+/// (`hither sim ... | head`) is no error.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     let broken_pipe = error
         .chain()
@@ -48,7 +49,8 @@ fn message(error: &anyhow::Error) -> String {
     text
 }
 
-/// The exit code that passes on `status`, as a shell gives it: the program's own, or 128 + the signal that ended it.
+/// The exit code that passes on `status`, as a shell gives it: the program's own, or 128 + the
+/// signal that ended it.
 pub(crate) fn pass_on(status: ExitStatus) -> ExitCode {
     let code = status
         .code()

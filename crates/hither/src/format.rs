@@ -5,7 +5,8 @@ use std::fmt::Write;
 use hither_core::Spec;
 use hither_core::spec::Choice;
 
-/// A share as a percentage with one decimal: `12.3 %`; a share too small to show but not zero is `<0.1 %`.
+/// A share as a percentage with one decimal: `12.3 %`; a share too small to show but not zero is
+/// `<0.1 %`.
 pub(crate) fn percent(share: f64) -> String {
     if share > 0.0 && share < 0.0005 {
         "<0.1 %".to_owned()
@@ -42,7 +43,8 @@ pub(crate) fn saved(without: u64, with: u64) -> String {
     }
 }
 
-/// A time in the unit that fits, with three digits, or thousands separated: `104 ns`, `12.3 µs`, `4.56 s`, `1,234 s`.
+/// A time in the unit that fits, with three digits, or thousands separated: `104 ns`, `12.3 µs`,
+/// `4.56 s`, `1,234 s`.
 pub(crate) fn duration_ns(time_ns: f64) -> String {
     let units = [(1e9, "s"), (1e6, "ms"), (1e3, "µs")];
     // What rounds to a thousand of the smaller unit is one of the larger.
@@ -76,7 +78,8 @@ pub(crate) fn policy<E: Choice>(spec: &Spec<E>) -> String {
     }
 }
 
-/// `text` cut in its middle to `width` characters, so that both ends of a path or a symbol stay readable.
+/// `text` cut in its middle to `width` characters, so that both ends of a path or a symbol stay
+/// readable.
 pub(crate) fn shortened(text: &str, width: usize) -> String {
     let characters: Vec<char> = text.chars().collect();
     if characters.len() <= width || width < 5 {

@@ -1,7 +1,7 @@
 //! What was learnt about a program's call sites, kept in a file from run to run.
 //!
-//! Call sites go by their signatures, which are the same in every run of the same binaries; a site that this trace
-//! does not have stays in the file as it is.
+//! Call sites go by their signatures, which are the same in every run of the same binaries; a site
+//! that this trace does not have stays in the file as it is.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +26,8 @@ struct Knowledge {
     format: u32,
     /// By signature in hexadecimal: JSON numbers do not hold 64 bits.
     sites: BTreeMap<String, Known>,
-    /// What regions of memory turned out to be, by the signature of the call site that allocated them.
+    /// What regions of memory turned out to be, by the signature of the call site that allocated
+    /// them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     regions: BTreeMap<String, Where>,
     /// Where such regions had their pages in the end, each by itself.
@@ -70,7 +71,8 @@ struct Known {
 fn read(path: &Path) -> anyhow::Result<Knowledge> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
-        // Where its folder is missing as well, it is better said before a long simulation than after.
+        // Where its folder is missing as well, it is better said before a long simulation than
+        // after.
         Err(error)
             if error.kind() == io::ErrorKind::NotFound && output::folder_of(path).is_dir() =>
         {
@@ -118,7 +120,8 @@ pub(crate) struct Regions {
     pub(crate) placed: Vec<Placed>,
 }
 
-/// What the file at `path` knows of call sites that allocate memory; nothing, if there is no such file yet.
+/// What the file at `path` knows of call sites that allocate memory; nothing, if there is no such
+/// file yet.
 pub(crate) fn load_regions(path: &Path) -> anyhow::Result<Regions> {
     let file = read(path)?;
     let sites = file.regions.into_iter().map(|(signature, known)| {
@@ -150,7 +153,8 @@ pub(crate) fn load_regions(path: &Path) -> anyhow::Result<Regions> {
     })
 }
 
-/// Makes `learnt` what the file at `path` knows of call sites that allocate memory: a run starts from all that it knew.
+/// Makes `learnt` what the file at `path` knows of call sites that allocate memory: a run starts
+/// from all that it knew.
 pub(crate) fn save_regions(path: &Path, learnt: &Regions) -> anyhow::Result<()> {
     let mut file = read(path)?;
     let known = learnt.sites.iter().map(|&(signature, class)| {
@@ -172,7 +176,8 @@ pub(crate) fn save_regions(path: &Path, learnt: &Regions) -> anyhow::Result<()> 
     write(path, &file)
 }
 
-/// What the file at `path` knows of call sites that read files; nothing, if there is no such file yet.
+/// What the file at `path` knows of call sites that read files; nothing, if there is no such file
+/// yet.
 pub(crate) fn load_sites(path: &Path) -> anyhow::Result<Vec<SiteKnowledge>> {
     let known = |(signature, known): (String, Known)| {
         let Known {

@@ -1,7 +1,7 @@
 //! The `hither` command: glue between the command line and the libraries.
 //!
-//! Data goes to stdout, everything else to stderr. Exit codes: 0 fine, 1 failed, 2 bad usage; `record` and
-//! `advise -- CMD` pass on the code of the program that they ran where it failed.
+//! Data goes to stdout, everything else to stderr. Exit codes: 0 fine, 1 failed, 2 bad usage;
+//! `record` and `advise -- CMD` pass on the code of the program that they ran where it failed.
 #![forbid(unsafe_code)]
 
 mod advice;
@@ -49,8 +49,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The Parquet decoder panics on some damaged files. `hither-trace` turns that into an error that names the file; the
-/// panic's own message would only frighten.
+/// The Parquet decoder panics on some damaged files. `hither-trace` turns that into an error that
+/// names the file; the panic's own message would only frighten.
 fn keep_decoder_panics_quiet() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

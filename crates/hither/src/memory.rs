@@ -1,7 +1,8 @@
 //! How much memory there is for the references of a trace.
 //!
-//! What the machine has is one bound; the control groups that this process is in may be a much lower one: batch systems
-//! and containers give a job a few of a machine's many gigabytes and kill it when it takes more.
+//! What the machine has is one bound; the control groups that this process is in may be a much
+//! lower one: batch systems and containers give a job a few of a machine's many gigabytes and kill
+//! it when it takes more.
 
 use std::fs;
 use std::path::Path;
@@ -28,7 +29,8 @@ fn available(meminfo: &str) -> Option<u64> {
     kilobytes.map(|kilobytes| kilobytes * 1024)
 }
 
-/// The least that is left in one of the groups of `/proc/self/cgroup` and those around them, of version 2 or 1.
+/// The least that is left in one of the groups of `/proc/self/cgroup` and those around them, of
+/// version 2 or 1.
 fn left_in_groups(mounted: &Path, groups: &str) -> Option<u64> {
     let left = groups.lines().filter_map(|line| {
         let (_, rest) = line.split_once(':')?;
@@ -47,7 +49,8 @@ fn left_in_groups(mounted: &Path, groups: &str) -> Option<u64> {
     left.min()
 }
 
-/// The limit of a group, if it has one, less what its processes have for good: cached files give way.
+/// The limit of a group, if it has one, less what its processes have for good: cached files give
+/// way.
 fn left(group: &Path, limit: &str, used: &str) -> Option<u64> {
     let read = |name| fs::read_to_string(group.join(name));
     let limit: u64 = read(limit).ok()?.trim().parse().ok()?;

@@ -1,8 +1,9 @@
 //! What a run does, in Prometheus' text format (0.0.4), for `hither run --metrics`.
 //!
-//! A metric is one entry of [`METRICS`]: a figure that some agent posts (see [`hither_live::status`]), by its place in that JSON
-//! document, and under which name it goes out. A figure that a run does not have is left out, so one list serves the agents of
-//! files, replicas and pages. Nothing of the program is named but its policy: whoever can connect can read.
+//! A metric is one entry of [`METRICS`]: a figure that some agent posts (see
+//! [`hither_live::status`]), by its place in that JSON document, and under which name it goes out.
+//! A figure that a run does not have is left out, so one list serves the agents of files, replicas
+//! and pages. Nothing of the program is named but its policy: whoever can connect can read.
 
 mod server;
 
@@ -36,7 +37,8 @@ struct Metric {
     help: &'static str,
     /// Where the figure is, as a JSON pointer into a [`Status`].
     at: &'static str,
-    /// One figure each of these: a key of the object, or the node of the array's element, that the pointer leads to.
+    /// One figure each of these: a key of the object, or the node of the array's element, that the
+    /// pointer leads to.
     label: Option<&'static str>,
     /// The figure is so many times what goes out.
     per: f64,

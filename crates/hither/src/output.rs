@@ -8,15 +8,15 @@ use anyhow::Context;
 
 use crate::interrupt;
 
-/// Writes a file under another name beside it, and then renames it, so that nobody ever sees a part of it and what was
-/// there before stays until the new one is on the disk.
+/// Writes a file under another name beside it, and then renames it, so that nobody ever sees a part
+/// of it and what was there before stays until the new one is on the disk.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let partial = beside(path, &format!(".partial-{}", std::process::id()));
     write_by(&partial, path, bytes)
 }
 
-/// As [`write_whole`], by a name that is the same in every process: one that was killed leaves nothing behind for
-/// good. For who knows that nobody else writes that file.
+/// As [`write_whole`], by a name that is the same in every process: one that was killed leaves
+/// nothing behind for good. For who knows that nobody else writes that file.
 pub(crate) fn write_alone(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     write_by(&beside(path, ".partial"), path, bytes)
 }
@@ -34,7 +34,8 @@ fn write_by(partial: &Path, path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let written = File::create(partial)
         .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
         .and_then(|()| fs::rename(partial, path))
-        // The name has to be on the disk as well before anybody removes what the file was made from.
+        // The name has to be on the disk as well before anybody removes what the file was made
+        // from.
         .and_then(|()| File::open(folder_of(path))?.sync_all());
     if written.is_err() {
         let _ = fs::remove_file(partial);
@@ -42,7 +43,8 @@ fn write_by(partial: &Path, path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     written.with_context(|| path.display().to_string())
 }
 
-/// Fails where a file could not be written for want of its folder: better said before a long simulation than after.
+/// Fails where a file could not be written for want of its folder: better said before a long
+/// simulation than after.
 pub(crate) fn check_folder(path: &Path) -> anyhow::Result<()> {
     let folder = folder_of(path);
     fs::metadata(folder).with_context(|| folder.display().to_string())?;

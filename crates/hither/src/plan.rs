@@ -1,5 +1,6 @@
-//! A plan: what `hither advise` found to help, as a file that `hither run --plan` applies. TOML, with the names of the options of
-//! `hither run`, so that a person can read it, change it, and write one.
+//! A plan: what `hither advise` found to help, as a file that `hither run --plan` applies. TOML,
+//! with the names of the options of `hither run`, so that a person can read it, change it, and
+//! write one.
 
 use std::path::Path;
 

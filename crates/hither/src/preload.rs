@@ -1,9 +1,10 @@
-//! The preload libraries travel inside the command and are laid down where the programs' dynamic linker can load it.
+//! The preload libraries travel inside the command and are laid down where the programs' dynamic
+//! linker can load it.
 //!
-//! One file a version and user, named by its content, under a folder that only that user can write and everyone can
-//! read: a recorded program may run as another user (a database that drops root), and ld.so complains on the
-//! program's stderr about a library that it cannot open. It stays there, so that programs that outlive the recording
-//! can still start others.
+//! One file a version and user, named by its content, under a folder that only that user can write
+//! and everyone can read: a recorded program may run as another user (a database that drops root),
+//! and ld.so complains on the program's stderr about a library that it cannot open. It stays there,
+//! so that programs that outlive the recording can still start others.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

@@ -1,7 +1,8 @@
-//! Results as data: one row a cache or a placement, with all that is needed to make it again, as CSV, JSON or Parquet.
+//! Results as data: one row a cache or a placement, with all that is needed to make it again, as
+//! CSV, JSON or Parquet.
 //!
-//! The columns are listed once and every format is written from that list. Nothing in a file depends on when or
-//! where it was written, so that the same results are the same bytes.
+//! The columns are listed once and every format is written from that list. Nothing in a file
+//! depends on when or where it was written, so that the same results are the same bytes.
 
 use std::fmt::{self, Write as _};
 use std::path::Path;
@@ -30,7 +31,8 @@ pub(crate) struct Source {
     pub(crate) format: String,
     /// The options it was loaded with, as JSON.
     pub(crate) loaded_with: String,
-    /// The part of the blocks that was looked at, written out: a journal is read back, and JSON has no exact fractions.
+    /// The part of the blocks that was looked at, written out: a journal is read back, and JSON has
+    /// no exact fractions.
     pub(crate) sample_rate: String,
     /// Of the whole trace, also where only a part was looked at.
     pub(crate) references: u64,

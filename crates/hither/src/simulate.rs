@@ -1,4 +1,5 @@
-//! Running the simulator for a command: progress, what is known of call sites, and what a result says of its trace.
+//! Running the simulator for a command: progress, what is known of call sites, and what a result
+//! says of its trace.
 
 use std::path::Path;
 
@@ -14,8 +15,8 @@ use crate::knowledge;
 use crate::memory::half_of_free_bytes;
 use crate::ui::Ui;
 
-/// Simulates every policy at every size; the results go by policy, then by size. What is known of call sites is read from a
-/// file before, and written to it after.
+/// Simulates every policy at every size; the results go by policy, then by size. What is known of
+/// call sites is read from a file before, and written to it after.
 pub(crate) fn run(
     trace: &Trace,
     policies: &[Spec],
@@ -35,7 +36,8 @@ pub(crate) fn known(trace: &Trace, sites: Option<&Path>) -> anyhow::Result<Vec<S
     Ok(known.unwrap_or_default())
 }
 
-/// Simulates every policy at every size, with hits by so many stretches; the results go by policy, then by size.
+/// Simulates every policy at every size, with hits by so many stretches; the results go by policy,
+/// then by size.
 pub(crate) fn caches(
     trace: &Trace,
     policies: &[Spec],
@@ -80,12 +82,13 @@ pub(crate) fn keep(
     Ok(())
 }
 
-/// What a cache takes in memory for each distinct block of the trace: 30 bytes in the mean over `arc`, `dear`, `ubm` and `pcc`
-/// of all sizes (3.6 million blocks, 64 caches, 2026-11).
+/// What a cache takes in memory for each distinct block of the trace: 30 bytes in the mean over
+/// `arc`, `dear`, `ubm` and `pcc` of all sizes (3.6 million blocks, 64 caches, 2026-11).
 const CACHE_BYTES: u64 = 32;
 
-/// Runs policies, so many caches each, in one pass of the trace, or in several where the caches of all would take more than half
-/// of the memory that is free. Caches share nothing, so the results are the same.
+/// Runs policies, so many caches each, in one pass of the trace, or in several where the caches of
+/// all would take more than half of the memory that is free. Caches share nothing, so the results
+/// are the same.
 pub(crate) fn in_passes<T>(
     trace: &Trace,
     policies: &[Spec],
@@ -140,7 +143,8 @@ pub(crate) fn hit_ratios(
     ratio_table("hit ratio", policies, sizes, block_bytes, ratios)
 }
 
-/// A ratio, and whether it was estimated from a sample, with its standard error where that is known.
+/// A ratio, and whether it was estimated from a sample, with its standard error where that is
+/// known.
 pub(crate) struct Ratio {
     pub(crate) ratio: f64,
     pub(crate) estimated: Option<Option<f64>>,
@@ -157,7 +161,8 @@ impl Ratio {
     }
 }
 
-/// A table of a ratio of each policy, a row, at each size, a column; the ratios go by policy, then by size.
+/// A table of a ratio of each policy, a row, at each size, a column; the ratios go by policy, then
+/// by size.
 pub(crate) fn ratio_table(
     head: &str,
     policies: &[Spec],
@@ -178,7 +183,8 @@ pub(crate) fn ratio_table(
     table.render()
 }
 
-/// Sizes in blocks, with what was written for each, or five parts of the distinct blocks if none were named.
+/// Sizes in blocks, with what was written for each, or five parts of the distinct blocks if none
+/// were named.
 pub(crate) fn sizes(
     named: &[Size],
     block_bytes: u64,

@@ -1,4 +1,5 @@
-//! What a person sees besides results: notes and progress bars, on stderr, on a terminal only where they move.
+//! What a person sees besides results: notes and progress bars, on stderr, on a terminal only where
+//! they move.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -59,7 +60,8 @@ impl Ui {
     }
 }
 
-/// Writes a result to stdout at once; a reader that went away comes back as an error that ends the command quietly.
+/// Writes a result to stdout at once; a reader that went away comes back as an error that ends the
+/// command quietly.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     print_bytes(text.as_bytes())
 }

@@ -1,5 +1,6 @@
-//! What is to be said of a trace before anybody asks for details: policies simulated, the advice that follows, what to take
-//! with care, and the call sites with what PCC makes of them. `advise` prints it, and a report opens with it.
+//! What is to be said of a trace before anybody asks for details: policies simulated, the advice
+//! that follows, what to take with care, and the call sites with what PCC makes of them. `advise`
+//! prints it, and a report opens with it.
 
 use std::path::Path;
 
@@ -35,7 +36,8 @@ pub(crate) struct Verdict {
 }
 
 impl Verdict {
-    /// Simulates every policy at every size and counts what is in the trace. Sizes that nobody asked about are parts of the data.
+    /// Simulates every policy at every size and counts what is in the trace. Sizes that nobody
+    /// asked about are parts of the data.
     pub(crate) fn of(
         trace: &Trace,
         policies: Vec<Spec>,
@@ -86,8 +88,8 @@ impl Verdict {
 /// Sizes of LRU that are looked at: exact, and no more work than a few.
 const LADDER: usize = 1000;
 
-/// LRU in caches of all sizes, and the change in question if things were a little different. It takes a pass of the trace, of
-/// which LRU is the smaller part.
+/// LRU in caches of all sizes, and the change in question if things were a little different. It
+/// takes a pass of the trace, of which LRU is the smaller part.
 fn room(
     trace: &Trace,
     evidence: &Evidence<'_>,
@@ -127,7 +129,8 @@ fn room(
     })
 }
 
-/// Those of our own choice of policies that this trace knows enough for; the others are named in a note.
+/// Those of our own choice of policies that this trace knows enough for; the others are named in a
+/// note.
 pub(crate) fn possible(mut policies: Vec<Spec>, trace: &Trace, ui: &Ui) -> Vec<Spec> {
     let known = trace.knows();
     policies.retain(|spec| {

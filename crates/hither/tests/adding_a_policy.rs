@@ -1,5 +1,6 @@
-//! docs/adding-a-policy.md, followed to the letter in a copy of the core: its replacement policy compiles, equals its twin and
-//! passes every test that a policy of ours does, and so does its placement. The page cannot rot.
+//! docs/adding-a-policy.md, followed to the letter in a copy of the core: its replacement policy
+//! compiles, equals its twin and passes every test that a policy of ours does, and so does its
+//! placement. The page cannot rot.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -43,7 +44,8 @@ fn blocks(page: &str) -> Vec<(String, String)> {
     found
 }
 
-/// Puts `line` where it belongs in the sorted run of lines that begin and end as it does around the policy's name.
+/// Puts `line` where it belongs in the sorted run of lines that begin and end as it does around the
+/// policy's name.
 fn insert_sorted(path: &Path, line: &str, name: &str) {
     let (start, end) = line.trim_end().split_once(name).unwrap();
     let text = fs::read_to_string(path).unwrap();

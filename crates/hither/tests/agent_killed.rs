@@ -1,7 +1,9 @@
-//! The agent is killed at any moment, by SIGKILL, while pages of a busy program are armed: the program does not notice.
+//! The agent is killed at any moment, by SIGKILL, while pages of a busy program are armed: the
+//! program does not notice.
 //!
-//! A run is dry, so that it does the same on a machine of one node: pages are armed all the same. The kernel closes the agent's userfaultfd
-//! and takes all marks off; nothing else of it is in the program.
+//! A run is dry, so that it does the same on a machine of one node: pages are armed all the same.
+//! The kernel closes the agent's userfaultfd and takes all marks off; nothing else of it is in the
+//! program.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +11,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Two threads write all pages of a region some thousand times, and allocate on and on: hooks are called while nobody listens any more.
+/// Two threads write all pages of a region some thousand times, and allocate on and on: hooks are
+/// called while nobody listens any more.
 const PROGRAM: &str = "\
 #include <pthread.h>
 #include <stdio.h>

@@ -1,6 +1,8 @@
-//! A program whose files' pages are placed reads what it reads without, and its memory policy is its own whenever it looks.
+//! A program whose files' pages are placed reads what it reads without, and its memory policy is
+//! its own whenever it looks.
 //!
-//! On a machine of one node all goes to that node: where pages lie is for the lab to show, and that nothing is to be seen of it is shown here.
+//! On a machine of one node all goes to that node: where pages lie is for the lab to show, and that
+//! nothing is to be seen of it is shown here.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +20,8 @@ fn hither(folder: &Path) -> Command {
     hither
 }
 
-/// What the program found: policies that it should not have, and wrong reads. None where the kernel gives nobody a policy.
+/// What the program found: policies that it should not have, and wrong reads. None where the kernel
+/// gives nobody a policy.
 fn found(output: &Output) -> Option<(u64, u64)> {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");

@@ -1,5 +1,6 @@
-//! docs/policies.md comes from the registry and from what each policy's file says of itself. This test makes the page anew
-//! and compares; `HITHER_BLESS=1 cargo test -p hither --test policies_page` writes it.
+//! docs/policies.md comes from the registry and from what each policy's file says of itself. This
+//! test makes the page anew and compares;
+//! `HITHER_BLESS=1 cargo test -p hither --test policies_page` writes it.
 
 use std::fmt::Write;
 use std::fs;
@@ -58,7 +59,8 @@ fn module_text(folder: &str, name: &str) -> String {
     with_file_links(folder, &text)
 }
 
-/// ``[`X`]`` and ``[`X`](crate::x)`` as a link to the file of the module X, or as `` `X` `` where it is no module.
+/// ``[`X`]`` and ``[`X`](crate::x)`` as a link to the file of the module X, or as `` `X` `` where
+/// it is no module.
 fn with_file_links(folder: &str, text: &str) -> String {
     let mut parts = text.split("[`");
     let mut out = parts.next().unwrap().to_owned();

@@ -1,4 +1,5 @@
-//! `hither run --files` and readahead: off where a program reads at random, on where it reads on or says anything itself.
+//! `hither run --files` and readahead: off where a program reads at random, on where it reads on or
+//! says anything itself.
 
 mod support;
 

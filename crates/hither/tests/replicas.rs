@@ -1,5 +1,6 @@
-//! Replicas are never older than what a program could know, nor torn, and a program's results are those that it would have without them: while others
-//! write its files in every way, while its agent is killed, and when the agent may open or allocate nothing.
+//! Replicas are never older than what a program could know, nor torn, and a program's results are
+//! those that it would have without them: while others write its files in every way, while its
+//! agent is killed, and when the agent may open or allocate nothing.
 //!
 //! `HITHER_STRICT_READS` says how many reads the strictness test makes.
 
@@ -126,7 +127,8 @@ fn no_read_is_stale_or_torn_and_the_test_would_notice() {
     assert!(stale > 0, "an agent that ignores writers is not noticed");
 }
 
-/// Kills the agent of readers at a random moment, beside a writer: what they read from before to after.
+/// Kills the agent of readers at a random moment, beside a writer: what they read from before to
+/// after.
 fn read_beyond_the_agent(folder: &Path, random: &mut u64, outlived: bool) -> [u64; 3] {
     *random = random
         .wrapping_mul(6_364_136_223_846_793_005)
@@ -181,7 +183,8 @@ fn a_killed_agent_leaves_nothing_stale_behind_and_the_test_would_notice() {
     panic!("replicas that outlive their agent are not noticed");
 }
 
-/// The kernel waits for a lease for so few seconds meanwhile, the fewest that replicas are made with.
+/// The kernel waits for a lease for so few seconds meanwhile, the fewest that replicas are made
+/// with.
 struct ShortLeases(String);
 
 const BREAK_TIME: &str = "/proc/sys/fs/lease-break-time";
@@ -207,7 +210,8 @@ fn signal(name: &str, process: &Child) {
     assert!(sent.expect("kill runs").success());
 }
 
-/// Stops an agent amid reads, lets a writer wait until the kernel has taken the leases away, and write: what was read all the while.
+/// Stops an agent amid reads, lets a writer wait until the kernel has taken the leases away, and
+/// write: what was read all the while.
 fn read_while_the_agent_is_stopped(folder: &Path, promising: bool) -> [u64; 3] {
     make(folder);
     let script = "./program read . 2 0 > found.partial; mv found.partial found";
@@ -305,7 +309,8 @@ fn random_operations_give_what_they_give_without() {
     assert!(served > 100, "{served} reads served: nothing was tested");
 }
 
-/// Sends from replicas, cut short by sockets that are full and by signals, deliver what the file has, leave its offset where it belongs, and no descriptor behind.
+/// Sends from replicas, cut short by sockets that are full and by signals, deliver what the file
+/// has, leave its offset where it belongs, and no descriptor behind.
 #[test]
 fn what_is_sent_is_what_the_file_has() {
     let folder = folder("replicas/send");

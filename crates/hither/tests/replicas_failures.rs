@@ -1,5 +1,5 @@
-//! Where something fails, programs with replicas get what they get without: disks and descriptors run out, memory does, the agent cannot start. And what is one user's
-//! is not for others to see.
+//! Where something fails, programs with replicas get what they get without: disks and descriptors
+//! run out, memory does, the agent cannot start. And what is one user's is not for others to see.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -22,7 +22,8 @@ fn is_root(folder: &Path) -> bool {
     root
 }
 
-/// Runs a script of the shell in a folder, in which `"$@"` runs a program: as it is, or under hither.
+/// Runs a script of the shell in a folder, in which `"$@"` runs a program: as it is, or under
+/// hither.
 fn shell(folder: &Path, script: &str, with: bool) -> Output {
     shell_with(folder, script, with.then_some(&[]))
 }
@@ -41,7 +42,8 @@ fn shell_with(folder: &Path, script: &str, with: Option<&[&str]>) -> Output {
     shell.output().expect("sh runs")
 }
 
-/// The program's random operations come out the same, with the script around them, and with replicas at work.
+/// The program's random operations come out the same, with the script around them, and with
+/// replicas at work.
 fn same_with_and_without(folder: &Path, script: &str) -> Vec<u8> {
     let run = |with| {
         fs::create_dir_all(folder.join("files")).expect("a folder");
@@ -92,8 +94,10 @@ fn a_full_ext4_is_as_full_without() {
     if !is_root(folder) {
         return;
     }
-    // Blocks are found when they are written, and are free as soon as they are given back: how full it is does not hang on when the kernel writes. And not on where
-    // blocks lie either: with extents a file takes a block more if it is in many pieces, which differs from run to run, with nobody else there.
+    // Blocks are found when they are written, and are free as soon as they are given back: how full
+    // it is does not hang on when the kernel writes. And not on where blocks lie either: with
+    // extents a file takes a block more if it is in many pieces, which differs from run to run,
+    // with nobody else there.
     let of_size = |kib: u32| {
         format!(
             "truncate -s {kib}K disk && mke2fs -q -F -t ext4 -O ^has_journal,^extent,^64bit -m 0 -b 4096 disk && \
@@ -175,7 +179,8 @@ fn replicas_give_way_in_a_memory_cgroup() {
     removed.expect("nobody is left in it");
 }
 
-/// What the agent shares is sized at once, which the limit on the size of files does not allow: that is said, where it once ended the agent without a word.
+/// What the agent shares is sized at once, which the limit on the size of files does not allow:
+/// that is said, where it once ended the agent without a word.
 #[test]
 fn a_limit_on_the_size_of_files_is_named() {
     let folder = folder("replicas/equal");
@@ -201,7 +206,8 @@ fn the_programs_own_limit_on_the_size_of_files_holds() {
     assert!(!with.stdout.starts_with(b"0"));
 }
 
-/// What a run of another user's shows to a user: files under /proc/PID/fd, the session, and the status.
+/// What a run of another user's shows to a user: files under /proc/PID/fd, the session, and the
+/// status.
 #[test]
 fn one_users_replicas_are_not_for_another() {
     let folder = folder("replicas/equal");
@@ -288,7 +294,8 @@ fn one_users_replicas_are_not_for_another() {
         );
         assert!(!may(other), "{path} can be read by another user");
     }
-    // Killed, the agent leaves nothing but the session's name, which the user's next one removes once it is a minute old.
+    // Killed, the agent leaves nothing but the session's name, which the user's next one removes
+    // once it is a minute old.
     let program = fs::read_to_string(format!("/proc/{agent}/task/{agent}/children"));
     run.kill().expect("killed");
     run.wait().expect("waited for");

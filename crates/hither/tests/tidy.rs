@@ -1,13 +1,13 @@
-//! Rules about the source itself that no compiler checks: which crate may use which, that each file says what it
-//! is, that links in the documents lead somewhere.
+//! Rules about the source itself that no compiler checks: which crate may use which, that each file
+//! says what it is, that links in the documents lead somewhere.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The allowed edges between our crates (docs/ARCHITECTURE.md). `hither-live` uses `hither-core` from the live
-/// policies on; an edge that is allowed need not be there.
+/// The allowed edges between our crates (docs/ARCHITECTURE.md). `hither-live` uses `hither-core`
+/// from the live policies on; an edge that is allowed need not be there.
 const EDGES: &[(&str, &str)] = &[
     ("hither", "hither-core"),
     ("hither", "hither-live"),

@@ -1,21 +1,25 @@
 //! Which vCPU runs, where QEMU's callbacks do not say.
 //!
-//! With one TCG thread for all vCPUs (as under icount), QEMU 10's callbacks name the vCPU that *translated* the block, whichever executes it
-//! (`gen_cpu_index` in its `accel/tcg/plugin-gen.c` makes the index a constant unless blocks may run in parallel). Counts of
-//! pinned programs then land on other nodes' CPUs. Linux's base of per-CPU data tells vCPUs apart: it is in GS while the kernel
-//! runs and in KERNEL_GS_BASE while a program does, the one of the two that lies in the upper half. Whose base it is, each block
-//! shows at its first execution, which follows its translation, so that the constant is right then; the majority of such
-//! sightings decides, since between the two QEMU may turn to another vCPU. Turned down: marks on every CPU (the guest would have to
-//! help) and the order of the bases (known only once all were seen).
+//! With one TCG thread for all vCPUs (as under icount), QEMU 10's callbacks name the vCPU that
+//! *translated* the block, whichever executes it (`gen_cpu_index` in its `accel/tcg/plugin-gen.c`
+//! makes the index a constant unless blocks may run in parallel). Counts of pinned programs then
+//! land on other nodes' CPUs. Linux's base of per-CPU data tells vCPUs apart: it is in GS while the
+//! kernel runs and in KERNEL_GS_BASE while a program does, the one of the two that lies in the
+//! upper half. Whose base it is, each block shows at its first execution, which follows its
+//! translation, so that the constant is right then; the majority of such sightings decides, since
+//! between the two QEMU may turn to another vCPU. Turned down: marks on every CPU (the guest would
+//! have to help) and the order of the bases (known only once all were seen).
 //!
-//! The cost, 2026-11, one user loop of an access a block: 16 to 22 million accesses a CPU-second, against 41 to 64 million where the callbacks
-//! are right (MTTCG); misses of every line 8 and 11 million.
+//! The cost, 2026-11, one user loop of an access a block: 16 to 22 million accesses a CPU-second,
+//! against 41 to 64 million where the callbacks are right (MTTCG); misses of every line 8 and 11
+//! million.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 
-/// Follows the vCPU that runs. With one thread for all there is no concurrency to guard against; atomics merely make it safe.
+/// Follows the vCPU that runs. With one thread for all there is no concurrency to guard against;
+/// atomics merely make it safe.
 #[derive(Debug, Default)]
 pub struct Current {
     /// The thread of the first vCPU.
@@ -63,8 +67,8 @@ impl Current {
         self.fresh.store(block, Relaxed);
     }
 
-    /// A block starts whose callback names `translator`, while `base` is that of the kernel's per-CPU data, if it is set up; returns the vCPU
-    /// that runs.
+    /// A block starts whose callback names `translator`, while `base` is that of the kernel's
+    /// per-CPU data, if it is set up; returns the vCPU that runs.
     pub fn execute(&self, block: u64, translator: usize, base: Option<u64>) -> usize {
         let fresh = self.fresh.load(Relaxed) == block;
         if !fresh && base == Some(self.base.load(Relaxed)) {

@@ -1,10 +1,12 @@
-//! The border to QEMU: bindings, the three symbols that it looks for, and the callbacks. The only unsafe code of the lab.
+//! The border to QEMU: bindings, the three symbols that it looks for, and the callbacks. The only
+//! unsafe code of the lab.
 //!
-//! QEMU's functions are looked up by `dlsym` when the plugin is installed, not linked: one library then suits versions whose
-//! functions differ, tests link without QEMU, and a function that is missing is named in an error. Signatures are those of
-//! `include/qemu/qemu-plugin.h` in QEMU 7.2 and 10.0, which differ, among the functions used, in `qemu_plugin_insn_data` alone: to API 2
-//! it returns a pointer, from API 3 on it fills a buffer. Callbacks are plain ones: the inline per-vCPU operations of API 2 and later crash QEMU
-//! 10.0.2 under icount.
+//! QEMU's functions are looked up by `dlsym` when the plugin is installed, not linked: one library
+//! then suits versions whose functions differ, tests link without QEMU, and a function that is
+//! missing is named in an error. Signatures are those of `include/qemu/qemu-plugin.h` in QEMU 7.2
+//! and 10.0, which differ, among the functions used, in `qemu_plugin_insn_data` alone: to API 2 it
+//! returns a pointer, from API 3 on it fills a buffer. Callbacks are plain ones: the inline
+//! per-vCPU operations of API 2 and later crash QEMU 10.0.2 under icount.
 #![allow(unsafe_code)]
 #![allow(non_upper_case_globals, reason = "QEMU names the version's symbol")]
 
@@ -75,9 +77,10 @@ macro_rules! api {
                     if address.is_null() {
                         return Err(concat!("QEMU has no ", stringify!($name), "; QEMU 7.2 to 10 are supported").to_owned());
                     }
-                    // SAFETY: the address is that of QEMU's function of this name, whose C signature in every API version that
-                    // `set_version` admits is the one declared here; a pointer to a function has the size of a pointer to data on
-                    // every platform that has dlsym.
+                    // SAFETY: the address is that of QEMU's function of this name, whose C
+                    // signature in every API version that `set_version` admits is the one declared
+                    // here; a pointer to a function has the size of a pointer to data on every
+                    // platform that has dlsym.
                     let $name = unsafe { std::mem::transmute::<*mut c_void, $type>(address) };
                 )*
                 Ok(Self { $($name),* })
@@ -125,16 +128,18 @@ unsafe extern "C" {
 /// The address of a symbol of the process, or null.
 fn look_up(name: &'static str) -> *mut c_void {
     let name = CStr::from_bytes_with_nul(name.as_bytes()).expect("names end in NUL");
-    // SAFETY: a null handle is RTLD_DEFAULT, the process's global scope, where QEMU exports its API; the name is a C string.
+    // SAFETY: a null handle is RTLD_DEFAULT, the process's global scope, where QEMU exports its
+    // API; the name is a C string.
     unsafe { dlsym(ptr::null_mut(), name.as_ptr()) }
 }
 
-/// The API version that QEMU is told: the newest whose functions it has, at most 4. Written before QEMU reads it.
+/// The API version that QEMU is told: the newest whose functions it has, at most 4. Written before
+/// QEMU reads it.
 #[unsafe(no_mangle)]
 pub static qemu_plugin_version: AtomicI32 = AtomicI32::new(1);
 
-/// QEMU refuses a plugin of a version it does not know (7.2 knows up to 1) or no longer takes (10 from 2 on), and reads the number before it calls
-/// anything, so the loader has to run this.
+/// QEMU refuses a plugin of a version it does not know (7.2 knows up to 1) or no longer takes (10
+/// from 2 on), and reads the number before it calls anything, so the loader has to run this.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static SET_VERSION: extern "C" fn() = set_version;
@@ -163,7 +168,8 @@ struct Plugin {
     gs: OnceLock<Option<GsRegisters>>,
 }
 
-/// QEMU's call when it has loaded the library: 0, or -1 with a line on stderr, upon which QEMU ends.
+/// QEMU's call when it has loaded the library: 0, or -1 with a line on stderr, upon which QEMU
+/// ends.
 ///
 /// # Safety
 /// `info` points to QEMU's `qemu_info_t` and `argv` to `argc` C strings, all valid during the call.
@@ -251,7 +257,8 @@ fn mode_of(address: u64) -> Mode {
     }
 }
 
-/// User data of callbacks is a number in a pointer's place: nothing to allocate, nothing to outlive a block.
+/// User data of callbacks is a number in a pointer's place: nothing to allocate, nothing to outlive
+/// a block.
 fn to_data(number: usize) -> *mut c_void {
     ptr::without_provenance_mut(number)
 }
@@ -265,7 +272,8 @@ fn mode_in(number: usize) -> Mode {
     }
 }
 
-/// A block's number: its address, which tells it from others, then the count of instructions (QEMU has at most 512 in a block) and the mode.
+/// A block's number: its address, which tells it from others, then the count of instructions (QEMU
+/// has at most 512 in a block) and the mode.
 fn block_number(address: u64, count: usize) -> usize {
     (address as usize) << 11 | count << 1 | mode_of(address) as usize
 }
@@ -281,7 +289,8 @@ extern "C" fn start(_id: u64, _cpu: c_uint) {
 extern "C" fn translate(_id: u64, block: *mut Opaque) {
     let plugin = plugin_installed();
     let api = &plugin.api;
-    // SAFETY: `block` is the handle that QEMU passes, valid during this callback; so for the calls below that take it.
+    // SAFETY: `block` is the handle that QEMU passes, valid during this callback; so for the calls
+    // below that take it.
     let count = unsafe { (api.qemu_plugin_tb_n_insns)(block) };
     // SAFETY: as above.
     let start = unsafe { (api.qemu_plugin_tb_vaddr)(block) };
@@ -337,10 +346,12 @@ struct Buffer(*mut Array<u8>);
 unsafe impl Send for Buffer {}
 
 impl GsRegisters {
-    /// Looks the registers up; none before QEMU 9, whose callbacks name the vCPU that runs. Called by a callback of a vCPU.
+    /// Looks the registers up; none before QEMU 9, whose callbacks name the vCPU that runs. Called
+    /// by a callback of a vCPU.
     fn find() -> Option<Self> {
         let api = RegisterApi::look_up().ok()?;
-        // SAFETY: called in a vCPU's callback, as QEMU demands. The array is never freed: it is made once.
+        // SAFETY: called in a vCPU's callback, as QEMU demands. The array is never freed: it is
+        // made once.
         let list = unsafe { (api.qemu_plugin_get_registers)() };
         // SAFETY: QEMU returns a valid `GArray`.
         let Array { data, length } = unsafe { &*list };
@@ -366,9 +377,10 @@ impl GsRegisters {
         })
     }
 
-    /// The base of the kernel's per-CPU data: that of the two which lies in the upper half. The one is read first that has it
-    /// unless the kernel is just being entered or left, since a read costs as much as a few accesses. Called by a callback that was
-    /// registered with leave to read registers.
+    /// The base of the kernel's per-CPU data: that of the two which lies in the upper half. The one
+    /// is read first that has it unless the kernel is just being entered or left, since a read
+    /// costs as much as a few accesses. Called by a callback that was registered with leave to read
+    /// registers.
     fn base(&self, mode: Mode) -> Option<u64> {
         let buffer = self.buffer.lock().unwrap_or_else(PoisonError::into_inner).0;
         let first = match mode {
@@ -423,7 +435,8 @@ impl Plugin {
         }
     }
 
-    /// The bytes of an instruction of a mark's length. The handle must be valid, as it is in `translate`, the only caller.
+    /// The bytes of an instruction of a mark's length. The handle must be valid, as it is in
+    /// `translate`, the only caller.
     fn instruction_bytes(&self, instruction: *const Opaque) -> Option<[u8; 8]> {
         type Pointer = unsafe extern "C" fn(*const Opaque) -> *const c_void;
         type Copy = unsafe extern "C" fn(*const Opaque, *mut c_void, usize) -> usize;
@@ -444,15 +457,18 @@ impl Plugin {
             let pointer = unsafe { std::mem::transmute::<unsafe extern "C" fn(), Pointer>(data) };
             // SAFETY: the handle is valid.
             let source = unsafe { pointer(instruction) };
-            // SAFETY: QEMU keeps the instruction's 8 bytes there until the translation callback returns.
+            // SAFETY: QEMU keeps the instruction's 8 bytes there until the translation callback
+            // returns.
             bytes = unsafe { source.cast::<[u8; 8]>().read() };
             Some(bytes)
         }
     }
 
-    /// The handle of an address that the running access has touched, if QEMU still knows its translation.
+    /// The handle of an address that the running access has touched, if QEMU still knows its
+    /// translation.
     fn hardware_address(&self, info: u32, address: u64) -> Option<*mut Opaque> {
-        // SAFETY: called from the memory callback alone, with its own `info` and an address of its access.
+        // SAFETY: called from the memory callback alone, with its own `info` and an address of its
+        // access.
         let handle = unsafe { (self.api.qemu_plugin_get_hwaddr)(info, address) };
         (!handle.is_null()).then_some(handle)
     }
@@ -463,9 +479,11 @@ impl Plugin {
             self.recorder.unknown(cpu);
             return;
         };
-        // SAFETY: the handle came from `hardware_address` in this callback, and no other was asked for since.
+        // SAFETY: the handle came from `hardware_address` in this callback, and no other was asked
+        // for since.
         let is_device = || unsafe { (self.api.qemu_plugin_hwaddr_is_io)(handle) };
-        // A device's address may equal that of a line on API 1, whose addresses of memory are offsets of blocks.
+        // A device's address may equal that of a line on API 1, whose addresses of memory are
+        // offsets of blocks.
         if self.version == 1 && is_device() {
             self.recorder.unknown(cpu);
             return;
@@ -486,7 +504,8 @@ impl Plugin {
 }
 
 extern "C" fn access(cpu: c_uint, info: u32, address: u64, data: *mut c_void) {
-    /// TCG accesses vectors in pieces of 16 bytes at most; an access this far from the line's end needs no look at its size.
+    /// TCG accesses vectors in pieces of 16 bytes at most; an access this far from the line's end
+    /// needs no look at its size.
     const BYTES_MAX: u64 = 16;
     let plugin = plugin_installed();
     let (cpu, mode) = (plugin.cpu(cpu), mode_in(data.addr()));

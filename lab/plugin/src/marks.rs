@@ -1,7 +1,8 @@
-//! Marks: an 8-byte NOP whose displacement carries a code and "MUN", so that a program runs unchanged where no plugin looks.
+//! Marks: an 8-byte NOP whose displacement carries a code and "MUN", so that a program runs
+//! unchanged where no plugin looks.
 //!
-//! An instruction was preferred to a port or a hypercall because user code may execute it, and to a magic address because it
-//! costs nothing outside the lab.
+//! An instruction was preferred to a port or a hypercall because user code may execute it, and to a
+//! magic address because it costs nothing outside the lab.
 
 /// What a program tells the plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +20,8 @@ pub enum Mark {
 impl Mark {
     /// The mark that an instruction is, if it is one.
     ///
-    /// An unknown code is no mark: compilers emit this NOP's length for alignment, though never with this displacement.
+    /// An unknown code is no mark: compilers emit this NOP's length for alignment, though never
+    /// with this displacement.
     pub fn decode(instruction: &[u8]) -> Option<Self> {
         match *instruction {
             [0x0f, 0x1f, 0x84, 0x00, code, b'M', b'U', b'N'] => Self::from_code(code),

@@ -1,4 +1,5 @@
-//! The plugin's arguments, as QEMU hands them over: `key=value` each, from `-plugin file=...,key=value,...`.
+//! The plugin's arguments, as QEMU hands them over: `key=value` each, from
+//! `-plugin file=...,key=value,...`.
 
 use crate::model::{Geometry, Machine, MemoryRange};
 use std::path::PathBuf;
@@ -17,7 +18,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// Reads the arguments; every key but those of the caches must be there. The error is one line that names the argument.
+    /// Reads the arguments; every key but those of the caches must be there. The error is one line
+    /// that names the argument.
     pub fn parse<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
         let (mut out, mut cpus, mut memory, mut line_bytes) = (None, None, None, 64);
         let mut l1 = Geometry {

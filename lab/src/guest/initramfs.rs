@@ -1,4 +1,5 @@
-//! The guest's root file system: a cpio archive (newc) with busybox, numactl and an init that waits for a job.
+//! The guest's root file system: a cpio archive (newc) with busybox, numactl and an init that waits
+//! for a job.
 //!
 //! No file of it depends on the machine or the job, so one archive serves all snapshots.
 
@@ -8,8 +9,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// Kernel modules in the order in which init loads them; all else that the guest needs is built into Debian's cloud kernel.
-/// They need no others: `depends=` of each is empty (6.12, 2026-11).
+/// Kernel modules in the order in which init loads them; all else that the guest needs is built
+/// into Debian's cloud kernel. They need no others: `depends=` of each is empty (6.12, 2026-11).
 pub(super) const MODULES: [&str; 1] = ["virtio_blk"];
 
 /// The commands that mount a job's partition of files at `folder`.
@@ -33,8 +34,9 @@ pub(super) const READY: &str = "LAB-READY";
 /// The first word of the line before a job's output: status and bytes follow.
 pub(super) const RESULT: &str = "LAB-RESULT";
 
-// The block device's driver is loaded after the resume, because only then does its size say how long the job is. Output goes to a
-// file first: bytes on a serial port cost an exit of the emulator each, which would land in the counts.
+// The block device's driver is loaded after the resume, because only then does its size say how
+// long the job is. Output goes to a file first: bytes on a serial port cost an exit of the emulator
+// each, which would land in the counts.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox mkdir -p /proc /sys /dev /tmp /run /root /job /etc
 /bin/busybox --install -s /bin
@@ -135,7 +137,8 @@ fn kernel_module(root: &Path, module: &str) -> Result<Vec<u8>> {
     bail!("the kernel's package has no module {module}")
 }
 
-/// A cpio archive in the `newc` format (the kernel's Documentation/driver-api/early-userspace/buffer-format.rst).
+/// A cpio archive in the `newc` format (the kernel's
+/// Documentation/driver-api/early-userspace/buffer-format.rst).
 #[derive(Default)]
 struct Cpio {
     bytes: Vec<u8>,

@@ -59,7 +59,8 @@ pub(crate) struct Ran {
 }
 
 impl Job {
-    /// A job that runs `script` by `sh` in `/job`; the guest is killed after `timeout` of the host's time.
+    /// A job that runs `script` by `sh` in `/job`; the guest is killed after `timeout` of the
+    /// host's time.
     pub(crate) fn new(script: impl Into<String>, timeout: Duration) -> Self {
         Self {
             script: script.into(),
@@ -74,8 +75,9 @@ impl Job {
         self
     }
 
-    /// Puts a program of the host at `/job/NAME` (its file name) together with the libraries that `ldd` names. They are the
-    /// host's and need not agree with the guest's, so `/job/NAME` is a script that starts the program by its own loader.
+    /// Puts a program of the host at `/job/NAME` (its file name) together with the libraries that
+    /// `ldd` names. They are the host's and need not agree with the guest's, so `/job/NAME` is a
+    /// script that starts the program by its own loader.
     pub(crate) fn program(mut self, path: impl Into<PathBuf>) -> Self {
         self.programs.push(path.into());
         self
@@ -93,7 +95,8 @@ impl Job {
         self
     }
 
-    /// Writes the guest's disk: a partition that is a tar archive of the job, and one of files where there are to be any.
+    /// Writes the guest's disk: a partition that is a tar archive of the job, and one of files
+    /// where there are to be any.
     fn write(&self, to: &Path) -> Result<()> {
         let mut disk = File::create(to)?;
         disk.seek(SeekFrom::Start(ALIGNED))?;
@@ -173,7 +176,8 @@ fn search_path() -> OsString {
     path
 }
 
-/// A table of at most four partitions, given in bytes: Linux wants of a master boot record these entries and its last two bytes.
+/// A table of at most four partitions, given in bytes: Linux wants of a master boot record these
+/// entries and its last two bytes.
 fn boot_record(partitions: &[Range<u64>]) -> [u8; 512] {
     const LINUX: u8 = 0x83;
     let mut record = [0; 512];
@@ -236,7 +240,8 @@ fn needed_libraries(program: &Path) -> Result<Vec<PathBuf>> {
     parse_ldd(&text).with_context(|| program.display().to_string())
 }
 
-/// Reads lines such as `libc.so.6 => /lib/libc.so.6 (0x...)` and `/lib64/ld-linux-x86-64.so.2 (0x...)`.
+/// Reads lines such as `libc.so.6 => /lib/libc.so.6 (0x...)` and
+/// `/lib64/ld-linux-x86-64.so.2 (0x...)`.
 fn parse_ldd(text: &str) -> Result<Vec<PathBuf>> {
     let mut libraries = Vec::new();
     for line in text.lines().map(str::trim) {
@@ -273,7 +278,8 @@ impl Guest<'_> {
         let mut qemu = self.resume(job, Console::File)?;
         let (status, stdout) = qemu.receive(parse_result)?;
         qemu.wait()?;
-        // A count that could not be written, or a region without an end: what was counted is not all of it.
+        // A count that could not be written, or a region without an end: what was counted is not
+        // all of it.
         let errors = qemu.errors();
         let complaint = errors.lines().find(|line| line.starts_with("lab-plugin:"));
         ensure!(
@@ -296,7 +302,8 @@ impl Guest<'_> {
         })
     }
 
-    /// Resumes the machine and runs a job whose console is the user's terminal, until the guest's end.
+    /// Resumes the machine and runs a job whose console is the user's terminal, until the guest's
+    /// end.
     pub(crate) fn run_on_terminal(&self, job: &Job) -> Result<()> {
         self.resume(job, Console::Terminal)?.wait()
     }
@@ -327,7 +334,8 @@ impl Guest<'_> {
             console,
             job.timeout,
         )?;
-        // The snapshot was taken of a stopped machine, and so it arrives: the plugin is in place before the first instruction.
+        // The snapshot was taken of a stopped machine, and so it arrives: the plugin is in place
+        // before the first instruction.
         qemu.wait_status("query-status", "paused")?;
         qemu.command("cont", json!({}))?;
         qemu.send("go\n")?;

@@ -1,8 +1,9 @@
 //! A Debian mirror: the download of the index and of packages, and their unpacking.
 //!
-//! What is trusted: that TLS reached the mirror. Each package is checked against the SHA-256 that the index gives, but the index
-//! against nothing: the signature of the suite's `InRelease`, by which apt trusts it, would need Debian's keys and an OpenPGP
-//! implementation on a host that may be no Debian. An `http:` mirror is thus as trustworthy as the network to it.
+//! What is trusted: that TLS reached the mirror. Each package is checked against the SHA-256 that
+//! the index gives, but the index against nothing: the signature of the suite's `InRelease`, by
+//! which apt trusts it, would need Debian's keys and an OpenPGP implementation on a host that may
+//! be no Debian. An `http:` mirror is thus as trustworthy as the network to it.
 
 use std::io::Read;
 use std::path::Path;
@@ -115,7 +116,8 @@ impl Mirror {
     }
 }
 
-/// Whether an error is the mirror's answer that a file is not there, which means that the index was older than the archive.
+/// Whether an error is the mirror's answer that a file is not there, which means that the index was
+/// older than the archive.
 pub(super) fn is_superseded(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         matches!(
@@ -173,8 +175,8 @@ mod tests {
 
     use super::*;
 
-    /// Serves `files`, each request on a connection of its own, until it has answered `/last`. A file may have several contents,
-    /// one after the other; the last stays.
+    /// Serves `files`, each request on a connection of its own, until it has answered `/last`. A
+    /// file may have several contents, one after the other; the last stays.
     fn serve(listener: &TcpListener, mut files: BTreeMap<String, Vec<Vec<u8>>>) {
         for stream in listener.incoming() {
             let mut stream: TcpStream = stream.unwrap();

@@ -1,9 +1,10 @@
 //! Guests: Linux under QEMU's TCG with the nodes that a `Machine` asks for.
 //!
-//! Everything that runs comes from Debian's packages, unpacked into a cache and started by the cache's own loader, so
-//! that nothing need be installed: results then depend on the recorded versions and not on the host. A machine boots
-//! once, up to the point where its init waits for a job, and every run resumes from that snapshot: a second rather than ten,
-//! and each run begins from the same state of the kernel.
+//! Everything that runs comes from Debian's packages, unpacked into a cache and started by the
+//! cache's own loader, so that nothing need be installed: results then depend on the recorded
+//! versions and not on the host. A machine boots once, up to the point where its init waits for a
+//! job, and every run resumes from that snapshot: a second rather than ten, and each run begins
+//! from the same state of the kernel.
 
 mod initramfs;
 mod job;

@@ -1,7 +1,7 @@
 //! Debian's index of packages: what there is in which version, and what a package needs.
 //!
-//! Debian keeps only the newest version of a package in its archive, so nothing here pins a version: the index says what
-//! there is, and the versions taken are recorded.
+//! Debian keeps only the newest version of a package in its archive, so nothing here pins a
+//! version: the index says what there is, and the versions taken are recorded.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -80,7 +80,8 @@ fn compare_versions(a: &str, b: &str) -> Ordering {
         .then_with(|| compare_part(a.2, b.2))
 }
 
-/// Compares by turns a run without digits (a tilde before the end, the end before letters, letters before the rest) and a number.
+/// Compares by turns a run without digits (a tilde before the end, the end before letters, letters
+/// before the rest) and a number.
 fn compare_part(mut a: &str, mut b: &str) -> Ordering {
     fn weight(byte: Option<&u8>) -> u32 {
         match byte {
@@ -129,9 +130,10 @@ fn satisfies(version: &str, relation: &str) -> bool {
     }
 }
 
-/// The packages that `roots` need, themselves included, in the order of their names. `suites` stand in the order of preference;
-/// a relation that the first suite's version does not satisfy is looked up in the next. Neither the packages in `without` nor
-/// what only they need are taken; those in `alone` are taken without what they need.
+/// The packages that `roots` need, themselves included, in the order of their names. `suites` stand
+/// in the order of preference; a relation that the first suite's version does not satisfy is looked
+/// up in the next. Neither the packages in `without` nor what only they need are taken; those in
+/// `alone` are taken without what they need.
 pub(super) fn resolve(
     roots: &[&str],
     suites: &[Index],

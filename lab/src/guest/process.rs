@@ -42,7 +42,8 @@ pub(super) enum Console {
 }
 
 impl Qemu {
-    /// Starts QEMU with the machine's devices and a disk that `write_disk` writes; `extra` says whether it boots or resumes.
+    /// Starts QEMU with the machine's devices and a disk that `write_disk` writes; `extra` says
+    /// whether it boots or resumes.
     pub(super) fn start(
         tools: &Tools,
         machine: &Machine,
@@ -229,7 +230,8 @@ impl Qemu {
         Ok(())
     }
 
-    /// Reads the CPU time so far (proc_pid_stat(5), fields 14 and 15, in hundredths of a second); whether the process has ended.
+    /// Reads the CPU time so far (proc_pid_stat(5), fields 14 and 15, in hundredths of a second);
+    /// whether the process has ended.
     fn read_times(&mut self) -> Result<bool> {
         let path = format!("/proc/{}/stat", self.child.id());
         let text = fs::read_to_string(&path).context(path.clone())?;
@@ -357,8 +359,8 @@ impl Qmp {
     }
 }
 
-/// A command that runs a program which the kernel kills together with its parent, where util-linux's `setpriv` is there to say so:
-/// a parent that is killed itself cannot.
+/// A command that runs a program which the kernel kills together with its parent, where
+/// util-linux's `setpriv` is there to say so: a parent that is killed itself cannot.
 pub(super) fn dies_with_parent(program: &Path) -> Command {
     let setpriv = Path::new("/usr/bin/setpriv");
     if !setpriv.exists() {

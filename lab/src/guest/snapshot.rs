@@ -51,7 +51,8 @@ fn boot(tools: &Tools, machine: &Machine, to: &Path) -> Result<()> {
             .contains(initramfs::READY)
             .then_some(()))
     })?;
-    // Init has written its word but may not yet sleep in its read, and the last of the boot's work is still under way.
+    // Init has written its word but may not yet sleep in its read, and the last of the boot's work
+    // is still under way.
     std::thread::sleep(Duration::from_millis(500));
     qemu.command("stop", json!({}))?;
     // The default would hold the writing back as if other guests' networks suffered by it.
@@ -59,8 +60,8 @@ fn boot(tools: &Tools, machine: &Machine, to: &Path) -> Result<()> {
         "migrate-set-parameters",
         json!({"max-bandwidth": 1_u64 << 40}),
     )?;
-    // `exec:` rather than `file:`, which QEMU 7.2 lacks. QEMU is content once the pipe has taken all: only the shell knows whether
-    // the disk has.
+    // `exec:` rather than `file:`, which QEMU 7.2 lacks. QEMU is content once the pipe has taken
+    // all: only the shell knows whether the disk has.
     let file = shell_quote(to);
     let uri = format!("exec:cat > {file} || rm -f {file}");
     qemu.command("migrate", json!({ "uri": uri }))?;

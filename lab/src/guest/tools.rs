@@ -1,4 +1,5 @@
-//! The cache: QEMU with its libraries, the kernel, and the guest's programs, downloaded and unpacked once.
+//! The cache: QEMU with its libraries, the kernel, and the guest's programs, downloaded and
+//! unpacked once.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,8 +13,8 @@ use super::{initramfs, packages, process};
 use crate::cache::{Cache, TOOLS};
 use crate::hash;
 
-/// Where packages come from, the preferred suite first: the backports have the QEMU and the kernel that the lab was built with,
-/// and what they in turn need is mostly in stable.
+/// Where packages come from, the preferred suite first: the backports have the QEMU and the kernel
+/// that the lab was built with, and what they in turn need is mostly in stable.
 const SUITES: [&str; 2] = ["bookworm", "bookworm-backports"];
 
 /// Packages that QEMU and the kernel name but the lab does without: firmware for network boot,
@@ -27,8 +28,8 @@ const WITHOUT: [&str; 6] = [
     "debconf",
 ];
 
-/// Packages taken without what they need: QEMU's loadable parts, of which TCG itself is one in 7.2 and the rest want
-/// displays and sound.
+/// Packages taken without what they need: QEMU's loadable parts, of which TCG itself is one in 7.2
+/// and the rest want displays and sound.
 const ALONE: [&str; 1] = ["qemu-system-common"];
 
 /// QEMU and what runs in its guests.
@@ -47,7 +48,8 @@ struct Release {
 }
 
 impl Release {
-    /// `HITHER_LAB_QEMU=7.2` takes the QEMU of stable rather than of the backports, in order to try the plugin's old interface.
+    /// `HITHER_LAB_QEMU=7.2` takes the QEMU of stable rather than of the backports, in order to try
+    /// the plugin's old interface.
     fn from_env() -> Result<Self> {
         let kernel = "linux-image-cloud-amd64 (>= 6.12)";
         match std::env::var("HITHER_LAB_QEMU").as_deref() {
@@ -85,7 +87,8 @@ impl Tools {
         let text = fs::read_to_string(&manifest).with_context(|| manifest.display().to_string())?;
         let versions =
             serde_json::from_str(&text).with_context(|| manifest.display().to_string())?;
-        // Built anew each time (10 ms): the archive belongs to this version of the lab, the packages do not.
+        // Built anew each time (10 ms): the archive belongs to this version of the lab, the
+        // packages do not.
         let archive = initramfs::build(&root)?;
         let name = format!("initramfs-{}", hash::short([&archive[..]]));
         let initramfs = cache.entry(&name, |path| {
@@ -133,7 +136,8 @@ impl Tools {
             .unwrap_or_default()
     }
 
-    /// QEMU, started by the loader and with the libraries of the cache: the host's may be older, or not there.
+    /// QEMU, started by the loader and with the libraries of the cache: the host's may be older, or
+    /// not there.
     pub(super) fn qemu(&self) -> Command {
         let library_folders = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"]
             .map(|folder| self.root.join(folder).display().to_string());
@@ -177,8 +181,8 @@ pub(super) fn install(mirror: &Mirror, roots: &[&str], folder: &Path, quiet: boo
         .with_context(|| folder.display().to_string())
     };
     match attempt() {
-        // A package was replaced between the index and its download: the next index has the new one. What the first attempt
-        // unpacked may be of another version, so it goes.
+        // A package was replaced between the index and its download: the next index has the new
+        // one. What the first attempt unpacked may be of another version, so it goes.
         Err(error) if mirror::is_superseded(&error) => {
             fs::remove_dir_all(folder).with_context(|| folder.display().to_string())?;
             attempt()
@@ -187,7 +191,8 @@ pub(super) fn install(mirror: &Mirror, roots: &[&str], folder: &Path, quiet: boo
     }
 }
 
-/// Whether a package's path is wanted: of the kernel's modules those that init loads, and no documentation.
+/// Whether a package's path is wanted: of the kernel's modules those that init loads, and no
+/// documentation.
 fn keep(path: &str) -> bool {
     if path.starts_with("lib/modules/") || path.starts_with("usr/lib/modules/") {
         return initramfs::MODULES

@@ -1,19 +1,22 @@
 //! Classification by process: how the age of blocks relates to how soon they are used next.
 //!
-//! Source: Choi et al., "An implementation study of a detection-based adaptive block replacement scheme", USENIX ATC
-//! 1999, section 2. After every `window` references of a process the blocks of that window are looked at from its
-//! beginning: the *backward distance* is the time since the last reference before the window, the *forward distance* the
-//! time until the first one in it. Ordered by backward distance and cut into sublists, the average forward distances
+//! Source: Choi et al., "An implementation study of a detection-based adaptive block replacement
+//! scheme", USENIX ATC 1999, section 2. After every `window` references of a process the blocks of
+//! that window are looked at from its beginning: the *backward distance* is the time since the last
+//! reference before the window, the *forward distance* the time until the first one in it. Ordered
+//! by backward distance and cut into sublists, the average forward distances
 //!
 //! - fall strictly in a loop (what was used longest ago is used next): *looping*;
-//! - rise or have no order in the patterns that the paper calls temporally clustered and probabilistic, which differ in
-//!   that LRU suits the one and LFU the other. Both are *other* here: this project's sub-cache for other references has
-//!   its policy by parameter, so the second ordered list, by frequency, would change nothing and is not built;
-//! - cannot be had where most blocks of the window are new: *sequential*. (The paper asks that all be; a program that
-//!   also rereads its configuration would never be sequential then.)
+//! - rise or have no order in the patterns that the paper calls temporally clustered and
+//!   probabilistic, which differ in that LRU suits the one and LFU the other. Both are *other*
+//!   here: this project's sub-cache for other references has its policy by parameter, so the second
+//!   ordered list, by frequency, would change nothing and is not built;
+//! - cannot be had where most blocks of the window are new: *sequential*. (The paper asks that all
+//!   be; a program that also rereads its configuration would never be sequential then.)
 //!
-//! The period of a loop is the average of backward plus forward distance. Departure: a block's last reference is kept
-//! once, whoever made it, not once a process: a file that each process of a build reads has an age then.
+//! The period of a loop is the average of backward plus forward distance. Departure: a block's last
+//! reference is kept once, whoever made it, not once a process: a file that each process of a build
+//! reads has an age then.
 
 use super::{Class, Classifier, Stream, Verdict, at};
 use crate::access::Access;
@@ -61,8 +64,8 @@ impl Dear {
 }
 
 impl ProcessState {
-    /// Judges the window that just ended. A window in which other processes had touched every block before says
-    /// nothing and leaves the judgement.
+    /// Judges the window that just ended. A window in which other processes had touched every block
+    /// before says nothing and leaves the judgement.
     fn judge(&mut self, sublists: usize) {
         let known = self.samples.len();
         if self.fresh > known as u64 {

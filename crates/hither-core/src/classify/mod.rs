@@ -1,5 +1,6 @@
-//! What an access pattern is: sequential, looping or other, told from the accesses alone. The classifiers differ in
-//! what they tell apart: call sites ([`pcc`]), files ([`ubm`]) or processes ([`dear`]).
+//! What an access pattern is: sequential, looping or other, told from the accesses alone. The
+//! classifiers differ in what they tell apart: call sites ([`pcc`]), files ([`ubm`]) or processes
+//! ([`dear`]).
 
 pub mod dear;
 pub mod pcc;
@@ -26,7 +27,8 @@ pub struct Verdict {
     pub class: Class,
     /// What made it: the site, file or process, whatever the classifier tells apart.
     pub stream: Stream,
-    /// Another stream whose period this access changed: the one that had referenced the block before.
+    /// Another stream whose period this access changed: the one that had referenced the block
+    /// before.
     pub revised: Option<Stream>,
 }
 

@@ -1,18 +1,23 @@
-//! Classification by call site: two counters a site say whether the blocks it touches are touched again.
+//! Classification by call site: two counters a site say whether the blocks it touches are touched
+//! again.
 //!
-//! Source: Gniady, Butt and Hu, "Program-counter-based pattern classification in buffer caching", OSDI 2004, sections
-//! 4.1 and 4.2. Without sampling (`sample=1`) this is figure 4 of the paper, step for step; a test holds it to a literal
-//! transcript. What the paper leaves open, and how it is read here:
-//! - *Counters under sampling.* A site's `Seq` counts each of its accesses. Every T-th access of a site, its first among
-//!   them so that short-lived sites are sampled at all, enters its block in the block table. When a tabled block is
-//!   accessed again, it stands for T blocks: the tabling site's `Seq` falls by T (not below 0), its `Loop` rises by T,
-//!   and the entry goes. So both counters keep the meaning that they have without sampling, and so does the threshold.
+//! Source: Gniady, Butt and Hu, "Program-counter-based pattern classification in buffer caching",
+//! OSDI 2004, sections 4.1 and 4.2. Without sampling (`sample=1`) this is figure 4 of the paper,
+//! step for step; a test holds it to a literal transcript. What the paper leaves open, and how it
+//! is read here:
+//! - *Counters under sampling.* A site's `Seq` counts each of its accesses. Every T-th access of a
+//!   site, its first among them so that short-lived sites are sampled at all, enters its block in
+//!   the block table. When a tabled block is accessed again, it stands for T blocks: the tabling
+//!   site's `Seq` falls by T (not below 0), its `Loop` rises by T, and the entry goes. So both
+//!   counters keep the meaning that they have without sampling, and so does the threshold.
 //! - *The average.* Exponential with weight 1/2; the first sample sets it.
-//! - *The class* is that of the site that makes the access, after the counters are updated: looping if `Loop` exceeds
-//!   `Seq`, else sequential if `Seq` has reached the threshold, else other. A new site's first access is other.
-//! - *Bounds.* The paper bounds the block table by N entries a site and evicts the least recently used site when the
-//!   table is full; here N bounds the table as a whole, which is what costs memory, and a second bound holds for the
-//!   sites. If the current site is alone, its own oldest entry makes room.
+//! - *The class* is that of the site that makes the access, after the counters are updated: looping
+//!   if `Loop` exceeds `Seq`, else sequential if `Seq` has reached the threshold, else other. A new
+//!   site's first access is other.
+//! - *Bounds.* The paper bounds the block table by N entries a site and evicts the least recently
+//!   used site when the table is full; here N bounds the table as a whole, which is what costs
+//!   memory, and a second bound holds for the sites. If the current site is alone, its own oldest
+//!   entry makes room.
 
 use super::{Class, Classifier, Stream, Verdict, at};
 use crate::access::Access;

@@ -1,16 +1,17 @@
 //! Classification by file: runs of consecutive blocks, and whether a run starts again.
 //!
-//! Source: Kim et al., "A low-overhead high-performance unified buffer management scheme that exploits sequential and
-//! looping references", OSDI 2000, section 3.1, as the PCC paper sums it up in its section 3.2. A file has one class at
-//! a time:
+//! Source: Kim et al., "A low-overhead high-performance unified buffer management scheme that
+//! exploits sequential and looping references", OSDI 2000, section 3.1, as the PCC paper sums it up
+//! in its section 3.2. A file has one class at a time:
 //! - *sequential* once `threshold` consecutive blocks were referenced (3 in both papers);
-//! - *looping* when the first block of such a run is referenced again, for as long as the references follow the run that
-//!   was seen; the period is the time from start to start, as last measured;
+//! - *looping* when the first block of such a run is referenced again, for as long as the
+//!   references follow the run that was seen; the period is the time from start to start, as last
+//!   measured;
 //! - *other* before, and again after any reference that fits neither.
 //!
-//! A reference to the same block as the one before changes nothing. A loop that runs on beyond the end of the run
-//! that was seen is sequential from there, and the longer run is what the next round follows. A round that is cut short
-//! by starting again is a round.
+//! A reference to the same block as the one before changes nothing. A loop that runs on beyond the
+//! end of the run that was seen is sequential from there, and the longer run is what the next round
+//! follows. A round that is cut short by starting again is a round.
 
 use super::{Class, Classifier, Stream, Verdict, at};
 use crate::access::Access;

@@ -1,22 +1,26 @@
-//! A priori: the static placement with the least sum of latencies over all accesses, from knowing them all. A bound on
-//! what placing without moving can do, which the thesis calls the best case (sections 3.1.1 and 3.2.1); the thesis counts
-//! local accesses, this latencies, which is the same where all other nodes are equally far.
+//! A priori: the static placement with the least sum of latencies over all accesses, from knowing
+//! them all. A bound on what placing without moving can do, which the thesis calls the best case
+//! (sections 3.1.1 and 3.2.1); the thesis counts local accesses, this latencies, which is the same
+//! where all other nodes are equally far.
 //!
-//! Where every page fits on its best node that is all. Otherwise it is the transportation problem, and it is solved
-//! exactly: from the placement without limits, one page too many at a time moves along the path of nodes that costs
-//! least, each giving one page to the next, to a node with a free frame (successive shortest paths; each step keeps the
-//! placement optimal for its numbers of pages). The cheapest page to give from one node to another comes from a heap for
-//! each pair of nodes that were full, so that it takes a heap entry for each page of a full node and other node, and for
-//! each page too many at most nodes cubed steps, nodes squared in practice.
+//! Where every page fits on its best node that is all. Otherwise it is the transportation problem,
+//! and it is solved exactly: from the placement without limits, one page too many at a time moves
+//! along the path of nodes that costs least, each giving one page to the next, to a node with a
+//! free frame (successive shortest paths; each step keeps the placement optimal for its numbers of
+//! pages). The cheapest page to give from one node to another comes from a heap for each pair of
+//! nodes that were full, so that it takes a heap entry for each page of a full node and other node,
+//! and for each page too many at most nodes cubed steps, nodes squared in practice.
 //!
-//! Where not all pages fit on all nodes together there is no static placement. Then the pages with the least accesses
-//! to save are left out, by a node that holds any number at a latency of [`ABSENT_NS`]; they go to their best node when
-//! they come, and whoever is in their way is reclaimed.
+//! Where not all pages fit on all nodes together there is no static placement. Then the pages with
+//! the least accesses to save are left out, by a node that holds any number at a latency of
+//! [`ABSENT_NS`]; they go to their best node when they come, and whoever is in their way is
+//! reclaimed.
 //!
-//! Contention is not looked at: the placement is best on a machine whose memories are never busy, and the bound is on
-//! the latency of accesses without waiting. Where a memory is the bottleneck, a placement that spreads pages may take
-//! less modelled time: pages that all threads share all go to the node in the middle here, and are spread by first touch.
-//! Nor is it a bound on policies that move pages, which may follow what changes.
+//! Contention is not looked at: the placement is best on a machine whose memories are never busy,
+//! and the bound is on the latency of accesses without waiting. Where a memory is the bottleneck, a
+//! placement that spreads pages may take less modelled time: pages that all threads share all go to
+//! the node in the middle here, and are spread by first touch. Nor is it a bound on policies that
+//! move pages, which may follow what changes.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -43,7 +47,8 @@ pub(super) const ENTRY: Entry = Entry {
     },
 };
 
-/// What an access to a page that is in no frame costs the solver: a hundredth of a swap, and far above any latency.
+/// What an access to a page that is in no frame costs the solver: a hundredth of a swap, and far
+/// above any latency.
 const ABSENT_NS: i64 = 1_000_000;
 
 struct APriori {
@@ -155,7 +160,8 @@ impl<'a, 'p> Solver<'a, 'p> {
         }
     }
 
-    /// Lists what nodes without a free frame can give. A node that has one never passes a page on: paths end there.
+    /// Lists what nodes without a free frame can give. A node that has one never passes a page on:
+    /// paths end there.
     fn list_full(&mut self) {
         let all = self.room.len();
         let full: Vec<bool> = (0..all)
@@ -197,8 +203,8 @@ impl<'a, 'p> Solver<'a, 'p> {
         gifts.peek().map(|&Reverse(gift)| gift)
     }
 
-    /// Moves one page too many away: Bellman and Ford's shortest paths from all nodes with too many, then the gifts
-    /// along the best one.
+    /// Moves one page too many away: Bellman and Ford's shortest paths from all nodes with too
+    /// many, then the gifts along the best one.
     fn step(&mut self) {
         let all = self.room.len();
         let mut gifts = vec![None; all * all];
@@ -349,7 +355,8 @@ mod tests {
             totals.add(Block(block), Node(node), count);
         }
         let placed = best(&settings(&topology, &[1, 1], &totals, 4));
-        // 1 is at home, 2 on node 1 and worth more there than 3; 0 and 3 stay out and come to their users.
+        // 1 is at home, 2 on node 1 and worth more there than 3; 0 and 3 stay out and come to their
+        // users.
         assert_eq!(placed, [Node(0), Node(0), Node(1), Node(1)]);
     }
 }

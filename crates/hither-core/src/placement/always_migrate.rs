@@ -1,5 +1,5 @@
-//! Always migrate (AMG): a block moves to whoever asks for it, and the block that has to make room there moves to
-//! where it came from.
+//! Always migrate (AMG): a block moves to whoever asks for it, and the block that has to make room
+//! there moves to where it came from.
 
 use super::{Action, Entry, Incoming, Nodes, Of, Placement};
 use crate::access::Access;
@@ -33,7 +33,8 @@ impl Placement for AlwaysMigrate {
         }
     }
 
-    /// The victim changes places with the block that comes; where that comes from storage, so does the victim go there.
+    /// The victim changes places with the block that comes; where that comes from storage, so does
+    /// the victim go there.
     fn victim(&mut self, _: Block, _: Node, incoming: Incoming, _: &Nodes) -> Option<Node> {
         incoming.from
     }

@@ -1,39 +1,46 @@
-//! AutoNUMA: Linux's NUMA balancing of memory. A scanner takes the translations of a stretch of pages away; the next
-//! access to each faults, and the fault says which thread uses the page from where. A page moves to the faulting node at
-//! the second fault in a row from there.
+//! AutoNUMA: Linux's NUMA balancing of memory. A scanner takes the translations of a stretch of
+//! pages away; the next access to each faults, and the fault says which thread uses the page from
+//! where. A page moves to the faulting node at the second fault in a row from there.
 //!
-//! Source: Linux 6.1, `kernel/sched/fair.c` (`task_numa_work`, `should_numa_migrate_memory`, `update_task_scan_period`),
-//! followed closely:
+//! Source: Linux 6.1, `kernel/sched/fair.c` (`task_numa_work`, `should_numa_migrate_memory`,
+//! `update_task_scan_period`), followed closely:
 //!
-//! - *Scanning*: `scan_mb` of a process's pages each scan period, the first time after `delay_ms`. The period is between
-//!   `min_ms` and `max_ms` divided by the number of stretches that its pages are, and not below `min_ms` / 10 (2560 MB/s);
-//!   it starts at the least.
-//!   Of a process with one thread, pages that are on the thread's node already are passed over (`change_pte_range`).
-//! - *Adapting*: when all pages were scanned, faults by threads that also made the page's last fault are *private*, others
-//!   *shared*; faults on the page's node are *local*, and so are shared ones between two *active* nodes, which are those
-//!   with more than a third as many faults by CPU as the node with the most, if there are several. With 70 % or more
-//!   private, or else local, the period grows by a tenth for each 10 % above 70 (at least one tenth); otherwise it
-//!   shrinks by a tenth for each 10 % below. Without local or shared faults, and after a migration that was refused for
-//!   want of frames or by the rate limit, it doubles, and the next scan is one such period away.
-//! - *Two stages*: a page migrates if its last fault was on the faulting node too; on the first fault ever, or if the same
-//!   thread made the last one, already during the first four passes. Private faults always migrate. For shared ones the
-//!   process's faults by node decide: the faulting node has over three times those of the page's, or faults by memory less
-//!   than three quarters as many, compared with faults by CPU. A fault counts for the memory that the page is in
-//!   afterwards; faults by node halve with each pass.
-//! - *Rate limit*: none since kernel 4.20. Older ones let so many MB migrate to a node in windows of 100 ms (`rate_mb`).
+//! - *Scanning*: `scan_mb` of a process's pages each scan period, the first time after `delay_ms`.
+//!   The period is between `min_ms` and `max_ms` divided by the number of stretches that its pages
+//!   are, and not below `min_ms` / 10 (2560 MB/s); it starts at the least. Of a process with one
+//!   thread, pages that are on the thread's node already are passed over (`change_pte_range`).
+//! - *Adapting*: when all pages were scanned, faults by threads that also made the page's last
+//!   fault are *private*, others *shared*; faults on the page's node are *local*, and so are shared
+//!   ones between two *active* nodes, which are those with more than a third as many faults by CPU
+//!   as the node with the most, if there are several. With 70 % or more private, or else local, the
+//!   period grows by a tenth for each 10 % above 70 (at least one tenth); otherwise it shrinks by a
+//!   tenth for each 10 % below. Without local or shared faults, and after a migration that was
+//!   refused for want of frames or by the rate limit, it doubles, and the next scan is one such
+//!   period away.
+//! - *Two stages*: a page migrates if its last fault was on the faulting node too; on the first
+//!   fault ever, or if the same thread made the last one, already during the first four passes.
+//!   Private faults always migrate. For shared ones the process's faults by node decide: the
+//!   faulting node has over three times those of the page's, or faults by memory less than three
+//!   quarters as many, compared with faults by CPU. A fault counts for the memory that the page is
+//!   in afterwards; faults by node halve with each pass.
+//! - *Rate limit*: none since kernel 4.20. Older ones let so many MB migrate to a node in windows
+//!   of 100 ms (`rate_mb`).
 //!
 //! Where it departs from the kernel:
 //!
-//! - Threads are not moved to their memory (a simulated thread runs where it runs); there are no memory tiers, no huge
-//!   pages and no mappings to pass over.
-//! - The kernel keeps periods and faults by thread, and multiplies the period by the threads of the group and the part of
-//!   shared faults to make up for each having its own; here they are the process's, all of whose threads form one group.
-//! - Having doubled a period the kernel does not clear the faults that made it do so, so that one refused migration slows
-//!   its thread down to the longest period for good. Here the faults of a pass are that pass's.
+//! - Threads are not moved to their memory (a simulated thread runs where it runs); there are no
+//!   memory tiers, no huge pages and no mappings to pass over.
+//! - The kernel keeps periods and faults by thread, and multiplies the period by the threads of the
+//!   group and the part of shared faults to make up for each having its own; here they are the
+//!   process's, all of whose threads form one group.
+//! - Having doubled a period the kernel does not clear the faults that made it do so, so that one
+//!   refused migration slows its thread down to the longest period for good. Here the faults of a
+//!   pass are that pass's.
 //! - Pages are scanned in order of first touch, which is the order of addresses in most programs.
 //! - Faults by CPU are not weighed by run time.
-//! - The bound of 2560 MB/s holds for `min_ms` at its default and moves with it. Times are the program's; a modelled run
-//!   of seconds needs shorter ones (`delay_ms`, `min_ms`, `max_ms`) for as many scans.
+//! - The bound of 2560 MB/s holds for `min_ms` at its default and moves with it. Times are the
+//!   program's; a modelled run of seconds needs shorter ones (`delay_ms`, `min_ms`, `max_ms`) for
+//!   as many scans.
 //!
 //! A hint fault costs its thread `fault_ns`, scanning `scan_ns` a page.
 
@@ -82,7 +89,8 @@ const fn cost(name: &'static str, doc: &'static str, default: u64) -> Param {
     }
 }
 
-/// Times and sizes are the kernel's defaults; costs those of a current server (2026-11: 1.3 us a sampled fault).
+/// Times and sizes are the kernel's defaults; costs those of a current server (2026-11: 1.3 us a
+/// sampled fault).
 const PARAMS: &[Param] = &[
     Param {
         name: "initial",
@@ -523,7 +531,8 @@ mod tests {
     use super::*;
     use crate::placement::testing::Machine;
 
-    /// Pages 0 to 3 (16 KiB) on node 0 of 4, scanned 2 at a time from 10 ms on, a pass in 10 ms or more.
+    /// Pages 0 to 3 (16 KiB) on node 0 of 4, scanned 2 at a time from 10 ms on, a pass in 10 ms or
+    /// more.
     fn machine(params: &str) -> Machine {
         let scan_mb = 2.0 / 64.0;
         let policy =
@@ -633,7 +642,8 @@ mod tests {
         );
     }
 
-    /// Nodes 0 and 1 are active (10 * 3 > 20), node 2 is not (6 * 3 < 20). Faults count for the node the page is in then.
+    /// Nodes 0 and 1 are active (10 * 3 > 20), node 2 is not (6 * 3 < 20). Faults count for the
+    /// node the page is in then.
     #[test]
     fn faults_are_local_between_active_nodes() {
         let mut program = program(0);

@@ -1,33 +1,42 @@
-//! Cache-aware placement: regions of memory that are first touched in sequence are expected to stay in the processors'
-//! caches and go to remote nodes, which leaves local frames to those that are not (thesis, chapter 4).
+//! Cache-aware placement: regions of memory that are first touched in sequence are expected to stay
+//! in the processors' caches and go to remote nodes, which leaves local frames to those that are
+//! not (thesis, chapter 4).
 //!
-//! A *region* is an object of `region` bytes or more; what is smaller goes where it is touched first. The first faults
-//! of a region are watched ([`sequence`]) and decide whether it is *remote* or *local*, for good. A page of a remote
-//! region goes to the remote node with the most free frames, unless usage there is above the threshold: then to the
-//! local node, unless that is above it as well: then to the node of lowest usage. A page of a local region goes to the
-//! local node while it has frames, then to the remote node of lowest usage. Where the next remote page would be more than
-//! a given part of an application's memory, all its regions become local ones for good (section 4.4.3).
+//! A *region* is an object of `region` bytes or more; what is smaller goes where it is touched
+//! first. The first faults of a region are watched ([`sequence`]) and decide whether it is *remote*
+//! or *local*, for good. A page of a remote region goes to the remote node with the most free
+//! frames, unless usage there is above the threshold: then to the local node, unless that is above
+//! it as well: then to the node of lowest usage. A page of a local region goes to the local node
+//! while it has frames, then to the remote node of lowest usage. Where the next remote page would
+//! be more than a given part of an application's memory, all its regions become local ones for good
+//! (section 4.4.3).
 //!
 //! Readings, where the thesis leaves a choice:
-//! - The fault that completes a sequence is placed as a remote one already (figure 4.1: detection comes before placement).
-//! - "Exceeds" the sequence size threshold (section 4.4.1) is reaching it: section 5.1.2 has it as the number of pages
-//!   that are necessary. The tenth fault may still complete a sequence.
-//! - A node at the usage threshold does not exceed it (section 4.4.2 speaks of above and below alone).
-//! - The usage threshold has no number in the thesis; 0.8 is ours. Usage is the part of a node's frames that is
-//!   allocated, as in the thesis' experiments, or that part times what the sample says is in use ([`usage`]). A node
-//!   without a free frame is not chosen while another one has any, also where the sample calls it idle.
-//! - The limit counts every page of the application that is where it was placed away from the node that touched it,
-//!   whatever for, and is never passed: the page that would is placed as a local one. Without replacement, which the
-//!   thesis leaves out, that is what was placed so far; a page that is reclaimed no longer counts, and may count again.
-//!   An application's memory is all objects that its process is the first to use; of a live program, what it has
-//!   allocated by then.
-//! - With several remote distances (proposed in section 5.1.1, not built there) sequential regions go to the furthest
-//!   nodes with usage below the threshold, and local regions to the nearest ones with a free frame; the rules above hold
-//!   among nodes of equal distance. Where there is one remote distance, as on the thesis' machine, that changes nothing.
-//! - The sample is drawn from the pages of all nodes together, so that a node's part of it is that of its pages; a node
-//!   of which nothing was drawn keeps its last estimate.
-//! - The thesis looks at programs of one thread. With several, the faults of all of them are one order, in which each may
-//!   extend its own sequence; "local" is the node of the thread that faults.
+//! - The fault that completes a sequence is placed as a remote one already (figure 4.1: detection
+//!   comes before placement).
+//! - "Exceeds" the sequence size threshold (section 4.4.1) is reaching it: section 5.1.2 has it as
+//!   the number of pages that are necessary. The tenth fault may still complete a sequence.
+//! - A node at the usage threshold does not exceed it (section 4.4.2 speaks of above and below
+//!   alone).
+//! - The usage threshold has no number in the thesis; 0.8 is ours. Usage is the part of a node's
+//!   frames that is allocated, as in the thesis' experiments, or that part times what the sample
+//!   says is in use ([`usage`]). A node without a free frame is not chosen while another one has
+//!   any, also where the sample calls it idle.
+//! - The limit counts every page of the application that is where it was placed away from the node
+//!   that touched it, whatever for, and is never passed: the page that would is placed as a local
+//!   one. Without replacement, which the thesis leaves out, that is what was placed so far; a page
+//!   that is reclaimed no longer counts, and may count again. An application's memory is all
+//!   objects that its process is the first to use; of a live program, what it has allocated by
+//!   then.
+//! - With several remote distances (proposed in section 5.1.1, not built there) sequential regions
+//!   go to the furthest nodes with usage below the threshold, and local regions to the nearest ones
+//!   with a free frame; the rules above hold among nodes of equal distance. Where there is one
+//!   remote distance, as on the thesis' machine, that changes nothing.
+//! - The sample is drawn from the pages of all nodes together, so that a node's part of it is that
+//!   of its pages; a node of which nothing was drawn keeps its last estimate.
+//! - The thesis looks at programs of one thread. With several, the faults of all of them are one
+//!   order, in which each may extend its own sequence; "local" is the node of the thread that
+//!   faults.
 
 mod sequence;
 mod usage;
@@ -225,7 +234,8 @@ impl CacheAware {
         }
     }
 
-    /// The other nodes in groups of equal distance, the nearest first; all in one where distances do not matter.
+    /// The other nodes in groups of equal distance, the nearest first; all in one where distances
+    /// do not matter.
     fn others(&self, local: Node) -> impl DoubleEndedIterator<Item = &[Node]> {
         let alike = move |a: &Node, b: &Node| {
             let latency_ns = |node: &Node| self.topology.latency_ns(local, *node);
@@ -296,7 +306,8 @@ impl Placement for CacheAware {
         };
         let application = at(&mut self.applications, region.owner.index());
         application.pages += pages;
-        // The limit is a part of more memory now. A trace's regions are all there before the first page is placed.
+        // The limit is a part of more memory now. A trace's regions are all there before the first
+        // page is placed.
         application.limited = false;
     }
 

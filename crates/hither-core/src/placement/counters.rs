@@ -70,14 +70,15 @@ impl Counters {
         &self.counts[block.index() * self.nodes..][..self.nodes]
     }
 
-    /// The counters of a block, for hardware that counts otherwise than [`add`](Counters::add); it is not among those
-    /// touched for that.
+    /// The counters of a block, for hardware that counts otherwise than [`add`](Counters::add); it
+    /// is not among those touched for that.
     #[inline]
     pub(crate) fn row_mut(&mut self, block: Block) -> &mut [u32] {
         &mut self.counts[block.index() * self.nodes..][..self.nodes]
     }
 
-    /// The blocks with any, in order of their first access since the last [`clear`](Counters::clear).
+    /// The blocks with any, in order of their first access since the last
+    /// [`clear`](Counters::clear).
     pub fn touched(&self) -> &[Block] {
         &self.touched
     }

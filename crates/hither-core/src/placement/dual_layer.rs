@@ -1,33 +1,39 @@
-//! Dual-layered file cache: blocks of files live where they were first read (the *normal cache*, the originals), and
-//! every node caches copies of other nodes' blocks (the *cache of the normal cache*, the replicas), which it ranks apart
-//! and gives up sooner.
+//! Dual-layered file cache: blocks of files live where they were first read (the *normal cache*,
+//! the originals), and every node caches copies of other nodes' blocks (the *cache of the normal
+//! cache*, the replicas), which it ranks apart and gives up sooner.
 //!
-//! Source: Zhou, Meng and Ma, "Dual-layered file cache on cc-NUMA system", section 3.2, and the three extensions of its
-//! section 6. Readings where it is open:
+//! Source: Zhou, Meng and Ma, "Dual-layered file cache on cc-NUMA system", section 3.2, and the
+//! three extensions of its section 6. Readings where it is open:
 //!
-//! - *Threshold.* A node's replica is made while it makes its second access to a block that is held elsewhere, and
-//!   starts with the frequency 1, whatever was counted before. A counter that has reached the threshold while no replica
-//!   could be made stays there; it starts at zero again once the replica is gone. Writes are not counted: they would
-//!   reset the counter that they advance. With more than two nodes an access is remote also if a replica serves it.
+//! - *Threshold.* A node's replica is made while it makes its second access to a block that is held
+//!   elsewhere, and starts with the frequency 1, whatever was counted before. A counter that has
+//!   reached the threshold while no replica could be made stays there; it starts at zero again once
+//!   the replica is gone. Writes are not counted: they would reset the counter that they advance.
+//!   With more than two nodes an access is remote also if a replica serves it.
 //! - *The last queue* has no upper end. A replica moves up by each read that it serves.
-//! - *Frequency* falls by one a scan, "until the frequency reaches one". A replica that falls to a lower queue comes to its
-//!   recent end, as in MQ; those that fall together keep their order.
-//! - *The refill of the inactive list*, at which replicas are scanned, is a matter of the kernel's lists of originals. Linux
-//!   2.6 keeps a third of the page cache inactive (mm/vmscan.c, `refill_inactive_zone`), so that list has been used up
-//!   when frames of a third of a node's originals were asked for: `refill`. Without pressure nothing is scanned.
-//! - *2:1.* Of any three frames that a node is asked for, two are replicas' and the third an original's. Where
-//!   there is none of one kind, the other gives. Which original goes is for the node's replacement to say.
-//! - *Memory is tight* when less than `free` of all frames is; the paper has no figure. Linux keeps less than 1 % free
-//!   once files fill the memory, so any figure above that tells a full memory from one with room.
+//! - *Frequency* falls by one a scan, "until the frequency reaches one". A replica that falls to a
+//!   lower queue comes to its recent end, as in MQ; those that fall together keep their order.
+//! - *The refill of the inactive list*, at which replicas are scanned, is a matter of the kernel's
+//!   lists of originals. Linux 2.6 keeps a third of the page cache inactive (mm/vmscan.c,
+//!   `refill_inactive_zone`), so that list has been used up when frames of a third of a node's
+//!   originals were asked for: `refill`. Without pressure nothing is scanned.
+//! - *2:1.* Of any three frames that a node is asked for, two are replicas' and the third an
+//!   original's. Where there is none of one kind, the other gives. Which original goes is for the
+//!   node's replacement to say.
+//! - *Memory is tight* when less than `free` of all frames is; the paper has no figure. Linux keeps
+//!   less than 1 % free once files fill the memory, so any figure above that tells a full memory
+//!   from one with room.
 //!
-//! Extensions, all off by default as in the paper. *Delayed generation* (`delay_us`): a replica is made so much later, or
-//! when an iteration or a construct of the program ends, its processors being idle then; with each access one is made at
-//! most. One whose block is written or leaves before, or that memory is too tight for by then, is never made. *Switching roles*
-//! (`switch`): when an original is evicted, its latest replica becomes the original. The frame is wanted, so the former
-//! original does not stay as a replica. Roles are switched at that moment alone (section 3.2; section 6 also speaks of
-//! changes of the access pattern): while both copies stay, who is the original makes no difference to reads. *Mapped files* (`mapped`): in the paper a block that is mapped has no replicas
-//! from then on, until its original leaves; here it may be let have them. Accesses through a mapping are not
-//! seen, so mapping counts as one read.
+//! Extensions, all off by default as in the paper. *Delayed generation* (`delay_us`): a replica is
+//! made so much later, or when an iteration or a construct of the program ends, its processors
+//! being idle then; with each access one is made at most. One whose block is written or leaves
+//! before, or that memory is too tight for by then, is never made. *Switching roles* (`switch`):
+//! when an original is evicted, its latest replica becomes the original. The frame is wanted, so
+//! the former original does not stay as a replica. Roles are switched at that moment alone (section
+//! 3.2; section 6 also speaks of changes of the access pattern): while both copies stay, who is the
+//! original makes no difference to reads. *Mapped files* (`mapped`): in the paper a block that is
+//! mapped has no replicas from then on, until its original leaves; here it may be let have them.
+//! Accesses through a mapping are not seen, so mapping counts as one read.
 
 #[cfg(test)]
 mod tests;
@@ -176,7 +182,8 @@ struct Config {
     mapped: bool,
 }
 
-/// What a node has to do with a block that is at home elsewhere, in one word, for there is one a node and block.
+/// What a node has to do with a block that is at home elsewhere, in one word, for there is one a
+/// node and block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cell(u32);
 
@@ -184,7 +191,8 @@ struct Cell(u32);
 enum State {
     /// It read the block so often.
     Counted(u32),
-    /// It waits for a replica, with this number in the queue of those that do, modulo [`Cell::NUMBERS`].
+    /// It waits for a replica, with this number in the queue of those that do, modulo
+    /// [`Cell::NUMBERS`].
     Pending(u32),
     /// It has a replica, at this place of its [`Replicas`].
     Replica(u32),
@@ -289,7 +297,8 @@ impl Replicas {
         self.queues.touch(place, *frequency);
     }
 
-    /// A frame is asked for, on a node with so many originals: the replica that is to go, if it is one's turn.
+    /// A frame is asked for, on a node with so many originals: the replica that is to go, if it is
+    /// one's turn.
     fn reclaim(&mut self, originals: u32, config: &Config) -> Option<Block> {
         self.asked += 1;
         if f64::from(self.asked) >= config.refill * f64::from(originals) {
@@ -326,7 +335,8 @@ struct DualLayer {
     cells: Vec<Cell>,
     blocks: Vec<Known>,
     layers: Vec<Replicas>,
-    /// By the time at which they are due; some of them do not stand any more, their cells saying otherwise.
+    /// By the time at which they are due; some of them do not stand any more, their cells saying
+    /// otherwise.
     pending: VecDeque<Pending>,
     /// The number of the first of them, modulo [`Cell::NUMBERS`].
     first_pending: u32,

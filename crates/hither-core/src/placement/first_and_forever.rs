@@ -1,5 +1,5 @@
-//! First and forever (FAF): a block stays with the node that first asked for it, until that node needs the room. What
-//! most cooperative caches do, and what post-office is measured against.
+//! First and forever (FAF): a block stays with the node that first asked for it, until that node
+//! needs the room. What most cooperative caches do, and what post-office is measured against.
 
 use super::{Entry, Nodes, Of, Placement};
 use crate::access::Access;

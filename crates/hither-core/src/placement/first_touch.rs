@@ -1,5 +1,5 @@
-//! First touch: a page lives on the node whose processor touches it first, for good. What Linux, IRIX and Solaris do
-//! by default (UPM paper, section 1; cache-aware thesis, chapter 2).
+//! First touch: a page lives on the node whose processor touches it first, for good. What Linux,
+//! IRIX and Solaris do by default (UPM paper, section 1; cache-aware thesis, chapter 2).
 
 use super::{Entry, Nodes, Of, Placement};
 use crate::access::Access;

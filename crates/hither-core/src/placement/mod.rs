@@ -1,8 +1,10 @@
-//! Which node holds what: first placement, migration, replication, and where victims go. One interface for all of it,
-//! memory pages and file blocks, one machine and a cluster; one file a policy.
+//! Which node holds what: first placement, migration, replication, and where victims go. One
+//! interface for all of it, memory pages and file blocks, one machine and a cluster; one file a
+//! policy.
 //!
-//! The caller (a simulator's engine, or the live runtime) owns the truth, [`Nodes`]: it does what a policy asks for as
-//! far as it can and says what came of it. A policy keeps only what it has learnt.
+//! The caller (a simulator's engine, or the live runtime) owns the truth, [`Nodes`]: it does what a
+//! policy asks for as far as it can and says what came of it. A policy keeps only what it has
+//! learnt.
 
 mod a_priori;
 mod always_migrate;
@@ -35,23 +37,27 @@ use crate::topology::Topology;
 
 /// Where blocks live on a topology.
 ///
-/// Regions of memory are `allocated` before their pages are accessed, and may be `freed`. The calls of an access come in this order: nobody holds the block: `place`; or it was found: `served`; then, for a
-/// write, `written`. Making room for a copy on a full node: `reclaim`, or the node's replacement names a victim and
-/// `victim` says where it goes; `gone` for each copy that left. `epoch` between accesses. What is asked for through
-/// `out` is done, in order, before the next call, and `settled` hears of it.
+/// Regions of memory are `allocated` before their pages are accessed, and may be `freed`. The calls
+/// of an access come in this order: nobody holds the block: `place`; or it was found: `served`;
+/// then, for a write, `written`. Making room for a copy on a full node: `reclaim`, or the node's
+/// replacement names a victim and `victim` says where it goes; `gone` for each copy that left.
+/// `epoch` between accesses. What is asked for through `out` is done, in order, before the next
+/// call, and `settled` hears of it.
 pub trait Placement: Send {
-    /// A region of memory is there from now on: each object of a trace before the first access, or what a live program
-    /// allocates as it runs. Accesses may also come to objects that nobody spoke of.
+    /// A region of memory is there from now on: each object of a trace before the first access, or
+    /// what a live program allocates as it runs. Accesses may also come to objects that nobody
+    /// spoke of.
     fn allocated(&mut self, _region: &Region) {}
 
-    /// A region is no more, after `gone` for each page of it that was somewhere. Its object may be allocated anew.
+    /// A region is no more, after `gone` for each page of it that was somewhere. Its object may be
+    /// allocated anew.
     fn freed(&mut self, _object: Object) {}
 
     /// A process is no more, after `freed` for each region of it. Its number may come again.
     fn ended(&mut self, _process: Process) {}
 
-    /// What was found out about a region for good. Its pages can then be bound by ranges rather than placed one by one, and
-    /// what its call site allocates next be known from the start.
+    /// What was found out about a region for good. Its pages can then be bound by ranges rather
+    /// than placed one by one, and what its call site allocates next be known from the start.
     fn class(&self, _object: Object) -> Option<Class> {
         None
     }
@@ -61,7 +67,8 @@ pub trait Placement: Send {
         false
     }
 
-    /// Whether it acts on the counts that an [`Epoch`] brings, so that somebody must count. Asked once.
+    /// Whether it acts on the counts that an [`Epoch`] brings, so that somebody must count. Asked
+    /// once.
     fn counts(&self) -> bool {
         false
     }
@@ -69,19 +76,19 @@ pub trait Placement: Send {
     /// What moving a page costs, as measured by those who do it.
     fn set_migration_ns(&mut self, _migration_ns: u64) {}
 
-    /// Blocks are numbered below `blocks` from now on, which is more than before: a live program has touched more memory
-    /// than was expected.
+    /// Blocks are numbered below `blocks` from now on, which is more than before: a live program
+    /// has touched more memory than was expected.
     fn grow(&mut self, _blocks: u32) {}
 
-    /// Nobody holds the block: the node that gets it. Where that node is full and cannot make room, the caller takes
-    /// the nearest one that can.
+    /// Nobody holds the block: the node that gets it. Where that node is full and cannot make room,
+    /// the caller takes the nearest one that can.
     fn place(&mut self, access: &Access, nodes: &Nodes) -> Node;
 
     /// The block was found at `from`, the holder nearest to the accessing node.
     fn served(&mut self, _access: &Access, _from: Node, _nodes: &Nodes, _out: &mut Vec<Action>) {}
 
-    /// The block was written, after `served` or `place`. Replicas that the policy does not drop are brought up to date
-    /// by the caller, which costs.
+    /// The block was written, after `served` or `place`. Replicas that the policy does not drop are
+    /// brought up to date by the caller, which costs.
     fn written(&mut self, _access: &Access, _nodes: &Nodes, _out: &mut Vec<Action>) {}
 
     /// How replicas share the nodes with originals. Asked once.
@@ -89,16 +96,18 @@ pub trait Placement: Send {
         Layer::Shared
     }
 
-    /// `at` is full and needs room for `incoming`: a block whose *replica* there is to go. `None`: the node's
-    /// replacement chooses among all copies of [`Layer::Shared`], or among the originals of [`Layer::Own`].
+    /// `at` is full and needs room for `incoming`: a block whose *replica* there is to go. `None`:
+    /// the node's replacement chooses among all copies of [`Layer::Shared`], or among the originals
+    /// of [`Layer::Own`].
     fn reclaim(&mut self, _at: Node, _incoming: Block, _nodes: &Nodes) -> Option<Block> {
         None
     }
 
-    /// `evicted` leaves `at` to make room: the node that takes it in, making room in its turn, or `None` to let it go.
-    /// Asked only where an original leaves and, with [`Layer::Shared`], no copy of it remains. A node that holds a
-    /// replica of it makes that the original. A block that was forwarded and pushes out another one starts a cascade
-    /// that ends when a node has room, when this says `None`, or at a node that gave up a block in it already.
+    /// `evicted` leaves `at` to make room: the node that takes it in, making room in its turn, or
+    /// `None` to let it go. Asked only where an original leaves and, with [`Layer::Shared`], no
+    /// copy of it remains. A node that holds a replica of it makes that the original. A block that
+    /// was forwarded and pushes out another one starts a cascade that ends when a node has room,
+    /// when this says `None`, or at a node that gave up a block in it already.
     fn victim(
         &mut self,
         _evicted: Block,
@@ -109,8 +118,8 @@ pub trait Placement: Send {
         None
     }
 
-    /// A copy left a node: evicted, dropped or lost; `nodes` no longer has it there. Where it was the original, the
-    /// latest replica is the original now. Not called for migrations.
+    /// A copy left a node: evicted, dropped or lost; `nodes` no longer has it there. Where it was
+    /// the original, the latest replica is the original now. Not called for migrations.
     fn gone(&mut self, _block: Block, _at: Node, _nodes: &Nodes, _out: &mut Vec<Action>) {}
 
     /// An iteration, a construct or a period ended.
@@ -119,17 +128,19 @@ pub trait Placement: Send {
     /// What became of the actions asked for, in order: a full node refuses, and so does the kernel.
     fn settled(&mut self, _outcomes: &[Outcome], _nodes: &Nodes) {}
 
-    /// Reads what the next accesses will look up, for nothing but to have it in the processor's cache.
+    /// Reads what the next accesses will look up, for nothing but to have it in the processor's
+    /// cache.
     fn look_ahead(&self, _accesses: &[Access]) {}
 
-    /// Time that watching cost the program since this was last asked: hint faults, interrupts, reading of counters.
-    /// Asked after each `served` (it is the accessing thread that waits) and after each `epoch` (all wait).
+    /// Time that watching cost the program since this was last asked: hint faults, interrupts,
+    /// reading of counters. Asked after each `served` (it is the accessing thread that waits) and
+    /// after each `epoch` (all wait).
     fn overhead_ns(&mut self) -> u64 {
         0
     }
 
-    /// A policy that acts by time and not by iterations: the time between two epochs of [`EpochKind::Period`], which
-    /// come in place of the program's iterations. Asked once.
+    /// A policy that acts by time and not by iterations: the time between two epochs of
+    /// [`EpochKind::Period`], which come in place of the program's iterations. Asked once.
     fn period_ns(&self) -> Option<u64> {
         None
     }
@@ -168,10 +179,11 @@ pub enum Class {
 /// How replicas share a node with originals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layer {
-    /// The node's replacement ranks all copies alike. The latest replica of an original that leaves takes its place.
+    /// The node's replacement ranks all copies alike. The latest replica of an original that leaves
+    /// takes its place.
     Shared,
-    /// Replicas are a layer of their own: the policy ranks them ([`Placement::reclaim`]), the node's replacement
-    /// never sees them, and they leave with their original.
+    /// Replicas are a layer of their own: the policy ranks them ([`Placement::reclaim`]), the
+    /// node's replacement never sees them, and they leave with their original.
     Own,
 }
 
@@ -192,7 +204,8 @@ pub enum Action {
         /// Where.
         to: Node,
     },
-    /// Drop a copy. Where it is the original and there are replicas, the latest of them becomes the original.
+    /// Drop a copy. Where it is the original and there are replicas, the latest of them becomes the
+    /// original.
     Drop {
         /// The block.
         block: Block,
@@ -255,11 +268,13 @@ pub struct Epoch<'a> {
     pub kind: EpochKind,
     /// Whose construct or iteration it was; a period is everybody's.
     pub process: Option<Process>,
-    /// Accesses by block and node: of that process since its last iteration ended, or of all since the last period did.
+    /// Accesses by block and node: of that process since its last iteration ended, or of all since
+    /// the last period did.
     pub counts: &'a Counters,
     /// Threads that run on another node than at the last epoch, of that process or of all.
     pub moved: &'a [Moved],
-    /// Threads of the process that made accesses since its last iteration ended; of all since the last period.
+    /// Threads of the process that made accesses since its last iteration ended; of all since the
+    /// last period.
     pub threads: usize,
 }
 
@@ -321,15 +336,17 @@ pub struct Settings<'a> {
     pub block_bytes: u32,
     /// All accesses by block and node, for policies with [`Entry::foresight`].
     pub totals: Option<&'a Counters>,
-    /// What a placement that is made of another one is made of, instead of what its own parameter names: this one has
-    /// parameters of its own.
+    /// What a placement that is made of another one is made of, instead of what its own parameter
+    /// names: this one has parameters of its own.
     pub initial: Option<Spec<Entry>>,
-    /// Whether counts are estimates from samples of a running program, which are a history of their own and noisy.
+    /// Whether counts are estimates from samples of a running program, which are a history of their
+    /// own and noisy.
     pub sampled: bool,
 }
 
 impl Settings<'_> {
-    /// Makes the placement that the parameter at `index` names, or the one that was given in its stead.
+    /// Makes the placement that the parameter at `index` names, or the one that was given in its
+    /// stead.
     fn initial(&self, values: &Values, index: usize) -> Box<dyn Placement> {
         let initial = self.initial.unwrap_or_else(|| values.placement(index));
         initial.build(&Settings {

@@ -1,5 +1,5 @@
-//! What is where: the copies of every block, and how full each node is. The engine (or the live runtime) keeps it true;
-//! policies read it.
+//! What is where: the copies of every block, and how full each node is. The engine (or the live
+//! runtime) keeps it true; policies read it.
 
 use std::sync::Arc;
 
@@ -7,7 +7,8 @@ use crate::access::Access;
 use crate::ids::{Block, Node, Slot};
 use crate::topology::Topology;
 
-/// Who holds which block. The first copy of a block is its *home*, the *original*; all others are *replicas*.
+/// Who holds which block. The first copy of a block is its *home*, the *original*; all others are
+/// *replicas*.
 #[derive(Clone, Debug)]
 pub struct Nodes {
     topology: Arc<Topology>,
@@ -170,8 +171,8 @@ impl Nodes {
             .min_by_key(|&(node, _)| (self.topology.hops(from, node), node != home, node))
     }
 
-    /// Reads the homes of the blocks that are accessed next, for nothing but to have them in the processor's cache. No
-    /// branch waits for what is read, so that the loads go on side by side.
+    /// Reads the homes of the blocks that are accessed next, for nothing but to have them in the
+    /// processor's cache. No branch waits for what is read, so that the loads go on side by side.
     #[inline]
     pub fn look_ahead(&self, accesses: &[Access]) {
         let slots = accesses
@@ -187,8 +188,8 @@ impl Nodes {
         }
     }
 
-    /// Says how many frames of a node are in use by others than the blocks here, on a live machine: at most as many as are
-    /// left.
+    /// Says how many frames of a node are in use by others than the blocks here, on a live machine:
+    /// at most as many as are left.
     pub fn set_others(&mut self, node: Node, frames: u32) {
         let at = node.index();
         let held = self.used[at] - self.others[at];
@@ -235,8 +236,8 @@ impl Nodes {
         }
     }
 
-    /// Removes a copy and says where it lay. Where it was the original and there are replicas, the latest of them is
-    /// the original from now on.
+    /// Removes a copy and says where it lay. Where it was the original and there are replicas, the
+    /// latest of them is the original from now on.
     ///
     /// # Panics
     /// If the node does not hold the block.
@@ -278,7 +279,8 @@ impl Nodes {
     /// Moves the original, replicas staying where they are.
     ///
     /// # Panics
-    /// If the block has no home or `to` is full; in debug builds also if `to` holds a replica of it.
+    /// If the block has no home or `to` is full; in debug builds also if `to` holds a replica of
+    /// it.
     #[inline]
     pub fn migrate(&mut self, block: Block, to: Node, slot: Slot) {
         debug_assert!(!self.holds(block, to), "{block:?} is at {to:?} already");
@@ -306,8 +308,8 @@ impl Nodes {
         std::mem::swap(&mut home.slot, &mut replica.slot);
     }
 
-    /// Walks every invariant and panics on a broken one: a block has one home, copies are on different nodes, and no
-    /// node holds more than fits.
+    /// Walks every invariant and panics on a broken one: a block has one home, copies are on
+    /// different nodes, and no node holds more than fits.
     pub fn check(&self) {
         let mut used = self.others.clone();
         for block in (0..self.blocks()).map(Block) {

@@ -1,7 +1,8 @@
-//! One step (OSM): a block that another node asks for moves one hop towards that node, and the block that has to make
-//! room there moves to where it came from.
+//! One step (OSM): a block that another node asks for moves one hop towards that node, and the
+//! block that has to make room there moves to where it came from.
 //!
-//! The paper leaves open along which axis: it is the topology's route, along the last axis (`X`) first.
+//! The paper leaves open along which axis: it is the topology's route, along the last axis (`X`)
+//! first.
 
 use super::{Action, Entry, Incoming, Nodes, Of, Placement};
 use crate::access::Access;
@@ -35,7 +36,8 @@ impl Placement for OneStep {
         }
     }
 
-    /// The victim changes places with the block that comes; where that comes from storage, so does the victim go there.
+    /// The victim changes places with the block that comes; where that comes from storage, so does
+    /// the victim go there.
     fn victim(&mut self, _: Block, _: Node, incoming: Incoming, _: &Nodes) -> Option<Node> {
         incoming.from
     }

@@ -1,29 +1,33 @@
-//! Post-office placement (POP): a block moves to where its accesses are nearest on the whole, and victims of nodes
-//! under pressure move to nodes without it.
+//! Post-office placement (POP): a block moves to where its accesses are nearest on the whole, and
+//! victims of nodes under pressure move to nodes without it.
 //!
-//! Source: Son, Kandemir, Zhang and Garg, "Topology-aware I/O caching for shared storage systems", sections 4 and 5.
-//! Readings where it is open:
+//! Source: Son, Kandemir, Zhang and Garg, "Topology-aware I/O caching for shared storage systems",
+//! sections 4 and 5. Readings where it is open:
 //!
-//! - *Counters.* A block counts accesses by node from its fetch to its eviction, the fetch included. With the
-//!   `trigger`-th one its weighted median is worked out and the counters start at zero again, whether or not the
-//!   block moves: the paper resets them "whenever a block is migrated" and has 6 bits for each, which do not hold
-//!   more than one round.
-//! - *The median* is [`Topology::median`](crate::Topology::median): axis by axis on a grid (figure 5, the lower one
-//!   among equals), the 1-median of the distances elsewhere. A node's accesses count by its weight ("thread
-//!   priorities", which the paper leaves to later work).
-//! - *Pressure.* Table 1 has a T_m of "400 misses per million cycles", the text a "local cache miss ratio, i.e., the
-//!   fraction of cache misses that occur during a certain period", with a threshold chosen by capacity and workload.
-//!   A node of table 1 makes at most one access in 0.1 ms, so 400 misses in a million cycles of any processor cannot
-//!   be meant literally; here it is a ratio over the node's last `window` accesses. A miss is what the paper's
-//!   footnote 3 calls one, an access that no cache served; with `remote_misses=1` one that the node's own cache did
-//!   not serve. The default, 0.15, is about the mean over the six applications as `shared-files` has them, so that
-//!   there are nodes on either side of it: where all are under pressure, or none is, nothing is forwarded.
-//! - *Victims* (figure 4) of a node under pressure go to the neighbour without pressure that has most room, then the
-//!   one with the fewest misses; then to the nearest other node without pressure; else out. Line 4 of the figure says
-//!   nothing of capacities; with unequal ones "room" is in blocks.
-//! - *Replication* (section 5) is off by default, as in the paper's main results. A block is *shared* once another
-//!   node than the one that fetched it asked for it, and *read-only* until it is first written, for good. The copy
-//!   that the write went to stays and is the original. Replicas are ranked with all other copies of their node.
+//! - *Counters.* A block counts accesses by node from its fetch to its eviction, the fetch
+//!   included. With the `trigger`-th one its weighted median is worked out and the counters start
+//!   at zero again, whether or not the block moves: the paper resets them "whenever a block is
+//!   migrated" and has 6 bits for each, which do not hold more than one round.
+//! - *The median* is [`Topology::median`](crate::Topology::median): axis by axis on a grid (figure
+//!   5, the lower one among equals), the 1-median of the distances elsewhere. A node's accesses
+//!   count by its weight ("thread priorities", which the paper leaves to later work).
+//! - *Pressure.* Table 1 has a T_m of "400 misses per million cycles", the text a "local cache miss
+//!   ratio, i.e., the fraction of cache misses that occur during a certain period", with a
+//!   threshold chosen by capacity and workload. A node of table 1 makes at most one access in 0.1
+//!   ms, so 400 misses in a million cycles of any processor cannot be meant literally; here it is a
+//!   ratio over the node's last `window` accesses. A miss is what the paper's footnote 3 calls one,
+//!   an access that no cache served; with `remote_misses=1` one that the node's own cache did not
+//!   serve. The default, 0.15, is about the mean over the six applications as `shared-files` has
+//!   them, so that there are nodes on either side of it: where all are under pressure, or none is,
+//!   nothing is forwarded.
+//! - *Victims* (figure 4) of a node under pressure go to the neighbour without pressure that has
+//!   most room, then the one with the fewest misses; then to the nearest other node without
+//!   pressure; else out. Line 4 of the figure says nothing of capacities; with unequal ones "room"
+//!   is in blocks.
+//! - *Replication* (section 5) is off by default, as in the paper's main results. A block is
+//!   *shared* once another node than the one that fetched it asked for it, and *read-only* until it
+//!   is first written, for good. The copy that the write went to stays and is the original.
+//!   Replicas are ranked with all other copies of their node.
 
 use super::{Action, Entry, Incoming, Nodes, Of, Placement, Settings};
 use crate::access::Access;
@@ -249,8 +253,9 @@ impl Placement for PostOffice {
     }
 }
 
-/// What is known of each block: a row of bytes, which for up to 28 nodes is half a line of the processor's cache. One
-/// counter a node, their sum, whether it was ever written, and the node that fetched it.
+/// What is known of each block: a row of bytes, which for up to 28 nodes is half a line of the
+/// processor's cache. One counter a node, their sum, whether it was ever written, and the node that
+/// fetched it.
 struct Blocks {
     nodes: usize,
     row: usize,

@@ -1,5 +1,5 @@
-//! Single node: all pages on one node, as where one thread initialises what all use. The UPM paper's worst case
-//! (section 5.2). Where the node is full the nearest ones take the rest.
+//! Single node: all pages on one node, as where one thread initialises what all use. The UPM
+//! paper's worst case (section 5.2). Where the node is full the nearest ones take the rest.
 
 use super::{Entry, Nodes, Of, Placement};
 use crate::access::Access;

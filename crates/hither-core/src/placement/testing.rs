@@ -1,4 +1,5 @@
-//! A machine for the tests of placements: no latencies, no time but what the test says; every action is done at once.
+//! A machine for the tests of placements: no latencies, no time but what the test says; every
+//! action is done at once.
 
 use std::sync::Arc;
 
@@ -45,7 +46,8 @@ impl Machine {
         }
     }
 
-    /// Thread `thread` (of process 0) on `node` touches a page `count` times; returns its home afterwards.
+    /// Thread `thread` (of process 0) on `node` touches a page `count` times; returns its home
+    /// afterwards.
     pub(crate) fn access(&mut self, thread: u32, node: u16, block: u32, count: u32) -> u16 {
         let access = Access {
             thread: Thread(thread),

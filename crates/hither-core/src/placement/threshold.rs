@@ -1,19 +1,24 @@
-//! Threshold: the kernel's own page migration on interrupts, as IRIX does it on the Origin2000. Hardware counts accesses by
-//! page and node and interrupts when a remote node is ahead of the home by more than a threshold; the handler migrates the
-//! page unless one of its filters says no.
+//! Threshold: the kernel's own page migration on interrupts, as IRIX does it on the Origin2000.
+//! Hardware counts accesses by page and node and interrupts when a remote node is ahead of the home
+//! by more than a threshold; the handler migrates the page unless one of its filters says no.
 //!
-//! Source: Nikolopoulos et al., ICS 2000, section 2.2, and the manual pages that it cites (IRIX 6.5: `migration(5)`,
-//! `sn(1)`). Readings chosen:
+//! Source: Nikolopoulos et al., ICS 2000, section 2.2, and the manual pages that it cites (IRIX
+//! 6.5: `migration(5)`, `sn(1)`). Readings chosen:
 //!
 //! - *The threshold* is half of what an 11-bit counter holds. Counters saturate.
-//! - *After an interrupt* the page's counters start anew, whether it migrates or not: the next one takes as many accesses.
-//! - *Dampening*: a page migrates after so many interrupts in a row by the same node; `sn(1)` gives 4 as the most.
-//! - *Freezing*: a page migrates so many times, then not until `melt_ms` have passed since. The paper and the manual
-//!   pages give no counts or times for it: 4 migrations and 1 s are ours, as are the cost of an interrupt and no reserve.
-//! - *Aging* halves a page's counters. Aging and melting are done by a walk over all pages, one every 10 ms.
-//! - *Memory pressure*: no page goes to a node whose free frames are fewer than `reserve` of its frames.
-//! - An interrupt costs `interrupt_ns`, paid by the thread whose access caused it (on the Origin by a processor of the
-//!   home), a visit of the walk nothing.
+//! - *After an interrupt* the page's counters start anew, whether it migrates or not: the next one
+//!   takes as many accesses.
+//! - *Dampening*: a page migrates after so many interrupts in a row by the same node; `sn(1)` gives
+//!   4 as the most.
+//! - *Freezing*: a page migrates so many times, then not until `melt_ms` have passed since. The
+//!   paper and the manual pages give no counts or times for it: 4 migrations and 1 s are ours, as
+//!   are the cost of an interrupt and no reserve.
+//! - *Aging* halves a page's counters. Aging and melting are done by a walk over all pages, one
+//!   every 10 ms.
+//! - *Memory pressure*: no page goes to a node whose free frames are fewer than `reserve` of its
+//!   frames.
+//! - An interrupt costs `interrupt_ns`, paid by the thread whose access caused it (on the Origin by
+//!   a processor of the home), a visit of the walk nothing.
 
 use super::{Action, Counters, Entry, Nodes, Of, Outcome, Placement, Region, Settings};
 use crate::access::Access;
@@ -356,7 +361,8 @@ mod tests {
         );
     }
 
-    /// Two migrations and no more, until the walk (a page every 10 ms, three pages) comes by 50 ms after the last.
+    /// Two migrations and no more, until the walk (a page every 10 ms, three pages) comes by 50 ms
+    /// after the last.
     #[test]
     fn frozen_and_melted() {
         let mut machine = machine("dampening=1,freeze=2,melt_ms=50");
@@ -377,7 +383,8 @@ mod tests {
         );
     }
 
-    /// The walk visits page 0 at 0 ms, 1 at 10 ms, 2 at 20 ms, 0 again at 30 ms: 1000 accesses of page 0 are 500 then.
+    /// The walk visits page 0 at 0 ms, 1 at 10 ms, 2 at 20 ms, 0 again at 30 ms: 1000 accesses of
+    /// page 0 are 500 then.
     #[test]
     fn aged() {
         let mut machine = machine("dampening=1");

@@ -1,13 +1,16 @@
-//! Adaptive replacement cache: two recency lists, of blocks seen once (T1) and more than once (T2), each continued by
-//! a ghost list of blocks lately evicted from it (B1, B2); a hit in a ghost list moves the target size `p` of T1
-//! towards the list whose ghost would have been a hit.
+//! Adaptive replacement cache: two recency lists, of blocks seen once (T1) and more than once (T2),
+//! each continued by a ghost list of blocks lately evicted from it (B1, B2); a hit in a ghost list
+//! moves the target size `p` of T1 towards the list whose ghost would have been a hit.
 //!
-//! Source: Megiddo and Modha, "ARC: a self-tuning, low overhead replacement cache", FAST 2003, figure 4; `p` is a real
-//! number as there. Departures, none of which changes a decision unless blocks are removed from outside:
-//! - The ghost lists are cut after the insertion rather than before the replacement. The order is indifferent: what is
-//!   cut is the oldest ghost, and a T1 that fills the cache alone passes its victim through B1 and out at once.
-//! - While slots are free (which outside removals alone can bring about when there are ghosts) a ghost hit promotes
-//!   its block but leaves `p`: nothing had to be replaced, so nothing was learnt about what to replace.
+//! Source: Megiddo and Modha, "ARC: a self-tuning, low overhead replacement cache", FAST 2003,
+//! figure 4; `p` is a real number as there. Departures, none of which changes a decision unless
+//! blocks are removed from outside:
+//! - The ghost lists are cut after the insertion rather than before the replacement. The order is
+//!   indifferent: what is cut is the oldest ghost, and a T1 that fills the cache alone passes its
+//!   victim through B1 and out at once.
+//! - While slots are free (which outside removals alone can bring about when there are ghosts) a
+//!   ghost hit promotes its block but leaves `p`: nothing had to be replaced, so nothing was learnt
+//!   about what to replace.
 
 use super::Replacement;
 use crate::access::Access;

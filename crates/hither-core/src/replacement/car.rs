@@ -1,12 +1,12 @@
-//! CLOCK with adaptive replacement: ARC with a clock for each of its two recency lists, so that a hit only sets a bit.
-//! T1 has blocks not referenced since they came in, or not yet found so; T2 has blocks that the hand of T1 found
-//! referenced, and blocks that came back while a ghost. B1 and B2 remember what was evicted from each; a ghost hit moves the
-//! target size `p` of T1.
+//! CLOCK with adaptive replacement: ARC with a clock for each of its two recency lists, so that a
+//! hit only sets a bit. T1 has blocks not referenced since they came in, or not yet found so; T2
+//! has blocks that the hand of T1 found referenced, and blocks that came back while a ghost. B1 and
+//! B2 remember what was evicted from each; a ghost hit moves the target size `p` of T1.
 //!
-//! Source: Bansal and Modha, "CAR: Clock with adaptive replacement", FAST 2004, figure 2; `p` is a real number, as in
-//! ARC. Departures, none of which changes a decision unless blocks are removed from outside: the ghost lists are cut
-//! after the insertion rather than before it (what is cut is the same oldest ghost), and they are cut on every miss
-//! rather than only on a full cache.
+//! Source: Bansal and Modha, "CAR: Clock with adaptive replacement", FAST 2004, figure 2; `p` is a
+//! real number, as in ARC. Departures, none of which changes a decision unless blocks are removed
+//! from outside: the ghost lists are cut after the insertion rather than before it (what is cut is
+//! the same oldest ghost), and they are cut on every miss rather than only on a full cache.
 
 use super::Replacement;
 use crate::access::Access;

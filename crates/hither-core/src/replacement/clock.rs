@@ -1,15 +1,17 @@
-//! CLOCK, or second chance: blocks stand in a circle in order of arrival; the hand passes over a block that was used
-//! since it last came by and takes the first that was not.
+//! CLOCK, or second chance: blocks stand in a circle in order of arrival; the hand passes over a
+//! block that was used since it last came by and takes the first that was not.
 //!
-//! Source: Corbató, "A paging experiment with the Multics system", MIT Project MAC, 1968. Its shift register of `k`
-//! usage bits a page is the parameter `bits`: a use keeps a block for so many rounds of the hand, so 0 is FIFO, 1 is
-//! what is commonly called CLOCK, and large values come near to LRU.
+//! Source: Corbató, "A paging experiment with the Multics system", MIT Project MAC, 1968. Its shift
+//! register of `k` usage bits a page is the parameter `bits`: a use keeps a block for so many
+//! rounds of the hand, so 0 is FIFO, 1 is what is commonly called CLOCK, and large values come near
+//! to LRU.
 //!
 //! Readings and departures:
-//! - A block comes in unused: the reference that misses is no use, as in libCacheSim. With a hardware bit the page's
-//!   first use would set it.
-//! - The circle is a list at whose back the hand stands: passing over a block moves it to the front. A block that
-//!   leaves from outside leaves no empty frame in the circle; the next one comes in behind the hand.
+//! - A block comes in unused: the reference that misses is no use, as in libCacheSim. With a
+//!   hardware bit the page's first use would set it.
+//! - The circle is a list at whose back the hand stands: passing over a block moves it to the
+//!   front. A block that leaves from outside leaves no empty frame in the circle; the next one
+//!   comes in behind the hand.
 
 use super::Replacement;
 use crate::access::Access;

@@ -1,10 +1,11 @@
-//! DEAR: the partitioned cache with classification by process. See [`partition`](super::partition) for what it keeps and
-//! [`classify::dear`](crate::classify::dear) for how it classifies. DEAR itself gives each application a cache with its
-//! own policy and shares memory among them by a simple rule; put into the partitioned cache, it is compared with `ubm`
-//! and `pcc` by its classification alone.
+//! DEAR: the partitioned cache with classification by process. See [`partition`](super::partition)
+//! for what it keeps and [`classify::dear`](crate::classify::dear) for how it classifies. DEAR
+//! itself gives each application a cache with its own policy and shares memory among them by a
+//! simple rule; put into the partitioned cache, it is compared with `ubm` and `pcc` by its
+//! classification alone.
 //!
-//! Source: Choi et al., "An implementation study of a detection-based adaptive block replacement scheme", USENIX ATC
-//! 1999.
+//! Source: Choi et al., "An implementation study of a detection-based adaptive block replacement
+//! scheme", USENIX ATC 1999.
 
 use super::Policy;
 use super::partition::Partitioned;

@@ -1,17 +1,21 @@
-//! Early eviction LRU: LRU until many references go to blocks evicted a while ago; then it gives up blocks early, at a
-//! point *e* of the recency axis, so that others stay until a later point *l* beyond the size of the cache.
+//! Early eviction LRU: LRU until many references go to blocks evicted a while ago; then it gives up
+//! blocks early, at a point *e* of the recency axis, so that others stay until a later point *l*
+//! beyond the size of the cache.
 //!
-//! Source: Smaragdakis, Kaplan and Wilson, "EELRU: simple and effective adaptive page replacement", SIGMETRICS 1999, section
-//! 2, with the general form of several points e and l. All blocks, evicted ones too, are kept in order of recency down
-//! to the last point l, and references counted by the stretch between two points that they go to. With M blocks in
-//! the cache and H(x, y) the references that went to recencies x to y, LRU hits H(0, M), and early eviction
-//! H(0, e) + (M - e) / (l - e) H(e, l), since M - e blocks of the l - e between the points can be in. The best pair
-//! is used if it is better than LRU: the least recent block goes if it is beyond l, else the most recent one beyond e.
+//! Source: Smaragdakis, Kaplan and Wilson, "EELRU: simple and effective adaptive page replacement",
+//! SIGMETRICS 1999, section 2, with the general form of several points e and l. All blocks, evicted
+//! ones too, are kept in order of recency down to the last point l, and references counted by the
+//! stretch between two points that they go to. With M blocks in the cache and H(x, y) the
+//! references that went to recencies x to y, LRU hits H(0, M), and early eviction H(0, e) + (M - e)
+//! / (l - e) H(e, l), since M - e blocks of the l - e between the points can be in. The best pair
+//! is used if it is better than LRU: the least recent block goes if it is beyond l, else the most
+//! recent one beyond e.
 //!
-//! The reading chosen where the paper leaves it to the implementer: `early` points lie evenly between 0 and M, `late` ones ever
-//! further apart up to `reach` times M. Counts are halved every `memory` times M references, so that old ones fade, and
-//! the pairs compared every M/64 references. Departures: a block removed from outside keeps its place in the order, as
-//! one that is not resident. Where no resident block is beyond e, the least recent one goes.
+//! The reading chosen where the paper leaves it to the implementer: `early` points lie evenly
+//! between 0 and M, `late` ones ever further apart up to `reach` times M. Counts are halved every
+//! `memory` times M references, so that old ones fade, and the pairs compared every M/64
+//! references. Departures: a block removed from outside keeps its place in the order, as one that
+//! is not resident. Where no resident block is beyond e, the least recent one goes.
 
 use super::{Policy, Replacement};
 use crate::access::Access;
@@ -93,7 +97,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// The recencies of the points, in ascending order: the early ones, the size of the cache, the late ones.
+    /// The recencies of the points, in ascending order: the early ones, the size of the cache, the
+    /// late ones.
     fn point(&self, capacity: u32, at: usize) -> u64 {
         let early = self.early as usize;
         if at < early {
@@ -193,7 +198,8 @@ impl Eelru {
         }
     }
 
-    /// A reference to `block`, which is in the order and in `slot`, and among the resident blocks if `resident`.
+    /// A reference to `block`, which is in the order and in `slot`, and among the resident blocks
+    /// if `resident`.
     #[inline]
     fn reference(&mut self, block: u32, slot: u32, resident: bool) {
         let stretch = usize::from(self.known[block as usize].stretch);
@@ -411,7 +417,8 @@ impl Replacement for Eelru {
 
     fn resized(&mut self, capacity: u32) {
         self.capacity = capacity;
-        // Points never pass one another: those that move up go first, from the first on, the others from the last on.
+        // Points never pass one another: those that move up go first, from the first on, the others
+        // from the last on.
         for at in 0..self.points.len() {
             let recency = self.config.point(capacity, at);
             while self.points[at].recency > recency {

@@ -1,4 +1,5 @@
-//! First in, first out: the block that has been in the cache longest goes, however often it was used meanwhile.
+//! First in, first out: the block that has been in the cache longest goes, however often it was
+//! used meanwhile.
 //!
 //! Source: common use. The baseline without any bookkeeping on a hit.
 

@@ -1,12 +1,13 @@
-//! Least frequently used: the block with the fewest references since it came in goes; among equals, the one whose
-//! last reference is longest ago.
+//! Least frequently used: the block with the fewest references since it came in goes; among equals,
+//! the one whose last reference is longest ago.
 //!
-//! Source: common use. The count starts at 1, is lost on eviction and never ages (as libCacheSim's `lfu`, whose miss
-//! counts these equal): what was popular once stays. `w-tinylfu` is the remedy.
+//! Source: common use. The count starts at 1, is lost on eviction and never ages (as libCacheSim's
+//! `lfu`, whose miss counts these equal): what was popular once stays. `w-tinylfu` is the remedy.
 //!
-//! In constant time and without hashing: blocks with the same count are a group, a list in order of recency; groups
-//! are a list in order of count, so a hit moves its block to the next group or to a new one beside its own. A block
-//! alone in its group takes the group along, which is what the hottest blocks do on nearly every hit.
+//! In constant time and without hashing: blocks with the same count are a group, a list in order of
+//! recency; groups are a list in order of count, so a hit moves its block to the next group or to a
+//! new one beside its own. A block alone in its group takes the group along, which is what the
+//! hottest blocks do on nearly every hit.
 
 use super::Replacement;
 use crate::access::Access;

@@ -1,20 +1,23 @@
-//! Low inter-reference recency set: most of the cache is for blocks whose last two references lay close together
-//! (LIR); the rest, a small part, is a queue (Q) that all other blocks pass through. A stack (S) of the latest
-//! references down to the least recent LIR block tells them apart: a block referenced while it is in S becomes LIR and
-//! the bottom LIR block goes into Q instead.
+//! Low inter-reference recency set: most of the cache is for blocks whose last two references lay
+//! close together (LIR); the rest, a small part, is a queue (Q) that all other blocks pass through.
+//! A stack (S) of the latest references down to the least recent LIR block tells them apart: a
+//! block referenced while it is in S becomes LIR and the bottom LIR block goes into Q instead.
 //!
-//! Source: Jiang and Zhang, "LIRS: an efficient low inter-reference recency set replacement policy to improve buffer cache
-//! performance", SIGMETRICS 2002, section 3; where the paper leaves a choice, the authors' own program (lirs.c, 2002, and
-//! its successor in LIRS2, 2021), whose miss counts this file reproduces:
+//! Source: Jiang and Zhang, "LIRS: an efficient low inter-reference recency set replacement policy
+//! to improve buffer cache performance", SIGMETRICS 2002, section 3; where the paper leaves a
+//! choice, the authors' own program (lirs.c, 2002, and its successor in LIRS2, 2021), whose miss
+//! counts this file reproduces:
 //! - The queue has 1 % of the cache, rounded down, but at least 2 blocks.
-//! - S is not bounded, so it may remember every block of the trace: 13 bytes a block. `stack` bounds it; as in the
-//!   authors' program, what then leaves first is the least recent of the other blocks in S, resident or not.
+//! - S is not bounded, so it may remember every block of the trace: 13 bytes a block. `stack`
+//!   bounds it; as in the authors' program, what then leaves first is the least recent of the other
+//!   blocks in S, resident or not.
 //! - A reference to the same block as the one before counts as a hit and changes nothing.
 //! - While there is room for LIR blocks, a referenced block becomes one at once.
 //!
-//! Departures: the authors' program starts at 10 blocks. Here the queue leaves at least one block to the LIR set from
-//! 2 blocks up, and a cache of one block has no LIR set. S is empty as long as there is no LIR block, as nothing
-//! would tell how far down it reaches. A block that is removed from outside leaves S as well.
+//! Departures: the authors' program starts at 10 blocks. Here the queue leaves at least one block
+//! to the LIR set from 2 blocks up, and a cache of one block has no LIR set. S is empty as long as
+//! there is no LIR block, as nothing would tell how far down it reaches. A block that is removed
+//! from outside leaves S as well.
 
 use super::{Policy, Replacement};
 use crate::access::Access;
@@ -202,7 +205,8 @@ impl Lirs {
         };
     }
 
-    /// Moves LIR blocks from the bottom of the stack into the queue until no more are LIR than may be.
+    /// Moves LIR blocks from the bottom of the stack into the queue until no more are LIR than may
+    /// be.
     fn demote(&mut self) {
         while self.lir_len > self.lir_max {
             let block = self

@@ -1,19 +1,21 @@
-//! Least recently/frequently used: every past reference to a block counts, by a weight that halves every 1/lambda
-//! references; the sum of the weights (CRF, combined recency and frequency) says what the block is worth. With
-//! lambda 0 this is LFU, with 1 it is LRU.
+//! Least recently/frequently used: every past reference to a block counts, by a weight that halves
+//! every 1/lambda references; the sum of the weights (CRF, combined recency and frequency) says
+//! what the block is worth. With lambda 0 this is LFU, with 1 it is LRU.
 //!
-//! Source: Lee, Choi, Kim, Noh, Min, Cho and Kim, "LRFU: a spectrum of policies that subsumes the least recently used
-//! and least frequently used policies", IEEE Transactions on Computers 50(12), 2001; F(x) = (1/2)^(lambda x). Blocks of
-//! equal worth: the least recently referenced goes. Departures: no correlated-reference period, and a block that left
-//! starts anew.
+//! Source: Lee, Choi, Kim, Noh, Min, Cho and Kim, "LRFU: a spectrum of policies that subsumes the
+//! least recently used and least frequently used policies", IEEE Transactions on Computers 50(12),
+//! 2001; F(x) = (1/2)^(lambda x). Blocks of equal worth: the least recently referenced goes.
+//! Departures: no correlated-reference period, and a block that left starts anew.
 //!
-//! All sums fade alike, so none is ever touched for fading: the weight of a reference *grows* instead, by the factor
-//! 2^lambda each reference, and sums stay comparable. Numbers that grow for ever are kept as a factor and an epoch, a
-//! power of 2^512, so that a reference costs a multiplication and an addition, never an exponential. No libm function
-//! is called at all: their last bit differs between machines.
+//! All sums fade alike, so none is ever touched for fading: the weight of a reference *grows*
+//! instead, by the factor 2^lambda each reference, and sums stay comparable. Numbers that grow for
+//! ever are kept as a factor and an epoch, a power of 2^512, so that a reference costs a
+//! multiplication and an addition, never an exponential. No libm function is called at all: their
+//! last bit differs between machines.
 //!
-//! Blocks referenced once are in a list, where the order of arrival is that of worth; the others are in a heap. Sums only
-//! grow, so a hit leaves the heap as it is: a rank in it is a lower bound, brought up to date when it comes to the top.
+//! Blocks referenced once are in a list, where the order of arrival is that of worth; the others
+//! are in a heap. Sums only grow, so a hit leaves the heap as it is: a rank in it is a lower bound,
+//! brought up to date when it comes to the top.
 
 use super::Replacement;
 use crate::access::Access;
@@ -44,9 +46,10 @@ pub(crate) const ENTRY: Entry = Entry {
 /// What an epoch is worth: 2^512, the square root of the range of `f64`.
 const EPOCH: f64 = f64::from_bits((1023 + 512) << 52);
 
-/// A positive number without bound, `weight` * 2^(512 * `epoch`) with a weight from 1 up to 2^512, and the tick that
-/// decides between equals, in one integer that is ordered as they are: 28 bits of epoch, 61 of weight (the bits of
-/// positive floats are ordered, and 1 is taken as 0), 39 of tick. Enough for 10^11 references at lambda 1.
+/// A positive number without bound, `weight` * 2^(512 * `epoch`) with a weight from 1 up to 2^512,
+/// and the tick that decides between equals, in one integer that is ordered as they are: 28 bits of
+/// epoch, 61 of weight (the bits of positive floats are ordered, and 1 is taken as 0), 39 of tick.
+/// Enough for 10^11 references at lambda 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank(u128);
 

@@ -1,7 +1,7 @@
 //! Least recently used: the block whose last reference is longest ago goes.
 //!
-//! Source: Denning, "The working set model for program behavior", CACM 11(5), 1968, and common use since. What every
-//! other policy is measured against, and what the Linux page cache approximates.
+//! Source: Denning, "The working set model for program behavior", CACM 11(5), 1968, and common use
+//! since. What every other policy is measured against, and what the Linux page cache approximates.
 
 use super::Replacement;
 use crate::access::Access;

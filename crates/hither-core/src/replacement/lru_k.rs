@@ -1,17 +1,21 @@
-//! LRU-K: the block whose K-th last reference is longest ago goes, so that one reference (a scan) earns nothing. Blocks
-//! with fewer than K references go first, the least recently used before the others. The reference times of an evicted
-//! block are remembered for a while, or a block that comes back late could never show a second reference.
+//! LRU-K: the block whose K-th last reference is longest ago goes, so that one reference (a scan)
+//! earns nothing. Blocks with fewer than K references go first, the least recently used before the
+//! others. The reference times of an evicted block are remembered for a while, or a block that
+//! comes back late could never show a second reference.
 //!
-//! Source: O'Neil, O'Neil and Weikum, "The LRU-K page replacement algorithm for database disk buffering", SIGMOD 1993,
-//! figure 2.1. References within `correlated` ticks of the one before are one reference; a block so referenced lately is not
-//! given up (unless all are: then the least recently referenced goes). Departures:
-//! - What is remembered of evicted blocks is bounded by their number, `history`, not by time: the earliest evicted is
-//!   forgotten first. A bound in time would let a scan take any amount of memory.
-//! - A missing time stays missing when the period of correlated references is added to the times before it, where the
-//!   figure would make it look like a reference at the start.
+//! Source: O'Neil, O'Neil and Weikum, "The LRU-K page replacement algorithm for database disk
+//! buffering", SIGMOD 1993, figure 2.1. References within `correlated` ticks of the one before are
+//! one reference; a block so referenced lately is not given up (unless all are: then the least
+//! recently referenced goes). Departures:
+//! - What is remembered of evicted blocks is bounded by their number, `history`, not by time: the
+//!   earliest evicted is forgotten first. A bound in time would let a scan take any amount of
+//!   memory.
+//! - A missing time stays missing when the period of correlated references is added to the times
+//!   before it, where the figure would make it look like a reference at the start.
 //!
-//! Times only grow, so a hit leaves the heap as it is: a key in it is a lower bound, brought up to date when it comes to
-//! the top. With `correlated` the heap holds only blocks that may be given up, so there a hit takes its block out.
+//! Times only grow, so a hit leaves the heap as it is: a key in it is a lower bound, brought up to
+//! date when it comes to the top. With `correlated` the heap holds only blocks that may be given
+//! up, so there a hit takes its block out.
 
 use super::{Policy, Replacement};
 use crate::access::Access;
@@ -80,8 +84,9 @@ enum Place {
 
 /// See the module.
 ///
-/// The times of a block are a record in `times`: the last reference, then the last uncorrelated one, the one before, up
-/// to the k-th. A time is the tick plus one; 0 is none. A record goes with its block when that is evicted.
+/// The times of a block are a record in `times`: the last reference, then the last uncorrelated
+/// one, the one before, up to the k-th. A time is the tick plus one; 0 is none. A record goes with
+/// its block when that is evicted.
 #[derive(Clone, Debug)]
 pub struct LruK {
     k: usize,

@@ -1,8 +1,9 @@
-//! What a cache of a given size keeps: the interface of all replacement policies, one file a policy.
+//! What a cache of a given size keeps: the interface of all replacement policies, one file a
+//! policy.
 //!
-//! A policy ranks slots and nothing else: [`Residency`] knows which block is where. It declares in its registry entry
-//! what it needs to know of an access (see [`crate::registry`]) and states in its file where it departs from its
-//! source.
+//! A policy ranks slots and nothing else: [`Residency`] knows which block is where. It declares in
+//! its registry entry what it needs to know of an access (see [`crate::registry`]) and states in
+//! its file where it departs from its source.
 
 pub mod arc;
 pub mod car;
@@ -33,14 +34,16 @@ use crate::cache::Residency;
 use crate::classify::Class;
 use crate::ids::{Site, Slot};
 
-/// What a cache of fixed capacity keeps. The calls come in this order: `hit`, or (`victim` if no slot is free, then)
-/// `inserted`, one of the two an access; `removed` at any time between accesses.
+/// What a cache of fixed capacity keeps. The calls come in this order: `hit`, or (`victim` if no
+/// slot is free, then) `inserted`, one of the two an access; `removed` at any time between
+/// accesses.
 pub trait Replacement {
     /// The access found its block in `slot`.
     fn hit(&mut self, slot: Slot, access: &Access);
 
-    /// A miss and no free slot: names the slot to give up and forgets it, its ghost's bookkeeping included. The
-    /// missing access is inserted into this very slot next. Only called on a full cache.
+    /// A miss and no free slot: names the slot to give up and forgets it, its ghost's bookkeeping
+    /// included. The missing access is inserted into this very slot next. Only called on a full
+    /// cache.
     fn victim(&mut self, incoming: &Access) -> Slot;
 
     /// The missing access's block is now in `slot`.
@@ -49,8 +52,8 @@ pub trait Replacement {
     /// The block in `slot` left outside our control (invalidated, truncated).
     fn removed(&mut self, slot: Slot);
 
-    /// The capacity changed: the policy runs inside a partition that grew or shrank. Only policies that size ghosts or
-    /// targets by it care.
+    /// The capacity changed: the policy runs inside a partition that grew or shrank. Only policies
+    /// that size ghosts or targets by it care.
     fn resized(&mut self, _capacity: u32) {}
 
     /// How many accesses were classified as what, for policies that classify.
@@ -72,8 +75,8 @@ pub trait Replacement {
     fn check(&self, resident: usize);
 }
 
-/// A policy behind one pointer. Calling [`Policy::drive`] through it costs one indirect call a batch, not one an
-/// access: the loop inside is compiled for each policy.
+/// A policy behind one pointer. Calling [`Policy::drive`] through it costs one indirect call a
+/// batch, not one an access: the loop inside is compiled for each policy.
 pub trait Policy: Replacement + Send {
     /// Serves a batch of accesses in order.
     fn drive(&mut self, cache: &mut Residency, batch: &[Access]);
@@ -93,7 +96,8 @@ impl<P: Replacement + Send> Policy for P {
     }
 }
 
-/// `part` of `capacity` in whole blocks: rounded down, but at least one, so that small caches have each of their parts.
+/// `part` of `capacity` in whole blocks: rounded down, but at least one, so that small caches have
+/// each of their parts.
 fn share(capacity: u32, part: f64) -> u32 {
     ((f64::from(capacity) * part) as u32).max(1)
 }
@@ -118,6 +122,7 @@ pub struct SiteRecord {
     pub sequential: u64,
     /// Accesses to blocks that were seen again.
     pub looping: u64,
-    /// The average number of references between an access and the next one to the same block; 0 where unknown.
+    /// The average number of references between an access and the next one to the same block; 0
+    /// where unknown.
     pub period: u64,
 }

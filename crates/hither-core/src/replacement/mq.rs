@@ -1,17 +1,19 @@
-//! Multi-queue: LRU queues by frequency, a block that was referenced f times in queue log2(f). The least recent block of
-//! the lowest queue goes. A block that is not referenced for a `lifetime` moves down a queue, and an evicted block's
-//! frequency is remembered for a while (Qout). Made for caches below another cache, where a block comes back late or not at all.
+//! Multi-queue: LRU queues by frequency, a block that was referenced f times in queue log2(f). The
+//! least recent block of the lowest queue goes. A block that is not referenced for a `lifetime`
+//! moves down a queue, and an evicted block's frequency is remembered for a while (Qout). Made for
+//! caches below another cache, where a block comes back late or not at all.
 //!
-//! Source: Zhou, Philbin and Li, "The multi-queue replacement algorithm for second level buffer caches", USENIX ATC 2001,
-//! section 5, with 8 queues and a Qout of 4 times the cache. Time counts references. One block a queue is looked at and
-//! moved down at each reference.
+//! Source: Zhou, Philbin and Li, "The multi-queue replacement algorithm for second level buffer
+//! caches", USENIX ATC 2001, section 5, with 8 queues and a Qout of 4 times the cache. Time counts
+//! references. One block a queue is looked at and moved down at each reference.
 //!
-//! The paper wants a block to live as long as it takes to come back, the *peak temporal distance* of the workload
-//! (sections 4 and 5), and leaves open how it is found while running. Here: temporal distances of hits, in the cache and
-//! in Qout, are counted in bins of a quarter of an octave; after as many as the cache has blocks, at least 64, the upper end of
-//! the fullest bin becomes the lifetime and the counts are halved. It is at least the size of the cache: what comes back
-//! sooner than that needs no queues. Departure:
-//! the moment at which a block expires is not fixed when it is referenced but follows the lifetime.
+//! The paper wants a block to live as long as it takes to come back, the *peak temporal distance*
+//! of the workload (sections 4 and 5), and leaves open how it is found while running. Here:
+//! temporal distances of hits, in the cache and in Qout, are counted in bins of a quarter of an
+//! octave; after as many as the cache has blocks, at least 64, the upper end of the fullest bin
+//! becomes the lifetime and the counts are halved. It is at least the size of the cache: what comes
+//! back sooner than that needs no queues. Departure: the moment at which a block expires is not
+//! fixed when it is referenced but follows the lifetime.
 
 use super::{Policy, Replacement};
 use crate::access::Access;
@@ -108,8 +110,9 @@ impl Queues {
             .resize(self.level.len().max(slot as usize + 1), 0);
     }
 
-    /// Gives every slot above the lowest queue a frequency anew, one not higher than it had, from the lowest queue up
-    /// and in each from the least recent on; who falls to another queue comes to the recent end there.
+    /// Gives every slot above the lowest queue a frequency anew, one not higher than it had, from
+    /// the lowest queue up and in each from the least recent on; who falls to another queue comes
+    /// to the recent end there.
     pub(crate) fn refile(&mut self, mut frequency: impl FnMut(u32) -> u32) {
         for level in 1..self.lists.len() {
             let mut next = self.lists[level].back();
@@ -123,7 +126,8 @@ impl Queues {
         }
     }
 
-    /// Puts a slot that is in no queue at the recent end of the queue for `frequency`, which is at least 1.
+    /// Puts a slot that is in no queue at the recent end of the queue for `frequency`, which is at
+    /// least 1.
     #[inline]
     pub(crate) fn insert(&mut self, slot: u32, frequency: u32) {
         let level = (frequency.ilog2() as usize).min(self.lists.len() - 1);
@@ -154,7 +158,8 @@ impl Queues {
         self.lists.iter().find_map(List::back)
     }
 
-    /// Moves the least recent slot of queue `level` for which `expired` holds to the recent end of the queue below.
+    /// Moves the least recent slot of queue `level` for which `expired` holds to the recent end of
+    /// the queue below.
     #[inline]
     fn demote(&mut self, level: usize, expired: impl Fn(u32) -> bool) -> Option<u32> {
         let slot = self.lists[level].back().filter(|&slot| expired(slot))?;
@@ -285,7 +290,8 @@ impl Mq {
     #[inline]
     fn measure(&mut self, last: Tick) {
         if self.config.lifetime.is_none() {
-            // A window as large as the cache, so that noise cannot move a large cache's lifetime about.
+            // A window as large as the cache, so that noise cannot move a large cache's lifetime
+            // about.
             self.peak.count(self.now - last, self.capacity.max(64));
         }
     }

@@ -1,6 +1,7 @@
 //! Most recently used: the block that was referenced last goes.
 //!
-//! Source: Chou and DeWitt, "An evaluation of buffer management strategies for relational database systems", VLDB
+//! Source: Chou and DeWitt, "An evaluation of buffer management strategies for relational database
+//! systems", VLDB
 //! 1985. The optimum for one loop longer than the cache, and bad at nearly everything else.
 
 use super::Replacement;

@@ -1,12 +1,14 @@
-//! Belady's optimum: the block whose next reference is furthest in the future goes. No policy that must bring in
-//! every missing block has fewer misses, so this is the bound that others are held against.
+//! Belady's optimum: the block whose next reference is furthest in the future goes. No policy that
+//! must bring in every missing block has fewer misses, so this is the bound that others are held
+//! against.
 //!
-//! Source: Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems Journal 5(2),
-//! 1966; proof in Mattson et al., IBM Systems Journal 9(2), 1970.
+//! Source: Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems
+//! Journal 5(2), 1966; proof in Mattson et al., IBM Systems Journal 9(2), 1970.
 //!
-//! Ties arise only among blocks that are never referenced again (no two blocks share a next reference): the one in
-//! the highest slot goes. No count depends on it. A missing block is always brought in, also one that is never used
-//! again: with bypassing the bound would be another one, for other machines.
+//! Ties arise only among blocks that are never referenced again (no two blocks share a next
+//! reference): the one in the highest slot goes. No count depends on it. A missing block is always
+//! brought in, also one that is never used again: with bypassing the bound would be another one,
+//! for other machines.
 
 use super::Replacement;
 use crate::access::Access;

@@ -1,7 +1,9 @@
-//! PCC: the partitioned cache with classification by call site. See [`partition`](super::partition) for what it keeps and
-//! [`classify::pcc`](crate::classify::pcc) for how it classifies; both say where they depart from the paper.
+//! PCC: the partitioned cache with classification by call site. See [`partition`](super::partition)
+//! for what it keeps and [`classify::pcc`](crate::classify::pcc) for how it classifies; both say
+//! where they depart from the paper.
 //!
-//! Source: Gniady, Butt and Hu, "Program-counter-based pattern classification in buffer caching", OSDI 2004.
+//! Source: Gniady, Butt and Hu, "Program-counter-based pattern classification in buffer caching",
+//! OSDI 2004.
 
 use super::Policy;
 use super::partition::Partitioned;

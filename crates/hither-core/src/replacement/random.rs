@@ -1,8 +1,8 @@
 //! Random: any block goes, each as likely as the next.
 //!
-//! Source: Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems Journal 5(2),
-//! 1966, its algorithm RAND. What a policy must beat to have learnt anything; it has no worst pattern, so it beats
-//! LRU on loops.
+//! Source: Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems
+//! Journal 5(2), 1966, its algorithm RAND. What a policy must beat to have learnt anything; it has
+//! no worst pattern, so it beats LRU on loops.
 //!
 //! The choice follows from the seed and the accesses alone, so that a run can be repeated.
 

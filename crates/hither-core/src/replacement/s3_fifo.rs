@@ -1,16 +1,19 @@
-//! S3-FIFO: three first-in-first-out queues. New blocks pass through a small one; those used while there go on to the
-//! main one, the others out, leaving a ghost; who comes back while a ghost goes straight to the main queue, where
-//! each use gives another round.
+//! S3-FIFO: three first-in-first-out queues. New blocks pass through a small one; those used while
+//! there go on to the main one, the others out, leaving a ghost; who comes back while a ghost goes
+//! straight to the main queue, where each use gives another round.
 //!
-//! Source: Yang, Zhang, Qiu, Yue and Rashmi, "FIFO queues are all you need for cache eviction", SOSP 2023, section 4
-//! and algorithm 1, and its authors' implementation in libCacheSim. Where the two differ, as libCacheSim:
-//! - The main queue is not cut as soon as a block moves there: the small queue goes on until it has evicted one or is
-//!   empty, and the next eviction is from the main queue while that is above its share.
-//! - Ghosts are counted, 90 % of the capacity, those that came back not among them; the paper ages them by evictions.
+//! Source: Yang, Zhang, Qiu, Yue and Rashmi, "FIFO queues are all you need for cache eviction",
+//! SOSP 2023, section 4 and algorithm 1, and its authors' implementation in libCacheSim. Where the
+//! two differ, as libCacheSim:
+//! - The main queue is not cut as soon as a block moves there: the small queue goes on until it has
+//!   evicted one or is empty, and the next eviction is from the main queue while that is above its
+//!   share.
+//! - Ghosts are counted, 90 % of the capacity, those that came back not among them; the paper ages
+//!   them by evictions.
 //! - Until the first eviction, what the small queue has no room for goes to the main queue.
 //!
-//! Departure: the small queue has at least one block and the ghosts too, so that every size works. libCacheSim admits
-//! nothing where the small queue's share is below two blocks.
+//! Departure: the small queue has at least one block and the ghosts too, so that every size works.
+//! libCacheSim admits nothing where the small queue's share is below two blocks.
 
 use super::{Replacement, share};
 use crate::access::Access;

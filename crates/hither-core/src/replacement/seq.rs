@@ -1,17 +1,21 @@
-//! SEQ: LRU, except that pages of long sequences of faults go first, and of those the latest but a few: MRU replacement for
-//! what a program walks through. A sequence is a run of misses on consecutive pages, up or down, of one object.
+//! SEQ: LRU, except that pages of long sequences of faults go first, and of those the latest but a
+//! few: MRU replacement for what a program walks through. A sequence is a run of misses on
+//! consecutive pages, up or down, of one object.
 //!
-//! Source: Glass and Cao, "Adaptive page replacement based on memory reference behavior", SIGMETRICS 1997, with its
-//! L = 20 (`length`), M = 20 (`behind`), N = 5 (`nth`) and 200 sequences. A miss extends the sequence that it continues; one
-//! inside a sequence cuts it off there and begins another. When a page must go, of the sequences of at least L
-//! pages the one whose N-th last miss is the latest gives the resident page nearest to its head but at least M pages
-//! away; if none can, the least recently used page goes. Here pages are blocks, addresses are positions in an object.
+//! Source: Glass and Cao, "Adaptive page replacement based on memory reference behavior",
+//! SIGMETRICS 1997, with its L = 20 (`length`), M = 20 (`behind`), N = 5 (`nth`) and 200 sequences.
+//! A miss extends the sequence that it continues; one inside a sequence cuts it off there and
+//! begins another. When a page must go, of the sequences of at least L pages the one whose N-th
+//! last miss is the latest gives the resident page nearest to its head but at least M pages away;
+//! if none can, the least recently used page goes. Here pages are blocks, addresses are positions
+//! in an object.
 //!
-//! The reading chosen in cases that are not clear: where a miss continues two sequences, the one that grew last wins and
-//! the other is forgotten; so is a sequence that another one runs into. When there are too many sequences, the one that
-//! grew longest ago goes, of those shorter than L, else 2L, 4L and so on. A page belongs to the sequence that its
-//! last miss extended, until it is cut off. Departure: sequences are looked for among all processes together, since
-//! their objects tell them apart.
+//! The reading chosen in cases that are not clear: where a miss continues two sequences, the one
+//! that grew last wins and the other is forgotten; so is a sequence that another one runs into.
+//! When there are too many sequences, the one that grew longest ago goes, of those shorter than L,
+//! else 2L, 4L and so on. A page belongs to the sequence that its last miss extended, until it is
+//! cut off. Departure: sequences are looked for among all processes together, since their objects
+//! tell them apart.
 
 use super::{Policy, Replacement};
 use crate::access::Access;
@@ -109,7 +113,8 @@ struct Sequence {
     low: u32,
     high: u32,
     direction: Direction,
-    /// Resident pages less than M from the head, and the others; the nearest to the head in front. Over slots.
+    /// Resident pages less than M from the head, and the others; the nearest to the head in front.
+    /// Over slots.
     near: List,
     far: List,
     /// The times of the last N misses, in a ring; 0 is none. Time counts misses.
@@ -331,7 +336,8 @@ impl Seq {
             sequence.low = page + 1;
             self.order[place].0 = sequence.start();
         }
-        // Pages in front of the new head belong to no sequence, and some that were far are now near.
+        // Pages in front of the new head belong to no sequence, and some that were far are now
+        // near.
         for nearest in [true, false] {
             let list = if nearest { sequence.near } else { sequence.far };
             let mut list = list;

@@ -1,9 +1,11 @@
-//! SIEVE: blocks stand in order of arrival and are never moved; a hand goes from the oldest to the newest, clears the
-//! mark of each block that was used since it last came by, and takes the first without a mark.
+//! SIEVE: blocks stand in order of arrival and are never moved; a hand goes from the oldest to the
+//! newest, clears the mark of each block that was used since it last came by, and takes the first
+//! without a mark.
 //!
-//! Source: Zhang, Yang, Yue, Vigfusson and Rashmi, "SIEVE is simpler than LRU", NSDI 2024, algorithm 1. Unlike CLOCK,
-//! whose survivors are as new as what has just come in, the hand stays where it was: old survivors are left alone
-//! while the hand sifts the new ones. No departure; miss counts equal libCacheSim's. A hit sets one byte.
+//! Source: Zhang, Yang, Yue, Vigfusson and Rashmi, "SIEVE is simpler than LRU", NSDI 2024,
+//! algorithm 1. Unlike CLOCK, whose survivors are as new as what has just come in, the hand stays
+//! where it was: old survivors are left alone while the hand sifts the new ones. No departure; miss
+//! counts equal libCacheSim's. A hit sets one byte.
 
 use super::Replacement;
 use crate::access::Access;

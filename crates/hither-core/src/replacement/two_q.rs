@@ -1,15 +1,17 @@
-//! 2Q: new blocks pass through a first-in-first-out queue (A1in); who is referenced again after leaving it, while
-//! still remembered (A1out), is kept in an LRU list (Am). References soon after the first are of no account.
+//! 2Q: new blocks pass through a first-in-first-out queue (A1in); who is referenced again after
+//! leaving it, while still remembered (A1out), is kept in an LRU list (Am). References soon after
+//! the first are of no account.
 //!
-//! Source: Johnson and Shasha, "2Q: a low overhead high performance buffer management replacement algorithm", VLDB
-//! 1994, section 2.3, the full version, with the sizes recommended there: Kin 25 % of the cache, Kout the block
-//! numbers of 50 %. (`2q` cannot be the name of a module.)
+//! Source: Johnson and Shasha, "2Q: a low overhead high performance buffer management replacement
+//! algorithm", VLDB 1994, section 2.3, the full version, with the sizes recommended there: Kin 25 %
+//! of the cache, Kout the block numbers of 50 %. (`2q` cannot be the name of a module.)
 //!
 //! Readings and departures:
-//! - A block that comes back leaves A1out before another can be forgotten in its stead; the paper does not say.
+//! - A block that comes back leaves A1out before another can be forgotten in its stead; the paper
+//!   does not say.
 //! - Kin and Kout are at least one.
-//! - Where Am is to give a block but is empty, A1in does (the paper's sizes leave this to caches of one to three
-//!   blocks; removal from outside can bring it about in any).
+//! - Where Am is to give a block but is empty, A1in does (the paper's sizes leave this to caches of
+//!   one to three blocks; removal from outside can bring it about in any).
 
 use super::{Replacement, share};
 use crate::access::Access;

@@ -1,8 +1,9 @@
-//! UBM: the partitioned cache with classification by file. See [`partition`](super::partition) for what it keeps and
-//! [`classify::ubm`](crate::classify::ubm) for how it classifies; both say where they depart from the paper.
+//! UBM: the partitioned cache with classification by file. See [`partition`](super::partition) for
+//! what it keeps and [`classify::ubm`](crate::classify::ubm) for how it classifies; both say where
+//! they depart from the paper.
 //!
-//! Source: Kim et al., "A low-overhead high-performance unified buffer management scheme that exploits sequential and
-//! looping references", OSDI 2000.
+//! Source: Kim et al., "A low-overhead high-performance unified buffer management scheme that
+//! exploits sequential and looping references", OSDI 2000.
 
 use super::Policy;
 use super::partition::Partitioned;

@@ -1,17 +1,18 @@
-//! W-TinyLFU: new blocks enter a small LRU window; who leaves it is let into the main part only if it was referenced
-//! more often lately than the block that would have to go for it. The main part is a segmented LRU: blocks used again
-//! there are protected, up to 80 % of it.
+//! W-TinyLFU: new blocks enter a small LRU window; who leaves it is let into the main part only if
+//! it was referenced more often lately than the block that would have to go for it. The main part
+//! is a segmented LRU: blocks used again there are protected, up to 80 % of it.
 //!
-//! Source: Einziger, Friedman and Manes, "TinyLFU: a highly efficient cache admission policy", ACM Transactions on
-//! Storage 13(4), 2017, sections 3 and 4; for the sketch of frequencies see `sketch.rs`.
+//! Source: Einziger, Friedman and Manes, "TinyLFU: a highly efficient cache admission policy", ACM
+//! Transactions on Storage 13(4), 2017, sections 3 and 4; for the sketch of frequencies see
+//! `sketch.rs`.
 //!
 //! Readings and departures:
-//! - All references are counted, hits and misses, as in the paper (libCacheSim counts hits in the main part,
-//!   insertions and evictions from the window). A missing reference is counted after the decision whom to evict for
-//!   it.
+//! - All references are counted, hits and misses, as in the paper (libCacheSim counts hits in the
+//!   main part, insertions and evictions from the window). A missing reference is counted after the
+//!   decision whom to evict for it.
 //! - No doorkeeper, as in Caffeine by default.
-//! - The window has at least one block, so a cache of one block is all window: LRU. libCacheSim admits nothing where
-//!   the window's share is below one block.
+//! - The window has at least one block, so a cache of one block is all window: LRU. libCacheSim
+//!   admits nothing where the window's share is below one block.
 
 use super::{Replacement, share};
 use crate::access::Access;
@@ -120,7 +121,8 @@ impl WTinyLfu {
         policy
     }
 
-    /// Moves the least recent block of a part that is too large to the most recent end of the probation.
+    /// Moves the least recent block of a part that is too large to the most recent end of the
+    /// probation.
     fn settle(&mut self) {
         for (list, max) in [
             (&mut self.window, self.window_max),

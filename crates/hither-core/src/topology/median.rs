@@ -1,11 +1,12 @@
-//! The 1-median: where a block that these nodes use so often would best be. Asked every 50 accesses of a block, so
-//! nothing here allocates, and all but the matrix are linear in nodes (times axes or levels).
+//! The 1-median: where a block that these nodes use so often would best be. Asked every 50 accesses
+//! of a block, so nothing here allocates, and all but the matrix are linear in nodes (times axes or
+//! levels).
 
 use super::shape::Shape;
 use super::{AXES_MAX, AXIS_MAX};
 
-/// The node with the least sum of weight times hops, the lowest among equals. Weights count accesses: their sum times the
-/// diameter stays below 2^64.
+/// The node with the least sum of weight times hops, the lowest among equals. Weights count
+/// accesses: their sum times the diameter stays below 2^64.
 pub(super) fn of_shape(weights: &[u32], shape: &Shape) -> usize {
     match shape {
         Shape::Uniform | Shape::Matrix => heaviest(weights),
@@ -39,7 +40,8 @@ fn heaviest(weights: &[u32]) -> usize {
     (0..weights.len()).min_by_key(lowest).unwrap_or(0)
 }
 
-/// Distances on a grid add up by axis, so that each axis has its own median over the sums of the weights across it.
+/// Distances on a grid add up by axis, so that each axis has its own median over the sums of the
+/// weights across it.
 fn of_grid(weights: &[u32], axes: &[usize], wraps: bool) -> usize {
     let (mut node, mut stride) = (0, 1);
     let mut sums = [0; AXIS_MAX];
@@ -68,9 +70,9 @@ fn along(sums: &[u64]) -> usize {
     sums.iter().position(half).unwrap_or(0)
 }
 
-/// The 1-median of a circle. From one place to the next, those of the half circle ahead come nearer by one, and those of
-/// the half circle behind (the place that is left among them) recede by one; the one opposite, where the length is odd,
-/// does neither.
+/// The 1-median of a circle. From one place to the next, those of the half circle ahead come nearer
+/// by one, and those of the half circle behind (the place that is left among them) recede by one;
+/// the one opposite, where the length is odd, does neither.
 fn around(sums: &[u64]) -> usize {
     let length = sums.len();
     let half = length / 2;
@@ -91,7 +93,8 @@ fn around(sums: &[u64]) -> usize {
     best
 }
 
-/// Between routers each dimension costs the weight on its other side; within a router all but the node itself cost 1.
+/// Between routers each dimension costs the weight on its other side; within a router all but the
+/// node itself cost 1.
 fn of_routers(weights: &[u32], dimensions: usize, each: usize) -> usize {
     let mut ones = [0; AXES_MAX];
     for (router, weights) in weights.chunks_exact(each).enumerate() {
@@ -113,8 +116,8 @@ fn of_routers(weights: &[u32], dimensions: usize, each: usize) -> usize {
     (0..weights.len()).min_by_key(cost).unwrap_or(0)
 }
 
-/// A leaf saves two hops for the weight in each part that it is in, itself being the smallest; between rings, one hop
-/// less for its own weight, which has no ring to take.
+/// A leaf saves two hops for the weight in each part that it is in, itself being the smallest;
+/// between rings, one hop less for its own weight, which has no ring to take.
 fn of_hierarchy(weights: &[u32], fan: &[usize], rings: bool) -> usize {
     let mut within = [0; AXES_MAX];
     let (mut best, mut most) = (0, None);

@@ -1,8 +1,9 @@
-//! Nodes, the distances between them, and the network that joins them: what "near" means to a placement.
+//! Nodes, the distances between them, and the network that joins them: what "near" means to a
+//! placement.
 //!
-//! A topology is made once and shared (`Arc<Topology>`): all distances are worked out when it is made, so that a policy
-//! or an engine looks them up in one load. Routes are worked out at the first question for one, since only engines that
-//! model contention ask.
+//! A topology is made once and shared (`Arc<Topology>`): all distances are worked out when it is
+//! made, so that a policy or an engine looks them up in one load. Routes are worked out at the
+//! first question for one, since only engines that model contention ask.
 //!
 //! | text | nodes | hops |
 //! |---|---|---|
@@ -14,7 +15,8 @@
 //! | `ring:4x4` | 4 stations of 4 processors | rings on the way |
 //! | `tree:4x4` | 16 leaves | links up and down |
 //!
-//! Beside these there are [presets](presets()) with the latencies of the papers' machines, and matrices of latencies.
+//! Beside these there are [presets](presets()) with the latencies of the papers' machines, and
+//! matrices of latencies.
 
 mod median;
 mod parse;
@@ -31,7 +33,8 @@ pub use routes::{Link, Place};
 use routes::Routes;
 use shape::Shape;
 
-/// The most nodes that a topology has: tables grow with their square, and this is Linux's own bound (`MAX_NUMNODES`).
+/// The most nodes that a topology has: tables grow with their square, and this is Linux's own bound
+/// (`MAX_NUMNODES`).
 pub const NODES_MAX: usize = 1024;
 
 /// The longest axis of a grid: all routes of a topology stay within some hundred MiB.
@@ -86,13 +89,13 @@ impl Default for Latencies {
 pub struct About {
     /// A name for people, or nothing.
     pub name: String,
-    /// What its accesses count when a block's best place is sought: the thread priorities of the post-office paper
-    /// (section 4.2).
+    /// What its accesses count when a block's best place is sought: the thread priorities of the
+    /// post-office paper (section 4.2).
     pub weight: u32,
     /// CPUs; 0 for a node of memory alone.
     pub cpus: u32,
-    /// What it can hold, in any one unit for all nodes; bytes where the topology is a machine. 0: as much as the
-    /// others, or not known.
+    /// What it can hold, in any one unit for all nodes; bytes where the topology is a machine. 0:
+    /// as much as the others, or not known.
     pub capacity_bytes: u64,
 }
 
@@ -124,9 +127,10 @@ impl Topology {
         parse::mesh(axes).expect("the axes are within bounds")
     }
 
-    /// Nodes with these latencies between them, by row; on the diagonal those of local accesses. The hops between two
-    /// nodes are the rank of their latency among all remote latencies, 1 being the nearest two nodes: a matrix does not
-    /// tell which links there are, and each pair has one of its own.
+    /// Nodes with these latencies between them, by row; on the diagonal those of local accesses.
+    /// The hops between two nodes are the rank of their latency among all remote latencies, 1 being
+    /// the nearest two nodes: a matrix does not tell which links there are, and each pair has one
+    /// of its own.
     pub fn from_matrix(name: &str, latency_ns: &[u32]) -> Result<Topology, TopologyError> {
         let nodes = latency_ns.len().isqrt();
         if nodes == 0 || nodes * nodes != latency_ns.len() {
@@ -150,7 +154,8 @@ impl Topology {
         let local_ns = least_local_ns.unwrap_or_default();
         let hops = |from: usize, to: usize| match from == to {
             true => 0,
-            // Up to 1024 * 1023 latencies, all different, saturate: they no longer differ by rank, still by latency.
+            // Up to 1024 * 1023 latencies, all different, saturate: they no longer differ by rank,
+            // still by latency.
             false => {
                 let rank = ranks.partition_point(|&rank| rank < latency_ns[from * nodes + to]);
                 u16::try_from(rank + 1).unwrap_or(u16::MAX)
@@ -263,7 +268,8 @@ impl Topology {
         self.shape.kind()
     }
 
-    /// Length of each axis, slowest first; empty where the nodes lie on no grid (a hypercube's lie on one).
+    /// Length of each axis, slowest first; empty where the nodes lie on no grid (a hypercube's lie
+    /// on one).
     pub fn axes(&self) -> &[usize] {
         match &self.shape {
             Shape::Grid { axes, .. } => axes,
@@ -271,7 +277,8 @@ impl Topology {
         }
     }
 
-    /// What the levels of a tree or of hierarchical rings fan out to, the topmost first; empty for others.
+    /// What the levels of a tree or of hierarchical rings fan out to, the topmost first; empty for
+    /// others.
     pub fn levels(&self) -> &[usize] {
         match &self.shape {
             Shape::Hierarchy { fan, .. } => fan,
@@ -279,7 +286,8 @@ impl Topology {
         }
     }
 
-    /// What accesses cost. Of a matrix: the least local latency, and what the nearest remote one adds.
+    /// What accesses cost. Of a matrix: the least local latency, and what the nearest remote one
+    /// adds.
     pub fn latencies(&self) -> Latencies {
         self.latencies
     }
@@ -320,8 +328,9 @@ impl Topology {
         self.about[node.index()].cpus
     }
 
-    /// `total` shared out among the nodes, by their capacities where these are known, or else evenly: the sum is
-    /// `total`, and what does not divide goes by largest remainder, to the lowest number among equals.
+    /// `total` shared out among the nodes, by their capacities where these are known, or else
+    /// evenly: the sum is `total`, and what does not divide goes by largest remainder, to the
+    /// lowest number among equals.
     pub fn shares(&self, total: u32) -> Vec<u32> {
         let known = self.about.iter().all(|about| about.capacity_bytes > 0);
         let parts = self.about.iter().map(|about| match known {
@@ -362,15 +371,17 @@ impl Topology {
         &self.nearest[node.index() * self.nodes..][..self.nodes]
     }
 
-    /// The nearest other nodes, by number: on a grid those one hop away, on a tree those of the same switch.
+    /// The nearest other nodes, by number: on a grid those one hop away, on a tree those of the
+    /// same switch.
     #[inline]
     pub fn neighbours(&self, node: Node) -> &[Node] {
         &self.nearest(node)[1..self.around[node.index()].into()]
     }
 
-    /// The next node of a block that moves towards `to` step by step: the first one on the route. Along the last axis of a
-    /// grid first, then along the one before (`X`, then `Y`). Where the way leads through switches, the nearest node
-    /// that is nearer to `to`. `to` itself at the end, and from there on.
+    /// The next node of a block that moves towards `to` step by step: the first one on the route.
+    /// Along the last axis of a grid first, then along the one before (`X`, then `Y`). Where the
+    /// way leads through switches, the nearest node that is nearer to `to`. `to` itself at the end,
+    /// and from there on.
     #[inline]
     pub fn next_hop(&self, from: Node, to: Node) -> Node {
         if self.shape != Shape::Matrix {
@@ -382,9 +393,10 @@ impl Topology {
         best.copied().unwrap_or(to)
     }
 
-    /// The node with the least sum of `weights` times latency from the node that a weight is of; the lowest number among
-    /// equals. On a grid it is worked out axis by axis (post-office paper, figure 5), so that it costs no more than a
-    /// look at each weight and axis; on a matrix, each pair of a node and a weight that is not 0.
+    /// The node with the least sum of `weights` times latency from the node that a weight is of;
+    /// the lowest number among equals. On a grid it is worked out axis by axis (post-office paper,
+    /// figure 5), so that it costs no more than a look at each weight and axis; on a matrix, each
+    /// pair of a node and a weight that is not 0.
     ///
     /// # Panics
     /// If there is not one weight a node.
@@ -408,9 +420,10 @@ impl Topology {
         self.routes.get(&self.shape, self.nodes).links[link as usize]
     }
 
-    /// The links from one node to another, in order; none to itself. As many as hops, but on a matrix: there each pair has
-    /// one link of its own. Grids are routed in the order of their axes, the last one first, and the long way never; of
-    /// two equal ways around a torus the ascending one.
+    /// The links from one node to another, in order; none to itself. As many as hops, but on a
+    /// matrix: there each pair has one link of its own. Grids are routed in the order of their
+    /// axes, the last one first, and the long way never; of two equal ways around a torus the
+    /// ascending one.
     #[inline]
     pub fn route(&self, from: Node, to: Node) -> &[u32] {
         let routes = self.routes.get(&self.shape, self.nodes);

@@ -54,8 +54,8 @@ static PRESETS: &[Preset] = &[
         cpus: 1,
         capacity_bytes: 512 * MIB,
     },
-    // 135 and 594 cycles of 150 MHz. The one ring of its four stations has one remote latency; that of a station on
-    // another ring (ring:2x4x4 with these latencies) was not measured.
+    // 135 and 594 cycles of 150 MHz. The one ring of its four stations has one remote latency; that
+    // of a station on another ring (ring:2x4x4 with these latencies) was not measured.
     Preset {
         name: "numachine-4",
         summary: "NUMAchine: 4 stations of 4 processors on a ring: 900 ns local, 3960 ns remote",
@@ -82,8 +82,9 @@ static PRESETS: &[Preset] = &[
         cpus: 1,
         capacity_bytes: 0,
     },
-    // The machine of the paper has 32 such nodes; its 8 GiB are 256 MiB a node. A node's distance counts the
-    // routers on the way: 1 within a router, so that the furthest of 32 are 800 ns away, "less than 3:1" (section 4).
+    // The machine of the paper has 32 such nodes; its 8 GiB are 256 MiB a node. A node's distance
+    // counts the routers on the way: 1 within a router, so that the furthest of 32 are 800 ns away,
+    // "less than 3:1" (section 4).
     Preset {
         name: "origin2000-16",
         summary: "SGI Origin2000: 16 nodes of 2 processors, two on each of 8 routers in a hypercube: 300 ns local, 100 ns a router",

@@ -1,4 +1,5 @@
-//! Links and the routes over them, worked out at the first question: all routes of a mesh of 256 nodes take 3 MiB.
+//! Links and the routes over them, worked out at the first question: all routes of a mesh of 256
+//! nodes take 3 MiB.
 
 use std::sync::OnceLock;
 
@@ -24,7 +25,8 @@ pub enum Link {
         /// Where it leaves.
         to: Place,
     },
-    /// A whole ring that goes one way: a request and its reply together take each of its segments once.
+    /// A whole ring that goes one way: a request and its reply together take each of its segments
+    /// once.
     Ring(u16),
 }
 
@@ -57,7 +59,8 @@ impl Routes {
 impl Table {
     fn new(shape: &Shape, nodes: usize) -> Table {
         let pairs = || (0..nodes * nodes).map(|pair| (pair / nodes, pair % nodes));
-        // Routes of a hop or two lead over each link, but for the upper ones of a hierarchy, whose routes are short.
+        // Routes of a hop or two lead over each link, but for the upper ones of a hierarchy, whose
+        // routes are short.
         let all = matches!(shape, Shape::Hierarchy { .. });
         let mut links = Vec::new();
         for (from, to) in pairs() {

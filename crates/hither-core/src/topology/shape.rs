@@ -1,4 +1,5 @@
-//! The shapes: closed forms of distance and route. The tests hold them against a search over the links.
+//! The shapes: closed forms of distance and route. The tests hold them against a search over the
+//! links.
 
 use super::routes::{Link, Place};
 use crate::ids::Node;
@@ -18,16 +19,19 @@ pub(super) enum Shape {
         /// Whether a user calls it a hypercube: all axes have length 2.
         cube: bool,
     },
-    /// A hypercube of routers with several nodes each (SGI Origin2000: two; Laudon and Lenoski, ISCA 1997). A hop is a
-    /// router on the way, so that two nodes of one router are one hop apart.
+    /// A hypercube of routers with several nodes each (SGI Origin2000: two; Laudon and Lenoski,
+    /// ISCA 1997). A hop is a router on the way, so that two nodes of one router are one hop apart.
     Routers { dimensions: usize, each: usize },
-    /// Nodes are the leaves of a hierarchy; `fan` is the number of parts on each level, the topmost first.
+    /// Nodes are the leaves of a hierarchy; `fan` is the number of parts on each level, the topmost
+    /// first.
     ///
-    /// Without `rings`, a tree of switches; a hop is a link, up or down. With them, NUMAchine (thesis, section 5.1.1):
-    /// stations on a local ring, local rings on a global one. A hop is a ring on the way, one for all stations of a
-    /// ring: NUMAchine's rings go one way, so that a request and its reply together go around once wherever the other
-    /// station is, which is why its table 5.1 has *one* latency for remote memory. For the same reason a ring is
-    /// one link: a request with its reply takes each of its segments once. A ring whose distance counts is `torus:N`.
+    /// Without `rings`, a tree of switches; a hop is a link, up or down. With them, NUMAchine
+    /// (thesis, section 5.1.1): stations on a local ring, local rings on a global one. A hop is a
+    /// ring on the way, one for all stations of a ring: NUMAchine's rings go one way, so that a
+    /// request and its reply together go around once wherever the other station is, which is why
+    /// its table 5.1 has *one* latency for remote memory. For the same reason a ring is one link: a
+    /// request with its reply takes each of its segments once. A ring whose distance counts is
+    /// `torus:N`.
     Hierarchy { fan: Vec<usize>, rings: bool },
 }
 
@@ -161,8 +165,8 @@ fn step(axes: &[usize], wraps: bool, from: usize, to: usize) -> usize {
     from
 }
 
-/// The lowest level of a hierarchy on which two leaves are under one switch, 0 for the leaf itself, and how many
-/// leaves such a switch has.
+/// The lowest level of a hierarchy on which two leaves are under one switch, 0 for the leaf itself,
+/// and how many leaves such a switch has.
 fn common(fan: &[usize], a: usize, b: usize) -> (usize, usize) {
     let mut leaves = 1;
     let mut level = 0;
@@ -173,7 +177,8 @@ fn common(fan: &[usize], a: usize, b: usize) -> (usize, usize) {
     (level, leaves)
 }
 
-/// The switch (or ring) of that level above a leaf. Switches are numbered from the top, 0, downwards.
+/// The switch (or ring) of that level above a leaf. Switches are numbered from the top, 0,
+/// downwards.
 fn switch_above(fan: &[usize], level: usize, leaf: usize) -> usize {
     let top = fan.len() - level;
     let leaves: usize = fan[top..].iter().product();

@@ -399,8 +399,8 @@ fn letters(classifier: &mut dyn Classifier, accesses: impl IntoIterator<Item = A
         .collect()
 }
 
-/// Figure 5 of the PCC paper: threshold 3; PC1 reads a file twice, PC2 another one once in between, PC3 then reads the
-/// first file.
+/// Figure 5 of the PCC paper: threshold 3; PC1 reads a file twice, PC2 another one once in between,
+/// PC3 then reads the first file.
 #[test]
 fn pcc_figure_5() {
     let mut tick = 0;
@@ -419,8 +419,9 @@ fn pcc_figure_5() {
     // The first two are other, as the third reaches the threshold.
     assert_eq!(letters(&mut pcc, read(1, 0..8)), "oossssss");
     assert_eq!(letters(&mut pcc, read(2, 100..106)), "oossss");
-    // Each return moves one block from Seq to Loop and adds the access itself to Seq, which so stays at 8: the ninth
-    // return, in the round after, is the first to tip it. From there PC1 loops for good, also over new files.
+    // Each return moves one block from Seq to Loop and adds the access itself to Seq, which so
+    // stays at 8: the ninth return, in the round after, is the first to tip it. From there PC1
+    // loops for good, also over new files.
     assert_eq!(letters(&mut pcc, read(1, 0..8)), "ssssssss");
     assert_eq!(letters(&mut pcc, read(1, 0..8)), "llllllll");
     assert_eq!(letters(&mut pcc, read(1, 200..203)), "lll");

@@ -75,7 +75,8 @@ impl NaiveTinyLfu {
         }
     }
 
-    /// The policy's rule: a line for eight blocks, the next power of two; 32 counters a row in each.
+    /// The policy's rule: a line for eight blocks, the next power of two; 32 counters a row in
+    /// each.
     fn places(&self, block: Block) -> [(u64, u64, u64); 4] {
         let hash = mix(u64::from(block.0) + 1);
         let lines = (self.capacity as u64).next_power_of_two().max(8) / 8;

@@ -1,5 +1,5 @@
-//! Twins of the policies that remember more of a block than its last reference: CAR, LRU-K, LRFU and MQ. Lists have
-//! the most recent block last.
+//! Twins of the policies that remember more of a block than its last reference: CAR, LRU-K, LRFU
+//! and MQ. Lists have the most recent block last.
 
 use crate::lirs::NaiveLirs;
 use crate::plain::take;
@@ -121,7 +121,8 @@ impl Twin for NaiveCar {
     }
 }
 
-/// Figure 2.1 of the LRU-K paper: each block with LAST and HIST, in which a time is the tick plus one.
+/// Figure 2.1 of the LRU-K paper: each block with LAST and HIST, in which a time is the tick plus
+/// one.
 struct NaiveLruK {
     capacity: usize,
     k: usize,

@@ -1,6 +1,6 @@
-//! Every policy and classifier against a naive twin: the same rules in the fewest words, without any clever structure,
-//! over a thousand random traces. Twins agree on every hit and on every evicted block; invariants are walked after every
-//! access; no policy beats the optimum.
+//! Every policy and classifier against a naive twin: the same rules in the fewest words, without
+//! any clever structure, over a thousand random traces. Twins agree on every hit and on every
+//! evicted block; invariants are walked after every access; no policy beats the optimum.
 //!
 //! A failure shows the seed of its trace in the captured output.
 
@@ -37,7 +37,8 @@ pub(crate) fn share(capacity: usize, part: f64) -> usize {
     ((capacity as f64 * part) as usize).max(1)
 }
 
-/// The policies that a trace is run through, each with its twin if there is one for these parameters.
+/// The policies that a trace is run through, each with its twin if there is one for these
+/// parameters.
 fn contestants(capacity: u32, random: &mut Random) -> Vec<(Spec, Option<Box<dyn Twin>>)> {
     let size = capacity as usize;
     let mut list: Vec<(Spec, Option<Box<dyn Twin>>)> = vec![

@@ -1,4 +1,5 @@
-//! The twin of the partitioned cache with LRU for other references: one list of blocks, searched for everything.
+//! The twin of the partitioned cache with LRU for other references: one list of blocks, searched
+//! for everything.
 
 use crate::Twin;
 use hither_core::classify::{Class, Classifier};

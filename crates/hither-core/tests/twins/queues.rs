@@ -1,4 +1,5 @@
-//! Twins of the policies that keep blocks in queues: nothing moves on a hit. Lists have the oldest block first.
+//! Twins of the policies that keep blocks in queues: nothing moves on a hit. Lists have the oldest
+//! block first.
 
 use crate::plain::take;
 use crate::{Twin, share};

@@ -1,5 +1,5 @@
-//! Random traces: interleaved programs that scan, loop, hop about or favour some blocks, from several sites, threads,
-//! files and processes.
+//! Random traces: interleaved programs that scan, loop, hop about or favour some blocks, from
+//! several sites, threads, files and processes.
 
 use hither_core::{Access, Block, NEVER, Object, Process, Site, Thread};
 

@@ -1,5 +1,6 @@
-//! The competitive decisions of upm against equation 1 as it stands in the paper, over random counters, homes and
-//! topologies: every candidate node is checked by itself, in whole numbers, the ratio multiplied out.
+//! The competitive decisions of upm against equation 1 as it stands in the paper, over random
+//! counters, homes and topologies: every candidate node is checked by itself, in whole numbers, the
+//! ratio multiplied out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -183,8 +184,8 @@ fn compare(random: &mut Random) -> usize {
     moved
 }
 
-/// Counts of some blocks: few and near each other, so that ties and near misses are common, or spread over orders of
-/// magnitude.
+/// Counts of some blocks: few and near each other, so that ties and near misses are common, or
+/// spread over orders of magnitude.
 fn counts(random: &mut Random, nodes: usize, blocks: u32) -> Vec<(u32, Vec<u32>)> {
     let scale = [3, 20, 5000][random.below(3) as usize];
     let touched = (0..blocks).filter(|_| random.below(4) > 0);

@@ -58,7 +58,8 @@ pub(crate) enum Input {
         #[serde(with = "hex")]
         file: u64,
     },
-    /// The cache that there is for the program's files is of this size now, and that without steering of the other.
+    /// The cache that there is for the program's files is of this size now, and that without
+    /// steering of the other.
     Budget { bytes: u64, alone_bytes: u64 },
     /// All that has happened until now has been told.
     Tick,
@@ -77,8 +78,8 @@ pub(crate) enum Decision {
     },
     /// A window of references has ended.
     Judged(Judged),
-    /// The page cache is full, for the first time: from now on what is read ahead takes the place of something else, and programs are to do
-    /// without where they read at random.
+    /// The page cache is full, for the first time: from now on what is read ahead takes the place
+    /// of something else, and programs are to do without where they read at random.
     Full,
 }
 

@@ -1,8 +1,10 @@
-//! Live file cache: an unmodified program runs, and what the page cache keeps of its files is up to a replacement policy,
-//! the simulator's own code.
+//! Live file cache: an unmodified program runs, and what the page cache keeps of its files is up to
+//! a replacement policy, the simulator's own code.
 //!
-//! [`run`] drives it all: programs tell what they read and write through their rings, the recorder's. `driver` hears what programs read and write, asks the policy, and answers with ranges to drop, without ever touching
-//! the world: the same inputs give the same decisions, so a log can be replayed. `event` is what goes in and out.
+//! [`run`] drives it all: programs tell what they read and write through their rings, the
+//! recorder's. `driver` hears what programs read and write, asks the policy, and answers with
+//! ranges to drop, without ever touching the world: the same inputs give the same decisions, so a
+//! log can be replayed. `event` is what goes in and out.
 
 mod driver;
 mod event;
@@ -19,7 +21,8 @@ use crate::log::{self, Mismatch};
 pub use driver::{SiteTally, Summary, Tally};
 pub use run::{BUDGET_MIN_BYTES, Budget, FileTally, Files, FilesOptions, Ran, Runner};
 
-/// Replays a run's log: drives the policy by its inputs once more, and compares the decisions. Returns how many there were, or the first that differs.
+/// Replays a run's log: drives the policy by its inputs once more, and compares the decisions.
+/// Returns how many there were, or the first that differs.
 pub fn replay(path: &Path) -> Result<std::result::Result<usize, Mismatch>> {
     log::replay::<Driver>(path)
 }

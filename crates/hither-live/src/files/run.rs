@@ -1,8 +1,8 @@
 //! Runs a program with what the page cache keeps of its files steered.
 //!
-//! The agent reads the programs' rings every half a millisecond while they are busy: a reader of 2 GB/s is 1 MiB further then,
-//! which with its readahead is how far the page cache may exceed the budget. If the agent dies, nobody drops anything: the kernel
-//! manages its cache as ever.
+//! The agent reads the programs' rings every half a millisecond while they are busy: a reader of 2
+//! GB/s is 1 MiB further then, which with its readahead is how far the page cache may exceed the
+//! budget. If the agent dies, nobody drops anything: the kernel manages its cache as ever.
 
 mod figures;
 mod mechanism;
@@ -47,12 +47,13 @@ struct Room {
 }
 
 impl Budget {
-    /// In bytes, now. Of a group's a reserve is left, an eighth or more, to what is on its way in: readahead, and what is
-    /// read until the agent has heard of it and dropped something. The kernel gives up 32 folios at a time, 64 MiB where they
-    /// are large, so that a little too much costs dear: with readahead of 8 MiB a loop of 512 MiB in a group of 256 read
-    /// 2000 MiB in six passes with budgets of 208 to 240 MiB, and 3066 with 248; scans of 390 MiB by sqlite in a group of 195
-    /// went up to 32 MiB beyond a budget of 150, and had a gigabyte of what was to be kept taken with 170 (2026-11, while
-    /// others used both CPUs).
+    /// In bytes, now. Of a group's a reserve is left, an eighth or more, to what is on its way in:
+    /// readahead, and what is read until the agent has heard of it and dropped something. The
+    /// kernel gives up 32 folios at a time, 64 MiB where they are large, so that a little too much
+    /// costs dear: with readahead of 8 MiB a loop of 512 MiB in a group of 256 read 2000 MiB in six
+    /// passes with budgets of 208 to 240 MiB, and 3066 with 248; scans of 390 MiB by sqlite in a
+    /// group of 195 went up to 32 MiB beyond a budget of 150, and had a gigabyte of what was to be
+    /// kept taken with 170 (2026-11, while others used both CPUs).
     fn room(&self, reserve_bytes: u64) -> Room {
         let (bytes, alone_bytes) = match self {
             Budget::Bytes(bytes) => (*bytes, *bytes),
@@ -80,7 +81,8 @@ pub struct FilesOptions {
     pub budget: Budget,
     /// Steer files, too, that were in the page cache before the program came to them.
     pub all_files: bool,
-    /// Have programs switch the kernel's readahead off where they read at random, once the page cache is full.
+    /// Have programs switch the kernel's readahead off where they read at random, once the page
+    /// cache is full.
     pub still_read_ahead: bool,
     /// What is known of call sites.
     pub sites: Vec<SiteKnowledge>,
@@ -117,8 +119,8 @@ pub struct Files {
     pub busiest_files: Vec<FileTally>,
     /// The call sites that read most, the most first.
     pub busiest_sites: Vec<SiteTally>,
-    /// Bytes that the program, and all that it started and waited for, had read from storage; and other children of this
-    /// process that were waited for meanwhile.
+    /// Bytes that the program, and all that it started and waited for, had read from storage; and
+    /// other children of this process that were waited for meanwhile.
     pub storage_bytes: u64,
     /// Drops that the kernel took, and how long they took.
     pub dropped: u64,
@@ -132,7 +134,8 @@ pub struct Files {
     pub why_unreachable: Option<Unreachable>,
     /// Why it could not be asked what is cached: nobody else's pages are told from the program's.
     pub unseen: Option<Refused>,
-    /// Descriptors that programs read at random, and had the kernel read nothing ahead through; each time counts.
+    /// Descriptors that programs read at random, and had the kernel read nothing ahead through;
+    /// each time counts.
     pub read_ahead_stilled: u64,
     /// What the program could not tell.
     pub lost: Lost,
@@ -161,8 +164,9 @@ impl Runner {
         Runner { options, cache }
     }
 
-    /// Runs the program to its end. It has this process's standard streams and process group. While it runs, SIGINT and
-    /// SIGQUIT are left to it, and SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to it.
+    /// Runs the program to its end. It has this process's standard streams and process group. While
+    /// it runs, SIGINT and SIGQUIT are left to it, and SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are
+    /// passed on to it.
     pub fn run(&self) -> Result<Ran> {
         let options = &self.options;
         launch::check_preload(&options.run.preload)?;

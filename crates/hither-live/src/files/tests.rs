@@ -50,7 +50,8 @@ fn input() -> impl Strategy<Value = Input> {
     ]
 }
 
-/// Writes the log of a driver that hears these, and returns how much it decided. Panics where the driver's state breaks.
+/// Writes the log of a driver that hears these, and returns how much it decided. Panics where the
+/// driver's state breaks.
 fn logged(path: &Path, config: &Config, inputs: Vec<(Input, u64)>) -> usize {
     let mut log = Log::<Driver>::create(path, config).expect("created");
     let mut driver = Driver::new(config).expect("a sound configuration");

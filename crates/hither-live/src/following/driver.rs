@@ -1,12 +1,17 @@
-//! Decides which blocks of a program's files are moved to which node: pure, so that the same inputs give the same decisions.
+//! Decides which blocks of a program's files are moved to which node: pure, so that the same inputs
+//! give the same decisions.
 //!
-//! The policy is driven as by the pages of memory ([`crate::pages`]), a block of a file being its page: it is shown who used which block how often, and asks for moves.
+//! The policy is driven as by the pages of memory ([`crate::pages`]), a block of a file being its
+//! page: it is shown who used which block how often, and asks for moves.
 //!
-//! **What is counted.** A program copies a file's bytes a line at a time, and its processor has some eight lines on their way at once; so a request counts as one access for each
-//! eight lines of a block, at the price of a load that waits. Counts go back ten seconds at most: what has not paid for its move by then is not worth one.
+//! **What is counted.** A program copies a file's bytes a line at a time, and its processor has
+//! some eight lines on their way at once; so a request counts as one access for each eight lines of
+//! a block, at the price of a load that waits. Counts go back ten seconds at most: what has not
+//! paid for its move by then is not worth one.
 //!
-//! **Where blocks are** is the kernel's to say: who reads a block first need not be who brought it in. It is asked of blocks whose reads would pay for a move if they all came from afar, and once more
-//! where ten seconds have passed, since pages leave the cache and come back elsewhere.
+//! **Where blocks are** is the kernel's to say: who reads a block first need not be who brought it
+//! in. It is asked of blocks whose reads would pay for a move if they all came from afar, and once
+//! more where ten seconds have passed, since pages leave the cache and come back elsewhere.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -24,7 +29,8 @@ use crate::references::References;
 
 pub(crate) use crate::pages::driver::Config;
 
-/// Pages of a block. Fewer would mean more to count, and to move one costs as much as to move four alone.
+/// Pages of a block. Fewer would mean more to count, and to move one costs as much as to move four
+/// alone.
 pub(super) const BLOCK_PAGES: u32 = 4;
 
 /// Bytes for which a request counts as one access: the lines that are on their way at once.
@@ -50,7 +56,8 @@ const EVERYBODY: Process = Process(0);
 pub struct Summary {
     /// Files that programs used.
     pub files: u64,
-    /// Accesses to blocks whose node was known, in units of 512 bytes, and those of them from that node.
+    /// Accesses to blocks whose node was known, in units of 512 bytes, and those of them from that
+    /// node.
     pub accesses: u64,
     /// See `accesses`.
     pub local: u64,

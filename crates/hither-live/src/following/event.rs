@@ -52,7 +52,8 @@ pub(crate) enum Decision {
         /// The kernel's number of the node.
         to: u32,
         ranges: Vec<Pages>,
-        /// What the policy was shown of them: accesses from the nodes that have them, and from the one that is to have them.
+        /// What the policy was shown of them: accesses from the nodes that have them, and from the
+        /// one that is to have them.
         here: u64,
         there: u64,
         /// What moving them is taken to cost.

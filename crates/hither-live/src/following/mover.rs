@@ -1,7 +1,9 @@
-//! Finds out where pages of files are, and moves them: maps the range, as long as that takes, and goes about it as with pages of memory.
+//! Finds out where pages of files are, and moves them: maps the range, as long as that takes, and
+//! goes about it as with pages of memory.
 //!
-//! Nothing is read from storage for it: what is not cached is left out, a block at a time. A page that was cached a moment ago and is not any more is read in all the same, which is
-//! harmless, and rare.
+//! Nothing is read from storage for it: what is not cached is left out, a block at a time. A page
+//! that was cached a moment ago and is not any more is read in all the same, which is harmless, and
+//! rare.
 
 use hither_sys::file_map::FileMap;
 use hither_sys::page_cache::{CachedFile, Refused};
@@ -89,8 +91,8 @@ impl Job {
         Ok((map, entered))
     }
 
-    /// Has the blocks of a range entered that are cached, by halves: of what is whole, or of what has nothing, nothing more is asked. The range's first page has
-    /// that number among the job's.
+    /// Has the blocks of a range entered that are cached, by halves: of what is whole, or of what
+    /// has nothing, nothing more is asked. The range's first page has that number among the job's.
     fn enter_cached(
         &self,
         map: &FileMap,

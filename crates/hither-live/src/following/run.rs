@@ -38,7 +38,8 @@ pub struct FollowingOptions {
 pub struct Ran {
     /// How the program ended.
     pub exit: ExitStatus,
-    /// What was done; nothing on a machine of one node, where the program ran as if we were not there.
+    /// What was done; nothing on a machine of one node, where the program ran as if we were not
+    /// there.
     pub followed: Option<Followed>,
 }
 
@@ -49,7 +50,8 @@ pub struct Followed {
     pub summary: Summary,
     /// Pages that were to be moved and stayed, by the reason.
     pub refused: BTreeMap<String, u64>,
-    /// Why files could not be got at, or it not be asked what is cached of them, and how many times that was found.
+    /// Why files could not be got at, or it not be asked what is cached of them, and how many times
+    /// that was found.
     pub left_alone: BTreeMap<String, u64>,
     /// What the program could not tell.
     pub lost: Lost,
@@ -78,8 +80,9 @@ impl Runner {
         Runner { options, machine }
     }
 
-    /// Runs the program to its end. It has this process's standard streams and process group. While it runs, SIGINT and
-    /// SIGQUIT are left to it, and SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to it.
+    /// Runs the program to its end. It has this process's standard streams and process group. While
+    /// it runs, SIGINT and SIGQUIT are left to it, and SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are
+    /// passed on to it.
     pub fn run(&self) -> Result<Ran> {
         let options = &self.options;
         launch::check_preload(&options.run.preload)?;

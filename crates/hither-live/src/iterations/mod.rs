@@ -1,39 +1,46 @@
 //! Where a program's iterations end, found in the sequence of its parallel constructs.
 //!
-//! UPM moves pages between the iterations of a program (section 3); its authors marked these by hand. Here they are found:
-//! the master thread of an iterative program meets the same call sites again and again, and the shortest sequence that
-//! repeats is the iteration. Plain periods are not enough. A solver inside the iteration runs until it has converged, so that
-//! no two iterations are equally long; every tenth iteration prints a norm; helpers are called from several places. So the
-//! sequence is read as what it is, a walk through nested loops.
+//! UPM moves pages between the iterations of a program (section 3); its authors marked these by
+//! hand. Here they are found: the master thread of an iterative program meets the same call sites
+//! again and again, and the shortest sequence that repeats is the iteration. Plain periods are not
+//! enough. A solver inside the iteration runs until it has converged, so that no two iterations are
+//! equally long; every tenth iteration prints a norm; helpers are called from several places. So
+//! the sequence is read as what it is, a walk through nested loops.
 //!
 //! # The path
-//! Call sites met for the first time are appended to a path. A site that is on the path already is the *header* of a loop,
-//! and its return ends a *pass*: what lies behind it on the path is the pass's *body*, and is cut off. Each construct is
-//! appended and cut once, so that the cost is constant on average, beside one look-up in a hash table. An inner loop leaves
-//! its sites on the path once, however often it ran: iterations with 5 and with 500 inner ones have the same body. This is
-//! the loop stack of Tubella and González (HPCA 1998), with call sites in the place of branches. The header is the site by
-//! which a loop is entered, so a loop that skips a construct now and then is the same loop.
+//! Call sites met for the first time are appended to a path. A site that is on the path already is
+//! the *header* of a loop, and its return ends a *pass*: what lies behind it on the path is the
+//! pass's *body*, and is cut off. Each construct is appended and cut once, so that the cost is
+//! constant on average, beside one look-up in a hash table. An inner loop leaves its sites on the
+//! path once, however often it ran: iterations with 5 and with 500 inner ones have the same body.
+//! This is the loop stack of Tubella and González (HPCA 1998), with call sites in the place of
+//! branches. The header is the site by which a loop is entered, so a loop that skips a construct
+//! now and then is the same loop.
 //!
-//! Bodies are compared by a hash of their sites. A loop *repeats* once passes with equal bodies have matched at least 8 sites in
-//! all: two passes of a long body, eight of a single site. If its bodies take turns with a period of up to 16 (sweeps that
-//! alternate; a helper that is met between the others, and first), three rounds of them must have been equal, and the whole round is
-//! the iteration.
+//! Bodies are compared by a hash of their sites. A loop *repeats* once passes with equal bodies
+//! have matched at least 8 sites in all: two passes of a long body, eight of a single site. If its
+//! bodies take turns with a period of up to 16 (sweeps that alternate; a helper that is met between
+//! the others, and first), three rounds of them must have been equal, and the whole round is the
+//! iteration.
 //!
 //! # Which loop is the iteration
 //! The first loop that repeats, until:
-//! - **One around it returns.** Then that one is the iteration, as soon as it repeats itself; meanwhile nothing is. (CG: 25
-//!   passes of 4 constructs within an iteration of 112. What is taken for iterations in the first one is wrong.) There are
-//!   two exceptions. An outer loop that has not repeated after 8 passes is not one. And an outer loop that holds at least four passes of
-//!   the inner and adds no more constructs than one of them is the inner loop with a *rare extra*: a norm that is printed
-//!   every tenth iteration. Sequences do not tell that from a loop with little around its inner one; pages do not mind.
-//! - **It is not met for long**, eight times the constructs of its longest pass, while another one repeats: the program is in
-//!   another phase. If the old one comes back, and around the new one, then this was a long inner loop, and the patience
-//!   with the old one is doubled.
+//! - **One around it returns.** Then that one is the iteration, as soon as it repeats itself;
+//!   meanwhile nothing is. (CG: 25 passes of 4 constructs within an iteration of 112. What is taken
+//!   for iterations in the first one is wrong.) There are two exceptions. An outer loop that has
+//!   not repeated after 8 passes is not one. And an outer loop that holds at least four passes of
+//!   the inner and adds no more constructs than one of them is the inner loop with a *rare extra*:
+//!   a norm that is printed every tenth iteration. Sequences do not tell that from a loop with
+//!   little around its inner one; pages do not mind.
+//! - **It is not met for long**, eight times the constructs of its longest pass, while another one
+//!   repeats: the program is in another phase. If the old one comes back, and around the new one,
+//!   then this was a long inner loop, and the patience with the old one is doubled.
 //! - **Its bodies are new most of the time**: the loop is an accident of the path.
 //!
-//! The *confidence* is the share of the loop's last 32 passes whose body had been met among the 32 before, by the rule of
-//! succession: (known + 1) / (passes + 2). After 4096 constructs without an iteration, there are none that the caller
-//! should wait for: [`State::Unknown`] asks for periods of time instead, and ends by itself when a loop repeats.
+//! The *confidence* is the share of the loop's last 32 passes whose body had been met among the 32
+//! before, by the rule of succession: (known + 1) / (passes + 2). After 4096 constructs without an
+//! iteration, there are none that the caller should wait for: [`State::Unknown`] asks for periods
+//! of time instead, and ends by itself when a loop repeats.
 //!
 //! At most 8192 sites are remembered; a program that has more is begun anew.
 //!
@@ -57,7 +64,8 @@ const GIVE_UP: u64 = 4096;
 /// Passes of an outer loop within which it must repeat, or is none.
 const PASSES_TO_REPEAT: u64 = 8;
 
-/// Passes of the inner loop within one of the outer, not counting the last, that make an extra construct rare.
+/// Passes of the inner loop within one of the outer, not counting the last, that make an extra
+/// construct rare.
 const RARE: u64 = 3;
 
 /// How many of its own longest passes a loop may stay away.
@@ -78,7 +86,8 @@ pub enum State {
     Iterating {
         /// The construct that begins an iteration.
         header: u64,
-        /// Constructs of the last one; `None` if no whole one was seen since its beginning was known.
+        /// Constructs of the last one; `None` if no whole one was seen since its beginning was
+        /// known.
         constructs: Option<u64>,
         /// The share of iterations that were like others, from 0 to 1, exclusively.
         confidence: f64,
@@ -159,8 +168,8 @@ struct Pass {
 
 const HASH_BASE: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The hash of a path with one more site: a polynomial, so that the hash of a part is that of the whole less what came
-/// before. Signatures are hashes themselves.
+/// The hash of a path with one more site: a polynomial, so that the hash of a part is that of the
+/// whole less what came before. Signatures are hashes themselves.
 fn with(hash: u64, signature: u64) -> u64 {
     hash.wrapping_mul(HASH_BASE)
         .wrapping_add(signature.wrapping_add(HASH_BASE))
@@ -172,8 +181,8 @@ impl Iterations {
         Self::default()
     }
 
-    /// Takes the thread's next construct, and says what ends with it. An iteration ends where the region begins, or the
-    /// barrier is passed, that begins the next.
+    /// Takes the thread's next construct, and says what ends with it. An iteration ends where the
+    /// region begins, or the barrier is passed, that begins the next.
     pub fn construct(&mut self, kind: ConstructKind, signature: u64) -> Option<EpochKind> {
         match kind {
             ConstructKind::Iteration => {
@@ -286,7 +295,8 @@ impl Iterations {
         let sites = self.path.len() - place;
         let before = place.checked_sub(1).map_or(0, |at| self.path[at].hash);
         let to_here = self.path.last().map_or(0, |step| step.hash);
-        // Horner's scheme: what came before the header has been multiplied once for each site of the body.
+        // Horner's scheme: what came before the header has been multiplied once for each site of
+        // the body.
         let body = to_here.wrapping_sub(before.wrapping_mul(HASH_BASE.wrapping_pow(sites as u32)));
         let chosen = self.chosen.map(|chosen| chosen.site);
         let mut around = false;
@@ -389,7 +399,8 @@ impl Iterations {
         let inside = inner.inside;
         let passes = inner.passes.as_deref();
         let uniform = passes.is_some_and(|passes| passes.usual().is_some());
-        // The last pass of the inner loop is not ended by its header: two more than was counted, one of which is the extra.
+        // The last pass of the inner loop is not ended by its header: two more than was counted,
+        // one of which is the extra.
         let beside = pass.constructs.saturating_sub(inside.constructs);
         uniform && inside.passes >= RARE && beside * inside.passes <= 2 * inside.constructs
     }

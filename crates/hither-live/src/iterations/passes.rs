@@ -61,8 +61,8 @@ impl Passes {
         f64::from(self.known.count_ones() + 1) / (self.held() + 2) as f64
     }
 
-    /// How many passes make an iteration, if they repeat: one if bodies equal their predecessors, the shortest round
-    /// otherwise.
+    /// How many passes make an iteration, if they repeat: one if bodies equal their predecessors,
+    /// the shortest round otherwise.
     pub(super) fn round(&self) -> Option<u32> {
         let run = self.runs[1];
         if run >= 1 && run.saturating_mul(self.sites) >= MATCHED {
@@ -79,8 +79,9 @@ impl Passes {
         })
     }
 
-    /// The round from now on, which was `current`. Single passes become rounds if no body is the usual one; a round is left
-    /// if it is broken while another repeats, or if all bodies have become equal.
+    /// The round from now on, which was `current`. Single passes become rounds if no body is the
+    /// usual one; a round is left if it is broken while another repeats, or if all bodies have
+    /// become equal.
     pub(super) fn round_after(&self, current: u32) -> u32 {
         if current == 1 {
             return match self.usual() {

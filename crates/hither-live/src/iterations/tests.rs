@@ -1,4 +1,5 @@
-//! The sequences of real programs, by hand; made-up ones against a twin that keeps all of its past and compares whole bodies.
+//! The sequences of real programs, by hand; made-up ones against a twin that keeps all of its past
+//! and compares whole bodies.
 
 use std::collections::BTreeMap;
 
@@ -104,7 +105,8 @@ fn inner_loops_may_run_for_any_time() {
 
 #[test]
 fn a_norm_at_every_tenth_iteration_is_an_extra() {
-    // Whether the norm comes before the first iteration or not: it is on the path then, and looks like an outer loop.
+    // Whether the norm comes before the first iteration or not: it is on the path then, and looks
+    // like an outer loop.
     for prologue in [vec![1, 2], vec![1, 2, 50]] {
         let mut all = prologue;
         let mut starts = Vec::new();

@@ -1,8 +1,9 @@
 //! The thread that empties the rings while the program runs, and writes what it finds.
 //!
-//! How often it looks follows how much it finds: at 3 million events a second, about the most that a hooked call allows,
-//! a ring of 1 MiB fills in 6 ms, so it never sleeps longer than [`PAUSE_MAX`]; when little comes that is 200 wake-ups a
-//! second. If writing fails the session is closed, which turns every hook into a plain call, and the thread ends.
+//! How often it looks follows how much it finds: at 3 million events a second, about the most that
+//! a hooked call allows, a ring of 1 MiB fills in 6 ms, so it never sleeps longer than
+//! [`PAUSE_MAX`]; when little comes that is 200 wake-ups a second. If writing fails the session is
+//! closed, which turns every hook into a plain call, and the thread ends.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;

@@ -1,7 +1,7 @@
 //! Dense numbers for what records name by keys.
 //!
-//! Keys are numbered when an access that names them is written, so that numbers follow the order of the trace.
-//! Definitions are kept by key as they come: before their use, after it, or never.
+//! Keys are numbered when an access that names them is written, so that numbers follow the order of
+//! the trace. Definitions are kept by key as they come: before their use, after it, or never.
 
 use std::ffi::OsStr;
 use std::hash::Hash;
@@ -120,7 +120,8 @@ impl Definitions {
     }
 }
 
-/// A program image: what a process runs from its start, or from an exec, to the next exec or its end.
+/// A program image: what a process runs from its start, or from an exec, to the next exec or its
+/// end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Image {
     pub(crate) pid: u32,
@@ -141,8 +142,9 @@ pub(crate) struct Stream {
 
 /// Which thread of which program image each ring belongs to.
 ///
-/// Every ring begins with its process's announcement. A process has one main thread, so a second announcement by the
-/// main thread is that of the next program after an exec; other threads belong to the program announced last.
+/// Every ring begins with its process's announcement. A process has one main thread, so a second
+/// announcement by the main thread is that of the next program after an exec; other threads belong
+/// to the program announced last.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     images: Vec<Image>,

@@ -1,5 +1,5 @@
-//! The machine that a recording is made on, as `/proc` and `/sys` tell it. What cannot be read is left at its
-//! default: a container that hides `/sys` still records.
+//! The machine that a recording is made on, as `/proc` and `/sys` tell it. What cannot be read is
+//! left at its default: a container that hides `/sys` still records.
 
 use std::fs;
 use std::path::Path;

@@ -1,11 +1,11 @@
 //! Programs that ran and were not recorded, and why.
 //!
-//! Each exec is announced before it happens. If the program that it starts does not announce itself, it cannot be
-//! recorded: it is static, or setuid, or not for this machine. The file is looked at when the exec is announced,
-//! since builds remove the programs that they make.
+//! Each exec is announced before it happens. If the program that it starts does not announce
+//! itself, it cannot be recorded: it is static, or setuid, or not for this machine. The file is
+//! looked at when the exec is announced, since builds remove the programs that they make.
 //!
-//! One case is missed: a program that is not recorded and then itself execs one that is, in the same process. The second
-//! one's announcement is taken for the first's.
+//! One case is missed: a program that is not recorded and then itself execs one that is, in the
+//! same process. The second one's announcement is taken for the first's.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -45,15 +45,16 @@ struct Pending {
 #[derive(Debug, Default)]
 pub(crate) struct Execs {
     pending: FxHashMap<u32, Vec<Pending>>,
-    /// Start and image of the youngest program of each process that no exec is known for: its exec may be in a ring
-    /// read later.
+    /// Start and image of the youngest program of each process that no exec is known for: its exec
+    /// may be in a ring read later.
     unclaimed: FxHashMap<u32, (u64, u32)>,
     reasons: FxHashMap<PathBuf, String>,
 }
 
 impl Execs {
-    /// Process `pid` is about to become `path`; so says program image `by`, if it is not the agent itself. (A forked
-    /// child may announce itself and its exec at once, in either order of time: it is not what the exec starts.)
+    /// Process `pid` is about to become `path`; so says program image `by`, if it is not the agent
+    /// itself. (A forked child may announce itself and its exec at once, in either order of time:
+    /// it is not what the exec starts.)
     pub(crate) fn announced(&mut self, by: Option<u32>, pid: u32, time_ns: u64, path: &[u8]) {
         let started = self.unclaimed.get(&pid);
         if started.is_some_and(|&(started_ns, image)| started_ns >= time_ns && by != Some(image)) {
@@ -113,7 +114,8 @@ impl Execs {
     }
 }
 
-/// The path as seen from here. A relative one is relative to the folder of the process, as long as it is there.
+/// The path as seen from here. A relative one is relative to the folder of the process, as long as
+/// it is there.
 fn absolute(pid: u32, path: &Path) -> PathBuf {
     if path.is_absolute() {
         return path.to_owned();
@@ -127,7 +129,8 @@ pub(crate) fn reason(path: &Path) -> String {
     obstacle(path).unwrap_or_else(|| NOT_LOADED.to_owned())
 }
 
-/// What keeps the program at `path`, or the one that a script there names, from loading the recorder's library, as far as its file says.
+/// What keeps the program at `path`, or the one that a script there names, from loading the
+/// recorder's library, as far as its file says.
 pub(crate) fn obstacle(path: &Path) -> Option<String> {
     let mut file = path.to_owned();
     for _ in 0..=SCRIPTS_MAX {
@@ -191,7 +194,8 @@ fn try_look(path: &Path) -> std::io::Result<Look> {
     })
 }
 
-/// Whether running the file changes the user or group, which makes the dynamic linker ignore `LD_PRELOAD`.
+/// Whether running the file changes the user or group, which makes the dynamic linker ignore
+/// `LD_PRELOAD`.
 fn changes_identity(metadata: &fs::Metadata) -> bool {
     const SETUID: u32 = 0o4000;
     const SETGID: u32 = 0o2000;

@@ -1,19 +1,23 @@
 //! Events of many rings in order of time.
 //!
-//! A ring hands over its thread's events in order, but a thread may be descheduled between reading the clock and
-//! pushing, for as long as the scheduler likes. So events are held back for a while ([`HOLD_NS`]) and sorted before they
-//! are released. What comes later still is released at once, out of order, and counted: a slip in the order of two
-//! threads' accesses costs a simulation little, an access that is missing costs more.
+//! A ring hands over its thread's events in order, but a thread may be descheduled between reading
+//! the clock and pushing, for as long as the scheduler likes. So events are held back for a while
+//! ([`HOLD_NS`]) and sorted before they are released. What comes later still is released at once,
+//! out of order, and counted: a slip in the order of two threads' accesses costs a simulation
+//! little, an access that is missing costs more.
 
-/// How long an event is held back. Longer than a thread that can run is left waiting on a loaded machine.
+/// How long an event is held back. Longer than a thread that can run is left waiting on a loaded
+/// machine.
 pub(crate) const HOLD_NS: u64 = 1_000_000_000;
 
-/// Events held at most, some 80 MiB. A burst beyond them shortens the time that events are held back.
+/// Events held at most, some 80 MiB. A burst beyond them shortens the time that events are held
+/// back.
 const HELD_MAX: usize = 1 << 20;
 
 /// Something that happened at a time.
 pub(crate) trait Timed {
-    /// When, and the order among events of the same time. Events that are equal here stay in order of arrival.
+    /// When, and the order among events of the same time. Events that are equal here stay in order
+    /// of arrival.
     fn key(&self) -> (u64, u32);
 }
 

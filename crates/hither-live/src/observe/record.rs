@@ -1,7 +1,8 @@
 //! Records one run of a program.
 //!
-//! The order of things is what keeps the promises: the output is checked before the program starts, the trace gets its
-//! name after it is whole, and nothing that fails in between reaches the program.
+//! The order of things is what keeps the promises: the output is checked before the program starts,
+//! the trace gets its name after it is whole, and nothing that fails in between reaches the
+//! program.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -92,8 +93,9 @@ impl Recorder {
         Recorder { options }
     }
 
-    /// Runs the program to its end and writes the trace. The program has this process's standard streams and process
-    /// group. While it runs, SIGINT and SIGQUIT are left to it, and SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to it.
+    /// Runs the program to its end and writes the trace. The program has this process's standard
+    /// streams and process group. While it runs, SIGINT and SIGQUIT are left to it, and SIGTERM,
+    /// SIGHUP, SIGUSR1 and SIGUSR2 are passed on to it.
     pub fn run(&self) -> Result<Recorded> {
         let RecordOptions {
             command,
@@ -139,7 +141,8 @@ impl Recorder {
     }
 }
 
-/// Why what a program of this name does itself will not be seen, as far as its file says; what it starts may be.
+/// Why what a program of this name does itself will not be seen, as far as its file says; what it
+/// starts may be.
 pub fn unseen(program: &std::ffi::OsStr) -> Option<String> {
     let path = found_on_path(program);
     // Why a file cannot be run is said by whoever tries.

@@ -1,7 +1,8 @@
 //! Rows for the call sites: their frames with names, and the frame that names the site.
 //!
-//! A site is named after its innermost frame outside the C and C++ runtime: a program's call of `fread`, not what
-//! `fread` does inside. A stack that is all runtime is named after its innermost frame.
+//! A site is named after its innermost frame outside the C and C++ runtime: a program's call of
+//! `fread`, not what `fread` does inside. A stack that is all runtime is named after its innermost
+//! frame.
 
 use hither_trace::schema::{Frame, SiteRow};
 

@@ -1,12 +1,15 @@
-//! What memory costs on this machine: how long loads take from each node to each, and what moving a page does.
+//! What memory costs on this machine: how long loads take from each node to each, and what moving a
+//! page does.
 //!
-//! Firmware tells distances, which are relative, coarse, and at times made up; so both are measured ([`hither_sys::probe`]) and kept
-//! (`cache`) under what the machine is. A pair that could not be measured, or of which a measurement says nonsense, gets the
-//! firmware's latency (HMAT, which tells the nearest only) or its distance, in proportion to a load that was measured.
+//! Firmware tells distances, which are relative, coarse, and at times made up; so both are measured
+//! ([`hither_sys::probe`]) and kept (`cache`) under what the machine is. A pair that could not be
+//! measured, or of which a measurement says nonsense, gets the firmware's latency (HMAT, which
+//! tells the nearest only) or its distance, in proportion to a load that was measured.
 //!
-//! Nonsense is a remote load that is no slower than a local one. Where all are so, the nodes are made up: a guest's whose memory lies
-//! anywhere on its host, or an emulator's. Then nothing measured is believed, and distances are all that there is, as if nothing had been
-//! measured: what is said of such nodes, by whoever made them up, is what is meant.
+//! Nonsense is a remote load that is no slower than a local one. Where all are so, the nodes are
+//! made up: a guest's whose memory lies anywhere on its host, or an emulator's. Then nothing
+//! measured is believed, and distances are all that there is, as if nothing had been measured: what
+//! is said of such nodes, by whoever made them up, is what is meant.
 
 mod cache;
 #[cfg(test)]
@@ -24,8 +27,8 @@ use crate::machine;
 /// Of the file.
 const FORMAT: u32 = 1;
 
-/// A load from another node that is slower than a local one by less, in hundredths, is as fast: chunks of a busy machine differ by 2 to 4
-/// (2026-11), and nodes within one socket by 8 and more.
+/// A load from another node that is slower than a local one by less, in hundredths, is as fast:
+/// chunks of a busy machine differ by 2 to 4 (2026-11), and nodes within one socket by 8 and more.
 const NOISE: u32 = 5;
 
 /// What a machine is, as far as its memory's costs depend on it.
@@ -89,8 +92,9 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// Before a program starts. Some 1.5 ms a pair of nodes and 2 ms a node: machines of up to four or five nodes are measured so, once.
-    /// Not while the program starts: each would slow the other down, and the decisions of a run are to begin with what it costs.
+    /// Before a program starts. Some 1.5 ms a pair of nodes and 2 ms a node: machines of up to four
+    /// or five nodes are measured so, once. Not while the program starts: each would slow the other
+    /// down, and the decisions of a run are to begin with what it costs.
     pub const QUICK: Effort = Effort {
         chunks: 5,
         batches: 2,
@@ -204,7 +208,8 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// From the best that is known of each pair. From a node to another takes always longer than to itself.
+    /// From the best that is known of each pair. From a node to another takes always longer than to
+    /// itself.
     pub fn of(nodes: &[NodeMemory], measured: Option<&Calibration>) -> Costs {
         let measured = measured.filter(|measured| measured.is_of(nodes.len()));
         let believed = measured.filter(|measured| !measured.is_flat());
@@ -250,7 +255,8 @@ fn row(
     let by_distance = |to: usize| {
         let ns = u64::from(local.0) * u64::from(distance(to)) / u64::from(machine::LOCAL);
         let ns = u32::try_from(ns).unwrap_or(u32::MAX);
-        // Not nearer than what is known of a nearer node, nor farther than what is of a farther one.
+        // Not nearer than what is known of a nearer node, nor farther than what is of a farther
+        // one.
         let others = (0..nodes.len()).filter(|&other| other != from);
         let others = others.filter_map(|other| Some((distance(other), farther(other)?.0)));
         let (mut least, mut most) = (local.0.saturating_add(1), u32::MAX);
@@ -280,8 +286,8 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Reads it, or measures what takes next to no time and keeps it: so only the first run on a machine waits for that. Without a
-    /// place to keep it every run would.
+    /// Reads it, or measures what takes next to no time and keeps it: so only the first run on a
+    /// machine waits for that. Without a place to keep it every run would.
     pub(crate) fn of(machine: &dyn Machine, nodes: &[NodeMemory], folder: Option<&Path>) -> Known {
         let mut known = Known::default();
         let Some(cache) = folder.filter(|_| nodes.len() > 1).map(Cache::new) else {

@@ -182,7 +182,8 @@ pub(crate) enum Decision {
     Watch { on: bool },
     /// What was found out about a region, and from what: to be told, not to be done.
     Settled(Settled),
-    /// Have the program give the range a policy: from the kernel's default (no nodes) to a preferred node or several in turn.
+    /// Have the program give the range a policy: from the kernel's default (no nodes) to a
+    /// preferred node or several in turn.
     Bind {
         pid: u32,
         #[serde(with = "hex")]
@@ -216,7 +217,8 @@ pub(crate) enum Decision {
         length: u64,
         on: bool,
     },
-    /// Have the kernel sample a range, most of which is on this node (the kernel's number); none: the kernel's default again.
+    /// Have the kernel sample a range, most of which is on this node (the kernel's number); none:
+    /// the kernel's default again.
     Hint {
         pid: u32,
         #[serde(with = "hex")]
@@ -261,7 +263,8 @@ pub(crate) struct Settled {
     pub(crate) known: bool,
     #[serde(with = "class")]
     pub(crate) class: Class,
-    /// The node that it was touched (or, if its site was known, allocated) from, by the kernel's number.
+    /// The node that it was touched (or, if its site was known, allocated) from, by the kernel's
+    /// number.
     pub(crate) from: u32,
     /// The nodes that its pages are wanted on, a bit each.
     #[serde(with = "hex")]
@@ -312,12 +315,12 @@ pub(crate) struct Migrate {
     /// Samples of the region since its last judgement, and those of them from that node.
     pub(crate) samples: u64,
     pub(crate) from_there: u64,
-    /// What the policy was shown of these pages, sums over them: accesses from the node that has them (the upper bound), and
-    /// from the one that is to have them (the lower bound).
+    /// What the policy was shown of these pages, sums over them: accesses from the node that has
+    /// them (the upper bound), and from the one that is to have them (the lower bound).
     pub(crate) here: u64,
     pub(crate) there: u64,
-    /// What moving saves in an iteration or a period like the last, by these bounds and without contention: at the least,
-    /// and so at times less than nothing.
+    /// What moving saves in an iteration or a period like the last, by these bounds and without
+    /// contention: at the least, and so at times less than nothing.
     pub(crate) gain_ns: i64,
     /// What moving costs once.
     pub(crate) cost_ns: u64,

@@ -1,12 +1,15 @@
-//! Live memory pages: an unmodified program runs, its large regions of memory are watched while they are first touched, and
-//! a placement policy, the simulator's own code, says where their pages are to be.
+//! Live memory pages: an unmodified program runs, its large regions of memory are watched while
+//! they are first touched, and a placement policy, the simulator's own code, says where their pages
+//! are to be.
 //!
-//! [`run`] drives it all: the program tells of regions through its rings, perf of their first faults. `driver` takes both
-//! in, asks the policy, and answers with decisions, without ever touching the world: the same inputs give the same
-//! decisions, so a log can be replayed. `regions` finds the region of an address, `watch` says when faults are worth
-//! their cost. Decisions are carried out by the program itself (binding a range, at its next hooked call) and by `mover`
-//! (what is there already). `counters` is how accesses are counted by sampling, [`calibration`] what memory costs here. `event` is what
-//! goes in and out. [`survey`] is what a machine would let it do.
+//! [`run`] drives it all: the program tells of regions through its rings, perf of their first
+//! faults. `driver` takes both in, asks the policy, and answers with decisions, without ever
+//! touching the world: the same inputs give the same decisions, so a log can be replayed. `regions`
+//! finds the region of an address, `watch` says when faults are worth their cost. Decisions are
+//! carried out by the program itself (binding a range, at its next hooked call) and by `mover`
+//! (what is there already). `counters` is how accesses are counted by sampling, [`calibration`]
+//! what memory costs here. `event` is what goes in and out. [`survey`] is what a machine would let
+//! it do.
 //!
 //! First faults are observed and not intercepted; docs/ARCHITECTURE.md says why.
 
@@ -32,7 +35,8 @@ use crate::log::{self, Mismatch};
 pub use driver::{Gain, Placed, Summary, Tally};
 pub use run::{Pages, PagesOptions, Ran, Runner};
 
-/// Replays a run's log: drives the policy by its inputs once more, and compares the decisions. Returns how many there were, or the first that differs.
+/// Replays a run's log: drives the policy by its inputs once more, and compares the decisions.
+/// Returns how many there were, or the first that differs.
 pub fn replay(path: &Path) -> Result<std::result::Result<usize, Mismatch>> {
     log::replay::<Driver>(path)
 }

@@ -1,12 +1,13 @@
-//! Moves pages and says where they are, on a thread of its own: a call takes as long as the kernel likes, and the rings must be emptied
-//! meanwhile.
+//! Moves pages and says where they are, on a thread of its own: a call takes as long as the kernel
+//! likes, and the rings must be emptied meanwhile.
 //!
-//! Pages are asked about before they are moved, since most of a range is in place already or not there yet: that takes
-//! no lock on a page. A call moves [`BATCH`] pages to begin with (44 us a call for one page, 0.4 us a page in 512)
-//! and fewer or more where it takes long or next to no time, so that a call, which holds the program's map of memory for
-//! reading, is short whatever the machine. The mover gives up a job on its own: where the process is gone or not ours,
-//! and for the rest of a range where the node has no room, since each further try would have the kernel look for frames.
-//! It remembers no process: a number may be another's by the next job.
+//! Pages are asked about before they are moved, since most of a range is in place already or not
+//! there yet: that takes no lock on a page. A call moves [`BATCH`] pages to begin with (44 us a
+//! call for one page, 0.4 us a page in 512) and fewer or more where it takes long or next to no
+//! time, so that a call, which holds the program's map of memory for reading, is short whatever the
+//! machine. The mover gives up a job on its own: where the process is gone or not ours, and for the
+//! rest of a range where the node has no room, since each further try would have the kernel look
+//! for frames. It remembers no process: a number may be another's by the next job.
 
 use std::io;
 use std::sync::Arc;
@@ -25,7 +26,8 @@ const BATCH: usize = 512;
 const BATCH_MIN: usize = 64;
 const BATCH_MAX: usize = 4096;
 
-/// A call that takes longer is followed by smaller ones, and one that takes a quarter of it by larger ones.
+/// A call that takes longer is followed by smaller ones, and one that takes a quarter of it by
+/// larger ones.
 const CALL_MAX: Duration = Duration::from_millis(4);
 
 /// Something to be done about pages.
@@ -230,8 +232,8 @@ impl Worker {
         found
     }
 
-    /// Moves one batch, the first page of which has the number `first`. An error is the reason for which the rest is not
-    /// tried.
+    /// Moves one batch, the first page of which has the number `first`. An error is the reason for
+    /// which the rest is not tried.
     fn batch(
         &mut self,
         job: &Job,
@@ -289,8 +291,8 @@ impl Worker {
         end
     }
 
-    /// Moves pages to one node. Of a huge page the first small one takes the others along, which the kernel calls busy: so
-    /// these are asked about once more.
+    /// Moves pages to one node. Of a huge page the first small one takes the others along, which
+    /// the kernel calls busy: so these are asked about once more.
     fn send_to(
         &mut self,
         pid: u32,

@@ -1,9 +1,9 @@
 //! Which region an address of a process belongs to, and dense numbers for pages.
 //!
-//! A region is one or more pieces of address space: a part of it may be unmapped. Addresses are looked up by process,
-//! since two processes use the same ones, and a forked child's copy is not its parent's region. Numbers of pages are
-//! handed out by region, so that a page's number is its region's first one and its index, and are used again once the
-//! region is gone.
+//! A region is one or more pieces of address space: a part of it may be unmapped. Addresses are
+//! looked up by process, since two processes use the same ones, and a forked child's copy is not
+//! its parent's region. Numbers of pages are handed out by region, so that a page's number is its
+//! region's first one and its index, and are used again once the region is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 

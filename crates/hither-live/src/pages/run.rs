@@ -1,9 +1,10 @@
 //! Runs a program with its memory placed.
 //!
-//! The thread that starts the program opens the fault events first, so that its child has them; the agent's own threads
-//! were there before and have them not. The agent looks as often as it finds something: every millisecond while pages
-//! are touched (a ring of faults fills in 13 ms at the least), every 20 ms when nothing happens. If it dies, nobody
-//! empties the rings, orders stay where they are, and the program runs on.
+//! The thread that starts the program opens the fault events first, so that its child has them; the
+//! agent's own threads were there before and have them not. The agent looks as often as it finds
+//! something: every millisecond while pages are touched (a ring of faults fills in 13 ms at the
+//! least), every 20 ms when nothing happens. If it dies, nobody empties the rings, orders stay
+//! where they are, and the program runs on.
 
 mod agent;
 mod figures;
@@ -48,7 +49,8 @@ pub struct PagesOptions {
     pub placed: Vec<Placed>,
     /// Where calibrations of machines are kept; none are read or made without.
     pub cache: Option<PathBuf>,
-    /// How accesses are counted, where the policy asks for it: the first way that works, or this one alone.
+    /// How accesses are counted, where the policy asks for it: the first way that works, or this
+    /// one alone.
     pub counters: Option<&'static str>,
     /// Thousandths of the CPUs that counting may take.
     pub cpu_permille: u32,
@@ -71,7 +73,8 @@ impl PagesOptions {
 pub struct Ran {
     /// How the program ended.
     pub exit: ExitStatus,
-    /// What was done; nothing on a machine of one node, where the program ran as if we were not there.
+    /// What was done; nothing on a machine of one node, where the program ran as if we were not
+    /// there.
     pub pages: Option<Pages>,
 }
 
@@ -129,8 +132,9 @@ impl Runner {
         Runner { options, machine }
     }
 
-    /// Runs the program to its end. It has this process's standard streams and process group. While it runs, SIGINT and
-    /// SIGQUIT are left to it, and SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to it.
+    /// Runs the program to its end. It has this process's standard streams and process group. While
+    /// it runs, SIGINT and SIGQUIT are left to it, and SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are
+    /// passed on to it.
     pub fn run(&self) -> Result<Ran> {
         let options = &self.options;
         launch::check_preload(&options.run.preload)?;

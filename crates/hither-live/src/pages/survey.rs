@@ -1,4 +1,5 @@
-//! What this machine lets a live run do with memory pages: found out by trying, as a run does at its start.
+//! What this machine lets a live run do with memory pages: found out by trying, as a run does at
+//! its start.
 
 use std::io;
 
@@ -16,7 +17,8 @@ pub struct Survey {
     pub nodes: Vec<NodeMemory>,
     /// Size of a huge page, where a first touch may bring in a whole one.
     pub huge_page_bytes: Option<u64>,
-    /// Whether the page faults that are watched include the kernel's own on a program's behalf; or why none are.
+    /// Whether the page faults that are watched include the kernel's own on a program's behalf; or
+    /// why none are.
     pub faults: Result<bool, Unwatched>,
     /// Whether pages can be moved.
     pub moving: Result<(), Refusal>,
@@ -66,7 +68,8 @@ impl Survey {
         })
     }
 
-    /// The way that a run would take: the first that works, if faults, which samples are, can be watched.
+    /// The way that a run would take: the first that works, if faults, which samples are, can be
+    /// watched.
     pub fn chosen(&self) -> Option<&Counter> {
         let first = self.counters.iter().find(|counter| counter.answer.is_ok());
         first.filter(|_| self.faults.is_ok())

@@ -135,7 +135,8 @@ fn events() -> impl Strategy<Value = Vec<At>> {
     })
 }
 
-/// Writes the log of a driver that hears these, and returns how much it decided. Panics where the driver's state breaks.
+/// Writes the log of a driver that hears these, and returns how much it decided. Panics where the
+/// driver's state breaks.
 fn logged(path: &Path, config: &Config, events: &[At]) -> usize {
     let mut log = Log::<Driver>::create(path, config).expect("created");
     let mut driver = Driver::new(config).expect("a sound configuration");

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use hither_sys::machine::Machine;
 
-/// Reading takes some 50 us a node (sysfs formats a page of text): at most two thousandths of a CPU at this rate, as more than four nodes are read as much more seldom.
+/// Reading takes some 50 us a node (sysfs formats a page of text): at most two thousandths of a CPU
+/// at this rate, as more than four nodes are read as much more seldom.
 const PERIOD_NS: u64 = 100_000_000;
 
 /// Reads the nodes' usage.

@@ -1,16 +1,19 @@
 //! When page faults are worth watching.
 //!
-//! A fault that is watched costs the program 0.3 to 1 us more (2 cores, Linux 6.18, 2026-11), and only the first faults of
-//! a region that is not decided on say anything. The agent learns of a new region milliseconds late, when a small one has
-//! been touched already, so faults are watched beforehand while new regions keep coming, within a budget: some faults that
-//! say nothing a second, 1 % of a CPU at 1 us each, or 1 % of all CPUs where the kernel's own hint faults are what is counted. With nothing undecided and nothing new, they cost nothing. While pages
-//! are armed, their faults are what is waited for, and those of other pages cost as much as they do otherwise.
+//! A fault that is watched costs the program 0.3 to 1 us more (2 cores, Linux 6.18, 2026-11), and
+//! only the first faults of a region that is not decided on say anything. The agent learns of a new
+//! region milliseconds late, when a small one has been touched already, so faults are watched
+//! beforehand while new regions keep coming, within a budget: some faults that say nothing a
+//! second, 1 % of a CPU at 1 us each, or 1 % of all CPUs where the kernel's own hint faults are
+//! what is counted. With nothing undecided and nothing new, they cost nothing. While pages are
+//! armed, their faults are what is waited for, and those of other pages cost as much as they do
+//! otherwise.
 
 /// Faults a second that are paid for on any machine.
 pub(crate) const BUDGET_MIN: u64 = 10_000;
 
-/// Pages that the kernel takes the rights off in one go (256 MiB, `scan_size_mb`): of so many hint faults the first alone would say who comes
-/// first, so that all of them are watched, or none.
+/// Pages that the kernel takes the rights off in one go (256 MiB, `scan_size_mb`): of so many hint
+/// faults the first alone would say who comes first, so that all of them are watched, or none.
 pub(crate) const SCAN: u64 = 1 << 16;
 
 /// What a new region is allowed at once, however little is left.
@@ -24,7 +27,8 @@ const QUIET_NS: u64 = 1_000_000_000;
 pub(crate) struct Watch {
     /// Faults a second.
     budget: u64,
-    /// What is saved of them at the most. After a pause for lack of them, watching goes on with half as many.
+    /// What is saved of them at the most. After a pause for lack of them, watching goes on with
+    /// half as many.
     saved_max: u64,
     on: bool,
     left: u64,
@@ -36,8 +40,8 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Watching is on from the program's start. `budget`: faults a second that nobody asked for; `at_once`: how many of them should be
-    /// watched without a pause.
+    /// Watching is on from the program's start. `budget`: faults a second that nobody asked for;
+    /// `at_once`: how many of them should be watched without a pause.
     pub(crate) fn new(budget: u64, at_once: u64) -> Watch {
         let budget = budget.max(BUDGET_MIN);
         let saved_max = budget.max(at_once);
@@ -75,7 +79,8 @@ impl Watch {
         self.undecided -= 1;
     }
 
-    /// A fault that was not asked for: it said nothing, or it is one of the kernel's own, of which there may be any number.
+    /// A fault that was not asked for: it said nothing, or it is one of the kernel's own, of which
+    /// there may be any number.
     pub(crate) fn charge(&mut self) {
         self.left = self.left.saturating_sub(1);
     }
@@ -136,7 +141,8 @@ mod tests {
         assert_eq!(watch.change(1), Some(false));
         let due = watch.due_ns().expect("it is undecided");
         assert_eq!(watch.change(due - 1), None);
-        // Every earlier look earned what it could; half a second's worth is there at the latest after one more.
+        // Every earlier look earned what it could; half a second's worth is there at the latest
+        // after one more.
         assert_eq!(watch.change(due + SECOND), Some(true));
         // What comes at once is watched as a whole, and paid for by a longer pause.
         let mut whole = Watch::new(0, SCAN);

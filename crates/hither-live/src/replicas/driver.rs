@@ -1,14 +1,19 @@
-//! Decides which blocks of a program's files are copied to which node: pure, so that the same inputs give the same decisions.
+//! Decides which blocks of a program's files are copied to which node: pure, so that the same
+//! inputs give the same decisions.
 //!
-//! The placement is the simulator's, unchanged. The driver owns what it reads, [`Nodes`], and tells it what came of what it asked for.
+//! The placement is the simulator's, unchanged. The driver owns what it reads, [`Nodes`], and tells
+//! it what came of what it asked for.
 //!
-//! **Where originals are.** The kernel puts a page into the memory of the node that reads it first, so that is a block's home. Where all of the page
-//! cache is to count as far ([`Config::all`]), originals are on a node of their own, which nobody runs on.
+//! **Where originals are.** The kernel puts a page into the memory of the node that reads it first,
+//! so that is a block's home. Where all of the page cache is to count as far ([`Config::all`]),
+//! originals are on a node of their own, which nobody runs on.
 //!
-//! **What is not the placement's.** A file's first replica needs a lease, which takes a moment, or is not to be had; until then what is asked for is refused, and
-//! asked for again with the next access. A file that writers came to is left alone for a while, twice as long each time. So many replicas a node are the
-//! most; beyond that one is given up for each new one, as the placement says whose turn it is, but an original's turn is the kernel's to take. Where
-//! programs wait for memory, an eighth of the replicas goes each time that is said.
+//! **What is not the placement's.** A file's first replica needs a lease, which takes a moment, or
+//! is not to be had; until then what is asked for is refused, and asked for again with the next
+//! access. A file that writers came to is left alone for a while, twice as long each time. So many
+//! replicas a node are the most; beyond that one is given up for each new one, as the placement
+//! says whose turn it is, but an original's turn is the kernel's to take. Where programs wait for
+//! memory, an eighth of the replicas goes each time that is said.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,21 +31,24 @@ use crate::error::{Error, Result};
 use crate::log::Driven;
 use crate::references::References;
 
-/// The part of the replicas that is given up at a time: where programs wait for memory, and where it is nearly all used.
+/// The part of the replicas that is given up at a time: where programs wait for memory, and where
+/// it is nearly all used.
 const WAITING: u64 = 8;
 const SHORT: u64 = 2;
 
 /// Frames of a node as the placement has them: what it asks is which part of them is free.
 const FRAMES: u32 = 1 << 28;
 
-/// Files that leases are held on at a time: a descriptor each, of which a process has 1024 as a rule.
+/// Files that leases are held on at a time: a descriptor each, of which a process has 1024 as a
+/// rule.
 const HELD_MAX: usize = 512;
 
 /// A file without replicas keeps its lease so long.
 const UNUSED_NS: u64 = 10_000_000_000;
 
-/// A file that a writer came to is left alone so long, twice as long if another one comes soon after, and so on, up to two thirds of a second. To take a lease
-/// and copy a few blocks again takes less than a millisecond, and the writer has waited for a tenth of one.
+/// A file that a writer came to is left alone so long, twice as long if another one comes soon
+/// after, and so on, up to two thirds of a second. To take a lease and copy a few blocks again
+/// takes less than a millisecond, and the writer has waited for a tenth of one.
 const WRITTEN_NS: u64 = 20_000_000;
 const WRITTEN_MAX: u32 = 5;
 /// So long without a writer, and it counts as one that has none.
@@ -559,7 +567,8 @@ impl Driver {
         }
     }
 
-    /// Blocks with replicas, whose originals are to be asked after: by file and index, so many from the `from`-th on.
+    /// Blocks with replicas, whose originals are to be asked after: by file and index, so many from
+    /// the `from`-th on.
     pub(crate) fn replicated(&self, from: u32, count: usize) -> Vec<(u32, u64, u32)> {
         let blocks = (from..self.references.blocks()).map(Block);
         blocks

@@ -21,7 +21,8 @@ pub(crate) enum Input {
         thread: u32,
         node: u8,
         write: bool,
-        /// How many such accesses this one stands for: those that replicas served are told of now and then.
+        /// How many such accesses this one stands for: those that replicas served are told of now
+        /// and then.
         count: u32,
     },
     /// A lease on the file is held: its blocks can have replicas.
@@ -35,7 +36,8 @@ pub(crate) enum Input {
         file: u64,
         later: bool,
     },
-    /// A writer has come, or the file has gone or changed: it has no replicas any more, nor a lease.
+    /// A writer has come, or the file has gone or changed: it has no replicas any more, nor a
+    /// lease.
     Ended {
         #[serde(with = "hex")]
         file: u64,
@@ -55,7 +57,8 @@ pub(crate) enum Input {
         offset: u64,
         length: u64,
     },
-    /// So much of the machine's memory is free, or easily made so; in millionths, and 0 where programs wait for memory.
+    /// So much of the machine's memory is free, or easily made so; in millionths, and 0 where
+    /// programs wait for memory.
     Memory { free_ppm: u32 },
     /// Nearly all of it is used, whether anybody waits yet or not.
     Short,

@@ -1,8 +1,10 @@
-//! The thread that holds the leases. It does nothing else, so that no writer waits for longer than it takes to wake it.
+//! The thread that holds the leases. It does nothing else, so that no writer waits for longer than
+//! it takes to wake it.
 //!
-//! When a lease breaks it ends the file's replicas, then lets go of the lease, and tells the agent afterwards. A signal may be lost or come to
-//! nothing, so every lease is also looked at once a second, or more often where the kernel waits for less long; and only for half of the time that the kernel waits, from
-//! such a look on, may programs rely on replicas.
+//! When a lease breaks it ends the file's replicas, then lets go of the lease, and tells the agent
+//! afterwards. A signal may be lost or come to nothing, so every lease is also looked at once a
+//! second, or more often where the kernel waits for less long; and only for half of the time that
+//! the kernel waits, from such a look on, may programs rely on replicas.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +16,8 @@ use hither_sys::lease::{self, Break, Lease, Listener};
 use hither_sys::replica::agent::Shared;
 use rustc_hash::FxHashMap;
 
-/// Kernels that wait for less long are no use: replicas would last for less than the agent may be kept from running.
+/// Kernels that wait for less long are no use: replicas would last for less than the agent may be
+/// kept from running.
 pub(super) const BREAK_TIME_MIN: Duration = Duration::from_secs(4);
 
 /// Leases are looked at so often.
@@ -103,7 +106,8 @@ impl Keeper {
         &self.listener
     }
 
-    /// Has a file's replicas end when its lease breaks. `enter` gives them their place, and has them known; no break is dealt with meanwhile.
+    /// Has a file's replicas end when its lease breaks. `enter` gives them their place, and has
+    /// them known; no break is dealt with meanwhile.
     pub(super) fn hold(
         &self,
         file: u64,

@@ -1,7 +1,8 @@
 //! Runs a program with replicas of its files.
 //!
-//! Two threads: one hears of reads and makes replicas, the other holds the leases and ends replicas. If the agent dies, the kernel says so in a
-//! word that programs look at with every read, before it lets go of the leases; from then on they read as ever.
+//! Two threads: one hears of reads and makes replicas, the other holds the leases and ends
+//! replicas. If the agent dies, the kernel says so in a word that programs look at with every read,
+//! before it lets go of the leases; from then on they read as ever.
 
 mod figures;
 mod mechanism;
@@ -43,7 +44,8 @@ pub struct ReplicasOptions {
     pub policy: String,
     /// What may have replicas.
     pub which: Which,
-    /// The most memory of each node for them; an eighth of the smallest, and a quarter of what a memory cgroup leaves for files, where nothing is given.
+    /// The most memory of each node for them; an eighth of the smallest, and a quarter of what a
+    /// memory cgroup leaves for files, where nothing is given.
     pub node_bytes: Option<u64>,
     /// Rings, and how far call stacks are followed.
     pub session: SessionOptions,
@@ -103,8 +105,9 @@ impl Runner {
         Runner { options }
     }
 
-    /// Runs the program to its end. It has this process's standard streams and process group. While it runs, SIGINT and
-    /// SIGQUIT are left to it, and SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are passed on to it.
+    /// Runs the program to its end. It has this process's standard streams and process group. While
+    /// it runs, SIGINT and SIGQUIT are left to it, and SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are
+    /// passed on to it.
     pub fn run(&self) -> Result<Ran> {
         let options = &self.options;
         launch::check_preload(&options.run.preload)?;
@@ -130,7 +133,8 @@ impl Runner {
         let impatient = lease::break_time().is_none_or(|time| time < BREAK_TIME_MIN);
         let none = nothing_is_far || impatient;
         let session = SessionOptions {
-            // Which line of code reads is of no account; and nothing is where there can be no replicas.
+            // Which line of code reads is of no account; and nothing is where there can be no
+            // replicas.
             frames_max: 1,
             files: !none || options.run.dry_run,
             ..options.session

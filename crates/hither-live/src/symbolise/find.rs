@@ -1,9 +1,10 @@
 //! Which file has the debug information or symbols of a module.
 //!
-//! In order: the file itself if it has debug information, separate debug information by build-id, by the file's
-//! `.gnu_debuglink`, and the file itself for its ELF symbols. Each candidate must carry the recorded build-id. (The
-//! link's checksum would do too, but costs a pass over a file of gigabytes; every debug file that a distribution ships
-//! has a build-id.) Compressed mini debug information (`.gnu_debugdata`) is not looked at.
+//! In order: the file itself if it has debug information, separate debug information by build-id,
+//! by the file's `.gnu_debuglink`, and the file itself for its ELF symbols. Each candidate must
+//! carry the recorded build-id. (The link's checksum would do too, but costs a pass over a file of
+//! gigabytes; every debug file that a distribution ships has a build-id.) Compressed mini debug
+//! information (`.gnu_debugdata`) is not looked at.
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -64,8 +65,8 @@ pub(super) fn debug_file(
     own.map(|own| own.found(&module.path, debug_root))
 }
 
-/// Whether the file was last changed before `recorded`. The times of contents and of the inode both count, so that a
-/// file moved into place is seen.
+/// Whether the file was last changed before `recorded`. The times of contents and of the inode both
+/// count, so that a file moved into place is seen.
 fn is_older(path: &Path, recorded: SystemTime) -> bool {
     use std::os::unix::fs::MetadataExt;
     let since_epoch = recorded
@@ -83,7 +84,8 @@ fn by_build_id(debug_root: &Path, build_id: &[u8]) -> Option<PathBuf> {
 }
 
 impl Headers {
-    /// Reads the headers alone, not the contents; `None` for what is no regular ELF file (`[vdso]`, a deleted file).
+    /// Reads the headers alone, not the contents; `None` for what is no regular ELF file (`[vdso]`,
+    /// a deleted file).
     fn read(path: &Path) -> Option<Self> {
         // A fifo or device under a module's name must not block or be read from.
         if !path.metadata().ok()?.is_file() {

@@ -1,14 +1,16 @@
 //! From a module and a return address to a function, a file and a line.
 //!
-//! Names are looked up once, after the program has ended, and only in modules that a recorded call stack touches:
-//! nothing of it costs the program anything. Modules are independent of each other, so they are spread over the
-//! machine's cores; within one, `addr2line` reads only the compilation units that are asked for.
+//! Names are looked up once, after the program has ended, and only in modules that a recorded call
+//! stack touches: nothing of it costs the program anything. Modules are independent of each other,
+//! so they are spread over the machine's cores; within one, `addr2line` reads only the compilation
+//! units that are asked for.
 //!
 //! A wrong name is worse than none: a file whose build-id is not the recorded one is not used.
 //!
-//! Where calls were inlined, the *outermost* function is named, with the line in it where the inlined chain begins.
-//! It is the function that exists in the machine code, so that a program has the same function names with and without
-//! its debug information, and a call site in one's own code is not named after a wrapper of the standard library.
+//! Where calls were inlined, the *outermost* function is named, with the line in it where the
+//! inlined chain begins. It is the function that exists in the machine code, so that a program has
+//! the same function names with and without its debug information, and a call site in one's own
+//! code is not named after a wrapper of the standard library.
 
 mod find;
 mod symbols;
@@ -30,7 +32,8 @@ pub struct Module {
     pub build_id: Vec<u8>,
 }
 
-/// What is known about one return address. Fields are `None` where neither debug information nor symbols say.
+/// What is known about one return address. Fields are `None` where neither debug information nor
+/// symbols say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// The demangled name of the function.
@@ -46,13 +49,14 @@ pub struct Place {
 pub struct Symboliser {
     /// Where separate debug information is installed.
     debug_root: PathBuf,
-    /// A module without a build-id is believed to be the recorded one only if its file is no younger than this.
+    /// A module without a build-id is believed to be the recorded one only if its file is no
+    /// younger than this.
     recorded: SystemTime,
 }
 
 impl Symboliser {
-    /// A symboliser for a program that was recorded from `recorded` on, with debug information under
-    /// `/usr/lib/debug`.
+    /// A symboliser for a program that was recorded from `recorded` on, with debug information
+    /// under `/usr/lib/debug`.
     pub fn new(recorded: SystemTime) -> Self {
         Symboliser {
             debug_root: PathBuf::from("/usr/lib/debug"),
@@ -66,8 +70,9 @@ impl Symboliser {
         self
     }
 
-    /// Names the given return addresses of each module. An address is relative to the module's load bias, so it is an
-    /// address of the file's own numbering. The answers are in the order of the questions, whatever the threads do.
+    /// Names the given return addresses of each module. An address is relative to the module's load
+    /// bias, so it is an address of the file's own numbering. The answers are in the order of the
+    /// questions, whatever the threads do.
     pub fn places(&self, questions: &[(Module, Vec<u64>)]) -> Vec<Vec<Place>> {
         let answers: Vec<Mutex<Vec<Place>>> = questions.iter().map(|_| Mutex::default()).collect();
         let next = AtomicUsize::new(0);
@@ -122,7 +127,8 @@ impl Symboliser {
     }
 }
 
-/// The last byte of the call that returns to `return_address`, which may be the first byte of another function or line.
+/// The last byte of the call that returns to `return_address`, which may be the first byte of
+/// another function or line.
 fn call(return_address: u64) -> u64 {
     return_address.saturating_sub(1)
 }
@@ -156,8 +162,8 @@ fn demangle(name: &str) -> String {
     addr2line::demangle_auto(Cow::Borrowed(bare), None).into_owned()
 }
 
-/// Whether a module is plumbing between a program and the kernel (the C and C++ runtime, the dynamic linker, this
-/// recorder), whose functions never name a call site.
+/// Whether a module is plumbing between a program and the kernel (the C and C++ runtime, the
+/// dynamic linker, this recorder), whose functions never name a call site.
 pub fn is_runtime(path: &Path) -> bool {
     /// Sonames up to the version: `libc.so.6`, `libc-2.31.so`.
     const RUNTIME: &[&str] = &[
@@ -181,7 +187,8 @@ pub fn is_runtime(path: &Path) -> bool {
     })
 }
 
-/// Whether `rest` is what follows a library's bare name in the old style: `-2.31.so`, or `-x86-64.so.2`.
+/// Whether `rest` is what follows a library's bare name in the old style: `-2.31.so`, or
+/// `-x86-64.so.2`.
 fn is_versioned(rest: &str) -> bool {
     rest.strip_prefix('-').is_some_and(|version| {
         version.starts_with(|c: char| c.is_ascii_digit())

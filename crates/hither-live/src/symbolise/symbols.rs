@@ -1,8 +1,9 @@
 //! Names from an ELF file's symbol table, for what the debug information does not cover.
 //!
-//! Only functions with a size count, and only for addresses inside them: in a stripped library the nearest exported
-//! symbol below an address is mostly that of another function. (`addr2line`'s own lookup guesses the sizes of symbols
-//! that have none, which calls everything after a stripped library's `_init` `_init`.)
+//! Only functions with a size count, and only for addresses inside them: in a stripped library the
+//! nearest exported symbol below an address is mostly that of another function. (`addr2line`'s own
+//! lookup guesses the sizes of symbols that have none, which calls everything after a stripped
+//! library's `_init` `_init`.)
 
 use std::fs::File;
 use std::path::Path;
@@ -17,8 +18,9 @@ struct Function {
     symbol: SymbolIndex,
 }
 
-/// The mangled names of the functions that contain the given addresses. Only the table itself is read, and of the names
-/// only those that are answers: the file may be gigabytes of debug information.
+/// The mangled names of the functions that contain the given addresses. Only the table itself is
+/// read, and of the names only those that are answers: the file may be gigabytes of debug
+/// information.
 pub(super) fn names(path: &Path, addresses: &[u64]) -> Vec<Option<String>> {
     find(path, addresses).unwrap_or_else(|| vec![None; addresses.len()])
 }

@@ -107,7 +107,8 @@ fn one(symboliser: &Symboliser, module: &Module, address: u64) -> Place {
 #[test]
 fn debug_information_gives_function_file_and_line() {
     let built = build("gcc", "a.c", C, &["-g", "-O1"]);
-    // The call of `abort` is the last instruction: its return address already belongs to the next function.
+    // The call of `abort` is the last instruction: its return address already belongs to the next
+    // function.
     let (_, end) = extent(&built.module.path, "last");
     let place = one(&Symboliser::new(now()), &built.module, end);
     assert_eq!(place.function.as_deref(), Some("last"));

@@ -1,4 +1,5 @@
-//! What the tests that run real programs share: the preload libraries, compiled programs, a recorder.
+//! What the tests that run real programs share: the preload libraries, compiled programs, a
+//! recorder.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -31,8 +32,8 @@ pub(crate) fn pages_preload() -> PathBuf {
         .clone()
 }
 
-/// A preload library, built once a test run: in the folder where the command's build script puts it too, so that whoever
-/// comes second finds it there.
+/// A preload library, built once a test run: in the folder where the command's build script puts it
+/// too, so that whoever comes second finds it there.
 fn build(feature: &str, folder: &str) -> PathBuf {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name(folder);
     let build = Command::new(env!("CARGO"))
@@ -45,7 +46,8 @@ fn build(feature: &str, folder: &str) -> PathBuf {
         ))
         .arg("--target-dir")
         .arg(&target)
-        // Flags for the tests (a sanitizer's, coverage) are not for a library inside other people's programs.
+        // Flags for the tests (a sanitizer's, coverage) are not for a library inside other people's
+        // programs.
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("RUSTFLAGS")
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
@@ -96,7 +98,8 @@ pub(crate) fn compile(folder: &Path, name: &str, source: &str, flags: &[&str]) -
     program
 }
 
-/// The names in a folder that begin with a dot or are the trace: what a failed recording must not leave.
+/// The names in a folder that begin with a dot or are the trace: what a failed recording must not
+/// leave.
 #[allow(dead_code)] // As above.
 pub(crate) fn leftovers(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).expect("the folder is read");

@@ -1,4 +1,5 @@
-//! What a program tells the kernel of its reads: who does so knows better how its descriptor is read than anybody who looks on.
+//! What a program tells the kernel of its reads: who does so knows better how its descriptor is
+//! read than anybody who looks on.
 //!
 //! `madvise` is about a mapping, whose descriptor is left alone as it is.
 

@@ -1,16 +1,19 @@
-//! The malloc family. Allocations of at least the session's `region_min` bytes, and what frees them, come to the hooks;
-//! all others take a comparison, or a look into a filter, and a jump to the real function.
+//! The malloc family. Allocations of at least the session's `region_min` bytes, and what frees
+//! them, come to the hooks; all others take a comparison, or a look into a filter, and a jump to
+//! the real function.
 //!
-//! Measured 2026-11 (`benches/heap.rs`, glibc 2.36, CPU time of a pair of calls on a busy machine): 64 bytes 8.8 ns alone,
-//! 9.8 behind the library; 2 MiB of the heap 19 ns alone, 25 behind the library, 225 tracked; 2 MiB mapped, with one page
-//! touched, 5 to 6 us either way.
+//! Measured 2026-11 (`benches/heap.rs`, glibc 2.36, CPU time of a pair of calls on a busy machine):
+//! 64 bytes 8.8 ns alone, 9.8 behind the library; 2 MiB of the heap 19 ns alone, 25 behind the
+//! library, 225 tracked; 2 MiB mapped, with one page touched, 5 to 6 us either way.
 //!
-//! The real functions cannot be called before they are found, and finding them may allocate: `dlsym` of older C libraries
-//! does, and so does whatever else interposes it. Such blocks come from a small buffer and are never freed.
+//! The real functions cannot be called before they are found, and finding them may allocate:
+//! `dlsym` of older C libraries does, and so does whatever else interposes it. Such blocks come
+//! from a small buffer and are never freed.
 //!
-//! A program may bring its own `malloc`. Linked into it, that stands in front of ours, which is then never called, and
-//! its mappings are the regions. As a library it stands behind ours, and both its mappings and the allocations are seen:
-//! an allocation ends the part of the mapping that it is in.
+//! A program may bring its own `malloc`. Linked into it, that stands in front of ours, which is
+//! then never called, and its mappings are the regions. As a library it stands behind ours, and
+//! both its mappings and the allocations are seen: an allocation ends the part of the mapping that
+//! it is in.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -24,7 +27,8 @@ use crate::pages::{self, REGION_MIN, TABLE};
 use crate::real::{self, Real};
 use crate::signature::Caller;
 
-/// Declares the real functions: where each was found, and a way to call it, which is refused while they are being found.
+/// Declares the real functions: where each was found, and a way to call it, which is refused while
+/// they are being found.
 macro_rules! heap {
     ($($found:ident $name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
         $(static $found: Real = Real::new(
@@ -72,8 +76,8 @@ heap! {
 /// Whether somebody is finding the functions.
 static FINDING: AtomicBool = AtomicBool::new(false);
 
-/// A function, found with all the others at the first call of any. `None` to calls that come from within that, or from another
-/// thread meanwhile, and if there is no such function.
+/// A function, found with all the others at the first call of any. `None` to calls that come from
+/// within that, or from another thread meanwhile, and if there is no such function.
 fn find(function: &'static Real) -> Option<*mut c_void> {
     if let Some(found) = function.known() {
         return Some(found);
@@ -118,7 +122,8 @@ fn early(size: Option<usize>, alignment: usize) -> *mut c_void {
     match (used.ok().and_then(block), size) {
         (Some((start, _)), Some(size)) => {
             let length = (start - size_of::<usize>()) as *mut usize;
-            // SAFETY: it lies in the room before this block, which no other has; blocks are aligned to 16 bytes or more.
+            // SAFETY: it lies in the room before this block, which no other has; blocks are aligned
+            // to 16 bytes or more.
             unsafe { length.write(size) };
             start as *mut c_void
         }
@@ -163,9 +168,9 @@ macro_rules! to_real {
     };
 }
 
-/// Defines exported symbols that jump to the real function unless the size, which is in the register named after the
-/// instructions given, is not below the least region's. The hook gets its caller's stack pointer and frame pointer in
-/// the registers named last.
+/// Defines exported symbols that jump to the real function unless the size, which is in the
+/// register named after the instructions given, is not below the least region's. The hook gets its
+/// caller's stack pointer and frame pointer in the registers named last.
 macro_rules! allocating {
     ($($symbol:ident => $hook:path, $real:ident, [$($before:literal),*] $size:literal, $sp:literal, $rbp:literal;)*) => {
         $(
@@ -372,7 +377,8 @@ unsafe extern "C-unwind" fn free_hook(block: *mut c_void) {
     }
     pages::obey();
     pages::freeing(block as u64);
-    // SAFETY: the program's own call, passed on. There is nothing to free before the functions are found.
+    // SAFETY: the program's own call, passed on. There is nothing to free before the functions are
+    // found.
     unsafe { heap::free(block) };
 }
 
@@ -387,8 +393,9 @@ unsafe extern "C-unwind" fn realloc_hook(
     resized(block, Some(size), Caller { sp, rbp }, resize)
 }
 
-/// glibc's calls `realloc` by its name, which leads here again: the region of that call ends when this one's begins, with
-/// the program's site. It must be called nevertheless, since `realloc` may be another's.
+/// glibc's calls `realloc` by its name, which leads here again: the region of that call ends when
+/// this one's begins, with the program's site. It must be called nevertheless, since `realloc` may
+/// be another's.
 unsafe extern "C-unwind" fn reallocarray_hook(
     block: *mut c_void,
     count: size_t,
@@ -401,8 +408,8 @@ unsafe extern "C-unwind" fn reallocarray_hook(
     resized(block, count.checked_mul(size), Caller { sp, rbp }, resize)
 }
 
-/// Resizes a block. What was a region ends before the call, which may give its memory to another thread, and begins anew
-/// where the block then is; also if the call has failed.
+/// Resizes a block. What was a region ends before the call, which may give its memory to another
+/// thread, and begins anew where the block then is; also if the call has failed.
 fn resized(
     block: *mut c_void,
     size: Option<usize>,

@@ -1,8 +1,8 @@
 //! Programs that become or start other programs.
 //!
-//! Two things happen here. The agent is told what is about to run, so that it can say which programs it then heard
-//! nothing of. And a program that is given an environment of its own (`env -i`) still gets ours, for as long as the
-//! session lasts.
+//! Two things happen here. The agent is told what is about to run, so that it can say which
+//! programs it then heard nothing of. And a program that is given an environment of its own
+//! (`env -i`) still gets ours, for as long as the session lasts.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -13,7 +13,8 @@ use libc::{pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
 use crate::{ahead, files, real, recorder};
 
-/// The variables that make a program record, and that let one built with the address sanitizer start all the same.
+/// The variables that make a program record, and that let one built with the address sanitizer
+/// start all the same.
 const OURS: [&CStr; 3] = [c"LD_PRELOAD", c"HITHER_SESSION", c"ASAN_OPTIONS"];
 
 /// The largest environment that is copied to add ours; it goes on the stack, which may be small.
@@ -21,7 +22,8 @@ const VARIABLES_MAX: usize = 250;
 
 type Strings = *const *const c_char;
 
-/// Calls `run` with `environment` itself if nothing of ours is missing from it, or else with a copy that has it.
+/// Calls `run` with `environment` itself if nothing of ours is missing from it, or else with a copy
+/// that has it.
 ///
 /// # Safety
 /// `environment` is null or a null-terminated array of C strings.
@@ -75,8 +77,9 @@ unsafe fn with_ours<R>(environment: Strings, run: impl FnOnce(Strings) -> R) -> 
     })
 }
 
-/// `NAME=VALUE` for each of [`OURS`], as it stood when the recording began: programs clear their environment before they
-/// start others, and overwrite the memory of the one that they were given (`setproctitle`).
+/// `NAME=VALUE` for each of [`OURS`], as it stood when the recording began: programs clear their
+/// environment before they start others, and overwrite the memory of the one that they were given
+/// (`setproctitle`).
 static REMEMBERED: [AtomicPtr<c_char>; OURS.len()] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; OURS.len()];
 
@@ -96,7 +99,8 @@ pub(crate) fn remember() {
         };
         let mut at = copy;
         for part in parts {
-            // SAFETY: the mapping is new and as long as all parts, of which those before this one are behind `at`.
+            // SAFETY: the mapping is new and as long as all parts, of which those before this one
+            // are behind `at`.
             unsafe { at.copy_from_nonoverlapping(part.as_ptr(), part.len()) };
             at = at.wrapping_add(part.len());
         }
@@ -279,8 +283,8 @@ unsafe extern "C-unwind" fn posix_spawnp(
     unsafe { start_program(pid, file, environment, spawn) }
 }
 
-/// Runs a spawn and announces the child that it made. The child may be recording by then; the agent matches them by
-/// process id, whichever comes first.
+/// Runs a spawn and announces the child that it made. The child may be recording by then; the agent
+/// matches them by process id, whichever comes first.
 ///
 /// # Safety
 /// `pid` is null or valid for a store; the others as for [`become_program`].
@@ -316,8 +320,9 @@ unsafe fn start_program(
     result
 }
 
-/// Defines `execl` or one of its kin, whose arguments are an open list: the five that came in registers are pushed, so
-/// that they lie in one array, and the hook gets that array and the address of those that came on the stack.
+/// Defines `execl` or one of its kin, whose arguments are an open list: the five that came in
+/// registers are pushed, so that they lie in one array, and the hook gets that array and the
+/// address of those that came on the stack.
 macro_rules! listed {
     ($($symbol:ident => $hook:ident;)*) => {
         $(
@@ -354,7 +359,8 @@ listed! {
     execle => execle_hook;
 }
 
-/// The arguments of an `execl`: a null-terminated list, of which the first five lie in one place and the rest in another.
+/// The arguments of an `execl`: a null-terminated list, of which the first five lie in one place
+/// and the rest in another.
 #[derive(Clone, Copy)]
 struct List {
     registers: Strings,
@@ -376,7 +382,8 @@ impl List {
         unsafe { at.read() }
     }
 
-    /// Copies the list into an array, its end included, and passes it on with the word that follows.
+    /// Copies the list into an array, its end included, and passes it on with the word that
+    /// follows.
     ///
     /// # Safety
     /// The list has an end; and if `and_next`, a word after it.
@@ -386,8 +393,8 @@ impl List {
         while !unsafe { self.word(count) }.is_null() {
             count += 1;
         }
-        // Of any length, while the stack may be small. A child of `vfork` that succeeds leaves a mapping to its parent for
-        // good, so a list of common length goes on the stack.
+        // Of any length, while the stack may be small. A child of `vfork` that succeeds leaves a
+        // mapping to its parent for good, so a list of common length goes on the stack.
         let bytes = (count + 1) * size_of::<*const c_char>();
         let mut short = [std::ptr::null::<c_char>(); Self::SHORT];
         let mapped = if count < Self::SHORT {

@@ -21,8 +21,8 @@ trampoline! {
     splice => splice_hook, 6;
 }
 
-/// Where one side of the call worked: at the offset that the program gave, which the call has since moved on, or
-/// else at the descriptor's own.
+/// Where one side of the call worked: at the offset that the program gave, which the call has since
+/// moved on, or else at the descriptor's own.
 ///
 /// # Safety
 /// `offset` is null or points at an offset.
@@ -34,8 +34,8 @@ unsafe fn position(offset: *const off_t, result: ssize_t) -> Position {
     }
 }
 
-/// Records what was read from one side and written to the other; a side that is a pipe or a socket is ignored by the
-/// table.
+/// Records what was read from one side and written to the other; a side that is a pipe or a socket
+/// is ignored by the table.
 ///
 /// # Safety
 /// Each offset is null or valid.
@@ -55,7 +55,8 @@ unsafe fn both_sides(
     }
 }
 
-/// Defines the hooks of the forms of `sendfile`, each of which has the call served from replicas as far as that goes, makes it for the rest, and records what it moved.
+/// Defines the hooks of the forms of `sendfile`, each of which has the call served from replicas as
+/// far as that goes, makes it for the rest, and records what it moved.
 macro_rules! sending {
     ($($hook:ident => $real:ident;)*) => {
         $(

@@ -1,13 +1,15 @@
-//! Mapped files: mappings and their removal are recorded; the touches in between cannot be seen here.
+//! Mapped files: mappings and their removal are recorded; the touches in between cannot be seen
+//! here.
 //!
-//! `munmap` is given addresses, so what was mapped where is kept in a small table of atomics without a lock. A mapping
-//! that finds the table full, or is removed in pieces that do not start where it did, is never reported as removed:
-//! nothing but that one line of the trace is lost.
+//! `munmap` is given addresses, so what was mapped where is kept in a small table of atomics
+//! without a lock. A mapping that finds the table full, or is removed in pieces that do not start
+//! where it did, is never reported as removed: nothing but that one line of the trace is lost.
 //!
-//! With the feature `pages`, large private mappings of no file are regions. Left alone are those that are no data: stacks
-//! (`MAP_STACK`, `MAP_GROWSDOWN`), reservations that cannot be written to yet (a collector's heap is mapped over in
-//! pieces, each seen), and huge pages of the pool (`MAP_HUGETLB`), which the program has placed with care. `mprotect`
-//! and `madvise` are not followed: they change neither what is a region nor its policy.
+//! With the feature `pages`, large private mappings of no file are regions. Left alone are those
+//! that are no data: stacks (`MAP_STACK`, `MAP_GROWSDOWN`), reservations that cannot be written to
+//! yet (a collector's heap is mapped over in pieces, each seen), and huge pages of the pool
+//! (`MAP_HUGETLB`), which the program has placed with care. `mprotect` and `madvise` are not
+//! followed: they change neither what is a region nor its policy.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -36,7 +38,8 @@ trampoline! {
     mmap64 => mmap64_hook, 6;
 }
 
-/// Mappings of files that are remembered at a time. Programs that map more (a mail store, a database) map for good.
+/// Mappings of files that are remembered at a time. Programs that map more (a mail store, a
+/// database) map for good.
 const REMEMBERED: usize = 1024;
 
 static MAPPED: [Mapped; REMEMBERED] = [const { Mapped::new() }; REMEMBERED];
@@ -187,7 +190,8 @@ fn is_data(protection: c_int, flags: c_int) -> bool {
         && protection & libc::PROT_WRITE != 0
 }
 
-/// What was a region is one afterwards, of the site that it had; what was none stays none, since it may be a file.
+/// What was a region is one afterwards, of the site that it had; what was none stays none, since it
+/// may be a file.
 #[cfg(feature = "pages")]
 unsafe extern "C-unwind" fn mremap_hook(
     address: *mut c_void,

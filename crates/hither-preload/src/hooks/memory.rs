@@ -1,6 +1,8 @@
-//! Whatever takes memory away, or the right to write to it: buffers that reads went to may not be good any more.
+//! Whatever takes memory away, or the right to write to it: buffers that reads went to may not be
+//! good any more.
 //!
-//! `munmap`, `mmap` and, with the feature `pages`, `mremap` are hooked elsewhere and say so themselves.
+//! `munmap`, `mmap` and, with the feature `pages`, `mremap` are hooked elsewhere and say so
+//! themselves.
 
 use std::ffi::{c_int, c_void};
 

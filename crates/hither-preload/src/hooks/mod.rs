@@ -1,12 +1,14 @@
 //! The functions that this library puts in front of libc's, one family a file.
 //!
-//! A hook makes the real call first, with the arguments as they came, and returns what it returned, `errno` included.
-//! Hooks that record need their caller's stack pointer and frame pointer as they were on entry, so each such symbol is a
-//! [`trampoline`]: a few instructions that pass both on as further arguments and jump to the hook proper. Nothing of
-//! ours is then on the stack that is walked.
+//! A hook makes the real call first, with the arguments as they came, and returns what it returned,
+//! `errno` included. Hooks that record need their caller's stack pointer and frame pointer as they
+//! were on entry, so each such symbol is a [`trampoline`]: a few instructions that pass both on as
+//! further arguments and jump to the hook proper. Nothing of ours is then on the stack that is
+//! walked.
 //!
-//! Many of these calls are cancellation points, and C++ exceptions may pass through callbacks: everything is `C-unwind`,
-//! and no hook holds anything with a destructor, or the recorder's busy flag, across a real call.
+//! Many of these calls are cancellation points, and C++ exceptions may pass through callbacks:
+//! everything is `C-unwind`, and no hook holds anything with a destructor, or the recorder's busy
+//! flag, across a real call.
 
 mod advise;
 #[cfg(feature = "pages")]
@@ -25,14 +27,16 @@ mod seccomp;
 pub(crate) mod stdio;
 mod write;
 
-/// Defines exported symbols that jump to a hook with the caller's stack pointer and frame pointer added as its last two
-/// arguments. `N` is the number of C arguments: up to four, the two additions fit into registers.
+/// Defines exported symbols that jump to a hook with the caller's stack pointer and frame pointer
+/// added as its last two arguments. `N` is the number of C arguments: up to four, the two additions
+/// fit into registers.
 macro_rules! trampoline {
     ($($symbol:ident => $hook:path, 0;)*) => { $(trampoline!(@define $symbol, $hook, "mov rdi, rsp", "mov rsi, rbp");)* };
     ($($symbol:ident => $hook:path, 3;)*) => { $(trampoline!(@define $symbol, $hook, "mov rcx, rsp", "mov r8, rbp");)* };
     ($($symbol:ident => $hook:path, 4;)*) => { $(trampoline!(@define $symbol, $hook, "mov r8, rsp", "mov r9, rbp");)* };
     ($($symbol:ident => $hook:path, 2;)*) => { $(trampoline!(@define $symbol, $hook, "mov rdx, rsp", "mov rcx, rbp");)* };
-    // Five arguments: the stack pointer takes the last register, the frame pointer goes on the stack.
+    // Five arguments: the stack pointer takes the last register, the frame pointer goes on the
+    // stack.
     ($($symbol:ident => $hook:path, 5;)*) => {
         $(
             /// Stands in for libc's function.
@@ -90,8 +94,8 @@ macro_rules! trampoline {
 }
 pub(crate) use trampoline;
 
-/// Defines hooks behind [`trampoline`]s, each of which makes the real call on a descriptor and records the bytes that it
-/// moved at the position given.
+/// Defines hooks behind [`trampoline`]s, each of which makes the real call on a descriptor and
+/// records the bytes that it moved at the position given.
 macro_rules! moving {
     ($op:expr; $($hook:ident => $real:ident($($argument:ident: $kind:ty),*) at $position:expr;)*) => {
         $(
@@ -118,7 +122,8 @@ use hither_sys::record::Op;
 /// Records a call that returned the number of bytes it moved, if it moved any.
 #[inline]
 fn moved(op: Op, fd: i32, position: Position, result: isize, sp: *const u64, rbp: u64) {
-    // Programs often read their data in, a piece at a time, into memory that the agent has just understood.
+    // Programs often read their data in, a piece at a time, into memory that the agent has just
+    // understood.
     #[cfg(feature = "pages")]
     crate::pages::obey();
     if result > 0 {
@@ -126,7 +131,8 @@ fn moved(op: Op, fd: i32, position: Position, result: isize, sp: *const u64, rbp
     }
 }
 
-/// The position that a call with an explicit offset works at; -1 asks the vectored calls for the current one.
+/// The position that a call with an explicit offset works at; -1 asks the vectored calls for the
+/// current one.
 #[inline]
 fn explicit(offset: i64) -> Position {
     u64::try_from(offset).map_or(Position::BeforeCurrent, Position::At)

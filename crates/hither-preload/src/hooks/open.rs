@@ -1,4 +1,5 @@
-//! Whatever makes descriptors: the table forgets what the number stood for, should something have closed it unseen.
+//! Whatever makes descriptors: the table forgets what the number stood for, should something have
+//! closed it unseen.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 

@@ -1,4 +1,5 @@
-//! Whatever shares a process's descriptors or memory with another one, or makes them a thread's own: replicas are served by what is known of both.
+//! Whatever shares a process's descriptors or memory with another one, or makes them a thread's
+//! own: replicas are served by what is known of both.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -7,7 +8,8 @@ use libc::{FILE, cmsghdr, mmsghdr, msghdr, ssize_t};
 use crate::recorder::owns_descriptors;
 use crate::{ahead, files, real, replicas};
 
-/// Defines an exported symbol that calls a function and then jumps to the real one with every argument register as it was.
+/// Defines an exported symbol that calls a function and then jumps to the real one with every
+/// argument register as it was.
 macro_rules! announced {
     ($symbol:ident => $first:path) => {
         /// Stands in for libc's function.
@@ -129,8 +131,8 @@ unsafe extern "C-unwind" fn sendmmsg(
     result
 }
 
-/// Descriptors that a message took along are another process's, too. Told after the call, which has found the message to be there; the other process may
-/// have read by then.
+/// Descriptors that a message took along are another process's, too. Told after the call, which has
+/// found the message to be there; the other process may have read by then.
 ///
 /// # Safety
 /// `message` is a message, and its control messages are there.

@@ -1,4 +1,5 @@
-//! The read family: plain, positioned, vectored, and the forms that `_FORTIFY_SOURCE` compiles calls into.
+//! The read family: plain, positioned, vectored, and the forms that `_FORTIFY_SOURCE` compiles
+//! calls into.
 
 use std::ffi::{c_int, c_void};
 
@@ -29,8 +30,8 @@ trampoline! {
     preadv64v2 => preadv64v2_hook, 5;
 }
 
-/// Defines hooks behind trampolines, each of which has the call served from a replica, or makes it, with pages that it brings in placed, and records the bytes that
-/// it moved at the position given.
+/// Defines hooks behind trampolines, each of which has the call served from a replica, or makes it,
+/// with pages that it brings in placed, and records the bytes that it moved at the position given.
 macro_rules! reading {
     ($($hook:ident => $real:ident($($argument:ident: $kind:ty),*) at $position:expr, into $into:expr;)*) => {
         $(

@@ -1,17 +1,21 @@
-//! A program that confines itself with seccomp allows the system calls that it makes, not ours: one of ours too many, and
-//! the kernel kills it. Recording ends in the process that does so, before it does.
+//! A program that confines itself with seccomp allows the system calls that it makes, not ours: one
+//! of ours too many, and the kernel kills it. Recording ends in the process that does so, before it
+//! does.
 //!
-//! A program that opens a userfaultfd asks for the same call by number: its memory is not sampled any more, since a range can
-//! be registered with one userfaultfd only.
+//! A program that opens a userfaultfd asks for the same call by number: its memory is not sampled
+//! any more, since a range can be registered with one userfaultfd only.
 //!
-//! A program that gives memory a policy itself (libnuma calls `mbind` by number) has chosen: that memory is left alone.
+//! A program that gives memory a policy itself (libnuma calls `mbind` by number) has chosen: that
+//! memory is left alone.
 //!
 //! A program that advises on a file by number is heard as one that calls the function for that.
 //!
-//! A program that closes or replaces descriptors by number is heard as one that calls the functions for that. One that makes processes by number, or
-//! an io_uring, has no more reads served from replicas.
+//! A program that closes or replaces descriptors by number is heard as one that calls the functions
+//! for that. One that makes processes by number, or an io_uring, has no more reads served from
+//! replicas.
 //!
-//! Calls that only ask what the kernel supports change nothing here: they fail for their null filter, or set none.
+//! Calls that only ask what the kernel supports change nothing here: they fail for their null
+//! filter, or set none.
 
 use std::ffi::{c_int, c_long, c_uint, c_void};
 
@@ -34,9 +38,9 @@ unsafe extern "C-unwind" fn prctl(
     unsafe { real::prctl(option, second, third, fourth, fifth) }
 }
 
-/// Stands in for libc's function. Whatever it is asked, the real one gets the call as it came: every argument register,
-/// the stack, and `al`, which tells a variadic function of its vector arguments. Of these it has none, so that the vector
-/// registers need not be kept.
+/// Stands in for libc's function. Whatever it is asked, the real one gets the call as it came:
+/// every argument register, the stack, and `al`, which tells a variadic function of its vector
+/// arguments. Of these it has none, so that the vector registers need not be kept.
 #[unsafe(no_mangle)]
 #[unsafe(naked)]
 unsafe extern "C-unwind" fn syscall() {
@@ -116,8 +120,8 @@ unsafe extern "C-unwind" fn syscall() {
     )
 }
 
-/// Ends the recording if the call about to be made confines the process, or the sampling of its memory if it is to watch that
-/// itself, and returns the function that makes it.
+/// Ends the recording if the call about to be made confines the process, or the sampling of its
+/// memory if it is to watch that itself, and returns the function that makes it.
 extern "C" fn prepare(number: c_long, first: usize, second: usize, third: usize) -> *const c_void {
     let confines = match first as c_uint {
         libc::SECCOMP_SET_MODE_STRICT => true,
@@ -143,7 +147,8 @@ extern "C" fn prepare(number: c_long, first: usize, second: usize, third: usize)
             descriptors::forget(second as i32);
         }
         libc::SYS_fadvise64 | libc::SYS_readahead => ahead::leave(first as i32),
-        // Whose descriptors and memory are whose, and what a ring closes and opens, is not followed.
+        // Whose descriptors and memory are whose, and what a ring closes and opens, is not
+        // followed.
         libc::SYS_clone
         | libc::SYS_clone3
         | libc::SYS_vfork

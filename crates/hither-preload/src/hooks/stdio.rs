@@ -1,7 +1,7 @@
-//! stdio: libc's streams read and write without calling any symbol that could be interposed, through a table of
-//! functions. Three entries of that table are replaced, after checking that they hold what is expected: the layout
-//! has not changed since glibc 2.1, but nothing promises that it will not. Where they hold anything else, stdio is left
-//! alone and goes unrecorded.
+//! stdio: libc's streams read and write without calling any symbol that could be interposed,
+//! through a table of functions. Three entries of that table are replaced, after checking that they
+//! hold what is expected: the layout has not changed since glibc 2.1, but nothing promises that it
+//! will not. Where they hold anything else, stdio is left alone and goes unrecorded.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -58,7 +58,8 @@ pub(crate) fn patch() -> bool {
         if table.is_null() || hooks.iter().any(|(_, real, ..)| real.is_null()) {
             return false;
         }
-        // SAFETY: libc exports the tables as objects of 21 pointers, of which 17 is the highest used here.
+        // SAFETY: libc exports the tables as objects of 21 pointers, of which 17 is the highest
+        // used here.
         let entries = unsafe { std::slice::from_raw_parts(table, CLOSE + 1) };
         let expected = hooks
             .iter()
@@ -85,7 +86,8 @@ fn writable(entries: &[AtomicPtr<c_void>], yes: bool) -> bool {
     } else {
         libc::PROT_READ
     };
-    // SAFETY: the pages hold libc's tables; they stay readable throughout, and nobody relies on a store to them failing.
+    // SAFETY: the pages hold libc's tables; they stay readable throughout, and nobody relies on a
+    // store to them failing.
     let result = unsafe {
         raw::syscall(
             libc::SYS_mprotect,
@@ -95,7 +97,8 @@ fn writable(entries: &[AtomicPtr<c_void>], yes: bool) -> bool {
     result == 0
 }
 
-/// Jumps to a hook with the caller's stack pointer and frame pointer added, as [`super::trampoline`] does for symbols.
+/// Jumps to a hook with the caller's stack pointer and frame pointer added, as
+/// [`super::trampoline`] does for symbols.
 #[unsafe(naked)]
 unsafe extern "C-unwind" fn read_entry() {
     std::arch::naked_asm!("mov rcx, rsp", "mov r8, rbp", "jmp {hook}", hook = sym read_hook)
@@ -116,7 +119,8 @@ unsafe fn call(
     buffer: *mut c_void,
     count: isize,
 ) -> isize {
-    // SAFETY: `patch` stored the function that the entry held, which has this type, before it replaced the entry.
+    // SAFETY: `patch` stored the function that the entry held, which has this type, before it
+    // replaced the entry.
     let function =
         unsafe { std::mem::transmute::<*mut c_void, Move>(real.load(Ordering::Acquire)) };
     // SAFETY: libc's own arguments, passed on.
@@ -133,7 +137,8 @@ unsafe extern "C-unwind" fn read_hook(
     let into = Into::Buffer(buffer, count.max(0) as usize);
     // SAFETY: libc called with a stream.
     let fd = unsafe { libc::fileno(stream) };
-    // A stream says whether its reads are cancellation points, which can only be told apart here where nobody is there to cancel.
+    // A stream says whether its reads are cancellation points, which can only be told apart here
+    // where nobody is there to cancel.
     if replicas::single_threaded() {
         let caller = Caller { sp, rbp };
         // SAFETY: libc's own call.

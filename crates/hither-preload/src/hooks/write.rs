@@ -46,7 +46,8 @@ moving! {
     pwritev64v2_hook => pwritev64v2(vector: *const iovec, count: c_int, offset: off_t, flags: c_int) at explicit(offset);
 }
 
-/// Defines the hooks of functions that give a file a length, and then say of which descriptor or path.
+/// Defines the hooks of functions that give a file a length, and then say of which descriptor or
+/// path.
 macro_rules! truncating {
     ($($hook:ident => $real:ident($file:ident: $kind:ty), $record:ident;)*) => {
         $(

@@ -1,26 +1,31 @@
 //! Large allocations: the agent hears of them, and they are bound to the nodes that it names.
 //!
-//! A region begins when an allocation of at least the session's `region_min` bytes has been made and ends before it is
-//! given back, so that in the order of their times no two regions ever overlap. Should one end unseen (by a system call
-//! past libc, by an allocator's own name for `free`), it ends when its memory becomes part of another.
+//! A region begins when an allocation of at least the session's `region_min` bytes has been made
+//! and ends before it is given back, so that in the order of their times no two regions ever
+//! overlap. Should one end unseen (by a system call past libc, by an allocator's own name for
+//! `free`), it ends when its memory becomes part of another.
 //!
-//! What the agent knows of a site is applied before the allocation is returned, and so before its first touch (but for what
-//! `calloc` has zeroed in a heap). A region that moves takes the policy that it was last given along, all of it. Orders for
-//! a range are carried out at the next call that comes here: anything large allocated or freed, a mapping, a read or
-//! a write. Only whole pages inside a live region are ever bound. Memory of the malloc family is given its default
-//! policy back before it is freed, since it may stay mapped and come to hold something else; a mapping before it is moved,
-//! since a policy of a part of it splits it, and the kernel moves no two mappings at once.
+//! What the agent knows of a site is applied before the allocation is returned, and so before its
+//! first touch (but for what `calloc` has zeroed in a heap). A region that moves takes the policy
+//! that it was last given along, all of it. Orders for a range are carried out at the next call
+//! that comes here: anything large allocated or freed, a mapping, a read or a write. Only whole
+//! pages inside a live region are ever bound. Memory of the malloc family is given its default
+//! policy back before it is freed, since it may stay mapped and come to hold something else; a
+//! mapping before it is moved, since a policy of a part of it splits it, and the kernel moves no
+//! two mappings at once.
 //!
-//! What the program gives a policy itself is left alone from then on, wherever it moves. Each part of a region with a policy of its own
-//! is a mapping to the kernel, of which a process may have so many: no more than a quarter of that is bound in parts.
+//! What the program gives a policy itself is left alone from then on, wherever it moves. Each part
+//! of a region with a policy of its own is a mapping to the kernel, of which a process may have so
+//! many: no more than a quarter of that is bound in parts.
 //!
-//! A forked child has copies of its parent's regions, policies included. They are not announced: most children exec, and
-//! the agent cannot know what a child still needs of them. Its own allocations are. A child of `vfork` has its parent's
-//! memory, and what it does to it is recorded as its parent's.
+//! A forked child has copies of its parent's regions, policies included. They are not announced:
+//! most children exec, and the agent cannot know what a child still needs of them. Its own
+//! allocations are. A child of `vfork` has its parent's memory, and what it does to it is recorded
+//! as its parent's.
 //!
-//! A sanitizer's runtime in the process keeps tables of its own of the same calls; nothing is tracked there. Static
-//! programs, and those that call the kernel past libc, are not reached; nor are those in another pid namespace than the agent, whose
-//! numbers are other processes' there.
+//! A sanitizer's runtime in the process keeps tables of its own of the same calls; nothing is
+//! tracked there. Static programs, and those that call the kernel past libc, are not reached; nor
+//! are those in another pid namespace than the agent, whose numbers are other processes' there.
 
 pub(crate) mod maps;
 #[cfg(feature = "pages")]
@@ -65,11 +70,12 @@ mod live {
     /// Orders carried out in one call of the program's: some 1 us each.
     const AT_ONCE: usize = 64;
 
-    /// The error for which binding was given up: a kernel or a container without `mbind`, or a sandbox around this program
-    /// that may kill for it. 0 while there is none.
+    /// The error for which binding was given up: a kernel or a container without `mbind`, or a
+    /// sandbox around this program that may kill for it. 0 while there is none.
     static REFUSED: AtomicU32 = AtomicU32::new(0);
 
-    /// Found out once, when the library is loaded: later filters end the recording (`hooks::seccomp`).
+    /// Found out once, when the library is loaded: later filters end the recording
+    /// (`hooks::seccomp`).
     static CONFINED: AtomicBool = AtomicBool::new(false);
 
     /// Whether a sandbox around this program may kill it for what only we do.
@@ -204,8 +210,8 @@ mod live {
         }
     }
 
-    /// Tells the agent of a region. False, and told as well, if the thread `asks` for nodes by a policy of its own (numactl): what
-    /// it touches first goes where it said.
+    /// Tells the agent of a region. False, and told as well, if the thread `asks` for nodes by a
+    /// policy of its own (numactl): what it touches first goes where it said.
     fn announce(session: &'static Attached, region: &Region, asks: bool) -> bool {
         let Range { start, end } = region.range;
         recorder::region(
@@ -235,8 +241,8 @@ mod live {
         Some(region)
     }
 
-    /// Something else is about to be where this range is, or nothing. Should the call fail for want of memory, the region has ended all
-    /// the same.
+    /// Something else is about to be where this range is, or nothing. Should the call fail for want
+    /// of memory, the region has ended all the same.
     #[inline]
     pub(crate) fn ending(start: u64, length: usize) {
         if let Some(range) = tracked(start, length) {
@@ -244,8 +250,8 @@ mod live {
         }
     }
 
-    /// What is in this range is about to be moved, or to grow. The first region of which it was a part, and whether any of it was bound
-    /// by us and may therefore be split.
+    /// What is in this range is about to be moved, or to grow. The first region of which it was a
+    /// part, and whether any of it was bound by us and may therefore be split.
     #[inline]
     pub(crate) fn moving(start: u64, length: usize) -> Option<(Region, bool)> {
         cut(tracked(start, length)?, true)
@@ -334,9 +340,9 @@ mod live {
 
     /// Binds a range if a region holds it, and tells the agent what came of it.
     ///
-    /// Another thread may free the region at any moment. It then finds the policy noted and resets it, or it was earlier,
-    /// and we reset what we set; a mapping that has taken the place in between is left with a preference for a node, no
-    /// worse.
+    /// Another thread may free the region at any moment. It then finds the policy noted and resets
+    /// it, or it was earlier, and we reset what we set; a mapping that has taken the place in
+    /// between is left with a preference for a node, no worse.
     fn bind(session: &'static Attached, range: Range<u64>, policy: Bind, site: bool) {
         let error = match REFUSED.load(Ordering::Relaxed) {
             0 => bind_region(&range, policy),
@@ -361,8 +367,9 @@ mod live {
         recorder::region(session, &record);
     }
 
-    /// The program is about to give a range a policy itself: from now on it is left alone. Or to take the policy of a range away, ours
-    /// among them: the regions that have none then begin anew.
+    /// The program is about to give a range a policy itself: from now on it is left alone. Or to
+    /// take the policy of a range away, ours among them: the regions that have none then begin
+    /// anew.
     #[cold]
     pub(crate) fn binds_itself(start: u64, length: u64, mode: i32) {
         let range = start..start.saturating_add(length);
@@ -430,7 +437,8 @@ mod live {
 
     /// Whether another part of a region may be bound, and so become a mapping of its own.
     ///
-    /// What is bound again was counted before: where that seems to be too many, the mappings themselves are counted, now and then.
+    /// What is bound again was counted before: where that seems to be too many, the mappings
+    /// themselves are counted, now and then.
     fn has_room_for_part() -> bool {
         /// A count takes some milliseconds.
         const EACH: usize = 1024;

@@ -1,10 +1,11 @@
 //! A userfaultfd of this process's memory, for the agent to sample it with.
 //!
-//! It is opened when the process allocates its first region, offered, and closed at the first hooked call after the agent has
-//! taken its copy: no descriptor of ours stays. It has a high number, so that the program gets those that it counts on, is
-//! close-on-exec, and is told by its inode from a file that has taken the number since. A forked child closes the copy that
-//! it inherits, which is of its parent's memory, and makes an offer of its own when it allocates a region. Should anything
-//! fail, there is no sampling, and the agent is told why.
+//! It is opened when the process allocates its first region, offered, and closed at the first
+//! hooked call after the agent has taken its copy: no descriptor of ours stays. It has a high
+//! number, so that the program gets those that it counts on, is close-on-exec, and is told by its
+//! inode from a file that has taken the number since. A forked child closes the copy that it
+//! inherits, which is of its parent's memory, and makes an offer of its own when it allocates a
+//! region. Should anything fail, there is no sampling, and the agent is told why.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -18,7 +19,8 @@ use crate::recorder;
 /// The process that has made its offer, or wants to make none.
 static DONE_BY: AtomicU32 = AtomicU32::new(0);
 
-/// The process whose agent has let go of it, or gave no answer and is taken to be gone. A child's memory is another: it asks once itself.
+/// The process whose agent has let go of it, or gave no answer and is taken to be gone. A child's
+/// memory is another: it asks once itself.
 static REFUSED_BY: AtomicU32 = AtomicU32::new(0);
 
 /// What is on offer; the first is 0 while nothing is.
@@ -105,8 +107,9 @@ pub(crate) fn take_back() {
 /// Looks at whether the agent has let go, a millisecond apart: it looks every 20 ms at the least.
 const LOOKS_MAX: u32 = 100;
 
-/// The program is about to watch its memory itself. A range can be registered once only, so the program waits until the agent has let go of
-/// all of it: the one time that it does, for as long as the agent takes to look, and a tenth of a second where there is none any more.
+/// The program is about to watch its memory itself. A range can be registered once only, so the
+/// program waits until the agent has let go of all of it: the one time that it does, for as long as
+/// the agent takes to look, and a tenth of a second where there is none any more.
 #[cold]
 pub(crate) fn refuse() {
     let Some(session) = recorder::session() else {

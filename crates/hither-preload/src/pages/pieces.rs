@@ -1,11 +1,13 @@
 //! `mremap` of what was one mapping until we split it.
 //!
-//! A part with a policy of its own is a mapping of its own to the kernel, which moves or enlarges one at a time and answers EFAULT to a
-//! range of several. Once all have one policy again they are one again: but for those that were split before anything was touched, and
-//! those of a forked child, which the kernel does not join (their `anon_vma` differ). These are moved one by one.
+//! A part with a policy of its own is a mapping of its own to the kernel, which moves or enlarges
+//! one at a time and answers EFAULT to a range of several. Once all have one policy again they are
+//! one again: but for those that were split before anything was touched, and those of a forked
+//! child, which the kernel does not join (their `anon_vma` differ). These are moved one by one.
 //!
-//! In between, nothing of the program's may be lost, whatever fails and whatever else its threads map meanwhile: each piece leaves its
-//! place mapped (MREMAP_DONTUNMAP, Linux 5.7), so that nothing can come to lie there before all is done, and it can go back.
+//! In between, nothing of the program's may be lost, whatever fails and whatever else its threads
+//! map meanwhile: each piece leaves its place mapped (MREMAP_DONTUNMAP, Linux 5.7), so that nothing
+//! can come to lie there before all is done, and it can go back.
 
 use std::ops::Range;
 
@@ -22,11 +24,13 @@ const DONTUNMAP: c_int = 4;
 /// Pieces that can be moved; what there are more of is left to the kernel, which refuses.
 const PIECES: usize = 512;
 
-/// How often the last piece is to be enlarged where it has gone, for which its place must be free for a moment: something else may take
-/// that. Then, and at an address that the program has named, the rest is new memory of the same rights.
+/// How often the last piece is to be enlarged where it has gone, for which its place must be free
+/// for a moment: something else may take that. Then, and at an address that the program has named,
+/// the rest is new memory of the same rights.
 const TRIES: usize = 3;
 
-/// Makes the call if the range is of several mappings that could be one: its result, or the error. `None` if the kernel is to make it.
+/// Makes the call if the range is of several mappings that could be one: its result, or the error.
+/// `None` if the kernel is to make it.
 ///
 /// # Safety
 /// As `mremap` demands.
@@ -160,8 +164,9 @@ impl Pieces {
     }
 }
 
-/// Moves the pieces of a range into what is reserved, and enlarges the last to what is left of that, or `fills` it with new memory. If
-/// something fails, all is as it was, and nothing is reserved any more.
+/// Moves the pieces of a range into what is reserved, and enlarges the last to what is left of
+/// that, or `fills` it with new memory. If something fails, all is as it was, and nothing is
+/// reserved any more.
 fn moved(
     pieces: &Pieces,
     kept: &Range<u64>,
@@ -238,7 +243,8 @@ fn remapped(at: u64, length: u64, to: u64, flags: c_int, target: u64) -> Result<
         target as usize,
         0,
     ];
-    // SAFETY: what is moved is what the program has moved, to where it wants it or to what was reserved for that.
+    // SAFETY: what is moved is what the program has moved, to where it wants it or to what was
+    // reserved for that.
     answer(unsafe { raw::syscall(libc::SYS_mremap, arguments) })
 }
 

@@ -1,13 +1,15 @@
 //! The live regions of this process: a fixed table of atomics, without a lock.
 //!
-//! An entry is owned by whoever has swapped its start for [`TAKEN`]; nobody waits for an owner. What another thread looks
-//! for while an entry is taken it does not find, which costs an order or the end of a region, never more: the program's own
-//! calls do not depend on this table. A fork in the middle leaves the child an entry that stays taken, and lost.
+//! An entry is owned by whoever has swapped its start for [`TAKEN`]; nobody waits for an owner.
+//! What another thread looks for while an entry is taken it does not find, which costs an order or
+//! the end of a region, never more: the program's own calls do not depend on this table. A fork in
+//! the middle leaves the child an entry that stays taken, and lost.
 //!
-//! Ranges are found by a scan over starts and ends, which lie together: some 0.5 ns an entry (2026-11), which with a
-//! thousand live regions is a hundredth of what the kernel takes to fill one of them with pages. `free` must be cheaper,
-//! since nearly all that it is given is no region: it looks into a filter with a count of allocations by the 64 KiB in which
-//! they start, so that the small blocks of a heap share a few bytes of it.
+//! Ranges are found by a scan over starts and ends, which lie together: some 0.5 ns an entry
+//! (2026-11), which with a thousand live regions is a hundredth of what the kernel takes to fill
+//! one of them with pages. `free` must be cheaper, since nearly all that it is given is no region:
+//! it looks into a filter with a count of allocations by the 64 KiB in which they start, so that
+//! the small blocks of a heap share a few bytes of it.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -20,8 +22,8 @@ pub(crate) const REGIONS: usize = 4096;
 /// The filter's bytes: it repeats itself every 4 GiB of addresses.
 const FILTER: usize = 1 << 16;
 
-/// The shift and the mask that lead from an address to its byte of the filter are also in the trampolines of `free` and
-/// `realloc`: the mask is that of 16 bits.
+/// The shift and the mask that lead from an address to its byte of the filter are also in the
+/// trampolines of `free` and `realloc`: the mask is that of 16 bits.
 pub(crate) const FILTER_SHIFT: u32 = 16;
 
 const FREE: u64 = 0;
@@ -47,7 +49,8 @@ pub(crate) struct Region {
     /// The process that the agent knows it of. In a forked child that is the parent.
     pub(crate) process: u32,
     pub(crate) bound: Bound,
-    /// How often a part of it was bound: into no more mappings than that, and some, have we split it.
+    /// How often a part of it was bound: into no more mappings than that, and some, have we split
+    /// it.
     pub(crate) parts: u32,
 }
 
@@ -59,7 +62,8 @@ pub(crate) struct Table {
     /// No entry from here on was ever used.
     used: AtomicUsize,
     live: AtomicUsize,
-    /// The sum of the parts of all entries, also of those that are taken. It wraps around in between.
+    /// The sum of the parts of all entries, also of those that are taken. It wraps around in
+    /// between.
     parts: AtomicUsize,
 }
 
@@ -157,7 +161,8 @@ impl Table {
         self.filter.get((address >> FILTER_SHIFT) as usize % FILTER)
     }
 
-    /// Has `free` and `realloc` look more closely at the addresses around this one. A count that reaches its end stays there.
+    /// Has `free` and `realloc` look more closely at the addresses around this one. A count that
+    /// reaches its end stays there.
     pub(crate) fn mark(&self, address: u64) {
         if let Some(slot) = self.slot(address) {
             let more = |count: u8| count.checked_add(1);
@@ -203,7 +208,8 @@ impl Table {
         true
     }
 
-    /// The entries that overlap a range, and where their regions lie, at the moment that the iterator comes to them.
+    /// The entries that overlap a range, and where their regions lie, at the moment that the
+    /// iterator comes to them.
     fn overlapping(&self, range: &Range<u64>) -> impl Iterator<Item = (usize, Range<u64>)> {
         let (from, to) = (range.start, range.end);
         let used = self.used.load(Ordering::Acquire);
@@ -264,8 +270,8 @@ impl Table {
         self.put(at, FREE);
     }
 
-    /// Takes out the allocation that starts at this address. A mapping that does is not meant: an allocator gives parts of
-    /// its mappings out.
+    /// Takes out the allocation that starts at this address. A mapping that does is not meant: an
+    /// allocator gives parts of its mappings out.
     pub(crate) fn remove(&self, start: u64) -> Option<Region> {
         let range = start..start.checked_add(1)?;
         for (at, found) in self.overlapping(&range) {
@@ -284,8 +290,8 @@ impl Table {
         None
     }
 
-    /// Takes a range out of all regions. Parts of at least `least` bytes that remain are regions still; what is no longer
-    /// one goes to `ended`, which may be more than the range.
+    /// Takes a range out of all regions. Parts of at least `least` bytes that remain are regions
+    /// still; what is no longer one goes to `ended`, which may be more than the range.
     pub(crate) fn cut(&self, range: &Range<u64>, least: u64, mut ended: impl FnMut(Region)) {
         for (at, found) in self.overlapping(range) {
             let Some(region) = self.take(at, found.start) else {
@@ -336,8 +342,8 @@ impl Table {
         Some(self.holder(range)?.0)
     }
 
-    /// Notes whose policy the region has that holds this whole range, unless it is the program's. `None` if there is none, else
-    /// what was noted before.
+    /// Notes whose policy the region has that holds this whole range, unless it is the program's.
+    /// `None` if there is none, else what was noted before.
     pub(crate) fn note(&self, range: &Range<u64>, bound: Bound) -> Option<Bound> {
         Some(self.holder(range)?.1.note(bound))
     }

@@ -1,19 +1,24 @@
 //! Reads that are served from replicas: a copy out of shared memory in place of a system call.
 //!
-//! A read is served if the file behind its descriptor has replicas of all that it asks for, and the checks of
-//! [`hither_sys::replica`] hold after the copy; otherwise the real call is made, as if nothing had been tried. What must be known beforehand:
+//! A read is served if the file behind its descriptor has replicas of all that it asks for, and the
+//! checks of [`hither_sys::replica`] hold after the copy; otherwise the real call is made, as if
+//! nothing had been tried. What must be known beforehand:
 //!
-//! - *The file*, from the descriptor (`table`). Whatever closes or replaces descriptors has the table forget; where that cannot be seen (descriptors shared
-//!   with or unshared from another process, io_uring, stdio of an unknown layout), no read is served in this process any more.
-//! - *The buffer* ([`crate::buffers`]). The kernel fails with EFAULT where a copy would kill the program, so only memory that the kernel has written to is copied to.
-//! - *The offset*, for `read` and `readv`. It stays in the kernel: it is moved on first, which is atomic and makes the range this read's,
-//!   and then the range is served; if it cannot be after all, by a real `pread`. Only of descriptors that this process has opened and not shared since:
+//! - *The file*, from the descriptor (`table`). Whatever closes or replaces descriptors has the
+//!   table forget; where that cannot be seen (descriptors shared with or unshared from another
+//!   process, io_uring, stdio of an unknown layout), no read is served in this process any more.
+//! - *The buffer* ([`crate::buffers`]). The kernel fails with EFAULT where a copy would kill the
+//!   program, so only memory that the kernel has written to is copied to.
+//! - *The offset*, for `read` and `readv`. It stays in the kernel: it is moved on first, which is
+//!   atomic and makes the range this read's, and then the range is served; if it cannot be after
+//!   all, by a real `pread`. Only of descriptors that this process has opened and not shared since:
 //!   where the file ends the offset must be put back, which others could see.
 //!
 //! A served call is a cancellation point, as the real one is. It is told of once in sixteen times.
 //!
-//! Differences that remain: the access time is as old as the last read that reached the kernel, at most six hours more than relatime allows; watches of
-//! inotify and fanotify for accesses, counters of read calls in /proc and tracers do not see what is served.
+//! Differences that remain: the access time is as old as the last read that reached the kernel, at
+//! most six hours more than relatime allows; watches of inotify and fanotify for accesses, counters
+//! of read calls in /proc and tracers do not see what is served.
 
 mod send;
 mod table;
@@ -45,7 +50,8 @@ static VIEW: AtomicPtr<View> = AtomicPtr::new(std::ptr::null_mut());
 static SINGLE: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 
 thread_local! {
-    /// The thread has called `vfork`: it may be the child by now, whose descriptors are its own while its memory is its parent's.
+    /// The thread has called `vfork`: it may be the child by now, whose descriptors are its own
+    /// while its memory is its parent's.
     static SUSPECT: Cell<bool> = const { Cell::new(false) };
     /// Reads served since the last that was told of.
     static UNTOLD: Cell<u32> = const { Cell::new(0) };
@@ -68,7 +74,8 @@ pub(crate) enum Into {
 }
 
 impl Into {
-    /// Of a call that says how large its buffer is and is ended with the program where that is not enough.
+    /// Of a call that says how large its buffer is and is ended with the program where that is not
+    /// enough.
     pub(crate) fn checked(buffer: *mut c_void, count: usize, size: usize) -> Into {
         match count <= size {
             true => Into::Buffer(buffer, count),
@@ -85,7 +92,8 @@ impl Into {
     }
 }
 
-/// Has reads served in this process from now on, where there is something to serve them from. Opens files; to be called when the library is loaded.
+/// Has reads served in this process from now on, where there is something to serve them from. Opens
+/// files; to be called when the library is loaded.
 pub(crate) fn start() {
     let Some(session) = recorder::files_session() else {
         return;
@@ -150,7 +158,8 @@ fn is_another() -> bool {
 #[inline]
 pub(crate) fn single_threaded() -> bool {
     let single = SINGLE.load(Ordering::Relaxed);
-    // SAFETY: it is null or glibc's variable, which only ever changes when a thread is made or joined.
+    // SAFETY: it is null or glibc's variable, which only ever changes when a thread is made or
+    // joined.
     !single.is_null() && unsafe { single.read_volatile() } != 0
 }
 
@@ -211,7 +220,8 @@ fn tell(
     }
 }
 
-/// What one read of the range would return, copied. `None` if it is not all there, or may not be of use by now.
+/// What one read of the range would return, copied. `None` if it is not all there, or may not be of
+/// use by now.
 ///
 /// # Safety
 /// As [`serve`].
@@ -221,7 +231,8 @@ unsafe fn copy(view: &View, of: Match, offset: u64, into: Into) -> Option<isize>
         Into::Buffer(buffer, count) => {
             let fits =
                 (1..=COUNT_MAX).contains(&count) && buffers::are_writable(buffer as u64, count);
-            // SAFETY: the kernel has written to these bytes for the program, which asks for it again.
+            // SAFETY: the kernel has written to these bytes for the program, which asks for it
+            // again.
             fits.then(|| unsafe { view.read(of, offset, buffer.cast(), count) })?
                 .map(|read| read as isize)
         }
@@ -311,7 +322,8 @@ unsafe fn next(view: &View, of: Match, fd: i32, into: Into) -> Option<(u64, isiz
     let result = unsafe { real_at(fd, into, start) };
     let unread = count as i64 - (result.max(0) as i64);
     if unread > 0 {
-        // Seeking back fails only where somebody has set the offset meanwhile, whose word then holds.
+        // Seeking back fails only where somebody has set the offset meanwhile, whose word then
+        // holds.
         let _ = raw::seek(fd, -unread, libc::SEEK_CUR);
     }
     table::put_offset(fd, start + result.max(0) as u64);

@@ -1,13 +1,20 @@
-//! Sends that are served from replicas: pages of the node's memory, by reference, in place of those of the page cache.
+//! Sends that are served from replicas: pages of the node's memory, by reference, in place of those
+//! of the page cache.
 //!
-//! The slots of a piece are found and checked as for a read; the kernel is had to refer to their pages (`vmsplice` to a pipe), which are checked once more, and only then does
-//! anything go to the socket. What refers to a page keeps it as it is ([`hither_sys::replica`]), so peers may take their time. The pipe is there for one
-//! call: the program's descriptors are the same before and after.
+//! The slots of a piece are found and checked as for a read; the kernel is had to refer to their
+//! pages (`vmsplice` to a pipe), which are checked once more, and only then does anything go to the
+//! socket. What refers to a page keeps it as it is ([`hither_sys::replica`]), so peers may take
+//! their time. The pipe is there for one call: the program's descriptors are the same before and
+//! after.
 //!
-//! Only to streams, since how much goes at once shows elsewhere, and of [`LENT_MIN`] bytes or more. From the first block on that has no replica the kernel sends.
+//! Only to streams, since how much goes at once shows elsewhere, and of [`LENT_MIN`] bytes or more.
+//! From the first block on that has no replica the kernel sends.
 //!
-//! Differences that remain: while a send waits for its peer, of [`SENDS_MAX`] at a time, there are two descriptors more, which a child of a `fork` by another thread keeps until
-//! it executes something, and which a handler that leaves by `longjmp` leaves behind. A signal that comes between two pieces runs its handler there, and the call goes on, as if it had come before the call.
+//! Differences that remain: while a send waits for its peer, of [`SENDS_MAX`] at a time, there are
+//! two descriptors more, which a child of a `fork` by another thread keeps until it executes
+//! something, and which a handler that leaves by `longjmp` leaves behind. A signal that comes
+//! between two pieces runs its handler there, and the call goes on, as if it had come before the
+//! call.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -30,7 +37,8 @@ const COUNT_MAX: usize = 0x7fff_f000;
 /// So many at a time are served, since a peer may keep each waiting with its pipe.
 const SENDS_MAX: u32 = 8;
 
-/// After one that a socket took little of, which costs more than it gains, so many are not served in the same thread.
+/// After one that a socket took little of, which costs more than it gains, so many are not served
+/// in the same thread.
 const PASSED: u32 = 7;
 
 /// Sends under way, or left by a jump.
@@ -68,7 +76,8 @@ pub(super) fn forked() {
     SENDS.store(0, Ordering::Relaxed);
 }
 
-/// Serves a send as far as it can be, and tells of it. `None` if the real call is to be made as if nothing had been tried.
+/// Serves a send as far as it can be, and tells of it. `None` if the real call is to be made as if
+/// nothing had been tried.
 ///
 /// # Safety
 /// The arguments are those of the program's own call.
@@ -117,7 +126,8 @@ pub(crate) unsafe fn send(
     let moved = |done: usize| {
         let at = start + done as u64;
         match offset.is_null() {
-            // As the kernel does it: the offset is looked at before and set after. It was looked at, so that this does not fail.
+            // As the kernel does it: the offset is looked at before and set after. It was looked
+            // at, so that this does not fail.
             true => {
                 let _ = raw::seek(from, at as i64, libc::SEEK_SET);
                 table::put_offset(from, at);
@@ -140,7 +150,8 @@ pub(crate) unsafe fn send(
             sent,
             left: count - sent,
         }),
-        // What the socket does not take this way, or somebody has closed amid the call, is for the kernel to refuse.
+        // What the socket does not take this way, or somebody has closed amid the call, is for the
+        // kernel to refuse.
         End::Error(libc::EINVAL | libc::EBADF) if sent == 0 => None,
         End::Error(error) if sent == 0 => Some(Sent::Failed(error)),
         _ => Some(Sent::All(sent as isize)),
@@ -161,7 +172,8 @@ unsafe fn start(from: c_int, offset: *mut off_t) -> Option<u64> {
         .and_then(|offset| u64::try_from(offset).ok())
 }
 
-/// Sends what `refer_next` has a pipe refer to, piece by piece, up to `there` bytes: how many went, and why no more. `moved` hears of each piece.
+/// Sends what `refer_next` has a pipe refer to, piece by piece, up to `there` bytes: how many went,
+/// and why no more. `moved` hears of each piece.
 fn through(
     pipe: &Pipe,
     to: c_int,
@@ -174,7 +186,8 @@ fn through(
         let Some(referred) = refer_next(done).filter(|&referred| referred > 0) else {
             break;
         };
-        // Nobody is told of more where the file ends: what is said to be followed may wait for that.
+        // Nobody is told of more where the file ends: what is said to be followed may wait for
+        // that.
         match pipe.splice(to, referred, done + referred < there) {
             Ok(sent) => {
                 done += sent;

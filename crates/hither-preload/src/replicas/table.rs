@@ -1,8 +1,10 @@
-//! Which descriptor stands for a file with replicas, and whether its offset is this process's alone.
+//! Which descriptor stands for a file with replicas, and whether its offset is this process's
+//! alone.
 //!
-//! A word a descriptor, as in [`crate::files`], but what is wrong there for a moment costs a line of a trace, and here it would be another file's bytes. So a
-//! word carries a tag that changes whenever the descriptor is forgotten: what one thread finds out about a descriptor is not entered if another one has closed it
-//! meanwhile.
+//! A word a descriptor, as in [`crate::files`], but what is wrong there for a moment costs a line
+//! of a trace, and here it would be another file's bytes. So a word carries a tag that changes
+//! whenever the descriptor is forgotten: what one thread finds out about a descriptor is not
+//! entered if another one has closed it meanwhile.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -105,7 +107,8 @@ fn pack(of: Match) -> Option<u64> {
 /// Finds out what `fd` stands for, which was `word` before.
 #[cold]
 fn look_up(view: &View, fd: i32, descriptor: &Descriptor, word: u64) -> Option<Match> {
-    // The child of a vfork finds out about its own descriptors, and enters nothing of it in its parent's table.
+    // The child of a vfork finds out about its own descriptors, and enters nothing of it in its
+    // parent's table.
     if !crate::recorder::owns_descriptors() {
         return None;
     }
@@ -131,7 +134,8 @@ fn look_up(view: &View, fd: i32, descriptor: &Descriptor, word: u64) -> Option<M
     entered.ok().and(found.ok())
 }
 
-/// The file behind `fd`, if reads of it may be served: a regular one, opened for reading alone and through the page cache.
+/// The file behind `fd`, if reads of it may be served: a regular one, opened for reading alone and
+/// through the page cache.
 fn is_served(fd: i32) -> Option<FileId> {
     let flags = raw::status_flags(fd).ok()?;
     if flags & libc::O_ACCMODE != libc::O_RDONLY || flags & (libc::O_DIRECT | libc::O_PATH) != 0 {
@@ -145,7 +149,8 @@ fn is_served(fd: i32) -> Option<FileId> {
     })
 }
 
-/// Where the offset of `fd` is thought to be, if that is this process's alone and `fits`. Until it is put back nobody else gets it.
+/// Where the offset of `fd` is thought to be, if that is this process's alone and `fits`. Until it
+/// is put back nobody else gets it.
 pub(super) fn take_offset(fd: i32, fits: impl FnOnce(u64) -> bool) -> Option<u64> {
     let descriptor = TABLE.row(fd)?;
     if !files::is_alone(fd) {
@@ -169,7 +174,8 @@ pub(super) fn put_offset(fd: i32, offset: u64) {
     }
 }
 
-/// The kernel has read `length` bytes at the offset of `fd`. It is asked where that is, if that is of any use.
+/// The kernel has read `length` bytes at the offset of `fd`. It is asked where that is, if that is
+/// of any use.
 pub(super) fn moved_on(fd: i32, length: u64) {
     let Some(descriptor) = TABLE.row(fd) else {
         return;

@@ -1,12 +1,13 @@
 //! The memo: call stacks that were walked before, by return address and stack pointer.
 //!
-//! The same code at the same stack pointer nearly always has the same frames above it, but not always: the callers may
-//! differ, or one of them may have a frame of variable size. So an entry holds every slot in which the walk found a
-//! return address (and every slot from which a frame restored `rbp`, which frames further out may hang on), and a hit
-//! is a hit only if all of them hold what they held. It is exact but for a stack that differs nowhere in those slots.
+//! The same code at the same stack pointer nearly always has the same frames above it, but not
+//! always: the callers may differ, or one of them may have a frame of variable size. So an entry
+//! holds every slot in which the walk found a return address (and every slot from which a frame
+//! restored `rbp`, which frames further out may hang on), and a hit is a hit only if all of them
+//! hold what they held. It is exact but for a stack that differs nowhere in those slots.
 //!
-//! Four-way: one hot loop often calls from several stack depths that fall into one set. Measured 2026-11 on gcc,
-//! cscope and python: 96 to 100 % hits.
+//! Four-way: one hot loop often calls from several stack depths that fall into one set. Measured
+//! 2026-11 on gcc, cscope and python: 96 to 100 % hits.
 
 use super::Caller;
 
@@ -60,7 +61,8 @@ impl Memo {
     /// An empty memo. It is larger than some threads' stacks, so it is built in place.
     pub(super) fn boxed() -> Box<Self> {
         let zeroed = Box::<Self>::new_zeroed();
-        // SAFETY: every field is an integer, a bool or an array of such, for which zero is a value: an empty memo.
+        // SAFETY: every field is an integer, a bool or an array of such, for which zero is a value:
+        // an empty memo.
         unsafe { zeroed.assume_init() }
     }
 
@@ -72,8 +74,8 @@ impl Memo {
     /// The signature of `caller`'s stack, if it is remembered and unchanged.
     ///
     /// # Safety
-    /// `caller.sp` points at the return address of a live frame of the thread that this memo belongs to, and what was
-    /// inserted was walked within the mapping of that thread's stack.
+    /// `caller.sp` points at the return address of a live frame of the thread that this memo
+    /// belongs to, and what was inserted was walked within the mapping of that thread's stack.
     #[inline]
     pub(super) unsafe fn find(&self, caller: Caller, epoch: u64) -> Option<u64> {
         if epoch != self.epoch {
@@ -87,16 +89,17 @@ impl Memo {
             if entry.sp != sp || other_rbp || entry.checked == 0 {
                 continue;
             }
-            // All slots are compared before anything is decided: that they hold what they held is the rule, and without a
-            // branch for each the loads overlap.
+            // All slots are compared before anything is decided: that they hold what they held is
+            // the rule, and without a branch for each the loads overlap.
             let differences =
                 entry
                     .checks
                     .iter()
                     .take(entry.checked)
                     .fold(0, |differences, check| {
-                        // SAFETY: the slot was read when the entry was made, between this same stack pointer, which is live, and
-                        // the end of the stack's mapping; a thread's own stack is not unmapped above a live frame.
+                        // SAFETY: the slot was read when the entry was made, between this same
+                        // stack pointer, which is live, and the end of the stack's mapping; a
+                        // thread's own stack is not unmapped above a live frame.
                         let found =
                             unsafe { caller.sp.wrapping_byte_add(check.distance as usize).read() };
                         differences | (found ^ check.value)

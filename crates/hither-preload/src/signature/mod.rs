@@ -1,17 +1,20 @@
 //! Call-site signatures: which line of the program, through which wrappers, makes an access.
 //!
-//! A signature is the wrapping sum, over the distinct return addresses of the call stack, of a mix of the module's key
-//! and the offset in the module. The paper sums the program counters up to `main` (PCC, section 4.3); here
-//! - modules are named by build-id and addresses made relative, so that a signature is the same in every run, and
-//! - an address that occurs again counts once, so that the depth of a recursion (a tree walk, a descent parser) does
-//!   not split one call site into hundreds.
+//! A signature is the wrapping sum, over the distinct return addresses of the call stack, of a mix
+//! of the module's key and the offset in the module. The paper sums the program counters up to
+//! `main` (PCC, section 4.3); here
+//! - modules are named by build-id and addresses made relative, so that a signature is the same in
+//!   every run, and
+//! - an address that occurs again counts once, so that the depth of a recursion (a tree walk, a
+//!   descent parser) does not split one call site into hundreds.
 //!
-//! Distribution binaries have no frame pointers, so frames are found by their unwind information (`framehop`), which
-//! costs about half a microsecond a frame. It is paid once: `memo` remembers, for a return address and stack pointer,
-//! where on the stack each return address was saved, and re-verifying those slots takes a nanosecond each.
+//! Distribution binaries have no frame pointers, so frames are found by their unwind information
+//! (`framehop`), which costs about half a microsecond a frame. It is paid once: `memo` remembers,
+//! for a return address and stack pointer, where on the stack each return address was saved, and
+//! re-verifying those slots takes a nanosecond each.
 //!
-//! Everything here belongs to one thread and takes no lock, so a fork, a signal or a dying thread cannot leave it
-//! half-changed for another one.
+//! Everything here belongs to one thread and takes no lock, so a fork, a signal or a dying thread
+//! cannot leave it half-changed for another one.
 
 mod memo;
 mod module;
@@ -42,14 +45,15 @@ pub struct Caller {
     pub rbp: u64,
 }
 
-/// Looks up what the dynamic linker and libc offer. To be called once, early: symbol lookup may allocate.
+/// Looks up what the dynamic linker and libc offer. To be called once, early: symbol lookup may
+/// allocate.
 pub fn prepare() {
     module::prepare();
     stack::prepare();
 }
 
-/// Where a sandbox may kill the program for the call that stacks are read with, they are not: a site is told by its innermost
-/// frame alone. To be called early.
+/// Where a sandbox may kill the program for the call that stacks are read with, they are not: a
+/// site is told by its innermost frame alone. To be called early.
 pub fn confine() {
     stack::confine();
 }
@@ -88,22 +92,26 @@ impl Walker {
         }
     }
 
-    /// The signature of `caller`'s call stack, if it was found before and the stack is still the same.
+    /// The signature of `caller`'s call stack, if it was found before and the stack is still the
+    /// same.
     ///
     /// # Safety
-    /// `caller` describes a live frame of the calling thread, below which nothing returns during this call.
+    /// `caller` describes a live frame of the calling thread, below which nothing returns during
+    /// this call.
     #[inline]
     pub unsafe fn remembered(&self, caller: Caller) -> Option<u64> {
-        // SAFETY: the memo only holds stacks of this thread that were walked inside its own stack, upwards from the same
-        // stack pointer, so each slot lies between a live frame and the end of that stack.
+        // SAFETY: the memo only holds stacks of this thread that were walked inside its own stack,
+        // upwards from the same stack pointer, so each slot lies between a live frame and the end
+        // of that stack.
         unsafe { self.memo.find(caller, module::epoch()) }
     }
 
-    /// The signature of `caller`'s call stack, followed over at most `depth` frames; never 0. It takes some 25 KiB of
-    /// stack.
+    /// The signature of `caller`'s call stack, followed over at most `depth` frames; never 0. It
+    /// takes some 25 KiB of stack.
     ///
-    /// When a call site is new to this thread, its definition and those of its modules go to `define`, which says
-    /// whether it could take them: what it could not is offered again on the next unwind.
+    /// When a call site is new to this thread, its definition and those of its modules go to
+    /// `define`, which says whether it could take them: what it could not is offered again on the
+    /// next unwind.
     ///
     /// # Safety
     /// As for [`Walker::remembered`].
@@ -130,7 +138,8 @@ impl Walker {
         define: &mut dyn FnMut(&Record<'_>) -> bool,
     ) -> u64 {
         let depth = depth.clamp(1, FRAMES_MAX);
-        // A panic in the unwinder (a malformed table) must not reach the program; the panic hook is silent.
+        // A panic in the unwinder (a malformed table) must not reach the program; the panic hook is
+        // silent.
         let walked = catch_unwind(AssertUnwindSafe(|| {
             if module::epoch() != self.modules.epoch() {
                 self.forget_modules();
@@ -151,7 +160,8 @@ impl Walker {
         signature
     }
 
-    /// Forgets the stacks that were walked, so that the next one is walked: for measuring. It takes some 0.3 us itself.
+    /// Forgets the stacks that were walked, so that the next one is walked: for measuring. It takes
+    /// some 0.3 us itself.
     #[doc(hidden)]
     pub fn forget_stacks(&mut self) {
         self.memo.clear();
@@ -180,8 +190,8 @@ impl Walker {
         let Some(mut address) = NonZeroU64::new(unsafe { caller.sp.read() }) else {
             return frames;
         };
-        // Off its own stack (a coroutine, a signal handler) another stack may lie at the same place next time, and its end
-        // is not known: take the innermost frame alone.
+        // Off its own stack (a coroutine, a signal handler) another stack may lie at the same place
+        // next time, and its end is not known: take the innermost frame alone.
         let walkable = self.stack.holds(sp);
         let stack = self.stack;
         frames.memoisable = walkable;
@@ -219,8 +229,8 @@ impl Walker {
                 }
             };
             let frame = FrameAddress::ReturnAddress(address);
-            // Code without frame pointers counts its loops in rbp, and would never be remembered if the memo compared it: so
-            // find out whether this frame has to do with it.
+            // Code without frame pointers counts its loops in rbp, and would never be remembered if
+            // the memo compared it: so find out whether this frame has to do with it.
             let other_rbp = callers_rbp.then(|| {
                 let mut other = UnwindRegsX86_64::new(address.get(), before.sp(), !before.bp());
                 let next = unwinder.unwind_frame(frame, &mut other, cache, &mut read);
@@ -260,8 +270,9 @@ impl Walker {
         }
     }
 
-    /// A frame restored `rbp` from somewhere between `from` and `to`. Frames further out may find their place by it, so
-    /// the memo must see the same value there; where it cannot be found, the stack is not remembered.
+    /// A frame restored `rbp` from somewhere between `from` and `to`. Frames further out may find
+    /// their place by it, so the memo must see the same value there; where it cannot be found, the
+    /// stack is not remembered.
     fn check_saved_rbp(&mut self, frames: &mut Frames, sp: u64, from: u64, to: u64, value: u64) {
         // It is pushed first in nearly every prologue: look from the return address down.
         let mut at = to;
@@ -282,7 +293,8 @@ impl Walker {
         define: &mut dyn FnMut(&Record<'_>) -> bool,
     ) {
         let mut slot = signature as usize % DEFINED;
-        // A few steps of probing; a full neighbourhood only means that the definition is sent again.
+        // A few steps of probing; a full neighbourhood only means that the definition is sent
+        // again.
         for _ in 0..8 {
             match self.defined.get(slot) {
                 Some(&known) if known == signature => return,
@@ -357,8 +369,8 @@ impl Frames {
         }
     }
 
-    /// Whether the next frame might not fit into the memo. Only a deep recursion, whose frames count once, gets this far;
-    /// following it to its end would cost as much at every access.
+    /// Whether the next frame might not fit into the memo. Only a deep recursion, whose frames
+    /// count once, gets this far; following it to its end would cost as much at every access.
     fn is_full(&self) -> bool {
         self.checked + 2 > memo::CHECKS_MAX
     }

@@ -1,8 +1,9 @@
-//! The loaded programs and libraries: where they lie, what they are called, where their unwind information is.
+//! The loaded programs and libraries: where they lie, what they are called, where their unwind
+//! information is.
 //!
-//! Each thread finds the modules that its own stacks touch, one at a time. `_dl_find_object` (glibc 2.35) tells which
-//! module holds an address, without locks; on an older glibc the list that `dl_iterate_phdr` walks does, behind the
-//! dynamic linker's lock.
+//! Each thread finds the modules that its own stacks touch, one at a time. `_dl_find_object` (glibc
+//! 2.35) tells which module holds an address, without locks; on an older glibc the list that
+//! `dl_iterate_phdr` walks does, behind the dynamic linker's lock.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -50,14 +51,15 @@ pub(super) struct Module {
 }
 
 impl Module {
-    /// Whether `address` is where a signal handler returns to: `mov $15, %rax; syscall`. The frames beyond are where
-    /// the signal happened to strike, not a call site.
+    /// Whether `address` is where a signal handler returns to: `mov $15, %rax; syscall`. The frames
+    /// beyond are where the signal happened to strike, not a call site.
     pub(super) fn is_signal_return(&self, address: u64) -> bool {
         const RETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
         if address < self.start || address + RETURN.len() as u64 > self.end {
             return false;
         }
-        // SAFETY: the module is mapped from start to end, its code readable, and a frame on this stack keeps it loaded.
+        // SAFETY: the module is mapped from start to end, its code readable, and a frame on this
+        // stack keeps it loaded.
         let code = unsafe { std::slice::from_raw_parts(address as *const u8, RETURN.len()) };
         code == RETURN
     }
@@ -84,14 +86,15 @@ impl Modules {
         self.epoch
     }
 
-    /// The module that a return address lies in; a new one is made known to the unwinder. `None` for code that no
-    /// loaded file holds (made at run time).
+    /// The module that a return address lies in; a new one is made known to the unwinder. `None`
+    /// for code that no loaded file holds (made at run time).
     pub(super) fn find(
         &mut self,
         address: u64,
         unwinder: &mut UnwinderX86_64<&'static [u8], MustNotAllocateDuringUnwind>,
     ) -> Option<&Module> {
-        // The call is before the return address, which may be the first byte after the module's code.
+        // The call is before the return address, which may be the first byte after the module's
+        // code.
         let address = address - 1;
         let at = match self
             .known
@@ -163,8 +166,9 @@ impl Image {
             let start = address - self.bias;
             sections.eh_frame_hdr_svma = Some(start..start + header.len() as u64);
             sections.eh_frame_hdr = Some(header);
-            // The header points at the table itself, as a 32-bit offset from its fourth byte in all that linkers emit;
-            // how long it is stands nowhere, so it is taken to reach to the end of its segment.
+            // The header points at the table itself, as a 32-bit offset from its fourth byte in all
+            // that linkers emit; how long it is stands nowhere, so it is taken to reach to the end
+            // of its segment.
             if let (Some([_, 0x1b, ..]), Some(offset)) = (header.get(..4), header.get(4..8)) {
                 let offset = i32::from_le_bytes(offset.try_into().unwrap_or_default());
                 let table = (address + 4).wrapping_add_signed(i64::from(offset));
@@ -200,8 +204,9 @@ impl Image {
         if !is_readable(self.headers, self.bias, (address, length)) || address == 0 {
             return None;
         }
-        // SAFETY: a readable loaded segment holds the range, and its module stays loaded while a frame of this thread's
-        // stack is in it; it is looked up anew after any library was unloaded.
+        // SAFETY: a readable loaded segment holds the range, and its module stays loaded while a
+        // frame of this thread's stack is in it; it is looked up anew after any library was
+        // unloaded.
         Some(unsafe { std::slice::from_raw_parts(address as *const u8, length as usize) })
     }
 
@@ -265,9 +270,9 @@ fn image_at(address: u64) -> Option<Image> {
     if find.is_null() {
         return image_by_iteration(address);
     }
-    // The lookup takes no lock, and where it finds nothing there is no module: the iteration, which takes the linker's
-    // lock, is only for a program whose segments lie apart (Debian's node), of which the lookup names the one with the code,
-    // where there are no headers to read.
+    // The lookup takes no lock, and where it finds nothing there is no module: the iteration, which
+    // takes the linker's lock, is only for a program whose segments lie apart (Debian's node), of
+    // which the lookup names the one with the code, where there are no headers to read.
     let found = find_object(find, address)?;
     image_by_lookup(&found).or_else(|| image_by_iteration(address))
 }
@@ -289,7 +294,8 @@ fn find_object(find: *mut c_void, address: u64) -> Option<FoundObject> {
 }
 
 fn image_by_lookup(found: &FoundObject) -> Option<Image> {
-    // SAFETY: the linker keeps the map of a loaded module, and a frame of this stack keeps the module loaded.
+    // SAFETY: the linker keeps the map of a loaded module, and a frame of this stack keeps the
+    // module loaded.
     let map = unsafe { &*found.link_map };
     let headers = headers_of(found.map_start as u64)?;
     Some(Image {
@@ -304,8 +310,8 @@ fn image_by_lookup(found: &FoundObject) -> Option<Image> {
 
 /// The program headers of the ELF file mapped at `start`.
 fn headers_of(start: u64) -> Option<&'static [libc::Elf64_Phdr]> {
-    // SAFETY: the linker says that a module is mapped from here on; its first page can be read; what
-    // is there is an ELF header only if it says so.
+    // SAFETY: the linker says that a module is mapped from here on; its first page can be read;
+    // what is there is an ELF header only if it says so.
     let header = unsafe { &*(start as *const libc::Elf64_Ehdr) };
     let table_bytes = u64::from(header.e_phnum) * size_of::<libc::Elf64_Phdr>() as u64;
     let table_end = header.e_phoff.checked_add(table_bytes)?;
@@ -342,7 +348,8 @@ unsafe extern "C" fn visit(
 ) -> c_int {
     // SAFETY: the linker passes a valid description.
     let info = unsafe { &*info };
-    // SAFETY: this is the pointer that `image_by_iteration` passed, borrowed by nobody else meanwhile.
+    // SAFETY: this is the pointer that `image_by_iteration` passed, borrowed by nobody else
+    // meanwhile.
     let search = unsafe { &mut *search.cast::<Search>() };
     // SAFETY: the linker's program headers live as long as the module.
     let headers =
@@ -385,7 +392,8 @@ unsafe fn bytes_of(name: *const libc::c_char) -> &'static [u8] {
     unsafe { CStr::from_ptr(name) }.to_bytes()
 }
 
-/// Whether a module that these headers describe holds so many bytes from an address on in a segment that can be read.
+/// Whether a module that these headers describe holds so many bytes from an address on in a segment
+/// that can be read.
 pub(crate) fn is_readable(
     headers: &[libc::Elf64_Phdr],
     bias: u64,

@@ -13,7 +13,8 @@ static CONFINED: AtomicBool = AtomicBool::new(false);
 /// A stack further up than this is another one.
 const STACK_BYTES_MAX: u64 = 64 << 20;
 
-/// Finds out where the main thread's stack ends. To be called once, early: symbol lookup may allocate.
+/// Finds out where the main thread's stack ends. To be called once, early: symbol lookup may
+/// allocate.
 pub(super) fn prepare() {
     // SAFETY: the name is a C string; RTLD_DEFAULT asks the global scope.
     let end = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_stack_end".as_ptr()) };
@@ -27,11 +28,13 @@ pub(super) fn confine() {
     CONFINED.store(true, Ordering::Relaxed);
 }
 
-/// The used part of the calling thread's own stack, as far down as it has been seen. Other stacks that it may run on (a
-/// handler's, a coroutine's) are not: what lies above their frames may be unmapped by the next time.
+/// The used part of the calling thread's own stack, as far down as it has been seen. Other stacks
+/// that it may run on (a handler's, a coroutine's) are not: what lies above their frames may be
+/// unmapped by the next time.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Stack {
-    /// From here to the top everything is mapped, and stays so while a frame of this thread lies below.
+    /// From here to the top everything is mapped, and stays so while a frame of this thread lies
+    /// below.
     seen: u64,
     top: u64,
 }
@@ -43,8 +46,8 @@ impl Stack {
             return false;
         }
         if self.top == 0 {
-            // libc keeps a thread's descriptor at the top of its stack; the main thread's lies elsewhere.
-            // SAFETY: it takes nothing and cannot fail.
+            // libc keeps a thread's descriptor at the top of its stack; the main thread's lies
+            // elsewhere. SAFETY: it takes nothing and cannot fail.
             let descriptor = unsafe { libc::pthread_self() };
             let nearest = [MAIN_TOP.load(Ordering::Relaxed), descriptor]
                 .into_iter()
@@ -76,8 +79,8 @@ impl Stack {
 const WORDS: usize = 512;
 const BYTES: u64 = 8 * WORDS as u64;
 
-/// A copy of the page of the stack that is being walked. It is taken by a system call that fails where a load would
-/// fault: one a page, not one a word.
+/// A copy of the page of the stack that is being walked. It is taken by a system call that fails
+/// where a load would fault: one a page, not one a word.
 pub(super) struct Window {
     base: u64,
     words: Box<[u64; WORDS]>,

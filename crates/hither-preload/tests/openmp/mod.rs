@@ -1,5 +1,5 @@
-//! Programs in parallel constructs: what the agent hears of them, and that they notice nothing. LLVM's runtime is tried where
-//! clang and libomp are installed.
+//! Programs in parallel constructs: what the agent hears of them, and that they notice nothing.
+//! LLVM's runtime is tried where clang and libomp are installed.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -47,7 +47,8 @@ fn program(compiler: &str) -> PathBuf {
     compile_by(compiler, "parallel.c", &["-O1", "-fopenmp"])
 }
 
-/// Runs a command plainly and under the library, checks that it says the same, and returns what was recorded.
+/// Runs a command plainly and under the library, checks that it says the same, and returns what was
+/// recorded.
 fn run(program: &Path, arguments: &[&str], environment: &[(&str, &str)]) -> Run {
     let session = regions_session(1 << 20);
     let mut command = placed(&session, program);
@@ -112,7 +113,8 @@ fn the_master_tells_of_each_construct_once() {
                 let begun = count(&recording, ParallelBegin);
                 assert_eq!(begun, regions, "{compiler} {name} on {threads}");
                 let passed = count(&recording, Barrier);
-                // clang joins what gcc keeps apart: barriers before the end of a region, and reductions have some of their own.
+                // clang joins what gcc keeps apart: barriers before the end of a region, and
+                // reductions have some of their own.
                 if *compiler == "gcc" || barriers > 0 {
                     assert!(
                         passed >= barriers,
@@ -243,7 +245,8 @@ fn a_forked_child_tells_for_itself() {
         }
         let mut counts: Vec<usize> = by_process.iter().map(Vec::len).collect();
         counts.sort_unstable();
-        // Two regions a step and one norm: twice in the parent, with one region before and three after, once in the child.
+        // Two regions a step and one norm: twice in the parent, with one region before and three
+        // after, once in the child.
         assert_eq!(counts, [2 * 21, 2 * (2 * 21 + 4)], "{compiler}");
         by_process.iter().for_each(|of| in_order(of));
     }
@@ -477,7 +480,8 @@ fn another_tool_keeps_its_runtime() {
 
 #[test]
 fn a_program_that_tells_its_iterations_needs_no_hither() {
-    // Where a weak symbol would be bound when the program is linked, and where nothing can be found at run time.
+    // Where a weak symbol would be bound when the program is linked, and where nothing can be found
+    // at run time.
     for flags in [
         &["-O1", "-fopenmp", "-no-pie", "-fno-pie"][..],
         &["-O1", "-fopenmp", "-ldl"],

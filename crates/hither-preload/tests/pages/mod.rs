@@ -1,4 +1,5 @@
-//! Large allocations under the preload library: what the agent hears of them, and that programs notice nothing.
+//! Large allocations under the preload library: what the agent hears of them, and that programs
+//! notice nothing.
 
 mod orders;
 mod programs;
@@ -60,8 +61,8 @@ fn begun(recording: &Recording) -> Vec<(u64, u64, u64, RegionKind)> {
         .collect()
 }
 
-/// Replays the regions of all processes by time: none begins where one is, and nothing ends that is none. Returns those
-/// left.
+/// Replays the regions of all processes by time: none begins where one is, and nothing ends that is
+/// none. Returns those left.
 fn replay(recording: &Recording) -> BTreeMap<(u32, u64), u64> {
     let mut events: Vec<_> = recording
         .regions
@@ -136,7 +137,8 @@ fn every_function_gives_a_region_with_its_site() {
                 .iter()
                 .filter(|region| (region.0, region.1, region.3) == (*start, *length, *kind))
                 .collect();
-            // "kept" was resized in vain, and is announced again; reallocarray is, after its realloc.
+            // "kept" was resized in vain, and is announced again; reallocarray is, after its
+            // realloc.
             let Some(region) = of.last() else {
                 panic!("{start} {length} {kind:?}: {begun:?}")
             };
@@ -147,7 +149,8 @@ fn every_function_gives_a_region_with_its_site() {
             let innermost = run.recording.sites[&region.2][0];
             assert_eq!(run.recording.modules[&innermost], program, "{flags:?}");
         }
-        // Those that were freed at the end are known too, and what reallocarray's realloc had; nothing else is.
+        // Those that were freed at the end are known too, and what reallocarray's realloc had;
+        // nothing else is.
         assert_eq!(begun.len(), expected.len() + 4, "{flags:?}: {begun:?}");
         assert_eq!(run.recording.lost, Default::default());
         replay(&run.recording);

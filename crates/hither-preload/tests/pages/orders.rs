@@ -1,5 +1,5 @@
-//! Orders and known sites, seen from outside: by the policies in the program's /proc/self/numa_maps. Node 0 is there on
-//! every machine whose kernel knows of nodes at all.
+//! Orders and known sites, seen from outside: by the policies in the program's
+//! /proc/self/numa_maps. Node 0 is there on every machine whose kernel knows of nodes at all.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
@@ -88,7 +88,8 @@ impl Puppet {
             .collect()
     }
 
-    /// The regions that have begun and those that have ended since the last time: whether it began, start and length.
+    /// The regions that have begun and those that have ended since the last time: whether it began,
+    /// start and length.
     fn regions(&mut self) -> Vec<(bool, u64, u64)> {
         let mut found = Vec::new();
         self.session.drain(|_, record| match record {
@@ -175,7 +176,8 @@ fn an_order_is_carried_out_at_the_next_call_and_gone_with_its_region() {
     }
 }
 
-/// The policy that has the kernel sample pages is of those that were there: what moves, and may grow, has none.
+/// The policy that has the kernel sample pages is of those that were there: what moves, and may
+/// grow, has none.
 #[test]
 fn a_policy_to_be_sampled_by_is_not_taken_along() {
     if !knows_nodes() {
@@ -499,7 +501,8 @@ fn so_many_parts_are_bound_and_no_more() {
     puppet.finish();
 }
 
-/// Another allocator's mapping is bound as a whole; what it gives out of it is a region with a policy of its own.
+/// Another allocator's mapping is bound as a whole; what it gives out of it is a region with a
+/// policy of its own.
 #[test]
 fn what_is_given_out_of_a_bound_mapping_is_not_taken_for_the_programs() {
     if !knows_nodes() {

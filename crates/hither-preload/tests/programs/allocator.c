@@ -1,5 +1,5 @@
-// A malloc of its own, as programs link in or preload: from mappings of 4 MiB at least, which it gives out piece by piece.
-// Compiled with -DMAIN it comes with a program, otherwise as a library.
+// A malloc of its own, as programs link in or preload: from mappings of 4 MiB at least, which it
+// gives out piece by piece. Compiled with -DMAIN it comes with a program, otherwise as a library.
 #include <errno.h>
 #include <pthread.h>
 #include <stddef.h>

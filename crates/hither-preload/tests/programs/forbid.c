@@ -1,4 +1,5 @@
-// Runs a program that the kernel refuses system calls to that only we make, as containers do, or kills for them, as sandboxes do: refuse|kill PROGRAM...
+// Runs a program that the kernel refuses system calls to that only we make, as containers do, or
+// kills for them, as sandboxes do: refuse|kill PROGRAM...
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>

@@ -1,4 +1,5 @@
-// Lives of regions, a mode each: every line says what the agent should know then, as "+start length" or "-start length".
+// Lives of regions, a mode each: every line says what the agent should know then, as "+start
+// length" or "-start length".
 #include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>

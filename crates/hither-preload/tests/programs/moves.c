@@ -1,5 +1,6 @@
-// Does as it is told, a line a command, with a mapping or an allocation that it keeps full of numbers; says after each where that is and
-// how long, and of how many mappings. Fails if a number is lost, or a call.
+// Does as it is told, a line a command, with a mapping or an allocation that it keeps full of
+// numbers; says after each where that is and how long, and of how many mappings. Fails if a number
+// is lost, or a call.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
-// Does as it is told, a line a command, and says after each what became of its region: "default" or "prefer:0" for the
-// policy that /proc/self/numa_maps gives the page in its middle.
+// Does as it is told, a line a command, and says after each what became of its region: "default" or
+// "prefer:0" for the policy that /proc/self/numa_maps gives the page in its middle.
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>

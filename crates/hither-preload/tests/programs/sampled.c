@@ -1,5 +1,5 @@
-// Does as it is told, a line a command, while its memory is sampled from outside. After each: its region, its descriptors
-// that are userfaultfds, and what the command came to.
+// Does as it is told, a line a command, while its memory is sampled from outside. After each: its
+// region, its descriptors that are userfaultfds, and what the command came to.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-// Stacks that are unwound through a hook: a cancelled thread, and an exception thrown by a signal handler, while they
-// wait in read.
+// Stacks that are unwound through a hook: a cancelled thread, and an exception thrown by a signal
+// handler, while they wait in read.
 #include <atomic>
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
-//! A small agent and compiler driver: builds the preload library and C programs, runs one under the other, and hands back
-//! everything that was recorded.
+//! A small agent and compiler driver: builds the preload library and C programs, runs one under the
+//! other, and hands back everything that was recorded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -43,7 +43,8 @@ pub(crate) struct Recording {
     pub(crate) modules: BTreeMap<u64, PathBuf>,
     pub(crate) processes: BTreeSet<u32>,
     pub(crate) execs: Vec<PathBuf>,
-    /// What happened to regions, in the order of the rings: with the process and thread that it happened in.
+    /// What happened to regions, in the order of the rings: with the process and thread that it
+    /// happened in.
     pub(crate) regions: Vec<(u32, u32, Record<'static>)>,
     /// In the order of the rings.
     pub(crate) constructs: Vec<Construct>,
@@ -226,7 +227,8 @@ pub(crate) fn pages_library() -> &'static Path {
     LIBRARY.get_or_init(|| build("pages", "preload-pages"))
 }
 
-/// Builds the library by the command, and in the folder of target/, that the product's build uses too.
+/// Builds the library by the command, and in the folder of target/, that the product's build uses
+/// too.
 fn build(feature: &str, folder: &str) -> PathBuf {
     {
         let target = scratch()
@@ -269,7 +271,8 @@ pub(crate) fn compile_by(compiler: &str, name: &str, flags: &[&str]) -> PathBuf 
         .chars()
         .filter(|letter| letter.is_ascii_alphanumeric())
         .collect();
-    // Tests run at once and may want the same program: each compiles its own copy, and the rename is atomic.
+    // Tests run at once and may want the same program: each compiles its own copy, and the rename
+    // is atomic.
     let program = scratch().join(format!("{name}-{compiler}-{suffix}"));
     let fresh = tempfile::Builder::new()
         .prefix(name)
@@ -369,7 +372,8 @@ fn with(session: &Session, library: &Path, program: &Path) -> Command {
     command
 }
 
-/// Runs `program` under a recorder that keeps up, and checks that it says and returns the same without one.
+/// Runs `program` under a recorder that keeps up, and checks that it says and returns the same
+/// without one.
 pub(crate) fn record(program: &Path, arguments: &[&Path]) -> Run {
     let run = record_alone(program, arguments);
     check_same(&run, Command::new(program).args(arguments));

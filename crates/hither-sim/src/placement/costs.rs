@@ -4,7 +4,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// The longest that anything may take, 10 s: the times of a billion such accesses still add up without overflow.
+/// The longest that anything may take, 10 s: the times of a billion such accesses still add up
+/// without overflow.
 const LONGEST_NS: u64 = 10_000_000_000;
 
 /// Why a text does not say what costs.

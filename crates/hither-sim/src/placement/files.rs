@@ -1,8 +1,8 @@
-//! The engine for files: a cache on each node of a topology, over storage, and a placement that says which node holds
-//! what.
+//! The engine for files: a cache on each node of a topology, over storage, and a placement that
+//! says which node holds what.
 //!
-//! Accesses are made in the order of the trace, each by the node that the [binding](super::Binding) says. What one
-//! costs is in [`Costs`]; who waits for whom, in `caches`.
+//! Accesses are made in the order of the trace, each by the node that the [binding](super::Binding)
+//! says. What one costs is in [`Costs`]; who waits for whom, in `caches`.
 
 mod caches;
 mod costs;
@@ -25,8 +25,8 @@ use super::{Configuration, Options, Outcome};
 use crate::one_cache::Error;
 use crate::references::References;
 
-/// What the calendars of links and disks take in memory, which does not depend on the trace: 64 MiB and more with a
-/// thousand nodes.
+/// What the calendars of links and disks take in memory, which does not depend on the trace: 64 MiB
+/// and more with a thousand nodes.
 pub fn calendar_bytes(topology: &Topology, costs: &Costs) -> u64 {
     let disks = match costs.disks.len() {
         0 => topology.nodes(),

@@ -1,6 +1,6 @@
-//! Engines that drive placement policies: `files`, caches on a topology over storage, and `pages`, memory pages on
-//! the nodes of a machine. Both drive the same trait ([`hither_core::Placement`]) and report the same figures, so that a
-//! result of one reads like a result of the other.
+//! Engines that drive placement policies: `files`, caches on a topology over storage, and `pages`,
+//! memory pages on the nodes of a machine. Both drive the same trait ([`hither_core::Placement`])
+//! and report the same figures, so that a result of one reads like a result of the other.
 
 mod costs;
 pub mod files;
@@ -34,7 +34,8 @@ pub struct Configuration {
     pub topology: Arc<Topology>,
     /// How many blocks each node holds, one number a node, each at least 1.
     pub capacity: Vec<u32>,
-    /// What a node of a file cache gives up where the placement does not say; pages are reclaimed by a clock.
+    /// What a node of a file cache gives up where the placement does not say; pages are reclaimed
+    /// by a clock.
     pub replacement: Spec,
 }
 
@@ -113,8 +114,8 @@ pub struct Options<'a> {
 }
 
 impl Default for Options<'_> {
-    /// No warm-up, a timeline of 50 intervals, no moves kept, and 10 ms between epochs: about a million cache misses of
-    /// 16 threads.
+    /// No warm-up, a timeline of 50 intervals, no moves kept, and 10 ms between epochs: about a
+    /// million cache misses of 16 threads.
     fn default() -> Self {
         Options {
             binding: Binding::Auto,

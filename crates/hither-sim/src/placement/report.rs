@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 
 /// Counts and sums over a part of a run.
 ///
-/// Every access is one of three: *local* (a copy on the accessing node), *remote* (a copy on another node), or a *miss*
-/// (a block from storage, or the first touch of a page). An access with a `count` counts that often.
+/// Every access is one of three: *local* (a copy on the accessing node), *remote* (a copy on
+/// another node), or a *miss* (a block from storage, or the first touch of a page). An access with
+/// a `count` counts that often.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Totals {
     /// All accesses.
@@ -20,8 +21,8 @@ pub struct Totals {
     pub misses: u64,
     /// Hops of the remote ones, summed.
     pub hops: u64,
-    /// Hops that the lookups of the remote ones made, the first step to the neighbours included; 0 where nothing is
-    /// looked up by message.
+    /// Hops that the lookups of the remote ones made, the first step to the neighbours included; 0
+    /// where nothing is looked up by message.
     pub lookup_hops: u64,
     /// Latency of local and remote ones, summed.
     pub hit_ns: u64,
@@ -41,7 +42,8 @@ pub struct Totals {
     pub evictions: u64,
     /// Blocks written back to storage.
     pub write_backs: u64,
-    /// Bytes that went from node to node: accesses served remotely, migrations, replications, forwarded victims.
+    /// Bytes that went from node to node: accesses served remotely, migrations, replications,
+    /// forwarded victims.
     pub bytes_moved: u64,
     /// Translations that had to be flushed everywhere (memory pages only).
     pub tlb_shootdowns: u64,
@@ -170,14 +172,16 @@ pub struct Outcome {
     pub totals: Totals,
     /// During the warm-up.
     pub warm_up: Totals,
-    /// Modelled time of the run after the warm-up: of the slowest thread between any two barriers, summed.
+    /// Modelled time of the run after the warm-up: of the slowest thread between any two barriers,
+    /// summed.
     pub modelled_time_ns: u64,
     /// The run in parts, warm-up included.
     pub timeline: Vec<Interval>,
-    /// The run by iterations, warm-up included, where the trace marks their ends; accesses after the last are left out.
+    /// The run by iterations, warm-up included, where the trace marks their ends; accesses after
+    /// the last are left out.
     pub iterations: Vec<Interval>,
-    /// Accesses from each node (row) to each node that served them, misses by the node that the block was placed on,
-    /// after the warm-up.
+    /// Accesses from each node (row) to each node that served them, misses by the node that the
+    /// block was placed on, after the warm-up.
     pub traffic: Vec<u64>,
     /// By process, where there are several (memory pages only).
     pub processes: Vec<OfProcess>,
@@ -188,7 +192,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// How unevenly the nodes serve: the most accesses that one node served, by the mean. 1 is even.
+    /// How unevenly the nodes serve: the most accesses that one node served, by the mean. 1 is
+    /// even.
     pub fn node_imbalance(&self) -> f64 {
         let nodes = self.capacity.len();
         let served = |node: usize| self.traffic.iter().skip(node).step_by(nodes).sum::<u64>();

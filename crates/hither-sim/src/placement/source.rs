@@ -7,7 +7,8 @@ use super::{Binding, Configuration, Options};
 use crate::one_cache::Error;
 use crate::references::References;
 
-/// References read at a time: with their decoding they stay in a core's second-level cache, as in `one_cache`.
+/// References read at a time: with their decoding they stay in a core's second-level cache, as in
+/// `one_cache`.
 pub(super) const BATCH: usize = 8192;
 
 /// The references, each from one of the simulated nodes.

@@ -1,4 +1,5 @@
-//! What both engines write down while they run: totals, the timeline, iterations, who was served by whom, and moves.
+//! What both engines write down while they run: totals, the timeline, iterations, who was served by
+//! whom, and moves.
 
 use hither_core::Node;
 
@@ -51,7 +52,8 @@ impl Timeline {
         }
     }
 
-    /// Where the next part ends: equal lengths, the first ones shorter where it does not come out even.
+    /// Where the next part ends: equal lengths, the first ones shorter where it does not come out
+    /// even.
     fn part_end(&self) -> u64 {
         let next = u128::from(self.references) * (self.timeline.len() as u128 + 1);
         match self.parts {

@@ -1,9 +1,10 @@
 //! Many cache sizes at once: stack algorithms.
 //!
-//! For LRU and for the optimum, a cache holds all that a smaller one holds (Mattson et al., IBM Systems Journal 9(2),
-//! 1970). Hence each reference has one number, its stack distance, that tells for every size whether it hits, and one
-//! pass gives the hits of all sizes. [`run`](crate::run) does so by itself where a trace is asked for enough sizes of
-//! `lru` or `opt`; the counts are those of the caches, which tests compare size by size.
+//! For LRU and for the optimum, a cache holds all that a smaller one holds (Mattson et al., IBM
+//! Systems Journal 9(2), 1970). Hence each reference has one number, its stack distance, that tells
+//! for every size whether it hits, and one pass gives the hits of all sizes. [`run`](crate::run)
+//! does so by itself where a trace is asked for enough sizes of `lru` or `opt`; the counts are
+//! those of the caches, which tests compare size by size.
 
 mod opt;
 mod opt_hits;
@@ -14,7 +15,8 @@ use opt_hits::OptHits;
 use hither_core::{Access, Spec};
 use hither_trace::StackDistances;
 
-/// The number of a size among those asked for; a reference of group `g` hits in the sizes from number `g` on.
+/// The number of a size among those asked for; a reference of group `g` hits in the sizes from
+/// number `g` on.
 pub type Group = u16;
 
 /// Hits and misses of a policy at many cache sizes.
@@ -26,7 +28,8 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// References that find their block in a cache of `cache_blocks`, if that is one of the sizes asked for.
+    /// References that find their block in a cache of `cache_blocks`, if that is one of the sizes
+    /// asked for.
     pub fn hits(&self, cache_blocks: u32) -> Option<u64> {
         let at = self
             .hits
@@ -59,11 +62,13 @@ enum Distances {
     OptOne(OptHits),
 }
 
-/// From how many sizes of `lru` on one pass over its stack is used in place of the caches: measured 2026-11 on zipf over
-/// 65,000 and 530,000 blocks and on a loop, a cache took 8 to 16 ns a reference and the stack 18 to 38.
+/// From how many sizes of `lru` on one pass over its stack is used in place of the caches: measured
+/// 2026-11 on zipf over 65,000 and 530,000 blocks and on a loop, a cache took 8 to 16 ns a
+/// reference and the stack 18 to 38.
 pub(crate) const LRU_SIZES_MIN: usize = 4;
 
-/// The same for `opt`, instead of a pass for each size, of which [`OptHits`] counts one size in 8 to 18 ns a reference, and the stack ten in 37 to 150.
+/// The same for `opt`, instead of a pass for each size, of which [`OptHits`] counts one size in 8
+/// to 18 ns a reference, and the stack ten in 37 to 150.
 pub(crate) const OPT_SIZES_MIN: usize = 10;
 
 /// Whether a policy has a stack.
@@ -72,8 +77,8 @@ pub fn exists(spec: &Spec) -> bool {
 }
 
 impl Stack {
-    /// How many sizes of a policy a pass had best take, of so many that are wanted; none where caches had better be
-    /// simulated.
+    /// How many sizes of a policy a pass had best take, of so many that are wanted; none where
+    /// caches had better be simulated.
     pub(crate) fn sizes_at_once(spec: &Spec, sizes: usize) -> Option<usize> {
         match spec.entry().name {
             "lru" => (sizes >= LRU_SIZES_MIN).then_some(sizes),
@@ -83,7 +88,8 @@ impl Stack {
         }
     }
 
-    /// One for these sizes of a policy that has a stack. `blocks` is the expected number of distinct blocks: a hint.
+    /// One for these sizes of a policy that has a stack. `blocks` is the expected number of
+    /// distinct blocks: a hint.
     ///
     /// # Panics
     /// If the policy has none.
@@ -102,7 +108,8 @@ impl Stack {
         })
     }
 
-    /// Sizes of `opt`; the future need not be known. `blocks` is the expected number of distinct blocks: a hint.
+    /// Sizes of `opt`; the future need not be known. `blocks` is the expected number of distinct
+    /// blocks: a hint.
     pub fn opt(sizes: &[u32], blocks: u32) -> Stack {
         Stack::of(sizes, |sizes| match sizes {
             &[size] => Distances::OptOne(OptHits::new(size, blocks)),

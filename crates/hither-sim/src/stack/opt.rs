@@ -1,37 +1,42 @@
 //! Stack distances of Belady's optimum, worked out from the past alone.
 //!
-//! Mattson's stack for OPT orders the blocks by their next use, so it has to know the future. But how many hits the
-//! optimum has up to now depends on the past alone, and so does each reference's distance (Bilardi, Ekanadham and
-//! Pattnaik, "Optimal on-line computation of stack distances for MIN and OPT", CF 2017). This is a way to do it that
-//! is simple to reason about:
+//! Mattson's stack for OPT orders the blocks by their next use, so it has to know the future. But
+//! how many hits the optimum has up to now depends on the past alone, and so does each reference's
+//! distance (Bilardi, Ekanadham and Pattnaik, "Optimal on-line computation of stack distances for
+//! MIN and OPT", CF 2017). This is a way to do it that is simple to reason about:
 //!
-//! Keeping a block from a reference at time `s` to its next one at `e` takes one of the cache's `c` slots for that
-//! while, and the optimum keeps as many as fit. So, in hindsight, a cache is no more than a set of slots, each *free
-//! since* some time. At a reference to a block last used at `s`, a slot that is free since `s` or longer makes it a
-//! hit: the one that is free since the latest such time is taken, for it fits least else. With no such slot it is a
-//! miss, and the block passes through the slot that is free since the latest time of all, the one of the reference
-//! before. Either way the slot is free since `e` from now on. (This is the greedy colouring of intervals by their
-//! ends, with the tightest fit, which is optimal.)
+//! Keeping a block from a reference at time `s` to its next one at `e` takes one of the cache's `c`
+//! slots for that while, and the optimum keeps as many as fit. So, in hindsight, a cache is no more
+//! than a set of slots, each *free since* some time. At a reference to a block last used at `s`, a
+//! slot that is free since `s` or longer makes it a hit: the one that is free since the latest such
+//! time is taken, for it fits least else. With no such slot it is a miss, and the block passes
+//! through the slot that is free since the latest time of all, the one of the reference before.
+//! Either way the slot is free since `e` from now on. (This is the greedy colouring of intervals by
+//! their ends, with the tightest fit, which is optimal.)
 //!
-//! The slots of `c + 1` are those of `c` and one more, always: so all sizes together are one list of times, of which a
-//! cache of `c` has the first `c`. A reference's distance is the position in it of the first time not after `s`. Every
-//! smaller cache misses, and every larger one takes its own tightest fit, which goes down the list as in Mattson's
-//! stack: of the times not after `s`, each that is later than all before it moves to the position of the next such,
-//! and the last of these (the latest time not after `s`) is the one that goes.
+//! The slots of `c + 1` are those of `c` and one more, always: so all sizes together are one list
+//! of times, of which a cache of `c` has the first `c`. A reference's distance is the position in
+//! it of the first time not after `s`. Every smaller cache misses, and every larger one takes its
+//! own tightest fit, which goes down the list as in Mattson's stack: of the times not after `s`,
+//! each that is later than all before it moves to the position of the next such, and the last of
+//! these (the latest time not after `s`) is the one that goes.
 //!
-//! Who wants to know of some sizes only need not know positions, only between which two of the sizes each lies: the
-//! *group* of the position. Moves within a group then change nothing, and few are left: with 2 million references to
-//! 360,000 blocks (zipf, 2026-11) 3.7 a reference for 1000 sizes, where all sizes would take 71.
+//! Who wants to know of some sizes only need not know positions, only between which two of the
+//! sizes each lies: the *group* of the position. Moves within a group then change nothing, and few
+//! are left: with 2 million references to 360,000 blocks (zipf, 2026-11) 3.7 a reference for 1000
+//! sizes, where all sizes would take 71.
 //!
-//! Here the list is kept the other way around: the times lie on a line in order, each with its group as a label, and
-//! labels are in a tree of minima with 32 children a node (a cache line). The walk starts at the latest time not after
-//! `s` and goes left from each label to the nearest smaller one, moving each to where the smaller one was; the
-//! smallest is the group of the distance. A first reference walks nowhere: all slots but the first are left as they
-//! are, as in every cache that misses.
+//! Here the list is kept the other way around: the times lie on a line in order, each with its
+//! group as a label, and labels are in a tree of minima with 32 children a node (a cache line). The
+//! walk starts at the latest time not after `s` and goes left from each label to the nearest
+//! smaller one, moving each to where the smaller one was; the smallest is the group of the
+//! distance. A first reference walks nowhere: all slots but the first are left as they are, as in
+//! every cache that misses.
 //!
-//! A reference takes O((1 + moves) log n), and a block 6 to 9 bytes. Measured (2026-11, one core of a cloud machine,
-//! nanoseconds a reference): zipf over 360,000 blocks 136 for 8 sizes, 218 for 64, 341 for 1000, where one size at a
-//! time takes 18 each; a loop over a million blocks 35 to 39, against 8 each. The line is closed up when it is full, like that of
+//! A reference takes O((1 + moves) log n), and a block 6 to 9 bytes. Measured (2026-11, one core of
+//! a cloud machine, nanoseconds a reference): zipf over 360,000 blocks 136 for 8 sizes, 218 for 64,
+//! 341 for 1000, where one size at a time takes 18 each; a loop over a million blocks 35 to 39,
+//! against 8 each. The line is closed up when it is full, like that of
 //! [`StackDistances`](hither_trace::StackDistances).
 
 use super::Group;
@@ -54,17 +59,18 @@ const FAN: usize = 32;
 /// The fewest free places after closing gaps.
 const FREE_MIN: usize = 1024;
 
-/// Works out the group of one reference's distance after the other. Block identifiers are best dense: memory goes by
-/// the highest.
+/// Works out the group of one reference's distance after the other. Block identifiers are best
+/// dense: memory goes by the highest.
 #[derive(Clone, Debug)]
 pub struct OptDistances {
     /// The sizes asked for, ascending.
     sizes: Vec<u32>,
-    /// How many places lie at or before the one of the block's last reference; as long as the highest block seen.
-    /// Where the time of that place is gone, the latest before it counts.
+    /// How many places lie at or before the one of the block's last reference; as long as the
+    /// highest block seen. Where the time of that place is gone, the latest before it counts.
     until: Vec<u32>,
     labels: Minima,
-    /// How many places were ever taken; the last one is of the last reference, and first in the list.
+    /// How many places were ever taken; the last one is of the last reference, and first in the
+    /// list.
     taken: usize,
     /// The group of the first position.
     first: Label,
@@ -73,8 +79,8 @@ pub struct OptDistances {
 }
 
 impl OptDistances {
-    /// Nothing referenced yet. The sizes ascend, and are 32,766 at most. `blocks` is the expected number of
-    /// distinct blocks: a hint.
+    /// Nothing referenced yet. The sizes ascend, and are 32,766 at most. `blocks` is the expected
+    /// number of distinct blocks: a hint.
     pub fn new(sizes: &[u32], blocks: usize) -> OptDistances {
         assert!(sizes.len() <= SIZES_MAX, "too many sizes");
         debug_assert!(sizes.is_sorted());
@@ -88,8 +94,8 @@ impl OptDistances {
         }
     }
 
-    /// The next reference is to `block`: which is the first of the sizes at which it hits, or how many there are if it
-    /// hits in none of them. `None` for the first reference.
+    /// The next reference is to `block`: which is the first of the sizes at which it hits, or how
+    /// many there are if it hits in none of them. `None` for the first reference.
     #[inline]
     pub fn touch(&mut self, block: u32) -> Option<Group> {
         let index = block as usize;
@@ -104,7 +110,8 @@ impl OptDistances {
             self.close_gaps();
             until = self.until[index];
         }
-        // The time of the reference before goes from the first position to the one that the walk leaves over.
+        // The time of the reference before goes from the first position to the one that the walk
+        // leaves over.
         let label = if until == NEVER {
             GONE
         } else {
@@ -120,7 +127,8 @@ impl OptDistances {
         (until != NEVER).then_some(label as Group)
     }
 
-    /// Takes away the latest time among the first `until` places and gives the smallest label among them.
+    /// Takes away the latest time among the first `until` places and gives the smallest label among
+    /// them.
     fn release(&mut self, until: usize) -> Label {
         let Some((mut place, mut label)) = self.labels.last_below(until, GONE) else {
             self.positions += 1;
@@ -134,7 +142,8 @@ impl OptDistances {
         label
     }
 
-    /// Closes the gaps and leaves as many places free as there are blocks, so that this costs O(1) a reference.
+    /// Closes the gaps and leaves as many places free as there are blocks, so that this costs O(1)
+    /// a reference.
     fn close_gaps(&mut self) {
         let before = self.labels.ranks();
         for until in self.until.iter_mut().filter(|until| **until != NEVER) {
@@ -145,8 +154,8 @@ impl OptDistances {
         debug_assert_eq!(self.taken, self.positions as usize);
     }
 
-    /// Panics unless each group has as many places as it has positions, the last place is of the first group and the
-    /// minima are right.
+    /// Panics unless each group has as many places as it has positions, the last place is of the
+    /// first group and the minima are right.
     #[cfg(test)]
     fn check(&self) {
         let mut labels = self.labels.levels[0].clone();
@@ -283,7 +292,8 @@ impl Minima {
         before[node] + labels_in(&self.levels[0][node * FAN..=last])
     }
 
-    /// Moves all labels to the front, with `free` places or more behind them, and says how many they are.
+    /// Moves all labels to the front, with `free` places or more behind them, and says how many
+    /// they are.
     fn close_gaps(&mut self, free: usize) -> usize {
         let labels = &mut self.levels[0];
         labels.retain(|&label| label != GONE);
@@ -299,9 +309,9 @@ fn minimum(node: &[Label]) -> Label {
     node.iter().fold(GONE, |least, &label| least.min(label))
 }
 
-/// The last of the first `lanes` of a node whose label is below `bound`. Lanes are numbered from 1 and the largest
-/// number is kept, since a vector unit compares and takes maxima of sixteen bits, but has no way from many bits to one
-/// that compilers know to use.
+/// The last of the first `lanes` of a node whose label is below `bound`. Lanes are numbered from 1
+/// and the largest number is kept, since a vector unit compares and takes maxima of sixteen bits,
+/// but has no way from many bits to one that compilers know to use.
 #[inline]
 fn last_lane_below(node: &[Label], lanes: usize, bound: Label) -> Option<usize> {
     let node: &[Label; FAN] = node.try_into().expect("a whole node");

@@ -1,15 +1,17 @@
-//! The hits of Belady's optimum in a cache of one size, worked out from the past alone and without a queue.
+//! The hits of Belady's optimum in a cache of one size, worked out from the past alone and without
+//! a queue.
 //!
-//! [`OptDistances`](super::OptDistances) says why a cache may be seen, in hindsight, as slots that are each *free since*
-//! some time. For one size the list of these times needs no order of positions: a reference to a block last used at
-//! `s` takes the latest time not after `s` and hits; where there is none it misses and takes the latest of all, that
-//! of the reference before. Either way the time of the reference itself takes its place.
+//! [`OptDistances`](super::OptDistances) says why a cache may be seen, in hindsight, as slots that
+//! are each *free since* some time. For one size the list of these times needs no order of
+//! positions: a reference to a block last used at `s` takes the latest time not after `s` and hits;
+//! where there is none it misses and takes the latest of all, that of the reference before. Either
+//! way the time of the reference itself takes its place.
 //!
-//! Times only ever go away, except at the end. So "the latest time not after `s`" is a union-find over the places of a
-//! line: a place whose time is gone points to its left. That is nearly constant time a reference: on 10 million
-//! references to 760,000 blocks (zipf, 2026-11) a third of what the policy [`opt`](hither_core::replacement::opt) takes,
-//! which keeps its blocks in a heap by next use; and the next uses need not be known. Tests compare the two count by
-//! count.
+//! Times only ever go away, except at the end. So "the latest time not after `s`" is a union-find
+//! over the places of a line: a place whose time is gone points to its left. That is nearly
+//! constant time a reference: on 10 million references to 760,000 blocks (zipf, 2026-11) a third of
+//! what the policy [`opt`](hither_core::replacement::opt) takes, which keeps its blocks in a heap
+//! by next use; and the next uses need not be known. Tests compare the two count by count.
 
 /// A block that was never referenced.
 const NEVER: u32 = u32::MAX;
@@ -22,8 +24,8 @@ const FREE_MIN: usize = 1024;
 pub(super) struct OptHits {
     /// By block, the place of its last reference.
     last: Vec<u32>,
-    /// By place, itself where its time is there, or else a place to the left. Place 0 stands for the slots that are free
-    /// since ever.
+    /// By place, itself where its time is there, or else a place to the left. Place 0 stands for
+    /// the slots that are free since ever.
     left: Vec<u32>,
     /// Slots that are free since ever.
     fresh: u32,
@@ -33,7 +35,8 @@ pub(super) struct OptHits {
 }
 
 impl OptHits {
-    /// For a cache of `cache_blocks`, at least one. `blocks` is the expected number of distinct blocks: a hint.
+    /// For a cache of `cache_blocks`, at least one. `blocks` is the expected number of distinct
+    /// blocks: a hint.
     pub(super) fn new(cache_blocks: u32, blocks: u32) -> OptHits {
         OptHits {
             last: vec![NEVER; blocks as usize],
@@ -89,7 +92,8 @@ impl OptHits {
         }
     }
 
-    /// Closes the gaps and leaves as many places free as there are blocks, so that this costs O(1) a reference.
+    /// Closes the gaps and leaves as many places free as there are blocks, so that this costs O(1)
+    /// a reference.
     fn close_gaps(&mut self) {
         let mut kept = 0;
         // From left to right, so that a place's left one is known when it is looked at.

@@ -1,5 +1,5 @@
-//! What no placement can better: the optimum of one cache as large as all of them, a-priori among the static
-//! placements; and what all become on one node.
+//! What no placement can better: the optimum of one cache as large as all of them, a-priori among
+//! the static placements; and what all become on one node.
 
 use std::sync::Arc;
 
@@ -60,7 +60,8 @@ fn on_one_node_a_placement_of_files_is_the_replacement_alone() {
     assert!(worlds > 5, "some are on one node");
 }
 
-/// The latency of all accesses where all pages have frames and nothing waits for memory, if the placement is static.
+/// The latency of all accesses where all pages have frames and nothing waits for memory, if the
+/// placement is static.
 fn latency_ns(world: &World, spec: PlacementSpec) -> Option<u64> {
     let frames = world.capacity.iter().sum::<u32>();
     let capacity = match frames >= world.blocks() {
@@ -110,8 +111,8 @@ fn no_static_placement_of_pages_beats_a_priori() {
 fn the_best_static_placement_of_a_chain() {
     let world = World::chain();
     let a_priori: PlacementSpec = "a-priori".parse().expect("a placement");
-    // Page 0: node 0 reads 10, node 2 reads 11: at 0 10 * 80 + 11 * 240 = 3440; at 1 10 * 130 + 11 * 160 = 3060; at 2
-    // 10 * 240 + 11 * 90 = 3390. Page 1 at 0: 5 * 80. One fault each.
+    // Page 0: node 0 reads 10, node 2 reads 11: at 0 10 * 80 + 11 * 240 = 3440; at 1 10 * 130 +
+    // 11 * 160 = 3060; at 2 10 * 240 + 11 * 90 = 3390. Page 1 at 0: 5 * 80. One fault each.
     let faults = 2 * u64::from(pages::Costs::default().fault_ns);
     assert_eq!(latency_ns(&world, a_priori), Some(3060 + 400 + faults));
     let first: PlacementSpec = "first-touch".parse().expect("a placement");

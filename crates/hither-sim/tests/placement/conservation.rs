@@ -1,5 +1,6 @@
-//! What no placement can change: every access is local, remote or a miss; a block has one home and no two copies on one
-//! node; no node holds more than fits. Engines walk all of it, and what the policy believes, after each access.
+//! What no placement can change: every access is local, remote or a miss; a block has one home and
+//! no two copies on one node; no node holds more than fits. Engines walk all of it, and what the
+//! policy believes, after each access.
 
 use hither_core::placement::{Of, placements};
 use hither_core::registry::{Kind, Param};

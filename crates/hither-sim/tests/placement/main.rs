@@ -1,7 +1,9 @@
-//! Every placement of the registry, on the engine that it is for, over random programs on random machines: what is
-//! conserved at every step, what bounds the outcome, and that a run can be repeated.
+//! Every placement of the registry, on the engine that it is for, over random programs on random
+//! machines: what is conserved at every step, what bounds the outcome, and that a run can be
+//! repeated.
 //!
-//! A new placement is covered by being registered. A failure names the seed and the placement in the captured output.
+//! A new placement is covered by being registered. A failure names the seed and the placement in
+//! the captured output.
 
 mod bounds;
 mod conservation;

@@ -44,7 +44,8 @@ fn chain() -> Topology {
 pub(crate) const ACCESSES: u64 = 300;
 
 impl World {
-    /// Two pages on a chain of three nodes: 0 is read 10 times from one end and 11 times from the other, 1 from one.
+    /// Two pages on a chain of three nodes: 0 is read 10 times from one end and 11 times from the
+    /// other, 1 from one.
     pub(crate) fn chain() -> World {
         let read = |tick, block, node, count| Access {
             node: Node(node),
@@ -69,8 +70,9 @@ impl World {
         self.trace.blocks()
     }
 
-    /// Threads on nodes that they change now and then, in two processes, sweeping over files and coming back to some of
-    /// their blocks more often than to others, with iterations and constructs if the seed is even.
+    /// Threads on nodes that they change now and then, in two processes, sweeping over files and
+    /// coming back to some of their blocks more often than to others, with iterations and
+    /// constructs if the seed is even.
     pub(crate) fn new(seed: u64, of: Of) -> World {
         let mut random = Random::new(seed);
         let mut topologies = topologies();

@@ -1,4 +1,5 @@
-//! The agent's side of replicas: it alone writes them. Which file is leased and which block worth a copy is for others to say.
+//! The agent's side of replicas: it alone writes them. Which file is leased and which block worth a
+//! copy is for others to say.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File as OpenFile;
@@ -17,8 +18,9 @@ use crate::process::tick_ns;
 use crate::record::{Bind, BindMode};
 use crate::{raw, segment};
 
-/// A slot that was given up is given back to the kernel no sooner than this: a program that was stopped amid a copy would have the kernel
-/// make a page of zeros for it, which it then would not use.
+/// A slot that was given up is given back to the kernel no sooner than this: a program that was
+/// stopped amid a copy would have the kernel make a page of zeros for it, which it then would not
+/// use.
 const KEPT: Duration = Duration::from_secs(2);
 
 /// The shape of it all.
@@ -89,7 +91,8 @@ struct Range {
     class: u32,
 }
 
-/// Gives out parts of the directory, whose lengths are powers of two; what was given back goes to others of its length.
+/// Gives out parts of the directory, whose lengths are powers of two; what was given back goes to
+/// others of its length.
 #[derive(Debug, Default)]
 struct Directory {
     next: usize,
@@ -120,7 +123,8 @@ impl Directory {
     }
 }
 
-/// A nameless file of so many bytes that never changes its size, mapped for us to write, and a descriptor that it can only be read through.
+/// A nameless file of so many bytes that never changes its size, mapped for us to write, and a
+/// descriptor that it can only be read through.
 fn nameless(name: &std::ffi::CStr, bytes: usize) -> io::Result<(Area, OwnedFd)> {
     let last = io::Error::last_os_error;
     // SAFETY: the name is a C string.
@@ -137,8 +141,8 @@ fn nameless(name: &std::ffi::CStr, bytes: usize) -> io::Result<(Area, OwnedFd)> 
     if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) } != 0 {
         return Err(last());
     }
-    // Opened anew, it is for reading only, also for ourselves; a seal against writing would keep us from giving memory back.
-    // SAFETY: fchmod takes no memory.
+    // Opened anew, it is for reading only, also for ourselves; a seal against writing would keep us
+    // from giving memory back. SAFETY: fchmod takes no memory.
     if unsafe { libc::fchmod(fd.as_raw_fd(), 0o400) } != 0 {
         return Err(last());
     }
@@ -206,7 +210,8 @@ impl Replicas {
         })
     }
 
-    /// Has programs send from replicas from now on. Slots are given back before they are used again then, which costs about as much as filling one.
+    /// Has programs send from replicas from now on. Slots are given back before they are used again
+    /// then, which costs about as much as filling one.
     pub fn lend(&self) {
         let lends = &self.shared.control.header().lends;
         if lends.load(Ordering::Relaxed) == 0 {
@@ -223,7 +228,8 @@ impl Replicas {
         Arc::clone(&self.shared)
     }
 
-    /// A place for a file, without replicas yet, and not to be seen before [`Shared::publish`]. `None` where there is no room.
+    /// A place for a file, without replicas yet, and not to be seen before [`Shared::publish`].
+    /// `None` where there is no room.
     pub fn enter(&mut self, id: FileId, bytes: u64) -> Option<u32> {
         let place = places(id).find(|&place| self.files[place].is_none())?;
         let file = self.shared.control.file(place)?;
@@ -331,7 +337,8 @@ impl Replicas {
         arena.freed_ns = tick_ns();
     }
 
-    /// Gives the memory of slots without a block back to the kernel: `at_once`, or when they have not been wanted for a while.
+    /// Gives the memory of slots without a block back to the kernel: `at_once`, or when they have
+    /// not been wanted for a while.
     pub fn trim(&mut self, at_once: bool) {
         let now_ns = tick_ns();
         for arena in &mut self.arenas {
@@ -377,7 +384,8 @@ impl Arena {
         self.area.base.wrapping_add((slot as usize) << BLOCK_SHIFT)
     }
 
-    /// Has the kernel write a part of a file into a slot: where there is no memory for that, it fails and nothing faults.
+    /// Has the kernel write a part of a file into a slot: where there is no memory for that, it
+    /// fails and nothing faults.
     fn read(&self, slot: u32, from: &OpenFile, offset: u64, wanted: usize) -> Result<(), Unfilled> {
         let mut done = 0;
         while done < wanted {
@@ -430,7 +438,8 @@ impl Shared {
         published.fetch_add(1, Ordering::Release);
     }
 
-    /// No program uses them any more once this has returned. To be called before the lease is let go of.
+    /// No program uses them any more once this has returned. To be called before the lease is let
+    /// go of.
     pub fn end(&self, file: u32) {
         if self.is_published(file)
             && let Some(epoch) = self.epoch(file)
@@ -439,8 +448,8 @@ impl Shared {
         }
     }
 
-    /// Has the calling thread be the one whose end is the end of all replicas: the kernel marks the word when the thread ends, before it takes
-    /// the process's leases away.
+    /// Has the calling thread be the one whose end is the end of all replicas: the kernel marks the
+    /// word when the thread ends, before it takes the process's leases away.
     pub fn hold(&self) -> io::Result<()> {
         let header = self.control.header();
         let robust = &header.robust;
@@ -460,8 +469,9 @@ impl Shared {
         /// linux/futex.h, `struct robust_list_head`: a pointer, an offset, a pointer.
         const HEAD_BYTES: usize = 24;
         let arguments = [address(&robust.first) as usize, HEAD_BYTES, 0, 0, 0, 0];
-        // SAFETY: the list is well formed and lies in a mapping that `self` keeps; this thread has no use for the list that its C library
-        // keeps for robust mutexes, since nobody here has any.
+        // SAFETY: the list is well formed and lies in a mapping that `self` keeps; this thread has
+        // no use for the list that its C library keeps for robust mutexes, since nobody here has
+        // any.
         let result = unsafe { raw::syscall(libc::SYS_set_robust_list, arguments) };
         if result != 0 {
             return Err(io::Error::from_raw_os_error(-result as i32));
@@ -470,13 +480,15 @@ impl Shared {
         Ok(())
     }
 
-    /// The end of all replicas, in order: before leases are let go of, and by the thread that holds them.
+    /// The end of all replicas, in order: before leases are let go of, and by the thread that holds
+    /// them.
     pub fn close(&self) {
         self.control.header().pulse.alive.store(0, Ordering::SeqCst);
         self.end_unmarked();
     }
 
-    /// The end of the calling thread, which holds the leases, is not the end of replicas any more: what tests of that must notice.
+    /// The end of the calling thread, which holds the leases, is not the end of replicas any more:
+    /// what tests of that must notice.
     pub fn end_unmarked(&self) {
         // SAFETY: an empty list is well formed as far as the kernel cares: none.
         unsafe { raw::syscall(libc::SYS_set_robust_list, [0, 24, 0, 0, 0, 0]) };

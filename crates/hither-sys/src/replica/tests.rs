@@ -159,7 +159,8 @@ fn the_end_of_the_thread_that_holds_the_leases_is_the_end_of_the_replicas() {
     .expect("no panic");
 }
 
-/// The keeper ends a file while the agent is about to fill a block, which goes on: nobody sees it, and its slot comes back.
+/// The keeper ends a file while the agent is about to fill a block, which goes on: nobody sees it,
+/// and its slot comes back.
 #[test]
 fn what_is_filled_after_the_lease_was_broken_is_never_served() {
     let content = content(4 * BLOCK_BYTES as usize);
@@ -223,7 +224,8 @@ fn room_runs_out_and_comes_back() {
     assert_eq!(read(&view, of, 0, 1), None, "on no node, or on the other");
 }
 
-/// Slots are reused for other blocks under a reader that may be stopped anywhere: what it gets is the block that it asked for, or nothing.
+/// Slots are reused for other blocks under a reader that may be stopped anywhere: what it gets is
+/// the block that it asked for, or nothing.
 #[test]
 fn a_slot_that_is_reused_under_a_reader_is_noticed() {
     let mut content = vec![0; 8 * BLOCK_BYTES as usize];
@@ -271,7 +273,8 @@ fn a_slot_that_is_reused_under_a_reader_is_noticed() {
     );
 }
 
-/// There is one slot, and what was sent of it stays as it was when it goes to another block; what goes to another block meanwhile is not sent.
+/// There is one slot, and what was sent of it stays as it was when it goes to another block; what
+/// goes to another block meanwhile is not sent.
 #[test]
 fn what_is_lent_stays_as_it_was() {
     let bytes = BLOCK_BYTES as usize;
@@ -326,7 +329,8 @@ fn programs_cannot_write_what_they_see() {
         0,
         0,
     ];
-    // SAFETY: the call is refused, which is what is tested; nobody else relies on the pages being read-only.
+    // SAFETY: the call is refused, which is what is tested; nobody else relies on the pages being
+    // read-only.
     let result = unsafe { raw::syscall(libc::SYS_mprotect, arguments) };
     assert_eq!(result, -(libc::EACCES as isize));
     let path = format!("/proc/self/fd/{control}");

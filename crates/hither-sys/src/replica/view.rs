@@ -1,4 +1,5 @@
-//! A program's side of replicas. Nothing here makes a system call once the mappings are made, takes a lock, allocates or panics.
+//! A program's side of replicas. Nothing here makes a system call once the mappings are made, takes
+//! a lock, allocates or panics.
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicPtr, Ordering, fence};
@@ -60,7 +61,8 @@ pub struct Match {
 }
 
 impl View {
-    /// Maps what process `agent` has made, by its descriptor of the control. `None` if it is not ours to see, or is something else.
+    /// Maps what process `agent` has made, by its descriptor of the control. `None` if it is not
+    /// ours to see, or is something else.
     pub fn open(agent: u32, control: u32, nonce: u64) -> Option<View> {
         let fd = open(agent, control)?;
         let control = View::map_control(fd, nonce);
@@ -80,8 +82,9 @@ impl View {
             raw::close(fd);
             let arena_at = mapped.ok()?;
             arena.store(arena_at, Ordering::Relaxed);
-            // A crash of the program should not write everybody's blocks into its core file, and what is lent is single pages, also where the kernel joins
-            // pages by itself. It refuses either only where there is nothing to forbid.
+            // A crash of the program should not write everybody's blocks into its core file, and
+            // what is lent is single pages, also where the kernel joins pages by itself. It refuses
+            // either only where there is nothing to forbid.
             for advice in [libc::MADV_DONTDUMP, libc::MADV_NOHUGEPAGE] {
                 // SAFETY: the mapping was just made, and the advice keeps its contents.
                 let _ = unsafe { raw::advise(arena_at, layout.arena_bytes(), advice) };
@@ -154,7 +157,8 @@ impl View {
         None
     }
 
-    /// The size of a file as of a match that may be over by now, to see beforehand where a read would end.
+    /// The size of a file as of a match that may be over by now, to see beforehand where a read
+    /// would end.
     #[inline]
     pub fn bytes(&self, of: Match) -> u64 {
         let file = self.control.file(of.file as usize);
@@ -174,7 +178,8 @@ impl View {
         alive.load(Ordering::Relaxed).wrapping_sub(1) >= FUTEX_TID_MASK
     }
 
-    /// Whether all of a range, which ends before the file does, is thought to have replicas on this node.
+    /// Whether all of a range, which ends before the file does, is thought to have replicas on this
+    /// node.
     #[inline]
     pub fn holds(&self, of: Match, offset: u64, count: usize) -> bool {
         let (directory, node) = (self.directory(of), self.node());
@@ -197,9 +202,10 @@ impl View {
         (entry.load(Ordering::Acquire) as usize).checked_sub(1)
     }
 
-    /// Copies what a read of `count` bytes at `offset` would return to `to`: less than `count` bytes only where the file ends. `None` if it
-    /// cannot; what lies at `to` is then as it was, or wiped where something was copied in vain: a program may have zeroed its buffer to see where a
-    /// shorter read ends.
+    /// Copies what a read of `count` bytes at `offset` would return to `to`: less than `count`
+    /// bytes only where the file ends. `None` if it cannot; what lies at `to` is then as it was, or
+    /// wiped where something was copied in vain: a program may have zeroed its buffer to see where
+    /// a shorter read ends.
     ///
     /// # Safety
     /// `count` bytes at `to` are the caller's to write.
@@ -247,8 +253,8 @@ impl View {
         let found = self.find_blocks(of, offset, count).ok_or(0_usize)?;
         let mut done = 0;
         for (from, length) in found.pieces() {
-            // SAFETY: the piece lies in the arena, which is mapped and sealed against being cut; at `to` there is room for `count` bytes, of which
-            // `done` are behind.
+            // SAFETY: the piece lies in the arena, which is mapped and sealed against being cut; at
+            // `to` there is room for `count` bytes, of which `done` are behind.
             unsafe { copy(to.wrapping_add(done), from, length) };
             done += length;
         }
@@ -263,8 +269,10 @@ impl View {
         self.control.header().lends.load(Ordering::Acquire) != 0
     }
 
-    /// Has `take` refer to the memory of what a read of a few blocks, `count` bytes at most, would return at `offset`: it is given where that lies, and says to how many bytes of it
-    /// it refers by now. They stay what they are for as long as it does. `None` if they are not what was asked for after all, and are to be forgotten.
+    /// Has `take` refer to the memory of what a read of a few blocks, `count` bytes at most, would
+    /// return at `offset`: it is given where that lies, and says to how many bytes of it it refers
+    /// by now. They stay what they are for as long as it does. `None` if they are not what was
+    /// asked for after all, and are to be forgotten.
     pub fn lend(
         &self,
         of: Match,
@@ -289,7 +297,8 @@ impl View {
         self.are_unchanged(&found).then_some(taken)
     }
 
-    /// Where a few blocks' worth of a range, which ends before the file does, lies on this node. `None` if not all of it does, or may not be of use by now.
+    /// Where a few blocks' worth of a range, which ends before the file does, lies on this node.
+    /// `None` if not all of it does, or may not be of use by now.
     #[inline]
     fn find_blocks(&self, of: Match, offset: u64, count: usize) -> Option<Found> {
         let file = self.control.file(of.file as usize)?;
@@ -313,7 +322,8 @@ impl View {
             }
             *place = (slot, version);
         }
-        // All that was found until here was filled under the lease of this epoch, which is still held.
+        // All that was found until here was filled under the lease of this epoch, which is still
+        // held.
         let kept = self.is_kept() && file.epoch.load(Ordering::Acquire) == of.epoch;
         kept.then_some(Found {
             node,
@@ -364,12 +374,14 @@ impl View {
     }
 }
 
-/// Copies bytes that another process may be writing meanwhile: as the processor does it, so that no compiler relies on their staying as they are. As
-/// fast as memcpy for 4 KiB (35 ns, 2026-11), 5 ns slower for 512 bytes. A processor that does not say that it moves bytes fast (before 2012, or emulated) moves
-/// words, as the kernel has it do.
+/// Copies bytes that another process may be writing meanwhile: as the processor does it, so that no
+/// compiler relies on their staying as they are. As fast as memcpy for 4 KiB (35 ns, 2026-11), 5 ns
+/// slower for 512 bytes. A processor that does not say that it moves bytes fast (before 2012, or
+/// emulated) moves words, as the kernel has it do.
 ///
 /// # Safety
-/// `length` bytes at `from` can be read, and as many at `to` be written, by this process; the two do not overlap.
+/// `length` bytes at `from` can be read, and as many at `to` be written, by this process; the two
+/// do not overlap.
 #[inline]
 unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
     #[cfg(target_arch = "x86_64")]

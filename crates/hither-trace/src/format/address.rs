@@ -1,7 +1,9 @@
-//! Memory traces of SPEC programs from UCSD, as Caffeine's simulator carries them: `l 0x1fffff58 1`, a load or store of
-//! a byte address, and the instructions since the last one. An address becomes the block that it lies in.
+//! Memory traces of SPEC programs from UCSD, as Caffeine's simulator carries them:
+//! `l 0x1fffff58 1`, a load or store of a byte address, and the instructions since the last one. An
+//! address becomes the block that it lies in.
 //!
-//! Neighbouring accesses to one block are references each: this is a program's memory, and no buffer lies between.
+//! Neighbouring accesses to one block are references each: this is a program's memory, and no
+//! buffer lies between.
 
 use hither_core::Op;
 

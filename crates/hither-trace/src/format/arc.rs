@@ -1,6 +1,6 @@
-//! The disk traces of the ARC authors (Megiddo and Modha, FAST 2003), `.lis`: `first n x line`, a line for a request of
-//! `n` blocks from `first` on. The third field is 0 in some traces and a count in others; the last numbers the lines.
-//! Neither says what was referred to.
+//! The disk traces of the ARC authors (Megiddo and Modha, FAST 2003), `.lis`: `first n x line`, a
+//! line for a request of `n` blocks from `first` on. The third field is 0 in some traces and a
+//! count in others; the last numbers the lines. Neither says what was referred to.
 
 use hither_core::Op;
 
@@ -22,8 +22,8 @@ pub(super) const FORMAT: Format = Format {
     read,
 };
 
-/// As many blocks as one request may have: 32 MiB of 512-byte blocks. The traces of the paper stop at 128; a line that
-/// claims 2^60 is damaged, and believing it would fill the memory.
+/// As many blocks as one request may have: 32 MiB of 512-byte blocks. The traces of the paper stop
+/// at 128; a line that claims 2^60 is damaged, and believing it would fill the memory.
 const BLOCKS_MAX: u64 = 1 << 16;
 
 fn read(input: &mut Input<'_>, sink: &mut dyn Sink) -> Result<Option<String>> {

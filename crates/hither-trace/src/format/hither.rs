@@ -1,5 +1,5 @@
-//! The trace folder, as [`schema`](crate::schema) describes it. The accesses are decoded batch by batch while the
-//! references are made, so memory holds the references and not the file.
+//! The trace folder, as [`schema`](crate::schema) describes it. The accesses are decoded batch by
+//! batch while the references are made, so memory holds the references and not the file.
 
 use std::fs::File;
 use std::io::BufReader;

@@ -1,9 +1,11 @@
-//! CSV with a line of column names, as libCacheSim's samples have it (`# time, object, size, next_access_vtime` or
-//! `version,time,op,size,lbn`). libCacheSim is told the columns on its command line; here their names tell. Fields are
-//! separated by commas, semicolons, tabs or bars, whichever the first line has, and hold no quotes.
+//! CSV with a line of column names, as libCacheSim's samples have it
+//! (`# time, object, size, next_access_vtime` or `version,time,op,size,lbn`). libCacheSim is told
+//! the columns on its command line; here their names tell. Fields are separated by commas,
+//! semicolons, tabs or bars, whichever the first line has, and hold no quotes.
 //!
-//! Each line is one reference to its object, whatever its size; a column of ops tells reads from writes. Columns that
-//! are not known are passed over, and so is `next_access_vtime`: the future is worked out from the references.
+//! Each line is one reference to its object, whatever its size; a column of ops tells reads from
+//! writes. Columns that are not known are passed over, and so is `next_access_vtime`: the future is
+//! worked out from the references.
 
 use hither_core::Op;
 

@@ -1,6 +1,8 @@
-//! libCacheSim's plain text: one key a line, a decimal number or any other text. Blank lines separate.
+//! libCacheSim's plain text: one key a line, a decimal number or any other text. Blank lines
+//! separate.
 //!
-//! Not recognised by content: where the keys are numbers, `lirs` reads them the same way, and any text at all would do.
+//! Not recognised by content: where the keys are numbers, `lirs` reads them the same way, and any
+//! text at all would do.
 
 use hither_core::Op;
 

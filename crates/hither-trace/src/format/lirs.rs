@@ -1,7 +1,8 @@
-//! The text traces of the LIRS authors (Jiang and Zhang, SIGMETRICS 2002): one decimal block number a line. Blank
-//! lines and lines with a lone `*` separate. Line ends may be CRLF.
+//! The text traces of the LIRS authors (Jiang and Zhang, SIGMETRICS 2002): one decimal block number
+//! a line. Blank lines and lines with a lone `*` separate. Line ends may be CRLF.
 //!
-//! Each line is a reference as it stands: whatever merging there was to do happened when the trace was recorded.
+//! Each line is a reference as it stands: whatever merging there was to do happened when the trace
+//! was recorded.
 
 use hither_core::Op;
 

@@ -1,9 +1,9 @@
-//! The formats of traces that can be read. To add one, write a file here and put its line into [`FORMATS`]: help,
-//! recognition, errors, and the tests of damaged input come from the slice.
+//! The formats of traces that can be read. To add one, write a file here and put its line into
+//! [`FORMATS`]: help, recognition, errors, and the tests of damaged input come from the slice.
 //!
-//! A format is told by its content where that is certain: at most one entry takes any beginning (`tests/formats.rs`
-//! holds every sample against every entry), so the order decides nothing. Rows of bare numbers in binary say nothing
-//! about themselves; those formats have to be named.
+//! A format is told by its content where that is certain: at most one entry takes any beginning
+//! (`tests/formats.rs` holds every sample against every entry), so the order decides nothing. Rows
+//! of bare numbers in binary say nothing about themselves; those formats have to be named.
 
 mod address;
 mod arc;
@@ -34,7 +34,8 @@ pub struct Format {
     pub records: Records,
     /// Whether content that begins so is of this format, if content can tell.
     matches: Option<fn(Head<'_>) -> bool>,
-    /// Reads a trace into the sink. A format that reads more than its input returns the SHA-256 of all that it read.
+    /// Reads a trace into the sink. A format that reads more than its input returns the SHA-256 of
+    /// all that it read.
     read: fn(&mut Input<'_>, &mut dyn Sink) -> Result<Option<String>>,
 }
 

@@ -1,6 +1,7 @@
-//! The block traces of MSR Cambridge (Narayanan et al., FAST 2008): `Timestamp,Hostname,DiskNumber,Type,Offset,Size,
-//! ResponseTime` a request. A disk of a host is an object, offset and size are bytes, and times are Windows file times
-//! (100 ns), of which the first is the start of the trace.
+//! The block traces of MSR Cambridge (Narayanan et al., FAST 2008):
+//! `Timestamp,Hostname,DiskNumber,Type,Offset,Size, ResponseTime` a request. A disk of a host is an
+//! object, offset and size are bytes, and times are Windows file times (100 ns), of which the first
+//! is the start of the trace.
 
 use rustc_hash::FxHashMap;
 

@@ -1,9 +1,9 @@
-//! libCacheSim's oracleGeneral: packed little-endian records of 24 bytes, `u32 time, u64 object, u32 size, i64 next`.
-//! `next` is the number of the record, counted from 1, that refers to the object again; -1 (in some tools the largest
-//! number) where none does.
+//! libCacheSim's oracleGeneral: packed little-endian records of 24 bytes,
+//! `u32 time, u64 object, u32 size, i64 next`. `next` is the number of the record, counted from 1,
+//! that refers to the object again; -1 (in some tools the largest number) where none does.
 //!
-//! Each record is one reference, whatever its size. What is known about the future is worked out anew from the references,
-//! so a `next` that is wrong misleads nobody.
+//! Each record is one reference, whatever its size. What is known about the future is worked out
+//! anew from the references, so a `next` that is wrong misleads nobody.
 
 use hither_core::Op;
 
@@ -45,8 +45,8 @@ impl Record {
     }
 }
 
-/// Every record at the beginning has a time no earlier than the one before, and a next access that lies ahead and, where
-/// it can be seen, is to the same object.
+/// Every record at the beginning has a time no earlier than the one before, and a next access that
+/// lies ahead and, where it can be seen, is to the same object.
 fn matches(head: Head<'_>) -> bool {
     let records: Vec<Record> = head.bytes().as_chunks().0.iter().map(Record::of).collect();
     let whole = match head {

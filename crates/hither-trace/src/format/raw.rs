@@ -1,5 +1,6 @@
-//! Bare keys in binary, one a reference: 32 or 64 bits, big- or little-endian. The cache2k traces are `u32be`, the
-//! corda ones `u64be`. Nothing in such a file says what it is, so these formats have to be named.
+//! Bare keys in binary, one a reference: 32 or 64 bits, big- or little-endian. The cache2k traces
+//! are `u32be`, the corda ones `u64be`. Nothing in such a file says what it is, so these formats
+//! have to be named.
 
 use hither_core::Op;
 

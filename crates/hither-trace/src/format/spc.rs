@@ -1,6 +1,7 @@
-//! The traces of the Storage Performance Council (WebSearch, Financial; the UMass repository): `ASU,LBA,size,opcode,
-//! timestamp` a request. An application storage unit is an object, LBA counts sectors of 512 bytes, size is in bytes,
-//! the timestamp in seconds. Further fields, which the format allows, are passed over.
+//! The traces of the Storage Performance Council (WebSearch, Financial; the UMass repository):
+//! `ASU,LBA,size,opcode, timestamp` a request. An application storage unit is an object, LBA counts
+//! sectors of 512 bytes, size is in bytes, the timestamp in seconds. Further fields, which the
+//! format allows, are passed over.
 
 use rustc_hash::FxHashMap;
 

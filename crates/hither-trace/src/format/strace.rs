@@ -1,13 +1,16 @@
-//! Logs of `strace -f -k`, with or without `-y`, `-yy`, `-t`, `-tt`, `-ttt`, `-r`, `-T`, into a file or from stderr.
+//! Logs of `strace -f -k`, with or without `-y`, `-yy`, `-t`, `-tt`, `-ttt`, `-r`, `-T`, into a
+//! file or from stderr.
 //!
-//! Reads and writes of regular files become requests, and mmap becomes a map. A log does not say where a `read` begins,
-//! so open files are followed: through open, dup, lseek, close-on-exec, and from a process to what it forks. `-k` gives call
-//! sites: the stack below a call, with the functions that strace found. A thread is a thread, an exec starts a process.
+//! Reads and writes of regular files become requests, and mmap becomes a map. A log does not say
+//! where a `read` begins, so open files are followed: through open, dup, lseek, close-on-exec, and
+//! from a process to what it forks. `-k` gives call sites: the stack below a call, with the
+//! functions that strace found. A thread is a thread, an exec starts a process.
 //!
-//! Left out: calls that fail, move nothing, or are on descriptors whose opening the log does not show and whose file
-//! `-y` does not name (counted as `unknown_files` in `meta.json`); pipes, sockets and devices; calls that are none of the
-//! above. Renames are not followed: a file is what its path was when it was opened. A write with `O_APPEND` goes to
-//! where the file is known to end, which is its start for a file of which nothing else was seen.
+//! Left out: calls that fail, move nothing, or are on descriptors whose opening the log does not
+//! show and whose file `-y` does not name (counted as `unknown_files` in `meta.json`); pipes,
+//! sockets and devices; calls that are none of the above. Renames are not followed: a file is what
+//! its path was when it was opened. A write with `O_APPEND` goes to where the file is known to end,
+//! which is its start for a file of which nothing else was seen.
 
 mod clock;
 mod files;
@@ -161,7 +164,8 @@ impl<'s> Log<'s> {
         Ok(())
     }
 
-    /// The thread of that number; one that was never seen is a process of its own, unless a clone is under way.
+    /// The thread of that number; one that was never seen is a process of its own, unless a clone
+    /// is under way.
     fn task(&mut self, tid: u32) -> &mut Task {
         if !self.tasks.contains_key(&tid) {
             let mut parents = self.begun.iter().filter(|(_, body)| forks(body));
@@ -258,7 +262,8 @@ impl<'s> Log<'s> {
         Ok(())
     }
 
-    /// Follows a call that opens, closes or copies descriptors, or makes or replaces a process. None for other calls.
+    /// Follows a call that opens, closes or copies descriptors, or makes or replaces a process.
+    /// None for other calls.
     fn names_files(&mut self, tid: u32, call: &Call<'_>, result: u64, body: &[u8]) -> Option<()> {
         let arguments = call.arguments;
         let is = |flag: &str| memchr::memmem::find(arguments, flag.as_bytes()).is_some();
@@ -464,7 +469,8 @@ impl<'s> Log<'s> {
         })
     }
 
-    /// The file of the descriptor at the beginning of arguments, and a row about it; none if it is no regular file.
+    /// The file of the descriptor at the beginning of arguments, and a row about it; none if it is
+    /// no regular file.
     fn row(&mut self, tid: u32, arguments: &[u8]) -> Option<(Rc<OpenFile>, AccessRow)> {
         let (descriptor, _) = descriptor(arguments)?;
         let task = self.tasks.get(&tid)?;

@@ -1,6 +1,7 @@
-//! Twitter's cache traces (Yang, Yue, Rashmi, OSDI 2020): `timestamp,key,key size,value size,client,op,TTL` a request. Each
-//! is one reference to its key, whatever its size. Reads are get and gets; everything else changes the key and is a
-//! write, a delete too: it refers to the key, and what a cache does with that is its own affair.
+//! Twitter's cache traces (Yang, Yue, Rashmi, OSDI 2020):
+//! `timestamp,key,key size,value size,client,op,TTL` a request. Each is one reference to its key,
+//! whatever its size. Reads are get and gets; everything else changes the key and is a write, a
+//! delete too: it refers to the key, and what a cache does with that is its own affair.
 
 use hither_core::Op;
 

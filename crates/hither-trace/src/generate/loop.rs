@@ -1,8 +1,9 @@
-//! A loop: the same blocks in the same order, again and again. LRU keeps nothing of one that is larger than the cache,
-//! MRU as much as fits.
+//! A loop: the same blocks in the same order, again and again. LRU keeps nothing of one that is
+//! larger than the cache, MRU as much as fits.
 //!
-//! With `jitter` the order changes a little from pass to pass: each stretch of so many blocks is shuffled anew, so that
-//! every block still comes once a pass, but its period varies by less than twice the stretch.
+//! With `jitter` the order changes a little from pass to pass: each stretch of so many blocks is
+//! shuffled anew, so that every block still comes once a pass, but its period varies by less than
+//! twice the stretch.
 
 use hither_core::random::Random;
 
@@ -62,7 +63,8 @@ impl Pattern for Loop {
 }
 
 impl Loop {
-    /// Shuffles the next stretch (Fisher and Yates; nothing is drawn for a stretch of one) and gives its first block.
+    /// Shuffles the next stretch (Fisher and Yates; nothing is drawn for a stretch of one) and
+    /// gives its first block.
     fn begin_stretch(&mut self, random: &mut Random) -> u32 {
         let end = self.blocks.min(self.next.saturating_add(self.stretch));
         self.shuffled.extend((self.next..end).rev());

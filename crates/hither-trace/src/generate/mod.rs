@@ -1,16 +1,19 @@
-//! Traces that are made up: seeded generators of the access patterns that caches are judged by, alone or mixed.
+//! Traces that are made up: seeded generators of the access patterns that caches are judged by,
+//! alone or mixed.
 //!
-//! A [`Workload`] is a list of parts, each written like a policy, `zipf{blocks=1000000,skew=0.9}`. A part is a program of
-//! its own: it has its process, its thread, its files and its call sites, so that policies that classify by any of
-//! these have something to find. Parts take turns: which one is next is drawn, and it makes `burst` references before
-//! the next draw, so that its share of the references goes by its `weight`.
+//! A [`Workload`] is a list of parts, each written like a policy, `zipf{blocks=1000000,skew=0.9}`.
+//! A part is a program of its own: it has its process, its thread, its files and its call sites, so
+//! that policies that classify by any of these have something to find. Parts take turns: which one
+//! is next is drawn, and it makes `burst` references before the next draw, so that its share of the
+//! references goes by its `weight`.
 //!
-//! Memory depends on the parts and never on the number of references. The same parts, seed and version give the same
-//! bytes on every machine: the numbers come from [`hither_core::random`], and where logarithms are needed they are those
-//! of the `libm` crate, since the C library's differ in the last bit from version to version and from CPU to CPU.
+//! Memory depends on the parts and never on the number of references. The same parts, seed and
+//! version give the same bytes on every machine: the numbers come from [`hither_core::random`], and
+//! where logarithms are needed they are those of the `libm` crate, since the C library's differ in
+//! the last bit from version to version and from CPU to CPU.
 //!
-//! Patterns have no end and are cut off where the user says; [programs](Program) are finite, threaded, and mind time and
-//! nodes: see the folder `program`.
+//! Patterns have no end and are cut off where the user says; [programs](Program) are finite,
+//! threaded, and mind time and nodes: see the folder `program`.
 //!
 //! A generator is one file here, a `mod` line and a line in [`GENERATORS`].
 
@@ -39,7 +42,8 @@ pub struct Generator {
     pub summary: &'static str,
     /// Its parameters, in the order in which they are written out; the last are [`SHARED`].
     pub params: &'static [Param],
-    /// What follows the part's name in the names of its files and call sites: one of each for every element.
+    /// What follows the part's name in the names of its files and call sites: one of each for every
+    /// element.
     pub(crate) places: &'static [&'static str],
     /// Makes one.
     build: fn(&Values, &mut Random) -> Box<dyn Pattern>,
@@ -87,7 +91,8 @@ pub(crate) trait Pattern: Send {
     /// The next reference.
     fn step(&mut self, random: &mut Random) -> Step;
 
-    /// The next references. One indirect call serves them all: the loop is compiled for each pattern.
+    /// The next references. One indirect call serves them all: the loop is compiled for each
+    /// pattern.
     fn fill(&mut self, random: &mut Random, steps: &mut [Step]) {
         for step in steps {
             *step = self.step(random);
@@ -154,11 +159,12 @@ const WRITES: Param = real(
     1.0,
 );
 
-/// A seeded permutation of the numbers below a bound, computed number by number: it takes no memory.
+/// A seeded permutation of the numbers below a bound, computed number by number: it takes no
+/// memory.
 ///
-/// Rounds of odd multiplication and xor-shift on the smallest power of two that holds the bound are a bijection of it,
-/// and walking the cycle until the number is below the bound makes a bijection of the numbers below it: fewer than two
-/// walks on average.
+/// Rounds of odd multiplication and xor-shift on the smallest power of two that holds the bound are
+/// a bijection of it, and walking the cycle until the number is below the bound makes a bijection
+/// of the numbers below it: fewer than two walks on average.
 #[derive(Clone, Debug)]
 pub(crate) struct Scatter {
     bound: u64,

@@ -1,5 +1,6 @@
-//! Nested loops, as in a join of two tables: each block of the outer file, and after it the whole inner file `repeats`
-//! times. Two call sites with two periods: an inner one that is worth keeping, and an outer one that seldom is.
+//! Nested loops, as in a join of two tables: each block of the outer file, and after it the whole
+//! inner file `repeats` times. Two call sites with two periods: an inner one that is worth keeping,
+//! and an outer one that seldom is.
 
 use hither_core::random::Random;
 

@@ -1,5 +1,6 @@
-//! A working set that moves: for a phase, references to one set of blocks, then to one that overlaps it in part. What
-//! a policy that counts references forever gets wrong, and an adaptive one is for.
+//! A working set that moves: for a phase, references to one set of blocks, then to one that
+//! overlaps it in part. What a policy that counts references forever gets wrong, and an adaptive
+//! one is for.
 //!
 //! With a phase of one reference and an overlap near 1 the set drifts instead of jumping.
 

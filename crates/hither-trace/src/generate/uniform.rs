@@ -1,5 +1,5 @@
-//! Independent references, each block as likely as any other: no policy without knowledge of the future beats any
-//! other here, so whatever difference shows is an error.
+//! Independent references, each block as likely as any other: no policy without knowledge of the
+//! future beats any other here, so whatever difference shows is an error.
 
 use hither_core::random::Random;
 

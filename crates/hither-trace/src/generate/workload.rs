@@ -19,7 +19,8 @@ const BATCH: usize = 1 << 14;
 pub struct Part {
     /// The generator, with its parameters.
     pub spec: Spec,
-    /// What its process, files and call sites are called: the generator's name, numbered where several parts have it.
+    /// What its process, files and call sites are called: the generator's name, numbered where
+    /// several parts have it.
     pub name: String,
     pattern: Box<dyn Pattern>,
     /// For what and where.
@@ -28,7 +29,8 @@ pub struct Part {
     random_op: Random,
     burst: u64,
     writes: f64,
-    /// The number of its first object; its first site is one further, since site 0 is the unknown one.
+    /// The number of its first object; its first site is one further, since site 0 is the unknown
+    /// one.
     first_place: u32,
     /// What its objects have seen.
     places: Vec<Place>,
@@ -144,7 +146,8 @@ impl Workload {
         self.ticks
     }
 
-    /// Replaces what is in `rows` by the next `count` references, each to one whole block of the default size.
+    /// Replaces what is in `rows` by the next `count` references, each to one whole block of the
+    /// default size.
     pub fn fill(&mut self, count: usize, rows: &mut Vec<AccessRow>) {
         rows.clear();
         rows.reserve(count);
@@ -232,7 +235,8 @@ impl Workload {
         std::iter::once(SiteRow::unknown()).chain(known).collect()
     }
 
-    /// What `meta.json` says: a process with one thread for each part, and how to make the trace again.
+    /// What `meta.json` says: a process with one thread for each part, and how to make the trace
+    /// again.
     pub fn meta(&self) -> Meta {
         let specs = || self.parts.iter().map(|part| part.spec.to_string());
         let parts = || (0u32..).zip(&self.parts);
@@ -274,8 +278,9 @@ impl Workload {
         }
     }
 
-    /// The next `references` as a trace in memory, or beyond the budget of `options` in a temporary file: for formats
-    /// that say when a block comes next. `path` is for errors to name; `progress` is as for [`Workload::write`].
+    /// The next `references` as a trace in memory, or beyond the budget of `options` in a temporary
+    /// file: for formats that say when a block comes next. `path` is for errors to name; `progress`
+    /// is as for [`Workload::write`].
     pub fn trace(
         &mut self,
         references: u64,
@@ -296,8 +301,8 @@ impl Workload {
         builder.finish()
     }
 
-    /// Writes the next `references` as a trace folder and calls `progress` now and then with how many are done.
-    /// `force` is as for [`Writer::create`].
+    /// Writes the next `references` as a trace folder and calls `progress` now and then with how
+    /// many are done. `force` is as for [`Writer::create`].
     pub fn write(
         &mut self,
         references: u64,
@@ -319,8 +324,8 @@ impl Workload {
     }
 }
 
-/// The signature of the call site of that name: FNV-1a's rule with a better mix. It is the same in every run, as
-/// a program's is, so that what is learnt about a site can be kept.
+/// The signature of the call site of that name: FNV-1a's rule with a better mix. It is the same in
+/// every run, as a program's is, so that what is learnt about a site can be kept.
 pub(super) fn signature(name: &str) -> u64 {
     name.bytes()
         .fold(1, |hash, byte| mix(hash ^ u64::from(byte)).max(1))

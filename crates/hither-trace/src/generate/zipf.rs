@@ -1,10 +1,11 @@
-//! Independent references whose popularity follows Zipf's law: the k-th most popular of n blocks is referenced in
-//! proportion to k^-skew. What web, key-value and database caches see.
+//! Independent references whose popularity follows Zipf's law: the k-th most popular of n blocks is
+//! referenced in proportion to k^-skew. What web, key-value and database caches see.
 //!
-//! Ranks are drawn by rejection-inversion (Hörmann, Derflinger, "Rejection-inversion to generate variates from monotone
-//! discrete distributions", ACM TOMACS 6(3), 1996): exact for any skew from 0 (uniform) up, 1 included, in constant
-//! time and no memory. A table of the cumulative distribution would take 8 bytes a block and a cache miss or two a
-//! reference. Ranks are scattered over the block numbers by a seeded permutation, so that popularity is not position.
+//! Ranks are drawn by rejection-inversion (Hörmann, Derflinger, "Rejection-inversion to generate
+//! variates from monotone discrete distributions", ACM TOMACS 6(3), 1996): exact for any skew from
+//! 0 (uniform) up, 1 included, in constant time and no memory. A table of the cumulative
+//! distribution would take 8 bytes a block and a cache miss or two a reference. Ranks are scattered
+//! over the block numbers by a seeded permutation, so that popularity is not position.
 
 use hither_core::random::Random;
 use libm::{exp, expm1, log, log1p};
@@ -50,7 +51,8 @@ impl Pattern for Zipf {
     }
 }
 
-/// Draws ranks from 1 to n, each in proportion to rank^-skew. The names are the paper's: h(x) = x^-skew, H its integral.
+/// Draws ranks from 1 to n, each in proportion to rank^-skew. The names are the paper's: h(x) =
+/// x^-skew, H its integral.
 #[derive(Debug)]
 pub(in crate::generate) struct Ranks {
     ranks: u64,
@@ -134,8 +136,8 @@ fn log1p_over(x: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Draws of each rank against what the law says, by Pearson's statistic over the ranks that are expected at least
-    /// ten times; the rest is one more class.
+    /// Draws of each rank against what the law says, by Pearson's statistic over the ranks that are
+    /// expected at least ten times; the rest is one more class.
     fn pearson(ranks: u64, skew: f64, draws: u64) -> (f64, usize) {
         let law: Vec<f64> = (1..=ranks).map(|rank| (rank as f64).powf(-skew)).collect();
         let total: f64 = law.iter().sum();

@@ -1,4 +1,5 @@
-//! A small sound trace in every format that is a stream of bytes, for tests that damage it or compare readers.
+//! A small sound trace in every format that is a stream of bytes, for tests that damage it or
+//! compare readers.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::io::Write as _;
@@ -50,7 +51,8 @@ pub(crate) fn samples() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// A log of `strace -f -k`: two processes that share a position, a thread that interrupts, a copy inside the kernel.
+/// A log of `strace -f -k`: two processes that share a position, a thread that interrupts, a copy
+/// inside the kernel.
 pub(crate) const STRACE: &str = r#"100 execve("/bin/prog", ["prog", "a\"b"], 0x7ffe328b1a20 /* 35 vars */) = 0
 100 openat(AT_FDCWD, "/data/a", O_RDONLY|O_CLOEXEC) = 3
 100 read(3, "\177ELF) = 7"..., 8192) = 8192

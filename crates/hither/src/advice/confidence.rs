@@ -1,11 +1,14 @@
-//! How sure an advice is: whether its gain is there all through the trace, or hangs on one phase of it.
+//! How sure an advice is: whether its gain is there all through the trace, or hangs on one phase of
+//! it.
 //!
-//! The trace is cut into [`STRETCHES`] stretches of as many references each, in the order in which they were made, and the gain is
-//! taken in each: the method of batch means, as it is used on the output of simulations (Law and Kelton, *Simulation Modeling and
-//! Analysis*, chapter 9). Stretches at whose end a cache is not full yet are left out, for until then nothing is evicted and every
-//! policy does the same. The interval is Student's at 95 % over those that are left. Neighbouring stretches are alike, so
-//! that there are fewer of them than it seems; their number goes down by their correlation, `n (1 - r) / (1 + r)`, and so a gain that
-//! comes from one phase has a wide interval, wherever the phase lies. A program that changes in the next run is beyond all this.
+//! The trace is cut into [`STRETCHES`] stretches of as many references each, in the order in which
+//! they were made, and the gain is taken in each: the method of batch means, as it is used on the
+//! output of simulations (Law and Kelton, *Simulation Modeling and Analysis*, chapter 9). Stretches
+//! at whose end a cache is not full yet are left out, for until then nothing is evicted and every
+//! policy does the same. The interval is Student's at 95 % over those that are left. Neighbouring
+//! stretches are alike, so that there are fewer of them than it seems; their number goes down by
+//! their correlation, `n (1 - r) / (1 + r)`, and so a gain that comes from one phase has a wide
+//! interval, wherever the phase lies. A program that changes in the next run is beyond all this.
 
 use serde::Serialize;
 
@@ -27,7 +30,8 @@ pub(crate) enum Level {
     Unsure,
     /// The change gains.
     Likely,
-    /// The change gains enough to be worth it, in most of the trace, and nothing is known that speaks against it.
+    /// The change gains enough to be worth it, in most of the trace, and nothing is known that
+    /// speaks against it.
     Sure,
 }
 
@@ -222,7 +226,8 @@ mod tests {
 
     #[test]
     fn the_interval_is_students() {
-        // Mean 3, standard deviation the root of 2.5, no correlation above 0: 2.776 * 1.5811 / root of 5.
+        // Mean 3, standard deviation the root of 2.5, no correlation above 0: 2.776 * 1.5811 / root
+        // of 5.
         let half = half_width(&[1.0, 5.0, 2.0, 4.0, 3.0]).expect("five values");
         assert!((half - 1.963).abs() < 0.001, "{half}");
         assert_eq!(half_width(&[0.5; 16]), Some(0.0));

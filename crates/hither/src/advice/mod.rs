@@ -1,9 +1,13 @@
-//! From simulated hit ratios to advice: the cheapest change that gets most of the gain, how much that is, and how sure.
+//! From simulated hit ratios to advice: the cheapest change that gets most of the gain, how much
+//! that is, and how sure.
 //!
-//! A change of policy costs no memory, so it comes before a larger cache; only where twice the cache would gain more than three times
-//! as much is that the advice (of a loop a cache of half of it can keep a half, and twice that all). Of the policies that gain nearly as much as the best, the one that has to know least is taken. How
-//! sure it is goes by what the experiments taught (`docs/results.md`, PCC's experiments again): a gain may be that of one phase, may hang
-//! on the size being just this one, and what a policy learns of call sites may hang on how it samples them.
+//! A change of policy costs no memory, so it comes before a larger cache; only where twice the
+//! cache would gain more than three times as much is that the advice (of a loop a cache of half of
+//! it can keep a half, and twice that all). Of the policies that gain nearly as much as the best,
+//! the one that has to know least is taken. How sure it is goes by what the experiments taught
+//! (`docs/results.md`, PCC's experiments again): a gain may be that of one phase, may hang on the
+//! size being just this one, and what a policy learns of call sites may hang on how it samples
+//! them.
 
 mod confidence;
 
@@ -17,7 +21,8 @@ use crate::plan::Plan;
 use confidence::Claim;
 pub(crate) use confidence::{Confidence, STRETCHES};
 
-/// The smallest gain in hit ratio worth acting on: below it the choice of trace, not of policy, decides.
+/// The smallest gain in hit ratio worth acting on: below it the choice of trace, not of policy,
+/// decides.
 const WORTH: f64 = 0.02;
 
 /// The part of a gain that stands for nearly all of it.
@@ -26,7 +31,8 @@ const NEARLY_ALL: f64 = 0.9;
 /// How many times as much twice the cache has to gain to be preferred to another policy.
 const WORTH_MEMORY: f64 = 3.0;
 
-/// The fewest references a block, on average, from which something may be said of what is used again.
+/// The fewest references a block, on average, from which something may be said of what is used
+/// again.
 const USES_MIN: u64 = 3;
 
 /// What is advised, in one word.
@@ -65,7 +71,8 @@ pub(crate) struct Advice {
     pub(crate) cache_blocks: Option<u64>,
     /// The gain in hit ratio there, over LRU.
     pub(crate) gain: f64,
-    /// The most that could be gained from there: by the optimum in the same cache, or by a cache with room for everything.
+    /// The most that could be gained from there: by the optimum in the same cache, or by a cache
+    /// with room for everything.
     pub(crate) gain_max: f64,
     /// What else gains, and what it costs.
     pub(crate) alternatives: Vec<Change>,
@@ -78,7 +85,8 @@ pub(crate) struct Advice {
 }
 
 impl Advice {
-    /// What `hither run` could apply of it: a policy, in a cache that is not too small to be steered.
+    /// What `hither run` could apply of it: a policy, in a cache that is not too small to be
+    /// steered.
     pub(crate) fn plan(&self, block_bytes: u64) -> Option<Plan> {
         let bytes = self.cache_blocks? * block_bytes;
         let policy = self.policy.clone()?;
@@ -106,7 +114,8 @@ pub(crate) struct Evidence<'a> {
     pub(crate) outcomes: &'a [Outcome],
     /// Whether `hither run` could steer the cache, if it is large enough.
     pub(crate) steerable: bool,
-    /// Whether somebody asked about caches of these sizes: else they are no more than parts of the data.
+    /// Whether somebody asked about caches of these sizes: else they are no more than parts of the
+    /// data.
     pub(crate) asked_sizes: bool,
     /// What the trace lacks.
     pub(crate) doubts: Vec<String>,
@@ -115,7 +124,8 @@ pub(crate) struct Evidence<'a> {
 /// What there is to know besides, once it is clear which change is in question.
 #[derive(Default)]
 pub(crate) struct Room {
-    /// LRU in caches up to one for all blocks, ascending, in [`STRETCHES`]; those of the evidence are among them.
+    /// LRU in caches up to one for all blocks, ascending, in [`STRETCHES`]; those of the evidence
+    /// are among them.
     pub(crate) lru: Vec<Outcome>,
     /// What [`Candidate::variants`] asked for.
     pub(crate) variants: Vec<(Configuration, Outcome)>,
@@ -145,7 +155,8 @@ impl Candidate<'_> {
         }
     }
 
-    /// The same change with a little less and a little more cache, and for a policy that samples with other periods.
+    /// The same change with a little less and a little more cache, and for a policy that samples
+    /// with other periods.
     pub(crate) fn variants(&self) -> Vec<Configuration> {
         let size = self.outcome.cache_blocks;
         let sizes = [
@@ -226,8 +237,8 @@ impl<'a> Evidence<'a> {
             && u64::from(cache_blocks) * self.block_bytes >= hither_live::files::BUDGET_MIN_BYTES
     }
 
-    /// Whether a change in a cache of this size can be advised: what a program's files would gain in a cache that nobody can steer is
-    /// of use to those alone who asked for it.
+    /// Whether a change in a cache of this size can be advised: what a program's files would gain
+    /// in a cache that nobody can steer is of use to those alone who asked for it.
     fn can_be_advised(&self, cache_blocks: u32) -> bool {
         !self.steerable || self.asked_sizes || self.can_be_steered(cache_blocks)
     }
@@ -248,10 +259,11 @@ impl<'a> Evidence<'a> {
         })
     }
 
-    /// The change of policy that gains most over LRU, on the average of the sizes, at the size at which it gains most. The average
-    /// keeps a policy that wins by a hair at one size from being preferred to one that is good at all. Where something is gained at
-    /// sizes that a run could steer, only these count. Of those that gain nearly as much there, it is the policy that has to be told
-    /// least.
+    /// The change of policy that gains most over LRU, on the average of the sizes, at the size at
+    /// which it gains most. The average keeps a policy that wins by a hair at one size from being
+    /// preferred to one that is good at all. Where something is gained at sizes that a run could
+    /// steer, only these count. Of those that gain nearly as much there, it is the policy that has
+    /// to be told least.
     pub(crate) fn candidate(&self) -> Option<Candidate<'a>> {
         if self.of("lru").is_empty() || self.of("opt").is_empty() {
             return None;
@@ -286,7 +298,8 @@ impl<'a> Evidence<'a> {
         })
     }
 
-    /// The cache that room is added to: the smallest that was asked about, or else the smallest that there may be.
+    /// The cache that room is added to: the smallest that was asked about, or else the smallest
+    /// that there may be.
     fn smallest<'b>(&self, room: &'b Room) -> Option<&'b Outcome>
     where
         'a: 'b,
@@ -582,7 +595,8 @@ impl Room {
         at.ok().map(|at| &self.lru[at])
     }
 
-    /// LRU in the largest cache that was simulated of those that are no larger than this, and what it gains.
+    /// LRU in the largest cache that was simulated of those that are no larger than this, and what
+    /// it gains.
     fn gain_at_most(&self, from: &Outcome, cache_blocks: u32) -> Option<(&Outcome, f64)> {
         let larger = self
             .lru

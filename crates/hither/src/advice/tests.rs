@@ -148,7 +148,8 @@ fn where_large_sizes_are_used_alike_room_helps() {
     let any = std::iter::repeat_with(|| random(1000)).take(40_000);
     let advice = advised(ALL, &[300, 100], &trace(any));
     assert_eq!(advice.change, Kind::Size, "{:?}", advice.sentences);
-    // Every block is as likely as any other, so that nine tenths of the gain take nine tenths of the room.
+    // Every block is as likely as any other, so that nine tenths of the gain take nine tenths of
+    // the room.
     let enough = advice.cache_blocks.expect("a size");
     assert!((890..=930).contains(&enough), "{enough}");
     assert_eq!(level(&advice), Level::Sure, "{:?}", advice.sentences);
@@ -187,7 +188,8 @@ fn a_gain_of_a_single_phase_is_unsure() {
 
 #[test]
 fn a_gain_that_hangs_on_the_size_is_no_certainty() {
-    // Half of the loops are just larger than the cache: with a quarter more of it they fit, and LRU serves them.
+    // Half of the loops are just larger than the cache: with a quarter more of it they fit, and LRU
+    // serves them.
     let advice = advised(
         "lru,mru,opt",
         &[950],
@@ -242,7 +244,8 @@ fn what_the_trace_lacks_weakens_the_advice() {
     );
 }
 
-/// A loop over 4 MiB fits into whatever could be steered, and a policy for a part of it is of no use unless somebody has such a cache.
+/// A loop over 4 MiB fits into whatever could be steered, and a policy for a part of it is of no
+/// use unless somebody has such a cache.
 #[test]
 fn caches_too_small_to_steer_are_mentioned_but_not_advised() {
     let small = trace((0..20_000).map(|tick| tick % 1000));
@@ -273,7 +276,8 @@ fn caches_too_small_to_steer_are_mentioned_but_not_advised() {
         (Kind::Policy, Some(750))
     );
 
-    // Where there is something to gain in a cache that is large enough, it is that one, however much smaller ones gain.
+    // Where there is something to gain in a cache that is large enough, it is that one, however
+    // much smaller ones gain.
     let large = trace((0..60_000).map(|tick| tick % 5000));
     let advice = advised_on(ALL, &[1500, 2500], &large, true, false);
     assert_eq!(
@@ -281,7 +285,8 @@ fn caches_too_small_to_steer_are_mentioned_but_not_advised() {
         (Kind::Policy, Some(2500))
     );
 
-    // Half of it is a loop of 4 MiB, the rest is at random over 16 MiB: beyond 8 MiB room helps, and no policy.
+    // Half of it is a loop of 4 MiB, the rest is at random over 16 MiB: beyond 8 MiB room helps,
+    // and no policy.
     let mut random = random();
     let both = (0..80_000).map(|tick| match tick % 2 {
         0 => tick / 2 % 1000,

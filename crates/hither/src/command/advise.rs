@@ -1,4 +1,5 @@
-//! `hither advise`: what would help a program's accesses, in plain words: another policy, more cache, or another place.
+//! `hither advise`: what would help a program's accesses, in plain words: another policy, more
+//! cache, or another place.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -22,12 +23,14 @@ use crate::simulate::{about, hit_ratios};
 use crate::ui::{self, Ui};
 use crate::verdict::{self, CallSite, POLICIES, Verdict};
 
-/// Say what would help a program's accesses: another policy, more cache, another placement, or nothing
+/// Say what would help a program's accesses: another policy, more cache, another placement, or
+/// nothing
 ///
-/// Of policy and size it names the cheapest change that gets most of the gain, and how sure that is. A policy costs no memory, so it comes
-/// first, unless twice the cache gains more than three times as much; of policies that gain nearly as much as the best, the one that has to know
-/// least is taken. With one --size, today's, that is the cache to be advised about. Without, caches of a recorded program's files count from
-/// 8 MiB on, which `hither run` can steer.
+/// Of policy and size it names the cheapest change that gets most of the gain, and how sure that
+/// is. A policy costs no memory, so it comes first, unless twice the cache gains more than three
+/// times as much; of policies that gain nearly as much as the best, the one that has to know least
+/// is taken. With one --size, today's, that is the cache to be advised about. Without, caches of a
+/// recorded program's files count from 8 MiB on, which `hither run` can steer.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 How sure, over 16 stretches of the trace, without those before the cache is full:

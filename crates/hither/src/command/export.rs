@@ -16,7 +16,8 @@ use crate::format::counted;
 use crate::interrupt;
 use crate::ui::Ui;
 
-/// Write a trace for other tools: libCacheSim's oracleGeneral or CSV, or a trace folder of single references
+/// Write a trace for other tools: libCacheSim's oracleGeneral or CSV, or a trace folder of single
+/// references
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, after_long_help = help())]
 pub(super) struct Export {

@@ -30,8 +30,8 @@ use crate::ui::Ui;
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, after_long_help = help())]
 pub(super) struct Gen {
-    /// What to generate, such as loop, 'zipf{blocks=1M,skew=0.9}' or parallel-grep; several patterns take turns, several
-    /// programs run at the same time
+    /// What to generate, such as loop, 'zipf{blocks=1M,skew=0.9}' or parallel-grep; several
+    /// patterns take turns, several programs run at the same time
     #[arg(value_name = "GENERATOR", required = true)]
     parts: Vec<Kind>,
 
@@ -47,8 +47,8 @@ pub(super) struct Gen {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=NODES_MAX))]
     nodes: Option<u32>,
 
-    /// Move the threads of programs to other nodes after so many iterations, or where there are none after so many
-    /// requests of a thread [default: never]
+    /// Move the threads of programs to other nodes after so many iterations, or where there are
+    /// none after so many requests of a thread [default: never]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     migrate_every: Option<u64>,
 
@@ -258,8 +258,8 @@ impl Gen {
         })
     }
 
-    /// A trace folder is written as it comes. A stream says when each block comes next, so the whole trace is made first.
-    /// Says what was written.
+    /// A trace folder is written as it comes. A stream says when each block comes next, so the
+    /// whole trace is made first. Says what was written.
     fn write(
         &self,
         source: &mut Source,

@@ -41,7 +41,8 @@ pub(super) struct Expanding {
     #[arg(long)]
     no_in_kernel: bool,
 
-    /// Count the mapping of a file range as one read of it; what is touched later is not seen either way
+    /// Count the mapping of a file range as one read of it; what is touched later is not seen
+    /// either way
     #[arg(long)]
     maps: bool,
 
@@ -52,8 +53,8 @@ pub(super) struct Expanding {
 /// How much of a trace is held in memory.
 #[derive(Args, Debug)]
 pub(super) struct Memory {
-    /// Keep at most so much of the trace in memory (default: half of what is free); the rest goes to a temporary file in
-    /// TMPDIR or /var/tmp. No result depends on it
+    /// Keep at most so much of the trace in memory (default: half of what is free); the rest goes
+    /// to a temporary file in TMPDIR or /var/tmp. No result depends on it
     #[arg(long, value_name = "BYTES", value_parser = memory_bytes)]
     memory: Option<u64>,
 }
@@ -177,8 +178,9 @@ impl std::str::FromStr for Specs {
 /// How much of a trace is looked at.
 #[derive(Args, Debug)]
 pub(super) struct Sampling {
-    /// Look at some of the blocks only, a part of them (0.01 or 1%) or so many at most (100000), with caches smaller by as
-    /// much, and state the error: for traces that would take too long. Not for policies that look at files or call sites
+    /// Look at some of the blocks only, a part of them (0.01 or 1%) or so many at most (100000),
+    /// with caches smaller by as much, and state the error: for traces that would take too long.
+    /// Not for policies that look at files or call sites
     #[arg(
         long,
         value_name = "RATE|BLOCKS",
@@ -222,7 +224,8 @@ pub(super) struct Caches {
 /// What earlier runs know.
 #[derive(Args, Debug)]
 pub(super) struct Learnt {
-    /// What was learnt about call sites: read if the file exists, and written back with what this run adds
+    /// What was learnt about call sites: read if the file exists, and written back with what this
+    /// run adds
     #[arg(long, value_name = "FILE")]
     pub(super) sites: Option<PathBuf>,
 }
@@ -247,7 +250,8 @@ impl Caches {
         !self.policies.is_empty()
     }
 
-    /// The sizes in blocks with what was written for each, or five parts of the distinct blocks if none were named.
+    /// The sizes in blocks with what was written for each, or five parts of the distinct blocks if
+    /// none were named.
     pub(super) fn sizes(&self, trace: &Trace) -> anyhow::Result<Vec<(Size, u32)>> {
         let block_bytes = u64::from(trace.options().block_bytes);
         sizes(&self.sizes, block_bytes, trace.blocks_of_all())

@@ -104,7 +104,8 @@ impl Subcommand for Policies {
     }
 }
 
-/// The entry of that name in either registry. What is in neither is an error of that one which has a name like it.
+/// The entry of that name in either registry. What is in neither is an error of that one which has
+/// a name like it.
 fn find(name: &str) -> Result<Listed, SpecError> {
     let policy = match name.parse::<Spec>() {
         Ok(spec) => return Ok(spec.entry().into()),

@@ -1,4 +1,5 @@
-//! `hither report`: everything that is known of a trace, or of two of them side by side, on one page.
+//! `hither report`: everything that is known of a trace, or of two of them side by side, on one
+//! page.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,7 +16,8 @@ use crate::report::{self, Asked};
 use crate::ui::{self, Ui};
 use crate::verdict::POLICIES;
 
-/// Draw a trace as one self-contained page: verdict, accesses over time, hit ratios, call sites, files; or compare two
+/// Draw a trace as one self-contained page: verdict, accesses over time, hit ratios, call sites,
+/// files; or compare two
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     hither report build.hither -o build.html                       then open build.html in a browser\n  \
@@ -24,7 +26,8 @@ use crate::verdict::POLICIES;
     hither report cfd.hither --nodes 4 -o cfd.html                 and which of four nodes its data should be on\n  \
     hither report build.hither --json | jq .runs[0].advice         the page's data")]
 pub(super) struct Report {
-    /// The trace: a folder that `hither record` wrote, or a file in another format; a second one is compared with it
+    /// The trace: a folder that `hither record` wrote, or a file in another format; a second one is
+    /// compared with it
     #[arg(required = true, num_args = 1..=2, value_name = "TRACE")]
     traces: Vec<PathBuf>,
 
@@ -35,8 +38,8 @@ pub(super) struct Report {
     #[command(flatten)]
     caches: Caches,
 
-    /// Cache sizes of the curve of a policy, besides those of --size: 16 unless given, and down to 6 for more than four million
-    /// references; lru and opt are exact at any size and have 200
+    /// Cache sizes of the curve of a policy, besides those of --size: 16 unless given, and down to
+    /// 6 for more than four million references; lru and opt are exact at any size and have 200
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=200))]
     points: Option<u16>,
 

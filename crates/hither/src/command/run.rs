@@ -1,4 +1,5 @@
-//! `hither run`: runs a program with its file cache steered, replicas of its files near it, or its memory pages placed, by a policy.
+//! `hither run`: runs a program with its file cache steered, replicas of its files near it, or its
+//! memory pages placed, by a policy.
 
 mod files;
 mod pages;
@@ -38,7 +39,8 @@ const REPLICAS_POLICY: &str = "dual-layer";
 /// Where pages of files go where nothing is said.
 const PLACE_FILES_POLICY: &str = "round-robin";
 
-/// Run an unmodified program with its file cache steered, its files replicated near it, or its memory placed on nodes
+/// Run an unmodified program with its file cache steered, its files replicated near it, or its
+/// memory placed on nodes
 #[derive(Args, Debug)]
 #[command(
     group = ArgGroup::new("what").required(true).multiple(true),
@@ -67,30 +69,34 @@ const PLACE_FILES_POLICY: &str = "round-robin";
     hither run --pages 'cache-aware{limit=0.3}' --region-min 4MiB -- ./solver input"
 )]
 pub(super) struct Run {
-    /// What the page cache keeps of the files that the program reads, with parameters as in 'pcc{other=arc}'; pcc where no
-    /// policy is given; `hither policies` says what they mean
+    /// What the page cache keeps of the files that the program reads, with parameters as in
+    /// 'pcc{other=arc}'; pcc where no policy is given; `hither policies` says what they mean
     #[arg(long, group = "what", value_name = "POLICY", num_args = 0..=1, default_missing_value = FILES_POLICY)]
     files: Option<String>,
 
-    /// How much of the page cache these files may have; what the program's memory cgroup leaves where nothing is given, and needed where
-    /// none has a limit
+    /// How much of the page cache these files may have; what the program's memory cgroup leaves
+    /// where nothing is given, and needed where none has a limit
     #[arg(long, value_name = "SIZE", value_parser = cache_bytes)]
     cache: Option<u64>,
 
-    /// Steer files, too, of which something was cached before the program came to them: other programs may need that
+    /// Steer files, too, of which something was cached before the program came to them: other
+    /// programs may need that
     #[arg(long)]
     all_files: bool,
 
-    /// Leave the kernel's readahead on where the program reads at random; it brings in what was not asked for, in place of what the policy keeps
+    /// Leave the kernel's readahead on where the program reads at random; it brings in what was not
+    /// asked for, in place of what the policy keeps
     #[arg(long)]
     keep_readahead: bool,
 
-    /// Copy blocks of files to the nodes that read them from far, and have them read there, as this policy says; dual-layer
-    /// where none is given. A writer of a file, whoever it is, waits until its copies are out of use
+    /// Copy blocks of files to the nodes that read them from far, and have them read there, as this
+    /// policy says; dual-layer where none is given. A writer of a file, whoever it is, waits until
+    /// its copies are out of use
     #[arg(long, group = "what", value_name = "POLICY", num_args = 0..=1, default_missing_value = REPLICAS_POLICY)]
     replicas: Option<String>,
 
-    /// What may have replicas: far blocks, or all, since a copy in memory that is mapped is read faster than the kernel reads
+    /// What may have replicas: far blocks, or all, since a copy in memory that is mapped is read
+    /// faster than the kernel reads
     #[arg(long, value_name = "WHICH", conflicts_with_all = ["files", "pages", "place_files"], default_value = "far", value_parser = ["far", "all"])]
     replicate: String,
 
@@ -98,17 +104,20 @@ pub(super) struct Run {
     #[arg(long, value_name = "SIZE", conflicts_with_all = ["files", "pages", "place_files"], value_parser = replica_bytes)]
     replica_memory: Option<u64>,
 
-    /// Where pages of files go. As the program reads them in, and for good: round-robin, on all nodes in turn, where nothing is said, or on one,
-    /// 'single-node{node=1}'; threads with a memory policy of their own are left alone. Or upm: pages that are cached move to the node that reads them
+    /// Where pages of files go. As the program reads them in, and for good: round-robin, on all
+    /// nodes in turn, where nothing is said, or on one, 'single-node{node=1}'; threads with a
+    /// memory policy of their own are left alone. Or upm: pages that are cached move to the node
+    /// that reads them
     #[arg(long, group = "what", value_name = "POLICY", num_args = 0..=1, default_missing_value = PLACE_FILES_POLICY, conflicts_with_all = ["sites", "apply"])]
     place_files: Option<String>,
 
-    /// Where pages go: upm, cache-aware, or 'cache-aware,upm', with parameters as in 'cache-aware{limit=0.3}'; `hither
-    /// policies --placements` says what they mean
+    /// Where pages go: upm, cache-aware, or 'cache-aware,upm', with parameters as in
+    /// 'cache-aware{limit=0.3}'; `hither policies --placements` says what they mean
     #[arg(long, group = "what", value_name = "POLICY[,POLICY]")]
     pages: Option<String>,
 
-    /// Apply what `hither advise --save` wrote: TOML, `files` with `cache`, `replicas` or `pages` as the options are
+    /// Apply what `hither advise --save` wrote: TOML, `files` with `cache`, `replicas` or `pages`
+    /// as the options are
     #[arg(long, group = "what", value_name = "FILE")]
     plan: Option<PathBuf>,
 
@@ -116,7 +125,8 @@ pub(super) struct Run {
     #[arg(long, value_name = "BYTES", default_value = "1MiB", conflicts_with_all = ["files", "replicas", "place_files"], value_parser = region_min)]
     region_min: u64,
 
-    /// How upm counts accesses; auto takes the first that works, and `hither topo --live` says which do
+    /// How upm counts accesses; auto takes the first that works, and `hither topo --live` says
+    /// which do
     #[arg(long, value_name = "HOW", default_value = AUTO, conflicts_with_all = ["files", "replicas", "place_files"], value_parser = [&[AUTO], &arm::NAMES[..]].concat())]
     counters: String,
 
@@ -124,8 +134,8 @@ pub(super) struct Run {
     #[arg(long, value_name = "PERCENT", default_value = "1%", conflicts_with_all = ["files", "replicas", "place_files"], value_parser = permille)]
     cpu_budget: u32,
 
-    /// Decide what to drop, what to copy, or where pages belong, and do none of it. Counting by write-protect still arms pages: the next write to
-    /// each faults once
+    /// Decide what to drop, what to copy, or where pages belong, and do none of it. Counting by
+    /// write-protect still arms pages: the next write to each faults once
     #[arg(long)]
     dry_run: bool,
 
@@ -133,8 +143,8 @@ pub(super) struct Run {
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
 
-    /// Start from what this file knows of call sites (which read files or allocate memory, and on which nodes their memory was in
-    /// the end), and add what is learnt
+    /// Start from what this file knows of call sites (which read files or allocate memory, and on
+    /// which nodes their memory was in the end), and add what is learnt
     #[arg(long, value_name = "FILE", conflicts_with = "replicas")]
     sites: Option<PathBuf>,
 
@@ -142,8 +152,8 @@ pub(super) struct Run {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["sites", "replicas"])]
     apply: Option<PathBuf>,
 
-    /// Serve what the run does to Prometheus while it runs, at http://ADDR/metrics: an address and a port, or a port, which is then
-    /// this machine's own alone; 0 takes one that is free
+    /// Serve what the run does to Prometheus while it runs, at http://ADDR/metrics: an address and
+    /// a port, or a port, which is then this machine's own alone; 0 takes one that is free
     #[arg(long, value_name = "ADDR", value_parser = metrics::address)]
     metrics: Option<SocketAddr>,
 
@@ -256,7 +266,8 @@ impl Run {
         }
     }
 
-    /// Takes over what a plan says, as if it had been written on the command line; what was is kept.
+    /// Takes over what a plan says, as if it had been written on the command line; what was is
+    /// kept.
     fn apply_plan(&mut self, path: &Path, ui: &Ui) -> anyhow::Result<()> {
         let plan = Plan::load(path)?;
         if plan.is_empty() {
@@ -324,7 +335,8 @@ impl Run {
         }
     }
 
-    /// The file of what is known of call sites. One that is to be written may still be missing, one that is to be applied may not.
+    /// The file of what is known of call sites. One that is to be written may still be missing, one
+    /// that is to be applied may not.
     fn known(&self) -> anyhow::Result<Option<&Path>> {
         if let Some(path) = &self.apply {
             File::open(path).with_context(|| path.display().to_string())?;
@@ -332,7 +344,8 @@ impl Run {
         Ok(self.sites.as_deref().or(self.apply.as_deref()))
     }
 
-    /// Keeps what was learnt, if that is wanted. The program has run, so a failure is worth a note and no more.
+    /// Keeps what was learnt, if that is wanted. The program has run, so a failure is worth a note
+    /// and no more.
     fn keep(&self, save: impl FnOnce(&Path) -> anyhow::Result<()>, ui: &Ui) {
         if let Some(path) = &self.sites
             && let Err(error) = save(path)

@@ -1,5 +1,5 @@
-//! `hither sim`: what caches of given policies and sizes would make of a trace, or placements on the nodes of a machine or
-//! a cluster.
+//! `hither sim`: what caches of given policies and sizes would make of a trace, or placements on
+//! the nodes of a machine or a cluster.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -151,7 +151,8 @@ fn unit(trace: &Trace) -> &'static str {
     }
 }
 
-/// The shares of blocks, and of the accesses to them, by the number of threads, processes and nodes that use them.
+/// The shares of blocks, and of the accesses to them, by the number of threads, processes and nodes
+/// that use them.
 fn sharing(out: &mut String, trace: &Trace, stats: &Stats) -> std::fmt::Result {
     let users = [
         (stats.threads, "thread", stats.sharing.threads),

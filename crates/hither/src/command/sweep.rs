@@ -1,4 +1,5 @@
-//! `hither sweep`: many policies and sizes on many traces, to be interrupted and gone on with at will.
+//! `hither sweep`: many policies and sizes on many traces, to be interrupted and gone on with at
+//! will.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -64,7 +65,8 @@ pub(super) struct Sweeping {
     #[command(flatten)]
     placing: Placing,
 
-    /// Write the results to FILE, one row a cache, in the format that its name ends in: .csv, .json or .parquet
+    /// Write the results to FILE, one row a cache, in the format that its name ends in: .csv, .json
+    /// or .parquet
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -84,7 +86,8 @@ pub(super) struct Sweeping {
     #[arg(long, value_name = "N", default_value = "500M", value_parser = references)]
     save_every: u64,
 
-    /// Threads to simulate with (default: all processors), four a processor at most; no result depends on it
+    /// Threads to simulate with (default: all processors), four a processor at most; no result
+    /// depends on it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     threads: Option<u16>,
 }
@@ -154,9 +157,9 @@ impl Subcommand for Sweeping {
     }
 }
 
-/// No more threads than do any good. Those without work look at all others for some before they sleep, so thousands of them
-/// on a few processors never get to anything else: on two, 256 took 0.02 s for next to nothing, 1024 took 1.7 s, and 4096
-/// had not ended after 20 (2026-11).
+/// No more threads than do any good. Those without work look at all others for some before they
+/// sleep, so thousands of them on a few processors never get to anything else: on two, 256 took
+/// 0.02 s for next to nothing, 1024 took 1.7 s, and 4096 had not ended after 20 (2026-11).
 fn useful_threads(wanted: usize, processors: usize) -> usize {
     wanted.min(4 * processors)
 }
@@ -164,7 +167,8 @@ fn useful_threads(wanted: usize, processors: usize) -> usize {
 /// What a shell gives for a program that an interrupt ended, so that a loop over sweeps ends, too.
 const INTERRUPTED: u8 = 130;
 
-/// Becomes true when the user interrupts or the system asks to end. A second time ends the process on the spot.
+/// Becomes true when the user interrupts or the system asks to end. A second time ends the process
+/// on the spot.
 fn cancelled_by_signals() -> anyhow::Result<Arc<AtomicBool>> {
     let cancel = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -233,7 +237,8 @@ impl Sweeping {
         }
         output::check_folder(output)?;
         let path = sweep::journal_path(output);
-        // A sweep that was killed after its last rename has both; going on with it removes the journal.
+        // A sweep that was killed after its last rename has both; going on with it removes the
+        // journal.
         anyhow::ensure!(
             self.force || !output.exists() || path.exists(),
             "{}: already exists (--force replaces it, -o names another)",

@@ -221,7 +221,8 @@ fn of_run(run: &Status) -> String {
             );
         }
     }
-    // Some were moved by the kernel before the mover came to them: those are not among the pages that were moved.
+    // Some were moved by the kernel before the mover came to them: those are not among the pages
+    // that were moved.
     let migrated = count(number("pages_migrated"));
     let _ = match run.dry_run {
         true => writeln!(

@@ -42,12 +42,13 @@ pub(super) struct Topo {
     #[arg(long, conflicts_with = "topology")]
     list: bool,
 
-    /// Show what `run --pages` can do on this machine: how accesses are counted, or why they cannot be
+    /// Show what `run --pages` can do on this machine: how accesses are counted, or why they cannot
+    /// be
     #[arg(long, conflicts_with_all = ["topology", "list", "output"])]
     live: bool,
 
-    /// Measure how long loads between this machine's nodes take, and moving a page, and keep it for `run --pages`: up to a
-    /// tenth of a second a pair of nodes
+    /// Measure how long loads between this machine's nodes take, and moving a page, and keep it for
+    /// `run --pages`: up to a tenth of a second a pair of nodes
     #[arg(long, requires = "live")]
     calibrate: bool,
 

@@ -1,8 +1,10 @@
 //! As much of an HTTP server as a scrape needs.
 //!
-//! One thread, one connection at a time, one answer a connection, each within a second, and at most 200 a second: whatever a client
-//! does, the program and the agent lose no more than that thread's time, which is bounded. It reads what the agent has posted for any onlooker,
-//! so the agent neither waits for it nor knows of it. A server with a thread or a task for each connection would have no such bounds of its own.
+//! One thread, one connection at a time, one answer a connection, each within a second, and at most
+//! 200 a second: whatever a client does, the program and the agent lose no more than that thread's
+//! time, which is bounded. It reads what the agent has posted for any onlooker, so the agent
+//! neither waits for it nor knows of it. A server with a thread or a task for each connection would
+//! have no such bounds of its own.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -36,7 +38,8 @@ pub(crate) fn serve(at: SocketAddr) -> io::Result<SocketAddr> {
         .name("metrics".to_owned())
         .spawn(move || {
             loop {
-                // A client that is gone again, or no descriptor for one that came: the next may fare better.
+                // A client that is gone again, or no descriptor for one that came: the next may
+                // fare better.
                 if let Ok((client, _)) = listener.accept() {
                     let _ = attend(&client, &metrics);
                 }
@@ -201,7 +204,8 @@ mod tests {
         assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
     }
 
-    /// One that says nothing, for which nobody waits longer than that; what comes after it is served.
+    /// One that says nothing, for which nobody waits longer than that; what comes after it is
+    /// served.
     #[test]
     fn a_client_that_says_nothing_is_given_up() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");

@@ -1,6 +1,7 @@
 //! From simulated placements to advice: whether another one would help, and how much.
 //!
-//! A twentieth of the modelled time is taken as the least that is worth a change: the model knows latencies to about as much.
+//! A twentieth of the modelled time is taken as the least that is worth a change: the model knows
+//! latencies to about as much.
 
 use hither_core::placement::Of;
 use serde::Serialize;

@@ -1,5 +1,5 @@
-//! What the model takes things to cost, where that differs from its own figures: one list of names and numbers for either
-//! engine.
+//! What the model takes things to cost, where that differs from its own figures: one list of names
+//! and numbers for either engine.
 
 use std::fmt;
 use std::str::FromStr;

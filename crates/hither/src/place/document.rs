@@ -1,4 +1,5 @@
-//! A placement's result for programs: all that it counted, and all that is needed to count it again.
+//! A placement's result for programs: all that it counted, and all that is needed to count it
+//! again.
 
 use std::collections::BTreeMap;
 
@@ -59,8 +60,8 @@ pub(crate) fn document(case: &Case, outcome: &Outcome, running: &Running, trace:
     document
 }
 
-/// JSON for people and programs: indented, but lists of plain values on one line, since a matrix of 256 nodes would
-/// otherwise be 65,000 lines.
+/// JSON for people and programs: indented, but lists of plain values on one line, since a matrix of
+/// 256 nodes would otherwise be 65,000 lines.
 pub(crate) fn pretty(value: &Value) -> String {
     let mut text = String::new();
     write(&mut text, value, 0);

@@ -1,7 +1,8 @@
-//! Placements for commands: what is asked for, the runs, and what they come to in tables, documents and pictures.
+//! Placements for commands: what is asked for, the runs, and what they come to in tables, documents
+//! and pictures.
 //!
-//! Every combination of topology, size, replacement and placement is a [`Case`]; they go in that order everywhere, so that
-//! what is compared with each other stands together.
+//! Every combination of topology, size, replacement and placement is a [`Case`]; they go in that
+//! order everywhere, so that what is compared with each other stands together.
 
 mod advice;
 mod costs;
@@ -42,7 +43,8 @@ use crate::format::{count, counted};
 use crate::memory::half_of_free_bytes;
 use crate::simulate::failed;
 
-/// What is compared where only nodes are named: the plain placement first, to which the others are held.
+/// What is compared where only nodes are named: the plain placement first, to which the others are
+/// held.
 const FILES: &str = "first-and-forever,always-migrate,one-step,post-office,dual-layer";
 const MEMORY: &str = "first-touch,round-robin,upm,a-priori";
 
@@ -192,20 +194,22 @@ fn named(
     Ok((shared(topology, blocks)?, size.to_string()))
 }
 
-/// So many blocks a node in the mean, shared out as the topology's capacities are where it knows them.
+/// So many blocks a node in the mean, shared out as the topology's capacities are where it knows
+/// them.
 fn shared(topology: &Topology, blocks: u32) -> anyhow::Result<Vec<u32>> {
     let total = blocks.checked_mul(topology.nodes() as u32).ok_or_else(|| {
         let (nodes, most) = (topology.nodes(), u32::MAX);
         Usage(format!("{blocks} blocks on each of {nodes} nodes are more than {most}, the most that is possible"))
     })?;
     let shares = topology.shares(total).into_iter();
-    // A node without memory of its own has one block all the same: it is where the engine's invariants begin.
+    // A node without memory of its own has one block all the same: it is where the engine's
+    // invariants begin.
     Ok(shares.map(|blocks| blocks.max(1)).collect())
 }
 
-/// The blocks of each node where nothing is said: caches of files hold half of the data in all nodes together, so that
-/// there is something to decide; each node's memory holds all pages, as that of most machines does, so that the placement
-/// and not the want of frames decides.
+/// The blocks of each node where nothing is said: caches of files hold half of the data in all
+/// nodes together, so that there is something to decide; each node's memory holds all pages, as
+/// that of most machines does, so that the placement and not the want of frames decides.
 fn fitting(of: Of, topology: &Topology, distinct: u64) -> anyhow::Result<(Vec<u32>, String)> {
     let nodes = topology.nodes() as u64;
     let (blocks, size) = match of {
@@ -244,7 +248,8 @@ pub(crate) fn check_kind(trace: &Trace, placements: &[PlacementSpec]) -> anyhow:
     let mut found = kind(trace);
     for spec in placements {
         let entry = spec.entry();
-        // Bare block numbers may be either, but not both at once: one table compares what can be compared.
+        // Bare block numbers may be either, but not both at once: one table compares what can be
+        // compared.
         if *found.get_or_insert(entry.of) == entry.of {
             continue;
         }
@@ -282,7 +287,8 @@ pub(crate) struct Watch<'a> {
     pub(crate) cancel: Option<&'a AtomicBool>,
 }
 
-/// Runs every case, as many at a time as there are processors and as memory allows, and keeps up to so many `moves` of each.
+/// Runs every case, as many at a time as there are processors and as memory allows, and keeps up to
+/// so many `moves` of each.
 pub(crate) fn run(
     trace: &Trace,
     cases: &[Case],
@@ -330,8 +336,9 @@ pub(crate) fn run(
     Ok(outcomes)
 }
 
-/// How many runs have room in memory at a time. A run takes about 40 bytes a block for who holds it and what ranks it, two
-/// counters for each block and node, and for files the calendars of links and disks.
+/// How many runs have room in memory at a time. A run takes about 40 bytes a block for who holds it
+/// and what ranks it, two counters for each block and node, and for files the calendars of links
+/// and disks.
 fn at_once(trace: &Trace, cases: &[(&Case, &EngineCosts)]) -> usize {
     let bytes = |(case, costs): &(&Case, &EngineCosts)| {
         let topology = &case.configuration.topology;
@@ -354,10 +361,12 @@ pub(crate) fn topologies(names: &[String]) -> anyhow::Result<Vec<Arc<Topology>>>
     names.iter().map(load).collect()
 }
 
-/// Local latency of a machine of which only the firmware's distances are known, in which 10 is local.
+/// Local latency of a machine of which only the firmware's distances are known, in which 10 is
+/// local.
 const LOCAL_NS: u32 = 70;
 
-/// The nodes of the machine that the trace was recorded on, as far apart as its firmware said, or else one hop.
+/// The nodes of the machine that the trace was recorded on, as far apart as its firmware said, or
+/// else one hop.
 pub(crate) fn recorded(trace: &Trace) -> Topology {
     let nodes = trace.nodes();
     let known = &trace.meta().nodes;

@@ -18,20 +18,24 @@ use crate::sweep;
 /// What is placed, and where.
 #[derive(Args, Debug)]
 pub(crate) struct Placing {
-    /// Place blocks or pages on these nodes: 2, mesh:5x5, torus:4x4, hypercube:4, ring:4x4, tree:2x8, a TOML file with a
-    /// matrix, this machine (this) or a preset; `hither topo` shows them. --size is then that of each node
+    /// Place blocks or pages on these nodes: 2, mesh:5x5, torus:4x4, hypercube:4, ring:4x4,
+    /// tree:2x8, a TOML file with a matrix, this machine (this) or a preset; `hither topo` shows
+    /// them. --size is then that of each node
     #[arg(long, value_name = "T[,T]", value_delimiter = ',')]
     nodes: Vec<String>,
 
-    /// Placements, such as upm or 'post-office{trigger=20}'; `hither policies --placements` lists them
+    /// Placements, such as upm or 'post-office{trigger=20}'; `hither policies --placements` lists
+    /// them
     #[arg(long = "placement", value_name = "P[,P]")]
     placements: Vec<Placements>,
 
-    /// Which node an access is made from: as the trace says where it knows several (trace), threads or processes in turn
+    /// Which node an access is made from: as the trace says where it knows several (trace), threads
+    /// or processes in turn
     #[arg(long, value_name = "HOW", value_enum)]
     bind: Option<Bind>,
 
-    /// Count nothing at the beginning, for so many references (100k), a part of them (10%) or iterations (2iterations)
+    /// Count nothing at the beginning, for so many references (100k), a part of them (10%) or
+    /// iterations (2iterations)
     #[arg(long, value_name = "N")]
     warm_up: Option<WarmUp>,
 
@@ -214,8 +218,8 @@ impl Drawing {
         self.files().next().is_some()
     }
 
-    /// Fails where a file could not be written, or would be written over by the next one: better said before a long
-    /// simulation than after.
+    /// Fails where a file could not be written, or would be written over by the next one: better
+    /// said before a long simulation than after.
     pub(crate) fn check(&self) -> anyhow::Result<()> {
         let mut names = Vec::new();
         for path in self.files() {
@@ -230,7 +234,8 @@ impl Drawing {
         Ok(())
     }
 
-    /// How many moves a run has to keep for what is drawn. A million of them take 24 MB, and show the same picture as all.
+    /// How many moves a run has to keep for what is drawn. A million of them take 24 MB, and show
+    /// the same picture as all.
     pub(crate) fn moves(&self) -> usize {
         if self.mesh.is_some() { 1_000_000 } else { 0 }
     }

@@ -248,7 +248,8 @@ impl<'a> Results<'a> {
         for (case, outcome) in self.each() {
             let configuration = &case.configuration;
             for interval in &outcome.timeline {
-                // Specs have commas in them; no name has a quotation mark. Writing to a string cannot fail.
+                // Specs have commas in them; no name has a quotation mark. Writing to a string
+                // cannot fail.
                 let _ = write!(
                     text,
                     "\"{}\",\"{}\",\"{}\",\"{}\",{},{},{}",

@@ -1,4 +1,5 @@
-//! Placements as a part of a larger answer: run where nodes are named or known, and told in sentences, a table and a document.
+//! Placements as a part of a larger answer: run where nodes are named or known, and told in
+//! sentences, a table and a document.
 
 use std::sync::Arc;
 
@@ -26,8 +27,8 @@ pub(crate) struct Placed {
 }
 
 impl Placed {
-    /// Simulates placements on the nodes that are named, or else on those that the trace knows, where it knows several;
-    /// keeps up to so many `moves` of each.
+    /// Simulates placements on the nodes that are named, or else on those that the trace knows,
+    /// where it knows several; keeps up to so many `moves` of each.
     pub(crate) fn of(
         trace: &Trace,
         placing: &Placing,

@@ -1,4 +1,5 @@
-//! Results for people: a table for each topology, size and replacement, a row a placement in the order asked for.
+//! Results for people: a table for each topology, size and replacement, a row a placement in the
+//! order asked for.
 
 use hither_core::placement::Of;
 use hither_sim::placement::{Binding, Outcome, Totals};
@@ -33,7 +34,8 @@ pub(crate) fn table(lines: &[Line<'_>], binding: Binding, block_bytes: u64) -> S
     together.map(text).collect()
 }
 
-/// What the placements of a table have in common. Two topologies may have one name, but not one place in memory.
+/// What the placements of a table have in common. Two topologies may have one name, but not one
+/// place in memory.
 pub(super) fn group(case: &Case) -> (*const hither_core::Topology, &str, &[u32], String) {
     let configuration = &case.configuration;
     (

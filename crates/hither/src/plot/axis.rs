@@ -19,7 +19,8 @@ pub(super) struct Axis {
 const LABEL_POINTS: f64 = 62.0;
 
 impl Axis {
-    /// From the first value at the first place to the last at the last. A logarithmic one starts above 0.
+    /// From the first value at the first place to the last at the last. A logarithmic one starts
+    /// above 0.
     pub(super) fn new(values: (f64, f64), places: (f64, f64), log: bool) -> Axis {
         let last = if values.1 > values.0 {
             values.1
@@ -72,7 +73,8 @@ impl Axis {
         )
     }
 
-    /// Round numbers at least so many points apart, on an axis that goes by steps: for one that stands upright.
+    /// Round numbers at least so many points apart, on an axis that goes by steps: for one that
+    /// stands upright.
     pub(super) fn count_ticks_apart(&self, points: f64) -> Vec<Tick> {
         let fit = ((self.places.1 - self.places.0).abs() / points).max(1.0);
         let step = round_step(self.values.1 / fit, &[1.0, 2.0, 5.0], 10.0).max(1.0);
@@ -116,7 +118,8 @@ impl Axis {
             .collect()
     }
 
-    /// Those of the candidates that lie on the axis and have room: the favoured ones first, then what fits between.
+    /// Those of the candidates that lie on the axis and have room: the favoured ones first, then
+    /// what fits between.
     fn spaced(
         &self,
         candidates: Vec<f64>,

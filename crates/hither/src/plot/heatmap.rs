@@ -35,8 +35,8 @@ const WRITTEN_MAX: usize = 8;
 /// Up to so many, cells are set apart.
 const APART_MAX: usize = 32;
 
-/// Colours go by orders of magnitude, since a node's own accesses outweigh all others by as much: from one access (or
-/// 10^-6 of the most) up to the most that any cell has.
+/// Colours go by orders of magnitude, since a node's own accesses outweigh all others by as much:
+/// from one access (or 10^-6 of the most) up to the most that any cell has.
 struct Scale {
     lowest: f64,
     highest: f64,

@@ -2,7 +2,8 @@
 
 use super::scene::{Colour, Scene};
 
-/// Okabe and Ito, "Color universal design", 2008, without the yellow, which is too pale on white, and with a grey.
+/// Okabe and Ito, "Color universal design", 2008, without the yellow, which is too pale on white,
+/// and with a grey.
 const COLOURS: [Colour; 8] = [
     Colour(0x00, 0x72, 0xb2),
     Colour(0xd5, 0x5e, 0x00),
@@ -14,8 +15,8 @@ const COLOURS: [Colour; 8] = [
     Colour(0x85, 0x85, 0x85),
 ];
 
-/// Corners of the marks about their middle. There is one fewer than there are colours, so that pairs of the two are
-/// all different up to the 56th line.
+/// Corners of the marks about their middle. There is one fewer than there are colours, so that
+/// pairs of the two are all different up to the 56th line.
 type Corners = fn() -> Vec<(f64, f64)>;
 const MARKS: [Corners; 7] = [
     || round(24, 4.3),

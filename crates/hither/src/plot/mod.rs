@@ -1,12 +1,13 @@
-//! Pictures, as SVG and PNG: miss-ratio curves here, topologies in `network`, and what placements do in `heatmap`, `moves`
-//! and `timeline`.
+//! Pictures, as SVG and PNG: miss-ratio curves here, topologies in `network`, and what placements
+//! do in `heatmap`, `moves` and `timeline`.
 //!
-//! A [`Picture`] is laid out once into a [`scene::Scene`] of lines, filled shapes and texts, which `svg` writes down and
-//! `png` paints; so both show the same. Text is set in DejaVu Sans, which the `dejavu` crate brings along (its
-//! licence, that of Bitstream Vera, allows that): a picture must not depend on the fonts of the machine.
+//! A [`Picture`] is laid out once into a [`scene::Scene`] of lines, filled shapes and texts, which
+//! `svg` writes down and `png` paints; so both show the same. Text is set in DejaVu Sans, which the
+//! `dejavu` crate brings along (its licence, that of Bitstream Vera, allows that): a picture must
+//! not depend on the fonts of the machine.
 //!
-//! Lines differ by mark as well as by colour (the colours of Okabe and Ito, which stay apart for most who see colours
-//! differently), so that they can be told apart in grey.
+//! Lines differ by mark as well as by colour (the colours of Okabe and Ito, which stay apart for
+//! most who see colours differently), so that they can be told apart in grey.
 
 mod axis;
 mod heatmap;
@@ -175,8 +176,8 @@ impl Chart {
     }
 }
 
-/// A line with its marks. These are spread evenly over the picture, and those of different lines are set off against
-/// each other, so that none hides another where curves coincide.
+/// A line with its marks. These are spread evenly over the picture, and those of different lines
+/// are set off against each other, so that none hides another where curves coincide.
 fn draw(scene: &mut Scene, line: &Line, index: usize, x: &Axis, y: &Axis) {
     let places: Vec<(f64, f64)> = line
         .points

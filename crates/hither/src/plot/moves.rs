@@ -1,4 +1,5 @@
-//! The topology with the blocks that moved on it: an arrow for each pair of nodes, as wide as it was busy.
+//! The topology with the blocks that moved on it: an arrow for each pair of nodes, as wide as it
+//! was busy.
 
 use super::panels::Panels;
 use super::scene::{Anchor, Colour, Scene};
@@ -36,7 +37,8 @@ pub(crate) struct Arrow {
     pub(crate) blocks: u64,
 }
 
-/// More arrows than this hide each other: the busiest are drawn, and the panel says which part of the moves they are.
+/// More arrows than this hide each other: the busiest are drawn, and the panel says which part of
+/// the moves they are.
 const ARROWS_MAX: usize = 60;
 
 const MIGRATED: Colour = Colour(0xd5, 0x5e, 0x00);
@@ -55,7 +57,8 @@ impl Moves {
         }
     }
 
-    /// The busiest arrows, the busiest last so that it lies on top, and the part of all moves that they are.
+    /// The busiest arrows, the busiest last so that it lies on top, and the part of all moves that
+    /// they are.
     fn drawn(&self) -> (Vec<Arrow>, f64) {
         let mut arrows = self.arrows.clone();
         arrows.sort_by_key(|arrow| (std::cmp::Reverse(arrow.blocks), arrow.from, arrow.to));
@@ -213,8 +216,8 @@ fn distance(a: (f64, f64), b: (f64, f64)) -> f64 {
     (a.0 - b.0).hypot(a.1 - b.1)
 }
 
-/// An arrow between two discs that bends to its left, so that the way back lies beside it, and so that one past other
-/// nodes does not run through them.
+/// An arrow between two discs that bends to its left, so that the way back lies beside it, and so
+/// that one past other nodes does not run through them.
 fn bent(
     scene: &mut Scene,
     from: (f64, f64),

@@ -1,11 +1,11 @@
-//! Small multiples: one panel a placement, side by side under one title, so that they are compared at a glance; and
-//! the scale of colours that they share.
+//! Small multiples: one panel a placement, side by side under one title, so that they are compared
+//! at a glance; and the scale of colours that they share.
 
 use super::scene::{Anchor, Colour, Face, Scene};
 use super::{FAINT, INK};
 
-/// ColorBrewer's YlGnBu in nine classes (Brewer and Harrower): its lightness falls steadily, so that it reads in grey and
-/// by those who see colours differently.
+/// ColorBrewer's YlGnBu in nine classes (Brewer and Harrower): its lightness falls steadily, so
+/// that it reads in grey and by those who see colours differently.
 const RAMP: [Colour; 9] = [
     Colour(0xff, 0xff, 0xd9),
     Colour(0xed, 0xf8, 0xb1),
@@ -53,8 +53,8 @@ pub(super) struct Panels {
 }
 
 impl Panels {
-    /// Room for `count` panels, and for a legend `legend` wide to their right. The height of a panel is `aspect` times
-    /// its width.
+    /// Room for `count` panels, and for a legend `legend` wide to their right. The height of a
+    /// panel is `aspect` times its width.
     pub(super) fn new(count: usize, aspect: f64, legend: f64, texts: [&str; 2]) -> Panels {
         let count = count.max(1);
         let columns = match count {
@@ -116,7 +116,8 @@ impl Panels {
     }
 }
 
-/// Every so many nodes get a label, `room` points apart at least, on an axis with `cell` points a node.
+/// Every so many nodes get a label, `room` points apart at least, on an axis with `cell` points a
+/// node.
 pub(super) fn node_step(cell: f64, room: f64) -> usize {
     let steps = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
     let fits = steps.into_iter().find(|&step| step as f64 * cell >= room);

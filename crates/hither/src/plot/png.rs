@@ -1,5 +1,5 @@
-//! A scene as PNG, painted by tiny-skia: lines and letters are smooth, and no font, display or library of the machine
-//! is used.
+//! A scene as PNG, painted by tiny-skia: lines and letters are smooth, and no font, display or
+//! library of the machine is used.
 
 use anyhow::Context;
 use tiny_skia::{

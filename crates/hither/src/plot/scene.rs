@@ -1,4 +1,5 @@
-//! A picture before it has a format: lines, filled shapes and texts in points, from the upper left corner.
+//! A picture before it has a format: lines, filled shapes and texts in points, from the upper left
+//! corner.
 
 use ttf_parser::OutlineBuilder;
 

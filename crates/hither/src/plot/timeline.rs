@@ -1,4 +1,5 @@
-//! A run over time: how much was served locally, how many blocks moved, and how the copies lie on the nodes.
+//! A run over time: how much was served locally, how many blocks moved, and how the copies lie on
+//! the nodes.
 
 use super::axis::{Axis, Tick};
 use super::panels::{node_step, ramp};

@@ -1,4 +1,5 @@
-//! One pass of a trace for what only a report shows: the picture, and which process and thread made which references when.
+//! One pass of a trace for what only a report shows: the picture, and which process and thread made
+//! which references when.
 
 use std::cmp::Reverse;
 
@@ -57,10 +58,12 @@ struct Thread {
 /// The most threads that are listed of a process.
 const THREADS: usize = 64;
 
-/// The most characters of a command line: enough to know it by, and a linker's has a hundred thousand.
+/// The most characters of a command line: enough to know it by, and a linker's has a hundred
+/// thousand.
 const COMMAND: usize = 300;
 
-/// The classifier of the PCC policy among `policies`, or as it is by default; of UBM where the trace has no call sites.
+/// The classifier of the PCC policy among `policies`, or as it is by default; of UBM where the
+/// trace has no call sites.
 fn classifier(trace: &Trace, policies: &[Spec]) -> Option<(&'static str, Box<dyn Classifier>)> {
     let spec = |name: &str| {
         let named = policies.iter().find(|spec| spec.entry().name == name);

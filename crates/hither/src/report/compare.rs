@@ -1,5 +1,5 @@
-//! Two runs beside each other. Call sites are the same where their signatures are, which a rebuild of the program changes;
-//! then functions are, by name, file and all; files are by their paths.
+//! Two runs beside each other. Call sites are the same where their signatures are, which a rebuild
+//! of the program changes; then functions are, by name, file and all; files are by their paths.
 
 use std::collections::BTreeMap;
 
@@ -247,7 +247,8 @@ fn sites(a: &Run, b: &Run) -> (Vec<Pair>, bool) {
             None => of_b.push(site),
         }
     }
-    // Another build of the same program: the same function, named in the same words, if there is just one of them.
+    // Another build of the same program: the same function, named in the same words, if there is
+    // just one of them.
     let mut named: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for (signature, (name, _, b)) in &pairs {
         if b.references == 0 {
@@ -276,7 +277,8 @@ fn files(a: &Run, b: &Run) -> Vec<Pair> {
     if !a.all.names_objects || !b.all.names_objects {
         return Vec::new();
     }
-    // A path may name several files, one after the other: what compilers call their temporary files.
+    // A path may name several files, one after the other: what compilers call their temporary
+    // files.
     let mut pairs: BTreeMap<&str, (Part, Part)> = BTreeMap::new();
     let add = |part: &mut Part, references: u64, blocks: u64, all: u64| {
         part.references += references;

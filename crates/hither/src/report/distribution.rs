@@ -1,9 +1,11 @@
-//! How few files, or call sites, make most of the references: the cumulative distributions of PCC's figures 7 and 8.
+//! How few files, or call sites, make most of the references: the cumulative distributions of PCC's
+//! figures 7 and 8.
 
 use hither_trace::Ranked;
 use serde::Serialize;
 
-/// The most points of a curve; between them it is drawn as a line, which at this density nobody can tell from steps.
+/// The most points of a curve; between them it is drawn as a line, which at this density nobody can
+/// tell from steps.
 const POINTS: usize = 256;
 
 /// References of the most referenced rows together.

@@ -1,13 +1,15 @@
-//! A report: what `stat`, `sim` and `advise` say of one trace, or of two beside each other, with the pictures that a terminal
-//! cannot show, as one page that needs nothing else.
+//! A report: what `stat`, `sim` and `advise` say of one trace, or of two beside each other, with
+//! the pictures that a terminal cannot show, as one page that needs nothing else.
 //!
-//! The page is a template with a JSON document in it. What the other commands print goes into the document as they print it,
-//! serialised by the same code, so that a number on the page is the number that they give. What only the page has is
-//! gathered here, a file each: `activity` (one pass of the trace: who made which references when), `picture` (blocks against
-//! time), `distribution` (how few files and call sites make most of it), and `compare` (two runs).
+//! The page is a template with a JSON document in it. What the other commands print goes into the
+//! document as they print it, serialised by the same code, so that a number on the page is the
+//! number that they give. What only the page has is gathered here, a file each: `activity` (one
+//! pass of the trace: who made which references when), `picture` (blocks against time),
+//! `distribution` (how few files and call sites make most of it), and `compare` (two runs).
 //!
-//! The document is bounded whatever the trace: tables keep the rows that matter and say how many they leave out, the picture
-//! is coarsened until it fits ([`picture::Grid`]), drawings of placements that would not fit are left out.
+//! The document is bounded whatever the trace: tables keep the rows that matter and say how many
+//! they leave out, the picture is coarsened until it fits ([`picture::Grid`]), drawings of
+//! placements that would not fit are left out.
 
 mod activity;
 mod compare;
@@ -37,7 +39,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) own_policies: bool,
     /// None: parts of the first trace's distinct blocks.
     pub(crate) sizes: Vec<Size>,
-    /// Sizes on the curve of a policy that is simulated size by size; by the length of the trace where nothing is said.
+    /// Sizes on the curve of a policy that is simulated size by size; by the length of the trace
+    /// where nothing is said.
     pub(crate) points: Option<usize>,
     pub(crate) placing: &'a Placing,
 }
@@ -50,7 +53,8 @@ pub(crate) struct Report {
     comparison: Option<Comparison>,
 }
 
-/// Loads each trace in turn and makes a report of what is in them. One trace is in memory at a time.
+/// Loads each trace in turn and makes a report of what is in them. One trace is in memory at a
+/// time.
 pub(crate) fn of(
     paths: &[PathBuf],
     load: impl Fn(&PathBuf) -> anyhow::Result<Trace>,
@@ -61,7 +65,8 @@ pub(crate) fn of(
     let mut sizes: Option<Vec<(Size, u32)>> = None;
     for path in paths {
         let trace = load(path)?;
-        // Runs are held to each other in caches of the same size, which parts of each one's blocks would not be.
+        // Runs are held to each other in caches of the same size, which parts of each one's blocks
+        // would not be.
         let sizes = match &sizes {
             Some(sizes) => sizes,
             None => {

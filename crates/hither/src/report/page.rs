@@ -1,8 +1,10 @@
-//! The page: a template, its style and its scripts, and the data, put together into one file that needs no other.
+//! The page: a template, its style and its scripts, and the data, put together into one file that
+//! needs no other.
 //!
-//! Nothing on the page comes from the network, and nothing may: its content security policy allows the one script and the one
-//! style that are in it, by their SHA-256, and images that are data. So a name that found a way to be taken for markup would
-//! still run nothing. It has no such way: the data is JSON in which no `<` is left, and the scripts set text, never markup.
+//! Nothing on the page comes from the network, and nothing may: its content security policy allows
+//! the one script and the one style that are in it, by their SHA-256, and images that are data. So
+//! a name that found a way to be taken for markup would still run nothing. It has no such way: the
+//! data is JSON in which no `<` is left, and the scripts set text, never markup.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

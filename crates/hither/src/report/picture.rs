@@ -1,14 +1,16 @@
-//! The space-time picture: blocks against virtual time, as in PCC's figures 1 and 2, by call site and class.
+//! The space-time picture: blocks against virtual time, as in PCC's figures 1 and 2, by call site
+//! and class.
 //!
-//! A picture of millions of points is a density. What the page gets is a [`Grid`] of cells, some references wide and some blocks
-//! high, and for each cell how many references of which call site and class fall into it. It begins with a cell a reference and
-//! a block and is coarsened whenever it outgrows its budget, so that a short trace is there point by point and zooming shows
-//! each reference, while regular patterns, which fill few cells, stay sharp in traces of any length: a scan takes as
-//! many cells as there are columns. The page draws every zoom from this one grid; a pyramid of tiles would hold the same
-//! cells several times over.
+//! A picture of millions of points is a density. What the page gets is a [`Grid`] of cells, some
+//! references wide and some blocks high, and for each cell how many references of which call site
+//! and class fall into it. It begins with a cell a reference and a block and is coarsened whenever
+//! it outgrows its budget, so that a short trace is there point by point and zooming shows each
+//! reference, while regular patterns, which fill few cells, stay sharp in traces of any length: a
+//! scan takes as many cells as there are columns. The page draws every zoom from this one grid; a
+//! pyramid of tiles would hold the same cells several times over.
 //!
-//! Blocks stand by file in the order of first reference, and within a file by position: a scan is a straight line, and
-//! a file a band.
+//! Blocks stand by file in the order of first reference, and within a file by position: a scan is a
+//! straight line, and a file a band.
 
 use std::io::Write;
 
@@ -34,13 +36,15 @@ pub(crate) struct Picture {
     pub(super) classes_by: Option<&'static str>,
     /// The call sites, most references first; a cell names one by its position here.
     pub(super) sites: Vec<u32>,
-    /// Files that lie one above the other: number, first block, blocks. Those that the table of files leaves out are left out.
+    /// Files that lie one above the other: number, first block, blocks. Those that the table of
+    /// files leaves out are left out.
     pub(super) objects: Vec<[u32; 3]>,
     /// Cells with their call site and class.
     pub(super) entries: u64,
-    /// For all columns, the number of entries; then for all entries the rows (each less the one before it in the column),
-    /// then the position of the call site times four plus the class (0 none, 1 sequential, 2 looping, 3 other), then the
-    /// references less one. All as LEB128, deflated (zlib), in base64.
+    /// For all columns, the number of entries; then for all entries the rows (each less the one
+    /// before it in the column), then the position of the call site times four plus the class (0
+    /// none, 1 sequential, 2 looping, 3 other), then the references less one. All as LEB128,
+    /// deflated (zlib), in base64.
     pub(super) cells: String,
 }
 
@@ -53,7 +57,8 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// Files by first reference (which is the order that blocks are numbered in), blocks by their position in the file.
+    /// Files by first reference (which is the order that blocks are numbered in), blocks by their
+    /// position in the file.
     pub(super) fn of(trace: &Trace) -> Order {
         let blocks = || (0..trace.blocks() as u32).map(Block);
         let object_of = |block| match trace.has_objects() {
@@ -156,7 +161,8 @@ impl Grid {
         self.columns.push((self.entries.len() - before) as u32);
     }
 
-    /// Makes cells twice as wide or twice as high, whichever there are more of; a screen is about twice as wide as it is high.
+    /// Makes cells twice as wide or twice as high, whichever there are more of; a screen is about
+    /// twice as wide as it is high.
     fn coarsen(&mut self) -> bool {
         let rows = self.blocks >> self.shift;
         if self.columns.len() as u64 > 2 * rows {
@@ -269,7 +275,8 @@ mod tests {
 
     use super::*;
 
-    /// The cells of a picture, read as the page reads them: column, row, position of the site, class, references.
+    /// The cells of a picture, read as the page reads them: column, row, position of the site,
+    /// class, references.
     fn cells(picture: &Picture) -> Vec<(u64, u64, u64, u64, u64)> {
         let deflated = STANDARD.decode(&picture.cells).unwrap();
         let mut bytes = Vec::new();
@@ -321,7 +328,8 @@ mod tests {
         assert_eq!((empty.columns, empty.rows, empty.entries), (0, 0, 0));
     }
 
-    /// Whatever the budget, the cells are those of counting afresh at the resolution that was reached.
+    /// Whatever the budget, the cells are those of counting afresh at the resolution that was
+    /// reached.
     #[test]
     fn coarsened_cells_are_those_of_a_coarse_grid() {
         for (references, blocks, budget) in [
@@ -367,7 +375,8 @@ mod tests {
         }
     }
 
-    /// Random references by random call sites are the worst there is to pack: a million cells of them stay below 5 MiB.
+    /// Random references by random call sites are the worst there is to pack: a million cells of
+    /// them stay below 5 MiB.
     #[test]
     fn a_cell_takes_five_bytes_at_most() {
         let mut random = Random::new(11);

@@ -1,4 +1,5 @@
-//! One run in a report: what the other commands say of it, and what was gathered besides, cut to what a page can hold.
+//! One run in a report: what the other commands say of it, and what was gathered besides, cut to
+//! what a page can hold.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -21,13 +22,15 @@ use crate::simulate::{about, failed, in_passes, statistics};
 use crate::ui::Ui;
 use crate::verdict::{self, CallSite, Verdict};
 
-/// What a table of a page may take, in bytes of JSON; two runs share it. At worst that is half of it for the call sites' counts and
-/// some three times as much for what is known of them, three quarters for files, half for processes, half for what two runs
-/// compare: with the drawings, the picture, the library and the scripts a page stays below 10 MiB.
+/// What a table of a page may take, in bytes of JSON; two runs share it. At worst that is half of
+/// it for the call sites' counts and some three times as much for what is known of them, three
+/// quarters for files, half for processes, half for what two runs compare: with the drawings, the
+/// picture, the library and the scripts a page stays below 10 MiB.
 pub(super) const TABLE_BYTES: usize = 1 << 20;
 const DRAWINGS_BYTES: usize = 1 << 20;
 
-/// Cells of the picture of a page: less than 5 MiB at worst, where references are random and each cell has another call site.
+/// Cells of the picture of a page: less than 5 MiB at worst, where references are random and each
+/// cell has another call site.
 const CELLS: usize = 1 << 20;
 
 /// Rows of a table.
@@ -49,7 +52,8 @@ pub(super) struct Run {
     sentences: Vec<String>,
     /// A command line that does what is advised.
     apply: Option<String>,
-    /// As in `stat --json`, but for the rows that `left_out` counts and for the threads' references, which stand with `processes`.
+    /// As in `stat --json`, but for the rows that `left_out` counts and for the threads'
+    /// references, which stand with `processes`.
     pub(super) bytes: Value,
     pub(super) stats: Value,
     left_out: LeftOut,
@@ -104,7 +108,8 @@ struct Curve {
     hit_ratio: Vec<f64>,
 }
 
-/// A call site as `advise --json` has it, and the processes that made its references, those with most of them first.
+/// A call site as `advise --json` has it, and the processes that made its references, those with
+/// most of them first.
 #[derive(Serialize)]
 pub(super) struct Site {
     #[serde(flatten)]
@@ -262,7 +267,8 @@ fn curves(
     asked: Option<usize>,
     ui: &Ui,
 ) -> anyhow::Result<Vec<Curve>> {
-    // Six sizes of a long trace take about as long as the verdict does; with those of the table they still show a curve.
+    // Six sizes of a long trace take about as long as the verdict does; with those of the table
+    // they still show a curve.
     let affordable = 60_000_000 / trace.references().max(1);
     let simulated = asked.unwrap_or(affordable.clamp(6, 16));
     let points = Points {
@@ -320,8 +326,8 @@ fn takes(row: &impl Serialize, left: &mut usize) -> bool {
     rest.is_some()
 }
 
-/// The objects with most references and those that moved most bytes, as they were sorted: large reads of a few files are not to
-/// be hidden by many small ones.
+/// The objects with most references and those that moved most bytes, as they were sorted: large
+/// reads of a few files are not to be hidden by many small ones.
 fn most_used(rows: Vec<Ranked>, bytes: usize) -> Vec<Ranked> {
     let mut by_bytes: Vec<usize> = (0..rows.len()).collect();
     by_bytes.sort_by_key(|&at| {
@@ -365,7 +371,8 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// Who served whom, what moved and what happened over time, as far as there is room; and how many drawings there was none for.
+/// Who served whom, what moved and what happened over time, as far as there is room; and how many
+/// drawings there was none for.
 fn drawings(trace: &Trace, placed: &Placed, bytes: usize) -> (Vec<Drawing>, u64) {
     if placed.cases.is_empty() {
         return (Vec::new(), 0);

@@ -1,8 +1,9 @@
 //! What a sweep has done so far, in a file beside its output.
 //!
-//! One line an entry, each with a checksum in front: a line that was cut short by the end of the process or of the
-//! machine is told by it and dropped. The first line has the hash of the plan, so that a journal is never taken for
-//! that of another sweep. The file is locked (`flock`) while a sweep runs, which ends with the process however it ends.
+//! One line an entry, each with a checksum in front: a line that was cut short by the end of the
+//! process or of the machine is told by it and dropped. The first line has the hash of the plan, so
+//! that a journal is never taken for that of another sweep. The file is locked (`flock`) while a
+//! sweep runs, which ends with the process however it ends.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -121,7 +122,8 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// Opens the journal of the sweep with that plan and reads what is in it; `restart` throws that away.
+    /// Opens the journal of the sweep with that plan and reads what is in it; `restart` throws that
+    /// away.
     pub(crate) fn open(
         path: PathBuf,
         plan: &str,
@@ -192,8 +194,8 @@ impl Journal {
         match begun {
             Ok(()) => Ok((self, Vec::new())),
             Err(error) => {
-                // An empty one beside an output looks like that of a sweep which was killed at its very end, and the output
-                // would be replaced unasked.
+                // An empty one beside an output looks like that of a sweep which was killed at its
+                // very end, and the output would be replaced unasked.
                 let _ = self.remove();
                 Err(error)
             }
@@ -225,8 +227,8 @@ impl Journal {
     }
 }
 
-/// Opens and locks the file at `path`. The one who had it before may remove it between the two, so that what is locked
-/// must be looked up again.
+/// Opens and locks the file at `path`. The one who had it before may remove it between the two, so
+/// that what is locked must be looked up again.
 fn locked(path: &Path) -> anyhow::Result<File> {
     let name = || path.display().to_string();
     loop {
@@ -266,8 +268,8 @@ fn checksum(text: &[u8]) -> String {
     digits
 }
 
-/// The lines without their checksums, but for the last one where it was cut short. Fails where a whole line is unsound,
-/// and where the first line was cut but is too long to be one of ours.
+/// The lines without their checksums, but for the last one where it was cut short. Fails where a
+/// whole line is unsound, and where the first line was cut but is too long to be one of ours.
 fn sound_lines(bytes: &[u8]) -> anyhow::Result<Vec<&str>> {
     let mut sound = Vec::new();
     for (number, line) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {

@@ -1,9 +1,10 @@
-//! Sweeps: every policy at every size (and every placement on every topology) on every trace, over hours if need be, and never the same work twice.
+//! Sweeps: every policy at every size (and every placement on every topology) on every trace, over
+//! hours if need be, and never the same work twice.
 //!
-//! A sweep goes trace by trace, and within a trace by *units*: some caches that are simulated over one pass. After each
-//! unit its counts go to a [journal](mod@journal) beside the output, so that a sweep that ended before its time, by
-//! whatever means, loses one unit at most. Which caches make a unit depends on the machine; the counts and their
-//! order in the output do not.
+//! A sweep goes trace by trace, and within a trace by *units*: some caches that are simulated over
+//! one pass. After each unit its counts go to a [journal](mod@journal) beside the output, so that a
+//! sweep that ended before its time, by whatever means, loses one unit at most. Which caches make a
+//! unit depends on the machine; the counts and their order in the output do not.
 
 mod journal;
 mod plan;
@@ -48,7 +49,8 @@ pub(crate) struct Run {
     pub(crate) bar: ProgressBar,
 }
 
-/// How far a trace is. Nothing is known of it before it was loaded, by this run or by one that the journal tells of.
+/// How far a trace is. Nothing is known of it before it was loaded, by this run or by one that the
+/// journal tells of.
 #[derive(Default)]
 struct State {
     known: Option<Known>,
@@ -127,7 +129,8 @@ impl<'a> Sweep<'a> {
         Ok(())
     }
 
-    /// How many caches are done, and how many there are; those of traces not looked at yet are not among them.
+    /// How many caches are done, and how many there are; those of traces not looked at yet are not
+    /// among them.
     pub(crate) fn progress(&self) -> (usize, usize) {
         let caches = || self.states.iter().filter_map(|state| state.known.as_ref());
         let done = |known: &Known| {
@@ -219,7 +222,8 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Holds a trace that was loaded against what the journal says of it; a trace that is new to it is written down.
+    /// Holds a trace that was loaded against what the journal says of it; a trace that is new to it
+    /// is written down.
     fn announce(
         &mut self,
         index: usize,
@@ -265,7 +269,8 @@ impl<'a> Sweep<'a> {
             })
     }
 
-    /// What is placed where on each trace, with what came of it: nothing where caches are simulated.
+    /// What is placed where on each trace, with what came of it: nothing where caches are
+    /// simulated.
     pub(crate) fn cases_by_trace(&self) -> impl Iterator<Item = Vec<&Case>> {
         let known = self.states.iter().filter_map(|state| state.known.as_ref());
         known.map(|known| {
@@ -407,8 +412,9 @@ enum Stopped {
     Failed(anyhow::Error),
 }
 
-/// Parts the caches into units: as many as there are threads at least, or else threads would idle, and then as many as
-/// the references allow. All sizes of a policy with a stack stay together: they are one pass over it.
+/// Parts the caches into units: as many as there are threads at least, or else threads would idle,
+/// and then as many as the references allow. All sizes of a policy with a stack stay together: they
+/// are one pass over it.
 fn units(
     open: &[usize],
     known: &Known,
@@ -437,7 +443,8 @@ fn units(
     whole.chunks(most).map(<[Vec<usize>]>::concat).collect()
 }
 
-/// Fails where a trace is missing or in no format that can be told: better said before hours of simulation than after.
+/// Fails where a trace is missing or in no format that can be told: better said before hours of
+/// simulation than after.
 pub(crate) fn check_traces(plan: &Plan) -> anyhow::Result<()> {
     if plan.jobs.is_empty() {
         return Err(Usage("no traces: name some with --trace or in a TOML file".to_owned()).into());

@@ -19,7 +19,8 @@ pub(crate) struct Plan {
     pub(crate) jobs: Vec<Job>,
 }
 
-/// One trace with its caches: each policy at each size, or where nodes are named, each placement on each of them.
+/// One trace with its caches: each policy at each size, or where nodes are named, each placement on
+/// each of them.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     /// The path as the user wrote it.

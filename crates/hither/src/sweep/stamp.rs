@@ -1,7 +1,8 @@
 //! Whether a trace may have changed, told without reading it.
 //!
-//! A sweep that goes on does not read traces again that it is done with. The size and the time of change of each file
-//! of a trace say whether it has to: only where they differ is the trace read and its hash compared.
+//! A sweep that goes on does not read traces again that it is done with. The size and the time of
+//! change of each file of a trace say whether it has to: only where they differ is the trace read
+//! and its hash compared.
 
 use std::fs::{self, Metadata};
 use std::io;

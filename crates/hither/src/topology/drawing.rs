@@ -1,4 +1,5 @@
-//! Topologies drawn in the terminal: grids plane by plane, hypercubes as grids by Gray code, rings and trees with lines.
+//! Topologies drawn in the terminal: grids plane by plane, hypercubes as grids by Gray code, rings
+//! and trees with lines.
 
 use std::iter::repeat_n;
 
@@ -11,8 +12,8 @@ const LINES: usize = 100;
 /// Between planes that stand side by side.
 const GAP: &str = "    ";
 
-/// The drawing, its lines indented by two spaces, or `None` where there is nothing to be seen: where each node has a link to
-/// each other, and where it would be too large.
+/// The drawing, its lines indented by two spaces, or `None` where there is nothing to be seen:
+/// where each node has a link to each other, and where it would be too large.
 pub(crate) fn drawing(topology: &Topology) -> Option<String> {
     let (lines, legend) = match topology.kind() {
         "mesh" | "torus" => grid(topology),
@@ -154,9 +155,11 @@ fn layer_title(upper: &[usize], mut layer: usize) -> String {
     format!("layer {}", places.join(","))
 }
 
-/// Two dimensions are a cycle of four in the order of Gray's code, so that four are a torus of 4 by 4; more are layers.
+/// Two dimensions are a cycle of four in the order of Gray's code, so that four are a torus of 4 by
+/// 4; more are layers.
 fn cube(topology: &Topology) -> (Vec<String>, &'static str) {
-    // The nodes of one router are each other's nearest, one hop apart, and so are those of a cube without routers.
+    // The nodes of one router are each other's nearest, one hop apart, and so are those of a cube
+    // without routers.
     let each = match topology.axes() {
         [] => topology.neighbours(Node(0)).len() + 1,
         _ => 1,

@@ -13,7 +13,8 @@ use crate::exit::Usage;
 
 pub(crate) use drawing::drawing;
 
-/// The topology that a user wrote: a shape (`mesh:5x5`), a preset (`opteron2`), `this`, or a path that ends in `.toml`.
+/// The topology that a user wrote: a shape (`mesh:5x5`), a preset (`opteron2`), `this`, or a path
+/// that ends in `.toml`.
 pub(crate) fn load(text: &str) -> anyhow::Result<Topology> {
     let name = text.trim();
     if name == "this" {

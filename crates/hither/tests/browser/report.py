@@ -27,7 +27,9 @@ CHROMIUM = shutil.which("chromium")
 if not CHROMIUM:
     sys.exit(print("skipped: no chromium"))
 
-EVIL = "<img src=x onerror=\"document.title='owned'\">\n'&</script><script>document.title='owned'<!--"
+EVIL = (
+    "<img src=x onerror=\"document.title='owned'\">\n'&</script><script>document.title='owned'<!--"
+)
 
 
 class Lab:
@@ -38,7 +40,9 @@ class Lab:
         self.folder = folder
 
     def run(self, *arguments, **more):
-        return subprocess.run([self.hither, *arguments], cwd=self.folder, check=True, capture_output=True, **more).stdout
+        return subprocess.run(
+            [self.hither, *arguments], cwd=self.folder, check=True, capture_output=True, **more
+        ).stdout
 
     def json(self, *arguments):
         return json.loads(self.run(*arguments, "--json"))
@@ -50,7 +54,10 @@ class Lab:
         """A copy of a trace in which whatever has a name, the folder as well, has one that tries to be markup."""
         target = self.folder / f"{EVIL.replace('/', chr(0x2215))}.hither"
         shutil.copytree(self.folder / source, target)
-        for table, columns in {"sites": ["function", "file", "module"], "objects": ["path"]}.items():
+        for table, columns in {
+            "sites": ["function", "file", "module"],
+            "objects": ["path"],
+        }.items():
             found = pq.read_table(target / f"{table}.parquet")
             rows = found.to_pylist()
             for number, row in enumerate(rows):
@@ -110,7 +117,11 @@ class Page:
 
     def quiet(self, url=None):
         assert self.said == [], self.said
-        others = [asked for asked in self.asked if not asked.startswith(("data:", "file:")) or asked.endswith(("x", "0"))]
+        others = [
+            asked
+            for asked in self.asked
+            if not asked.startswith(("data:", "file:")) or asked.endswith(("x", "0"))
+        ]
         assert others == [], others
 
     def __getattr__(self, name):
@@ -126,11 +137,16 @@ class Page:
         return self.rows(section).nth(row).locator("td").all_inner_texts()
 
     def view(self):
-        return [int(part) for part in self.page.locator("#picture .body").get_attribute("data-view").split(",")]
+        return [
+            int(part)
+            for part in self.page.locator("#picture .body").get_attribute("data-view").split(",")
+        ]
 
     def settled(self):
         """After what was asked for has been drawn."""
-        self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        self.page.evaluate(
+            "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        )
 
     def ink(self):
         """The pixels of the picture, as a text."""
@@ -139,7 +155,14 @@ class Page:
 
 
 def duration(ns):
-    scale, unit = next(((least, unit) for least, unit in [(1e9, "s"), (1e6, "ms"), (1e3, "µs")] if ns >= least * 0.9995), (1, "ns"))
+    scale, unit = next(
+        (
+            (least, unit)
+            for least, unit in [(1e9, "s"), (1e6, "ms"), (1e3, "µs")]
+            if ns >= least * 0.9995
+        ),
+        (1, "ns"),
+    )
     value = ns / scale
     if value >= 999.5:
         return f"{value:,.0f} {unit}"
@@ -147,7 +170,13 @@ def duration(ns):
 
 
 def counted(number, noun):
-    plural = f"{noun}es" if noun.endswith("s") else f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    plural = (
+        f"{noun}es"
+        if noun.endswith("s")
+        else f"{noun[:-1]}ies"
+        if noun.endswith("y")
+        else f"{noun}s"
+    )
     return f"{count(number)} {noun if number == 1 else plural}"
 
 
@@ -175,7 +204,9 @@ def numbers(lab, page, trace):
     assert page.locator("#verdict .more li").all_inner_texts()[: len(said)] == said
     assert figure("confidence") == sure["level"]
     label = page.locator("#verdict .sureness canvas").get_attribute("aria-label")
-    assert label.split(": ")[1].split(", ") == [f"{gain * 100:.1f}" for gain in sure["gains"]], label
+    assert label.split(": ")[1].split(", ") == [f"{gain * 100:.1f}" for gain in sure["gains"]], (
+        label
+    )
 
     results = advice["results"]
     policies = list(dict.fromkeys(result["policy"] for result in results))
@@ -183,9 +214,20 @@ def numbers(lab, page, trace):
     assert page.rows("ratios").count() == len(policies)
     for row, policy in enumerate(policies):
         of_policy = results[row * sizes : (row + 1) * sizes]
-        assert page.cells("ratios", row) == [policy, *(percent(result["hit_ratio"]) for result in of_policy)]
-        titles = page.rows("ratios").nth(row).locator("td span").evaluate_all("(cells) => cells.map((cell) => cell.title)")
-        assert titles == [f"{count(result['hits'])} hits, {count(result['misses'])} misses" for result in of_policy]
+        assert page.cells("ratios", row) == [
+            policy,
+            *(percent(result["hit_ratio"]) for result in of_policy),
+        ]
+        titles = (
+            page.rows("ratios")
+            .nth(row)
+            .locator("td span")
+            .evaluate_all("(cells) => cells.map((cell) => cell.title)")
+        )
+        assert titles == [
+            f"{count(result['hits'])} hits, {count(result['misses'])} misses"
+            for result in of_policy
+        ]
 
     tallies = {row["number"]: row for row in stats["by_site"]}
     assert page.rows("sites").count() == min(20, len(advice["sites"]))
@@ -193,38 +235,87 @@ def numbers(lab, page, trace):
         cells, tally = page.cells("sites", row), tallies[site["site"]]
         assert percent(site["share"]) == cells[1].strip()
         moved = size(tally["read_bytes"] + tally["written_bytes"])
-        assert cells[2:6] == [count(site["references"]), count(site["distinct_blocks"]), moved, site["class"]], (cells, site)
+        assert cells[2:6] == [
+            count(site["references"]),
+            count(site["distinct_blocks"]),
+            moved,
+            site["class"],
+        ], (cells, site)
         assert cells[7] == (count(site["period"]) if site["period"] else "-")
-        over_time = page.rows("sites").nth(row).locator("canvas").get_attribute("aria-label").removeprefix("over time: ")
-        assert sum(int(part.split()[0].replace(",", "")) for part in over_time.split(", ") if over_time and part[0].isdigit()) <= site["references"]
+        over_time = (
+            page.rows("sites")
+            .nth(row)
+            .locator("canvas")
+            .get_attribute("aria-label")
+            .removeprefix("over time: ")
+        )
+        assert (
+            sum(
+                int(part.split()[0].replace(",", ""))
+                for part in over_time.split(", ")
+                if over_time and part[0].isdigit()
+            )
+            <= site["references"]
+        )
     assert page.rows("files").count() == min(20, len(stats["by_object"]))
     for row, file in enumerate(stats["by_object"][:20]):
         cells = page.cells("files", row)
         assert cells[1].strip() == percent(file["share"])
         moved = [size(file[kind]) for kind in ("read_bytes", "written_bytes", "mapped_bytes")]
-        assert cells[2:] == [count(file["references"]), count(file["blocks"]), *moved], (cells, file)
+        assert cells[2:] == [count(file["references"]), count(file["blocks"]), *moved], (
+            cells,
+            file,
+        )
 
     shape(page, stats, results)
     processes = lab.json("report", "-q", trace)["runs"][0]["processes"]
     for row, process in enumerate(processes[:12]):
         cells = page.cells("processes", row)
-        assert [cells[1].strip(), cells[2]] == [percent(process["share"]), count(process["references"])]
-        assert process["references"] == sum(stats["by_thread"][thread["thread"]] for thread in process["threads"])
+        assert [cells[1].strip(), cells[2]] == [
+            percent(process["share"]),
+            count(process["references"]),
+        ]
+        assert process["references"] == sum(
+            stats["by_thread"][thread["thread"]] for thread in process["threads"]
+        )
         assert cells[5].split("\n")[0] == count(len(process["threads"]))
 
 
 def shape(page, stats, results):
     """Reuse, concentration and classes, under the pointer where they are charts."""
-    part = lambda title: page.locator("#shape .body > div", has=page.get_by_role("heading", name=title, exact=True))
-    for title, of in {"References by file": "object_concentration", "References by call site": "site_concentration"}.items():
+    part = lambda title: page.locator(
+        "#shape .body > div", has=page.get_by_role("heading", name=title, exact=True)
+    )
+    for title, of in {
+        "References by file": "object_concentration",
+        "References by call site": "site_concentration",
+    }.items():
         few = [count(stats[of][f"for_{share}_percent"]) for share in (50, 90, 99)]
-        assert part(title).locator(".note").inner_text() == f"Half of the references are of {few[0]}, nine tenths of {few[1]}, all but a hundredth of {few[2]}."
+        assert (
+            part(title).locator(".note").inner_text()
+            == f"Half of the references are of {few[0]}, nine tenths of {few[1]}, all but a hundredth of {few[2]}."
+        )
     classifying = {result["policy"]: result["classes"] for result in results if result["classes"]}
-    words = [f"{policy}: " + ", ".join(f"{count(classes[which])} {which}" for which in ("looping", "sequential", "other")) for policy, classes in classifying.items()]
+    words = [
+        f"{policy}: "
+        + ", ".join(
+            f"{count(classes[which])} {which}" for which in ("looping", "sequential", "other")
+        )
+        for policy, classes in classifying.items()
+    ]
     assert part("Classes of references").locator(".note").last.inner_text() == "; ".join(words)
     for row, classes in enumerate(classifying.values()):
-        titles = part("Classes of references").locator(".barline").nth(row).locator("div").evaluate_all("(parts) => parts.map((part) => part.title)")
-        assert titles == [f"{which}: {counted(classes[which], 'reference')}" for which in ("looping", "sequential", "other")]
+        titles = (
+            part("Classes of references")
+            .locator(".barline")
+            .nth(row)
+            .locator("div")
+            .evaluate_all("(parts) => parts.map((part) => part.title)")
+        )
+        assert titles == [
+            f"{which}: {counted(classes[which], 'reference')}"
+            for which in ("looping", "sequential", "other")
+        ]
 
     def tips(title):
         """What the chart says from its left to its right."""
@@ -232,28 +323,43 @@ def shape(page, stats, results):
         over.scroll_into_view_if_needed()
         box, found = over.bounding_box(), []
         for step in range(40):
-            page.mouse.move(box["x"] + (step + 0.5) * box["width"] / 40, box["y"] + box["height"] / 2)
+            page.mouse.move(
+                box["x"] + (step + 0.5) * box["width"] / 40, box["y"] + box["height"] / 2
+            )
             found.append(page.text("#tip"))
         page.mouse.move(0, 0)
         return list(dict.fromkeys(found))
 
-    below = lambda exponent: f"reuse at a distance below {size(2**exponent * stats['block_bytes'])} ({counted(2**exponent, 'block')})"
+    below = lambda exponent: (
+        f"reuse at a distance below {size(2**exponent * stats['block_bytes'])} ({counted(2**exponent, 'block')})"
+    )
     hits = {below(exponent): hits for exponent, hits in enumerate(stats["reuse"]["buckets"])}
     hits["first uses, which no cache serves"] = stats["reuse"]["cold"]
     seen = dict(tip.split("\n") for tip in tips("Reuse distance"))
-    assert seen == {words: f"{counted(hits[words], 'reference')}, {percent(hits[words] / stats['references'])}" for words in hits}, seen
-    for title, of, noun in [("References by file", "by_object", "file"), ("References by call site", "by_site", "call site")]:
+    assert seen == {
+        words: f"{counted(hits[words], 'reference')}, {percent(hits[words] / stats['references'])}"
+        for words in hits
+    }, seen
+    for title, of, noun in [
+        ("References by file", "by_object", "file"),
+        ("References by call site", "by_site", "call site"),
+    ]:
         sums, sum_of = {}, 0
         for number, row in enumerate(stats[of]):
             sum_of += row["references"]
             sums[f"the first {counted(number + 1, noun)}"] = percent(sum_of / stats["references"])
         said = [tip.split("\n") for tip in tips(title)]
-        assert len(said) > 3 and all(second.endswith(f"{noun}s {sums[first]}") for first, second in said), said
+        assert len(said) > 3 and all(
+            second.endswith(f"{noun}s {sums[first]}") for first, second in said
+        ), said
 
 
 def tables(page):
     """Sorting, filtering, showing more."""
-    references = lambda: [int(text.replace(",", "")) for text in page.locator("#files tbody td:nth-child(3)").all_inner_texts()]
+    references = lambda: [
+        int(text.replace(",", ""))
+        for text in page.locator("#files tbody td:nth-child(3)").all_inner_texts()
+    ]
     head = page.locator("#files thead th").nth(2)
     assert page.locator("#files thead th").nth(1).get_attribute("aria-sort") == "descending"
     head.locator("button").click()
@@ -302,14 +408,20 @@ def picture(page):
     assert page.view() == whole and page.ink() == first
 
     box = plane.bounding_box()
-    at = lambda x, y: (box["x"] + 74 + x * (box["width"] - 88), box["y"] + 10 + y * (box["height"] - 50))
+    at = lambda x, y: (
+        box["x"] + 74 + x * (box["width"] - 88),
+        box["y"] + 10 + y * (box["height"] - 50),
+    )
     page.mouse.move(*at(0.25, 0.25))
     page.mouse.down()
     page.mouse.move(*at(0.5, 0.75), steps=4)
     page.mouse.up()
     page.settled()
     enlarged = page.view()
-    assert abs(enlarged[0] - whole[1] / 4) < whole[1] / 50 and abs(enlarged[1] - whole[1] / 2) < whole[1] / 50, enlarged
+    assert (
+        abs(enlarged[0] - whole[1] / 4) < whole[1] / 50
+        and abs(enlarged[1] - whole[1] / 2) < whole[1] / 50
+    ), enlarged
     page.keyboard.down("Control")
     page.mouse.wheel(0, -200)
     page.keyboard.up("Control")
@@ -342,7 +454,8 @@ def picture(page):
     plane.focus()
     page.keyboard.press("Escape")
     assert page.locator("#sites tr[aria-selected=true]").count() == 0
-    # A click in the picture takes the call site under it: somewhere on the first scan's line there is one.
+    # A click in the picture takes the call site under it: somewhere on the first scan's line there
+    # is one.
     page.settled()
     for step in range(200):
         page.mouse.move(*at(0.15, 1 - step / 200))
@@ -386,7 +499,9 @@ def charts(page):
     assert image() != first
     plot.hover(position={"x": 400, "y": 150})
     assert "cache of" in page.text("#tip") and "lru" in page.text("#tip")
-    assert page.locator(".chart[role=img]").count() == page.locator(".chart[aria-label]").count() >= 3
+    assert (
+        page.locator(".chart[role=img]").count() == page.locator(".chart[aria-label]").count() >= 3
+    )
 
 
 def theme(page):
@@ -403,7 +518,10 @@ def safety(page):
     assert "owned" not in page.title()
     assert page.locator("img").count() == 0
     names = page.locator("#files tbody td:first-child").all_inner_texts()
-    assert any("<img src=x onerror=" in name and "</script>" not in name or "<script>" in name for name in names), names
+    assert any(
+        "<img src=x onerror=" in name and "</script>" not in name or "<script>" in name
+        for name in names
+    ), names
     # What the test itself does to try the policy is said on the console.
     refused = page.evaluate("""async () => {
         const violations = [];
@@ -445,7 +563,9 @@ def poisoned(page):
     page.rows("files").first.click()
     page.page.locator("summary").evaluate_all("(all) => all.forEach((one) => one.click())")
     page.settled()
-    assert page.page.title().startswith("<img") and page.locator("script").count() == 2, page.page.title()
+    assert page.page.title().startswith("<img") and page.locator("script").count() == 2, (
+        page.page.title()
+    )
 
 
 def copying(page, document):
@@ -454,7 +574,10 @@ def copying(page, document):
     assert page.text("#verdict .apply code") == command
     page.locator("#verdict .apply button").click()
     page.settled()
-    assert page.text("#verdict .apply button") == "Copied" or page.evaluate("() => getSelection().toString()") == command
+    assert (
+        page.text("#verdict .apply button") == "Copied"
+        or page.evaluate("() => getSelection().toString()") == command
+    )
 
 
 def narrow(page):
@@ -481,23 +604,40 @@ def compared(page, document):
     assert page.locator("#comparison").is_visible()
     comparison = document["comparison"]
     unit = {"count": count, "bytes": size, "share": percent, "ns": duration}
-    figures = [row.locator("td").all_inner_texts() for row in page.locator("#comparison .grid tbody tr").all()]
-    expected = [[figure["name"], *(unit[figure["unit"]](figure[run]) for run in "ab")] for figure in comparison["figures"] if figure["a"] or figure["b"]]
+    figures = [
+        row.locator("td").all_inner_texts()
+        for row in page.locator("#comparison .grid tbody tr").all()
+    ]
+    expected = [
+        [figure["name"], *(unit[figure["unit"]](figure[run]) for run in "ab")]
+        for figure in comparison["figures"]
+        if figure["a"] or figure["b"]
+    ]
     assert [row[:3] for row in figures] == expected, figures
     misses = page.locator("#comparison .block").first.locator("tbody td small").all_inner_texts()
-    assert misses == [f"{count(cache['a']['misses'])} → {count(cache['b']['misses'])}" for cache in comparison["caches"]]
+    assert misses == [
+        f"{count(cache['a']['misses'])} → {count(cache['b']['misses'])}"
+        for cache in comparison["caches"]
+    ]
     for table, rows in [(1, comparison["sites"]), (2, comparison["files"])]:
         lines = page.locator("#comparison .block").nth(table).locator("tbody tr")
         assert lines.count() == min(12, len(rows))
         for line, pair in zip(lines.all(), rows):
             cells = line.locator("td").all_inner_texts()
-            assert cells[1:5] == [count(pair["a"]["references"]), count(pair["b"]["references"]), percent(pair["a"]["share"]), percent(pair["b"]["share"])], (cells, pair)
+            assert cells[1:5] == [
+                count(pair["a"]["references"]),
+                count(pair["b"]["references"]),
+                percent(pair["a"]["share"]),
+                percent(pair["b"]["share"]),
+            ], (cells, pair)
     assert "fewer references than A" in page.text("#comparison .headline")
     title = page.title()
     page.get_by_role("button", name="Run B").click()
     page.wait_for_function("before => document.title !== before", arg=title)
     page.wait_for_selector("#sites tbody tr")
-    assert "of B" in page.evaluate("() => getComputedStyle(document.querySelector('#verdict h2'), '::after').content")
+    assert "of B" in page.evaluate(
+        "() => getComputedStyle(document.querySelector('#verdict h2'), '::after').content"
+    )
     page.get_by_role("button", name="Run A").click()
     page.wait_for_function("before => document.title === before", arg=title)
 
@@ -528,7 +668,9 @@ def main():
             "memory": lab.page("memory.html", "memory.hither", "--nodes", "4"),
         }
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        open_page = lambda name, **options: Page(browser, pages[name], **{"viewport": {"width": 1280, "height": 900}, **options})
+        open_page = lambda name, **options: Page(
+            browser, pages[name], **{"viewport": {"width": 1280, "height": 900}, **options}
+        )
 
         page = open_page("one")
         print(f"one.html: ready after {page.loaded_s:.2f} s")
@@ -559,9 +701,21 @@ def main():
         for row, placed in enumerate(placements):
             times = [duration(placed[name]) for name in ("access_latency_ns", "modelled_time_ns")]
             moves = [count(placed[name]) for name in ("migrations", "replications")]
-            expected = [placed["placement"], placed["nodes"], percent(placed["local_hit_ratio"]), f"{placed['hops']:.2f}", times[0], *moves, times[1]]
+            expected = [
+                placed["placement"],
+                placed["nodes"],
+                percent(placed["local_hit_ratio"]),
+                f"{placed['hops']:.2f}",
+                times[0],
+                *moves,
+                times[1],
+            ]
             assert page.cells("nodes", row) == expected, (page.cells("nodes", row), expected)
-        assert all(page.locator("#nodes img").evaluate_all("(images) => images.map((image) => image.naturalWidth > 0)"))
+        assert all(
+            page.locator("#nodes img").evaluate_all(
+                "(images) => images.map((image) => image.naturalWidth > 0)"
+            )
+        )
         page.quiet()
 
         page = open_page("empty")
@@ -572,10 +726,16 @@ def main():
             for kind, options in {
                 "light": {"color_scheme": "light"},
                 "dark": {"color_scheme": "dark"},
-                "phone": {"viewport": {"width": 375, "height": 812}, "device_scale_factor": 2, "has_touch": True},
+                "phone": {
+                    "viewport": {"width": 375, "height": 812},
+                    "device_scale_factor": 2,
+                    "has_touch": True,
+                },
             }.items():
                 page = open_page(name, **options)
-                assert page.locator("html").get_attribute("data-theme") == ("dark" if kind == "dark" else "light")
+                assert page.locator("html").get_attribute("data-theme") == (
+                    "dark" if kind == "dark" else "light"
+                )
                 if kind == "phone":
                     narrow(page)
                 page.quiet()

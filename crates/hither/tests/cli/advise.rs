@@ -133,7 +133,8 @@ fn a_program_is_recorded_and_advised_on_in_one_go() {
         "the trace is not kept unless asked for"
     );
 
-    // What fits into a cache that is too small to be steered calls for nothing, unless that cache is asked about.
+    // What fits into a cache that is too small to be steered calls for nothing, unless that cache
+    // is asked about.
     let fits = lab.run("hither advise -q -- sh -c 'cat data data data >/dev/null'");
     for said in [
         "\nNothing to do: a cache of 1.5",

@@ -1,5 +1,5 @@
-//! docs/trace.md: its examples run as written, and it names every column that a trace has. `HITHER_PYTHON` names a
-//! Python that has duckdb, pandas and pyarrow.
+//! docs/trace.md: its examples run as written, and it names every column that a trace has.
+//! `HITHER_PYTHON` names a Python that has duckdb, pandas and pyarrow.
 
 use std::path::Path;
 

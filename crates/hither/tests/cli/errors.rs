@@ -1,5 +1,5 @@
-//! Bad input, wherever it comes from: a message that says what is wrong and where, the right exit code (1: failed, 2:
-//! wrong usage), nothing on stdout, and nothing half-written.
+//! Bad input, wherever it comes from: a message that says what is wrong and where, the right exit
+//! code (1: failed, 2: wrong usage), nothing on stdout, and nothing half-written.
 
 use std::fs;
 
@@ -395,7 +395,8 @@ fn a_disk_that_fills_up_while_recording() {
         return;
     }
     lab.write("data", text(40_000));
-    // A byte a call: over a million accesses, so that the disk is full long before the program ends.
+    // A byte a call: over a million accesses, so that the disk is full long before the program
+    // ends.
     let script = "
         hither record -q -o disk/t.hither -- cat data >/dev/null; ls -A disk
         hither record -o disk/t.hither --force -- dd if=data of=copy bs=1 status=none; echo exit code $?

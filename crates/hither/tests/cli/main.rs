@@ -1,8 +1,9 @@
-//! The command as a user meets it: whole command lines, and what they print, where, and with which exit code.
+//! The command as a user meets it: whole command lines, and what they print, where, and with which
+//! exit code.
 //!
-//! A test gives a line to a shell in a folder of its own, with `hither` first on its PATH, so that a snapshot reads
-//! like a terminal and the lines can be pasted into one. Inputs are made by the tests: text traces of a few lines, and
-//! recordings of small programs that every machine has.
+//! A test gives a line to a shell in a folder of its own, with `hither` first on its PATH, so that
+//! a snapshot reads like a terminal and the lines can be pasted into one. Inputs are made by the
+//! tests: text traces of a few lines, and recordings of small programs that every machine has.
 
 mod advise;
 mod documents;
@@ -50,7 +51,8 @@ impl Lab {
         lab
     }
 
-    /// One with a file of text, `data`, and its recording, `cat.hither`: four passes over the file, by one call site.
+    /// One with a file of text, `data`, and its recording, `cat.hither`: four passes over the file,
+    /// by one call site.
     fn with_recording() -> Lab {
         let lab = Lab::new();
         lab.write("data", text(DATA_LINES));
@@ -77,7 +79,8 @@ impl Lab {
         names
     }
 
-    /// A program that runs in the folder and finds `hither`. A terminal's signals end it also where the tests were started in a shell's background, which ignores them.
+    /// A program that runs in the folder and finds `hither`. A terminal's signals end it also where
+    /// the tests were started in a shell's background, which ignores them.
     fn command(&self, program: &str) -> Command {
         let hither = Path::new(env!("CARGO_BIN_EXE_hither"));
         let mut path = OsString::from(hither.parent().unwrap());
@@ -150,7 +153,8 @@ impl Ran {
     }
 }
 
-/// The names of the policies that are `wanted`, as messages list them: a new policy is to change no snapshot.
+/// The names of the policies that are `wanted`, as messages list them: a new policy is to change no
+/// snapshot.
 fn policies(wanted: impl Fn(&Entry) -> bool) -> String {
     let names: Vec<&str> = hither_core::registry::policies()
         .iter()
@@ -203,7 +207,8 @@ impl fmt::Display for Ran {
     }
 }
 
-/// Leaves out of CSV what is long or differs (hash, options, version) and what only placements have.
+/// Leaves out of CSV what is long or differs (hash, options, version) and what only placements
+/// have.
 const SHORT_ROWS: &str = r#"sed -e 's/,"{[^}]*}"//' -e 's/,[0-9a-f]\{64\}//' -e 's/,sha256//;s/,loaded_with//' -e 's/,[^,]*$//' \
     -e 's/,placement,.*//' -e 's/,\{15\}$//'"#;
 
@@ -215,7 +220,8 @@ fn rounds(blocks: u32, rounds: u32) -> String {
         .collect()
 }
 
-/// Lines in the file of a recording: 400 blocks, more than the 100 from which PCC calls a call site sequential.
+/// Lines in the file of a recording: 400 blocks, more than the 100 from which PCC calls a call site
+/// sequential.
 const DATA_LINES: u32 = 102_400;
 
 /// So many lines of 16 bytes, not in order.

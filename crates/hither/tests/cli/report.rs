@@ -1,4 +1,5 @@
-//! `hither report`. What the page looks like in a browser, and that its controls work, `tests/browser` tries.
+//! `hither report`. What the page looks like in a browser, and that its controls work,
+//! `tests/browser` tries.
 
 use std::io::{Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -157,7 +158,8 @@ fn check_distribution(distribution: &Value, rows: &[Value]) {
     assert_eq!(last, *sums.last().unwrap());
 }
 
-/// The cells of the picture have each call site's references, and of each class as many as the policy that told them apart.
+/// The cells of the picture have each call site's references, and of each class as many as the
+/// policy that told them apart.
 fn check_picture(run: &Value) {
     let picture = &run["picture"];
     let deflated = STANDARD.decode(picture["cells"].as_str().unwrap()).unwrap();
@@ -449,7 +451,8 @@ fn an_interrupt_leaves_nothing_behind() {
     assert_eq!(lab.names(), ["loop.trace"]);
 }
 
-/// The page is being written, to a pipe that nobody empties in the place of its hidden file, when the interrupt comes.
+/// The page is being written, to a pipe that nobody empties in the place of its hidden file, when
+/// the interrupt comes.
 #[test]
 fn an_interrupt_while_writing_leaves_the_earlier_page() {
     let lab = Lab::new();

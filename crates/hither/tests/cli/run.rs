@@ -1,5 +1,5 @@
-//! `hither run`: what the program sees of it (nothing), and what it says. Runs that place pages are dry, for most machines have
-//! one node.
+//! `hither run`: what the program sees of it (nothing), and what it says. Runs that place pages are
+//! dry, for most machines have one node.
 
 use std::fs;
 use std::thread;
@@ -179,7 +179,8 @@ fn bad_usage_is_told_before_the_program_starts() {
     assert_eq!(lab.names(), ["junk"]);
 }
 
-/// A region that is filled from its start to its end, twice over: not before the agent, which may have to wait for a processor, has seen it.
+/// A region that is filled from its start to its end, twice over: not before the agent, which may
+/// have to wait for a processor, has seen it.
 const STREAM: &str = "import time; x = bytearray(8 << 20); time.sleep(0.5); x[:] = bytes(8 << 20)";
 
 #[test]
@@ -206,7 +207,8 @@ fn what_is_learnt_about_call_sites_is_kept() {
         again.stderr.contains("known of their call sites"),
         "{again}"
     );
-    // The interpreter's own regions may be decided in one run and not in another, so there may be more of them now.
+    // The interpreter's own regions may be decided in one run and not in another, so there may be
+    // more of them now.
     let kept = fs::read_to_string(lab.path("sites")).unwrap();
     let regions = |text: &str| -> Vec<String> {
         let lines = text.lines().map(|line| line.trim().trim_end_matches(','));

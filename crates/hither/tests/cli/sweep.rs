@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use crate::{Lab, SHORT_ROWS, rounds};
 
-/// A lab with traces `0.trace` to `5.trace`, of 30,000 references each, and what to do with them: some 60 units of work.
+/// A lab with traces `0.trace` to `5.trace`, of 30,000 references each, and what to do with them:
+/// some 60 units of work.
 fn with_traces() -> Lab {
     let lab = Lab::new();
     let mut state = 1u64;

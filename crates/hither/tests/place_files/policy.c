@@ -1,9 +1,12 @@
-// Reads a file again and again after its pages have left the cache, and looks whether its own memory policy is ever another than it should be: between
-// the reads, in a signal handler that comes at any moment and leaves by a jump now and then, and in the children of another thread.
+// Reads a file again and again after its pages have left the cache, and looks whether its own
+// memory policy is ever another than it should be: between the reads, in a signal handler that
+// comes at any moment and leaves by a jump now and then, and in the children of another thread.
 //
-//   policy FOLDER default|own|control      prints how often it was another one, and how many reads were wrong
+//   policy FOLDER default|own|control      prints how often it was another one, and how many reads
+//   were wrong
 //
-// With `own` it sets a policy itself. With `control` it sets one around its reads, as one should not who is not to be seen: until that is noticed.
+// With `own` it sets a policy itself. With `control` it sets one around its reads, as one should
+// not who is not to be seen: until that is noticed.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/mempolicy.h>

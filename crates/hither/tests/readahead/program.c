@@ -1,5 +1,6 @@
-// Says of each way to read whether the kernel reads ahead through the descriptor then: what comes after a page that was read, and after one before it, is
-// cached or not. Of a file of 2 GiB, each part of which is read once.
+// Says of each way to read whether the kernel reads ahead through the descriptor then: what comes
+// after a page that was read, and after one before it, is cached or not. Of a file of 2 GiB, each
+// part of which is read once.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
@@ -37,7 +38,8 @@ static int is_cached(off_t at) {
     return there & 1;
 }
 
-// Two reads at one place, which the recorder hears of as one. (Without readahead the kernel reads no more than them.)
+// Two reads at one place, which the recorder hears of as one. (Without readahead the kernel reads
+// no more than them.)
 static int reads_ahead(int file) {
     off_t at = elsewhere();
     get(file, PAGE, at);
@@ -49,7 +51,8 @@ static void at_random(int file) {
     for (int read = 0; read < 20; read++) get(file, PAGE, elsewhere());
 }
 
-// Until nothing is read ahead, which is once the agent has heard of all that was read before; not for ever.
+// Until nothing is read ahead, which is once the agent has heard of all that was read before; not
+// for ever.
 static void until_quiet(int file, int tries) {
     at_random(file);
     while (tries-- > 0 && reads_ahead(file)) usleep(5000);

@@ -1,5 +1,6 @@
-// Reads a file some times, takes memory bit by bit, reads it again, and says what it has read: in a memory cgroup that has room for what it takes, but not for replicas
-// beside it. It takes no more than there is room for, and gives up where nobody makes room.
+// Reads a file some times, takes memory bit by bit, reads it again, and says what it has read: in a
+// memory cgroup that has room for what it takes, but not for replicas beside it. It takes no more
+// than there is room for, and gives up where nobody makes room.
 //
 //   cramped FILE MIB GROUP LIMIT
 #include <fcntl.h>
@@ -27,7 +28,8 @@ static void read_some_times(int fd) {
     }
 }
 
-// What the group has for itself and cannot give up, by its memory.stat: of version 1, with the groups in it, or of version 2.
+// What the group has for itself and cannot give up, by its memory.stat: of version 1, with the
+// groups in it, or of version 2.
 static long held(const char *group) {
     char line[256], name[128];
     long first = 0, second = 0, bytes;

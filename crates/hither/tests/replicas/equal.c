@@ -1,4 +1,5 @@
-// Random operations on a few files, whose every result goes into the output: the same with replicas and without.
+// Random operations on a few files, whose every result goes into the output: the same with replicas
+// and without.
 //
 //   equal FOLDER SEED ROUNDS
 #define _GNU_SOURCE
@@ -48,7 +49,8 @@ static void told(const char *what, long result, const void *bytes) {
     if (result > 0 && bytes) add(bytes, result);
 }
 
-// Reads of what has replicas: the same few blocks again and again, with pauses in which they can be made.
+// Reads of what has replicas: the same few blocks again and again, with pauses in which they can be
+// made.
 static void warm(int fd) {
     for (int round = 0; round < 5; round++) {
         for (int at = 0; at < MOST; at += 4096) pread(fd, buffer, 4096, at);
@@ -83,7 +85,8 @@ static void in_child(int fd, int by_vfork) {
     close(to[1]);
 }
 
-// Most of a file to a socket with room for it: at an offset or at the file's own, as a stream or not, and to nobody.
+// Most of a file to a socket with room for it: at an offset or at the file's own, as a stream or
+// not, and to nobody.
 static void sent(int fd) {
     int ends[2], kind = next(6) ? SOCK_STREAM : SOCK_SEQPACKET;
     if (socketpair(AF_UNIX, kind, 0, ends) != 0) {

@@ -1,4 +1,5 @@
-// Sends a file again and again, and checks what is received: to a socket that does not wait, and to one that does, while signals come.
+// Sends a file again and again, and checks what is received: to a socket that does not wait, and to
+// one that does, while signals come.
 //
 //   send FILE ROUNDS         prints how many sends were cut short
 #define _GNU_SOURCE

@@ -1,13 +1,15 @@
 // Readers and writers of files whose blocks say which version they are of.
 //
-//   strict make FOLDER
-//   strict write FOLDER SEED            until FOLDER/stop is there; prints how many versions it wrote
-//   strict read FOLDER THREADS READS    so many reads, or with 0 until FOLDER/enough is there, then "READS STALE TORN"
+//   strict make FOLDER strict write FOLDER SEED            until FOLDER/stop is there; prints how
+//   many versions it wrote strict read FOLDER THREADS READS    so many reads, or with 0 until
+//   FOLDER/enough is there, then "READS STALE TORN"
 //
-// "inplace" is rewritten, cut or written through a mapping; "replaced" is renamed over, or unlinked and made anew. A board in shared memory
-// says which version each is of: odd while a writer is at work, and even from when it has closed the file. A reader looks at the board
-// before and after a read. A version older than the board said before is stale. If the board said the same even number before and after, the block
-// must be of that version and whole; while a writer is at work the kernel itself may return half of one.
+// "inplace" is rewritten, cut or written through a mapping; "replaced" is renamed over, or unlinked
+// and made anew. A board in shared memory says which version each is of: odd while a writer is at
+// work, and even from when it has closed the file. A reader looks at the board before and after a
+// read. A version older than the board said before is stale. If the board said the same even number
+// before and after, the block must be of that version and whole; while a writer is at work the
+// kernel itself may return half of one.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -5,7 +5,8 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// A folder on the disk that the sources are on, with a program in it, `tests/NAME.c`: a temporary folder may be on a file system that is left alone.
+/// A folder on the disk that the sources are on, with a program in it, `tests/NAME.c`: a temporary
+/// folder may be on a file system that is left alone.
 pub(crate) fn folder(name: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
     let source = Path::new(env!("CARGO_MANIFEST_DIR"))

@@ -1,7 +1,8 @@
 //! A set-associative LRU cache of line numbers, for the levels inside the mutex.
 //!
-//! Each set is a row of lines in order of recency. Sixteen ways are two host cache lines, so shifting a row costs less than keeping
-//! ages would; whether a line is modified is the directory's to know.
+//! Each set is a row of lines in order of recency. Sixteen ways are two host cache lines, so
+//! shifting a row costs less than keeping ages would; whether a line is modified is the directory's
+//! to know.
 
 use super::Geometry;
 
@@ -26,7 +27,8 @@ impl Cache {
         }
     }
 
-    /// Makes the line the most recent of its set, bringing it in where it is not there; returns the line that had to go.
+    /// Makes the line the most recent of its set, bringing it in where it is not there; returns the
+    /// line that had to go.
     pub(crate) fn fetch(&mut self, line: u64) -> Option<u64> {
         let row = self.row(line);
         let found = row.iter().position(|&held| held == line || held == EMPTY);

@@ -1,7 +1,8 @@
-//! Counts of one CPU and of one address range: totals since the start, from which intervals are differences.
+//! Counts of one CPU and of one address range: totals since the start, from which intervals are
+//! differences.
 //!
-//! Totals only grow. Zeroing them at a mark was turned down: a CPU adds to its own without a lock, and could write an old value
-//! over the zero.
+//! Totals only grow. Zeroing them at a mark was turned down: a CPU adds to its own without a lock,
+//! and could write an old value over the zero.
 
 use super::{Mode, Service};
 
@@ -103,8 +104,8 @@ fn difference(now: [u64; 2], then: [u64; 2]) -> [u64; 2] {
 
 /// Lines that user code fetched from memory within one range of virtual addresses.
 ///
-/// The range belongs to no process, since a plugin cannot tell address spaces apart in every version: another program that uses
-/// the same addresses meanwhile is counted in.
+/// The range belongs to no process, since a plugin cannot tell address spaces apart in every
+/// version: another program that uses the same addresses meanwhile is counted in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeCounts {
     first: u64,

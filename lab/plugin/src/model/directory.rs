@@ -1,7 +1,8 @@
 //! Who holds each line: an entry for every line of memory, found by its place in memory.
 //!
-//! Sixteen bytes for each line of 64 is a quarter of the guest's memory at worst, but the host gives pages only for lines that
-//! were ever cached; a hash table of the cached lines alone was turned down, as each miss of the guest would cost several of the host's.
+//! Sixteen bytes for each line of 64 is a quarter of the guest's memory at worst, but the host
+//! gives pages only for lines that were ever cached; a hash table of the cached lines alone was
+//! turned down, as each miss of the guest would cost several of the host's.
 
 use super::MemoryRange;
 
@@ -29,7 +30,8 @@ pub(crate) struct Entry {
 #[derive(Debug)]
 pub(crate) struct Directory {
     spans: Vec<Span>,
-    /// An array of words, since the allocator then gives zeroed pages that cost nothing until written.
+    /// An array of words, since the allocator then gives zeroed pages that cost nothing until
+    /// written.
     entries: Vec<[u64; 2]>,
 }
 

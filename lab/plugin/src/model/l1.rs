@@ -1,7 +1,8 @@
 //! A CPU's first level, read without a lock by its CPU; see the module above for why that is right.
 //!
-//! A tag is one word: the line, whether it is modified, whether it is valid. Recency is one word a set, a nibble a way, most recent
-//! lowest; hence at most 16 ways. The CPU's own counters live here too, so that a hit touches no other CPU's host cache lines.
+//! A tag is one word: the line, whether it is modified, whether it is valid. Recency is one word a
+//! set, a nibble a way, most recent lowest; hence at most 16 ways. The CPU's own counters live here
+//! too, so that a hit touches no other CPU's host cache lines.
 
 use super::{CpuCounts, Geometry, Mode};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -9,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 const VALID: u64 = 1;
 const MODIFIED: u64 = 2;
 
-/// The L1 and the lock-free counters of one CPU. Aligned beyond the host's pair of prefetched lines.
+/// The L1 and the lock-free counters of one CPU. Aligned beyond the host's pair of prefetched
+/// lines.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct L1 {
@@ -44,7 +46,8 @@ impl L1 {
         }
     }
 
-    /// Whether the access can go ahead unseen by others: the line is there, and modified already if the access stores.
+    /// Whether the access can go ahead unseen by others: the line is there, and modified already if
+    /// the access stores.
     #[inline]
     pub(crate) fn hit(&self, line: u64, store: bool) -> bool {
         let set = (line & self.set_mask) as usize;
@@ -95,7 +98,8 @@ impl L1 {
         self.put(line, way, modified);
     }
 
-    /// Brings a line in that is not there; returns the line that had to go. Under the mutex, by the owner.
+    /// Brings a line in that is not there; returns the line that had to go. Under the mutex, by the
+    /// owner.
     pub(crate) fn insert(&self, line: u64, modified: bool) -> Option<u64> {
         let (set, row) = self.row(line);
         let way = row

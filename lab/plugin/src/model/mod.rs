@@ -1,28 +1,35 @@
-//! The modelled machine: L1 and L2 per CPU, a last-level cache per node, and a directory that keeps them coherent line by line.
+//! The modelled machine: L1 and L2 per CPU, a last-level cache per node, and a directory that keeps
+//! them coherent line by line.
 //!
 //! # Rules
-//! Every level is set-associative, LRU, write-back, write-allocate and inclusive: L1 within L2 within the node's LLC, so a line that
-//! a lower level evicts leaves the levels above. A hit reorders only the level it hits. Coherence is MSI, whose counts are MESI's,
-//! since a store to a line that nobody else holds waits for nobody. An access is served by
+//! Every level is set-associative, LRU, write-back, write-allocate and inclusive: L1 within L2
+//! within the node's LLC, so a line that a lower level evicts leaves the levels above. A hit
+//! reorders only the level it hits. Coherence is MSI, whose counts are MESI's, since a store to a
+//! line that nobody else holds waits for nobody. An access is served by
 //! - L1 or L2, where they hold the line;
-//! - the node (`llc_hits`): its LLC, another of its CPUs' caches, or, for a store to a line that the CPU has, the
-//!   invalidation of the copies of other CPUs of the node;
-//! - a cache of another node (`cache_to_cache`): one that has the line modified, or, for a store to a line that the node has, the lowest
-//!   numbered other node that must give up its copy (a round trip as well, priced like one);
-//! - memory (`reads`, `writes`): all else. Clean copies of other nodes do not answer, as in directory protocols (Laudon and Lenoski,
-//!   The SGI Origin, ISCA 1997, section 2.3: memory replies unless the line is dirty elsewhere).
+//! - the node (`llc_hits`): its LLC, another of its CPUs' caches, or, for a store to a line that
+//!   the CPU has, the invalidation of the copies of other CPUs of the node;
+//! - a cache of another node (`cache_to_cache`): one that has the line modified, or, for a store to
+//!   a line that the node has, the lowest numbered other node that must give up its copy (a round
+//!   trip as well, priced like one);
+//! - memory (`reads`, `writes`): all else. Clean copies of other nodes do not answer, as in
+//!   directory protocols (Laudon and Lenoski, The SGI Origin, ISCA 1997, section 2.3: memory
+//!   replies unless the line is dirty elsewhere).
 //!
-//! A modified line read by another node is written to memory and both keep it clean; read by the same node, the LLC becomes its
-//! owner (memory, where there is no LLC). A modified line stored to by another CPU moves without a write-back.
+//! A modified line read by another node is written to memory and both keep it clean; read by the
+//! same node, the LLC becomes its owner (memory, where there is no LLC). A modified line stored to
+//! by another CPU moves without a write-back.
 //!
 //! # Concurrency
-//! vCPUs run in parallel. Most accesses hit L1, so that lookup takes no lock: tags are atomics, each one word that carries
-//! the line and whether it is modified. Tags are written under the mutex alone, by the owner (fill) or by others
-//! (invalidate, clean), and everything else of the model lives inside the mutex. An owner that reads a tag just before another CPU
-//! takes the line away has made its access before that CPU's: a legal order, since no other state depends on a hit. Relaxed
-//! ordering suffices: a tag guards no other data, and the mutex orders its writers. Recency and the counters of hits are
-//! written by the owner alone. (Move-to-front within the tags was turned down: the owner could write back a tag that another CPU had
-//! cleared in between, and hold for ever a line that the directory gave away.)
+//! vCPUs run in parallel. Most accesses hit L1, so that lookup takes no lock: tags are atomics,
+//! each one word that carries the line and whether it is modified. Tags are written under the mutex
+//! alone, by the owner (fill) or by others (invalidate, clean), and everything else of the model
+//! lives inside the mutex. An owner that reads a tag just before another CPU takes the line away
+//! has made its access before that CPU's: a legal order, since no other state depends on a hit.
+//! Relaxed ordering suffices: a tag guards no other data, and the mutex orders its writers. Recency
+//! and the counters of hits are written by the owner alone. (Move-to-front within the tags was
+//! turned down: the owner could write back a tag that another CPU had cleared in between, and hold
+//! for ever a line that the directory gave away.)
 
 mod cache;
 mod counts;
@@ -190,8 +197,8 @@ impl Model {
         1 << self.line_shift
     }
 
-    /// Counts an access that hits L1 and needs nobody's leave; false where [`Self::miss`] must be called. To be called by the
-    /// CPU's own thread.
+    /// Counts an access that hits L1 and needs nobody's leave; false where [`Self::miss`] must be
+    /// called. To be called by the CPU's own thread.
     #[inline]
     pub fn hit(&self, access: &Access) -> bool {
         let l1 = &self.l1[access.cpu];
@@ -202,7 +209,8 @@ impl Model {
         hit
     }
 
-    /// Serves and counts an access that [`Self::hit`] did not. To be called by the CPU's own thread.
+    /// Serves and counts an access that [`Self::hit`] did not. To be called by the CPU's own
+    /// thread.
     pub fn miss(&self, access: &Access) {
         self.lock()
             .access(&self.l1, access, access.physical >> self.line_shift);
@@ -238,7 +246,8 @@ impl Model {
         (cpus, shared.ranges.clone())
     }
 
-    /// Nothing panics while it holds the lock but a broken invariant, and then QEMU ends; a poisoned lock adds nothing.
+    /// Nothing panics while it holds the lock but a broken invariant, and then QEMU ends; a
+    /// poisoned lock adds nothing.
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -329,8 +338,8 @@ impl Shared {
         entry.owner = Some(Owner::Cpu(cpu));
     }
 
-    /// A load of a line that another has modified: it becomes clean there, and its contents go to the node's LLC where the reader
-    /// shares one with the owner, else to memory.
+    /// A load of a line that another has modified: it becomes clean there, and its contents go to
+    /// the node's LLC where the reader shares one with the owner, else to memory.
     fn clean_for(&mut self, l1: &[L1], cpu: usize, line: u64, entry: &mut Entry, home: usize) {
         let node = self.node_of[cpu];
         let owner_node = match entry.owner {
@@ -349,7 +358,8 @@ impl Shared {
         };
     }
 
-    /// Brings the line into the CPU's caches, lowest level first, so that inclusion holds throughout.
+    /// Brings the line into the CPU's caches, lowest level first, so that inclusion holds
+    /// throughout.
     #[expect(
         clippy::too_many_arguments,
         reason = "one caller, which has them all at hand"

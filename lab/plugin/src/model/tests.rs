@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// CPUs by node; 1 MiB of memory for each node; L1 of 1 KiB, L2 of 4 KiB, LLC of 16 KiB where asked for.
+/// CPUs by node; 1 MiB of memory for each node; L1 of 1 KiB, L2 of 4 KiB, LLC of 16 KiB where asked
+/// for.
 pub(super) fn machine(cpus: &[usize], l2: bool, llc: bool) -> Machine {
     let nodes = cpus.iter().max().unwrap() + 1;
     let memory = (0..nodes).map(|node| MemoryRange {
@@ -83,7 +84,8 @@ fn a_stream_of_stores_writes_back_all_that_no_longer_fits() {
 fn a_cycle_beyond_the_last_level_misses_always_and_one_within_never_again() {
     for (bytes, expected) in [(17 << 10, 10), (16 << 10, 1)] {
         let model = Model::new(&machine(&[0], true, true));
-        // Rows of a set come round in order, so LRU evicts just what comes next where one row too many is used.
+        // Rows of a set come round in order, so LRU evicts just what comes next where one row too
+        // many is used.
         let lines: Vec<_> = (0..bytes / 64).collect();
         for _ in 0..10 {
             lines

@@ -1,4 +1,5 @@
-//! The model against a naive twin: the same rules over plain lists, without a directory, a lock or packed words.
+//! The model against a naive twin: the same rules over plain lists, without a directory, a lock or
+//! packed words.
 
 use super::tests::{machine, run};
 use super::*;
@@ -200,7 +201,8 @@ impl Twin {
     }
 }
 
-/// Walks all state: the directory names the holders and no others, levels are nested, an owner is alone.
+/// Walks all state: the directory names the holders and no others, levels are nested, an owner is
+/// alone.
 fn check(model: &Model) {
     let shared = model.lock();
     let held = |cpu: usize, line: u64| {
@@ -290,7 +292,8 @@ fn equals_the_naive_twin() {
             let (model, mut twin) = (Model::new(&machine), Twin::new(&machine));
             let mut random = Random(index as u64);
             for step in 0..6000 {
-                // Hot lines that all share, lines of the CPU's own, and the cold rest: more than the LLC's 256 lines together.
+                // Hot lines that all share, lines of the CPU's own, and the cold rest: more than
+                // the LLC's 256 lines together.
                 let cpu = random.below(cpus.len() as u64) as usize;
                 let line = match random.below(4) {
                     0 => random.below(8),

@@ -1,9 +1,10 @@
 //! Whether a region is touched in sequence, from its first faults (thesis, section 4.4.1).
 //!
-//! Each fault is compared with the sequences seen so far: the page after the end of one extends it, any other one may
-//! begin a new one, so that sequences may be interleaved. A sequence of `sequence` pages makes the region remote; a
-//! region that has seen `faults` faults without one is local. Sequences go upwards: a region that is walked down is
-//! local, as in the thesis, which speaks of the sequence's end.
+//! Each fault is compared with the sequences seen so far: the page after the end of one extends it,
+//! any other one may begin a new one, so that sequences may be interleaved. A sequence of
+//! `sequence` pages makes the region remote; a region that has seen `faults` faults without one is
+//! local. Sequences go upwards: a region that is walked down is local, as in the thesis, which
+//! speaks of the sequence's end.
 
 use crate::placement::Class;
 
@@ -26,7 +27,8 @@ impl Sequences {
         }
     }
 
-    /// A fault at the page with this number in the region: what the region is, where that is known now.
+    /// A fault at the page with this number in the region: what the region is, where that is known
+    /// now.
     pub(super) fn fault(&mut self, index: u32) -> Option<Class> {
         self.seen += 1;
         match self.known.iter_mut().find(|(next, _)| *next == index) {

@@ -144,7 +144,8 @@ fn above_the_threshold_local_then_the_lowest() {
     machine.faults(0, 0..4);
     machine.fill(1, 60);
     machine.fill(2, 51);
-    // Node 2 has the most free frames and is above 0.5: local, which has 4 of 100 in use, until 51 are.
+    // Node 2 has the most free frames and is above 0.5: local, which has 4 of 100 in use, until 51
+    // are.
     assert_eq!(machine.faults(0, 4..51), [0; 47]);
     assert_eq!(machine.nodes.used(Node(0)), 51);
     // All are above: the lowest usage wherever it is, the local node among equals.
@@ -208,7 +209,8 @@ fn pages_that_found_no_local_frame_count_as_remote() {
     assert_eq!(machine.statistic("limited_applications"), 1);
 }
 
-/// Four of eight pages may be remote; two that are reclaimed make room for two more before the limit is reached.
+/// Four of eight pages may be remote; two that are reclaimed make room for two more before the
+/// limit is reached.
 #[test]
 fn reclaimed_pages_count_no_more() {
     let spec = "cache-aware{region=0,sequence=2,faults=2}";
@@ -266,7 +268,8 @@ fn idle_memory_is_free_to_a_sample() {
     let mut machine = Machine::new(spec, Topology::uniform(3), &[1000, 200, 200], &[(1000, 0)]);
     machine.faults(0, 0..4);
     machine.faults(0, 4..264);
-    // Both remote nodes are a little above one half, as allocated; nobody touched anything in the period.
+    // Both remote nodes are a little above one half, as allocated; nobody touched anything in the
+    // period.
     let used = |machine: &Machine| [1, 2].map(|node| machine.nodes.used(Node(node)));
     assert_eq!(used(&machine), [101, 101]);
     machine.nodes.set_now_ns(1_000_000);
@@ -291,7 +294,8 @@ fn regions_come_and_go() {
     }
     machine.policy.freed(Object(0));
     assert_eq!(machine.policy.class(Object(0)), None);
-    // The object's number is used again; nothing of the first region is left, and what its call site does is known.
+    // The object's number is used again; nothing of the first region is left, and what its call
+    // site does is known.
     machine
         .policy
         .allocated(&region(0, 0, 256, Some(Class::Remote)));

@@ -1,10 +1,11 @@
-//! How much of a node's memory is in use: all that is allocated, or what a sample says (thesis, sections 4.5.3 and
-//! 5.5.1).
+//! How much of a node's memory is in use: all that is allocated, or what a sample says (thesis,
+//! sections 4.5.3 and 5.5.1).
 //!
-//! Where pages are replaced, frames that are allocated but idle are as good as free. At the begin of each period a given
-//! part of all allocated pages (1 % in the thesis) is drawn at random and unmapped; a page that is touched is mapped
-//! again, at the cost of a trap. The part of a node's sampled pages that were touched in the period before is what is in
-//! use of those that are allocated. Before the first period has ended all are taken for used.
+//! Where pages are replaced, frames that are allocated but idle are as good as free. At the begin
+//! of each period a given part of all allocated pages (1 % in the thesis) is drawn at random and
+//! unmapped; a page that is touched is mapped again, at the cost of a trap. The part of a node's
+//! sampled pages that were touched in the period before is what is in use of those that are
+//! allocated. Before the first period has ended all are taken for used.
 
 use crate::Random;
 use crate::ids::{Block, Node};
@@ -190,7 +191,8 @@ mod tests {
 
     #[test]
     fn what_is_touched_is_used() {
-        // All pages are sampled in each period; those of node 0 are touched, of node 1 every fourth of its own.
+        // All pages are sampled in each period; those of node 0 are touched, of node 1 every fourth
+        // of its own.
         let (mut nodes, frames) = (full(2, 1000), 1000);
         let mut usage = Usage::new(2, 2 * frames, 1.0, 100);
         (0..2 * frames).for_each(|block| usage.placed(Block(block)));

@@ -1,5 +1,6 @@
-//! Each rule by a case worked out by hand, on a small machine that keeps the interface's promises in the fewest words;
-//! and a naive twin, which shares nothing with the policy but the rules, over random runs.
+//! Each rule by a case worked out by hand, on a small machine that keeps the interface's promises
+//! in the fewest words; and a naive twin, which shares nothing with the policy but the rules, over
+//! random runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -237,9 +238,9 @@ fn replicas_go_from_the_lowest_queue_and_there_by_recency() {
 
 #[test]
 fn frequencies_fall_when_the_inactive_list_is_refilled() {
-    // Frequencies 2, 1, 1, 1; the most recent is 3. Two originals, 8 and 9, so that with refill=1 every second
-    // frame asked for is a refill. The first takes 1. The second lets 0 fall to the recent end of the lowest queue,
-    // behind 2 and 3, and takes 2; the third takes 3, the fourth 0.
+    // Frequencies 2, 1, 1, 1; the most recent is 3. Two originals, 8 and 9, so that with refill=1
+    // every second frame asked for is a refill. The first takes 1. The second lets 0 fall to the
+    // recent end of the lowest queue, behind 2 and 3, and takes 2; the third takes 3, the fourth 0.
     let mut machine = ranked("dual-layer{ratio=1000,free=0,refill=1}", 6, [1, 0, 0, 0]);
     machine.read(1, &[8, 9]);
     for (incoming, left) in [
@@ -259,7 +260,8 @@ fn a_frequency_falls_by_one_and_not_below_one() {
     let mut machine = ranked("dual-layer{ratio=1000,free=0,refill=0}", 4, [3, 1, 0, 0]);
     machine.read(1, &[10, 11]);
     assert_eq!(machine.at(1, 0..4), [0, 1]);
-    // Now 1 has more than 0 had it not fallen once less: 0 is at 2, 1 at 1; two more reads make 3 of 1.
+    // Now 1 has more than 0 had it not fallen once less: 0 is at 2, 1 at 1; two more reads make 3
+    // of 1.
     machine.read(1, &[1, 1]);
     // The third frame: 0 falls to 1, 1 to 2.
     machine.read(1, &[12]);

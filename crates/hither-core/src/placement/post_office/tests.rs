@@ -85,8 +85,8 @@ fn the_papers_example() {
     assert_eq!(moves, [migrate(0, at(4, 4))]);
 }
 
-/// On a line of five, 0 and 4 ask for the block twice each and 1 once: the median is node 1. A weight of 3 for node 4
-/// makes it 6 of 9.
+/// On a line of five, 0 and 4 ask for the block twice each and 1 once: the median is node 1. A
+/// weight of 3 for node 4 makes it 6 of 9.
 #[test]
 fn the_weighted_median_by_counts_and_by_weights() {
     let line = Topology::mesh(&[1, 5]);
@@ -108,8 +108,8 @@ fn the_median_goes_around_a_torus() {
     }
 }
 
-/// Table 1: with the 50th access, counting from the fetch, and then with the 50th from there; at the best place it
-/// stays.
+/// Table 1: with the 50th access, counting from the fetch, and then with the 50th from there; at
+/// the best place it stays.
 #[test]
 fn counters_start_again_after_fifty() {
     let mut bench = Bench::new("post-office", Topology::mesh(&[5, 5]), &[8; 25]);
@@ -168,7 +168,8 @@ fn remote_hits_may_be_no_misses() {
     assert_eq!(bench.victim(1), Some(2), "0 has a block already");
 }
 
-/// Section 5: farther than two hops, shared and never written. A write keeps the copy that it went to.
+/// Section 5: farther than two hops, shared and never written. A write keeps the copy that it went
+/// to.
 #[test]
 fn replicas_beyond_the_replication_distance_until_a_write() {
     let replicate = |node| Action::Replicate {

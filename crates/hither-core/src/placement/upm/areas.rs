@@ -1,12 +1,13 @@
-//! Hot areas: what is known of each region of memory, on which the algorithm works separately (paper, section 3.4).
+//! Hot areas: what is known of each region of memory, on which the algorithm works separately
+//! (paper, section 3.4).
 
 use crate::ids::{Block, Node, Object, Process};
 
 /// Blocks that were never placed belong to none.
 const NONE: u32 = u32::MAX;
 
-/// All areas. Every object is one: the compiler of the paper leaves out only arrays that are not shared, and those have
-/// no remote accesses.
+/// All areas. Every object is one: the compiler of the paper leaves out only arrays that are not
+/// shared, and those have no remote accesses.
 pub(super) struct Areas {
     nodes: usize,
     list: Vec<Area>,
@@ -98,7 +99,8 @@ impl Areas {
         self.of.resize(blocks as usize, NONE);
     }
 
-    /// A region is no more: whose it was, and its pages, which belong to no area now. Its number may come again for another region.
+    /// A region is no more: whose it was, and its pages, which belong to no area now. Its number
+    /// may come again for another region.
     pub(super) fn freed(&mut self, object: Object) -> (Process, Vec<Block>) {
         let Some(area) = self.list.get_mut(object.index()) else {
             return Default::default();
@@ -147,9 +149,9 @@ impl Areas {
         self.remote_ns[area * self.nodes + node.index()] += remote_ns;
     }
 
-    /// The invocation is over for all areas that it looked at: tunes those whose worst remote latency grew, and marks
-    /// as cold those without candidates for `cold` invocations in a row (0: never). Says how many were tuned and how
-    /// many became cold.
+    /// The invocation is over for all areas that it looked at: tunes those whose worst remote
+    /// latency grew, and marks as cold those without candidates for `cold` invocations in a row (0:
+    /// never). Says how many were tuned and how many became cold.
     pub(super) fn finish(&mut self, tune: f64, cold: u64) -> Finished {
         let mut visited = std::mem::take(&mut self.visited);
         let mut finished = Finished::default();
@@ -160,7 +162,8 @@ impl Areas {
         finished
     }
 
-    /// The same after a visit of the periodic mode, for areas all of whose pages were visited since the last time.
+    /// The same after a visit of the periodic mode, for areas all of whose pages were visited since
+    /// the last time.
     pub(super) fn finish_passed(&mut self, tune: f64, cold: u64) -> Finished {
         let mut passed = std::mem::take(&mut self.passed);
         let mut finished = Finished::default();
@@ -201,8 +204,9 @@ impl Areas {
         }
     }
 
-    /// The next pages of the periodic mode, `count` of them or each page once, into `pages`: areas in turn, each from
-    /// where the last visit ended, cold ones passed by. An area is finished when its last page was visited.
+    /// The next pages of the periodic mode, `count` of them or each page once, into `pages`: areas
+    /// in turn, each from where the last visit ended, cold ones passed by. An area is finished when
+    /// its last page was visited.
     pub(super) fn next(&mut self, count: usize, pages: &mut Vec<Block>) {
         pages.clear();
         for _ in 0..self.list.len() {
@@ -320,7 +324,8 @@ mod tests {
         assert_eq!(next(9), [0, 1, 2, 3, 4], "each once");
     }
 
-    /// In the periodic mode an area is judged when all of its pages were visited, however many visits that takes.
+    /// In the periodic mode an area is judged when all of its pages were visited, however many
+    /// visits that takes.
     #[test]
     fn judged_when_passed() {
         let mut areas = areas();

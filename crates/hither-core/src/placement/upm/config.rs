@@ -22,7 +22,8 @@ const fn count(name: &'static str, doc: &'static str, default: u64, max: u64) ->
     }
 }
 
-/// Figures of the Origin2000 (sections 3.1 and 5.4); what the paper calls "a constant" or "several" is ours.
+/// Figures of the Origin2000 (sections 3.1 and 5.4); what the paper calls "a constant" or "several"
+/// is ours.
 pub(super) const PARAMS: &[Param] = &[
     Param {
         name: "initial",

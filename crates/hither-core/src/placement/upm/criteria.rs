@@ -13,7 +13,8 @@ pub(super) struct Prices<L> {
 /// What a migration must bring in.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Bar {
-    /// What `r_u(i, h) / l_u` is multiplied by: 1, or more in an area that was tuned to be more selective.
+    /// What `r_u(i, h) / l_u` is multiplied by: 1, or more in an area that was tuned to be more
+    /// selective.
     pub(super) factor: f64,
     /// `ml`, the latency of a migration; 0 in the optimistic variant.
     pub(super) migration_ns: u64,
@@ -29,8 +30,9 @@ pub(super) struct Better {
 }
 
 impl<L: Fn(Node) -> u32> Prices<L> {
-    /// `ral_tot(i, h)` of every node `i` with remote accesses, by number: their count times `r_c(i, h)` of equation 2,
-    /// where `c(h)` is the number of nodes with more accesses than the home.
+    /// `ral_tot(i, h)` of every node `i` with remote accesses, by number: their count times
+    /// `r_c(i, h)` of equation 2, where `c(h)` is the number of nodes with more accesses than the
+    /// home.
     pub(super) fn remote(&self, counts: &[u32], home: Node) -> impl Iterator<Item = (Node, u64)> {
         let local = counts[home.index()];
         let contenders = counts.iter().filter(|&&count| count > local).count() as u64;
@@ -45,12 +47,14 @@ impl<L: Fn(Node) -> u32> Prices<L> {
             })
     }
 
-    /// Equation 1 for every node, `ral_tot(i, h) > (r_u(i, h) / l_u) * lal_tot + ml`; of those that satisfy it, the one
-    /// with the highest `ral_tot(i, h) / lal_tot`, the lowest number among equals.
+    /// Equation 1 for every node, `ral_tot(i, h) > (r_u(i, h) / l_u) * lal_tot + ml`; of those that
+    /// satisfy it, the one with the highest `ral_tot(i, h) / lal_tot`, the lowest number among
+    /// equals.
     ///
-    /// With `lal_tot` being `l_u` times the local accesses, the right side is `r_u(i, h)` times the local accesses:
-    /// what they would cost if the page were at `i`. `lal_tot` is the same for all nodes, so that the highest ratio is
-    /// the highest `ral_tot`, which is defined without local accesses, too.
+    /// With `lal_tot` being `l_u` times the local accesses, the right side is `r_u(i, h)` times the
+    /// local accesses: what they would cost if the page were at `i`. `lal_tot` is the same for all
+    /// nodes, so that the highest ratio is the highest `ral_tot`, which is defined without local
+    /// accesses, too.
     pub(super) fn competitive(&self, counts: &[u32], home: Node, bar: Bar) -> Option<Better> {
         let local = u64::from(counts[home.index()]);
         let mut best: Option<(u64, Better)> = None;
@@ -69,8 +73,9 @@ impl<L: Fn(Node) -> u32> Prices<L> {
     }
 }
 
-/// Equation 3, `r_acc(i, t) > r_acc(i, t-1)` and `l_acc(t) < l_acc(t-1)`, for nodes that a thread moved to; of those
-/// that satisfy it, the one with the most accesses in iteration `t`, the lowest number among equals.
+/// Equation 3, `r_acc(i, t) > r_acc(i, t-1)` and `l_acc(t) < l_acc(t-1)`, for nodes that a thread
+/// moved to; of those that satisfy it, the one with the most accesses in iteration `t`, the lowest
+/// number among equals.
 pub(super) fn predictive(now: &[u32], before: &[u32], home: Node, to: &[bool]) -> Option<Node> {
     if now[home.index()] >= before[home.index()] {
         return None;
@@ -98,7 +103,8 @@ mod tests {
         ..PAPER
     };
 
-    /// The Origin2000 seen from home 0: `l_u` = 300 ns, `r_u` = 300 + 100 d ns, node `i` being `hops[i]` away.
+    /// The Origin2000 seen from home 0: `l_u` = 300 ns, `r_u` = 300 + 100 d ns, node `i` being
+    /// `hops[i]` away.
     fn origin(hops: &'static [u32]) -> Prices<impl Fn(Node) -> u32> {
         Prices {
             latency_ns: |node: Node| 300 + 100 * hops[node.index()],
@@ -128,8 +134,8 @@ mod tests {
         assert_eq!(remote(&[0, 1, 1]), [(Node(1), 500), (Node(2), 600)]);
     }
 
-    /// 450 r > 400 l + 1,100,000: with 1000 local accesses, 3333 remote ones are too few (1,499,850) and 3334 are
-    /// enough (1,500,300).
+    /// 450 r > 400 l + 1,100,000: with 1000 local accesses, 3333 remote ones are too few
+    /// (1,499,850) and 3334 are enough (1,500,300).
     #[test]
     fn equation_one() {
         let prices = origin(&[0, 1]);
@@ -154,8 +160,8 @@ mod tests {
         assert_eq!(to(&prices, &[0, 0], OPTIMISTIC), None);
     }
 
-    /// Without `ml`, a node with as many accesses as the home does not contend and does not get the page
-    /// (400 * 100 = 400 * 100); one more is enough (101 * 450 > 400 * 100).
+    /// Without `ml`, a node with as many accesses as the home does not contend and does not get the
+    /// page (400 * 100 = 400 * 100); one more is enough (101 * 450 > 400 * 100).
     #[test]
     fn optimistic() {
         let prices = origin(&[0, 1]);
@@ -163,8 +169,8 @@ mod tests {
         assert_eq!(to(&prices, &[100, 101], OPTIMISTIC), Some(1));
     }
 
-    /// Node 1 is one hop away, node 2 four: 100 * 500 < 80 * 800, so that the ratio is higher for the far one although
-    /// it has fewer accesses.
+    /// Node 1 is one hop away, node 2 four: 100 * 500 < 80 * 800, so that the ratio is higher for
+    /// the far one although it has fewer accesses.
     #[test]
     fn highest_ratio_wins() {
         let prices = origin(&[0, 1, 4]);
@@ -175,8 +181,9 @@ mod tests {
         assert_eq!(to(&prices, &[10, 80, 50], OPTIMISTIC), Some(1));
     }
 
-    /// The contention that node 1 causes lets node 2 pass with fewer accesses than the home: 95 * (700 + 50) > 700 *
-    /// 100, and 71,250 beats node 1's 150 * 450 = 67,500. This is how a page comes to bounce.
+    /// The contention that node 1 causes lets node 2 pass with fewer accesses than the home: 95 *
+    /// (700 + 50) > 700 * 100, and 71,250 beats node 1's 150 * 450 = 67,500. This is how a page
+    /// comes to bounce.
     #[test]
     fn contention_of_others_counts() {
         assert_eq!(

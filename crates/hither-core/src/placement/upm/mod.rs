@@ -1,35 +1,44 @@
-//! UPM: user-level dynamic page migration. At the end of each iteration of a program, the counts of accesses by page and
-//! node are a whole picture of its pattern; pages move then, all at once, to where they are used.
+//! UPM: user-level dynamic page migration. At the end of each iteration of a program, the counts of
+//! accesses by page and node are a whole picture of its pattern; pages move then, all at once, to
+//! where they are used.
 //!
-//! Source: Nikolopoulos, Papatheodorou, Polychronopoulos, Labarta and Ayguadé, "A case for user-level dynamic page
-//! migration", ICS 2000, sections 3 and 4. Readings chosen where it can be read in several ways:
+//! Source: Nikolopoulos, Papatheodorou, Polychronopoulos, Labarta and Ayguadé, "A case for
+//! user-level dynamic page migration", ICS 2000, sections 3 and 4. Readings chosen where it can be
+//! read in several ways:
 //!
-//! - *Counters go on over iterations* (`history=1`), as the hardware's do: section 3.2 speaks of counts that increase
-//!   linearly with the iterations, of obsolete history, and of waiting until enough was collected. A page whose remote
-//!   accesses cost little moves once they have cost as much as the migration, which is what makes the criterion
-//!   competitive. `history=0` judges each iteration by itself.
+//! - *Counters go on over iterations* (`history=1`), as the hardware's do: section 3.2 speaks of
+//!   counts that increase linearly with the iterations, of obsolete history, and of waiting until
+//!   enough was collected. A page whose remote accesses cost little moves once they have cost as
+//!   much as the migration, which is what makes the criterion competitive. `history=0` judges each
+//!   iteration by itself.
 //! - `c(h)` counts every node with more accesses than the home, the candidate itself among them.
-//! - *A page freezes* when the competitive criterion would return it to its previous home, whichever migration it is;
-//!   cycles of three nodes go unnoticed, as the paper says of BT (section 5.4). Figure 1 applies the prevention to the
-//!   predictive criterion, section 3.3 to the competitive one alone; here it is the latter. A predictive migration makes
-//!   the past of its page void: its counters, its previous home, its being frozen.
-//! - *The predictive criterion* also takes over when the number of threads changed (sections 3.2 and 5.5); then a page may
-//!   follow to any node, since the work went to threads that need not have moved. When no page fits any more, the
-//!   competitive criterion is applied in the same invocation.
-//! - *Selectiveness* is raised by the factor `tune`, which the paper does not give, and never lowered.
+//! - *A page freezes* when the competitive criterion would return it to its previous home,
+//!   whichever migration it is; cycles of three nodes go unnoticed, as the paper says of BT
+//!   (section 5.4). Figure 1 applies the prevention to the predictive criterion, section 3.3 to the
+//!   competitive one alone; here it is the latter. A predictive migration makes the past of its
+//!   page void: its counters, its previous home, its being frozen.
+//! - *The predictive criterion* also takes over when the number of threads changed (sections 3.2
+//!   and 5.5); then a page may follow to any node, since the work went to threads that need not
+//!   have moved. When no page fits any more, the competitive criterion is applied in the same
+//!   invocation.
+//! - *Selectiveness* is raised by the factor `tune`, which the paper does not give, and never
+//!   lowered.
 //! - *Hot areas* are all objects.
-//! - *The periodic mode* adds up what each period counted, and looks at `visit` pages a period, areas in turn. With
-//!   `history=0` the counters of a page start anew when it was looked at. It has no iterations to compare, and so no
-//!   predictive criterion.
-//! - *In a mix of programs* each has its own iterations, threads and criteria, as if linked with its own copy of the
-//!   runtime.
-//! - *Of a running program* the counts are estimates from samples, which are sure rather than whole and carry their own
-//!   history: each iteration is judged by itself, none is skipped (whoever samples knows what was seen before several nodes used a
-//!   page), no area is tuned by what may be noise, and none is cold; whoever samples looks less often where nothing comes of it. More accesses
-//!   than an iteration ago may be noise as well: a page follows only to a node that has more of it than its home. As samples go
-//!   with threads that move, an iteration after which threads have not stayed yet is put off, once: the competitive criterion
-//!   would have the first word on what the predictive one is for. What a migration costs is measured.
-//! - The work is done by a thread of its own, overlapped with the program's (section 4): watching costs nothing here.
+//! - *The periodic mode* adds up what each period counted, and looks at `visit` pages a period,
+//!   areas in turn. With `history=0` the counters of a page start anew when it was looked at. It
+//!   has no iterations to compare, and so no predictive criterion.
+//! - *In a mix of programs* each has its own iterations, threads and criteria, as if linked with
+//!   its own copy of the runtime.
+//! - *Of a running program* the counts are estimates from samples, which are sure rather than whole
+//!   and carry their own history: each iteration is judged by itself, none is skipped (whoever
+//!   samples knows what was seen before several nodes used a page), no area is tuned by what may be
+//!   noise, and none is cold; whoever samples looks less often where nothing comes of it. More
+//!   accesses than an iteration ago may be noise as well: a page follows only to a node that has
+//!   more of it than its home. As samples go with threads that move, an iteration after which
+//!   threads have not stayed yet is put off, once: the competitive criterion would have the first
+//!   word on what the predictive one is for. What a migration costs is measured.
+//! - The work is done by a thread of its own, overlapped with the program's (section 4): watching
+//!   costs nothing here.
 
 mod areas;
 mod config;
@@ -100,9 +109,11 @@ struct Upm {
     areas: Areas,
     /// By process.
     programs: Vec<Program>,
-    /// Counts of each program's last iteration, for the predictive criterion: by process, or one for all where no two have a page in common, as of running programs.
+    /// Counts of each program's last iteration, for the predictive criterion: by process, or one
+    /// for all where no two have a page in common, as of running programs.
     last: Vec<Counters>,
-    /// Counts since the start, or since a page was last visited; unused where each iteration is judged by itself.
+    /// Counts since the start, or since a page was last visited; unused where each iteration is
+    /// judged by itself.
     sums: Counters,
     pages: Vec<Page>,
     /// Whether the invocation is one of the program's first two.
@@ -185,7 +196,8 @@ impl Upm {
         let fresh = || Program::new(self.nodes, &self.config);
         let programs = self.programs.len().max(process.index() + 1);
         self.programs.resize_with(programs, fresh);
-        // Tables are as long as there are blocks where a program has epochs alone: most processes have none.
+        // Tables are as long as there are blocks where a program has epochs alone: most processes
+        // have none.
         let blocks = self.pages.len() as u32;
         if self.config.predictive {
             let table = self.last_of(process);
@@ -338,7 +350,8 @@ impl Upm {
         self.statistics.cold += finished.cold;
     }
 
-    /// The competitive criterion for one page. `counts`: those of the iteration, or `None` in the periodic mode.
+    /// The competitive criterion for one page. `counts`: those of the iteration, or `None` in the
+    /// periodic mode.
     #[inline]
     fn consider(
         &mut self,

@@ -46,8 +46,8 @@ impl Movers {
         });
     }
 
-    /// A construct or an iteration ended, with so many threads since the last iteration's end. Threads that moved were
-    /// told before.
+    /// A construct or an iteration ended, with so many threads since the last iteration's end.
+    /// Threads that moved were told before.
     pub(super) fn poll(&mut self, kind: EpochKind, threads: usize) {
         let iteration = kind != EpochKind::Construct;
         if !(iteration && self.constructs) {
@@ -68,8 +68,8 @@ impl Movers {
         if iteration {
             let before = self.threads.replace(threads);
             if before.is_some_and(|before| before != threads) {
-                // The work of threads that are gone, or half of the work of each, was taken up elsewhere by threads
-                // that need not have moved themselves.
+                // The work of threads that are gone, or half of the work of each, was taken up
+                // elsewhere by threads that need not have moved themselves.
                 self.to.fill(true);
                 self.triggered = true;
             }

@@ -1,18 +1,20 @@
-//! Record and replay: pages that are wanted elsewhere during one construct of each iteration are moved before it and back
-//! after it.
+//! Record and replay: pages that are wanted elsewhere during one construct of each iteration are
+//! moved before it and back after it.
 //!
-//! The paper (end of section 2.3) names the mechanism and leaves it there; what it does follows the same authors' "Is data
-//! distribution necessary in OpenMP?" (SC 2000): one iteration is recorded construct by construct, once the placement has
-//! settled; the competitive criterion is applied to what each construct alone counted; the most rewarding pages, a
-//! limited number for each construct, are moved before it in every later iteration and moved back when it ends. A move
-//! pays for its way back, too: the bar is twice the migration latency. A page that two successive constructs want on the
-//! same node stays there between them.
+//! The paper (end of section 2.3) names the mechanism and leaves it there; what it does follows the
+//! same authors' "Is data distribution necessary in OpenMP?" (SC 2000): one iteration is recorded
+//! construct by construct, once the placement has settled; the competitive criterion is applied to
+//! what each construct alone counted; the most rewarding pages, a limited number for each
+//! construct, are moved before it in every later iteration and moved back when it ends. A move pays
+//! for its way back, too: the bar is twice the migration latency. A page that two successive
+//! constructs want on the same node stays there between them.
 
 use super::criteria::Better;
 use crate::ids::{Block, Node};
 use crate::placement::{Counters, Nodes};
 
-/// Invocations before an iteration is recorded: the first two do most of the migrations (paper, table 1).
+/// Invocations before an iteration is recorded: the first two do most of the migrations (paper,
+/// table 1).
 const SETTLING: u64 = 2;
 
 pub(super) struct Replay {
@@ -126,7 +128,8 @@ impl Replay {
         }
     }
 
-    /// Threads moved: what was recorded no longer holds. Pages stay where they are, and the criteria see to them.
+    /// Threads moved: what was recorded no longer holds. Pages stay where they are, and the
+    /// criteria see to them.
     pub(super) fn forget(&mut self) {
         for planned in self.plans.drain(..).flatten() {
             self.planned[planned.block.index()] = false;

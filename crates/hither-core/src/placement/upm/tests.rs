@@ -1,5 +1,6 @@
-//! The rules of sections 3.2 to 3.4, the periodic mode and record-replay, on counters made up by hand. Pages are 4, nodes
-//! stand in a row and cost 300 ns and 100 ns a hop; `skip=0` so that the first iteration counts.
+//! The rules of sections 3.2 to 3.4, the periodic mode and record-replay, on counters made up by
+//! hand. Pages are 4, nodes stand in a row and cost 300 ns and 100 ns a hop; `skip=0` so that the
+//! first iteration counts.
 
 use crate::placement::EpochKind::{Construct, Iteration, Period};
 use crate::placement::testing::Machine;
@@ -19,8 +20,8 @@ fn iterate(machine: &mut Machine, counts: &[(u32, [u32; 4])]) -> Vec<(u32, u16)>
     machine.end(Iteration)
 }
 
-/// 450 ns * 2445 > 1.1 ms moves in the first iteration; 1300 a time in the second, when 2600 were counted (section 3.1;
-/// `ml` of section 5.4).
+/// 450 ns * 2445 > 1.1 ms moves in the first iteration; 1300 a time in the second, when 2600 were
+/// counted (section 3.1; `ml` of section 5.4).
 #[test]
 fn moves_when_the_counters_say_so() {
     let mut machine = single_node("optimistic=0");
@@ -68,7 +69,8 @@ fn cold_start_is_skipped() {
     assert_eq!(iterate(&mut machine, &[(0, [9, 12, 0, 0])]), [(0, 1)]);
 }
 
-/// A page that is selected for its previous home freezes there where it is, for good; with `freeze=0` it bounces.
+/// A page that is selected for its previous home freezes there where it is, for good; with
+/// `freeze=0` it bounces.
 #[test]
 fn ping_pong_is_frozen() {
     let there = [(0, [10, 100, 0, 0])];
@@ -108,8 +110,9 @@ fn cycles_of_three_go_unnoticed() {
     assert_eq!(machine.statistic("frozen"), 0);
 }
 
-/// A thread moves from node 0 to node 3. Competitively its page would stay for long, having 9000 local accesses behind
-/// it; the predictive criterion moves it once the thread has stayed for two constructs.
+/// A thread moves from node 0 to node 3. Competitively its page would stay for long, having 9000
+/// local accesses behind it; the predictive criterion moves it once the thread has stayed for two
+/// constructs.
 #[test]
 fn pages_follow_threads() {
     let before = [(0, [3000, 0, 0, 0]), (1, [0, 3000, 0, 0])];
@@ -132,7 +135,8 @@ fn pages_follow_threads() {
     }
 }
 
-/// A thread that moves on before two constructs are over draws no pages, and neither does a node that no thread moved to.
+/// A thread that moves on before two constructs are over draws no pages, and neither does a node
+/// that no thread moved to.
 #[test]
 fn threads_must_stay() {
     let mut machine = single_node("optimistic=0");
@@ -179,8 +183,9 @@ fn following_does_not_freeze() {
     );
 }
 
-/// The worst node's remote latency grows in the second iteration. With `tune=1.2`, 450 ns an access must then exceed 1.2 *
-/// 400 * 1000 = 480,000: 1066 do not (479,700), 1067 do. Without, 1066 exceed 400,000.
+/// The worst node's remote latency grows in the second iteration. With `tune=1.2`, 450 ns an access
+/// must then exceed 1.2 * 400 * 1000 = 480,000: 1066 do not (479,700), 1067 do. Without, 1066
+/// exceed 400,000.
 #[test]
 fn areas_become_selective() {
     for (tune, remote, moves) in [("1.2", 1066, false), ("1.2", 1067, true), ("1", 1066, true)] {
@@ -202,7 +207,8 @@ fn cold_areas_are_not_looked_at() {
     assert_eq!(machine.statistic("areas_cold"), 1);
     let busy = [(0, [0, 0, 0, 500])];
     assert_eq!(iterate(&mut machine, &busy), []);
-    // A thread that moves wakes it: the page does not fit the predictive criterion, but the competitive one.
+    // A thread that moves wakes it: the page does not fit the predictive criterion, but the
+    // competitive one.
     machine.count(0, &busy[0].1);
     assert_eq!(machine.end_moved(Construct, &[(1, 2)]), []);
     assert_eq!(machine.end(Construct), []);
@@ -222,9 +228,9 @@ fn periods_visit_pages_in_turn() {
     assert_eq!(machine.end(Period), []);
 }
 
-/// Page 0 is used by node 0 in the first construct and by node 3 in the second, each iteration alike. Over the iteration
-/// the home has more accesses; for the second construct alone two migrations (2.2 ms) are worth it: 650 ns * 4000 > 600
-/// ns * 0 + 2.2 ms.
+/// Page 0 is used by node 0 in the first construct and by node 3 in the second, each iteration
+/// alike. Over the iteration the home has more accesses; for the second construct alone two
+/// migrations (2.2 ms) are worth it: 650 ns * 4000 > 600 ns * 0 + 2.2 ms.
 #[test]
 fn replayed_before_the_construct_and_undone_after() {
     let mut machine = single_node("replay=8");
@@ -280,8 +286,9 @@ fn replays_the_most_rewarding() {
     assert_eq!(machine.end(Construct), [(1, 3)]);
 }
 
-/// A live program allocates more than was known, frees it, and what it allocates next gets the same numbers: of the first
-/// pages nothing is left, neither counts (they would move at once), nor a previous home, nor a plan of replay.
+/// A live program allocates more than was known, frees it, and what it allocates next gets the same
+/// numbers: of the first pages nothing is left, neither counts (they would move at once), nor a
+/// previous home, nor a plan of replay.
 #[test]
 fn pages_come_and_go() {
     for params in [

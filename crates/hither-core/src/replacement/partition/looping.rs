@@ -1,23 +1,27 @@
-//! The sub-cache of looping blocks: the longest period goes first, the most recently used block of it.
+//! The sub-cache of looping blocks: the longest period goes first, the most recently used block of
+//! it.
 //!
-//! Source: PCC paper, section 5.1, after UBM, section 3.2. The paper compares the periods of blocks and breaks ties by
-//! MRU. A period is that of a stream (a site, a file, a process), and an average, so that the ties of the paper are
-//! blocks of one stream; they are grouped by stream here, and a block's period is its stream's current one rather than
-//! that of the time when the block was last referenced.
+//! Source: PCC paper, section 5.1, after UBM, section 3.2. The paper compares the periods of blocks
+//! and breaks ties by MRU. A period is that of a stream (a site, a file, a process), and an
+//! average, so that the ties of the paper are blocks of one stream; they are grouped by stream
+//! here, and a block's period is its stream's current one rather than that of the time when the
+//! block was last referenced.
 //!
-//! Departure: periods of the same power of two count as equal, and MRU decides among their streams. The streams of one loop
-//! (the call sites that take turns in it) have periods that differ by a percent and change places from round to round;
-//! with exact periods each change throws out what the last one kept. On cscope recorded here (2026-11) at 5 / 10 / 25 /
-//! 50 / 75 % of its blocks, pcc's hit ratio is .038 / .083 / .217 / .438 / .658 so and .026 / .059 / .177 / .394 / .601
-//! with exact periods; opt's is .046 / .090 / .221 / .441 / .661. Finer steps (a quarter or an eighth of a power of two) give
-//! the same to a point.
+//! Departure: periods of the same power of two count as equal, and MRU decides among their streams.
+//! The streams of one loop (the call sites that take turns in it) have periods that differ by a
+//! percent and change places from round to round; with exact periods each change throws out what
+//! the last one kept. On cscope recorded here (2026-11) at 5 / 10 / 25 / 50 / 75 % of its blocks,
+//! pcc's hit ratio is .038 / .083 / .217 / .438 / .658 so and .026 / .059 / .177 / .394 / .601 with
+//! exact periods; opt's is .046 / .090 / .221 / .441 / .661. Finer steps (a quarter or an eighth of
+//! a power of two) give the same to a point.
 //!
-//! Departure: loops end, and the paper never notices. The blocks of a finished short loop would keep their high gain,
-//! and their place, for ever. A stream whose least recent block is overdue, older than `expire` periods, does not loop as
-//! predicted, and its blocks are worth nothing, the least recent one first. `expire=0` is the paper's behaviour. With the
-//! whole of each LIRS trace as one call site and a cache of 10 % of its blocks (2026-11), pcc's hit ratio at expire 0 / 2 /
-//! 4 / 10 is .27 / .45 / .47 / .36 on ps and .30 / .77 / .76 / .69 on cpp; on cs, loop and scan, whose loops do not end,
-//! it varies by less than .001.
+//! Departure: loops end, and the paper never notices. The blocks of a finished short loop would
+//! keep their high gain, and their place, for ever. A stream whose least recent block is overdue,
+//! older than `expire` periods, does not loop as predicted, and its blocks are worth nothing, the
+//! least recent one first. `expire=0` is the paper's behaviour. With the whole of each LIRS trace
+//! as one call site and a cache of 10 % of its blocks (2026-11), pcc's hit ratio at expire 0 / 2 /
+//! 4 / 10 is .27 / .45 / .47 / .36 on ps and .30 / .77 / .76 / .69 on cpp; on cs, loop and scan,
+//! whose loops do not end, it varies by less than .001.
 
 use crate::classify::{Stream, at};
 use crate::heap::IndexedHeap;
@@ -120,7 +124,8 @@ impl Looping {
         }
     }
 
-    /// A block of a loop that is over, if there is one: of the loop that was due first, the least recent one.
+    /// A block of a loop that is over, if there is one: of the loop that was due first, the least
+    /// recent one.
     pub(super) fn overdue(&self, now: Tick) -> Option<Slot> {
         let (Reverse(due), stream) = self.due.top()?;
         let oldest = self.streams[stream as usize].recency.back()?;

@@ -1,15 +1,19 @@
-//! What one more block, or one less, is worth to the sub-cache of other references: measured, in hits a reference.
+//! What one more block, or one less, is worth to the sub-cache of other references: measured, in
+//! hits a reference.
 //!
-//! UBM (section 3.3) measures the hits of ghost buffers beyond the sub-cache and fits Belady's lifetime function through
-//! them to get the gain of the n-th block. The fit is left out here: it smooths what a window of a few thousand
-//! references measures well enough, and it is wrong for every workload whose curve is not of that form.
+//! UBM (section 3.3) measures the hits of ghost buffers beyond the sub-cache and fits Belady's
+//! lifetime function through them to get the gain of the n-th block. The fit is left out here: it
+//! smooths what a window of a few thousand references measures well enough, and it is wrong for
+//! every workload whose curve is not of that form.
 //!
-//! Instead an LRU stack of the other references, as deep as the whole cache, is kept in four segments around the
-//! present size n of the sub-cache: the *top*; the *tail*, the n/8 blocks just inside; the *near* ghosts, just beyond; the
-//! *far* ghosts, down to the size of the cache. Hits by the length of a segment are hits a reference and block. The gain
-//! is the largest of: the tail (what is lost by shrinking), the near ghosts (what a little growth brings), and all ghosts
-//! (what growing to the full cache would bring a block: without it a sub-cache that was squeezed out could not show
-//! that it has a working set further down). Counts are halved every window, so old ones fade.
+//! Instead an LRU stack of the other references, as deep as the whole cache, is kept in four
+//! segments around the present size n of the sub-cache: the *top*; the *tail*, the n/8 blocks just
+//! inside; the *near* ghosts, just beyond; the *far* ghosts, down to the size of the cache. Hits by
+//! the length of a segment are hits a reference and block. The gain is the largest of: the tail
+//! (what is lost by shrinking), the near ghosts (what a little growth brings), and all ghosts (what
+//! growing to the full cache would bring a block: without it a sub-cache that was squeezed out
+//! could not show that it has a working set further down). Counts are halved every window, so old
+//! ones fade.
 
 use crate::classify::at;
 use crate::list::{Links, List};
@@ -84,8 +88,9 @@ impl Margin {
         self.balance();
     }
 
-    /// Moves blocks over the segments' borders until each segment is full or all behind it are empty. What is short
-    /// is filled from behind first: the other way round, a block that still has a place would fall off the end.
+    /// Moves blocks over the segments' borders until each segment is full or all behind it are
+    /// empty. What is short is filled from behind first: the other way round, a block that still
+    /// has a place would fall off the end.
     fn balance(&mut self) {
         'fill: for at in 0..FAR {
             while self.segments[at].len() < self.limits[at] {
@@ -161,7 +166,8 @@ impl Margin {
 mod tests {
     use super::*;
 
-    /// Worked by hand: a stack of 32, of which the sub-cache has 16: 8 on top, 8 in the tail, 8 near, 8 far.
+    /// Worked by hand: a stack of 32, of which the sub-cache has 16: 8 on top, 8 in the tail, 8
+    /// near, 8 far.
     #[test]
     fn hits_by_segment() {
         let mut margin = Margin::new(32);
@@ -170,7 +176,8 @@ mod tests {
         (0..32).for_each(|block| margin.access(block, true));
         margin.check();
         assert_eq!(margin.gain(), 0.0);
-        // From the top of the stack: 31..=24 lie on top, 23..=16 in the tail, 15..=8 near, 7..=0 far.
+        // From the top of the stack: 31..=24 lie on top, 23..=16 in the tail, 15..=8 near, 7..=0
+        // far.
         margin.access(31, true);
         assert_eq!(margin.gain(), 0.0, "a hit on top is not at the margin");
         margin.access(16, true);

@@ -1,28 +1,33 @@
 //! Which blocks of which files there are, in extents: what is dropped at once.
 //!
-//! Blocks are what the policy ranks, extents are what the kernel gives up: a folio that lies only partly in a range is left
-//! whole (`mapping_try_invalidate`), and readahead makes folios as large as its window, up to [`EXTENT_BYTES`]. They
-//! are aligned to their size in the file, so an aligned extent holds whole folios. Measured 2026-11 on ext4, Linux
-//! 6.18, with a readahead of 8 MiB, by another process than the reader: of every other 4, 64, 256 KiB or 1 MiB of 32 MiB
-//! `POSIX_FADV_DONTNEED` drops nothing (2 of 4096 pages), of every other 2 MiB all; 2 to 4 us a call that drops nothing, 9 us one
-//! that drops 2 MiB.
+//! Blocks are what the policy ranks, extents are what the kernel gives up: a folio that lies only
+//! partly in a range is left whole (`mapping_try_invalidate`), and readahead makes folios as large
+//! as its window, up to [`EXTENT_BYTES`]. They are aligned to their size in the file, so an aligned
+//! extent holds whole folios. Measured 2026-11 on ext4, Linux 6.18, with a readahead of 8 MiB, by
+//! another process than the reader: of every other 4, 64, 256 KiB or 1 MiB of 32 MiB
+//! `POSIX_FADV_DONTNEED` drops nothing (2 of 4096 pages), of every other 2 MiB all; 2 to 4 us a
+//! call that drops nothing, 9 us one that drops 2 MiB.
 //!
-//! So an evicted block is *stale* until its extent has none that is kept, and then the whole extent goes in one call with its
-//! neighbours. Where reads are random the folios are small, and few extents ever are free of kept blocks: runs of stale
-//! blocks go by themselves once there are many of them, or when a second has passed.
+//! So an evicted block is *stale* until its extent has none that is kept, and then the whole extent
+//! goes in one call with its neighbours. Where reads are random the folios are small, and few
+//! extents ever are free of kept blocks: runs of stale blocks go by themselves once there are many
+//! of them, or when a second has passed.
 //!
-//! An extent that is being read waits: under `mru` one miss elsewhere evicts the block that was read last, and what readahead has
-//! brought of the rest of the extent would go with it. (Five scans by sqlite read 230 MiB more than the policy missed, 2026-11.)
+//! An extent that is being read waits: under `mru` one miss elsewhere evicts the block that was
+//! read last, and what readahead has brought of the rest of the extent would go with it. (Five
+//! scans by sqlite read 230 MiB more than the policy missed, 2026-11.)
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hither_core::Block;
 
-/// The size of a block. 16 KiB rather than the kernel's 4: at two policies of 20 to 60 ns a block, a program that reads 10 GB/s from the
-/// page cache costs the agent a twentieth of a CPU, not a fifth, and yet a source file of 20 KiB is not taken for one of 64.
+/// The size of a block. 16 KiB rather than the kernel's 4: at two policies of 20 to 60 ns a block,
+/// a program that reads 10 GB/s from the page cache costs the agent a twentieth of a CPU, not a
+/// fifth, and yet a source file of 20 KiB is not taken for one of 64.
 pub(crate) const BLOCK_BYTES: u64 = 16 << 10;
 
-/// The size of an extent: of the largest folio that the page cache of x86-64 and arm64 (4 KiB pages) has.
+/// The size of an extent: of the largest folio that the page cache of x86-64 and arm64 (4 KiB
+/// pages) has.
 pub(crate) const EXTENT_BYTES: u64 = 2 << 20;
 
 /// Blocks of an extent.
@@ -62,7 +67,8 @@ impl Place {
 
 #[derive(Clone, Debug, Default)]
 struct Extent {
-    /// The block's number, [`NONE`] where it has none; as long as the last block that has one, or marks, needs.
+    /// The block's number, [`NONE`] where it has none; as long as the last block that has one, or
+    /// marks, needs.
     blocks: Vec<u32>,
     marks: Vec<u8>,
     /// It was read through: it is kept or given up as one.
@@ -120,8 +126,8 @@ pub(super) struct Extents {
 }
 
 impl Extents {
-    /// The block there, for an access at `now_ns`; none where it is somebody else's, or there are too many. What is
-    /// accessed is in the page cache by right.
+    /// The block there, for an access at `now_ns`; none where it is somebody else's, or there are
+    /// too many. What is accessed is in the page cache by right.
     pub(super) fn accessed(&mut self, place: Place, write: bool, now_ns: u64) -> Option<Block> {
         let extent = self.extents.entry(place.extent()).or_default();
         if write {
@@ -245,7 +251,8 @@ impl Extents {
         }
     }
 
-    /// A block of an extent is not kept any more; the blocks of that extent, if it was one until now.
+    /// A block of an extent is not kept any more; the blocks of that extent, if it was one until
+    /// now.
     pub(super) fn broken_up(&mut self, block: Block) -> Option<Vec<Block>> {
         let at = self.places[block.index()].extent();
         let extent = self.extents.get_mut(&at)?;
@@ -259,8 +266,9 @@ impl Extents {
         }
     }
 
-    /// Extents of which nothing is to be kept, since the last call; those that have blocks that `kept` knows are put by. `state`
-    /// says of a file whether anything of it is to be dropped, and which extent of it is being read.
+    /// Extents of which nothing is to be kept, since the last call; those that have blocks that
+    /// `kept` knows are put by. `state` says of a file whether anything of it is to be dropped, and
+    /// which extent of it is being read.
     pub(super) fn whole(
         &mut self,
         now_ns: u64,
@@ -305,8 +313,8 @@ impl Extents {
         });
     }
 
-    /// What is stale in the extents that were put by, at the last resort: where folios are small it goes. Extents that
-    /// were written to wait on.
+    /// What is stale in the extents that were put by, at the last resort: where folios are small it
+    /// goes. Extents that were written to wait on.
     pub(super) fn parts(
         &mut self,
         now_ns: u64,

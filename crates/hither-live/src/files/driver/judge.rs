@@ -1,13 +1,15 @@
-//! Whether the policy is worth its drops: beside it runs least-recently-used, which the kernel's page cache approximates, over
-//! the same accesses and the same budget.
+//! Whether the policy is worth its drops: beside it runs least-recently-used, which the kernel's
+//! page cache approximates, over the same accesses and the same budget.
 //!
-//! Nothing is dropped to begin with. As soon as the policy has saved [`GAIN`] of the misses, and a sixteenth of the budget, its
-//! evictions are carried out: in a loop that is as long into the second round. A window is as many references as four budgets have
-//! blocks. One in which the policy misses more than least-recently-used ends the steering, or else two in a row in which it saves less
-//! than [`GAIN`]. Both go on being simulated, so it is known when steering would gain again.
+//! Nothing is dropped to begin with. As soon as the policy has saved [`GAIN`] of the misses, and a
+//! sixteenth of the budget, its evictions are carried out: in a loop that is as long into the
+//! second round. A window is as many references as four budgets have blocks. One in which the
+//! policy misses more than least-recently-used ends the steering, or else two in a row in which it
+//! saves less than [`GAIN`]. Both go on being simulated, so it is known when steering would gain
+//! again.
 //!
-//! Steering from the start, until two windows had shown no gain, cost what has nothing to gain: a reader of 4 KiB here and there had 7 %
-//! more read (2026-11).
+//! Steering from the start, until two windows had shown no gain, cost what has nothing to gain: a
+//! reader of 4 KiB here and there had 7 % more read (2026-11).
 
 use super::super::event::Judged;
 
@@ -156,7 +158,8 @@ mod tests {
         assert!(!window(&mut judge, 103, 100));
     }
 
-    /// Four blocks saved, a sixteenth of the cache, are enough where they are 2 % of the misses as well.
+    /// Four blocks saved, a sixteenth of the cache, are enough where they are 2 % of the misses as
+    /// well.
     fn begin(judge: &mut Judge) {
         for _ in 0..150 {
             assert_eq!(judge.reference(true, true, true), None);

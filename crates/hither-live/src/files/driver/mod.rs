@@ -1,16 +1,20 @@
-//! Decides what of a program's files the page cache keeps: pure, so that the same inputs give the same decisions.
+//! Decides what of a program's files the page cache keeps: pure, so that the same inputs give the
+//! same decisions.
 //!
-//! A policy of the simulator's, unchanged, owns a budget of blocks. It hears of every block that the program reads or
-//! writes; what it evicts is dropped as [`extents`] says, and [`judge`] whether it is worth that.
+//! A policy of the simulator's, unchanged, owns a budget of blocks. It hears of every block that
+//! the program reads or writes; what it evicts is dropped as [`extents`] says, and [`judge`]
+//! whether it is worth that.
 //!
-//! What a reference is. A request that spans blocks is one reference to each, in ascending order, as in the simulator. A
-//! request that begins in the block in which the same thread's last one to that file ended is none to that block: `fgets` over a
-//! file reads each block four times, which is no loop.
+//! What a reference is. A request that spans blocks is one reference to each, in ascending order,
+//! as in the simulator. A request that begins in the block in which the same thread's last one to
+//! that file ended is none to that block: `fgets` over a file reads each block four times, which is
+//! no loop.
 //!
-//! What is left alone. A file that is mapped: touches are not seen, and mapped pages are not dropped. What was written in the
-//! last 40 seconds: `POSIX_FADV_DONTNEED` would have it written to the disk, which may never be needed. What was in the page
-//! cache before the program came, which somebody else put there. What readahead brings beyond what was read is not in the
-//! model; it goes with its extent.
+//! What is left alone. A file that is mapped: touches are not seen, and mapped pages are not
+//! dropped. What was written in the last 40 seconds: `POSIX_FADV_DONTNEED` would have it written to
+//! the disk, which may never be needed. What was in the page cache before the program came, which
+//! somebody else put there. What readahead brings beyond what was read is not in the model; it goes
+//! with its extent.
 
 mod extents;
 mod judge;
@@ -41,10 +45,12 @@ use crate::observe::Numbers;
 /// Stale blocks are dropped piecemeal when they are this part of the budget.
 const STALE_PART: usize = 8;
 
-/// Or so long after the last time, and not again sooner than a tenth of it: what was written is stale for a while.
+/// Or so long after the last time, and not again sooner than a tenth of it: what was written is
+/// stale for a while.
 const PARTS_NS: u64 = 1_000_000_000;
 
-/// A budget that changes by less than this part of itself is left as it is: what is known of recency is lost with it.
+/// A budget that changes by less than this part of itself is left as it is: what is known of
+/// recency is lost with it.
 const BUDGET_PART: u64 = 16;
 
 /// What the driver starts from.
@@ -54,7 +60,8 @@ pub(crate) struct Config {
     pub(crate) policy: String,
     /// What the program's files may have of the page cache.
     pub(crate) budget_bytes: u64,
-    /// What they would have of it without steering; more, where the budget leaves room for what is on its way in.
+    /// What they would have of it without steering; more, where the budget leaves room for what is
+    /// on its way in.
     pub(crate) alone_bytes: u64,
     /// Of blocks; a log of another size does not replay.
     pub(crate) block_bytes: u64,
@@ -89,13 +96,16 @@ pub struct Summary {
     pub budget_bytes: u64,
     /// References to blocks.
     pub references: u64,
-    /// Those that the cache did not hold, the policy's or, as long as evictions were not carried out, least-recently-used's; in bytes.
+    /// Those that the cache did not hold, the policy's or, as long as evictions were not carried
+    /// out, least-recently-used's; in bytes.
     pub missed_bytes: u64,
-    /// Those that least-recently-used would not have held in what the kernel has for them without steering; in bytes.
+    /// Those that least-recently-used would not have held in what the kernel has for them without
+    /// steering; in bytes.
     pub lru_missed_bytes: u64,
     /// Bytes that the policy evicted while that was carried out.
     pub evicted_bytes: u64,
-    /// Ranges that were to be dropped, and their bytes: whole extents, which may hold more than was read.
+    /// Ranges that were to be dropped, and their bytes: whole extents, which may hold more than was
+    /// read.
     pub drops: u64,
     /// See `drops`.
     pub dropped_bytes: u64,
@@ -359,8 +369,9 @@ impl Driver {
         of_site.tally.reference(miss, lru_miss);
     }
 
-    /// A reader has left an extent. What was read through is one from now on, if the policy has kept most of it; else nothing of it
-    /// is kept: the rest would stay in the page cache all the same, beyond the budget.
+    /// A reader has left an extent. What was read through is one from now on, if the policy has
+    /// kept most of it; else nothing of it is kept: the rest would stay in the page cache all the
+    /// same, beyond the budget.
     fn left(&mut self, file: u32, left: Left) {
         let at = (file, left.extent);
         self.extents.left(at);
@@ -451,9 +462,9 @@ impl Driver {
         }
     }
 
-    /// Evictions are carried out from now on. What the policy would have kept is not what the kernel has kept meanwhile, which is by and
-    /// large what least-recently-used holds: the policy goes on from there, with what was used last, as the kernel may have taken more
-    /// of the rest.
+    /// Evictions are carried out from now on. What the policy would have kept is not what the
+    /// kernel has kept meanwhile, which is by and large what least-recently-used holds: the policy
+    /// goes on from there, with what was used last, as the kernel may have taken more of the rest.
     fn take_over(&mut self) {
         self.extents.nothing_stale();
         let capacity = blocks(self.summary.budget_bytes);
@@ -519,9 +530,9 @@ impl Driver {
         }
     }
 
-    /// Extents to ask the kernel about, at most so many, by file and offset: of which the model, or somebody else, has something.
-    /// They come in turn; which ones are asked about is no decision of the driver's. As long as evictions are not carried out the model
-    /// is not what is cached.
+    /// Extents to ask the kernel about, at most so many, by file and offset: of which the model, or
+    /// somebody else, has something. They come in turn; which ones are asked about is no decision
+    /// of the driver's. As long as evictions are not carried out the model is not what is cached.
     pub(crate) fn doubtful(&mut self, count: usize) -> Vec<(u64, u64)> {
         let steering = self.judge.steering();
         let kept = |block| steering && self.model.residency.slot(block).is_some();
@@ -537,8 +548,9 @@ impl Driver {
         held.into_iter().map(place).collect()
     }
 
-    /// Makes room, or uses what there is: caches of the new size that start from what the old ones held, in the order in which it was
-    /// last used, and from what was learnt of call sites. No policy can be asked for a victim while it has room.
+    /// Makes room, or uses what there is: caches of the new size that start from what the old ones
+    /// held, in the order in which it was last used, and from what was learnt of call sites. No
+    /// policy can be asked for a victim while it has room.
     fn resize(&mut self, bytes: u64, alone_bytes: u64) {
         let before = self.summary.budget_bytes;
         if bytes.abs_diff(before) < before / BUDGET_PART {
@@ -557,7 +569,8 @@ impl Driver {
         self.judge.resized(capacity);
     }
 
-    /// An empty model of this size, that knows of call sites what the one before it has learnt, which is returned.
+    /// An empty model of this size, that knows of call sites what the one before it has learnt,
+    /// which is returned.
     fn renew(&mut self, capacity: u32) -> Cache {
         let sites = self.model.policy.sites().unwrap_or_default();
         let model = Cache::new(&self.spec, capacity, &sites);
@@ -659,7 +672,8 @@ impl From<&SiteKnowledge> for KnownSite {
 }
 
 impl Run {
-    /// The blocks that a range of bytes touches; those beyond what a number holds (64 TiB) are one with the last.
+    /// The blocks that a range of bytes touches; those beyond what a number holds (64 TiB) are one
+    /// with the last.
     fn from(file: u32, offset: u64, length: u64) -> Run {
         let block = |byte: u64| (byte / BLOCK_BYTES).min(u64::from(u32::MAX - 1)) as u32;
         let (first, last) = (

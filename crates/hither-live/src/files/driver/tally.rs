@@ -35,8 +35,8 @@ pub struct SiteTally {
     pub tally: Tally,
 }
 
-/// The classes of blocks, where the policy classifies: they are asked for while a block is in the cache, and wanted when it is not
-/// any more.
+/// The classes of blocks, where the policy classifies: they are asked for while a block is in the
+/// cache, and wanted when it is not any more.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Classes {
     /// By block.

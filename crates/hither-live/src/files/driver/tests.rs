@@ -179,8 +179,9 @@ fn six_passes_over_twice_the_budget_cost_what_the_optimum_does() {
         "{misses} and {}",
         lab.missed
     );
-    // An extent a pass: the optimum keeps what is read now out, and here it goes when the next one comes. And until steering begins,
-    // which is a sixteenth of the budget into the second pass, nothing is saved.
+    // An extent a pass: the optimum keeps what is read now out, and here it goes when the next one
+    // comes. And until steering begins, which is a sixteenth of the budget into the second pass,
+    // nothing is saved.
     let per_pass = EXTENT_BLOCKS;
     assert!(
         misses.abs_diff(optimum) <= 6 * per_pass + budget / 16,
@@ -194,8 +195,9 @@ fn six_passes_over_twice_the_budget_cost_what_the_optimum_does() {
     lab.driver.check();
 }
 
-/// Extents are kept or given up as a whole, so that the budget holds in the page cache, not in the model alone. In the budget of a
-/// policy that keeps blocks here and there, three times as much was cached.
+/// Extents are kept or given up as a whole, so that the budget holds in the page cache, not in the
+/// model alone. In the budget of a policy that keeps blocks here and there, three times as much was
+/// cached.
 #[test]
 fn whatever_the_policy_no_more_is_cached_than_the_budget_and_what_is_read() {
     // Neither is a number of whole extents.
@@ -533,7 +535,8 @@ fn what_the_kernel_took_is_not_kept_and_each_extent_is_asked_about_in_turn() {
     lab.driver.check();
 }
 
-/// Few files and blocks, so that things meet; the last third of an extent is never read, so that none is read through.
+/// Few files and blocks, so that things meet; the last third of an extent is never read, so that
+/// none is read through.
 fn reads() -> impl Strategy<Value = Vec<(u64, u64, u64, u64)>> {
     let first = (0..5_u64, 0..60_u64).prop_map(|(extent, block)| extent * EXTENT_BLOCKS + block);
     prop::collection::vec((1..4_u64, first, 1..30_u64, 0..4_u64), 1..200)
@@ -547,8 +550,9 @@ fn live_policies() -> Vec<&'static str> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Where no extent is read through the driver's cache is the policy's own, block for block; what the policy keeps is never dropped, and where an
-    /// extent has nothing that it keeps, nothing stays.
+    /// Where no extent is read through the driver's cache is the policy's own, block for block;
+    /// what the policy keeps is never dropped, and where an extent has nothing that it keeps,
+    /// nothing stays.
     #[test]
     fn it_holds_what_a_plain_loop_holds(
         reads in reads(),

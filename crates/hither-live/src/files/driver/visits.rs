@@ -1,18 +1,21 @@
 //! Where in a file its readers are, and how much of the extents around there they have read.
 //!
-//! By thread, since several may read one file in different places, and by extent, since a scan may look something up elsewhere and come
-//! back (sqlite reads an inner page of a table's tree for every 1.6 MiB of leaves). The few that were touched last are known.
+//! By thread, since several may read one file in different places, and by extent, since a scan may
+//! look something up elsewhere and come back (sqlite reads an inner page of a table's tree for
+//! every 1.6 MiB of leaves). The few that were touched last are known.
 
 use super::extents::PER_EXTENT;
 
 /// Visits of a file that are known.
 const VISITS: usize = 8;
 
-/// Who has touched so many blocks elsewhere since begins anew: reads here and there, too, touch all of an extent in time.
+/// Who has touched so many blocks elsewhere since begins anew: reads here and there, too, touch all
+/// of an extent in time.
 const AWAY: u64 = PER_EXTENT as u64;
 
-/// An extent of which a reader touched so many blocks before it left was read through: the kernel has it in large folios, which go
-/// whole or not at all. Scans leave some out (sqlite the inner pages of a table's tree, cscope what a query skips).
+/// An extent of which a reader touched so many blocks before it left was read through: the kernel
+/// has it in large folios, which go whole or not at all. Scans leave some out (sqlite the inner
+/// pages of a table's tree, cscope what a query skips).
 const READ_THROUGH: u32 = PER_EXTENT / 4 * 3;
 
 /// A file of which nothing was read for so long is not being read.
@@ -97,7 +100,8 @@ impl Visits {
         left
     }
 
-    /// Whether somebody is reading an extent: it is where a thread was last, just now. One that was left for another need not wait.
+    /// Whether somebody is reading an extent: it is where a thread was last, just now. One that was
+    /// left for another need not wait.
     pub(super) fn reading(&self, extent: u32, now_ns: u64) -> bool {
         let visits = self.visits.iter().flatten();
         visits.enumerate().any(|(at, visit)| {
@@ -154,8 +158,9 @@ mod tests {
         }
     }
 
-    /// Of an extent that was read through the rest is read after a look elsewhere: it is as it was without the rest. (sqlite, whose
-    /// last block of each third extent was kept for that, and with it all of the extent.)
+    /// Of an extent that was read through the rest is read after a look elsewhere: it is as it was
+    /// without the rest. (sqlite, whose last block of each third extent was kept for that, and with
+    /// it all of the extent.)
     #[test]
     fn who_comes_back_for_the_rest_has_read_it_through() {
         let mut visits = Visits::default();

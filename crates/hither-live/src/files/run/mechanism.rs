@@ -1,4 +1,5 @@
-//! The mechanism: hears what programs read and write, and has the kernel drop what the driver decides.
+//! The mechanism: hears what programs read and write, and has the kernel drop what the driver
+//! decides.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,19 +26,20 @@ const PAUSE_MAX: Duration = Duration::from_millis(5);
 /// How often it is asked what a control group leaves for files, and said what goes on.
 const LOOK_NS: u64 = 1_000_000_000;
 
-/// How often it is asked what the kernel has given up by itself, and of how many extents: at 5 us each, and 10 for a file
-/// that is opened for it, less than a hundredth of a CPU.
+/// How often it is asked what the kernel has given up by itself, and of how many extents: at 5 us
+/// each, and 10 for a file that is opened for it, less than a hundredth of a CPU.
 const ASK_NS: u64 = 250_000_000;
 const ASKED: usize = 128;
 
-/// Readaheads that are left room for: two are on their way in, and the extents that are read and not yet dropped.
+/// Readaheads that are left room for: two are on their way in, and the extents that are read and
+/// not yet dropped.
 const READ_AHEADS: u64 = 4;
 
 /// A program that reads from storage is so much further, at most, when it is first heard of.
 const HEARD_LATE_BYTES: u64 = 8 << 20;
 
-/// What a program must have read of a file for its own reading from storage to say whether it was cached. That is counted when
-/// reading is asked for, so what was not cached is in it.
+/// What a program must have read of a file for its own reading from storage to say whether it was
+/// cached. That is counted when reading is asked for, so what was not cached is in it.
 const TOLD_MIN_BYTES: u64 = 64 << 10;
 
 /// Of a large file, the extents that are asked after.
@@ -56,7 +58,8 @@ pub(super) struct Steering {
     /// What of a group's memory is not to be counted on.
     reserve_bytes: u64,
     reach: Reach,
-    /// Files that were opened and used since the last look; of those that no program had used before, the sizes.
+    /// Files that were opened and used since the last look; of those that no program had used
+    /// before, the sizes.
     opened: BTreeMap<u64, Option<u64>>,
     /// What carrying out a decision led to: heard with the next look.
     later: Vec<Input>,
@@ -177,9 +180,9 @@ impl Steering {
         }
     }
 
-    /// Says what of a file was in the page cache before a program came to it: what is there out of the reach of what it
-    /// read until now, and of the readahead that this had. Within that reach it is told by what the program had read from
-    /// storage meanwhile, where it read a good deal.
+    /// Says what of a file was in the page cache before a program came to it: what is there out of
+    /// the reach of what it read until now, and of the readahead that this had. Within that reach
+    /// it is told by what the program had read from storage meanwhile, where it read a good deal.
     fn find_foreign(
         &mut self,
         agent: &mut Agent<Driver>,
@@ -249,7 +252,8 @@ impl Steering {
         }
     }
 
-    /// Finds out what the kernel has given up by itself, or those who had it: a few extents each time.
+    /// Finds out what the kernel has given up by itself, or those who had it: a few extents each
+    /// time.
     fn ask(&mut self, agent: &mut Agent<Driver>, now_ns: u64) {
         let doubtful = agent.driver.doubtful(ASKED);
         for of_file in doubtful.chunk_by(|a, b| a.0 == b.0) {

@@ -8,7 +8,8 @@ const PAGE: u64 = 4096;
 const BLOCK: u64 = PAGE * BLOCK_PAGES as u64;
 const FILE: u64 = 0xf;
 
-/// Nodes 0 and 2, with the CPUs 0 and 1 and the CPU 2; a block costs 8 us to move, a load from afar 140 ns.
+/// Nodes 0 and 2, with the CPUs 0 and 1 and the CPU 2; a block costs 8 us to move, a load from afar
+/// 140 ns.
 fn driver(dry_run: bool) -> Driver {
     let node = |node, cpus: &[u32]| NodeMemory {
         node,

@@ -13,7 +13,8 @@ use hither_sys::raw;
 
 use super::*;
 
-/// All pages are on node 0 until they are moved; those of `shared`, counted as they are asked for, are mapped by others.
+/// All pages are on node 0 until they are moved; those of `shared`, counted as they are asked for,
+/// are mapped by others.
 #[derive(Default)]
 struct Two {
     moved: Mutex<Vec<u64>>,
@@ -61,7 +62,8 @@ impl Machine for Two {
     }
 }
 
-/// A file of so many pages and bytes, all cached, on the disk that the sources are on: a temporary folder may be all page cache (tmpfs).
+/// A file of so many pages and bytes, all cached, on the disk that the sources are on: a temporary
+/// folder may be all page cache (tmpfs).
 fn file(pages: u64, bytes: u64) -> tempfile::NamedTempFile {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut file = tempfile::NamedTempFile::new_in(folder).expect("a file");
@@ -113,7 +115,8 @@ fn carried_out(job: &Job, machine: Arc<Two>) -> Option<Done> {
 fn what_is_cached_is_found_and_moved_and_the_rest_is_absent() {
     let file = file(40, 100);
     let opened = open(&file);
-    // The blocks 2 and 3 leave the cache; what follows the end of the file, in block 10, was never there.
+    // The blocks 2 and 3 leave the cache; what follows the end of the file, in block 10, was never
+    // there.
     let block = u64::from(BLOCK_PAGES) * page_bytes();
     opened.drop_pages(2 * block, 2 * block).expect("dropped");
     let left = opened.cached(2 * block, 2 * block);

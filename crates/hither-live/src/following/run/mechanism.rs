@@ -133,7 +133,8 @@ impl Following {
             Ok(Done::Located { job, found }) => Input::Located { job, found },
             Ok(Done::Moved(moved)) => {
                 for run in &moved.refused {
-                    // What has left the cache is nowhere to be moved from, and what was not come to is told of by what kept it.
+                    // What has left the cache is nowhere to be moved from, and what was not come to
+                    // is told of by what kept it.
                     if !matches!(run.why, Why::Absent | Why::Untried) {
                         *self.run.refused.entry(run.why.to_string()).or_default() +=
                             u64::from(run.pages);

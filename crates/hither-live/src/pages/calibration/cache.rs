@@ -1,4 +1,5 @@
-//! Where calibrations are kept: a file a machine, since homes are shared by machines, in the user's folder of things that can be made anew.
+//! Where calibrations are kept: a file a machine, since homes are shared by machines, in the user's
+//! folder of things that can be made anew.
 
 use std::fs::{self, DirBuilder};
 use std::hash::Hasher;
@@ -42,7 +43,8 @@ impl Cache {
             .join(format!("memory-{:016x}.json", hasher.finish()))
     }
 
-    /// What was measured of this machine before, if anything was; why it cannot be used where it was.
+    /// What was measured of this machine before, if anything was; why it cannot be used where it
+    /// was.
     pub fn read(
         &self,
         machine: &dyn Machine,

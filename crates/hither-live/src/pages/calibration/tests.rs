@@ -118,7 +118,8 @@ fn sources(costs: &Costs) -> String {
 #[test]
 fn what_is_measured_counts_and_the_rest_is_in_proportion() {
     let costs = costs(&machine([[80, 130, 200], [131, 82, 260]]));
-    // The third row's node has no CPU: a local load takes it as long as the others, remote ones by distance.
+    // The third row's node has no CPU: a local load takes it as long as the others, remote ones by
+    // distance.
     assert_eq!(
         costs.latency_ns(),
         [80, 130, 200, 131, 82, 260, 139, 229, 82]

@@ -1,24 +1,28 @@
 //! Bounds of a share from samples, right at every look.
 //!
-//! The criterion is applied after each iteration, as often as the program has any: an interval that is wrong in 1 % of looks
-//! (Wilson's, Clopper and Pearson's) is sooner or later wrong. So these are a *confidence sequence*: the true share is
-//! within the bounds at all times at once, but for a chance `alpha`. A share `q` is ruled out when the samples are more
-//! than `1 / alpha` times likelier under a mixture of all shares than under `q` (Ville's inequality; Robbins, "Statistical
-//! methods related to the law of the iterated logarithm", 1970, section 3), here the mixture Beta(1/2, 1/2). Ten equal
-//! samples rule a half out at 1 %, where an interval for one look needs seven.
+//! The criterion is applied after each iteration, as often as the program has any: an interval that
+//! is wrong in 1 % of looks (Wilson's, Clopper and Pearson's) is sooner or later wrong. So these
+//! are a *confidence sequence*: the true share is within the bounds at all times at once, but for a
+//! chance `alpha`. A share `q` is ruled out when the samples are more than `1 / alpha` times
+//! likelier under a mixture of all shares than under `q` (Ville's inequality; Robbins, "Statistical
+//! methods related to the law of the iterated logarithm", 1970, section 3), here the mixture
+//! Beta(1/2, 1/2). Ten equal samples rule a half out at 1 %, where an interval for one look needs
+//! seven.
 
-/// Steps of bisection: to a part in four million, more than is needed for the counts that come of it.
+/// Steps of bisection: to a part in four million, more than is needed for the counts that come of
+/// it.
 const STEPS: u32 = 22;
 
-/// What `hits` of `samples`, which need not be whole, say of the share: it is within these two, but for a chance
-/// `exp(-level)`.
+/// What `hits` of `samples`, which need not be whole, say of the share: it is within these two, but
+/// for a chance `exp(-level)`.
 pub(super) fn bounds(hits: f64, samples: f64, level: f64) -> (f64, f64) {
     if samples <= 0.0 {
         return (0.0, 1.0);
     }
     let ruled_out = ruled_out(hits, samples, level);
     let seen = hits / samples;
-    // Nothing below `seen` that is ruled out is followed by something that is not, and the same the other way.
+    // Nothing below `seen` that is ruled out is followed by something that is not, and the same the
+    // other way.
     let edge = |mut out: f64| {
         if !ruled_out(out) {
             return out;
@@ -49,7 +53,8 @@ fn ruled_out(hits: f64, samples: f64, level: f64) -> impl Fn(f64) -> bool {
     }
 }
 
-/// Whether two shares, each of which so many hits and samples tell, may be one: that of all samples, at which they are easily told to.
+/// Whether two shares, each of which so many hits and samples tell, may be one: that of all
+/// samples, at which they are easily told to.
 pub(super) fn may_be_one(left: (f64, f64), right: (f64, f64), level: f64) -> bool {
     let share = (left.0 + right.0) / (left.1 + right.1);
     let may_be = |(hits, samples): (f64, f64)| !ruled_out(hits, samples, level)(share);
@@ -65,7 +70,8 @@ fn weighted_ln(weight: f64, value: f64) -> f64 {
     }
 }
 
-/// The logarithm of the gamma function for positive numbers: Stirling's series after moving up to where it is exact to 1e-10.
+/// The logarithm of the gamma function for positive numbers: Stirling's series after moving up to
+/// where it is exact to 1e-10.
 fn ln_gamma(mut x: f64) -> f64 {
     let mut below = 0.0;
     while x < 8.0 {

@@ -1,20 +1,27 @@
-//! Counts that are surely not too bad for staying: from samples to what a placement policy can take for the truth.
+//! Counts that are surely not too bad for staying: from samples to what a placement policy can take
+//! for the truth.
 //!
-//! A policy compares what the home of a page has of its accesses with what each other node has, one by one. So what has to be
-//! sure is how the two compare: of the samples that are of one or the other, those of the other are a share of which there is a
-//! lower bound. The home is given what its samples say, in accesses, and each other node as many more (or fewer) as it has at least.
-//! A criterion that grows with that difference, as UPM's does (ICS 2000, equation 1: more contenders among the others make
-//! it grow, too), then fires only if it would on the true shares, but for the chance that a bound is wrong. The policy need not
-//! know of sampling. (Bounds of the two nodes' shares of all samples, apart from each other, are as good on two nodes; on four, for shares
-//! of 2:8:1:1 and 1:3:1:1, they need a quarter to nearly a half more samples until they no longer overlap.)
+//! A policy compares what the home of a page has of its accesses with what each other node has, one
+//! by one. So what has to be sure is how the two compare: of the samples that are of one or the
+//! other, those of the other are a share of which there is a lower bound. The home is given what
+//! its samples say, in accesses, and each other node as many more (or fewer) as it has at least. A
+//! criterion that grows with that difference, as UPM's does (ICS 2000, equation 1: more contenders
+//! among the others make it grow, too), then fires only if it would on the true shares, but for the
+//! chance that a bound is wrong. The policy need not know of sampling. (Bounds of the two nodes'
+//! shares of all samples, apart from each other, are as good on two nodes; on four, for shares of
+//! 2:8:1:1 and 1:3:1:1, they need a quarter to nearly a half more samples until they no longer
+//! overlap.)
 //!
-//! Readings: an iteration's accesses of one window are taken to be as many as the caller says; its samples tell of
-//! shares only. The samples of a window's pages with the same home are taken together unless two halves of it are surely
-//! used by different nodes. They age by periods, each of which halves the older ones.
-//! A window that one node mainly uses may have a few pages of each of many homes: the kernel moves pages to whoever came twice. None of them has samples enough.
-//! So such *strangers* are taken together in all windows of the region that are counted, whatever their homes are: if the main users of their windows surely have more of
-//! them than their homes have, they have more of each that its own samples do not speak against.
-//! Where a program's phases are told apart, the estimate is a stratified one ([`Strata`]); what was not seen then is taken for the home's.
+//! Readings: an iteration's accesses of one window are taken to be as many as the caller says; its
+//! samples tell of shares only. The samples of a window's pages with the same home are taken
+//! together unless two halves of it are surely used by different nodes. They age by periods, each
+//! of which halves the older ones. A window that one node mainly uses may have a few pages of each
+//! of many homes: the kernel moves pages to whoever came twice. None of them has samples enough. So
+//! such *strangers* are taken together in all windows of the region that are counted, whatever
+//! their homes are: if the main users of their windows surely have more of them than their homes
+//! have, they have more of each that its own samples do not speak against. Where a program's phases
+//! are told apart, the estimate is a stratified one ([`Strata`]); what was not seen then is taken
+//! for the home's.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -33,8 +40,9 @@ const UNIT: u16 = 8;
 /// A page's samples of one node stop counting here: 1000.
 const FULL: u16 = 1000 * UNIT;
 
-/// A pass of the kernel's scanner touches all pages of a window, and those of one home and user are few where many nodes share it. So windows are as many times wider then; what
-/// surely differs within one is taken apart.
+/// A pass of the kernel's scanner touches all pages of a window, and those of one home and user are
+/// few where many nodes share it. So windows are as many times wider then; what surely differs
+/// within one is taken apart.
 const WIDER: u32 = 2;
 
 /// Samples by page and node.
@@ -43,7 +51,8 @@ pub(crate) struct Estimates {
     nodes: usize,
     /// `ln(1 / alpha)` for one node's share.
     level: f64,
-    /// What the samples of pages with one home count as, where one follows from the other; else each counts.
+    /// What the samples of pages with one home count as, where one follows from the other; else
+    /// each counts.
     at_once: Option<u32>,
     /// Regions by their first block.
     regions: BTreeMap<u32, Region>,
@@ -102,7 +111,8 @@ impl Kept {
         self.seen_in[pages].fill(0);
     }
 
-    /// Puts down the samples of pages by node, and of how many each stratum has any, and says how many of the pages have any.
+    /// Puts down the samples of pages by node, and of how many each stratum has any, and says how
+    /// many of the pages have any.
     fn gather(&self, pages: &[(Node, Block)], strata: &Strata, rows: &mut Rows) -> usize {
         let Rows {
             samples, covered, ..
@@ -126,13 +136,15 @@ impl Kept {
     }
 }
 
-/// Pages of a region that lie elsewhere than their window's main user is, where it is open who has more of them.
+/// Pages of a region that lie elsewhere than their window's main user is, where it is open who has
+/// more of them.
 #[derive(Debug, Default)]
 struct Strangers {
     /// Their samples by stratum and role, and how many they are.
     samples: Vec<f64>,
     pages: usize,
-    /// Those whose own samples do not speak against the main user: page, home, main user and first block of the window.
+    /// Those whose own samples do not speak against the main user: page, home, main user and first
+    /// block of the window.
     follow: Vec<(Block, Node, Node, u32)>,
     /// Scratch.
     own: Vec<f64>,
@@ -209,7 +221,8 @@ impl Window {
 pub(crate) struct Lies {
     /// The part of its use, as far as that was seen, that is local.
     pub(crate) local: f64,
-    /// What would be, if each page were with whoever comes next, as it is where the kernel moves them: the more nodes use pages, the less.
+    /// What would be, if each page were with whoever comes next, as it is where the kernel moves
+    /// them: the more nodes use pages, the less.
     pub(crate) by_chance: f64,
     /// What would be, if what has one home by now were where most of its use is.
     pub(crate) best: f64,
@@ -218,8 +231,9 @@ pub(crate) struct Lies {
 }
 
 impl Estimates {
-    /// No samples. `confidence`: the chance that all bounds of a page hold, for ever. `at_once`: pages are armed together, so that
-    /// the touches which follow are not independent: a sample of each page of a group counts as so many at the most.
+    /// No samples. `confidence`: the chance that all bounds of a page hold, for ever. `at_once`:
+    /// pages are armed together, so that the touches which follow are not independent: a sample of
+    /// each page of a group counts as so many at the most.
     pub(crate) fn new(nodes: usize, confidence: f64, at_once: Option<u32>) -> Estimates {
         let alpha = (1.0 - confidence).clamp(1e-12, 0.5) / nodes as f64;
         Estimates {
@@ -262,7 +276,8 @@ impl Estimates {
         self.regions.remove(&blocks.start);
     }
 
-    /// What was seen of these pages of one region says nothing any more: freed, or used for something else.
+    /// What was seen of these pages of one region says nothing any more: freed, or used for
+    /// something else.
     pub(crate) fn forget(&mut self, blocks: Range<u32>) {
         let Some((start, region)) = region_of(&mut self.regions, Block(blocks.start)) else {
             return;
@@ -280,7 +295,8 @@ impl Estimates {
         }
     }
 
-    /// A page was touched from `node` in a phase of the program (of its [`Phases`]) after it had been armed. False if it is of no region.
+    /// A page was touched from `node` in a phase of the program (of its [`Phases`]) after it had
+    /// been armed. False if it is of no region.
     pub(crate) fn sampled(&mut self, block: Block, node: Node, phase: u8) -> bool {
         let Some((start, region)) = region_of(&mut self.regions, block) else {
             return false;
@@ -305,7 +321,8 @@ impl Estimates {
         true
     }
 
-    /// Threads moved, each node's together: what was seen from a node was seen from the one that `to` has for it.
+    /// Threads moved, each node's together: what was seen from a node was seen from the one that
+    /// `to` has for it.
     pub(crate) fn follow(&mut self, to: &[Node]) {
         let moved = &mut self.rows.row;
         for region in self.regions.values_mut() {
@@ -328,8 +345,8 @@ impl Estimates {
         }
     }
 
-    /// Threads moved, and scattered: what was seen so far tells where they were. Kept at half its weight, it held back for some ten
-    /// iterations the pages that were to follow.
+    /// Threads moved, and scattered: what was seen so far tells where they were. Kept at half its
+    /// weight, it held back for some ten iterations the pages that were to follow.
     pub(crate) fn restart(&mut self) {
         for region in self.regions.values_mut() {
             for (first, window) in std::mem::take(&mut region.windows) {
@@ -339,7 +356,8 @@ impl Estimates {
         }
     }
 
-    /// So much time has passed that the program may do something else: what was seen so far counts half.
+    /// So much time has passed that the program may do something else: what was seen so far counts
+    /// half.
     pub(crate) fn phase_ended(&mut self) {
         for region in self.regions.values_mut() {
             let kept = &mut region.kept;
@@ -378,9 +396,10 @@ impl Estimates {
         }
     }
 
-    /// Adds the counts of each page that lies in a window with new samples, or one of which another node surely had more when it was counted last, and has a home; and says
-    /// whether there are any of the latter. `accesses`: what an iteration makes of
-    /// them a page, in the unit of the policy's latencies: those that memory answers.
+    /// Adds the counts of each page that lies in a window with new samples, or one of which another
+    /// node surely had more when it was counted last, and has a home; and says whether there are
+    /// any of the latter. `accesses`: what an iteration makes of them a page, in the unit of the
+    /// policy's latencies: those that memory answers.
     pub(crate) fn counts(
         &mut self,
         home: &dyn Fn(Block) -> Option<Node>,
@@ -443,7 +462,8 @@ impl Estimates {
         open
     }
 
-    /// How the region that begins with this block lies, as far as it was seen. Nothing where it was not.
+    /// How the region that begins with this block lies, as far as it was seen. Nothing where it was
+    /// not.
     pub(crate) fn lies(
         &mut self,
         start: u32,
@@ -580,7 +600,8 @@ impl Judge<'_> {
         *self.known.entry((hits, samples)).or_insert_with(work_out)
     }
 
-    /// Puts down as how many samples of each node those of these pages, which have one home, count. Returns their sum.
+    /// Puts down as how many samples of each node those of these pages, which have one home, count.
+    /// Returns their sum.
     fn hits(&mut self, pages: &[(Node, Block)], into: &mut [u32]) -> u32 {
         into.fill(0);
         let sampled = self.kept.gather(pages, self.strata, self.rows);
@@ -598,7 +619,8 @@ impl Judge<'_> {
         into.iter().sum()
     }
 
-    /// Who has more than half of the use of a window, as far as it was seen: surely, or most of its pages are there.
+    /// Who has more than half of the use of a window, as far as it was seen: surely, or most of its
+    /// pages are there.
     fn main_user(&mut self, pages: &[(Node, Block)]) -> Option<Node> {
         let sampled = self.kept.gather(pages, self.strata, self.rows);
         let worth = worth(self.at_once, sampled);
@@ -639,7 +661,8 @@ impl Judge<'_> {
         }
     }
 
-    /// Counts pages of one home that lie in one window. Says whether another node surely has more of any.
+    /// Counts pages of one home that lie in one window. Says whether another node surely has more
+    /// of any.
     fn pages(&mut self, pages: &[(Node, Block)]) -> bool {
         let Some(&(home, _)) = pages.first() else {
             return false;
@@ -702,7 +725,8 @@ impl Judge<'_> {
                 let told =
                     |hits: u32, samples: u32| (f64::from(hits) / unit, f64::from(samples) / unit);
                 let (left, right) = (told(of_left, samples.0), told(of_right, samples.1));
-                // Most are of neither, or may be told by two numbers rather than by two bounds of each.
+                // Most are of neither, or may be told by two numbers rather than by two bounds of
+                // each.
                 if of_left + of_right == 0 || may_be_one(left, right, self.level) {
                     return false;
                 }

@@ -1,22 +1,27 @@
 //! What a sample says of a page that several nodes use in turn.
 //!
-//! The kernel's scanner runs where a thread comes back to its program, so often at barriers, and what touches a page next is the sample: it
-//! tells the phase that begins there as often as it begins, however long it lasts. nas (in the lab) uses an array from one node for 66
-//! of 86 ms and from another for 20; whole passes of the scanner saw the one alone, or the other. So phases are estimated apart ([`Strata`](super::strata::Strata)), and
-//! have here the part of a region's use that is theirs by time and distance, among those in which the region was sampled at all.
+//! The kernel's scanner runs where a thread comes back to its program, so often at barriers, and
+//! what touches a page next is the sample: it tells the phase that begins there as often as it
+//! begins, however long it lasts. nas (in the lab) uses an array from one node for 66 of 86 ms and
+//! from another for 20; whole passes of the scanner saw the one alone, or the other. So phases are
+//! estimated apart ([`Strata`](super::strata::Strata)), and have here the part of a region's use
+//! that is theirs by time and distance, among those in which the region was sampled at all.
 //!
-//! A phase whose pages are far takes longer for as many accesses, and what is placed well for one phase is often placed badly for another. What a program that waits for
-//! memory does in a phase is so its time over how far its samples are on the average, and of this each phase has its part.
+//! A phase whose pages are far takes longer for as many accesses, and what is placed well for one
+//! phase is often placed badly for another. What a program that waits for memory does in a phase is
+//! so its time over how far its samples are on the average, and of this each phase has its part.
 //!
-//! Reading: a phase is what lies between two of a program's constructs (its master's parallel regions and barriers), and is known by the first.
-//! A page that is used in it is taken to be used for all of it.
+//! Reading: a phase is what lies between two of a program's constructs (its master's parallel
+//! regions and barriers), and is known by the first. A page that is used in it is taken to be used
+//! for all of it.
 
 use hither_sys::record::ConstructKind;
 
 /// Phases that are told from each other; further ones are taken together and count as they come.
 const PHASES_MAX: usize = 64;
 
-/// A phase with a smaller part of a region's samples has them by chance: threads pass a barrier one after the other.
+/// A phase with a smaller part of a region's samples has them by chance: threads pass a barrier one
+/// after the other.
 const STRAY: u64 = 64;
 
 /// Phases of a program and the time that it spends in each.
@@ -96,7 +101,8 @@ impl Phases {
         (ns > 0 && samples > 0).then(|| ns as f64 / samples as f64)
     }
 
-    /// What is done in a phase, in accesses as far as all are on the average. What few samples leave open: as if there were so many more of the average.
+    /// What is done in a phase, in accesses as far as all are on the average. What few samples
+    /// leave open: as if there were so many more of the average.
     fn done(&self, phase: usize, mean_ns: Option<f64>) -> f64 {
         const OPEN: f64 = 16.0;
         let time_ns = self.time_ns[phase] as f64;
@@ -108,8 +114,8 @@ impl Phases {
         time_ns / far
     }
 
-    /// The part of the time that the phases have in which a region with so many samples of each has any but by chance; all of it where it
-    /// is not known.
+    /// The part of the time that the phases have in which a region with so many samples of each has
+    /// any but by chance; all of it where it is not known.
     pub(crate) fn covered(&self, samples: &[u64]) -> f64 {
         let all: u64 = samples.iter().sum();
         let time = self.time_ns.iter().sum::<u64>();
@@ -121,8 +127,9 @@ impl Phases {
         }
     }
 
-    /// The part of a region's use that each phase has, where the region has so many samples of each: those that have time have what is theirs together by what
-    /// is done in them, and the others as they come. Nothing where fewer than two have.
+    /// The part of a region's use that each phase has, where the region has so many samples of
+    /// each: those that have time have what is theirs together by what is done in them, and the
+    /// others as they come. Nothing where fewer than two have.
     pub(crate) fn parts(&self, samples: &[u64]) -> Option<Vec<f64>> {
         let all: u64 = samples.iter().sum();
         let phases = || samples.iter().copied().zip(0..self.time_ns.len());
@@ -182,7 +189,8 @@ mod tests {
         );
     }
 
-    /// A fifth of the time goes to as many accesses as three fifths, if these are three times as far.
+    /// A fifth of the time goes to as many accesses as three fifths, if these are three times as
+    /// far.
     #[test]
     fn what_is_far_takes_longer() {
         let mut phases = phases();

@@ -1,13 +1,14 @@
 //! Which pages are armed next, and when.
 //!
-//! Regions go in rounds: each window of each gets one armed page a round, at random within the window, the windows in an
-//! order that is drawn anew each round. So all windows have as many samples, give or take one, and no two arms of a round
-//! have to do with one another. Arms come in small batches at times whose distances are exponentially distributed, which
-//! no iteration can fall into step with (Wolff, "Poisson arrivals see time averages", 1982).
+//! Regions go in rounds: each window of each gets one armed page a round, at random within the
+//! window, the windows in an order that is drawn anew each round. So all windows have as many
+//! samples, give or take one, and no two arms of a round have to do with one another. Arms come in
+//! small batches at times whose distances are exponentially distributed, which no iteration can
+//! fall into step with (Wolff, "Poisson arrivals see time averages", 1982).
 //!
-//! The budget is part of the CPUs. Where sampling changes nothing any more, it is spent ever more sparingly. What is learnt of a
-//! region at first is worth the most, so its first rounds go faster, out of a reserve that a program which allocates all the
-//! time uses up.
+//! The budget is part of the CPUs. Where sampling changes nothing any more, it is spent ever more
+//! sparingly. What is learnt of a region at first is worth the most, so its first rounds go faster,
+//! out of a reserve that a program which allocates all the time uses up.
 
 use std::collections::BTreeMap;
 
@@ -22,15 +23,18 @@ const SAVED_NS: u64 = 100_000_000;
 /// Iterations (or periods) in a row without use after which the rate is halved.
 const QUIET: u32 = 4;
 
-/// The rate is halved so often at the most: to a sixty-fourth, a hundred samples a second and CPU. They tell as surely as more do when
-/// an eighth of a program's accesses become remote, and then the rate is what it was.
+/// The rate is halved so often at the most: to a sixty-fourth, a hundred samples a second and CPU.
+/// They tell as surely as more do when an eighth of a program's accesses become remote, and then
+/// the rate is what it was.
 const HALVED_MAX: u32 = 6;
 
-/// Rounds of a new region that go faster, and how much: after so many samples a window that one node uses alone is decided on.
+/// Rounds of a new region that go faster, and how much: after so many samples a window that one
+/// node uses alone is decided on.
 const EAGER_ROUNDS: u64 = 16;
 const EAGER: u64 = 8;
 
-/// The reserve for them holds what may be spent in two seconds. A sample comes back for every fourth that is armed at the usual rate.
+/// The reserve for them holds what may be spent in two seconds. A sample comes back for every
+/// fourth that is armed at the usual rate.
 const RESERVE_NS: f64 = 2e9;
 const REFILL: u64 = 4;
 
@@ -53,8 +57,8 @@ pub(crate) const CPUS_MAX: usize = 16;
 pub(crate) const PERMILLE: u32 = 10;
 
 impl Budget {
-    /// So many thousandths of the CPUs. A page takes 1.0 to 1.2 us to arm, 0.8 us to be touched, and perf up to 0.5 us to see it
-    /// (2 cores, Linux 6.18, 2026-11).
+    /// So many thousandths of the CPUs. A page takes 1.0 to 1.2 us to arm, 0.8 us to be touched,
+    /// and perf up to 0.5 us to see it (2 cores, Linux 6.18, 2026-11).
     pub(crate) fn of(cpus: usize, permille: u32) -> Budget {
         let cpus = cpus.clamp(1, CPUS_MAX);
         Budget {
@@ -120,7 +124,8 @@ pub(crate) struct Plan {
     due_ns: Option<u64>,
 }
 
-/// A walk through all numbers below `count` in an order that looks random: steps of a number without a common divisor.
+/// A walk through all numbers below `count` in an order that looks random: steps of a number
+/// without a common divisor.
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
     count: u64,
@@ -204,7 +209,8 @@ impl Plan {
         }
     }
 
-    /// Whether what was seen since the last time has led to anything: asked at the end of each iteration or period.
+    /// Whether what was seen since the last time has led to anything: asked at the end of each
+    /// iteration or period.
     pub(crate) fn useful(&mut self, useful: bool) {
         self.quiet += 1;
         if useful {
@@ -242,9 +248,10 @@ impl Plan {
         self.arm_ns = (self.arm_ns * (REMEMBERED - weight) + page_ns * weight) / REMEMBERED;
     }
 
-    /// What a sample costs. What arming takes longer than half of a sample, as it does alone, is the wait for interrupts of the other CPUs that
-    /// the program runs on, to flush their translations, which lose about as much together. (A virtual machine of two CPUs: 24 us of the
-    /// agent, 11 us of the program, 2026-11.)
+    /// What a sample costs. What arming takes longer than half of a sample, as it does alone, is
+    /// the wait for interrupts of the other CPUs that the program runs on, to flush their
+    /// translations, which lose about as much together. (A virtual machine of two CPUs: 24 us of
+    /// the agent, 11 us of the program, 2026-11.)
     fn sample_ns(&self) -> u64 {
         let alone_ns = self.budget.sample_ns.max(1);
         alone_ns + 2 * self.arm_ns.saturating_sub(alone_ns / 2)
@@ -282,7 +289,8 @@ impl Plan {
         BATCH.min(self.windows as u32)
     }
 
-    /// Time to the next batch: exponentially distributed with the mean that the budget allows, and never over ten times it.
+    /// Time to the next batch: exponentially distributed with the mean that the budget allows, and
+    /// never over ten times it.
     fn pause_ns(&mut self) -> u64 {
         let mean_ns = self.distance_ns() * u64::from(self.batch());
         let part = -(1.0 - self.random.unit()).ln();

@@ -1,12 +1,16 @@
 //! Who uses pages, where a program has phases: a stratified estimate.
 //!
-//! Who has how much of a phase is taken from the phase's samples alone, and the phases are added up by the part of the use that each has ([`Phases`]):
-//! the scanner comes by in some phases more often than in others. Such an estimate is the better, the purer the phases are (Cochran, *Sampling Techniques*, chapter 5):
-//! it is taken for as good as so many samples as would have its variance without phases.
+//! Who has how much of a phase is taken from the phase's samples alone, and the phases are added up
+//! by the part of the use that each has ([`Phases`]): the scanner comes by in some phases more
+//! often than in others. Such an estimate is the better, the purer the phases are (Cochran,
+//! *Sampling Techniques*, chapter 5): it is taken for as good as so many samples as would have its
+//! variance without phases.
 //!
-//! Readings: what a phase's samples say holds for the pages that they are of, since a pass may begin when most threads are through with a phase, and sees what the last ones
-//! still have to do. A phase that a page may be used in, and was not seen in, is less likely the more passes have missed it. Of pages it is known how often each node was
-//! seen, and of their window in which phases each node was: its samples of a page are taken to be of these in proportion.
+//! Readings: what a phase's samples say holds for the pages that they are of, since a pass may
+//! begin when most threads are through with a phase, and sees what the last ones still have to do.
+//! A phase that a page may be used in, and was not seen in, is less likely the more passes have
+//! missed it. Of pages it is known how often each node was seen, and of their window in which
+//! phases each node was: its samples of a page are taken to be of these in proportion.
 
 use hither_core::Node;
 
@@ -139,7 +143,8 @@ impl Strata {
         self.add_up(self.nodes, of, samples.pages, weighed, into);
     }
 
-    /// Counts of how many pages each stratum has samples, of one more that was seen in these phases.
+    /// Counts of how many pages each stratum has samples, of one more that was seen in these
+    /// phases.
     pub(super) fn cover(&self, seen_in: u64, into: &mut [u32]) {
         for (mask, covered) in self.masks.iter().zip(into) {
             *covered += u32::from(seen_in & mask != 0);
@@ -150,7 +155,8 @@ impl Strata {
         self.phases.len()
     }
 
-    /// What a page of the window, which was seen in these phases, has of samples of its home, of `main` and of all others: by stratum and role.
+    /// What a page of the window, which was seen in these phases, has of samples of its home, of
+    /// `main` and of all others: by stratum and role.
     pub(super) fn cast(
         &self,
         (of_nodes, seen_in): (&[f64], u64),
@@ -183,7 +189,8 @@ impl Strata {
         self.add_up(ROLES, of, pages, (|_| 1.0, 1.0), into);
     }
 
-    /// Adds the phases up: `of` has the samples of each phase and party, `covered` the part of the pages that a phase has any of.
+    /// Adds the phases up: `of` has the samples of each phase and party, `covered` the part of the
+    /// pages that a phase has any of.
     fn add_up(
         &self,
         parties: usize,
@@ -235,7 +242,8 @@ impl Strata {
 }
 
 impl Stratum {
-    /// What is to be taken for used in a phase that so many passes have not seen: its part by the chance that they would have missed it.
+    /// What is to be taken for used in a phase that so many passes have not seen: its part by the
+    /// chance that they would have missed it.
     fn missed(self, passes: f64) -> f64 {
         self.part * (1.0 - self.sampled).powf(passes)
     }

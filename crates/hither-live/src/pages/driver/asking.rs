@@ -9,8 +9,9 @@ use super::super::event::{Decision, Found, Pages, addresses};
 use super::Driver;
 use super::hinting::Look;
 
-/// Where the pages of a window are is asked when it has a sample, and as long as some are nowhere at doubling distances: an answer takes
-/// some 100 ns a page, and there may be many that the program never comes to.
+/// Where the pages of a window are is asked when it has a sample, and as long as some are nowhere
+/// at doubling distances: an answer takes some 100 ns a page, and there may be many that the
+/// program never comes to.
 const ASK_NS: u64 = 100_000_000;
 const ASK_MAX_NS: u64 = 10_000_000_000;
 
@@ -114,7 +115,8 @@ impl Driver {
                     continue;
                 };
                 let block = Block(region.base + index);
-                // In a dry run what was decided is taken to be so, of a region of which anything was.
+                // In a dry run what was decided is taken to be so, of a region of which anything
+                // was.
                 let known = self.model.home(block).is_some();
                 if self.dry_run && known && region.migrated > 0 {
                     continue;

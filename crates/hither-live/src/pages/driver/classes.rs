@@ -101,7 +101,8 @@ impl Driver {
             .partition(|run| run.nodes != here);
         let pages_away: u32 = away.iter().map(|run| run.pages).sum();
         let nodes = away.iter().fold(0, |nodes, run| nodes | run.nodes);
-        // What was touched before it was settled stays where it is, and is no sign of a change of mind.
+        // What was touched before it was settled stays where it is, and is no sign of a change of
+        // mind.
         let alike = away.iter().all(|run| run.nodes == nodes)
             && nodes != 0
             && pages_away + region.faults >= region.left;
@@ -130,7 +131,8 @@ impl Driver {
             nodes: if nodes == 0 { here } else { nodes },
             away: pages_away,
         }));
-        // A site's policy holds for all that is allocated there, also for what this time is not wanted there.
+        // A site's policy holds for all that is allocated there, also for what this time is not
+        // wanted there.
         let by_site = bound_before.filter(|_| region.faults == 0);
         for run in stays.iter().filter(|_| by_site.is_some()) {
             out.push(region.order(run, 0, self.page_bytes));
@@ -145,8 +147,8 @@ impl Driver {
         }
     }
 
-    /// A program has more memory than it had, and so more of its far regions may be far: what the policy kept near of them is asked
-    /// about again, until the first page that it still keeps.
+    /// A program has more memory than it had, and so more of its far regions may be far: what the
+    /// policy kept near of them is asked about again, until the first page that it still keeps.
     pub(super) fn reconsider(&mut self, now_ns: u64, pid: u32, out: &mut Vec<Decision>) {
         let range = (pid, Object(0))..=(pid, Object(u32::MAX));
         let limited: Vec<Object> = self
@@ -172,7 +174,8 @@ impl Driver {
         }
     }
 
-    /// Runs of a region are wanted elsewhere, where `by_site` has bound them already, unless the program says otherwise.
+    /// Runs of a region are wanted elsewhere, where `by_site` has bound them already, unless the
+    /// program says otherwise.
     fn send(
         &mut self,
         now_ns: u64,
@@ -192,7 +195,8 @@ impl Driver {
     }
 }
 
-/// Has the policy place again, from the first on, what it had kept near; says what it wants elsewhere now, and what it keeps.
+/// Has the policy place again, from the first on, what it had kept near; says what it wants
+/// elsewhere now, and what it keeps.
 fn no_longer_kept(
     model: &mut Model,
     object: Object,

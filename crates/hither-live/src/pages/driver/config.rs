@@ -68,20 +68,22 @@ pub(crate) struct Measured {
     pub(crate) sample_ns: Option<u64>,
 }
 
-/// Where a region had its pages in the end. A program that runs again allocates it again: the same thread, at the same
-/// call site, as many allocations later.
+/// Where a region had its pages in the end. A program that runs again allocates it again: the same
+/// thread, at the same call site, as many allocations later.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placed {
     /// The allocation site.
     #[serde(with = "super::super::event::hex")]
     pub signature: u64,
-    /// Which thread of its process allocated it, in the order in which they first allocated a region.
+    /// Which thread of its process allocated it, in the order in which they first allocated a
+    /// region.
     pub thread: u32,
     /// How many regions that thread had allocated at the site before.
     pub nth: u32,
     /// Its size.
     pub pages: u32,
-    /// From the first page on: how many pages are on which node, by the kernel's number; the rest is where it was touched.
+    /// From the first page on: how many pages are on which node, by the kernel's number; the rest
+    /// is where it was touched.
     pub runs: Vec<(u32, Option<u32>)>,
 }
 
@@ -108,7 +110,8 @@ pub(crate) struct KnownSite {
 }
 
 impl Config {
-    /// For a machine whose memory costs what was measured, if it was; `page_bytes` is what is placed at a time. Decisions are carried out, nothing is known of earlier runs.
+    /// For a machine whose memory costs what was measured, if it was; `page_bytes` is what is
+    /// placed at a time. Decisions are carried out, nothing is known of earlier runs.
     pub(crate) fn new(
         policy: String,
         page_bytes: u64,

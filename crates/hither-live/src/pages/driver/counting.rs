@@ -1,22 +1,27 @@
 //! Who uses which pages: samples come in, iterations end, the policy is asked, and pages move.
 //!
-//! Regions that are near, or that the policy gives no class, are counted: [`Plan`] says which of their pages to arm next, a
-//! fault on an armed page is a sample, and [`Estimates`] makes counts of samples for the policy, at the end of an iteration
-//! or, where a program has none, of a period. Where a page is, the kernel is asked before it is counted.
+//! Regions that are near, or that the policy gives no class, are counted: [`Plan`] says which of
+//! their pages to arm next, a fault on an armed page is a sample, and [`Estimates`] makes counts of
+//! samples for the policy, at the end of an iteration or, where a program has none, of a period.
+//! Where a page is, the kernel is asked before it is counted.
 //!
 //! Readings:
-//! - The policy is asked at most every [`EPOCH_NS`], unless an iteration had [`EPOCH_SAMPLES`] samples, and so seldom that
-//!   looking at the counts takes about a hundredth of a CPU: iterations may take microseconds, and samples come slowly.
-//! - A page of an iteration that is used at all is taken to be read once from memory, line by line: samples tell of shares
-//!   only. What moving a page costs is spread over the iterations since threads last moved, as by the paper's counters that go on over
-//!   iterations: a move that does not pay within one is made when it would have paid by now.
-//! - What a region saw before a second node came to it is forgotten then: one thread fills it, and then all use it.
-//! - A period of a program without iterations is judged as an iteration of it. The policy's own periodic mode looks at a
-//!   few pages each time, since reading counters of all was dear; here the counts are there. A parameter of the policy asks for it.
-//! - The policy hears what came of a migration when all pages that it asked for at once are settled, and is not asked
-//!   anything until then.
-//! - A process whose pages nobody may move is left alone from then on. One of which a whole batch stayed where it was, as busy pages do,
-//!   is asked about again after a pause that doubles.
+//! - The policy is asked at most every [`EPOCH_NS`], unless an iteration had [`EPOCH_SAMPLES`]
+//!   samples, and so seldom that looking at the counts takes about a hundredth of a CPU: iterations
+//!   may take microseconds, and samples come slowly.
+//! - A page of an iteration that is used at all is taken to be read once from memory, line by line:
+//!   samples tell of shares only. What moving a page costs is spread over the iterations since
+//!   threads last moved, as by the paper's counters that go on over iterations: a move that does
+//!   not pay within one is made when it would have paid by now.
+//! - What a region saw before a second node came to it is forgotten then: one thread fills it, and
+//!   then all use it.
+//! - A period of a program without iterations is judged as an iteration of it. The policy's own
+//!   periodic mode looks at a few pages each time, since reading counters of all was dear; here the
+//!   counts are there. A parameter of the policy asks for it.
+//! - The policy hears what came of a migration when all pages that it asked for at once are
+//!   settled, and is not asked anything until then.
+//! - A process whose pages nobody may move is left alone from then on. One of which a whole batch
+//!   stayed where it was, as busy pages do, is asked about again after a pause that doubles.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -37,39 +42,46 @@ mod program;
 
 use program::Program;
 
-/// What a page that is looked at keeps the next look waiting: 20 ns (2026-11) are a hundredth of it.
+/// What a page that is looked at keeps the next look waiting: 20 ns (2026-11) are a hundredth of
+/// it.
 const WAIT_PER_PAGE_NS: u64 = 2_000;
 
 /// Whether a program's period is over is looked at so often.
 const PERIODS_NS: u64 = 1_000_000;
 
-/// Where less is sampled, because nothing came of it, the counts change less as well, and wait as much longer, up to this.
+/// Where less is sampled, because nothing came of it, the counts change less as well, and wait as
+/// much longer, up to this.
 const QUIET_MAX_NS: u64 = 1_000_000_000;
 
 /// Iterations that the cost of a move is spread over at the most.
 const ROUNDS_MAX: u64 = 64;
 
-/// A region that cannot be sampled, because it lies on huge pages or the program is changing its mappings, is tried again.
+/// A region that cannot be sampled, because it lies on huge pages or the program is changing its
+/// mappings, is tried again.
 const AGAIN_NS: u64 = 5_000_000_000;
 
-/// The chance that all of a page's bounds hold. A wrong move costs two migrations, and waiting costs in each iteration: 0.99 takes a quarter to a half
-/// more samples.
+/// The chance that all of a page's bounds hold. A wrong move costs two migrations, and waiting
+/// costs in each iteration: 0.99 takes a quarter to a half more samples.
 const CONFIDENCE: f64 = 0.95;
 
-/// The kernel takes the rights off all pages of a region at once, so that what touches them next is the same pass over them: of
-/// pages of a window with one home such a pass counts as so many samples, which is enough if they all agree, and does not outvote the passes
-/// before it. Fewer, so that two or three passes have to agree, is surer and later. The lab does not tell them apart: nas from a single start
-/// took 3,170 and 3,604 ms with 4, 3,521 and 3,740 with 7, and 3,207, 3,651 and 3,655 with 16 (2026-11).
+/// The kernel takes the rights off all pages of a region at once, so that what touches them next is
+/// the same pass over them: of pages of a window with one home such a pass counts as so many
+/// samples, which is enough if they all agree, and does not outvote the passes before it. Fewer, so
+/// that two or three passes have to agree, is surer and later. The lab does not tell them apart:
+/// nas from a single start took 3,170 and 3,604 ms with 4, 3,521 and 3,740 with 7, and 3,207, 3,651
+/// and 3,655 with 16 (2026-11).
 const AT_ONCE: u32 = 16;
 
-/// What moving a page costs until it was measured: the call, the copy, the flush of translations and the fault of who finds
-/// it gone.
+/// What moving a page costs until it was measured: the call, the copy, the flush of translations
+/// and the fault of who finds it gone.
 const MIGRATION_NS: u64 = 1_000;
 
-/// While more than this part of the samples are of pages on other nodes, the rate of sampling is not lowered.
+/// While more than this part of the samples are of pages on other nodes, the rate of sampling is
+/// not lowered.
 const AWAY: u64 = 8;
 
-/// So many samples between two looks, all of them local, say without more ado that there is nothing to gain.
+/// So many samples between two looks, all of them local, say without more ado that there is nothing
+/// to gain.
 const SURE: u64 = 256;
 
 /// Bytes that memory answers with at once.
@@ -274,8 +286,8 @@ impl Driver {
         }
     }
 
-    /// A page of a region was touched: whether that was a sample which was asked for, as one that was `sampled` by the processor
-    /// is. Others are the kernel's.
+    /// A page of a region was touched: whether that was a sample which was asked for, as one that
+    /// was `sampled` by the processor is. Others are the kernel's.
     pub(super) fn sample(
         &mut self,
         now_ns: u64,
@@ -294,7 +306,8 @@ impl Driver {
         let block = Block(region.base + page);
         let home = self.model.home(block);
         let armed = counting.armed.remove(&block.0) || sampled;
-        // What touches a page that is there, and faults, was stopped by the kernel's scanner, whether it follows our policy yet or not.
+        // What touches a page that is there, and faults, was stopped by the kernel's scanner,
+        // whether it follows our policy yet or not.
         let hint = region.hinted.is_some();
         if hint && home.is_none() {
             self.unknown_touched(now_ns, object);
@@ -499,7 +512,8 @@ impl Driver {
         }
     }
 
-    /// Judges programs without iterations, period by period, and tries again what could not be sampled a while ago.
+    /// Judges programs without iterations, period by period, and tries again what could not be
+    /// sampled a while ago.
     pub(super) fn periods(&mut self, now_ns: u64, out: &mut Vec<Decision>) {
         self.hints_due(now_ns, out);
         let Some(counting) = &mut self.counting else {
@@ -612,7 +626,8 @@ impl Driver {
         if any_moved {
             counting.plan.wake();
         } else {
-            // Where most use what is near nothing is to be learnt; elsewhere it may only take longer.
+            // Where most use what is near nothing is to be learnt; elsewhere it may only take
+            // longer.
             let away = tally.placed - tally.local;
             let useful = !actions.is_empty() || away * AWAY > tally.placed;
             counting.plan.useful(useful);

@@ -1,22 +1,30 @@
 //! Regions that the kernel samples by itself: its hint faults are the samples.
 //!
-//! A region is *held* where it is by having the program give each run of pages with one home the policy under which they are sampled and stay
-//! (`hither_sys::hints`): when most of its pages are there, or no more come, since a policy given before would say where they are to come from.
+//! A region is *held* where it is by having the program give each run of pages with one home the
+//! policy under which they are sampled and stay (`hither_sys::hints`): when most of its pages are
+//! there, or no more come, since a policy given before would say where they are to come from.
 //!
-//! - One that *lies in parts* then, as what several threads have filled does, lies where it is used, as far as anybody knows, and is held at once; passes of the kernel's
-//!   scanner say later whether that is so ([`WELL`]). The kernel would spoil it: it moves what two phases of an iteration use from two nodes to and fro (nas from its
-//!   best placement, in the lab, 2026-11, takes 6 to 7 % longer with balancing than without).
-//! - All others, and those that do not lie well, are left to the kernel, migrations included, until several nodes use them and a pass shows that they lie well by now, which a later
-//!   pass has to say once more, or there were many: the scanner goes fast while it finds pages to move, and samples come as fast; what is held it
-//!   takes for misplaced by the user's will, and slows down to a pass in minutes. What the kernel has not put right by then, or moves to and fro,
-//!   is the policy's to do, by all that was sampled meanwhile. (Held from the first look on, nas that one thread had filled stayed half wrong, as its phases
-//!   use a page from different nodes: `counters/strata.rs`.)
+//! - One that *lies in parts* then, as what several threads have filled does, lies where it is
+//!   used, as far as anybody knows, and is held at once; passes of the kernel's scanner say later
+//!   whether that is so ([`WELL`]). The kernel would spoil it: it moves what two phases of an
+//!   iteration use from two nodes to and fro (nas from its best placement, in the lab, 2026-11,
+//!   takes 6 to 7 % longer with balancing than without).
+//! - All others, and those that do not lie well, are left to the kernel, migrations included, until
+//!   several nodes use them and a pass shows that they lie well by now, which a later pass has to
+//!   say once more, or there were many: the scanner goes fast while it finds pages to move, and
+//!   samples come as fast; what is held it takes for misplaced by the user's will, and slows down
+//!   to a pass in minutes. What the kernel has not put right by then, or moves to and fro, is the
+//!   policy's to do, by all that was sampled meanwhile. (Held from the first look on, nas that one
+//!   thread had filled stayed half wrong, as its phases use a page from different nodes:
+//!   `counters/strata.rs`.)
 //!
-//! When pages have moved, what is on another node than its policy says gets a new one. Until a policy holds
-//! the kernel may move pages still, by the one before, so that after each it is asked anew where they are, until that is as it was told.
+//! When pages have moved, what is on another node than its policy says gets a new one. Until a
+//! policy holds the kernel may move pages still, by the one before, so that after each it is asked
+//! anew where they are, until that is as it was told.
 //!
-//! Runs are few ([`RUNS_MAX`]): what of a run is on another node than most of it may be pulled there by the kernel when that node
-//! touches it. Pages that are not there go with none, so that the kernel's first touch holds for them, but for holes in a run.
+//! Runs are few ([`RUNS_MAX`]): what of a run is on another node than most of it may be pulled
+//! there by the kernel when that node touches it. Pages that are not there go with none, so that
+//! the kernel's first touch holds for them, but for holes in a run.
 
 use std::collections::BTreeMap;
 
@@ -29,43 +37,51 @@ use super::Driver;
 use super::life::{Tracked, Users};
 use super::placed::{RUNS_MAX, runs};
 
-/// The first look at a region comes so long after its allocation, each further one twice as long after the one before, up to
-/// [`LOOK_MAX_NS`].
+/// The first look at a region comes so long after its allocation, each further one twice as long
+/// after the one before, up to [`LOOK_MAX_NS`].
 const LOOK_NS: u64 = 50_000_000;
 const LOOK_MAX_NS: u64 = 5_000_000_000;
 
 /// A region has most of its pages where no more than this part is missing.
 const MISSING: u32 = 16;
 
-/// A region lies in parts where so large a part of it is elsewhere than most of it, and all but so large a part of its pages are beside others
-/// of their node. Pages that were dealt out one by one (`numactl --interleave`) are not: nobody has put them where they are used.
+/// A region lies in parts where so large a part of it is elsewhere than most of it, and all but so
+/// large a part of its pages are beside others of their node. Pages that were dealt out one by one
+/// (`numactl --interleave`) are not: nobody has put them where they are used.
 const PART: usize = 4;
 
-/// The kernel moves a page at the second touch from the same node. What it has not put right in so many passes it never will.
+/// The kernel moves a page at the second touch from the same node. What it has not put right in so
+/// many passes it never will.
 const PASSES: u64 = 16;
 
-/// What is left to the kernel is looked at so many times a pass: between two passes it may lie well, and the next one spoils it.
+/// What is left to the kernel is looked at so many times a pass: between two passes it may lie
+/// well, and the next one spoils it.
 const LOOKS: u32 = 4;
 
-/// A region lies well where so much is local of what is half way between what would be if each page were with whoever comes next, which is where the kernel moves
-/// them, and what there can be: the kernel has little to mend then, and would rather spoil what two phases of an iteration use from two nodes.
+/// A region lies well where so much is local of what is half way between what would be if each page
+/// were with whoever comes next, which is where the kernel moves them, and what there can be: the
+/// kernel has little to mend then, and would rather spoil what two phases of an iteration use from
+/// two nodes.
 const WELL: f64 = 0.95;
 
-/// As long as what was sampled was so in phases that have less of the program's time, there may be others that use the pages from elsewhere.
+/// As long as what was sampled was so in phases that have less of the program's time, there may be
+/// others that use the pages from elsewhere.
 const COVERED: f64 = 0.5;
 
-/// What could not be done is told again after the longest time between two looks, and so often after twice as long each time.
+/// What could not be done is told again after the longest time between two looks, and so often
+/// after twice as long each time.
 const RETRIES_MAX: u32 = 6;
 
 /// Pages asked about at once.
 const ASKED: u32 = 1 << 16;
 
-/// Going through the pages of a region takes a few nanoseconds a page, and asking where they are a few hundred: this keeps either to a
-/// hundredth of a CPU.
+/// Going through the pages of a region takes a few nanoseconds a page, and asking where they are a
+/// few hundred: this keeps either to a hundredth of a CPU.
 const TELL_PER_PAGE_NS: u64 = 200;
 const LOOK_PER_PAGE_NS: u64 = 20_000;
 
-/// Where that is more, a large region rests so long, or as long as keeps looks to a hundredth of all CPUs that count: 9 minutes for 100 GiB are too long.
+/// Where that is more, a large region rests so long, or as long as keeps looks to a hundredth of
+/// all CPUs that count: 9 minutes for 100 GiB are too long.
 const REST_NS: u64 = 100_000_000;
 
 /// The region that is looked at, and which of those with its number it is.
@@ -150,7 +166,8 @@ impl Hinted {
         self.samples >= PASSES * u64::from(self.there)
     }
 
-    /// A page was touched. When so many were as make a pass of the scanner, or a part of one, it is looked what came of it, unless one node alone uses the region.
+    /// A page was touched. When so many were as make a pass of the scanner, or a part of one, it is
+    /// looked what came of it, unless one node alone uses the region.
     pub(super) fn sampled(
         &mut self,
         now_ns: u64,
@@ -268,7 +285,8 @@ impl Driver {
         }
     }
 
-    /// A page that nobody knew of was touched. When all that were missing have come it is asked where they are; when many came later, after a while.
+    /// A page that nobody knew of was touched. When all that were missing have come it is asked
+    /// where they are; when many came later, after a while.
     pub(super) fn unknown_touched(&mut self, now_ns: u64, object: Object) {
         let generation = self.generations[object.index()];
         let region = self.tracked[object.index()].as_mut();
@@ -287,8 +305,8 @@ impl Driver {
         }
     }
 
-    /// Several nodes use a region that one has filled: what was seen so far says nothing of that, and it is the kernel's unless it is still being filled
-    /// or on trial.
+    /// Several nodes use a region that one has filled: what was seen so far says nothing of that,
+    /// and it is the kernel's unless it is still being filled or on trial.
     fn begin_anew(&mut self, now_ns: u64, object: Object, out: &mut Vec<Decision>) {
         let region = self.tracked[object.index()].as_mut();
         let Some(hinted) = region.and_then(|region| region.hinted.as_mut()) else {
@@ -529,8 +547,10 @@ impl Driver {
         }
     }
 
-    /// A program has given a range the policy, or could not. The kernel says no for want of mappings, or to a program that was
-    /// confined meanwhile; and orders wait where there is room for so many. Then what was told before holds, and it is told again later where that may help.
+    /// A program has given a range the policy, or could not. The kernel says no for want of
+    /// mappings, or to a program that was confined meanwhile; and orders wait where there is room
+    /// for so many. Then what was told before holds, and it is told again later where that may
+    /// help.
     pub(super) fn hinted(&mut self, now_ns: u64, pid: u32, (start, end): (u64, u64), error: u32) {
         if error == 0 {
             return;

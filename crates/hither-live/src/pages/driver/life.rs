@@ -179,7 +179,8 @@ impl Driver {
             migrated: 0,
         });
         self.bases.insert(base, object);
-        // Its own size: of a mebibyte from malloc, whole pages are a little less, and it is to count as one.
+        // Its own size: of a mebibyte from malloc, whole pages are a little less, and it is to
+        // count as one.
         self.model.allocated(&Region {
             object,
             owner: process,
@@ -241,7 +242,8 @@ impl Driver {
         }
     }
 
-    /// The region of an address and the page's index in it. Most are in the region of the one before.
+    /// The region of an address and the page's index in it. Most are in the region of the one
+    /// before.
     pub(super) fn find(&mut self, pid: u32, address: u64) -> Option<(Object, u32)> {
         let last = self.found.and_then(|object| {
             let region = self.tracked[object.index()].as_ref()?;
@@ -296,7 +298,8 @@ impl Tracked {
         }
     }
 
-    /// The number of a fault's page in the region, such that what is touched next to it has the next number.
+    /// The number of a fault's page in the region, such that what is touched next to it has the
+    /// next number.
     pub(super) fn index(&mut self, address: u64, page: u32, huge_page_bytes: Option<u64>) -> u32 {
         let (Unit::Huge(seen), Some(huge)) = (&mut self.unit, huge_page_bytes) else {
             return page;

@@ -1,4 +1,5 @@
-//! Migrations: what the policy asks for at once, by region and node, on its way to the mover and back.
+//! Migrations: what the policy asks for at once, by region and node, on its way to the mover and
+//! back.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

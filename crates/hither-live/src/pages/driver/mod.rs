@@ -1,22 +1,26 @@
 //! Drives a placement policy by what a program does: inputs in, decisions out, and nothing else.
 //!
-//! A region is *watched* until the policy has a class for it. Each first fault that is seen is placed. Once it is settled
-//! the policy is asked about all its other pages, in order, as if they were touched now from where the last one was:
-//! so the policy's rules on full nodes and on how much of a program may be far hold for ranges as they do for
-//! pages. Where the answer is another node, the program is ordered to bind the range, and what was touched before the
-//! order took effect is moved: once when the program says that it has bound it, or, while it does not come to a
-//! hooked call, again and again, at doubling distances while nothing comes. As the program allocates more, more of what is far
-//! may be: the pages that the policy kept near are asked about again. Pages of a local region are left to the kernel, whose first choice is
-//! the node that touches them as well, and which knows best what is full by then; what it put elsewhere while a far region's pages
-//! still had to leave is brought home after them.
+//! A region is *watched* until the policy has a class for it. Each first fault that is seen is
+//! placed. Once it is settled the policy is asked about all its other pages, in order, as if they
+//! were touched now from where the last one was: so the policy's rules on full nodes and on how
+//! much of a program may be far hold for ranges as they do for pages. Where the answer is another
+//! node, the program is ordered to bind the range, and what was touched before the order took
+//! effect is moved: once when the program says that it has bound it, or, while it does not come to
+//! a hooked call, again and again, at doubling distances while nothing comes. As the program
+//! allocates more, more of what is far may be: the pages that the policy kept near are asked about
+//! again. Pages of a local region are left to the kernel, whose first choice is the node that
+//! touches them as well, and which knows best what is full by then; what it put elsewhere while a
+//! far region's pages still had to leave is brought home after them.
 //!
-//! Regions that stay near are counted if the policy asks who uses what ([`counting`], or by the kernel: [`hinting`]); what an earlier run found out about
-//! a region is applied when it is allocated ([`placed`]).
+//! Regions that stay near are counted if the policy asks who uses what ([`counting`], or by the
+//! kernel: [`hinting`]); what an earlier run found out about a region is applied when it is
+//! allocated ([`placed`]).
 //!
-//! Readings: a fault with huge pages brings in 2 MiB, so that a stream's faults are 512 pages apart. While no two faults
-//! of a region fell into the same 2 MiB, it is numbered by these; a program that touches one small page in each of
-//! five adjacent ones is taken for a stream. A forked child's copies are not regions: pages that are shared cannot be
-//! moved anyway, and what the child writes it touches where its parent's order says.
+//! Readings: a fault with huge pages brings in 2 MiB, so that a stream's faults are 512 pages
+//! apart. While no two faults of a region fell into the same 2 MiB, it is numbered by these; a
+//! program that touches one small page in each of five adjacent ones is taken for a stream. A
+//! forked child's copies are not regions: pages that are shared cannot be moved anyway, and what
+//! the child writes it touches where its parent's order says.
 
 mod asking;
 mod classes;
@@ -86,7 +90,8 @@ pub struct Summary {
     pub pages_moved: u64,
     /// Pages that could not be moved.
     pub pages_refused: u64,
-    /// Regions that the policy has nothing to say of before they are used: too small, or it looks at what is used alone.
+    /// Regions that the policy has nothing to say of before they are used: too small, or it looks
+    /// at what is used alone.
     pub plain: u64,
     /// Regions whose pages were sampled.
     pub counted: u64,

@@ -1,4 +1,5 @@
-//! The policy and what it is told of the machine: which page is where, as far as decisions know, and how full nodes are.
+//! The policy and what it is told of the machine: which page is where, as far as decisions know,
+//! and how full nodes are.
 
 use std::sync::Arc;
 
@@ -78,12 +79,14 @@ impl Model {
         self.kernel[node.index()]
     }
 
-    /// A node's bit in a mask of kernel numbers; none for a number past the mask's end, where no order can send a page.
+    /// A node's bit in a mask of kernel numbers; none for a number past the mask's end, where no
+    /// order can send a page.
     pub(crate) fn bit(&self, node: Node) -> u64 {
         1_u64.checked_shl(self.kernel_number(node)).unwrap_or(0)
     }
 
-    /// Blocks are numbered below `blocks`; grown in steps of doubling, since the policy's tables move when they grow.
+    /// Blocks are numbered below `blocks`; grown in steps of doubling, since the policy's tables
+    /// move when they grow.
     pub(crate) fn grow(&mut self, blocks: u32) {
         if blocks > self.nodes.blocks() {
             let blocks = blocks.max(self.nodes.blocks().saturating_mul(2));
@@ -113,7 +116,8 @@ impl Model {
         self.nodes.home(block)
     }
 
-    /// Has the policy place a page that is nowhere, on the nearest node to its choice that has room; `None`: nowhere.
+    /// Has the policy place a page that is nowhere, on the nearest node to its choice that has
+    /// room; `None`: nowhere.
     pub(crate) fn place(&mut self, touch: Touch) -> Option<Node> {
         let access = self.access(touch);
         let wanted = self.placement.place(&access, &self.nodes);
@@ -158,7 +162,8 @@ impl Model {
             .gone(block, node, &self.nodes, &mut Vec::new());
     }
 
-    /// A page was found on a node: the policy is told of it as of one that is placed, and the kernel's word holds. Whether it is known to be on another than before.
+    /// A page was found on a node: the policy is told of it as of one that is placed, and the
+    /// kernel's word holds. Whether it is known to be on another than before.
     pub(crate) fn found(&mut self, touch: Touch) -> bool {
         let Touch { block, node, .. } = touch;
         match self.nodes.home(block) {
@@ -176,7 +181,8 @@ impl Model {
         }
     }
 
-    /// Whether a page that is known to be on a node finds room there: what others use is known a moment late only.
+    /// Whether a page that is known to be on a node finds room there: what others use is known a
+    /// moment late only.
     fn has_room(&mut self, node: Node) -> bool {
         if self.nodes.free(node) == 0 {
             let others = self.nodes.used(node) - self.held[node.index()];
@@ -252,8 +258,9 @@ impl Model {
         }
     }
 
-    /// Frames in use on each node. Those of pages that were placed and not touched yet are not among them, so that what
-    /// is used by others is more than the difference for a while, and right once they are.
+    /// Frames in use on each node. Those of pages that were placed and not touched yet are not
+    /// among them, so that what is used by others is more than the difference for a while, and
+    /// right once they are.
     pub(crate) fn set_usage(&mut self, used: &[u32]) {
         for (node, (&used, &held)) in self.nodes.all().zip(used.iter().zip(&self.held)) {
             self.nodes.set_others(node, used.saturating_sub(held));

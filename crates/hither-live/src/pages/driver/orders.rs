@@ -1,4 +1,5 @@
-//! Orders to bind a range, the waiting for programs to carry them out, and the moving of what was touched before.
+//! Orders to bind a range, the waiting for programs to carry them out, and the moving of what was
+//! touched before.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +12,14 @@ use super::Driver;
 use super::life::Tracked;
 use super::segments::Run;
 
-/// How long a program has to carry an order out before what it touched meanwhile is moved. While there is something to move each time,
-/// it is moved at this distance, since until then it takes frames of the near node that others will want: a loop that fills a region
-/// makes no call that we hook, and touches some 5 MB meanwhile. Where nothing has come, the distance doubles.
+/// How long a program has to carry an order out before what it touched meanwhile is moved. While
+/// there is something to move each time, it is moved at this distance, since until then it takes
+/// frames of the near node that others will want: a loop that fills a region makes no call that we
+/// hook, and touches some 5 MB meanwhile. Where nothing has come, the distance doubles.
 pub(super) const WAIT_NS: u64 = 5_000_000;
 
-/// The distance is so many times what the last move took, at the least: what is there of a large range takes its time to find out.
+/// The distance is so many times what the last move took, at the least: what is there of a large
+/// range takes its time to find out.
 const PACE: u64 = 20;
 
 /// How often pages that were busy are tried again once their range is bound.
@@ -92,7 +95,8 @@ impl Timers {
 }
 
 impl Driver {
-    /// Runs of a region's pages are wanted elsewhere: has the program bind them, unless it should have done so by itself.
+    /// Runs of a region's pages are wanted elsewhere: has the program bind them, unless it should
+    /// have done so by itself.
     pub(super) fn order(
         &mut self,
         now_ns: u64,
@@ -225,7 +229,8 @@ impl Driver {
         }
     }
 
-    /// The program has chosen itself where a range is: nothing is done any more about the regions that it touches.
+    /// The program has chosen itself where a range is: nothing is done any more about the regions
+    /// that it touches.
     fn leave_alone(&mut self, pid: u32, (start, end): (u64, u64), out: &mut Vec<Decision>) {
         for object in self.regions.overlapping(pid, (start, end)) {
             let Some(region) = self.tracked[object.index()].as_mut() else {

@@ -1,9 +1,10 @@
 //! Where regions had their pages in the end, from one run to the next.
 //!
-//! A region is known again by who allocates it where, as how manieth (`Placed`): for what a program's first thread allocates
-//! that is the same in every run. Where several threads allocate at one site their order may differ from run to run; each
-//! thread's own regions are told apart by the order in which threads came, so that a swap of two is what can go wrong, and
-//! what was placed so is counted and moved like any other.
+//! A region is known again by who allocates it where, as how manieth (`Placed`): for what a
+//! program's first thread allocates that is the same in every run. Where several threads allocate
+//! at one site their order may differ from run to run; each thread's own regions are told apart by
+//! the order in which threads came, so that a swap of two is what can go wrong, and what was placed
+//! so is counted and moved like any other.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +19,13 @@ use super::orders::State;
 use super::segments::Run;
 use super::{Driver, Placed};
 
-/// Runs kept of a region: beyond, neighbours are joined. An order is posted for each, of which there is room for 1024.
+/// Runs kept of a region: beyond, neighbours are joined. An order is posted for each, of which
+/// there is room for 1024.
 pub(super) const RUNS_MAX: usize = 64;
 
-/// Of so many regions that a thread allocates at a site is kept where they were: those that come at a program's start, and live long. One that allocates and
-/// frees the whole time would have no end of them.
+/// Of so many regions that a thread allocates at a site is kept where they were: those that come at
+/// a program's start, and live long. One that allocates and frees the whole time would have no end
+/// of them.
 const NTH_MAX: u32 = 64;
 
 /// Signature, thread, and how many before.
@@ -32,7 +35,8 @@ type Key = (u64, u32, u32);
 #[derive(Debug, Default)]
 pub(super) struct Placements {
     known: BTreeMap<Key, Placed>,
-    /// Threads of each process that allocated regions, with their numbers in the order in which they did.
+    /// Threads of each process that allocated regions, with their numbers in the order in which
+    /// they did.
     threads: FxHashMap<u32, FxHashMap<u32, u32>>,
     /// Regions by process, thread and site.
     counts: BTreeMap<(u32, u32, u64), u32>,
@@ -50,7 +54,8 @@ impl Placements {
         }
     }
 
-    /// The number of a thread that allocates a region, and how many it allocated at the site before.
+    /// The number of a thread that allocates a region, and how many it allocated at the site
+    /// before.
     pub(super) fn key(&mut self, pid: u32, tid: u32, signature: u64) -> (u32, u32) {
         let threads = self.threads.entry(pid).or_default();
         let next = threads.len() as u32;
@@ -96,8 +101,8 @@ impl Placements {
     }
 }
 
-/// Homes as runs, as coarse as it takes to have no more than so many: of ever larger pieces what most of their pages have.
-/// Pages of unknown homes go with their neighbours.
+/// Homes as runs, as coarse as it takes to have no more than so many: of ever larger pieces what
+/// most of their pages have. Pages of unknown homes go with their neighbours.
 pub(super) fn runs<T: Copy + Ord>(homes: &[Option<T>], most_runs: usize) -> Vec<(u32, Option<T>)> {
     let mut piece = 1;
     let mut counts = Vec::new();
@@ -117,7 +122,8 @@ pub(super) fn runs<T: Copy + Ord>(homes: &[Option<T>], most_runs: usize) -> Vec<
     }
 }
 
-/// The home of most pages that have one; the lowest among equals. `counts` is room to count in: homes are few.
+/// The home of most pages that have one; the lowest among equals. `counts` is room to count in:
+/// homes are few.
 fn most<T: Copy + Ord>(pages: &[Option<T>], counts: &mut Vec<(T, usize)>) -> Option<T> {
     counts.clear();
     for &home in pages.iter().flatten() {
@@ -131,7 +137,8 @@ fn most<T: Copy + Ord>(pages: &[Option<T>], counts: &mut Vec<(T, usize)>) -> Opt
 }
 
 impl Driver {
-    /// Places a region as one of an earlier run had its pages in the end, unless it is known to be far.
+    /// Places a region as one of an earlier run had its pages in the end, unless it is known to be
+    /// far.
     pub(super) fn apply(&mut self, now_ns: u64, object: Object, out: &mut Vec<Decision>) {
         let Some(region) = self.tracked[object.index()].as_ref() else {
             return;

@@ -1,8 +1,9 @@
 //! A region's pages in runs that are wanted on the same nodes: what one order binds.
 //!
-//! A policy answers page by page. Where two nodes are equally good it may take them in turn (cache-aware does, by which
-//! has more free frames), and an order for each page would be absurd: where there are many runs, short ones are joined,
-//! and the kernel is told to take their nodes in turn as well.
+//! A policy answers page by page. Where two nodes are equally good it may take them in turn
+//! (cache-aware does, by which has more free frames), and an order for each page would be absurd:
+//! where there are many runs, short ones are joined, and the kernel is told to take their nodes in
+//! turn as well.
 
 /// So many runs are left as they are.
 const RUNS: usize = 16;

@@ -1,4 +1,5 @@
-//! What is known of allocation sites: what their regions turned out to be, and where they are bound at once.
+//! What is known of allocation sites: what their regions turned out to be, and where they are bound
+//! at once.
 
 use std::collections::BTreeMap;
 
@@ -46,8 +47,9 @@ impl Sites {
         self.sites.get(&signature)?.bound
     }
 
-    /// A region of the site is decided on, and all of it that is wanted elsewhere is wanted on `nodes`, if those are the same
-    /// for all. Returns where programs are to bind the site's regions from now on, where that has changed.
+    /// A region of the site is decided on, and all of it that is wanted elsewhere is wanted on
+    /// `nodes`, if those are the same for all. Returns where programs are to bind the site's
+    /// regions from now on, where that has changed.
     pub(super) fn settled(
         &mut self,
         signature: u64,
@@ -69,7 +71,8 @@ impl Sites {
             true => nodes,
             false => site.bound.filter(|_| site.bound == nodes),
         };
-        // Once different, always different: a site that is bound now and then would be right by chance.
+        // Once different, always different: a site that is bound now and then would be right by
+        // chance.
         site.differs |= !first && site.bound != nodes;
         let bound = bound.filter(|_| !site.differs && site.class.is_some());
         (bound != std::mem::replace(&mut site.bound, bound)).then_some(bound)

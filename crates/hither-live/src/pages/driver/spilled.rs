@@ -1,10 +1,13 @@
-//! Pages of near regions that were touched while a far region's pages still held the near node's frames.
+//! Pages of near regions that were touched while a far region's pages still held the near node's
+//! frames.
 //!
-//! A loop that fills a far region calls nothing that we hook, so that its pages take near frames until they are moved. What is touched
-//! meanwhile may find none left: the kernel puts it on another node, and there it would stay. So first faults of other regions
-//! that are seen while a far region is on its way are noted, and once it has arrived those pages are brought to the node that touched
-//! them; what is there already, the mover leaves alone. (In the lab, two nodes, two regions of 24 MiB and near room for one: 42 % of the
-//! near region was on the far node for good, 2026-11.)
+//! A loop that fills a far region calls nothing that we hook, so that its pages take near frames
+//! until they are moved. What is touched meanwhile may find none left: the kernel puts it on
+//! another node, and there it would stay. So first faults of other regions that are seen while a
+//! far region is on its way are noted, and once it has arrived those pages are brought to the node
+//! that touched them; what is there already, the mover leaves alone. (In the lab, two nodes, two
+//! regions of 24 MiB and near room for one: 42 % of the near region was on the far node for good,
+//! 2026-11.)
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +20,8 @@ use super::segments::Run;
 /// No more are noted: 32 MiB of memory, 4 GiB of pages.
 const PAGES_MAX: usize = 1 << 20;
 
-/// Pages that nobody is known to have touched lie between, so many at the most, and go along: a call for each page would cost more.
+/// Pages that nobody is known to have touched lie between, so many at the most, and go along: a
+/// call for each page would cost more.
 const GAP: u32 = 16;
 
 /// Who touched what meanwhile.
@@ -54,7 +58,8 @@ impl Spilled {
         }
     }
 
-    /// A far region is where it belongs: what was noted, in runs of a region's pages that one node touched.
+    /// A far region is where it belongs: what was noted, in runs of a region's pages that one node
+    /// touched.
     fn arrived(&mut self, object: Object) -> Vec<(Object, Node, Run)> {
         let mut runs: Vec<(Object, Node, Run)> = Vec::new();
         if !self.moving.remove(&object) {

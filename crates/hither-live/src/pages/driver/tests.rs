@@ -1,4 +1,5 @@
-//! The driver against made-up programs: two nodes unless said otherwise, node 0 with CPUs 0 and 1, node 1 with CPU 2.
+//! The driver against made-up programs: two nodes unless said otherwise, node 0 with CPUs 0 and 1,
+//! node 1 with CPU 2.
 
 use hither_core::Node;
 
@@ -269,7 +270,8 @@ fn a_full_near_node_leaves_the_rest_to_the_other() {
     });
     world.region(7, 100, 500, 1);
     world.touches(7, 0, [300, 200, 400]);
-    // The kernel had no frame there either, so that these are in place; to be sure they are asked about.
+    // The kernel had no frame there either, so that these are in place; to be sure they are asked
+    // about.
     assert_eq!(
         world.decided(),
         [

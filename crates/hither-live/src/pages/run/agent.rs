@@ -28,8 +28,9 @@ use crate::pace::{Doubling, Every};
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
-/// So few events, none of them a new region, are not worth a look sooner: of a program that has its pages and goes from construct to construct, a look a
-/// millisecond costs more than all that is learnt in it.
+/// So few events, none of them a new region, are not worth a look sooner: of a program that has its
+/// pages and goes from construct to construct, a look a millisecond costs more than all that is
+/// learnt in it.
 const FEW: usize = 64;
 
 /// After so many events it is looked whether the mover has answered.
@@ -52,7 +53,8 @@ pub(super) struct Placing {
     arm: Option<Box<dyn Arm>>,
     /// When programs' offers were taken.
     offered: BTreeMap<u32, u64>,
-    /// Regions that begin or end within a page: by process and first whole page, where they start, and their length.
+    /// Regions that begin or end within a page: by process and first whole page, where they start,
+    /// and their length.
     uneven: BTreeMap<(u32, u64), (u64, u64)>,
     /// What carrying out a decision led to: heard with the next look.
     later: Vec<At>,
@@ -145,11 +147,13 @@ impl Placing {
         self.agent.post(now_ns, end(&self.pages));
     }
 
-    /// What has happened since the last look, in order of time. `reap`: with what the rings of processes that are gone still hold, and that they are.
+    /// What has happened since the last look, in order of time. `reap`: with what the rings of
+    /// processes that are gone still hold, and that they are.
     fn sweep(&mut self, now_ns: u64, reap: bool) -> Vec<At> {
         let mut events = std::mem::take(&mut self.later);
         let start_ns = self.agent.start_ns;
-        // Faults first: the region that one fell into was told of before it, and so is found by the look that follows.
+        // Faults first: the region that one fell into was told of before it, and so is found by the
+        // look that follows.
         if let Some(faults) = &mut self.faults {
             faults.drain(&mut |fault| {
                 events.push(At {
@@ -219,7 +223,8 @@ impl Placing {
             self.input(events[0].time_ns, Input::Usage { used });
         }
         for (number, at) in events.into_iter().enumerate() {
-            // What was asked meanwhile is not to wait for all the faults of a pass of the kernel's scanner.
+            // What was asked meanwhile is not to wait for all the faults of a pass of the kernel's
+            // scanner.
             if number % TURN == TURN - 1 {
                 self.answers(at.time_ns);
             }
@@ -270,7 +275,8 @@ impl Placing {
         };
     }
 
-    /// Has the driver hear what the mover has done. That is put in time where it is heard: events before it may be a moment later, as they may be told late.
+    /// Has the driver hear what the mover has done. That is put in time where it is heard: events
+    /// before it may be a moment later, as they may be told late.
     fn answers(&mut self, time_ns: u64) {
         let done: Vec<Done> = self.mover.iter().flat_map(Mover::done).collect();
         for done in done {
@@ -278,8 +284,8 @@ impl Placing {
         }
     }
 
-    /// What a process offered until then is its memory no longer: it ran another program, or none any more. A program
-    /// tells that it runs before it offers, but may be heard after.
+    /// What a process offered until then is its memory no longer: it ran another program, or none
+    /// any more. A program tells that it runs before it offers, but may be heard after.
     fn end_offer(&mut self, pid: u32, time_ns: u64) {
         let Some(arm) = &mut self.arm else {
             return;
@@ -300,7 +306,8 @@ impl Placing {
     fn carry_out(&mut self, decision: &Decision) {
         let refused = match *decision {
             Decision::Watch { on } => {
-                // A refusal leaves the watching as it is, which costs the program a little, or the policy what it learns.
+                // A refusal leaves the watching as it is, which costs the program a little, or the
+                // policy what it learns.
                 let _ = self.faults.as_mut().map(|faults| faults.watch(on));
                 false
             }
@@ -310,7 +317,8 @@ impl Placing {
                 length,
                 on,
             } => {
-                // The whole of it: its first and last pages are of the same mapping, and the program may want that moved.
+                // The whole of it: its first and last pages are of the same mapping, and the
+                // program may want that moved.
                 let whole = self.uneven.get(&(pid, start)).copied();
                 let end = start + length;
                 let page_bytes = self.machine.page_bytes();
@@ -489,8 +497,8 @@ impl Placing {
     }
 }
 
-/// The policy of a range that is wanted on these nodes: preferred, never bound, for a program that runs out of memory on a
-/// node that it is bound to is killed.
+/// The policy of a range that is wanted on these nodes: preferred, never bound, for a program that
+/// runs out of memory on a node that it is bound to is killed.
 fn policy(nodes: u64) -> Bind {
     let mode = match nodes.count_ones() {
         0 => BindMode::Default,

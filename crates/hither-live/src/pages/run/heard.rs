@@ -21,8 +21,8 @@ pub(super) fn heard(
             input,
         })
     };
-    // The rings of a program that its process runs no longer may be read after those of its successor. In a container of
-    // its own a process has a number that may be somebody else's here.
+    // The rings of a program that its process runs no longer may be read after those of its
+    // successor. In a container of its own a process has a number that may be somebody else's here.
     let mut current = || {
         let stream = streams.of(ring);
         !ring.foreign && streams.youngest(pid) == Some(streams.stream(stream).image)

@@ -38,7 +38,8 @@ impl Way {
         way
     }
 
-    /// What a sample costs, as measured now; nothing where that could not be. A machine that is busy at this moment says too much: in bounds.
+    /// What a sample costs, as measured now; nothing where that could not be. A machine that is
+    /// busy at this moment says too much: in bounds.
     pub(super) fn sample_ns(&mut self) -> Option<u64> {
         let cost = self.arm.as_mut()?.cost()?;
         let sample_ns = cost.arm_ns + cost.touch_ns + SEEN_NS;
@@ -70,7 +71,8 @@ impl Way {
         self.arm.as_ref().is_some_and(|arm| arm.by() == By::Agent)
     }
 
-    /// The processor's samples of what the calling thread starts, as many as the budget pays for. Nothing where it makes none.
+    /// The processor's samples of what the calling thread starts, as many as the budget pays for.
+    /// Nothing where it makes none.
     pub(super) fn samples(
         &self,
         nodes: &[NodeMemory],

@@ -33,7 +33,8 @@ const ASKED: usize = 64;
 /// How often the driver hears that time has passed.
 const TICK_NS: u64 = 100_000_000;
 
-/// Replicas of a file are read anew after so long: relatime is to see a read a day, and they leave no access time behind.
+/// Replicas of a file are read anew after so long: relatime is to see a read a day, and they leave
+/// no access time behind.
 const AGE_NS: u64 = 6 * 3_600_000_000_000;
 
 /// A file that a lease is held on.
@@ -346,7 +347,8 @@ impl Replicating {
         };
         agent.input(now_ns, Input::Memory { free_ppm });
         for held in self.held.values() {
-            // Its times were set, or its last name was taken: no writer, but its access time is to move, or its space to be given back.
+            // Its times were set, or its last name was taken: no writer, but its access time is to
+            // move, or its space to be given back.
             let changed = held.lease.look().map_or(true, |now| now != held.seen);
             if changed || now_ns - held.since_ns > AGE_NS {
                 self.keeper.release(held.lease.fd());

@@ -1,22 +1,26 @@
-//! Whether memory is short, or programs wait for it, as the kernel counts that (pressure stall information, Documentation/accounting/psi.rst).
+//! Whether memory is short, or programs wait for it, as the kernel counts that (pressure stall
+//! information, Documentation/accounting/psi.rst).
 
 use std::fs;
 
 use hither_sys::cgroup::MemoryGroup;
 use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
 
-/// Programs wait for memory (PSI, `some`) if some of them did for so many hundredths of the last ten seconds, or so much of the time since the last tick: who allocates in a hurry
-/// has run out of memory before that shows in ten seconds.
+/// Programs wait for memory (PSI, `some`) if some of them did for so many hundredths of the last
+/// ten seconds, or so much of the time since the last tick: who allocates in a hurry has run out of
+/// memory before that shows in ten seconds.
 const WAITED: f64 = 1.0;
 const WAITED_LATELY: u64 = 10;
 
-/// Memory is short where a smaller part of it is free, or can be made so: where nothing but replicas could be given up, who goes on allocating is
-/// killed before anybody has waited (in the lab's guest of half a gibibyte, 2026-11). Of a memory cgroup it is a larger part, since what a program
-/// takes from one look to the next is more of it.
+/// Memory is short where a smaller part of it is free, or can be made so: where nothing but
+/// replicas could be given up, who goes on allocating is killed before anybody has waited (in the
+/// lab's guest of half a gibibyte, 2026-11). Of a memory cgroup it is a larger part, since what a
+/// program takes from one look to the next is more of it.
 const SHORT: u64 = 16;
 const SHORT_OF_GROUP: u64 = 8;
 
-/// This part is left to programs: it counts as in use, so that none are made again at once of what was given up for them.
+/// This part is left to programs: it counts as in use, so that none are made again at once of what
+/// was given up for them.
 const LEFT: u64 = 8;
 const LEFT_OF_GROUP: u64 = 4;
 
@@ -25,7 +29,8 @@ const MILLION: u128 = 1_000_000;
 /// So much of a cgroup may be taken until it is measured anew: its programs take of it meanwhile.
 const PIECE: u64 = 1 << 20;
 
-/// The memory that there is for replicas: the machine's, and what a memory cgroup lets the agent have, to which they are charged.
+/// The memory that there is for replicas: the machine's, and what a memory cgroup lets the agent
+/// have, to which they are charged.
 #[derive(Debug)]
 pub(super) struct Room {
     group: Option<MemoryGroup>,
@@ -48,8 +53,8 @@ impl Room {
         }
     }
 
-    /// Takes memory for a replica, if that leaves the cgroup's programs their part. Once it does not, it is not measured again before
-    /// the next [`Room::look`].
+    /// Takes memory for a replica, if that leaves the cgroup's programs their part. Once it does
+    /// not, it is not measured again before the next [`Room::look`].
     pub(super) fn take(&mut self, bytes: u64) -> bool {
         match &self.group {
             None => true,
@@ -60,7 +65,8 @@ impl Room {
         }
     }
 
-    /// Millionths that are free for replicas, or hold files that were not used for long; of a cgroup, that hold files.
+    /// Millionths that are free for replicas, or hold files that were not used for long; of a
+    /// cgroup, that hold files.
     pub(super) fn free_ppm(&self) -> u32 {
         let nodes = ThisMachine.nodes().unwrap_or_default();
         let sum = |of: fn(&NodeMemory) -> u64| nodes.iter().map(of).sum::<u64>();
@@ -209,8 +215,8 @@ mod tests {
         assert_eq!(ppm(left_of_group(of(48 << 20)), 64 << 20), 500_000);
     }
 
-    /// A group with room for two pieces and a half: it is measured for each, what it says while one is taken does not count, and after a
-    /// refusal it is not measured any more.
+    /// A group with room for two pieces and a half: it is measured for each, what it says while one
+    /// is taken does not count, and after a refusal it is not measured any more.
     #[test]
     fn a_cgroup_is_measured_for_each_piece() {
         const BLOCK: u64 = 16 << 10;

@@ -1,14 +1,15 @@
 //! What gcc's code calls (libgomp's interface, which LLVM's libomp offers as well).
 //!
-//! gcc 8 to 14 compile a `parallel` to one call that returns when the team is done; all of its forms take the region's
-//! function, its argument and the number of threads first. Of the barriers, explicit or at the end of a work-sharing
-//! construct, each thread calls one of a few. Not hooked: `nowait` ends, `single` and `taskwait`, which are no boundaries of
-//! the team (the barrier after a `single` is a `GOMP_barrier`; which thread copies a private value out of it differs
-//! from time to time), and the pairs of `GOMP_parallel_start` and `_end`, which gcc has not emitted since 4.9.
+//! gcc 8 to 14 compile a `parallel` to one call that returns when the team is done; all of its
+//! forms take the region's function, its argument and the number of threads first. Of the barriers,
+//! explicit or at the end of a work-sharing construct, each thread calls one of a few. Not hooked:
+//! `nowait` ends, `single` and `taskwait`, which are no boundaries of the team (the barrier after a
+//! `single` is a `GOMP_barrier`; which thread copies a private value out of it differs from time to
+//! time), and the pairs of `GOMP_parallel_start` and `_end`, which gcc has not emitted since 4.9.
 //!
-//! All hooks are one [`hook`]: whatever the call's arguments, they are passed on as they came, up to eight of them.
-//! So that the team's other threads can be asked where they run even if they meet no barrier, they enter the region by
-//! [`member`], which leaves no frame behind.
+//! All hooks are one [`hook`]: whatever the call's arguments, they are passed on as they came, up
+//! to eight of them. So that the team's other threads can be asked where they run even if they meet
+//! no barrier, they enter the region by [`member`], which leaves no frame behind.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -56,8 +57,8 @@ const FUNCTION: usize = std::mem::offset_of!(Call, function);
 const _: () = assert!(size_of::<Call>().is_multiple_of(16));
 
 thread_local! {
-    /// The runtime whose region this thread is in, or was last in if that was begun by another thread: of its workers each runtime
-    /// has its own.
+    /// The runtime whose region this thread is in, or was last in if that was begun by another
+    /// thread: of its workers each runtime has its own.
     static INNERMOST: Cell<Option<&'static Runtime>> = const { Cell::new(None) };
 }
 
@@ -188,7 +189,8 @@ unsafe extern "C" fn begin(
             let [.., threads, _, _, _] = call.arguments;
             tell(ConstructKind::ParallelBegin, signature, threads as u32);
         }
-        // Without recording, only where its threads may need to know which of several runtimes it is.
+        // Without recording, only where its threads may need to know which of several runtimes it
+        // is.
         if hook.kind == Kind::Parallel && (records || runtime.is_private()) {
             let [function, data, ..] = &mut call.arguments;
             (call.function, call.data) = (*function, *data);
@@ -220,7 +222,8 @@ unsafe extern "C" fn end(hook: &'static Hook, call: &mut Call, sp: *const u64, r
     }
 }
 
-/// Where the threads of a team enter their region: with the address of its function, which the argument follows.
+/// Where the threads of a team enter their region: with the address of its function, which the
+/// argument follows.
 #[unsafe(naked)]
 unsafe extern "C-unwind" fn member() {
     std::arch::naked_asm!(
@@ -239,8 +242,8 @@ unsafe extern "C-unwind" fn member() {
 
 unsafe extern "C" fn enter(function: *const usize) {
     let call = function.wrapping_byte_sub(FUNCTION).cast::<Call>();
-    // SAFETY: it is the address that `begin` took of this field; the call lives until the whole team has left the region, and nobody
-    // writes to it meanwhile.
+    // SAFETY: it is the address that `begin` took of this field; the call lives until the whole
+    // team has left the region, and nobody writes to it meanwhile.
     INNERMOST.set(unsafe { (*call).runtime });
     if !MASTER.get() {
         tell_place();

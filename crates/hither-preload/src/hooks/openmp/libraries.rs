@@ -1,11 +1,13 @@
-//! The program and its libraries, as the dynamic linker lists them: where each lies, and what its calls are bound to.
+//! The program and its libraries, as the dynamic linker lists them: where each lies, and what its
+//! calls are bound to.
 
 use std::ffi::{CStr, c_int, c_void};
 
 use crate::signature::is_readable;
 
-/// Visits the program and all libraries, in the order in which they were loaded, until a visit says that it has found what it looked for.
-/// It holds a lock of the linker's: nothing may be opened, or looked up, meanwhile.
+/// Visits the program and all libraries, in the order in which they were loaded, until a visit says
+/// that it has found what it looked for. It holds a lock of the linker's: nothing may be opened, or
+/// looked up, meanwhile.
 pub(super) fn each_library(visit: &mut dyn FnMut(&libc::dl_phdr_info) -> bool) {
     unsafe extern "C" fn one(
         library: *mut libc::dl_phdr_info,
@@ -34,12 +36,14 @@ pub(super) fn segment_of(library: &libc::dl_phdr_info, address: u64) -> Option<(
         .find(|(start, end)| (*start..*end).contains(&address))
 }
 
-/// The path of a library by its place in the list. None of the program itself, which has no name there.
+/// The path of a library by its place in the list. None of the program itself, which has no name
+/// there.
 pub(super) fn path_of(number: usize, path: &mut [u8]) -> Option<&CStr> {
     let (mut at, mut copied) = (0, false);
     each_library(&mut |library| {
         if at == number && !library.dlpi_name.is_null() {
-            // SAFETY: the name is a C string that is there while the library is visited; it may be gone right after.
+            // SAFETY: the name is a C string that is there while the library is visited; it may be
+            // gone right after.
             let name = unsafe { CStr::from_ptr(library.dlpi_name) }.to_bytes_with_nul();
             let to = path.get_mut(..name.len()).filter(|_| name.len() > 1);
             copied = to.map(|to| to.copy_from_slice(name)).is_some();
@@ -50,7 +54,8 @@ pub(super) fn path_of(number: usize, path: &mut [u8]) -> Option<&CStr> {
     copied.then(|| CStr::from_bytes_until_nul(path).ok())?
 }
 
-/// Where, in another library, a symbol of the library around this address is bound to: the first one that is bound, of those wanted.
+/// Where, in another library, a symbol of the library around this address is bound to: the first
+/// one that is bound, of those wanted.
 pub(super) fn bound(address: u64, is_wanted: impl Fn(&CStr) -> bool) -> Option<u64> {
     let mut bound = None;
     each_library(&mut |library| {
@@ -70,7 +75,8 @@ fn bound_in(library: &libc::dl_phdr_info, is_wanted: &dyn Fn(&CStr) -> bool) -> 
     const RELOCATIONS: u64 = 7;
     const RELOCATIONS_BYTES: u64 = 8;
     const PLT: u64 = 23;
-    /// `R_X86_64_64`, `R_X86_64_GLOB_DAT` and `R_X86_64_JUMP_SLOT`, which become the symbol's address.
+    /// `R_X86_64_64`, `R_X86_64_GLOB_DAT` and `R_X86_64_JUMP_SLOT`, which become the symbol's
+    /// address.
     const BINDINGS: [u64; 3] = [1, 6, 7];
 
     let dynamic = headers(library)
@@ -113,7 +119,8 @@ fn bound_in(library: &libc::dl_phdr_info, is_wanted: &dyn Fn(&CStr) -> bool) -> 
 }
 
 fn headers(library: &libc::dl_phdr_info) -> &[libc::Elf64_Phdr] {
-    // SAFETY: that many headers lie there while the library is loaded, as it is while it is visited.
+    // SAFETY: that many headers lie there while the library is loaded, as it is while it is
+    // visited.
     unsafe { std::slice::from_raw_parts(library.dlpi_phdr, usize::from(library.dlpi_phnum)) }
 }
 

@@ -1,13 +1,17 @@
-//! Parallel constructs: where regions of OpenMP begin and end, and where their teams pass a barrier.
+//! Parallel constructs: where regions of OpenMP begin and end, and where their teams pass a
+//! barrier.
 //!
-//! The agent finds a program's iterations in the sequence of these, so only the master of an outermost team tells of them.
-//! The other threads of a team say where they run: at their first construct, and later if they meet one on another node.
+//! The agent finds a program's iterations in the sequence of these, so only the master of an
+//! outermost team tells of them. The other threads of a team say where they run: at their first
+//! construct, and later if they meet one on another node.
 //!
-//! gcc's calls are hooked ([`gomp`]); LLVM's runtime has an interface for tools ([`ompt`]). A program compiled by gcc may run on
-//! LLVM's runtime, which then tells of the region that our hook is about to begin: [`MASTER`] keeps that from being told
-//! twice. Where neither runtime is, nothing here is ever called.
+//! gcc's calls are hooked ([`gomp`]); LLVM's runtime has an interface for tools ([`ompt`]). A
+//! program compiled by gcc may run on LLVM's runtime, which then tells of the region that our hook
+//! is about to begin: [`MASTER`] keeps that from being told twice. Where neither runtime is,
+//! nothing here is ever called.
 //!
-//! A program whose iterations are no loops over constructs can tell where they end, by `include/hither.h`.
+//! A program whose iterations are no loops over constructs can tell where they end, by
+//! `include/hither.h`.
 
 mod gomp;
 mod libraries;
@@ -50,8 +54,8 @@ unsafe extern "C-unwind" fn iteration(sp: *const u64, rbp: u64) {
     }
 }
 
-/// The signature of a call site, if this process records. Before that, the agent's orders are carried out: between two
-/// constructs they hold nobody up but the master.
+/// The signature of a call site, if this process records. Before that, the agent's orders are
+/// carried out: between two constructs they hold nobody up but the master.
 #[inline]
 fn located(caller: Caller) -> Option<u64> {
     pages::obey();
@@ -77,7 +81,8 @@ fn tell(kind: ConstructKind, signature: u64, threads: u32) {
 /// Records where this thread, which is no master, runs, if it has come from another node.
 #[inline]
 fn tell_place() {
-    // It costs two nanoseconds; asking for the node is a system call, and needed only where the CPU is another.
+    // It costs two nanoseconds; asking for the node is a system call, and needed only where the CPU
+    // is another.
     let cpu = recorder::cpu();
     let last = PLACE.get();
     if last.is_none_or(|last| last.cpu != cpu) {

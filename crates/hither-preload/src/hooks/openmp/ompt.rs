@@ -1,11 +1,14 @@
-//! A tool for runtimes that have OpenMP's interface for tools (OpenMP 5.0, chapter 4): LLVM's libomp, and its descendants.
+//! A tool for runtimes that have OpenMP's interface for tools (OpenMP 5.0, chapter 4): LLVM's
+//! libomp, and its descendants.
 //!
-//! There can be one tool only. If the program brings one, or names one in `OMP_TOOL_LIBRARIES`, or is built with the thread
-//! sanitizer, whose tool (archer) knows of barriers, that one gets the interface and the agent is told that it will not
-//! hear of constructs; so it is in a sandbox. `OMP_TOOL=disabled` is the runtime's affair: it does not ask for a tool.
+//! There can be one tool only. If the program brings one, or names one in `OMP_TOOL_LIBRARIES`, or
+//! is built with the thread sanitizer, whose tool (archer) knows of barriers, that one gets the
+//! interface and the agent is told that it will not hear of constructs; so it is in a sandbox.
+//! `OMP_TOOL=disabled` is the runtime's affair: it does not ask for a tool.
 //!
-//! What is kept of a region and of a task lies in the word that the runtime has for the tool in each: for an outermost region
-//! its call site's signature, for its master's task the size of the team; 0 everywhere else.
+//! What is kept of a region and of a task lies in the word that the runtime has for the tool in
+//! each: for an outermost region its call site's signature, for its master's task the size of the
+//! team; 0 everywhere else.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::null;
@@ -51,8 +54,9 @@ const SCOPE_END: c_int = 2;
 /// `ompt_task_initial`: the task of a thread outside of all regions.
 const INITIAL: c_int = 1;
 
-/// `ompt_sync_region_barrier_*`, but for the one at a region's end, which is told of as such. Until LLVM 17 that has the number
-/// of other implicit ones, but when it ends there is no region any more.
+/// `ompt_sync_region_barrier_*`, but for the one at a region's end, which is told of as such. Until
+/// LLVM 17 that has the number of other implicit ones, but when it ends there is no region any
+/// more.
 const BARRIERS: [c_int; 5] = [1, 2, 3, 4, 8];
 
 /// The runtime asks for a tool.
@@ -129,7 +133,8 @@ unsafe extern "C" fn initialize(lookup: Lookup, _device: c_int, _data: *mut Data
 
 unsafe extern "C" fn finalize(_data: *mut Data) {}
 
-/// Defines callbacks that jump to a function with the first four arguments, and the stack and frame pointers at entry.
+/// Defines callbacks that jump to a function with the first four arguments, and the stack and frame
+/// pointers at entry.
 macro_rules! callbacks {
     ($($callback:ident => $function:ident;)*) => {
         $(
@@ -231,7 +236,8 @@ unsafe extern "C" fn passed(
     }
 }
 
-/// Whether this thread is in a region already: the implicit one around the whole program has none around it.
+/// Whether this thread is in a region already: the implicit one around the whole program has none
+/// around it.
 fn is_nested() -> bool {
     let info = PARALLEL_INFO.load(Ordering::Relaxed);
     if info.is_null() {

@@ -1,23 +1,28 @@
 //! Which OpenMP runtime a call was meant for.
 //!
-//! Mostly there is one, which the program is linked to. But python's extension modules, and other plug-ins, bring their
-//! own: loaded for themselves alone, where only they see it, and sometimes several of them. Without us their calls would
-//! go there; so they must, and to find it we look from the calling module. All functions of a runtime are looked up together,
-//! when a region of a module first begins, since a look-up takes the dynamic linker's lock: the thread that begins it
-//! could take that too, but the threads of its team must not wait for whoever holds it (a constructor that
-//! computes in parallel).
+//! Mostly there is one, which the program is linked to. But python's extension modules, and other
+//! plug-ins, bring their own: loaded for themselves alone, where only they see it, and sometimes
+//! several of them. Without us their calls would go there; so they must, and to find it we look
+//! from the calling module. All functions of a runtime are looked up together, when a region of a
+//! module first begins, since a look-up takes the dynamic linker's lock: the thread that begins it
+//! could take that too, but the threads of its team must not wait for whoever holds it (a
+//! constructor that computes in parallel).
 //!
-//! Which module calls is told by the region's function, which lies in it. The return address need not: a call at the end of a
-//! function is a jump, which returns to that function's caller. A barrier has no more than that; where no runtime is seen from
-//! there, it is of the region that the thread is in.
+//! Which module calls is told by the region's function, which lies in it. The return address need
+//! not: a call at the end of a function is a jump, which returns to that function's caller. A
+//! barrier has no more than that; where no runtime is seen from there, it is of the region that the
+//! thread is in.
 //!
-//! A runtime may come to be seen by all after a module was bound to its own, and the two must not be mixed: a region's threads would
-//! all be the first of their team to the functions that we do not stand in front of. So what these are bound to comes before what all see.
+//! A runtime may come to be seen by all after a module was bound to its own, and the two must not
+//! be mixed: a region's threads would all be the first of their team to the functions that we do
+//! not stand in front of. So what these are bound to comes before what all see.
 //!
-//! A module may see no runtime itself, where its loader does (it was linked without, and is needed by one that was linked
-//! with it). So the last resort is to look from all others, in the order in which that is likely.
+//! A module may see no runtime itself, where its loader does (it was linked without, and is needed
+//! by one that was linked with it). So the last resort is to look from all others, in the order in
+//! which that is likely.
 //!
-//! Such a runtime is kept loaded, as its threads are. A module's range is looked at anew after a library was unloaded.
+//! Such a runtime is kept loaded, as its threads are. A module's range is looked at anew after a
+//! library was unloaded.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::MaybeUninit;
@@ -157,7 +162,8 @@ impl Runtime {
         !std::ptr::eq(self, &GLOBAL)
     }
 
-    /// A barrier at the end of a region's function returns to the runtime, in each thread of the team.
+    /// A barrier at the end of a region's function returns to the runtime, in each thread of the
+    /// team.
     fn remember_own(&'static self) {
         remember(self.function(Name::GOMP_parallel) as u64, Some(self));
     }
@@ -199,7 +205,8 @@ impl Module {
     }
 }
 
-/// The runtime that is to begin a region with this function; `None` if it is none of those: then [`function`] is to be asked.
+/// The runtime that is to begin a region with this function; `None` if it is none of those: then
+/// [`function`] is to be asked.
 #[inline]
 pub(super) fn of_region(
     function: u64,
@@ -217,7 +224,8 @@ pub(super) fn of_region(
     }
 }
 
-/// The runtime that a barrier is meant for, of a thread that is in a region of the `innermost`; `None` as above.
+/// The runtime that a barrier is meant for, of a thread that is in a region of the `innermost`;
+/// `None` as above.
 #[inline]
 pub(super) fn of_barrier(
     return_address: u64,
@@ -237,8 +245,8 @@ pub(super) fn of_barrier(
     }
 }
 
-/// The function of this name that a call from this address is meant for, where its runtime lacks it or there was no room for that. Null
-/// if no library has it.
+/// The function of this name that a call from this address is meant for, where its runtime lacks it
+/// or there was no room for that. Null if no library has it.
 #[cold]
 pub(super) fn function(name: Name, address: u64) -> *const c_void {
     let Some(name) = NAMES.get(name as usize) else {
@@ -310,8 +318,8 @@ fn find(address: u64) -> Sight {
             close(module);
             Some(sight)
         };
-        // Where all see one, that one is for modules to begin regions with; a barrier may be of another's. The program itself cannot be
-        // opened by its name: it sees what all see.
+        // Where all see one, that one is for modules to begin regions with; a barrier may be of
+        // another's. The program itself cannot be opened by its name: it sees what all see.
         let seen = || match GLOBAL.is_found() {
             true => None,
             false => from(path).filter(|sight| !matches!(sight, Sight::Nothing)),
@@ -378,8 +386,9 @@ fn sight_of(module: *mut c_void) -> Sight {
     Sight::Runtime(runtime)
 }
 
-/// What `take` makes of the first library that it makes anything of. First come those that most likely loaded the module that this address
-/// lies in: each library is listed before those that were loaded for it, so these are the nearest before.
+/// What `take` makes of the first library that it makes anything of. First come those that most
+/// likely loaded the module that this address lies in: each library is listed before those that
+/// were loaded for it, so these are the nearest before.
 fn from_around<T>(address: u64, take: impl Fn(*mut c_void) -> Option<T>) -> Option<T> {
     let (mut all, mut at) = (0, None);
     each_library(&mut |library| {
@@ -484,8 +493,8 @@ fn open(path: *const libc::c_char, flags: c_int) -> Option<*mut c_void> {
     (!handle.is_null()).then_some(handle)
 }
 
-/// Has the library that an address lies in stay, whatever becomes of those that it was loaded for: we keep addresses of it.
-/// Whether that was done.
+/// Has the library that an address lies in stay, whatever becomes of those that it was loaded for:
+/// we keep addresses of it. Whether that was done.
 fn keep(address: *const c_void) -> bool {
     let path = object(address);
     path.and_then(|path| open(path, libc::RTLD_NODELETE))
@@ -498,7 +507,8 @@ fn close(handle: *mut c_void) {
     unsafe { real::dlclose(handle) };
 }
 
-/// What a name means to a module and the libraries that it was linked to, unless that is our own hook.
+/// What a name means to a module and the libraries that it was linked to, unless that is our own
+/// hook.
 fn seen(module: *mut c_void, name: &CStr) -> Option<*mut c_void> {
     let seen = look_up(module, name);
     let ours = base((&raw const GLOBAL).cast());

@@ -1,9 +1,9 @@
-//! The machine that the engine drives: a cache on each node, ranked by a replacement policy, filled and emptied as a
-//! placement says; clocks, links and disks that say how long it took.
+//! The machine that the engine drives: a cache on each node, ranked by a replacement policy, filled
+//! and emptied as a placement says; clocks, links and disks that say how long it took.
 //!
-//! Every node is a processor that waits for each of its accesses (a closed loop): its clock is the time at which the
-//! next one starts. What a placement asks for is done in the background from the end of the access on: it delays
-//! nobody but those who then find a link or a disk busy.
+//! Every node is a processor that waits for each of its accesses (a closed loop): its clock is the
+//! time at which the next one starts. What a placement asks for is done in the background from the
+//! end of the access on: it delays nobody but those who then find a link or a disk busy.
 
 use std::hint::select_unpredictable;
 use std::sync::Arc;
@@ -38,8 +38,8 @@ pub(super) struct Caches {
     pub(super) clocks: Vec<u64>,
     /// Whether a block differs from storage.
     pub(super) dirty: Vec<bool>,
-    /// The last access to each block, where the replacement must know more of a block that was forwarded than its
-    /// number.
+    /// The last access to each block, where the replacement must know more of a block that was
+    /// forwarded than its number.
     pub(super) remembered: Vec<Access>,
     pub(super) block_bytes: u64,
     pub(super) actions: Vec<Action>,
@@ -67,15 +67,15 @@ pub(super) struct Shelf {
     pub(super) free: Vec<u32>,
     /// How many of its copies the replacement ranks.
     pub(super) ranked: u32,
-    /// The replacement gave up a slot and waits for what comes into it, which it is told of even where that is not
-    /// its to rank.
+    /// The replacement gave up a slot and waits for what comes into it, which it is told of even
+    /// where that is not its to rank.
     pub(super) promised: bool,
 }
 
 pub(super) const EMPTY: u32 = u32::MAX;
 
-/// What a policy asks for when it hears what became of what it asked for is done so often in a row, and then refused:
-/// no policy keeps the engine for ever.
+/// What a policy asks for when it hears what became of what it asked for is done so often in a row,
+/// and then refused: no policy keeps the engine for ever.
 const ROUNDS_MAX: usize = 8;
 
 /// So many accesses are looked up before the first of them is served.
@@ -103,7 +103,8 @@ impl Caches {
             sampled: false,
         });
         let replacement = &configuration.replacement;
-        // A cache larger than the trace's footprint never evicts: what its replacement does not need it does not get.
+        // A cache larger than the trace's footprint never evicts: what its replacement does not
+        // need it does not get.
         let shelf = |&room: &u32| Shelf {
             replacement: replacement.build(&registry::Settings::new(room.min(blocks.max(1)))),
             block_of: Vec::new(),
@@ -207,8 +208,8 @@ impl Caches {
         }
     }
 
-    /// Tells the placement that an iteration, a construct or a period ended. The counts are all zero: placements of
-    /// files count what they need, over lifetimes of their own.
+    /// Tells the placement that an iteration, a construct or a period ended. The counts are all
+    /// zero: placements of files count what they need, over lifetimes of their own.
     fn epoch(&mut self, kind: EpochKind, process: Option<Process>, reference: u64) {
         let epoch = Epoch {
             kind,
@@ -288,8 +289,8 @@ impl Caches {
         self.clocks[by.index()] = end_ns + self.costs.compute_ns;
     }
 
-    /// A copy on another node serves: looked for here, then at the neighbours, then everywhere at once; the data then
-    /// travels one way or the other.
+    /// A copy on another node serves: looked for here, then at the neighbours, then everywhere at
+    /// once; the data then travels one way or the other.
     fn remote(&mut self, access: &Access, from: Node, start_ns: u64) -> u64 {
         let by = access.node;
         let hops = u64::from(self.topology.hops(by, from));
@@ -315,8 +316,9 @@ impl Caches {
         }
     }
 
-    /// Nobody holds the block: storage serves, also for a write, which may be of a part of it. Gives the node that
-    /// took it in (the accessing one where none could) and when the access ends.
+    /// Nobody holds the block: storage serves, also for a write, which may be of a part of it.
+    /// Gives the node that took it in (the accessing one where none could) and when the access
+    /// ends.
     fn miss(&mut self, access: &Access, start_ns: u64) -> (Node, u64) {
         let (block, by) = (access.block, access.node);
         let disk_at = self.disks.node(block);
@@ -376,8 +378,8 @@ impl Caches {
         done_ns
     }
 
-    /// Does what the placement asked for, and tells it what came of it. `served` is the node that just sent the block
-    /// of a read to the accessing node, where it need not be sent again.
+    /// Does what the placement asked for, and tells it what came of it. `served` is the node that
+    /// just sent the block of a read to the accessing node, where it need not be sent again.
     #[inline]
     fn act(&mut self, access: &Access, served: Option<Node>, at_ns: u64) {
         if !self.actions.is_empty() {
@@ -465,7 +467,8 @@ impl Caches {
             let Some(forwarded) = self.make_room(to, incoming, access, at_ns) else {
                 return false;
             };
-            // Making room may have pushed nothing but other blocks out, and none of this one's copies.
+            // Making room may have pushed nothing but other blocks out, and none of this one's
+            // copies.
             let slot = self.shelves[to.index()].take(block);
             let left = self.nodes.slot(block, home).expect("the original is there");
             self.nodes.migrate(block, to, slot);

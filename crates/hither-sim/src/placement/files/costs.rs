@@ -1,12 +1,14 @@
 //! What an access to a file costs on a topology of caches over storage.
 //!
-//! On a cluster it is POP's table 1: a cache access takes 0.1 ms, a hop 0.1 ms and a disk access 8.2 ms, all of 4
-//! KiB. The paper's lookup goes in steps that it does not price. Readings chosen here: each step that was in vain
-//! costs one cache access, as caches have to be asked; and what carries no block is a message of 64 bytes, which
-//! takes that part of a hop. The latency of a remote hit is then 3 hops' worth and one for each hop of distance,
-//! which is what the paper's own figures 6 and 7 ask for: 2.25 hops less make it 29.1 % less.
+//! On a cluster it is POP's table 1: a cache access takes 0.1 ms, a hop 0.1 ms and a disk access
+//! 8.2 ms, all of 4 KiB. The paper's lookup goes in steps that it does not price. Readings chosen
+//! here: each step that was in vain costs one cache access, as caches have to be asked; and what
+//! carries no block is a message of 64 bytes, which takes that part of a hop. The latency of a
+//! remote hit is then 3 hops' worth and one for each hop of distance, which is what the paper's own
+//! figures 6 and 7 ask for: 2.25 hops less make it 29.1 % less.
 //!
-//! On one machine nothing is looked up by message, and a block is copied line by line from the memory that holds it.
+//! On one machine nothing is looked up by message, and a block is copied line by line from the
+//! memory that holds it.
 
 use hither_core::{Node, Topology};
 use serde::{Deserialize, Serialize};
@@ -42,7 +44,8 @@ pub struct Costs {
     pub disk_turn_ns: u64,
     /// Moving the arm to the next track.
     pub disk_seek_ns_min: u64,
-    /// Moving it from the first track to the last. Between the two it grows with the root of the distance.
+    /// Moving it from the first track to the last. Between the two it grows with the root of the
+    /// distance.
     pub disk_seek_ns_max: u64,
     /// Sending a block between platter or buffer and the node.
     pub disk_transfer_ns: u64,
@@ -60,8 +63,8 @@ pub struct Costs {
 const EXAMPLE: &str = "hop_ns=100000,disks=0:24";
 
 impl Costs {
-    /// Those of a cluster or of one machine: a topology with a latency of storage is a cluster, as are meshes, tori,
-    /// hypercubes and trees where it is not known; others are machines.
+    /// Those of a cluster or of one machine: a topology with a latency of storage is a cluster, as
+    /// are meshes, tori, hypercubes and trees where it is not known; others are machines.
     pub fn of(topology: &Topology, block_bytes: u32) -> Costs {
         let cluster = Costs::cluster(block_bytes);
         if let Some(storage_ns) = topology.storage_ns() {
@@ -95,9 +98,10 @@ impl Costs {
         }
     }
 
-    /// Table 1 for blocks of this size, with disks that seek at all nodes. 10,000 turns a minute and a buffer of 16
-    /// MiB are the paper's; seeks of 0.6 to 9.1 ms make a random access 8.2 ms in the mean: 8/15 of the way from the
-    /// shortest to the longest, half a turn of 3 ms, and 0.08 ms for 4 KiB.
+    /// Table 1 for blocks of this size, with disks that seek at all nodes. 10,000 turns a minute
+    /// and a buffer of 16 MiB are the paper's; seeks of 0.6 to 9.1 ms make a random access 8.2 ms
+    /// in the mean: 8/15 of the way from the shortest to the longest, half a turn of 3 ms, and 0.08
+    /// ms for 4 KiB.
     fn cluster(block_bytes: u32) -> Costs {
         let blocks = |bytes: u32| (bytes / block_bytes).max(1);
         Costs {

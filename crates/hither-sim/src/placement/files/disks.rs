@@ -7,8 +7,8 @@ use hither_core::{Block, Node, Object};
 use super::costs::Costs;
 use super::network::Calendars;
 
-/// Disks at nodes, with the files striped over them block by block: block `i` of a file is on the disk `(start + i)
-/// mod n`, files lying one behind the other.
+/// Disks at nodes, with the files striped over them block by block: block `i` of a file is on the
+/// disk `(start + i) mod n`, files lying one behind the other.
 #[derive(Clone, Debug)]
 pub(super) struct Disks {
     costs: Costs,
@@ -36,7 +36,8 @@ struct Place {
 struct Disk {
     node: Node,
     head: u32,
-    /// Where the next block of each stream that the buffer follows is expected, the most recent one last.
+    /// Where the next block of each stream that the buffer follows is expected, the most recent one
+    /// last.
     streams: Vec<u32>,
 }
 
@@ -44,8 +45,8 @@ struct Disk {
 const NONE: u32 = u32::MAX;
 
 impl Disks {
-    /// For blocks at `places` in files with `object_blocks` blocks each; where that is empty, blocks lie in the order of
-    /// their numbers.
+    /// For blocks at `places` in files with `object_blocks` blocks each; where that is empty,
+    /// blocks lie in the order of their numbers.
     pub(super) fn new(
         costs: &Costs,
         at: &[Node],
@@ -118,15 +119,15 @@ impl Disks {
 }
 
 impl Disk {
-    /// How long the block at `place` takes when the arm is free at `start_ns`; moves the arm. The disk's `span`
-    /// blocks are spread over the whole of it.
+    /// How long the block at `place` takes when the arm is free at `start_ns`; moves the arm. The
+    /// disk's `span` blocks are spread over the whole of it.
     fn service_ns(&mut self, costs: &Costs, place: u32, span: u32, start_ns: u64) -> u64 {
         let after = place.saturating_add(1);
         // A stream goes on where its next block is one of so many up to `place`.
         let reach = costs.disk_ahead_blocks.min(after);
         let goes_on = |next: u32| next.wrapping_sub(after - reach) < reach;
-        // All streams are looked at, and the last one that fits is what is left: leaving at it was four branches foreseen
-        // wrongly in each transfer (callgrind, 2026-11).
+        // All streams are looked at, and the last one that fits is what is left: leaving at it was
+        // four branches foreseen wrongly in each transfer (callgrind, 2026-11).
         let mut stream = NONE;
         for (nth, &next) in self.streams.iter().enumerate() {
             stream = select_unpredictable(goes_on(next), nth as u32, stream);

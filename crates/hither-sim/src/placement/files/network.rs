@@ -7,17 +7,19 @@ use hither_core::{Node, Topology};
 
 /// Servers of one request at a time, links or disks: which parts of their time are taken.
 ///
-/// Nodes are at different times when their accesses are taken in the order of the trace, so requests arrive out of
-/// order, and a queue that only knew when it is free again would hold up a node that lags behind until it has caught up
-/// with the one ahead: all nodes would run as slowly as the slowest. (With such queues, 2026-11, links that were busy
-/// for 2 % of the time tripled the latency of a hit.) Time is therefore cut into slots, and a request takes the first
-/// ones that are free from its arrival on. Those of some seconds are remembered.
+/// Nodes are at different times when their accesses are taken in the order of the trace, so
+/// requests arrive out of order, and a queue that only knew when it is free again would hold up a
+/// node that lags behind until it has caught up with the one ahead: all nodes would run as slowly
+/// as the slowest. (With such queues, 2026-11, links that were busy for 2 % of the time tripled the
+/// latency of a hit.) Time is therefore cut into slots, and a request takes the first ones that are
+/// free from its arrival on. Those of some seconds are remembered.
 #[derive(Clone, Debug)]
 pub(super) struct Calendars {
     /// How many words are remembered of each server.
     remembered: u64,
-    /// 64 slots each; those of a server lie together, since a request on a busy disk passes many. For links it is all the
-    /// same whether the words of one link or those of one time are neighbours.
+    /// 64 slots each; those of a server lie together, since a request on a busy disk passes many.
+    /// For links it is all the same whether the words of one link or those of one time are
+    /// neighbours.
     words: Vec<Word>,
 }
 
@@ -50,7 +52,8 @@ impl Calendars {
         servers as u64 * remembered * size_of::<Word>() as u64
     }
 
-    /// The slots of a word that are taken, to be changed; those of one that is not remembered are free.
+    /// The slots of a word that are taken, to be changed; those of one that is not remembered are
+    /// free.
     #[inline]
     fn word(&mut self, server: usize, number: u64) -> &mut u64 {
         let time = number & (self.remembered - 1);
@@ -61,7 +64,8 @@ impl Calendars {
         &mut word.taken
     }
 
-    /// The first free slot from `slot` on; the one after all that are remembered where those are taken.
+    /// The first free slot from `slot` on; the one after all that are remembered where those are
+    /// taken.
     pub(super) fn first_free(&mut self, server: usize, slot: u64) -> Free {
         let (mut number, mut before) = (slot / 64, !(u64::MAX << (slot % 64)));
         for passed in 0..self.remembered {
@@ -105,7 +109,8 @@ impl Calendars {
         number * 64
     }
 
-    /// Takes the first free slot from `slot` on, which mostly is that one itself; gives the one after it.
+    /// Takes the first free slot from `slot` on, which mostly is that one itself; gives the one
+    /// after it.
     #[inline]
     fn take_one(&mut self, server: usize, slot: u64) -> u64 {
         let taken = self.word(server, slot / 64);
@@ -128,12 +133,12 @@ impl Calendars {
     }
 }
 
-/// 6.5 s of links that take 0.1 ms for a block. Nodes' clocks are farther apart at times, and what a link is booked
-/// for is forgotten then; with 52 s latencies of hits were the same within 1 % (2026-11), at two thirds of the
-/// speed.
+/// 6.5 s of links that take 0.1 ms for a block. Nodes' clocks are farther apart at times, and what
+/// a link is booked for is forgotten then; with 52 s latencies of hits were the same within 1 %
+/// (2026-11), at two thirds of the speed.
 const WORDS: u64 = 1024;
-/// All links together remember no more than 64 MiB, but for 16 words each: a link for each pair of nodes makes a million
-/// links of 1024 nodes, and 16 GiB of whole calendars.
+/// All links together remember no more than 64 MiB, but for 16 words each: a link for each pair of
+/// nodes makes a million links of 1024 nodes, and 16 GiB of whole calendars.
 const WORDS_OF_ALL: u64 = 1 << 22;
 const WORDS_MIN: u64 = 16;
 
@@ -153,8 +158,9 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// `hop_ns` is what a block takes over a link. A matrix has a link for each pair of nodes, which takes by what the
-    /// pair's latency has beyond a local one, `hop_ns` being that of the nearest.
+    /// `hop_ns` is what a block takes over a link. A matrix has a link for each pair of nodes,
+    /// which takes by what the pair's latency has beyond a local one, `hop_ns` being that of the
+    /// nearest.
     pub(super) fn new(topology: &Topology, hop_ns: u64, contention: bool) -> Network {
         let beyond_ns = |from: Node, to: Node| {
             let local_ns = topology.latency_ns(from, from);
@@ -192,8 +198,9 @@ impl Network {
         let Some(&first) = route.first() else {
             return at_ns;
         };
-        // All links of a route take equally long: where links differ, in a matrix, a route is one of them. So a slot on one
-        // is followed by the next on the one behind it, without another division.
+        // All links of a route take equally long: where links differ, in a matrix, a route is one
+        // of them. So a slot on one is followed by the next on the one behind it, without another
+        // division.
         let block_ns = self.block_ns[first as usize];
         let unhindered_ns = at_ns + block_ns * route.len() as u64;
         if !self.contention {
@@ -216,8 +223,8 @@ mod tests {
     use super::*;
     use hither_core::Random;
 
-    /// Requests of one to three words against a list of slots, on calendars that remember all there is, and on one that
-    /// forgets.
+    /// Requests of one to three words against a list of slots, on calendars that remember all there
+    /// is, and on one that forgets.
     #[test]
     fn the_first_free_slots_are_taken() {
         let mut random = Random::new(5);

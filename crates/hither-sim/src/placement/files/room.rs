@@ -14,8 +14,9 @@ pub(super) struct Forwarded {
 }
 
 impl Caches {
-    /// Sees to it that `at` has room for `incoming`; `None` where it cannot. What was pushed out and another node
-    /// takes in is still to be [forwarded](Caches::forward), once the incoming block is in.
+    /// Sees to it that `at` has room for `incoming`; `None` where it cannot. What was pushed out
+    /// and another node takes in is still to be [forwarded](Caches::forward), once the incoming
+    /// block is in.
     pub(super) fn make_room(
         &mut self,
         at: Node,
@@ -88,9 +89,9 @@ impl Caches {
         }
     }
 
-    /// Takes victims in where the placement sends them. `freed` is the node that an incoming block left: a victim
-    /// that goes there has changed places with it and stays modified, where any other is written back when it is
-    /// pushed out (POP, figure 4, lines 23 to 25).
+    /// Takes victims in where the placement sends them. `freed` is the node that an incoming block
+    /// left: a victim that goes there has changed places with it and stays modified, where any
+    /// other is written back when it is pushed out (POP, figure 4, lines 23 to 25).
     pub(super) fn forward(
         &mut self,
         forwarded: Option<Forwarded>,
@@ -147,7 +148,8 @@ impl Caches {
         }
     }
 
-    /// What comes after a copy has left: modified data is safe in storage before the last one is forgotten.
+    /// What comes after a copy has left: modified data is safe in storage before the last one is
+    /// forgotten.
     pub(super) fn left(&mut self, block: Block, at: Node, at_ns: u64) {
         if self.nodes.home(block).is_none() && self.dirty[block.index()] {
             self.write_back(block, at, at_ns);

@@ -1,5 +1,5 @@
-//! Whole runs: latencies that a hand computes, what placements do to caches, bounds, and random runs that are checked
-//! after every step.
+//! Whole runs: latencies that a hand computes, what placements do to caches, bounds, and random
+//! runs that are checked after every step.
 
 use std::sync::Arc;
 
@@ -62,7 +62,8 @@ fn simulated(
     run(&references(rows), &configuration, costs, &options).unwrap()
 }
 
-/// A line of four: 1000 ns a cache, 100 ns a lookup in vain, 10 ns a block and 1 ns a message for each hop.
+/// A line of four: 1000 ns a cache, 100 ns a lookup in vain, 10 ns a block and 1 ns a message for
+/// each hop.
 #[test]
 fn latencies_of_each_kind_of_access() {
     let costs = Costs::plain().with("disks=1").unwrap();
@@ -77,8 +78,8 @@ fn latencies_of_each_kind_of_access() {
             last.misses,
         )
     };
-    // Here, at the neighbours, and three hops away in vain: 3 * 100 + 2 * (1 + 3). Asking the disk takes 1, the disk
-    // 100000, the way back 10, and the cache 1000.
+    // Here, at the neighbours, and three hops away in vain: 3 * 100 + 2 * (1 + 3). Asking the disk
+    // takes 1, the disk 100000, the way back 10, and the cache 1000.
     assert_eq!(latency(&[(0, 0, false)]), (101_319, 0, 0, 1));
     assert_eq!(latency(&[(0, 0, false), (0, 0, false)]), (1000, 1, 0, 0));
     assert_eq!(
@@ -113,8 +114,8 @@ fn links_and_disks_make_wait() {
         ..Options::default()
     };
     let outcome = run(&references, &configuration, &costs, &options).unwrap();
-    // Node 0 was alone in the warm-up: each of its misses cost 300 + 2 * (1 + 2), the disk and the cache. The mark lets
-    // node 0 alone wait: the others have made no access yet and are at 0.
+    // Node 0 was alone in the warm-up: each of its misses cost 300 + 2 * (1 + 2), the disk and the
+    // cache. The mark lets node 0 alone wait: the others have made no access yet and are at 0.
     assert_eq!(outcome.warm_up.miss_ns, 2 * (306 + 100_000 + 1000));
     // Both hits find the block after 1101 and 1204 ns; they do not meet on the link.
     assert_eq!(outcome.totals.hit_ns, 1111 + (100 + 102 + 2 + 1000 + 20));
@@ -127,12 +128,14 @@ fn links_and_disks_make_wait() {
     let outcome = simulate("first-and-forever", "mesh:1x3", &[4; 3], &misses, &costs);
     let alone = |vain: u64, hops: u64| vain + hops + 100_000 + 10 * hops + 1000;
     let (first, second) = (alone(200 + 2, 1), alone(300 + 6, 2));
-    // Slots of 1000: the first took 0 to 99, and the second, which came at 308, has those to 200000.
+    // Slots of 1000: the first took 0 to 99, and the second, which came at 308, has those to
+    // 200000.
     let waited = 100_000 - 308;
     assert_eq!(outcome.totals.miss_ns, first + second + waited);
 }
 
-/// One disk for nine nodes that do nothing but miss: it is busy all the time, and everybody waits for everybody.
+/// One disk for nine nodes that do nothing but miss: it is busy all the time, and everybody waits
+/// for everybody.
 #[test]
 fn a_disk_that_everybody_needs_is_what_a_run_takes() {
     let rows: Vec<Row> = (0..9000)
@@ -152,7 +155,8 @@ fn a_disk_that_everybody_needs_is_what_a_run_takes() {
     assert!(outcome.modelled_time_ns < busy_ns + busy_ns / 100);
 }
 
-/// FAF lets the least recent block go; AMG and OSM change it with the one that comes, which nobody misses.
+/// FAF lets the least recent block go; AMG and OSM change it with the one that comes, which nobody
+/// misses.
 #[test]
 fn victims_of_the_baselines_change_places() {
     let rows = [
@@ -168,7 +172,8 @@ fn victims_of_the_baselines_change_places() {
     assert_eq!((first.evictions, first.write_backs), (1, 0));
     for placement in ["always-migrate", "one-step"] {
         let swapped = of(placement);
-        // 1 to node 0 and 0 to node 1; then both are where they are asked for, until 2 pushes 0 out.
+        // 1 to node 0 and 0 to node 1; then both are where they are asked for, until 2 pushes 0
+        // out.
         assert_eq!((swapped.misses, swapped.local, swapped.remote), (3, 1, 1));
         assert_eq!((swapped.migrations, swapped.forwarded), (1, 1));
         assert_eq!((swapped.evictions, swapped.write_backs), (1, 1));
@@ -176,8 +181,8 @@ fn victims_of_the_baselines_change_places() {
     }
 }
 
-/// Node 0 misses all the time and forwards what it pushes out; node 1 has no misses and takes it in. Written blocks are
-/// written back on the way.
+/// Node 0 misses all the time and forwards what it pushes out; node 1 has no misses and takes it
+/// in. Written blocks are written back on the way.
 #[test]
 fn post_office_forwards_victims() {
     let spec = "post-office{window=2,miss_ratio=1}";
@@ -191,8 +196,8 @@ fn post_office_forwards_victims() {
     assert_eq!((outcome.totals.remote, outcome.totals.misses), (2, 4));
 }
 
-/// 3 asks for a block that 0 fetched, until it moves to their median; the copies of other blocks follow the paper's
-/// rules.
+/// 3 asks for a block that 0 fetched, until it moves to their median; the copies of other blocks
+/// follow the paper's rules.
 #[test]
 fn post_office_moves_and_replicates() {
     let spec = "post-office{trigger=4,replication=2}";
@@ -247,8 +252,8 @@ const PLACEMENTS: [&str; 6] = [
     "post-office{trigger=2,replication=0}",
 ];
 
-/// Every invariant after every access; and no placement has fewer misses than the optimum has with the room of all
-/// nodes in one cache.
+/// Every invariant after every access; and no placement has fewer misses than the optimum has with
+/// the room of all nodes in one cache.
 #[test]
 fn random_runs_hold_together_and_never_beat_the_optimum() {
     let topologies = [
@@ -291,7 +296,8 @@ fn copies(used: &[u32]) -> u64 {
     used.iter().map(|&used| u64::from(used)).sum()
 }
 
-/// Replacement policies that must know more of a block are told of it also when another node pushes it in.
+/// Replacement policies that must know more of a block are told of it also when another node pushes
+/// it in.
 #[test]
 fn any_replacement_ranks_a_node() {
     let rows = random_rows(9, 6, 60, 2000);

@@ -1,13 +1,14 @@
 //! The time of each thread, and what waiting for busy memory adds to it.
 //!
-//! Threads run side by side between two barriers, and a barrier waits for the slowest: modelled time is the sum of
-//! what the slowest thread of each interval takes. A trace gives an order of accesses and not their times, so that
-//! contention is worked out by interval, not by access: each node's memory is a queue with one server and a fixed
-//! time of service `s` (M/D/1), the mean wait is `W = rho s / (2 (1 - rho))`, with `rho = A s / T` for `A` accesses
-//! in an interval that takes `T`. Waiting threads issue less: `T` is what the interval takes without waiting, `T0`, and
-//! `A W / P` for its `P` threads, which makes `W` the solution of an equation. At most all other threads are ahead in
-//! the queue: `W <= (P - 1) s`. Finer models (open pages, links, controllers) need an order of accesses within the
-//! interval that traces of several threads do not have.
+//! Threads run side by side between two barriers, and a barrier waits for the slowest: modelled
+//! time is the sum of what the slowest thread of each interval takes. A trace gives an order of
+//! accesses and not their times, so that contention is worked out by interval, not by access: each
+//! node's memory is a queue with one server and a fixed time of service `s` (M/D/1), the mean wait
+//! is `W = rho s / (2 (1 - rho))`, with `rho = A s / T` for `A` accesses in an interval that takes
+//! `T`. Waiting threads issue less: `T` is what the interval takes without waiting, `T0`, and
+//! `A W / P` for its `P` threads, which makes `W` the solution of an equation. At most all other
+//! threads are ahead in the queue: `W <= (P - 1) s`. Finer models (open pages, links, controllers)
+//! need an order of accesses within the interval that traces of several threads do not have.
 
 use hither_core::placement::Moved;
 use hither_core::{Access, Node, Process, Thread};
@@ -32,7 +33,8 @@ pub(super) struct Clocks {
     threads: Vec<OfThread>,
     /// The furthest clock.
     now_ns: u64,
-    /// When each process last was at a barrier, and when any was: where new threads and new processes begin.
+    /// When each process last was at a barrier, and when any was: where new threads and new
+    /// processes begin.
     barriers_ns: Vec<u64>,
     latest_barrier_ns: u64,
     moved: Vec<Moved>,
@@ -153,8 +155,8 @@ impl Clocks {
         its.map(|of| of.now_ns).max().unwrap_or(0)
     }
 
-    /// Threads (of a process, or all) that run elsewhere than when this was called last, by number; and how many made
-    /// accesses since [`rest`](Clocks::rest).
+    /// Threads (of a process, or all) that run elsewhere than when this was called last, by number;
+    /// and how many made accesses since [`rest`](Clocks::rest).
     pub(super) fn epoch(&mut self, process: Option<Process>) -> (&[Moved], usize) {
         self.moved.clear();
         let mut active = 0;
@@ -251,7 +253,8 @@ impl Load {
     }
 }
 
-/// The mean wait of one of `accesses` by `threads`, in an interval that takes `took_ns` without waiting.
+/// The mean wait of one of `accesses` by `threads`, in an interval that takes `took_ns` without
+/// waiting.
 fn mean_wait_ns(accesses: f64, took_ns: f64, threads: f64, service_ns: f64) -> f64 {
     let longer = |wait: f64| {
         let rho = accesses * service_ns / (took_ns + accesses * wait / threads);
@@ -284,7 +287,8 @@ mod tests {
         assert!((wait - 0.02525).abs() < 1e-3, "{wait}");
         // Two threads and nothing but accesses to one memory: the other one is always ahead.
         assert_eq!(mean_wait_ns(1e6, 1.0, 2.0, 5.0), 5.0);
-        // Saturated by 16 threads of 100 ns an access: the throughput is that of the memory, 10 ns an access.
+        // Saturated by 16 threads of 100 ns an access: the throughput is that of the memory, 10 ns
+        // an access.
         let (accesses, threads) = (1.6e6, 16.0);
         let wait = mean_wait_ns(accesses, 1e5 * 100.0, threads, 10.0);
         let each = (100.0 + wait) / threads;

@@ -6,11 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::placement::costs::{CostsError, changed};
 
-/// Times and sizes of the machine and its kernel. Written as `fault_ns=1000,batched=false`; what is not named keeps its
-/// default.
+/// Times and sizes of the machine and its kernel. Written as `fault_ns=1000,batched=false`; what is
+/// not named keeps its default.
 ///
-/// The defaults stand for a current server. Measured (2026-11, Linux 6.18, virtual machine of 2 processors): 44 us for a
-/// `move_pages` call of one page, 0.4 us a page in calls of 512. The rest are textbook figures.
+/// The defaults stand for a current server. Measured (2026-11, Linux 6.18, virtual machine of 2
+/// processors): 44 us for a `move_pages` call of one page, 0.4 us a page in calls of 512. The rest
+/// are textbook figures.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Costs {
@@ -30,13 +31,14 @@ pub struct Costs {
     pub batched: bool,
     /// What one access fetches.
     pub line_bytes: u32,
-    /// Lines under way at once while a page is copied: a page takes its number of lines by this, times the latency
-    /// between the nodes.
+    /// Lines under way at once while a page is copied: a page takes its number of lines by this,
+    /// times the latency between the nodes.
     pub lines_in_flight: u32,
     /// How long a node's memory is busy with one access; 0: never contended.
     pub service_ns: u32,
-    /// The part of the time of moving pages at epochs that is hidden behind computation: another thread's work on a
-    /// processor that would idle (UPM paper, section 4). What moves on an access is never hidden.
+    /// The part of the time of moving pages at epochs that is hidden behind computation: another
+    /// thread's work on a processor that would idle (UPM paper, section 4). What moves on an access
+    /// is never hidden.
     pub hidden: f64,
 }
 

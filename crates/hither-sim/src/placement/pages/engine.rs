@@ -242,7 +242,8 @@ impl Engine {
         self.policy.gone(block, at, &self.nodes, &mut self.out);
     }
 
-    /// Frees a frame of a full node: of the replica that the policy names, or of what the clock finds.
+    /// Frees a frame of a full node: of the replica that the policy names, or of what the clock
+    /// finds.
     fn reclaim(&mut self, at: Node, incoming: Block) {
         let named = self.policy.reclaim(at, incoming, &self.nodes);
         let victim = named.unwrap_or_else(|| self.frames.victim(at));

@@ -1,7 +1,8 @@
-//! The frames of each node, and which page gives up its frame where all are taken: CLOCK (second chance), a hand a node.
+//! The frames of each node, and which page gives up its frame where all are taken: CLOCK (second
+//! chance), a hand a node.
 //!
-//! The bit of the clock belongs to the page and not to the frame, so that an access sets it without looking for the
-//! copy that served it; a page and its replicas share it.
+//! The bit of the clock belongs to the page and not to the frame, so that an access sets it without
+//! looking for the copy that served it; a page and its replicas share it.
 
 use hither_core::{Block, Node, Slot};
 
@@ -53,7 +54,8 @@ impl Frames {
         of.free.push(slot);
     }
 
-    /// The page at or after the hand of a node in use that was not touched since the hand came by last.
+    /// The page at or after the hand of a node in use that was not touched since the hand came by
+    /// last.
     pub(super) fn victim(&mut self, node: Node) -> Block {
         let of = &mut self.nodes[node.index()];
         loop {

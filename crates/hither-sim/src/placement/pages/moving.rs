@@ -14,8 +14,8 @@ pub(super) enum Waiting {
     All,
 }
 
-/// What a policy asks for when a copy leaves is done so often in a row, and then refused: no policy keeps the engine for
-/// ever.
+/// What a policy asks for when a copy leaves is done so often in a row, and then refused: no policy
+/// keeps the engine for ever.
 const ROUNDS_MAX: usize = 8;
 
 impl Engine {

@@ -1,4 +1,5 @@
-//! What is known of the references before the run: who owns which object, when processes end, who accesses what.
+//! What is known of the references before the run: who owns which object, when processes end, who
+//! accesses what.
 
 use hither_core::placement::Counters;
 use hither_core::{Access, Process};
@@ -8,8 +9,8 @@ use crate::placement::source::{BATCH, Source};
 use crate::references::References;
 
 impl<R: References> Source<'_, R> {
-    /// What must be known before the run, in one pass; of a trace of one process, and for a policy without foresight,
-    /// nothing need be read for it.
+    /// What must be known before the run, in one pass; of a trace of one process, and for a policy
+    /// without foresight, nothing need be read for it.
     pub(super) fn known(&self, foresight: bool) -> Result<Known, Error> {
         let processes = self.references.processes();
         let totals = || Counters::new(self.nodes, self.references.blocks());
@@ -72,7 +73,8 @@ impl<R: References> Source<'_, R> {
 pub(super) struct Known {
     /// All accesses by page and node, for policies with foresight.
     pub(super) totals: Option<Counters>,
-    /// The process that is the first to use each object, by object; nothing where there is one process.
+    /// The process that is the first to use each object, by object; nothing where there is one
+    /// process.
     pub(super) owners: Vec<Process>,
     /// When each process but the last to end makes its last access.
     pub(super) ends: Vec<End>,

@@ -389,7 +389,8 @@ fn busy_memory_is_waited_for() {
         service_ns: 100_000,
         ..free_of_charge()
     };
-    // Memory that takes far longer than anything else: there is always the other thread's access ahead.
+    // Memory that takes far longer than anything else: there is always the other thread's access
+    // ahead.
     let rows = [(0, 0, 0, 10, Op::Read), (1, 1, 0, 10, Op::Read)];
     let calm = first_touch(&rows, topology.clone(), 4, free_of_charge());
     let waited = first_touch(&rows, topology.clone(), 4, busy);

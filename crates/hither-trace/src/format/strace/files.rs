@@ -1,7 +1,9 @@
-//! Which file a descriptor means, and where in it the next read begins: what the kernel knows and the log does not say.
+//! Which file a descriptor means, and where in it the next read begins: what the kernel knows and
+//! the log does not say.
 //!
-//! A descriptor belongs to a table, and points to an open file with a position. `dup` and `fork` make two descriptors
-//! point to one open file, whose position they share; threads share the table itself.
+//! A descriptor belongs to a table, and points to an open file with a position. `dup` and `fork`
+//! make two descriptors point to one open file, whose position they share; threads share the table
+//! itself.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -30,7 +32,8 @@ impl OpenFile {
         }
     }
 
-    /// Whether the path may be that of a regular file. `-y` writes `pipe:[1]` and the like for what has no path.
+    /// Whether the path may be that of a regular file. `-y` writes `pipe:[1]` and the like for what
+    /// has no path.
     pub(super) fn is_regular(&self) -> bool {
         let path = &self.path;
         let nameless = [

@@ -1,4 +1,5 @@
-//! The lines of a log of strace, taken apart: who, when, which call with which arguments, what came of it.
+//! The lines of a log of strace, taken apart: who, when, which call with which arguments, what came
+//! of it.
 
 use crate::text::{decimal, hexadecimal, seconds};
 
@@ -143,8 +144,8 @@ fn name(body: &[u8]) -> Option<&[u8]> {
     (length > 0 && body.get(length) == Some(&b'(')).then(|| &body[..length])
 }
 
-/// The call up to its closing parenthesis, which is left out, and what is behind the `=`. Strings in the arguments may
-/// hold either, so the last of them counts.
+/// The call up to its closing parenthesis, which is left out, and what is behind the `=`. Strings
+/// in the arguments may hold either, so the last of them counts.
 fn split(body: &[u8]) -> Option<(&[u8], &[u8])> {
     for at in memchr::memrchr_iter(b'=', body) {
         if let Some(call) = body[..at].trim_ascii_end().strip_suffix(b")")
@@ -192,8 +193,9 @@ fn time(text: &[u8]) -> Option<Time> {
     })
 }
 
-/// The path in the `<...>` at the beginning, where it names a file that may be a regular one, and what follows. strace
-/// escapes `<` and `>` in paths; within the brackets `-yy` adds what a device is in brackets of its own.
+/// The path in the `<...>` at the beginning, where it names a file that may be a regular one, and
+/// what follows. strace escapes `<` and `>` in paths; within the brackets `-yy` adds what a device
+/// is in brackets of its own.
 fn annotated(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let inner = text.strip_prefix(b"<")?;
     let end = memchr::memchr2(b'<', b'>', inner)?;

@@ -57,8 +57,9 @@ impl Stack {
     }
 }
 
-/// Names a call site as `hither record` does, but by the paths of modules, since a log has no build-ids: the sum over the
-/// distinct frames of a hash of module and offset. Never 0, which is the unknown site's.
+/// Names a call site as `hither record` does, but by the paths of modules, since a log has no
+/// build-ids: the sum over the distinct frames of a hash of module and offset. Never 0, which is
+/// the unknown site's.
 fn signature(stack: &[Frame]) -> u64 {
     let mut mixes: Vec<u64> = stack
         .iter()
@@ -72,7 +73,8 @@ fn signature(stack: &[Frame]) -> u64 {
     sum.max(1)
 }
 
-/// Whether a module is plumbing between a program and the kernel, whose functions name no call site.
+/// Whether a module is plumbing between a program and the kernel, whose functions name no call
+/// site.
 fn is_runtime(module: &str) -> bool {
     const RUNTIME: &[&str] = &[
         "ld",

@@ -1,11 +1,13 @@
-//! Building a large program: tar packs the sources, then make runs compilers, many short processes each for a source and
-//! the headers that it includes, while cscope indexes all sources; at last the linker reads all objects.
+//! Building a large program: tar packs the sources, then make runs compilers, many short processes
+//! each for a source and the headers that it includes, while cscope indexes all sources; at last
+//! the linker reads all objects.
 //!
-//! The paper did it with Linux 2.6.12 and says which programs ran and that compilers read headers many times. Chosen here:
-//! numbers and sizes (a twelfth of that kernel's by default); headers by Zipf's law, each once a source; whole files in one
-//! call, as cc1 reads them; buffers of 10 KiB in tar and of 4 KiB in cscope, which reads by stdio; an assembler after each
-//! compiler, fed through a temporary file; objects half as large again as their sources, tar's output a quarter of its input
-//! (gzip), cscope's half. Each new process goes to a node with the fewest running ones.
+//! The paper did it with Linux 2.6.12 and says which programs ran and that compilers read headers
+//! many times. Chosen here: numbers and sizes (a twelfth of that kernel's by default); headers by
+//! Zipf's law, each once a source; whole files in one call, as cc1 reads them; buffers of 10 KiB in
+//! tar and of 4 KiB in cscope, which reads by stdio; an assembler after each compiler, fed through
+//! a temporary file; objects half as large again as their sources, tar's output a quarter of its
+//! input (gzip), cscope's half. Each new process goes to a node with the fewest running ones.
 
 use super::files::{Balance, File, Job, Pace, Piece, work};
 use super::{Execution, Program, Stopped, THREADS_MAX, count, switch};

@@ -1,8 +1,8 @@
-//! What a program is given to run in: it makes processes, threads, files, regions and call sites, says what its threads
-//! touch, and hears where they run.
+//! What a program is given to run in: it makes processes, threads, files, regions and call sites,
+//! says what its threads touch, and hears where they run.
 //!
-//! Numbers are the program's own, in the order in which things are made; whoever merges several programs gives them new
-//! ones. What is made goes over a channel ahead of the rows that use it.
+//! Numbers are the program's own, in the order in which things are made; whoever merges several
+//! programs gives them new ones. What is made goes over a channel ahead of the rows that use it.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -110,7 +110,8 @@ impl Execution {
         self.nodes
     }
 
-    /// A source of random numbers; each number of a stream gives another one, the same in every run with this seed.
+    /// A source of random numbers; each number of a stream gives another one, the same in every run
+    /// with this seed.
     pub(crate) fn random(&self, stream: u64) -> Random {
         Random::new(self.seed ^ mix(stream.wrapping_add(1)))
     }
@@ -124,7 +125,8 @@ impl Execution {
         self.processes - 1
     }
 
-    /// Starts a thread of a process. Threads are dealt to the nodes in turn, over all programs of a mix.
+    /// Starts a thread of a process. Threads are dealt to the nodes in turn, over all programs of a
+    /// mix.
     pub(crate) fn thread(&mut self, process: u32) -> u32 {
         let node = self.next_node;
         self.next_node = (node + 1) % self.nodes;
@@ -176,8 +178,8 @@ impl Execution {
         self.sites - 1
     }
 
-    /// Adds a row of a thread; its process and node follow from the thread. Rows may come in any order of time until the
-    /// next [`Execution::settle`].
+    /// Adds a row of a thread; its process and node follow from the thread. Rows may come in any
+    /// order of time until the next [`Execution::settle`].
     pub(crate) fn push(&mut self, row: AccessRow) {
         let every = self.migrate_every;
         if every > 0 && !self.iterates && self.nodes > 1 {
@@ -221,8 +223,8 @@ impl Execution {
         }
     }
 
-    /// No later row is of an earlier time than these: puts them in order, by time, and those of the same time in the
-    /// order in which they were pushed, and hands them on.
+    /// No later row is of an earlier time than these: puts them in order, by time, and those of the
+    /// same time in the order in which they were pushed, and hands them on.
     pub(crate) fn settle(&mut self) -> Result<(), Stopped> {
         let unsettled = &mut self.batch.rows[self.settled..];
         unsettled.sort_by_key(|row| row.time_ns);
@@ -257,9 +259,9 @@ impl Execution {
     }
 }
 
-/// Runs `actors` that each do one thing at a time, in order of time from `start_ns` on: `step` is told who and when, and
-/// says when that one is ready for its next thing; none where it has ended. Of those ready at the same time the lowest
-/// number goes first. Returns when the last one ended.
+/// Runs `actors` that each do one thing at a time, in order of time from `start_ns` on: `step` is
+/// told who and when, and says when that one is ready for its next thing; none where it has ended.
+/// Of those ready at the same time the lowest number goes first. Returns when the last one ended.
 pub(crate) fn take_turns(
     execution: &mut Execution,
     actors: u32,

@@ -1,5 +1,5 @@
-//! What programs that use files have in common: how large files are, how long requests take, which node the scheduler gives
-//! a new thread, and working through jobs.
+//! What programs that use files have in common: how large files are, how long requests take, which
+//! node the scheduler gives a new thread, and working through jobs.
 
 use std::vec;
 
@@ -15,7 +15,8 @@ const START_NS: f64 = 1e6;
 /// Copying and looking at a byte: 1 GB/s.
 const BYTE_NS: f64 = 1.0;
 
-/// How fast things go: a cost by the work, and a part that is drawn, so that threads that do the same do not march in step.
+/// How fast things go: a cost by the work, and a part that is drawn, so that threads that do the
+/// same do not march in step.
 pub(super) struct Pace(Random);
 
 impl Pace {
@@ -34,12 +35,14 @@ impl Pace {
     }
 }
 
-/// Sizes of `files` files of about `total` bytes together, log-normal (the logarithm to base e deviates by 1.6), each at
-/// least one byte: what is found in folders of sources and of configuration.
+/// Sizes of `files` files of about `total` bytes together, log-normal (the logarithm to base e
+/// deviates by 1.6), each at least one byte: what is found in folders of sources and of
+/// configuration.
 fn sizes(total: u64, files: u64, random: &mut Random) -> Vec<u64> {
     const DEVIATION: f64 = 1.6;
     let mut weights = || {
-        // Twelve uniform numbers: normal enough here (Irwin and Hall), and the same on every machine.
+        // Twelve uniform numbers: normal enough here (Irwin and Hall), and the same on every
+        // machine.
         let normal = (0..12).map(|_| random.unit()).sum::<f64>() - 6.0;
         libm::exp(DEVIATION * normal)
     };
@@ -63,7 +66,8 @@ impl File {
         File { object, bytes }
     }
 
-    /// Makes `files` of `total` bytes together, of sizes as they are found in folders, called what `path` says.
+    /// Makes `files` of `total` bytes together, of sizes as they are found in folders, called what
+    /// `path` says.
     pub(super) fn folder(
         execution: &mut Execution,
         total: u64,
@@ -124,7 +128,8 @@ impl Piece {
     }
 }
 
-/// The scheduler: a thread that starts goes to a node with the fewest running ones, as Linux balances on fork and exec.
+/// The scheduler: a thread that starts goes to a node with the fewest running ones, as Linux
+/// balances on fork and exec.
 pub(super) struct Balance {
     running: Vec<u32>,
     /// Chooses among nodes with as few.
@@ -190,8 +195,8 @@ impl Job {
     }
 }
 
-/// Works through jobs in `slots` at a time, from `start_ns` on: a slot asks for its `next` one when the last has ended, and
-/// rests when there is none. Returns when all is done.
+/// Works through jobs in `slots` at a time, from `start_ns` on: a slot asks for its `next` one when
+/// the last has ended, and rests when there is none. Returns when all is done.
 pub(super) fn work(
     execution: &mut Execution,
     pace: &mut Pace,

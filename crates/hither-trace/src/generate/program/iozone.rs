@@ -1,9 +1,11 @@
-//! The file-system benchmark iozone with several threads: each has a file, and all do the same test at the same time, one
-//! test after the other: write, re-write, read, re-read, backward read and stride read, a record at a time.
+//! The file-system benchmark iozone with several threads: each has a file, and all do the same test
+//! at the same time, one test after the other: write, re-write, read, re-read, backward read and
+//! stride read, a record at a time.
 //!
-//! As in the paper, files are of 128 MiB and records of 4 KiB, and nothing is shared: a thread's data is remote where the
-//! thread is not on the node that it was written on. iozone starts new threads for each test, and the scheduler gives them
-//! nodes by load and not by where their file is; `--migrate-every` moves them during a test as well.
+//! As in the paper, files are of 128 MiB and records of 4 KiB, and nothing is shared: a thread's
+//! data is remote where the thread is not on the node that it was written on. iozone starts new
+//! threads for each test, and the scheduler gives them nodes by load and not by where their file
+//! is; `--migrate-every` moves them during a test as well.
 
 use super::files::{Balance, File, Job, Pace, Piece, work};
 use super::{Execution, Program, Stopped, THREADS_MAX, count};

@@ -1,7 +1,7 @@
 //! Programs that run at the same time, as one trace.
 //!
-//! Each runs on a thread and hands on batches; they are merged by time, and of the same time the first program's rows go
-//! first. What a program makes is numbered anew when it is first used.
+//! Each runs on a thread and hands on batches; they are merged by time, and of the same time the
+//! first program's rows go first. What a program makes is numbered anew when it is first used.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -35,12 +35,13 @@ const FIRST_PID: u32 = 1000;
 pub struct Conditions {
     /// Threads of each program; the program's own default where nothing is said.
     pub threads: Option<u32>,
-    /// Nodes of the machine; as many as the program with the most threads has where nothing is said.
+    /// Nodes of the machine; as many as the program with the most threads has where nothing is
+    /// said.
     pub nodes: Option<u32>,
     /// Decides about everything that is drawn.
     pub seed: u64,
-    /// Threads move to other nodes after so many iterations, or in programs without these after so many of their own
-    /// requests; 0: never.
+    /// Threads move to other nodes after so many iterations, or in programs without these after so
+    /// many of their own requests; 0: never.
     pub migrate_every: u64,
 }
 
@@ -82,8 +83,9 @@ impl Mix {
         self.conditions.threads.unwrap_or(program.entry().threads)
     }
 
-    /// Runs the programs and writes what they do as a trace folder. Returns how many rows it has. `force` is as for
-    /// [`Writer::create`]; `progress` hears now and then how much is done, from 0 to 1.
+    /// Runs the programs and writes what they do as a trace folder. Returns how many rows it has.
+    /// `force` is as for [`Writer::create`]; `progress` hears now and then how much is done, from 0
+    /// to 1.
     pub fn write(
         &self,
         folder: impl AsRef<Path>,
@@ -98,8 +100,9 @@ impl Mix {
         importer.finish()
     }
 
-    /// Runs the programs and takes what they do for a trace in memory, or beyond the budget of `options` in a temporary
-    /// file: for formats that say when a block comes next. `path` is for errors to name.
+    /// Runs the programs and takes what they do for a trace in memory, or beyond the budget of
+    /// `options` in a temporary file: for formats that say when a block comes next. `path` is for
+    /// errors to name.
     pub fn trace(
         &self,
         path: &Path,
@@ -210,7 +213,8 @@ impl Feed {
         }
     }
 
-    /// Sees to it that there is a row, unless the program has ended. True if there is news of how much is done.
+    /// Sees to it that there is a row, unless the program has ended. True if there is news of how
+    /// much is done.
     fn fetch(&mut self, sink: &mut dyn Sink) -> bool {
         let mut news = false;
         while self.rows.is_empty()

@@ -1,17 +1,19 @@
-//! Programs: threaded workloads of a finite size, modelled after those that papers on placement run, which write a whole
-//! trace with processes, threads, nodes, files or regions of memory, call sites and, where they iterate, marks.
+//! Programs: threaded workloads of a finite size, modelled after those that papers on placement
+//! run, which write a whole trace with processes, threads, nodes, files or regions of memory, call
+//! sites and, where they iterate, marks.
 //!
-//! A program is one file in this folder (or in one below it), a `mod` line and a line in [`PROGRAMS`]. Its `run` is handed
-//! an [`Execution`] and pushes rows into it: it says which processes and threads there are and what they touch, each
-//! thread on a clock of its own, and never where a row goes. [`parallel_grep`] is the shortest example for threads that
-//! are each a process reading files. A kernel over memory pushes the rows of all threads of a parallel construct, one
-//! thread after the other if it likes, and then calls [`Execution::settle`], which puts them in order of time, and
-//! [`Execution::mark`].
+//! A program is one file in this folder (or in one below it), a `mod` line and a line in
+//! [`PROGRAMS`]. Its `run` is handed an [`Execution`] and pushes rows into it: it says which
+//! processes and threads there are and what they touch, each thread on a clock of its own, and
+//! never where a row goes. [`parallel_grep`] is the shortest example for threads that are each a
+//! process reading files. A kernel over memory pushes the rows of all threads of a parallel
+//! construct, one thread after the other if it likes, and then calls [`Execution::settle`], which
+//! puts them in order of time, and [`Execution::mark`].
 //!
-//! Programs run side by side, each on a thread of this process, and a [`Mix`] merges what they push by time, so that
-//! memory depends on what lies between two `settle`s and never on the length of the trace. The same programs, seed and
-//! version give the same bytes: whatever is drawn is drawn from [`Execution::random`], and where logarithms are needed
-//! they are those of the `libm` crate.
+//! Programs run side by side, each on a thread of this process, and a [`Mix`] merges what they push
+//! by time, so that memory depends on what lies between two `settle`s and never on the length of
+//! the trace. The same programs, seed and version give the same bytes: whatever is drawn is drawn
+//! from [`Execution::random`], and where logarithms are needed they are those of the `libm` crate.
 
 mod compile;
 mod execution;
@@ -45,8 +47,8 @@ pub struct Program {
     pub threads: u32,
     /// The most threads that it can have.
     pub threads_max: u32,
-    /// Whether it iterates and marks its iterations. Its threads are then moved by itself, between iterations
-    /// (`Execution::iteration_ends`); those of others after so many of their own rows.
+    /// Whether it iterates and marks its iterations. Its threads are then moved by itself, between
+    /// iterations (`Execution::iteration_ends`); those of others after so many of their own rows.
     pub iterates: bool,
     /// Runs it.
     pub(crate) run: fn(&Values, &mut Execution) -> Result<(), Stopped>,
@@ -87,7 +89,8 @@ pub static PROGRAMS: &[Program] = &[
     web_server::ENTRY,
 ];
 
-/// The most threads of programs that set no limit of their own: more than any machine that is worth simulating has.
+/// The most threads of programs that set no limit of their own: more than any machine that is worth
+/// simulating has.
 pub const THREADS_MAX: u32 = 4096;
 
 /// A parameter that is 1 (yes) or 0 (no).

@@ -1,10 +1,11 @@
-//! Runs of grep over the same files in parallel shells: every process reads every file once, so all data is shared by all
-//! nodes and every run but the first ones on a node could find it there.
+//! Runs of grep over the same files in parallel shells: every process reads every file once, so all
+//! data is shared by all nodes and every run but the first ones on a node could find it there.
 //!
-//! As in the paper, 120 runs search 40 MB of `/etc`, each a process of one thread that reads whole files in order with
-//! `read`. What it does not say is chosen here: 2000 files, of sizes spread log-normally as those of `/etc` are; buffers
-//! of 32 KiB, GNU grep's; shells take the next run when their last one has ended; and a new process goes to a node with
-//! the fewest running ones, as Linux balances on exec, which is how a shell's runs come to be on different nodes.
+//! As in the paper, 120 runs search 40 MB of `/etc`, each a process of one thread that reads whole
+//! files in order with `read`. What it does not say is chosen here: 2000 files, of sizes spread
+//! log-normally as those of `/etc` are; buffers of 32 KiB, GNU grep's; shells take the next run
+//! when their last one has ended; and a new process goes to a node with the fewest running ones, as
+//! Linux balances on exec, which is how a shell's runs come to be on different nodes.
 
 use super::files::{Balance, File, Job, Pace, Piece, work};
 use super::{Execution, Program, Stopped, THREADS_MAX, count};

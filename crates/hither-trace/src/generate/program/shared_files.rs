@@ -1,24 +1,31 @@
-//! Out-of-core applications whose threads share files, on a mesh: what post-office placement was evaluated with.
+//! Out-of-core applications whose threads share files, on a mesh: what post-office placement was
+//! evaluated with.
 //!
-//! The paper (figures 2 and 3, and section 3) gives what the six applications share on average, on a 5x5 mesh: 80.7 % of
-//! the blocks are private to a node, and receive 33.3 % of the accesses; blocks of two nodes receive 2.8 % and those of
-//! more nodes 63.9 %. The bars of single applications are not in the text, nor are the blocks of two nodes. The styles
-//! below keep to these averages over the six; how they differ is our choice, by what the programs are: out-of-core array
-//! codes (SPEComp's ammp, fma3d, wupwise) sweep over private slabs tile by tile, exchange borders and read tables;
-//! transaction systems (oltp, specjbb, specweb) touch single blocks by popularity and share more.
+//! The paper (figures 2 and 3, and section 3) gives what the six applications share on average, on
+//! a 5x5 mesh: 80.7 % of the blocks are private to a node, and receive 33.3 % of the accesses;
+//! blocks of two nodes receive 2.8 % and those of more nodes 63.9 %. The bars of single
+//! applications are not in the text, nor are the blocks of two nodes. The styles below keep to
+//! these averages over the six; how they differ is our choice, by what the programs are:
+//! out-of-core array codes (SPEComp's ammp, fma3d, wupwise) sweep over private slabs tile by tile,
+//! exchange borders and read tables; transaction systems (oltp, specjbb, specweb) touch single
+//! blocks by popularity and share more.
 //!
-//! The paper counts sharers from a block's fetch to its eviction, which depends on the cache; here it is over the whole
-//! trace, so that it is a property of the workload. The two agree as far as blocks stay cached.
+//! The paper counts sharers from a block's fetch to its eviction, which depends on the cache; here
+//! it is over the whole trace, so that it is a property of the workload. The two agree as far as
+//! blocks stay cached.
 //!
 //! Blocks are of four kinds, a file each:
-//! - *slabs*, one a thread, private. Arrays: swept in tiles of an eighth, each tile twice before the next, so that part of the
-//!   reuse fits a small cache and the rest only one that holds the slab. Transactions: by popularity.
+//! - *slabs*, one a thread, private. Arrays: swept in tiles of an eighth, each tile twice before
+//!   the next, so that part of the reuse fits a small cache and the rest only one that holds the
+//!   slab. Transactions: by popularity.
 //! - *borders*, one for each pair of neighbours on the mesh, which both go over in order.
-//! - *tables*, one for each place of the mesh: threads near that place use it, those next to it most. In each phase the tables
-//!   are at other places, so that they have to follow, and other blocks of them are popular.
+//! - *tables*, one for each place of the mesh: threads near that place use it, those next to it
+//!   most. In each phase the tables are at other places, so that they have to follow, and other
+//!   blocks of them are popular.
 //! - *global*, used by all threads alike, by popularity.
 //!
-//! Threads are laid out in rows of a mesh as square as can be; thread i is on node i where there are as many nodes.
+//! Threads are laid out in rows of a mesh as square as can be; thread i is on node i where there
+//! are as many nodes.
 
 use super::execution::take_turns;
 use super::files::{Pace, Piece};
@@ -76,7 +83,8 @@ struct Style {
     border_blocks: f64,
     private_accesses: f64,
     border_accesses: f64,
-    /// Of what is shared by more than two: the part that is in tables, and not global; by blocks and by accesses.
+    /// Of what is shared by more than two: the part that is in tables, and not global; by blocks
+    /// and by accesses.
     near: f64,
     /// Sweeps over slabs, or popularity.
     sweeps: bool,
@@ -86,8 +94,8 @@ struct Style {
     writes: [f64; 2],
 }
 
-/// As many as there are names of `like`. Their averages are the paper's: blocks 80.7 % private; accesses 33.3 % to these,
-/// 2.8 % to those of two.
+/// As many as there are names of `like`. Their averages are the paper's: blocks 80.7 % private;
+/// accesses 33.3 % to these, 2.8 % to those of two.
 fn style(name: &str) -> Style {
     let shares = |private_blocks, border_blocks, private_accesses, border_accesses| Style {
         private_blocks,
@@ -121,7 +129,8 @@ const SWEEP_BLOCKS: u64 = 8;
 /// A slab has so many tiles, and a tile is swept so often before the next one.
 const TILES: u64 = 8;
 const TILE_SWEEPS: u64 = 2;
-/// How far away a thread's next access to a table is, in hops: the chance of 0 and that of 1; the rest is 2.
+/// How far away a thread's next access to a table is, in hops: the chance of 0 and that of 1; the
+/// rest is 2.
 const HOPS: [f64; 2] = [0.35, 0.45];
 /// How far tables move with each phase, in columns and rows.
 const SHIFT: [u64; 2] = [2, 1];
@@ -169,8 +178,8 @@ impl Mesh {
             .collect()
     }
 
-    /// The table that is, in that phase, so many hops away from a thread, in a direction that is drawn. Steps that would
-    /// leave the mesh are not made.
+    /// The table that is, in that phase, so many hops away from a thread, in a direction that is
+    /// drawn. Steps that would leave the mesh are not made.
     fn table(&self, thread: u64, hops: u32, phase: u64, random: &mut Random) -> u64 {
         let (mut column, mut row) = (thread % self.columns, thread / self.columns);
         for _ in 0..hops {
@@ -323,13 +332,14 @@ impl Plan {
     }
 }
 
-/// Blocks of a request on average, where so many are gone over in order: the last request of a pass takes what is left.
+/// Blocks of a request on average, where so many are gone over in order: the last request of a pass
+/// takes what is left.
 fn request_blocks(pass: u64) -> f64 {
     pass as f64 / pass.div_ceil(SWEEP_BLOCKS) as f64
 }
 
-/// Where a sweep over a slab is after so many blocks, and how many blocks its next request takes: tile after tile, each of
-/// them [`TILE_SWEEPS`] times, and from the start again.
+/// Where a sweep over a slab is after so many blocks, and how many blocks its next request takes:
+/// tile after tile, each of them [`TILE_SWEEPS`] times, and from the start again.
 fn sweep(slab: u64, swept: u64) -> (u64, u64) {
     let tile = slab.div_ceil(TILES);
     let within = swept % (slab * TILE_SWEEPS);

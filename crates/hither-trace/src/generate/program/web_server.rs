@@ -1,9 +1,10 @@
-//! A web server with a fixed number of processes that take requests from one queue, each working on one at a time (Apache's
-//! prefork). It sends files by `sendfile`, so that the bytes go from the page cache to a socket within the kernel.
+//! A web server with a fixed number of processes that take requests from one queue, each working on
+//! one at a time (Apache's prefork). It sends files by `sendfile`, so that the bytes go from the
+//! page cache to a socket within the kernel.
 //!
-//! The paper's test: 100 requests, 100 of them at the same time, for a file of 40 MB: with fewer workers than that they wait in
-//! the queue. It has no other requests; here small files by Zipf's law are sent in between, as a site's pages are, and
-//! `small=0` leaves them out.
+//! The paper's test: 100 requests, 100 of them at the same time, for a file of 40 MB: with fewer
+//! workers than that they wait in the queue. It has no other requests; here small files by Zipf's
+//! law are sent in between, as a site's pages are, and `small=0` leaves them out.
 
 use super::files::{Balance, File, Job, Pace, work};
 use super::{Execution, Program, Stopped, THREADS_MAX, count};

@@ -16,7 +16,8 @@ use crate::knowledge::{self, Regions};
 use crate::preload;
 use crate::ui::Ui;
 
-/// The policy, if it can place the pages of a running program, and what it is made of where that was given before it.
+/// The policy, if it can place the pages of a running program, and what it is made of where that
+/// was given before it.
 fn policies(text: &str) -> Result<(Spec<Entry>, Option<Spec<Entry>>), Usage> {
     let specs = Spec::<Entry>::parse_list(text);
     let specs = specs.map_err(|error| match error {

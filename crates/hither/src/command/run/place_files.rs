@@ -1,4 +1,5 @@
-//! `hither run --place-files`: pages of files on the nodes that a policy says, as the program reads them in, or where they are read.
+//! `hither run --place-files`: pages of files on the nodes that a policy says, as the program reads
+//! them in, or where they are read.
 
 use std::process::ExitCode;
 
@@ -17,7 +18,8 @@ use crate::ui::Ui;
 
 /// What the policy does with pages of files.
 pub(super) enum Way {
-    /// As they come in: on the one node, or on all in turn. Pages are placed in the program, which asks nobody, so such a policy looks at nothing but what is read.
+    /// As they come in: on the one node, or on all in turn. Pages are placed in the program, which
+    /// asks nobody, so such a policy looks at nothing but what is read.
     Placed(Option<u32>),
     /// They follow their readers.
     Following(Box<Spec<Entry>>),

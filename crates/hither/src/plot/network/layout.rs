@@ -1,5 +1,5 @@
-//! Where nodes and links lie: grids as lattices (the third axis aslant), hypercubes as cubes within cubes, rings as circles,
-//! trees with their leaves below, everything else on one circle.
+//! Where nodes and links lie: grids as lattices (the third axis aslant), hypercubes as cubes within
+//! cubes, rings as circles, trees with their leaves below, everything else on one circle.
 
 use std::collections::BTreeSet;
 use std::f64::consts::{PI, TAU};
@@ -27,7 +27,8 @@ const PALE: f64 = 0.35;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layout {
     pub(super) nodes: Vec<Point>,
-    /// How pale a node is, from 0 to 1: what lies behind is paler. Empty where all lie in one plane.
+    /// How pale a node is, from 0 to 1: what lies behind is paler. Empty where all lie in one
+    /// plane.
     pub(super) pale: Vec<f64>,
     pub(super) switches: Vec<Point>,
     pub(super) strokes: Vec<Stroke>,
@@ -123,7 +124,8 @@ fn along(start: Point, (dx, dy): Point, times: f64) -> Point {
     (start.0 + dx * times, start.1 + dy * times)
 }
 
-/// Where axes lead, the last one first: right, down, aslant into the depth, and from there on whole blocks.
+/// Where axes lead, the last one first: right, down, aslant into the depth, and from there on whole
+/// blocks.
 fn directions(axes: &[usize]) -> Vec<Point> {
     let length = |axis: usize| axes.len().checked_sub(axis + 1).map_or(1, |at| axes[at]) as f64;
     let depth = length(2);
@@ -209,8 +211,8 @@ fn grid(topology: &Topology) -> Layout {
     layout
 }
 
-/// A curve from one end to the other beside the straight line: above, or to the left. It sets out against `step`, around the
-/// ends.
+/// A curve from one end to the other beside the straight line: above, or to the left. It sets out
+/// against `step`, around the ends.
 fn bow((from, to): (Point, Point), step: Point, height: f64) -> Vec<Point> {
     let (dx, dy) = (to.0 - from.0, to.1 - from.1);
     let length = dx.hypot(dy);
@@ -248,7 +250,8 @@ fn bow((from, to): (Point, Point), step: Point, height: f64) -> Vec<Point> {
         .collect()
 }
 
-/// A square, a cube aslant, and from there on pairs of what was before, shifted so that no line meets a node.
+/// A square, a cube aslant, and from there on pairs of what was before, shifted so that no line
+/// meets a node.
 fn cube(topology: &Topology) -> Layout {
     let routers = topology.axes().is_empty();
     let step = if routers { 150.0 } else { 104.0 };
@@ -366,7 +369,8 @@ fn rings(topology: &Topology) -> Layout {
         nodes: vec![(0.0, 0.0); topology.nodes()],
         ..Layout::default()
     };
-    // The radius of a ring on each level, the topmost first, and how far what hangs on it reaches from its middle.
+    // The radius of a ring on each level, the topmost first, and how far what hangs on it reaches
+    // from its middle.
     let mut sizes = vec![(0.0, 0.0); fan.len()];
     let mut below = 0.0_f64;
     for (level, &parts) in fan.iter().enumerate().rev() {
@@ -400,7 +404,8 @@ fn rings(topology: &Topology) -> Layout {
     layout
 }
 
-/// Draws the ring of a level that has the parts from the `index`th on; it touches the one above at `angle`.
+/// Draws the ring of a level that has the parts from the `index`th on; it touches the one above at
+/// `angle`.
 fn ring(
     layout: &mut Layout,
     fan: &[usize],

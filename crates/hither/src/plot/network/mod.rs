@@ -1,4 +1,5 @@
-//! Pictures of topologies: nodes as discs, links as lines, in the form in which such networks are usually drawn.
+//! Pictures of topologies: nodes as discs, links as lines, in the form in which such networks are
+//! usually drawn.
 
 mod layout;
 

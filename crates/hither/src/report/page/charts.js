@@ -1,4 +1,5 @@
-// Charts: uPlot with our axes, marks and colours. A chart is made anew where the theme or its width changes; they are small.
+// Charts: uPlot with our axes, marks and colours. A chart is made anew where the theme or its width
+// changes; they are small.
 
 const charts = new Map();
 
@@ -25,7 +26,10 @@ const chart = (holder, make, label) => {
     charts.get(holder)?.destroy();
     const [options, data] = make();
     const width = Math.max(220, holder.clientWidth);
-    charts.set(holder, new uPlot({ width, height: 280, legend: { show: false }, ...options }, data, holder));
+    charts.set(
+      holder,
+      new uPlot({ width, height: 280, legend: { show: false }, ...options }, data, holder),
+    );
   };
   holder.redraw = draw;
   let width = holder.clientWidth;
@@ -125,12 +129,28 @@ const tipped = (say) => ({
   ],
 });
 
-// Lines over a common axis. Each of `lines` has a label, a style, and points [x, y], ascending by x.
-const lineChart = (holder, { lines, x, y, label, log: logFirst = true, both = null, steps = false, mark = null, legend = null }) => {
+// Lines over a common axis. Each of `lines` has a label, a style, and points [x, y], ascending by
+// x.
+const lineChart = (
+  holder,
+  {
+    lines,
+    x,
+    y,
+    label,
+    log: logFirst = true,
+    both = null,
+    steps = false,
+    mark = null,
+    legend = null,
+  },
+) => {
   const styles = lines.map((line) => line.style);
   const shown = lines.map(() => true);
   let log = logFirst;
-  const data = uPlot.join(lines.map((line) => [line.points.map(([at]) => at), line.points.map(([, value]) => value)]));
+  const data = uPlot.join(
+    lines.map((line) => [line.points.map(([at]) => at), line.points.map(([, value]) => value)]),
+  );
   const first = data[0][0] ?? 1;
   const last = data[0][data[0].length - 1] ?? 1;
   const make = () => {
@@ -138,10 +158,18 @@ const lineChart = (holder, { lines, x, y, label, log: logFirst = true, both = nu
     if (mark) drawn.push(upright(mark.at, mark.word));
     const options = {
       scales: {
-        x: { time: false, distr: log && first > 0 && last > first ? 3 : 1, log: x.log ?? 10, range: [first, last > first ? last : first + 1] },
+        x: {
+          time: false,
+          distr: log && first > 0 && last > first ? 3 : 1,
+          log: x.log ?? 10,
+          range: [first, last > first ? last : first + 1],
+        },
         y: { range: y.range },
       },
-      axes: [axis(x.values, x.label, { size: 34, ...(x.log === 2 ? { incrs: POWERS, space: 80 } : {}) }), axis(y.axis ?? shortPercent, y.label, { size: 52 })],
+      axes: [
+        axis(x.values, x.label, { size: 34, ...(x.log === 2 ? { incrs: POWERS, space: 80 } : {}) }),
+        axis(y.axis ?? shortPercent, y.label, { size: 52 }),
+      ],
       series: [
         {},
         ...lines.map((line, index) => ({
@@ -178,7 +206,12 @@ const lineChart = (holder, { lines, x, y, label, log: logFirst = true, both = nu
         const paint = () => (glyph.style.color = colour(line.style[0]));
         themed.push(paint);
         paint();
-        const button = el("button", { type: "button", class: "series", "aria-pressed": "true" }, glyph, el("span", {}, line.label));
+        const button = el(
+          "button",
+          { type: "button", class: "series", "aria-pressed": "true" },
+          glyph,
+          el("span", {}, line.label),
+        );
         button.addEventListener("click", () => {
           shown[index] = !shown[index];
           button.setAttribute("aria-pressed", String(shown[index]));
@@ -191,11 +224,20 @@ const lineChart = (holder, { lines, x, y, label, log: logFirst = true, both = nu
   }
   if (both) {
     // The sizes that matter are often the large ones; a log axis shows what small caches do.
-    const button = el("button", { type: "button", class: "scale", "aria-pressed": String(log), onclick: () => {
-      log = !log;
-      button.setAttribute("aria-pressed", String(log));
-      holder.redraw();
-    } }, "log axis");
+    const button = el(
+      "button",
+      {
+        type: "button",
+        class: "scale",
+        "aria-pressed": String(log),
+        onclick: () => {
+          log = !log;
+          button.setAttribute("aria-pressed", String(log));
+          holder.redraw();
+        },
+      },
+      "log axis",
+    );
     both.append(button);
   }
 };
@@ -213,12 +255,24 @@ const nearest = (points, x) => {
 // Bars with a word under each.
 const barChart = (holder, { bars, values, label, axisLabel, tip: say, name = "c0" }) => {
   const make = () => {
-    const few = Math.max(1, Math.ceil(bars.length / Math.max(3, Math.floor(holder.clientWidth / 75))));
+    const few = Math.max(
+      1,
+      Math.ceil(bars.length / Math.max(3, Math.floor(holder.clientWidth / 75))),
+    );
     const options = {
-      scales: { x: { time: false, range: [-0.6, bars.length - 0.4] }, y: { range: [0, Math.max(0.01, ...bars.map((bar) => bar.value)) * 1.08] } },
+      scales: {
+        x: { time: false, range: [-0.6, bars.length - 0.4] },
+        y: { range: [0, Math.max(0.01, ...bars.map((bar) => bar.value)) * 1.08] },
+      },
       axes: [
         axis((at) => (Number.isInteger(at) ? (bars[at]?.word ?? "") : ""), axisLabel, {
-          splits: () => bars.map((_, at) => at).filter((at) => at % few === 0 || at === bars.length - 1 && (bars.length - 1) % few > few / 2),
+          splits: () =>
+            bars
+              .map((_, at) => at)
+              .filter(
+                (at) =>
+                  at % few === 0 || (at === bars.length - 1 && (bars.length - 1) % few > few / 2),
+              ),
           grid: { show: false },
           size: 34,
         }),
@@ -226,7 +280,13 @@ const barChart = (holder, { bars, values, label, axisLabel, tip: say, name = "c0
       ],
       series: [
         {},
-        { stroke: colour(name), fill: `${colour(name)}b0`, width: 1, paths: uPlot.paths.bars({ size: [0.8, 60] }), points: { show: false } },
+        {
+          stroke: colour(name),
+          fill: `${colour(name)}b0`,
+          width: 1,
+          paths: uPlot.paths.bars({ size: [0.8, 60] }),
+          points: { show: false },
+        },
       ],
       cursor: { y: false, drag: { x: false, y: false }, points: { show: false } },
       hooks: tipped((_, idx) => say(bars[idx])),

@@ -1,10 +1,11 @@
-// Colours by theme. Call sites have the colours of Okabe and Ito, which stay apart for most who see colours differently, and a
-// letter; policies have a mark and a dash besides.
+// Colours by theme. Call sites have the colours of Okabe and Ito, which stay apart for most who see
+// colours differently, and a letter; policies have a mark and a dash besides.
 
 const root = document.documentElement;
 const SYSTEM = window.matchMedia("(prefers-color-scheme: dark)");
 
-// "auto", "light" or "dark". Kept for this page alone: a file has no storage that every browser would give it.
+// "auto", "light" or "dark". Kept for this page alone: a file has no storage that every browser
+// would give it.
 let theme = "auto";
 const themed = [];
 
@@ -39,7 +40,14 @@ const POLICY_STYLES = {
   pcc: ["c0", "★", []],
   opt: ["ink", "○", [4, 4]],
 };
-const MORE_STYLES = [["c4", "▼", []], ["rest", "✚", [6, 3]], ["c2", "◇", [2, 3]], ["c3", "□", []], ["c5", "△", [8, 3]], ["c1", "▽", [3, 2]]];
+const MORE_STYLES = [
+  ["c4", "▼", []],
+  ["rest", "✚", [6, 3]],
+  ["c2", "◇", [2, 3]],
+  ["c3", "□", []],
+  ["c5", "△", [8, 3]],
+  ["c1", "▽", [3, 2]],
+];
 
 // The style of each policy of a list: its own, or else one of those that are left.
 const policyStyles = (policies) => {

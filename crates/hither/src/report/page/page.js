@@ -1,11 +1,22 @@
-// Puts the sections together and keeps them in step: which run is shown, which call site is highlighted, which theme is on.
+// Puts the sections together and keeps them in step: which run is shown, which call site is
+// highlighted, which theme is on.
 
 const report = JSON.parse(document.getElementById("data").textContent);
 
 const LEAD = `Each block against virtual time (references so far): a straight line is a scan, repeated lines are a loop, a cloud is
 neither. Files lie one above the other, in the order of first use; the fuller the colour, the more references.`;
 
-const SECTIONS = ["verdict", "ratios", "picture", "sites", "files", "shape", "processes", "nodes", "source"];
+const SECTIONS = [
+  "verdict",
+  "ratios",
+  "picture",
+  "sites",
+  "files",
+  "shape",
+  "processes",
+  "nodes",
+  "source",
+];
 
 const showRun = async (index) => {
   const run = report.runs[index];
@@ -18,7 +29,9 @@ const showRun = async (index) => {
   const memory = run.kind === "memory";
   document.getElementById("ratios").hidden = memory;
   document.querySelector("#files h2").textContent = memory ? "Regions" : "Files";
-  document.querySelector("#picture .lead").textContent = memory ? LEAD.replace("Files", "Regions") : LEAD;
+  document.querySelector("#picture .lead").textContent = memory
+    ? LEAD.replace("Files", "Regions")
+    : LEAD;
   // Where pages lie is what there is to decide about them, and comes first.
   document.getElementById(memory ? "verdict" : "processes").after(document.getElementById("nodes"));
   document.title = `${shortened(visible(commandOf(run)), 60)} · hither report`;
@@ -37,23 +50,41 @@ const showRun = async (index) => {
     kept.picture?.select(position);
     kept.mark?.(position);
   };
-  if (run.stats.references > 0) kept.picture = spaceTime(body("picture"), run, cells, { onSite: choose });
+  if (run.stats.references > 0)
+    kept.picture = spaceTime(body("picture"), run, cells, { onSite: choose });
   else body("picture").append(el("p", { class: "lead" }, "Nothing was referenced."));
   kept.mark = sitesSection(body("sites"), run, cells, (position) => kept.picture?.select(position));
   filesSection(body("files"), run, (object) => kept.picture?.enlarge(object));
 };
 
 const navigation = () => {
-  const names = { comparison: "What changed", verdict: "Verdict", ratios: "Hit ratios", picture: "Over time", sites: "Call sites", files: document.querySelector("#files h2").textContent, shape: "Reuse", processes: "Processes", nodes: "Nodes", source: "Source" };
+  const names = {
+    comparison: "What changed",
+    verdict: "Verdict",
+    ratios: "Hit ratios",
+    picture: "Over time",
+    sites: "Call sites",
+    files: document.querySelector("#files h2").textContent,
+    shape: "Reuse",
+    processes: "Processes",
+    nodes: "Nodes",
+    source: "Source",
+  };
   const links = Object.entries(names).filter(([name]) => !document.getElementById(name).hidden);
-  document.getElementById("nav").replaceChildren(...links.map(([name, text]) => el("a", { href: `#${name}` }, text)));
+  document
+    .getElementById("nav")
+    .replaceChildren(...links.map(([name, text]) => el("a", { href: `#${name}` }, text)));
 };
 
 const switchRuns = () => {
   const holder = document.getElementById("runs");
   holder.hidden = report.runs.length < 2;
   const buttons = report.runs.map((run, index) => {
-    const button = el("button", { type: "button", "aria-pressed": String(index === 0), title: visible(commandOf(run)) }, `Run ${"AB"[index]}`);
+    const button = el(
+      "button",
+      { type: "button", "aria-pressed": String(index === 0), title: visible(commandOf(run)) },
+      `Run ${"AB"[index]}`,
+    );
     button.addEventListener("click", async () => {
       for (const other of buttons) other.setAttribute("aria-pressed", String(other === button));
       await showRun(index);
@@ -87,5 +118,8 @@ switchRuns();
 comparisonSection(document.getElementById("comparison"), body("comparison"), report);
 showRun(0).then(
   () => (root.dataset.ready = "true"),
-  (error) => document.querySelector("main").prepend(el("p", { class: "notice" }, `This browser cannot draw the page: ${error}`)),
+  (error) =>
+    document
+      .querySelector("main")
+      .prepend(el("p", { class: "notice" }, `This browser cannot draw the page: ${error}`)),
 );

@@ -1,6 +1,7 @@
-// The space-time picture: a canvas that draws the cells of the grid (crates/hither/src/report/picture.rs) within any window of
-// references and blocks. A pixel has the colour of the call site, or class, that has most of its references: a majority
-// is kept by votes (Boyer and Moore), weighted, so that one pass over the cells is enough.
+// The space-time picture: a canvas that draws the cells of the grid
+// (crates/hither/src/report/picture.rs) within any window of references and blocks. A pixel has the
+// colour of the call site, or class, that has most of its references: a majority is kept by votes
+// (Boyer and Moore), weighted, so that one pass over the cells is enough.
 
 const inflate = async (base64) => {
   const text = atob(base64);
@@ -10,7 +11,8 @@ const inflate = async (base64) => {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 };
 
-// The cells as columns of numbers: where each column of the picture begins, and by cell its row, site, class and count.
+// The cells as columns of numbers: where each column of the picture begins, and by cell its row,
+// site, class and count.
 const decoded = async (picture) => {
   const packed = await inflate(picture.cells);
   let at = 0;
@@ -29,13 +31,21 @@ const decoded = async (picture) => {
     return found;
   };
   const start = new Uint32Array(picture.columns + 1);
-  numbers(picture.columns).forEach((entries, column) => (start[column + 1] = start[column] + entries));
+  numbers(picture.columns).forEach(
+    (entries, column) => (start[column + 1] = start[column] + entries),
+  );
   const row = numbers(picture.entries);
   for (let column = 0; column < picture.columns; column++) {
     for (let cell = start[column] + 1; cell < start[column + 1]; cell++) row[cell] += row[cell - 1];
   }
   const key = numbers(picture.entries);
-  return { start, row, site: key.map((value) => value >>> 2), kind: Uint8Array.from(key, (value) => value & 3), count: numbers(picture.entries).map((less) => less + 1) };
+  return {
+    start,
+    row,
+    site: key.map((value) => value >>> 2),
+    kind: Uint8Array.from(key, (value) => value & 3),
+    count: numbers(picture.entries).map((less) => less + 1),
+  };
 };
 
 const MARGIN = { left: 74, right: 14, top: 10, bottom: 40 };
@@ -59,17 +69,26 @@ const spaceTime = (holder, run, cells, { onSite }) => {
   let kind = null; // a class
   const named = new Map(sites.map((site) => [site.site, site]));
   const objects = new Map(stats.by_object.map((object) => [object.number, object]));
-  const nameOf = (position) => named.get(picture.sites[position])?.label ?? `call site ${picture.sites[position]}`;
+  const nameOf = (position) =>
+    named.get(picture.sites[position])?.label ?? `call site ${picture.sites[position]}`;
 
-  const canvas = el("canvas", { tabindex: "0", role: "img", "aria-describedby": "picture-status",
-    "aria-label": "Blocks against references so far. Arrow keys move, plus and minus zoom, 0 shows all, Escape ends a selection." });
+  const canvas = el("canvas", {
+    tabindex: "0",
+    role: "img",
+    "aria-describedby": "picture-status",
+    "aria-label":
+      "Blocks against references so far. Arrow keys move, plus and minus zoom, 0 shows all, Escape ends a selection.",
+  });
   const box = el("div", { class: "box", hidden: true });
   const plane = el("div", { class: "plane" }, canvas, box);
   const status = el("div", { class: "status", id: "picture-status", "aria-live": "polite" });
   const legend = el("div", { class: "legend", role: "group", "aria-label": "Highlight" });
   const ctx = canvas.getContext("2d");
 
-  const plot = () => ({ width: canvas.clientWidth - MARGIN.left - MARGIN.right, height: canvas.clientHeight - MARGIN.top - MARGIN.bottom });
+  const plot = () => ({
+    width: canvas.clientWidth - MARGIN.left - MARGIN.right,
+    height: canvas.clientHeight - MARGIN.top - MARGIN.bottom,
+  });
   const toX = (x) => MARGIN.left + ((x - view.x0) / (view.x1 - view.x0)) * plot().width;
   const toY = (y) => MARGIN.top + (1 - (y - view.y0) / (view.y1 - view.y0)) * plot().height;
   const fromX = (x) => view.x0 + ((x - MARGIN.left) / plot().width) * (view.x1 - view.x0);
@@ -96,13 +115,24 @@ const spaceTime = (holder, run, cells, { onSite }) => {
     });
   };
   const zoom = (factor, x = (view.x0 + view.x1) / 2, y = (view.y0 + view.y1) / 2) =>
-    show({ x0: x - (x - view.x0) * factor, x1: x + (view.x1 - x) * factor, y0: y - (y - view.y0) * factor, y1: y + (view.y1 - y) * factor });
+    show({
+      x0: x - (x - view.x0) * factor,
+      x1: x + (view.x1 - x) * factor,
+      y0: y - (y - view.y0) * factor,
+      y1: y + (view.y1 - y) * factor,
+    });
   const move = (right, up) => {
     const [width, height] = [view.x1 - view.x0, view.y1 - view.y0];
-    show({ x0: view.x0 + right * width, x1: view.x1 + right * width, y0: view.y0 + up * height, y1: view.y1 + up * height });
+    show({
+      x0: view.x0 + right * width,
+      x1: view.x1 + right * width,
+      y0: view.y0 + up * height,
+      y1: view.y1 + up * height,
+    });
   };
 
-  // The number of a colour: call sites 0 to 5, the rest 6, selected beyond these 7; classes 8 to 11; not highlighted 12.
+  // The number of a colour: call sites 0 to 5, the rest 6, selected beyond these 7; classes 8 to
+  // 11; not highlighted 12.
   const PALETTE = [...SITE_COLOURS, "rest", "ink", ...CLASS_COLOURS];
   const DIM = PALETTE.length;
   const highlights = () => selected !== null || kind !== null;
@@ -123,9 +153,10 @@ const spaceTime = (holder, run, cells, { onSite }) => {
     const part = (view.x1 - view.x0) / all.x1;
     holder.dataset.view = `${Math.round(view.x0)},${Math.round(view.x1)},${Math.round(view.y0)},${Math.round(view.y1)}`;
     holder.dataset.selected = selected === null ? "" : String(picture.sites[selected]);
-    status.textContent = `References ${count(view.x0)} to ${count(view.x1)} (${percent(part)}), blocks ${count(view.y0)} to ${count(view.y1)}`
-      + (selected === null ? "" : `; highlighted: ${brief(nameOf(selected))}`)
-      + (kind === null ? "" : `; highlighted: ${CLASSES[kind]}`);
+    status.textContent =
+      `References ${count(view.x0)} to ${count(view.x1)} (${percent(part)}), blocks ${count(view.y0)} to ${count(view.y1)}` +
+      (selected === null ? "" : `; highlighted: ${brief(nameOf(selected))}`) +
+      (kind === null ? "" : `; highlighted: ${CLASSES[kind]}`);
   };
 
   // Files as faint bands, where there are few enough to see.
@@ -133,7 +164,9 @@ const spaceTime = (holder, run, cells, { onSite }) => {
     const { width, height } = plot();
     ctx.fillStyle = colour("ground");
     ctx.fillRect(MARGIN.left, MARGIN.top, width, height);
-    const seen = picture.objects.filter(([, first, blocks]) => first + blocks > view.y0 && first < view.y1);
+    const seen = picture.objects.filter(
+      ([, first, blocks]) => first + blocks > view.y0 && first < view.y1,
+    );
     if (seen.length > 80) return;
     ctx.fillStyle = colour("soft");
     seen.forEach(([, first, blocks], index) => {
@@ -165,12 +198,14 @@ const spaceTime = (holder, run, cells, { onSite }) => {
       const site = cells.site[cell];
       return site < 6 ? site : selected === site ? 7 : 6;
     };
-    // The colour with most votes wins a place: each reference is a vote, and votes for others cancel its own.
+    // The colour with most votes wins a place: each reference is a vote, and votes for others
+    // cancel its own.
     const place = { sum: 0, votes: 0, of: 0 };
     const add = (of, weight) => {
       // What is highlighted is never hidden by what is not.
       if (of === DIM && place.sum > 0 && place.of !== DIM) return;
-      if (place.sum === 0 || (of !== DIM && place.of === DIM)) Object.assign(place, { sum: 0, votes: 0, of });
+      if (place.sum === 0 || (of !== DIM && place.of === DIM))
+        Object.assign(place, { sum: 0, votes: 0, of });
       place.sum += weight;
       if (place.of === of) place.votes += weight;
       else if (place.votes < weight) Object.assign(place, { of, votes: weight - place.votes });
@@ -178,18 +213,26 @@ const spaceTime = (holder, run, cells, { onSite }) => {
     };
     for (let column = firstColumn; column <= lastColumn; column++) {
       const left = Math.max(0, Math.floor((column * step - view.x0) * sx));
-      const right = Math.min(width, Math.max(left + least, Math.floor(((column + 1) * step - view.x0) * sx)));
+      const right = Math.min(
+        width,
+        Math.max(left + least, Math.floor(((column + 1) * step - view.x0) * sx)),
+      );
       const end = cells.start[column + 1];
-      for (let cell = cells.start[column]; cell < end; ) {
+      for (let cell = cells.start[column]; cell < end;) {
         const row = cells.row[cell];
         const low = row * high;
         const seen = low < view.y1 && low + high > view.y0;
-        // Cells of one place are counted before it is painted: it may be hundreds of pixels with hundreds of cells each.
+        // Cells of one place are counted before it is painted: it may be hundreds of pixels with
+        // hundreds of cells each.
         place.sum = 0;
-        for (; cell < end && cells.row[cell] === row; cell++) if (seen) add(colourOf(cell), cells.count[cell]);
+        for (; cell < end && cells.row[cell] === row; cell++)
+          if (seen) add(colourOf(cell), cells.count[cell]);
         if (!seen) continue;
         const bottom = Math.min(height, Math.ceil(height - (low - view.y0) * sy));
-        const top = Math.max(0, Math.min(bottom - least, Math.floor(height - (low + high - view.y0) * sy)));
+        const top = Math.max(
+          0,
+          Math.min(bottom - least, Math.floor(height - (low + high - view.y0) * sy)),
+        );
         const { of, sum: weight, votes: lead } = place;
         const dim = of === DIM;
         for (let y = top; y < bottom; y++) {
@@ -237,14 +280,21 @@ const spaceTime = (holder, run, cells, { onSite }) => {
     for (let pixel = 0; pixel < sum.length; pixel++) {
       if (sum[pixel] === 0 || who[pixel] === DIM) continue;
       const [x, y, pixels] = middle[who[pixel]];
-      const away = (pixel % width - x / pixels) ** 2 + (Math.floor(pixel / width) - y / pixels) ** 2;
-      if (away < nearest[who[pixel]][0]) nearest[who[pixel]] = [away, pixel % width, Math.floor(pixel / width)];
+      const away =
+        ((pixel % width) - x / pixels) ** 2 + (Math.floor(pixel / width) - y / pixels) ** 2;
+      if (away < nearest[who[pixel]][0])
+        nearest[who[pixel]] = [away, pixel % width, Math.floor(pixel / width)];
     }
     const tags = [];
     PALETTE.forEach((name, of) => {
       const text = of < 6 ? LETTERS[of] : of >= 9 ? CLASS_LETTERS[of - 8] : null;
       if (!text || middle[of][2] === 0) return;
-      const tag = { text, name, x: MARGIN.left + nearest[of][1] / ratio, y: MARGIN.top + nearest[of][2] / ratio };
+      const tag = {
+        text,
+        name,
+        x: MARGIN.left + nearest[of][1] / ratio,
+        y: MARGIN.top + nearest[of][2] / ratio,
+      };
       // Call sites that take turns have one middle: letters stand beside each other then.
       while (tags.some((other) => Math.hypot(other.x - tag.x, other.y - tag.y) < 20)) tag.x += 20;
       tags.push(tag);
@@ -254,7 +304,10 @@ const spaceTime = (holder, run, cells, { onSite }) => {
 
   const letter = ({ text, name, x, y }) => {
     const { width, height } = plot();
-    const at = [Math.min(Math.max(x, MARGIN.left + 10), MARGIN.left + width - 10), Math.min(Math.max(y, MARGIN.top + 10), MARGIN.top + height - 10)];
+    const at = [
+      Math.min(Math.max(x, MARGIN.left + 10), MARGIN.left + width - 10),
+      Math.min(Math.max(y, MARGIN.top + 10), MARGIN.top + height - 10),
+    ];
     ctx.beginPath();
     ctx.arc(...at, 9, 0, 2 * Math.PI);
     ctx.fillStyle = colour("panel");
@@ -280,7 +333,11 @@ const spaceTime = (holder, run, cells, { onSite }) => {
     ctx.textBaseline = "top";
     for (const at of ticks(view.x0, view.x1, width / 110)) {
       ctx.fillRect(toX(at), MARGIN.top + height, 1, 4);
-      ctx.fillText(shortCount(at), Math.min(toX(at), MARGIN.left + width - 12), MARGIN.top + height + 6);
+      ctx.fillText(
+        shortCount(at),
+        Math.min(toX(at), MARGIN.left + width - 12),
+        MARGIN.top + height + 6,
+      );
     }
     ctx.fillText("references so far", MARGIN.left + width / 2, MARGIN.top + height + 23);
     ctx.textAlign = "right";
@@ -300,19 +357,29 @@ const spaceTime = (holder, run, cells, { onSite }) => {
   // The cell under a place of the canvas, or the nearest within a few pixels of it.
   const under = (x, y) => {
     const { width, height } = plot();
-    if (x < MARGIN.left || x > MARGIN.left + width || y < MARGIN.top || y > MARGIN.top + height) return null;
+    if (x < MARGIN.left || x > MARGIN.left + width || y < MARGIN.top || y > MARGIN.top + height)
+      return null;
     const { column_references: step, row_blocks: high } = picture;
     const [reach, column] = [4, Math.floor(fromX(x) / step)];
-    const around = Math.min(64, Math.ceil(((view.x1 - view.x0) / width) * reach / step));
+    const around = Math.min(64, Math.ceil((((view.x1 - view.x0) / width) * reach) / step));
     let best = null;
     let nearest = Infinity;
-    for (let c = Math.max(0, column - around); c <= Math.min(picture.columns - 1, column + around); c++) {
+    for (
+      let c = Math.max(0, column - around);
+      c <= Math.min(picture.columns - 1, column + around);
+      c++
+    ) {
       const dx = Math.max(0, toX(c * step) - x, x - toX((c + 1) * step));
       for (let cell = cells.start[c]; cell < cells.start[c + 1]; cell++) {
         const low = cells.row[cell] * high;
         const dy = Math.max(0, toY(low + high) - y, y - toY(low));
         const away = dx * dx + dy * dy;
-        if (away > reach * reach || away > nearest || (away === nearest && cells.count[cell] <= cells.count[best.cell])) continue;
+        if (
+          away > reach * reach ||
+          away > nearest ||
+          (away === nearest && cells.count[cell] <= cells.count[best.cell])
+        )
+          continue;
         nearest = away;
         best = { cell, column: c };
       }
@@ -320,7 +387,8 @@ const spaceTime = (holder, run, cells, { onSite }) => {
     return best;
   };
 
-  const objectAt = (block) => picture.objects.find(([, first, blocks]) => first <= block && block < first + blocks);
+  const objectAt = (block) =>
+    picture.objects.find(([, first, blocks]) => first <= block && block < first + blocks);
 
   const describe = ({ cell, column }) => {
     const { column_references: step, row_blocks: high } = picture;
@@ -332,7 +400,9 @@ const spaceTime = (holder, run, cells, { onSite }) => {
       cells.kind[cell] ? `${CLASSES[cells.kind[cell]]} (by ${picture.classes_by})` : null,
       object ? visible(objects.get(object[0])?.name ?? "") : null,
       `${counted(cells.count[cell], "reference")}, ${step === 1 ? `the ${count(from + 1)}th` : `of ${count(from)} to ${count(Math.min(all.x1, from + step))}`}`,
-      high === 1 ? `block ${count(low)}` : `blocks ${count(low)} to ${count(Math.min(all.y1, low + high) - 1)}`,
+      high === 1
+        ? `block ${count(low)}`
+        : `blocks ${count(low)} to ${count(Math.min(all.y1, low + high) - 1)}`,
     ];
     return lines.filter(Boolean).join("\n");
   };
@@ -363,19 +433,33 @@ const spaceTime = (holder, run, cells, { onSite }) => {
     [pointer.x, pointer.y] = [x, y];
     if (down.size === 2) {
       const [one, other] = [...down.values()];
-      const spread = (at) => Math.max(20, Math.hypot(at(one)[0] - at(other)[0], at(one)[1] - at(other)[1]));
+      const spread = (at) =>
+        Math.max(20, Math.hypot(at(one)[0] - at(other)[0], at(one)[1] - at(other)[1]));
       const before = view;
       view = pinched;
       const factor = spread((p) => p.from) / spread((p) => [p.x, p.y]);
-      const [cx, cy] = [fromX((one.from[0] + other.from[0]) / 2), fromY((one.from[1] + other.from[1]) / 2)];
+      const [cx, cy] = [
+        fromX((one.from[0] + other.from[0]) / 2),
+        fromY((one.from[1] + other.from[1]) / 2),
+      ];
       const start = pinched;
       view = before;
-      show({ x0: cx - (cx - start.x0) * factor, x1: cx + (start.x1 - cx) * factor, y0: cy - (cy - start.y0) * factor, y1: cy + (start.y1 - cy) * factor });
+      show({
+        x0: cx - (cx - start.x0) * factor,
+        x1: cx + (start.x1 - cx) * factor,
+        y0: cy - (cy - start.y0) * factor,
+        y1: cy + (start.y1 - cy) * factor,
+      });
     } else if (event.pointerType === "mouse" && event.shiftKey) {
       const { width, height } = plot();
       const [dx, dy] = [(pointer.from[0] - x) / width, (y - pointer.from[1]) / height];
       const start = pointer.view;
-      show({ x0: start.x0 + dx * (start.x1 - start.x0), x1: start.x1 + dx * (start.x1 - start.x0), y0: start.y0 + dy * (start.y1 - start.y0), y1: start.y1 + dy * (start.y1 - start.y0) });
+      show({
+        x0: start.x0 + dx * (start.x1 - start.x0),
+        x1: start.x1 + dx * (start.x1 - start.x0),
+        y0: start.y0 + dy * (start.y1 - start.y0),
+        y1: start.y1 + dy * (start.y1 - start.y0),
+      });
     } else if (event.pointerType === "mouse") {
       box.hidden = false;
       box.style.left = `${Math.min(x, pointer.from[0])}px`;
@@ -398,24 +482,43 @@ const spaceTime = (holder, run, cells, { onSite }) => {
         onSite(selected === cells.site[found.cell] ? null : cells.site[found.cell]);
       }
     } else if (event.pointerType === "mouse" && !event.shiftKey) {
-      show({ x0: fromX(Math.min(x, fx)), x1: fromX(Math.max(x, fx)), y0: fromY(Math.max(y, fy)), y1: fromY(Math.min(y, fy)) });
+      show({
+        x0: fromX(Math.min(x, fx)),
+        x1: fromX(Math.max(x, fx)),
+        y0: fromY(Math.max(y, fy)),
+        y1: fromY(Math.min(y, fy)),
+      });
     }
   };
   canvas.addEventListener("pointerup", up);
   canvas.addEventListener("pointercancel", up);
   canvas.addEventListener("pointerleave", hideTip);
   canvas.addEventListener("dblclick", () => show(all));
-  canvas.addEventListener("wheel", (event) => {
-    // Without a key the page scrolls, as it does elsewhere.
-    if (!event.ctrlKey && !event.metaKey) return;
-    event.preventDefault();
-    const [x, y] = place(event);
-    zoom(Math.exp(event.deltaY / 300), fromX(x), fromY(y));
-  }, { passive: false });
+  canvas.addEventListener(
+    "wheel",
+    (event) => {
+      // Without a key the page scrolls, as it does elsewhere.
+      if (!event.ctrlKey && !event.metaKey) return;
+      event.preventDefault();
+      const [x, y] = place(event);
+      zoom(Math.exp(event.deltaY / 300), fromX(x), fromY(y));
+    },
+    { passive: false },
+  );
   const keys = {
-    ArrowLeft: () => move(-0.15, 0), ArrowRight: () => move(0.15, 0), ArrowUp: () => move(0, 0.15), ArrowDown: () => move(0, -0.15),
-    "+": () => zoom(0.6), "=": () => zoom(0.6), "-": () => zoom(1 / 0.6), 0: () => show(all), Home: () => show(all),
-    Escape: () => { kind = null; onSite(null); },
+    ArrowLeft: () => move(-0.15, 0),
+    ArrowRight: () => move(0.15, 0),
+    ArrowUp: () => move(0, 0.15),
+    ArrowDown: () => move(0, -0.15),
+    "+": () => zoom(0.6),
+    "=": () => zoom(0.6),
+    "-": () => zoom(1 / 0.6),
+    0: () => show(all),
+    Home: () => show(all),
+    Escape: () => {
+      kind = null;
+      onSite(null);
+    },
   };
   canvas.addEventListener("keydown", (event) => {
     if (!keys[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -432,36 +535,66 @@ const spaceTime = (holder, run, cells, { onSite }) => {
     };
     if (colouring === "class") {
       const seen = [1, 2, 3].filter((which) => classesSeen.has(which));
-      legend.replaceChildren(...seen.map((which) => {
-        const button = el("button", { ...pressed(kind === which), "data-class": CLASSES[which] }, chip(CLASS_COLOURS[which], CLASS_LETTERS[which]), el("span", {}, CLASSES[which]));
-        button.addEventListener("click", () => {
-          kind = kind === which ? null : which;
-          chips();
-          draw();
-        });
-        return button;
-      }));
+      legend.replaceChildren(
+        ...seen.map((which) => {
+          const button = el(
+            "button",
+            { ...pressed(kind === which), "data-class": CLASSES[which] },
+            chip(CLASS_COLOURS[which], CLASS_LETTERS[which]),
+            el("span", {}, CLASSES[which]),
+          );
+          button.addEventListener("click", () => {
+            kind = kind === which ? null : which;
+            chips();
+            draw();
+          });
+          return button;
+        }),
+      );
       return;
     }
     const buttons = picture.sites.slice(0, 6).map((number, position) => {
-      const button = el("button", { ...pressed(selected === position), title: visible(nameOf(position)), "data-site": String(number) },
-        chip(SITE_COLOURS[position], LETTERS[position]), el("span", {}, shortened(brief(nameOf(position)), 40)));
+      const button = el(
+        "button",
+        {
+          ...pressed(selected === position),
+          title: visible(nameOf(position)),
+          "data-site": String(number),
+        },
+        chip(SITE_COLOURS[position], LETTERS[position]),
+        el("span", {}, shortened(brief(nameOf(position)), 40)),
+      );
       button.addEventListener("click", () => onSite(selected === position ? null : position));
       return button;
     });
     const rest = picture.sites.length - 6;
-    legend.replaceChildren(...(sites.length > 0 ? buttons : []), ...(rest > 0 ? [chip("rest", "…"), counted(rest, "other call site")] : []));
+    legend.replaceChildren(
+      ...(sites.length > 0 ? buttons : []),
+      ...(rest > 0 ? [chip("rest", "…"), counted(rest, "other call site")] : []),
+    );
   };
   const classesSeen = new Set(cells.kind);
 
-  const tool = (text, label, act) => el("button", { type: "button", "aria-label": label, title: label, onclick: act }, text);
-  const group = (label, ...children) => el("div", { class: "group", role: "group", "aria-label": label }, el("span", { class: "label" }, label), ...children);
+  const tool = (text, label, act) =>
+    el("button", { type: "button", "aria-label": label, title: label, onclick: act }, text);
+  const group = (label, ...children) =>
+    el(
+      "div",
+      { class: "group", role: "group", "aria-label": label },
+      el("span", { class: "label" }, label),
+      ...children,
+    );
   const modes = ["site", "class"].map((mode) => {
-    const button = el("button", { type: "button", "data-mode": mode, "aria-pressed": String(colouring === mode) }, mode === "site" ? "call site" : `class (${picture.classes_by})`);
+    const button = el(
+      "button",
+      { type: "button", "data-mode": mode, "aria-pressed": String(colouring === mode) },
+      mode === "site" ? "call site" : `class (${picture.classes_by})`,
+    );
     button.addEventListener("click", () => {
       colouring = mode;
       kind = null;
-      for (const other of modes) other.setAttribute("aria-pressed", String(other.dataset.mode === mode));
+      for (const other of modes)
+        other.setAttribute("aria-pressed", String(other.dataset.mode === mode));
       chips();
       draw();
     });
@@ -469,13 +602,28 @@ const spaceTime = (holder, run, cells, { onSite }) => {
   });
   const bothModes = sites.length > 0 && picture.classes_by && classesSeen.size > 0;
   holder.append(
-    el("div", { class: "controls" },
+    el(
+      "div",
+      { class: "controls" },
       ...(bothModes ? [group("Colour", ...modes)] : []),
-      group("Zoom", tool("−", "Zoom out", () => zoom(1 / 0.6)), tool("+", "Zoom in", () => zoom(0.6)), tool("Show all", "Show all", () => show(all))),
+      group(
+        "Zoom",
+        tool("−", "Zoom out", () => zoom(1 / 0.6)),
+        tool("+", "Zoom in", () => zoom(0.6)),
+        tool("Show all", "Show all", () => show(all)),
+      ),
     ),
-    legend, plane, status,
-    el("p", { class: "note" }, "Drag over a part to enlarge it, with Shift to move it; Ctrl and the wheel or two fingers zoom; a click highlights the call site. "
-      + (picture.column_references * picture.row_blocks === 1 ? "Each reference is drawn." : `A cell is ${counted(picture.column_references, "reference")} wide and ${counted(picture.row_blocks, "block")} high.`)),
+    legend,
+    plane,
+    status,
+    el(
+      "p",
+      { class: "note" },
+      "Drag over a part to enlarge it, with Shift to move it; Ctrl and the wheel or two fingers zoom; a click highlights the call site. " +
+        (picture.column_references * picture.row_blocks === 1
+          ? "Each reference is drawn."
+          : `A cell is ${counted(picture.column_references, "reference")} wide and ${counted(picture.row_blocks, "block")} high.`),
+    ),
   );
   chips();
   draw();

@@ -1,17 +1,41 @@
-// A table that can be sorted, filtered and picked from. Columns: `head`, `text` (what is shown and searched), and for numbers
-// `value` (what is sorted by); `cell` where more than a text is shown; `absent` where the column would be empty.
+// A table that can be sorted, filtered and picked from. Columns: `head`, `text` (what is shown and
+// searched), and for numbers `value` (what is sorted by); `cell` where more than a text is shown;
+// `absent` where the column would be empty.
 
 const STEP = 20;
 
-const table = (holder, { columns: all, rows, noun, caption, pick, left = 0, sorted = null, filter = rows.length > 8, limit = STEP }) => {
+const table = (
+  holder,
+  {
+    columns: all,
+    rows,
+    noun,
+    caption,
+    pick,
+    left = 0,
+    sorted = null,
+    filter = rows.length > 8,
+    limit = STEP,
+  },
+) => {
   const columns = all.filter((column) => !column.absent);
   let order = sorted;
   let wanted = "";
   let shown = limit;
   let picked = null;
-  const searched = rows.map((row) => columns.filter((column) => !column.value).map((column) => column.text(row)).join("\n").toLowerCase());
+  const searched = rows.map((row) =>
+    columns
+      .filter((column) => !column.value)
+      .map((column) => column.text(row))
+      .join("\n")
+      .toLowerCase(),
+  );
 
-  const input = el("input", { type: "search", placeholder: `Filter ${plural(noun)}`, "aria-label": `Filter ${plural(noun)}` });
+  const input = el("input", {
+    type: "search",
+    placeholder: `Filter ${plural(noun)}`,
+    "aria-label": `Filter ${plural(noun)}`,
+  });
   const found = el("span", { class: "found", "aria-live": "polite" });
   const head = el("tr");
   const rowsOf = el("tbody");
@@ -37,7 +61,9 @@ const table = (holder, { columns: all, rows, noun, caption, pick, left = 0, sort
 
   const line = (index) => {
     const row = rows[index];
-    const cells = columns.map((column) => el("td", { class: column.class }, column.cell ? column.cell(row) : column.text(row)));
+    const cells = columns.map((column) =>
+      el("td", { class: column.class }, column.cell ? column.cell(row) : column.text(row)),
+    );
     const tr = el("tr", { "data-row": String(index) }, cells);
     if (pick) {
       tr.className = "picks";
@@ -69,7 +95,11 @@ const table = (holder, { columns: all, rows, noun, caption, pick, left = 0, sort
           draw();
           head.children[index].firstChild.focus();
         });
-        return el("th", { scope: "col", class: column.class, "aria-sort": sort, title: column.title }, column.plain ? column.head : button);
+        return el(
+          "th",
+          { scope: "col", class: column.class, "aria-sort": sort, title: column.title },
+          column.plain ? column.head : button,
+        );
       }),
     );
     rowsOf.replaceChildren(...at.slice(0, shown).map(line));
@@ -80,7 +110,9 @@ const table = (holder, { columns: all, rows, noun, caption, pick, left = 0, sort
     rest.textContent = [
       hidden > 0 ? `${count(hidden)} not shown` : "",
       left > 0 ? `${counted(left, `other ${noun}`)} left out of this page` : "",
-    ].filter(Boolean).join("; ");
+    ]
+      .filter(Boolean)
+      .join("; ");
     foot.hidden = more.hidden && !rest.textContent;
   };
 
@@ -90,7 +122,8 @@ const table = (holder, { columns: all, rows, noun, caption, pick, left = 0, sort
     pick(picked === null ? null : rows[picked]);
   };
   const mark = () => {
-    for (const tr of rowsOf.children) tr.setAttribute("aria-selected", String(Number(tr.dataset.row) === picked));
+    for (const tr of rowsOf.children)
+      tr.setAttribute("aria-selected", String(Number(tr.dataset.row) === picked));
   };
 
   input.addEventListener("input", () => {
@@ -105,7 +138,17 @@ const table = (holder, { columns: all, rows, noun, caption, pick, left = 0, sort
   draw();
   holder.append(
     ...(filter ? [el("div", { class: "filter" }, input, found)] : []),
-    el("div", { class: "scroll" }, el("table", { class: "data" }, el("caption", { hidden: true }, caption ?? noun), el("thead", {}, head), rowsOf)),
+    el(
+      "div",
+      { class: "scroll" },
+      el(
+        "table",
+        { class: "data" },
+        el("caption", { hidden: true }, caption ?? noun),
+        el("thead", {}, head),
+        rowsOf,
+      ),
+    ),
     foot,
   );
   return {

@@ -1,5 +1,6 @@
-// Elements and numbers. Numbers are written as the command writes them (crates/hither/src/format.rs), so that they can be
-// looked for. What comes from a trace becomes text nodes and nothing else.
+// Elements and numbers. Numbers are written as the command writes them
+// (crates/hither/src/format.rs), so that they can be looked for. What comes from a trace becomes
+// text nodes and nothing else.
 
 const el = (tag, properties = {}, ...children) => {
   const element = document.createElement(tag);
@@ -14,17 +15,24 @@ const el = (tag, properties = {}, ...children) => {
   return element;
 };
 
-const count = (number) => Math.round(number).toString().replace(/\B(?=(\d{3})+$)/g, ",");
+const count = (number) =>
+  Math.round(number)
+    .toString()
+    .replace(/\B(?=(\d{3})+$)/g, ",");
 
-const plural = (noun) => (noun.endsWith("s") ? `${noun}es` : noun.endsWith("y") ? `${noun.slice(0, -1)}ies` : `${noun}s`);
+const plural = (noun) =>
+  noun.endsWith("s") ? `${noun}es` : noun.endsWith("y") ? `${noun.slice(0, -1)}ies` : `${noun}s`;
 
 const counted = (number, noun) => `${count(number)} ${number === 1 ? noun : plural(noun)}`;
 
 // Rust rounds a number that lies just between two to the even one, toFixed to the larger.
 const fixed = (number, digits) => {
   const scaled = number * 10 ** digits;
-  const between = Number.isInteger(number * 2 ** (digits + 1)) && scaled - Math.floor(scaled) === 0.5;
-  return (between && Math.floor(scaled) % 2 === 0 ? Math.floor(scaled) / 10 ** digits : number).toFixed(digits);
+  const between =
+    Number.isInteger(number * 2 ** (digits + 1)) && scaled - Math.floor(scaled) === 0.5;
+  return (
+    between && Math.floor(scaled) % 2 === 0 ? Math.floor(scaled) / 10 ** digits : number
+  ).toFixed(digits);
 };
 
 const percent = (share) => (share > 0 && share < 0.0005 ? "<0.1 %" : `${fixed(share * 100, 1)} %`);
@@ -42,10 +50,17 @@ const bytes = (number) => {
 const shortPercent = (share) => `${+(share * 100).toFixed(1)} %`;
 
 // For axes: 64 MiB and not 64.00 MiB.
-const shortBytes = (number) => bytes(number).replace(/\.0+ /, " ").replace(/(\.\d)0 /, "$1 ");
+const shortBytes = (number) =>
+  bytes(number)
+    .replace(/\.0+ /, " ")
+    .replace(/(\.\d)0 /, "$1 ");
 
 const duration = (ns) => {
-  const [scale, unit] = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]].find(([least]) => ns >= least * 0.9995) ?? [1, "ns"];
+  const [scale, unit] = [
+    [1e9, "s"],
+    [1e6, "ms"],
+    [1e3, "µs"],
+  ].find(([least]) => ns >= least * 0.9995) ?? [1, "ns"];
   const value = ns / scale;
   if (value >= 999.5) return `${count(value)} ${unit}`;
   return `${fixed(value, value === 0 || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2)} ${unit}`;
@@ -53,7 +68,11 @@ const duration = (ns) => {
 
 // Short forms of large counts for axes: 2.5 M.
 const shortCount = (number) => {
-  for (const [least, unit] of [[1e9, " G"], [1e6, " M"], [1e3, " k"]]) {
+  for (const [least, unit] of [
+    [1e9, " G"],
+    [1e6, " M"],
+    [1e3, " k"],
+  ]) {
     if (Math.abs(number) >= least) return `${+(number / least).toPrecision(3)}${unit}`;
   }
   return `${+number.toPrecision(3)}`;
@@ -66,12 +85,16 @@ const shortened = (text, width) => {
   return `${letters.slice(0, head).join("")}…${letters.slice(letters.length - (width - 1 - head)).join("")}`;
 };
 
-// Characters that change how their neighbours are shown (line ends, controls, direction marks) are shown themselves.
+// Characters that change how their neighbours are shown (line ends, controls, direction marks) are
+// shown themselves.
 const visible = (text) =>
-  text.replace(/[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g, (letter) => {
-    const code = letter.charCodeAt(0);
-    return code === 10 ? "↵" : code === 9 ? " " : `\\u${code.toString(16).padStart(4, "0")}`;
-  });
+  text.replace(
+    /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g,
+    (letter) => {
+      const code = letter.charCodeAt(0);
+      return code === 10 ? "↵" : code === 9 ? " " : `\\u${code.toString(16).padStart(4, "0")}`;
+    },
+  );
 
 // A call site with the paths in it cut to names: the whole is in its title and in the filter.
 const brief = (label) => visible(label).replace(/(^|[\s(])[^\s():]*\/([^\s():/]+)/g, "$1$2");

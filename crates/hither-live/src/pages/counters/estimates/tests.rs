@@ -68,7 +68,8 @@ fn parts_of_a_window_that_surely_differ_are_judged_apart() {
     assert!(counters.of(Block(8))[1] > 900);
 }
 
-/// A pass over a window says little, however many pages it touches; passes that agree say it surely.
+/// A pass over a window says little, however many pages it touches; passes that agree say it
+/// surely.
 #[test]
 fn samples_that_follow_from_each_other_count_little() {
     let passes = |passes: u32, at_once| {
@@ -100,7 +101,8 @@ fn samples_that_follow_from_each_other_count_little() {
     assert!(counters.of(Block(3))[0] < counters.of(Block(3))[1]);
 }
 
-/// A program that is in one phase for three quarters of its time and in another for the rest: numbers 1 and 2.
+/// A program that is in one phase for three quarters of its time and in another for the rest:
+/// numbers 1 and 2.
 fn long_and_short() -> Phases {
     let mut phases = Phases::new();
     for round in 0..9 {
@@ -115,7 +117,8 @@ fn on(node: u16) -> impl Fn(Block) -> Option<Node> {
     move |block| (block.0 % 32 < 16).then_some(Node(node))
 }
 
-/// Passes of the scanner over 16 pages on node 0, each in a phase and from a node: what the two nodes are counted for.
+/// Passes of the scanner over 16 pages on node 0, each in a phase and from a node: what the two
+/// nodes are counted for.
 fn passes(estimates: &mut Estimates, first: u32, passes: &[(u8, u16)]) -> (u32, u32) {
     for &(phase, node) in passes {
         (first..first + 16).for_each(|block| {
@@ -188,8 +191,9 @@ fn a_phase_that_was_not_seen_yet_may_be_the_homes() {
     assert!(of_time > 0.9, "{of_time}");
 }
 
-/// Node 0 uses all of it in one phase, and in another each of three nodes a third of the pages. A few lie with these, so few of each node in a window that what each had
-/// says nothing: all of them together do.
+/// Node 0 uses all of it in one phase, and in another each of three nodes a third of the pages. A
+/// few lie with these, so few of each node in a window that what each had says nothing: all of them
+/// together do.
 #[test]
 fn strangers_go_where_the_main_user_of_their_windows_is() {
     const PAGES: u32 = 512;
@@ -241,7 +245,8 @@ fn strangers_go_where_the_main_user_of_their_windows_is() {
     assert!(wanted(2, 4).0.is_empty());
 }
 
-/// Where few samples say by chance that another node has most of a window, its pages are not strangers.
+/// Where few samples say by chance that another node has most of a window, its pages are not
+/// strangers.
 #[test]
 fn windows_that_lie_where_they_are_used_stay() {
     let phases = Phases::new();
@@ -263,7 +268,8 @@ fn windows_that_lie_where_they_are_used_stay() {
     }
 }
 
-/// Three quarters of the time node 0 uses it, and then node 1: where they go by chance, 10 of 16 uses are local.
+/// Three quarters of the time node 0 uses it, and then node 1: where they go by chance, 10 of 16
+/// uses are local.
 #[test]
 fn how_a_region_lies() {
     let mut estimates = Estimates::new(2, 0.95, Some(16));
@@ -350,7 +356,8 @@ fn what_is_new_is_counted_once() {
     assert_eq!(new(&mut estimates), 16, "as often as it has to be");
 }
 
-/// Whether it is moved is not known here: what does not pay yet may do so when more iterations share the cost.
+/// Whether it is moved is not known here: what does not pay yet may do so when more iterations
+/// share the cost.
 #[test]
 fn what_another_node_has_more_of_is_counted_until_it_has_moved() {
     let mut estimates = Estimates::new(2, 0.99, None);
@@ -493,8 +500,8 @@ fn is_to_stay(shares: &[u32]) -> bool {
     told.told().is_none()
 }
 
-/// In 400 runs a case, at the stated 1 % for ever, 4 are allowed; the bounds are stricter than that, since each node's has
-/// its part of the 1 %.
+/// In 400 runs a case, at the stated 1 % for ever, 4 are allowed; the bounds are stricter than
+/// that, since each node's has its part of the 1 %.
 #[test]
 fn a_page_that_is_not_surely_remote_stays() {
     for shares in STAYING {
@@ -520,8 +527,8 @@ fn whatever_the_shares() {
     assert!(wrong <= 10, "{wrong} of {runs}");
 }
 
-/// A page that another node alone uses goes there after 13 samples at the latest; one that it uses four times as much as
-/// the home after 110, in 98 of 100 runs.
+/// A page that another node alone uses goes there after 13 samples at the latest; one that it uses
+/// four times as much as the home after 110, in 98 of 100 runs.
 #[test]
 fn a_page_that_is_surely_remote_goes() {
     let samples_needed = |shares: &[u32], seed: u64| {

@@ -1,4 +1,5 @@
-//! A program that is counted: its threads and iterations, what was sampled of it, and when it is judged.
+//! A program that is counted: its threads and iterations, what was sampled of it, and when it is
+//! judged.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,8 @@ const EPOCH_NS: u64 = 100_000_000;
 /// So much.
 const EPOCH_SAMPLES: u64 = 512;
 
-/// The ends of so many iterations after a thread was heard to have moved, all threads have said where they run.
+/// The ends of so many iterations after a thread was heard to have moved, all threads have said
+/// where they run.
 const MOVED_ROUNDS: u64 = 2;
 
 /// A period of a program without iterations.
@@ -24,8 +26,9 @@ const PERIOD_NS: u64 = 500_000_000;
 /// Constructs without an iteration are waited for so long.
 const LEARNING_NS: u64 = 4 * PERIOD_NS;
 
-/// A program whose iterations have not come for so long does something else, or one of them takes longer: it is judged by periods meanwhile. If another
-/// thread comes to constructs then, they are the program's from there on.
+/// A program whose iterations have not come for so long does something else, or one of them takes
+/// longer: it is judged by periods meanwhile. If another thread comes to constructs then, they are
+/// the program's from there on.
 const STALLED_NS: u64 = 10_000_000_000;
 
 /// After so long a program may do something else: older samples count half.
@@ -34,8 +37,8 @@ const PHASE_NS: u64 = 10_000_000_000;
 /// Of more threads than this those that were not seen lately are forgotten: most have ended.
 const THREADS: usize = 4096;
 
-/// After a batch of which nothing moved, though nothing forbids it, the policy is not asked for so long, and after each further one in a row
-/// for twice as long, up to 64 times.
+/// After a batch of which nothing moved, though nothing forbids it, the policy is not asked for so
+/// long, and after each further one in a row for twice as long, up to 64 times.
 const FRUITLESS_NS: u64 = EPOCH_NS;
 const FRUITLESS_MAX: u32 = 7;
 
@@ -69,7 +72,8 @@ pub(in super::super) struct Program {
     pub(super) rounds: u64,
     /// How many there were when it was last judged.
     pub(super) judged_rounds: u64,
-    /// Some pages are surely used more by another node: they move when there were iterations enough to pay for it.
+    /// Some pages are surely used more by another node: they move when there were iterations enough
+    /// to pay for it.
     pub(super) open: bool,
     /// When it was heard that threads have moved since it was last judged.
     pub(super) moved_ns: Option<u64>,
@@ -83,11 +87,13 @@ struct Place {
     node: Node,
     /// What the policy was told last.
     told: Node,
-    /// Where it ran when the program was last judged: what it has used since is counted there until the next time.
+    /// Where it ran when the program was last judged: what it has used since is counted there until
+    /// the next time.
     seat: Node,
     /// Its samples, older ones counting less.
     samples: u64,
-    /// It had any. Before that it has moved from nowhere: new threads are told of where they begin, which is not where they are to run.
+    /// It had any. Before that it has moved from nowhere: new threads are told of where they begin,
+    /// which is not where they are to run.
     seen: bool,
 }
 
@@ -145,7 +151,8 @@ impl Program {
         }
     }
 
-    /// A thread runs there. Whether it is the first that ran elsewhere when the program was last judged.
+    /// A thread runs there. Whether it is the first that ran elsewhere when the program was last
+    /// judged.
     pub(super) fn at(&mut self, now_ns: u64, tid: u32, node: Node) -> bool {
         let place = self.threads.entry(tid).or_insert(Place {
             node,
@@ -180,8 +187,9 @@ impl Program {
         }
     }
 
-    /// Threads take their seats where they run now. What was seen of the threads of a node goes with most of them, by what they
-    /// have used; if those of any node have scattered, all is forgotten.
+    /// Threads take their seats where they run now. What was seen of the threads of a node goes
+    /// with most of them, by what they have used; if those of any node have scattered, all is
+    /// forgotten.
     pub(super) fn seat(&mut self, nodes: usize) {
         let mut went = vec![0; nodes * nodes];
         for place in self.threads.values_mut() {
@@ -236,7 +244,8 @@ impl Program {
         let rested = now_ns >= self.rests_until_ns;
         let cheaper = self.open && self.rounds >= 2 * self.judged_rounds;
         let worth = match self.moved_ns {
-            // The policy takes the first look after a move for what the move has changed: all threads must have been heard of.
+            // The policy takes the first look after a move for what the move has changed: all
+            // threads must have been heard of.
             Some(moved_ns) => {
                 self.rounds >= MOVED_ROUNDS || now_ns.saturating_sub(moved_ns) >= EPOCH_NS
             }

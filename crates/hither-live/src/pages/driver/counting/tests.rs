@@ -1,4 +1,5 @@
-//! The driver with upm against made-up programs on four nodes: threads that touch pages, a kernel that arms, finds and moves.
+//! The driver with upm against made-up programs on four nodes: threads that touch pages, a kernel
+//! that arms, finds and moves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -313,7 +314,8 @@ fn what_was_seen_while_one_thread_was_alone_holds_nothing_up() {
     }
 }
 
-/// LLVM's OpenMP runtime tells of threads when they begin, which is before they are at their places.
+/// LLVM's OpenMP runtime tells of threads when they begin, which is before they are at their
+/// places.
 #[test]
 fn what_threads_use_is_known_though_they_began_elsewhere() {
     let mut rig = Rig::new(&config("upm"));
@@ -354,7 +356,8 @@ fn pages_follow_threads_that_swap() {
     let mut rig = Rig::new(&config("upm"));
     (0..4).for_each(|_| rig.iteration());
     assert_eq!(rig.moved(), 768);
-    // Pages of the second quarter came from node 0, so that the competitive criterion would have them stay for good.
+    // Pages of the second quarter came from node 0, so that the competitive criterion would have
+    // them stay for good.
     (rig.threads[0].0, rig.threads[1].0) = (1, 0);
     (0..8).for_each(|_| rig.iteration());
     assert_eq!([rig.on(0)[1], rig.on(1)[0]], [256, 256]);
@@ -710,7 +713,8 @@ fn the_next_run_begins_where_this_one_ended() {
     assert_eq!(Rig::new(&config).driver.summary().applied, 0);
 }
 
-/// A reservation of which one window is half there: the rest is never asked about, and that one ever more seldom.
+/// A reservation of which one window is half there: the rest is never asked about, and that one
+/// ever more seldom.
 #[test]
 fn what_is_not_used_is_not_asked_about() {
     let mut rig = Rig::new(&config("upm"));

@@ -1,12 +1,13 @@
-//! Arrays whose every load and store goes through the machine: the values are real, and so is what they cost.
+//! Arrays whose every load and store goes through the machine: the values are real, and so is what
+//! they cost.
 
 use std::ops::AddAssign;
 
 use super::cache::LINE_BYTES;
 use super::team::Team;
 
-/// An array of a program, in the simulated memory. Elements divide a line, and an array begins on a page, so that an
-/// access touches one line.
+/// An array of a program, in the simulated memory. Elements divide a line, and an array begins on a
+/// page, so that an access touches one line.
 #[derive(Debug)]
 pub(super) struct Array<T> {
     values: Vec<T>,

@@ -1,15 +1,16 @@
-//! Bucket sort of whole numbers, after `buk` of the cache-aware thesis (table 5.2), which is IS of the NAS benchmarks: in each
-//! iteration the threads count their keys by bucket, agree on where each bucket begins, move the keys there (each
-//! thread writes to all buckets: the transpose of the placement by blocks), and then each sorts its buckets by
-//! counting equal keys.
+//! Bucket sort of whole numbers, after `buk` of the cache-aware thesis (table 5.2), which is IS of
+//! the NAS benchmarks: in each iteration the threads count their keys by bucket, agree on where
+//! each bucket begins, move the keys there (each thread writes to all buckets: the transpose of the
+//! placement by blocks), and then each sorts its buckets by counting equal keys.
 //!
-//! The keys are read in order; where they go is as random as they are. The memory of `buckets`, `sorted` and `density` comes
-//! zeroed and is first touched when it is first used, out of order, unless thread 0 initialises everything. With
-//! one bucket (`bucket_bits=0`) the counting of equal keys wanders over all of `density`: `buk`'s table `keyden`, which
-//! misses most (thesis, table 4.1).
+//! The keys are read in order; where they go is as random as they are. The memory of `buckets`,
+//! `sorted` and `density` comes zeroed and is first touched when it is first used, out of order,
+//! unless thread 0 initialises everything. With one bucket (`bucket_bits=0`) the counting of equal
+//! keys wanders over all of `density`: `buk`'s table `keyden`, which misses most (thesis, table
+//! 4.1).
 //!
-//! Simpler than IS: all iterations sort the same keys, which are sums of four random numbers as there; buckets are
-//! dealt out to the threads by turns, where IS may let them help themselves.
+//! Simpler than IS: all iterations sort the same keys, which are sums of four random numbers as
+//! there; buckets are dealt out to the threads by turns, where IS may let them help themselves.
 
 use std::ops::Range;
 

@@ -1,14 +1,16 @@
 //! Private caches of the processors of a shared-memory machine, kept coherent by a directory.
 //!
-//! Each processor has a first and a second level, set-associative, least recently used goes first, write-back, the second
-//! including the first. The first has 64 sets of 64-byte lines, so that a way is a page, as in processors that look it up
-//! by the virtual address; the second is looked up by the physical address: each page begins at a set of its own,
-//! drawn by the seed, as frames come from a kernel that does not colour pages.
+//! Each processor has a first and a second level, set-associative, least recently used goes first,
+//! write-back, the second including the first. The first has 64 sets of 64-byte lines, so that a
+//! way is a page, as in processors that look it up by the virtual address; the second is looked up
+//! by the physical address: each page begins at a set of its own, drawn by the seed, as frames come
+//! from a kernel that does not colour pages.
 //!
-//! A line is held by any number of processors that may read it or by one that may write it (MESI: the sole holder gets
-//! the right to write with its first load, so that private data pay nothing for coherence). A store elsewhere
-//! invalidates, a load elsewhere downgrades. Lines are small numbers and the directory is an array over all of them: an
-//! access hashes nothing and allocates nothing.
+//! A line is held by any number of processors that may read it or by one that may write it (MESI:
+//! the sole holder gets the right to write with its first load, so that private data pay nothing
+//! for coherence). A store elsewhere invalidates, a load elsewhere downgrades. Lines are small
+//! numbers and the directory is an array over all of them: an access hashes nothing and allocates
+//! nothing.
 
 use hither_core::random::mix;
 
@@ -86,7 +88,8 @@ impl Private {
         remove(&mut self.l2[l2_set], line).expect("the directory knows the holders") & DIRTY != 0
     }
 
-    /// Takes the right to write a line away; whether it was dirty. The second level says what the line is.
+    /// Takes the right to write a line away; whether it was dirty. The second level says what the
+    /// line is.
     fn downgrade(&mut self, line: u32, l2_set: usize) -> bool {
         if let Some(entry) = find(&mut self.l1[line as usize % L1_SETS], line) {
             *entry &= !FLAGS;
@@ -138,8 +141,8 @@ fn push(set: &mut [u32], entry: u32) -> u32 {
 /// The caches of all processors, one of which is at work.
 #[derive(Clone, Debug)]
 pub(super) struct Caches {
-    /// Of the processor at work. Its place among the parked ones is empty meanwhile, so that its accesses find them
-    /// without an index.
+    /// Of the processor at work. Its place among the parked ones is empty meanwhile, so that its
+    /// accesses find them without an index.
     working: Private,
     processor: usize,
     parked: Vec<Private>,
@@ -354,8 +357,8 @@ mod tests {
     /// Lines with whether they are writable and dirty, latest first.
     type Set = Vec<(u32, bool, bool)>;
 
-    /// The same machine, told plainly: every processor's every set is a list, and who else holds a line is found by
-    /// looking.
+    /// The same machine, told plainly: every processor's every set is a list, and who else holds a
+    /// line is found by looking.
     struct Twin {
         /// By processor and level.
         levels: Vec<[Vec<Set>; 2]>,
@@ -401,7 +404,8 @@ mod tests {
             }
             l1[sets[0]].insert(0, now);
             match second {
-                // What the first level serves, the second does not see; it learns that the line is dirty.
+                // What the first level serves, the second does not see; it learns that the line is
+                // dirty.
                 Some(way) if first.is_some() => l2[sets[1]][way] = now,
                 Some(way) => {
                     l2[sets[1]].remove(way);
@@ -449,7 +453,8 @@ mod tests {
             };
             for step in 0..40_000 {
                 let processor = random.below(processors as u64) as usize;
-                // Few lines of each page, so that sets overflow; some are shared by all, most belong to one.
+                // Few lines of each page, so that sets overflow; some are shared by all, most
+                // belong to one.
                 let page = 1 + random.below(u64::from(pages) - 1) as u32;
                 let mine = random.below(4) > 0;
                 let shared = if mine { 1 + processor as u64 } else { 0 };

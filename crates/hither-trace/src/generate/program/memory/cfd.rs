@@ -1,14 +1,17 @@
-//! The compressible Navier-Stokes equations on a cube by alternating directions: SP of the NAS benchmarks, which with BT is what
-//! the user-level page migration paper evaluates (section 5; its class A has 64 points a side). The right-hand side
-//! and the sweeps along x and y are shared out by planes of z, the sweep along z by planes of y, as in the OpenMP
-//! version: whatever places pages by the first of them has the other's pages wrong, and no static placement has
-//! all right. A sweep eliminates and substitutes along each line of points, in a scratch line of the thread's own.
+//! The compressible Navier-Stokes equations on a cube by alternating directions: SP of the NAS
+//! benchmarks, which with BT is what the user-level page migration paper evaluates (section 5; its
+//! class A has 64 points a side). The right-hand side and the sweeps along x and y are shared out
+//! by planes of z, the sweep along z by planes of y, as in the OpenMP version: whatever places
+//! pages by the first of them has the other's pages wrong, and no static placement has all right. A
+//! sweep eliminates and substitutes along each line of points, in a scratch line of the thread's
+//! own.
 //!
-//! The equations, their discretisation with dissipation of fourth order, the coefficients and the exact solution, for
-//! which the forcing is chosen, are those of SP. Simpler than there: the implicit operator does not turn the five
-//! components into characteristic variables and back; each component is swept with the same five diagonals, made
-//! dominant by the speed of sound. The state that it converges to is the same; BT's blocks of 5 by 5 move the same pages with
-//! more arithmetic. The initial state is the exact solution with a bump inside.
+//! The equations, their discretisation with dissipation of fourth order, the coefficients and the
+//! exact solution, for which the forcing is chosen, are those of SP. Simpler than there: the
+//! implicit operator does not turn the five components into characteristic variables and back; each
+//! component is swept with the same five diagonals, made dominant by the speed of sound. The state
+//! that it converges to is the same; BT's blocks of 5 by 5 move the same pages with more
+//! arithmetic. The initial state is the exact solution with a bump inside.
 
 use std::ops::Range;
 
@@ -55,8 +58,8 @@ const CON43: f64 = 4.0 / 3.0;
 const DIFFUSION: [f64; 3] = [0.75, 0.75, 1.0];
 const DISSIPATION: f64 = 0.25;
 
-/// SP's polynomials: by component, the constant, then the coefficients of x, y, z, of their squares, cubes, and fourth
-/// powers.
+/// SP's polynomials: by component, the constant, then the coefficients of x, y, z, of their
+/// squares, cubes, and fourth powers.
 const EXACT: [[f64; 13]; M] = [
     [
         2.0, 0.0, 0.0, 4.0, 5.0, 3.0, 0.5, 0.02, 0.01, 0.03, 0.5, 0.4, 0.3,
@@ -119,7 +122,8 @@ fn fourth(at: usize, n: usize) -> [f64; 5] {
     }
 }
 
-/// The flux through the faces that look in `direction`, with the terms of second order around the middle of three points.
+/// The flux through the faces that look in `direction`, with the terms of second order around the
+/// middle of three points.
 fn flux(direction: usize, u: [State; 3], d: [Derived; 3], per_h: f64, per_h2: f64) -> State {
     let second = |values: [f64; 3]| values[0] - 2.0 * values[1] + values[2];
     let [before, after] = [0, 2].map(|at| (u[at], d[at], d[at].velocity[direction]));
@@ -197,7 +201,8 @@ impl Cfd {
         });
     }
 
-    /// Adds the fluxes along a part of a line, from the line's first point on, and then scales the right-hand side.
+    /// Adds the fluxes along a part of a line, from the line's first point on, and then scales the
+    /// right-hand side.
     fn fluxes(
         &mut self,
         team: &mut Team,
@@ -273,11 +278,13 @@ impl Cfd {
         );
     }
 
-    /// Solves along a line: five diagonals, the same for all components, applied to the right-hand side.
+    /// Solves along a line: five diagonals, the same for all components, applied to the right-hand
+    /// side.
     fn sweep(&mut self, team: &mut Team, direction: usize, first: usize) {
         let (n, stride) = (self.n, self.stride(direction));
         let (central, second) = (0.5 * STEP_S * self.per_h, STEP_S * self.per_h2);
-        // Convection, diffusion and sound at a point, as they enter the diagonals of its neighbours and its own.
+        // Convection, diffusion and sound at a point, as they enter the diagonals of its neighbours
+        // and its own.
         let load = |cfd: &Cfd, team: &mut Team, at: usize| {
             let point = first + at * stride;
             let velocity = cfd.velocity[direction].load(team, point);
@@ -291,7 +298,8 @@ impl Cfd {
         };
         let scratch = team.thread() * self.lhs_stride;
         let mut near = [[0.0; 2], load(self, team, 0), load(self, team, 1)];
-        // The two rows before, eliminated: what is left of their diagonals above the main one, and right-hand sides.
+        // The two rows before, eliminated: what is left of their diagonals above the main one, and
+        // right-hand sides.
         let (mut upper, mut before) = ([[0.0; 2]; 2], [[0.0; M]; 2]);
         for at in 1..n - 1 {
             near = [near[1], near[2], load(self, team, at + 1)];
@@ -447,7 +455,8 @@ mod tests {
         assert_eq!(run(1, 3), run(13, 3));
     }
 
-    /// Central differences of a flux that is known by hand: a gas at rest whose energy alone varies, as x squared.
+    /// Central differences of a flux that is known by hand: a gas at rest whose energy alone
+    /// varies, as x squared.
     #[test]
     fn the_flux_of_a_gas_at_rest_is_the_pressure_gradient_and_heat() {
         let (h, energies) = (0.5, [1.0, 4.0, 9.0]);

@@ -1,13 +1,16 @@
-//! The smallest eigenvalue of a large sparse symmetric matrix by inverse iteration, each solve by conjugate gradients: CG of
-//! the NAS benchmarks (class W has 7000 rows), one of the three programs of the user-level page migration paper
-//! (section 5). The matrix is streamed through once a step, by rows that stay with their thread, and `p` is gathered
-//! from all over. The cache is such that `p` fits, as on that paper's machine: with the first touch by rows almost
-//! nothing is misplaced then but the pages of the vectors at the blocks' borders (the paper counts 10 to 20 pages;
-//! here 35 of 1931 by 16 threads on 8 nodes, 2026-11), while in half the cache `p` makes half of the misses.
+//! The smallest eigenvalue of a large sparse symmetric matrix by inverse iteration, each solve by
+//! conjugate gradients: CG of the NAS benchmarks (class W has 7000 rows), one of the three programs
+//! of the user-level page migration paper (section 5). The matrix is streamed through once a step,
+//! by rows that stay with their thread, and `p` is gathered from all over. The cache is such that
+//! `p` fits, as on that paper's machine: with the first touch by rows almost nothing is misplaced
+//! then but the pages of the vectors at the blocks' borders (the paper counts 10 to 20 pages; here
+//! 35 of 1931 by 16 threads on 8 nodes, 2026-11), while in half the cache `p` makes half of the
+//! misses.
 //!
-//! The matrix is made as in CG, as a sum of outer products of sparse random vectors, plus a multiple of the identity that
-//! makes it positive definite; simpler than there, the vectors' weights do not fall off geometrically. It is assembled
-//! outside the simulated memory, and then written to it by rows.
+//! The matrix is made as in CG, as a sum of outer products of sparse random vectors, plus a
+//! multiple of the identity that makes it positive definite; simpler than there, the vectors'
+//! weights do not fall off geometrically. It is assembled outside the simulated memory, and then
+//! written to it by rows.
 
 use hither_core::random::Random;
 use hither_core::spec::Values;
@@ -293,7 +296,8 @@ mod tests {
             cg.iterate(&mut team, iteration);
             assert!(cg.residual < 1e-10, "{}", cg.residual);
         }
-        // x is an eigenvector of that value, and none is smaller: the matrix less a little less is positive definite.
+        // x is an eigenvector of that value, and none is smaller: the matrix less a little less is
+        // positive definite.
         let dense = |shift: f64| {
             let mut rows = vec![vec![0.0; 60]; 60];
             for (row, values) in rows.iter_mut().enumerate() {

@@ -1,9 +1,10 @@
-//! Matrix product by blocks, after `mxm` of the cache-aware thesis (table 5.2), iterated: each iteration multiplies the
-//! last product by B once more. A thread computes a block of rows; its rows of A and C are its own, and B is
-//! everybody's: whatever node a page of B is on, it is remote to all the others, which only replicas would mend.
+//! Matrix product by blocks, after `mxm` of the cache-aware thesis (table 5.2), iterated: each
+//! iteration multiplies the last product by B once more. A thread computes a block of rows; its
+//! rows of A and C are its own, and B is everybody's: whatever node a page of B is on, it is remote
+//! to all the others, which only replicas would mend.
 //!
-//! Simpler than a tuned product: tiles of 4 by 4 in registers, one level of blocking, no packing. Unlike `mxm`, the elements are
-//! doubles.
+//! Simpler than a tuned product: tiles of 4 by 4 in registers, one level of blocking, no packing.
+//! Unlike `mxm`, the elements are doubles.
 
 use hither_core::spec::Values;
 
@@ -58,7 +59,8 @@ pub(super) struct Matmul {
 }
 
 impl Matmul {
-    /// Adds to the rows of a tile of C what some columns of A and rows of B give, over some columns.
+    /// Adds to the rows of a tile of C what some columns of A and rows of B give, over some
+    /// columns.
     fn tile(
         &mut self,
         team: &mut Team,
@@ -104,7 +106,8 @@ impl Kernel for Matmul {
     fn initialise(&mut self, team: &mut Team) {
         let n = self.n;
         let random = team.random();
-        // Drawn in order, so that the matrices are the same for any number of threads. Columns of B add up to about 1.
+        // Drawn in order, so that the matrices are the same for any number of threads. Columns of B
+        // add up to about 1.
         let mut draw = |scale: f64| {
             (0..n * n)
                 .map(|_| scale * random.unit())
@@ -132,7 +135,8 @@ impl Kernel for Matmul {
         let tiles = n.div_ceil(TILE);
         let blocks = n.div_ceil(block);
         let share = |thread| super::team::share(tiles, threads, thread);
-        // A unit is a tile of rows times a block of B; all the thread's rows are multiplied by a block while it is cached.
+        // A unit is a tile of rows times a block of B; all the thread's rows are multiplied by a
+        // block while it is cached.
         team.parallel(
             "multiply",
             |thread| 0..share(thread).len() * blocks * blocks,

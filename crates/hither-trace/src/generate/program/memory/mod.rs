@@ -1,16 +1,18 @@
-//! Threaded programs that are really executed, over arrays whose every load and store goes through modelled caches: what
-//! they miss, by page, is the trace.
+//! Threaded programs that are really executed, over arrays whose every load and store goes through
+//! modelled caches: what they miss, by page, is the trace.
 //!
-//! Each program computes what it says, and its tests check the result; so who shares which page with whom, in which
-//! construct and how often, is not made up. What is simplified against the program that it stands for, its file says.
+//! Each program computes what it says, and its tests check the result; so who shares which page
+//! with whom, in which construct and how often, is not made up. What is simplified against the
+//! program that it stands for, its file says.
 //!
 //! - [`cache`]: the private caches of the processors, coherent by a directory;
-//! - [`team`]: threads that run abreast in parallel constructs, their time, and the rows that their misses become;
+//! - [`team`]: threads that run abreast in parallel constructs, their time, and the rows that their
+//!   misses become;
 //! - [`array`]: arrays in the simulated memory;
 //! - a file a program.
 //!
-//! The caches are small by today's measure and so are the data, as the papers scaled theirs: what matters is that
-//! the data of a thread do not fit, and that is checked in seconds.
+//! The caches are small by today's measure and so are the data, as the papers scaled theirs: what
+//! matters is that the data of a thread do not fit, and that is checked in seconds.
 
 mod array;
 pub(super) mod bucket_sort;
@@ -43,7 +45,8 @@ trait Kernel: Sized {
     /// Lays its arrays out.
     fn new(team: &mut Team, values: &Values) -> Self;
 
-    /// Writes the data that the iterations begin with: in blocks, by who uses them, or all by thread 0.
+    /// Writes the data that the iterations begin with: in blocks, by who uses them, or all by
+    /// thread 0.
     fn initialise(&mut self, team: &mut Team);
 
     /// An iteration, of constructs that are the same in all.
@@ -109,8 +112,8 @@ const SLICE_NS: Param = count(
     1 << 32,
 );
 
-/// Runs a program. The initialisation is not an iteration and ends without a mark of one, as the page migration paper's
-/// measurements leave it out; its constructs are marked.
+/// Runs a program. The initialisation is not an iteration and ends without a mark of one, as the
+/// page migration paper's measurements leave it out; its constructs are marked.
 fn run<K: Kernel>(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
     let own = K::PROGRAM.params.len() - SHARED;
     let shared = |at: usize| values.count(own + at);
@@ -161,8 +164,8 @@ fn run<K: Kernel>(values: &Values, execution: &mut Execution) -> Result<(), Stop
     Ok(())
 }
 
-/// Blocks of neighbouring threads on each node, since they share borders; where there are more nodes than threads, the threads
-/// are dealt out as everybody's are.
+/// Blocks of neighbouring threads on each node, since they share borders; where there are more
+/// nodes than threads, the threads are dealt out as everybody's are.
 fn start_threads(process: u32, execution: &mut Execution) {
     let (threads, nodes) = (execution.threads(), execution.nodes());
     for thread in 0..threads {

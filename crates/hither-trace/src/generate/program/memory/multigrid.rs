@@ -1,13 +1,16 @@
-//! V-cycles on grids of three dimensions for Poisson's equation with periodic borders: MG of the NAS benchmarks (class S: 32
-//! points a side, W: 128), and SPEC's `mgrid` of the cache-aware thesis (table 5.2), with their operators and
-//! coefficients. `u` and `r` hold all levels one after another, as there; `v` is on the finest.
+//! V-cycles on grids of three dimensions for Poisson's equation with periodic borders: MG of the
+//! NAS benchmarks (class S: 32 points a side, W: 128), and SPEC's `mgrid` of the cache-aware thesis
+//! (table 5.2), with their operators and coefficients. `u` and `r` hold all levels one after
+//! another, as there; `v` is on the finest.
 //!
-//! Grids are shared out by planes. The coarse levels have fewer planes than threads, and few pages that then belong to
-//! several threads; between levels a thread's planes come from its neighbours' half as often as from its own.
-//! After each operator the borders are copied around (`comm3`): the outermost planes to the other side's threads.
+//! Grids are shared out by planes. The coarse levels have fewer planes than threads, and few pages
+//! that then belong to several threads; between levels a thread's planes come from its neighbours'
+//! half as often as from its own. After each operator the borders are copied around (`comm3`): the
+//! outermost planes to the other side's threads.
 //!
-//! Simpler than MG: sums of neighbours in a plane are kept for a line at a time in scratch lines, as there, but the scratch is
-//! not part of the simulated memory, since it never leaves the first-level cache.
+//! Simpler than MG: sums of neighbours in a plane are kept for a line at a time in scratch lines,
+//! as there, but the scratch is not part of the simulated memory, since it never leaves the
+//! first-level cache.
 
 use hither_core::spec::Values;
 
@@ -43,9 +46,11 @@ pub(in super::super) const ENTRY: Program = Program {
     run: run::<Multigrid>,
 };
 
-/// Of the residual: the point itself, the 12 neighbours across an edge, the 8 across a corner (faces count nothing).
+/// Of the residual: the point itself, the 12 neighbours across an edge, the 8 across a corner
+/// (faces count nothing).
 const A: [f64; 3] = [-8.0 / 3.0, 1.0 / 6.0, 1.0 / 12.0];
-/// Of the smoother: the point itself, the 6 across a face, the 12 across an edge (corners count nothing).
+/// Of the smoother: the point itself, the 6 across a face, the 12 across an edge (corners count
+/// nothing).
 const C: [f64; 3] = [-3.0 / 8.0, 1.0 / 32.0, -1.0 / 64.0];
 /// Charges of each sign.
 const CHARGES: usize = 10;
@@ -80,7 +85,8 @@ pub(super) struct Multigrid {
     r: Array<f64>,
 }
 
-/// The sums of four neighbours on the edges of the square around each point of a line: those in its plane, those not.
+/// The sums of four neighbours on the edges of the square around each point of a line: those in its
+/// plane, those not.
 fn around(
     team: &mut Team,
     field: &Array<f64>,
@@ -339,7 +345,8 @@ mod tests {
         }
     }
 
-    /// The NAS benchmarks' class S is this with charges elsewhere, and verifies by a norm of 5.3e-5 after 4 cycles.
+    /// The NAS benchmarks' class S is this with charges elsewhere, and verifies by a norm of 5.3e-5
+    /// after 4 cycles.
     #[test]
     fn four_cycles_take_as_much_of_the_residual_away_as_in_the_nas_benchmarks() {
         let run = |threads| {

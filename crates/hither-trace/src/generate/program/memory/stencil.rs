@@ -1,11 +1,12 @@
-//! The shallow-water equations on a periodic grid, after SPEC's `swim`, one of the ten programs of the cache-aware thesis (table
-//! 5.2), in Sadourny's scheme ("The Dynamics of Finite-Difference Models of the Shallow-Water Equations", J. Atmos.
-//! Sci. 32, 1975): thirteen arrays of two dimensions, each streamed through once or twice an iteration in constructs
-//! over rows, with the rows above and below shared at the borders of the threads' blocks. The first touch by blocks is
+//! The shallow-water equations on a periodic grid, after SPEC's `swim`, one of the ten programs of
+//! the cache-aware thesis (table 5.2), in Sadourny's scheme ("The Dynamics of Finite-Difference
+//! Models of the Shallow-Water Equations", J. Atmos. Sci. 32, 1975): thirteen arrays of two
+//! dimensions, each streamed through once or twice an iteration in constructs over rows, with the
+//! rows above and below shared at the borders of the threads' blocks. The first touch by blocks is
 //! the best placement that there is.
 //!
-//! Simpler than swim: neighbours across the border are found by wrapping the index round, where swim keeps a copy of
-//! the first row and column behind the last and copies them after each step.
+//! Simpler than swim: neighbours across the border are found by wrapping the index round, where
+//! swim keeps a copy of the first row and column behind the last and copies them after each step.
 
 use hither_core::spec::Values;
 

@@ -1,16 +1,19 @@
-//! A team of threads on the nodes of a machine, simulated one at a time and always in the same order.
+//! A team of threads on the nodes of a machine, simulated one at a time and always in the same
+//! order.
 //!
-//! A program is a sequence of *parallel constructs*, as in OpenMP: each thread has its share of a construct's units (a row
-//! of a grid, a line of a sweep), the thread that is furthest behind goes on for a quantum, and at the construct's
-//! end all wait for the last. Threads so run abreast, as on a real machine, though the units of a construct must not
-//! depend on each other. Reductions add up in the order of the threads, whatever the caches did.
+//! A program is a sequence of *parallel constructs*, as in OpenMP: each thread has its share of a
+//! construct's units (a row of a grid, a line of a sweep), the thread that is furthest behind goes
+//! on for a quantum, and at the construct's end all wait for the last. Threads so run abreast, as
+//! on a real machine, though the units of a construct must not depend on each other. Reductions add
+//! up in the order of the threads, whatever the caches did.
 //!
-//! Time is modelled: [`FIRST_NS`] an access, and what the level that served it adds. A miss costs the same everywhere:
-//! where pages are is what whoever reads the trace wants to find out, and is not known here.
+//! Time is modelled: [`FIRST_NS`] an access, and what the level that served it adds. A miss costs
+//! the same everywhere: where pages are is what whoever reads the trace wants to find out, and is
+//! not known here.
 //!
-//! What comes out is misses. A thread's misses on one page within a slice of its time are one row, at the time of the
-//! first: a loop over several arrays misses on their pages by turns, and a row for each miss would make a trace ten
-//! times as long that says the same.
+//! What comes out is misses. A thread's misses on one page within a slice of its time are one row,
+//! at the time of the first: a loop over several arrays misses on their pages by turns, and a row
+//! for each miss would make a trace ten times as long that says the same.
 
 use std::ops::Range;
 
@@ -65,7 +68,8 @@ pub(super) struct Region {
 /// The misses of a thread in its slice so far, by page and op.
 #[derive(Clone, Debug)]
 struct Slice {
-    /// A page and whether stored to; 0 is none. Apart from the rest, so that a look-up is a few vector comparisons.
+    /// A page and whether stored to; 0 is none. Apart from the rest, so that a look-up is a few
+    /// vector comparisons.
     keys: [u32; OPEN_ROWS],
     rows: [Open; OPEN_ROWS],
     /// The row that makes way for the next one.
@@ -110,7 +114,8 @@ pub(super) struct Team {
     finished: Vec<AccessRow>,
 }
 
-/// The part of `n` units that is a thread's: contiguous, and as large as any other's or one smaller.
+/// The part of `n` units that is a thread's: contiguous, and as large as any other's or one
+/// smaller.
 pub(super) fn share(n: usize, threads: usize, thread: usize) -> Range<usize> {
     n * thread / threads..n * (thread + 1) / threads
 }
@@ -373,8 +378,8 @@ impl Team {
         self.clock_ns
     }
 
-    /// Threads go on on other nodes, of which each has as many as before. Who stays on a node stays on its processor; who
-    /// comes gets one that was left, with what is in its caches.
+    /// Threads go on on other nodes, of which each has as many as before. Who stays on a node stays
+    /// on its processor; who comes gets one that was left, with what is in its caches.
     pub(super) fn moved(&mut self, before: &[u32], after: &[u32]) {
         let moving = || (0..before.len()).filter(|&thread| before[thread] != after[thread]);
         let mut free: Vec<(u32, usize)> = moving()
@@ -476,8 +481,8 @@ impl Team {
         );
     }
 
-    /// As [`Team::chunks`], and the sum of what the bodies return: each thread leaves its sum in its element of
-    /// `partial`, which share lines, and thread 0 adds them up.
+    /// As [`Team::chunks`], and the sum of what the bodies return: each thread leaves its sum in
+    /// its element of `partial`, which share lines, and thread 0 adds them up.
     pub(super) fn sum(
         &mut self,
         name: &'static str,
@@ -562,7 +567,8 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!(of(RowOp::Load, 0), [(0, 4096, 1), (1, 8192, 1), (2, 0, 1)]);
-        // The partial sums share a line, so that every thread has to fetch it, and the first one fetches it again.
+        // The partial sums share a line, so that every thread has to fetch it, and the first one
+        // fetches it again.
         assert_eq!(of(RowOp::Store, 1), [(0, 0, 1), (1, 0, 1), (2, 0, 1)]);
         assert_eq!(of(RowOp::Load, 1), [(0, 0, 1)]);
     }

@@ -8,7 +8,8 @@ impl Rig {
         self.armed.extend(self.at.keys().filter(|_| now));
     }
 
-    /// Threads touch pages first, each the quarter of the one that is so many after it, and there they are.
+    /// Threads touch pages first, each the quarter of the one that is so many after it, and there
+    /// they are.
     fn touched_first(&mut self, after: usize) {
         let quarters = self.threads.clone();
         self.at.clear();
@@ -93,7 +94,8 @@ fn hint_faults_bring_pages_home() {
     assert!(rig.driver.summary().after.share() > Some(0.9));
 }
 
-/// Two phases use each window from two nodes, and the scanner comes before either as often: the longer one decides.
+/// Two phases use each window from two nodes, and the scanner comes before either as often: the
+/// longer one decides.
 #[test]
 fn what_is_used_for_longer_decides() {
     let by_quarter = |page: u64| (page - START) / 256;
@@ -125,7 +127,8 @@ fn what_is_used_for_longer_decides() {
     }
 }
 
-/// What lies in parts is held at once; if they are the wrong ones the policy moves them, as a pass in which all agree says whose they are.
+/// What lies in parts is held at once; if they are the wrong ones the policy moves them, as a pass
+/// in which all agree says whose they are.
 #[test]
 fn parts_on_the_wrong_nodes_are_moved() {
     let mut rig = hinted();
@@ -139,7 +142,8 @@ fn parts_on_the_wrong_nodes_are_moved() {
     assert_eq!(u64::from(rig.moved()), PAGES);
 }
 
-/// It is asked once where pages are, as soon as all are there, and a pass which shows that they lie well ends the matter.
+/// It is asked once where pages are, as soon as all are there, and a pass which shows that they lie
+/// well ends the matter.
 #[test]
 fn what_lies_well_is_never_left_to_the_kernel() {
     let mut rig = hinted();
@@ -153,7 +157,8 @@ fn what_lies_well_is_never_left_to_the_kernel() {
     assert_eq!(rig.moved(), 0);
 }
 
-/// One thread has filled it, as programs do that do not know of nodes: whoever comes then is elsewhere.
+/// One thread has filled it, as programs do that do not know of nodes: whoever comes then is
+/// elsewhere.
 #[test]
 fn what_one_node_has_filled_is_left_to_the_kernel() {
     let mut rig = hinted();
@@ -165,8 +170,9 @@ fn what_one_node_has_filled_is_left_to_the_kernel() {
     assert!(rig.hints.is_empty());
 }
 
-/// Most of the time each thread uses its quarter, and a while all use all: the region stays held, as a pass that shows that while alone says nothing of the
-/// rest. The other way round, and where it is others who have filled it, it is left to the kernel.
+/// Most of the time each thread uses its quarter, and a while all use all: the region stays held,
+/// as a pass that shows that while alone says nothing of the rest. The other way round, and where
+/// it is others who have filled it, it is left to the kernel.
 #[test]
 fn what_lies_well_for_most_of_the_time_stays_held() {
     let by_quarter = |page: u64| (page - START) / 256;
@@ -188,7 +194,8 @@ fn what_lies_well_for_most_of_the_time_stays_held() {
     }
 }
 
-/// A region that one node alone uses is never held, nor looked at again; when others come it is as new.
+/// A region that one node alone uses is never held, nor looked at again; when others come it is as
+/// new.
 #[test]
 fn a_region_that_others_come_to_is_as_new() {
     let mut rig = hinted();
@@ -235,7 +242,8 @@ fn a_policy_that_was_refused_is_told_again() {
     }
 }
 
-/// The kernel moves pages as it would without us, and decides where they are until something was decided here.
+/// The kernel moves pages as it would without us, and decides where they are until something was
+/// decided here.
 #[test]
 fn a_dry_run_follows_the_kernel() {
     let mut rig = Rig::new(&Config {
