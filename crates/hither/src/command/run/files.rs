@@ -71,7 +71,10 @@ pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
     } else {
         report(&ran.files, run.dry_run, ui);
     }
-    run.keep(|path| knowledge::save_sites(path, &ran.files.sites), ui);
+    run.keep(
+        |path| Ok(knowledge::save_sites(path, &ran.files.sites)?),
+        ui,
+    );
     Ok(exit::pass_on(ran.exit))
 }
 
