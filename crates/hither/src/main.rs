@@ -30,10 +30,10 @@ mod verdict;
 use std::process::ExitCode;
 
 use clap::Command;
-use hither_sys::large::LargePages;
+use hither_sys::huge_pages::HugePageAllocator;
 
 #[global_allocator]
-static ALLOCATOR: LargePages = LargePages;
+static ALLOCATOR: HugePageAllocator = HugePageAllocator;
 
 fn main() -> ExitCode {
     keep_decoder_panics_quiet();
