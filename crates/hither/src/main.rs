@@ -20,7 +20,7 @@ use hither_analysis::{
     advice, curve, format, knowledge, memory, place, plan, plot, report, rows, simulate, sweep,
     topology, verdict,
 };
-use hither_sys::large::LargePages;
+use hither_sys::huge_pages::HugePageAllocator;
 
 const _: () = assert!(
     advice::STEERABLE_MIN_BYTES == hither_live::files::BUDGET_MIN_BYTES,
@@ -28,7 +28,7 @@ const _: () = assert!(
 );
 
 #[global_allocator]
-static ALLOCATOR: LargePages = LargePages;
+static ALLOCATOR: HugePageAllocator = HugePageAllocator;
 
 fn main() -> ExitCode {
     keep_decoder_panics_quiet();

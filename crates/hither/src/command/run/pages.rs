@@ -88,7 +88,9 @@ pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> 
         sites,
         placed: placed.into_iter().map(to_live).collect(),
         cache: calibration::place(),
-        counters: arm::NAMES.into_iter().find(|name| *name == run.counters),
+        counters: page_sampling::NAMES
+            .into_iter()
+            .find(|name| *name == run.counters),
         cpu_permille: run.cpu_budget,
         session: SessionOptions {
             region_min: run.region_min,

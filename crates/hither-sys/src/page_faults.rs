@@ -56,7 +56,7 @@ pub trait PageFaults: Send {
 
 /// Why faults cannot be watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unwatched {
+pub enum WatchError {
     /// The kernel, or a container's filter of system calls, does not let us (EACCES, EPERM); with
     /// `kernel.perf_event_paranoid` where it can be read.
     NotPermitted {
@@ -78,35 +78,35 @@ pub enum Unwatched {
     Other(i32),
 }
 
-impl std::fmt::Display for Unwatched {
+impl std::fmt::Display for WatchError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Unwatched::NotPermitted {
+            WatchError::NotPermitted {
                 paranoid: Some(level),
             } if *level > 2 => write!(
                 f,
                 "kernel.perf_event_paranoid is {level}; with 2 or less, or CAP_PERFMON, page faults can be watched"
             ),
-            Unwatched::NotPermitted { .. } => f.write_str(
+            WatchError::NotPermitted { .. } => f.write_str(
                 "perf_event_open is not permitted here: a container's filter of system calls, or a security module",
             ),
-            Unwatched::NoPerf => f.write_str("this kernel has no perf events, or hides them"),
-            Unwatched::NoDescriptors { cpus } => write!(
+            WatchError::NoPerf => f.write_str("this kernel has no perf events, or hides them"),
+            WatchError::NoDescriptors { cpus } => write!(
                 f,
                 "one descriptor for each of {cpus} CPUs is needed, which is more than may be open (ulimit -n)"
             ),
-            Unwatched::NoMemory => f.write_str(
+            WatchError::NoMemory => f.write_str(
                 "no memory may be locked for the faults' rings (kernel.perf_event_mlock_kb, ulimit -l)",
             ),
-            Unwatched::NoCpus => f.write_str("/sys does not say which CPUs are online"),
-            Unwatched::Other(error) => {
+            WatchError::NoCpus => f.write_str("/sys does not say which CPUs are online"),
+            WatchError::Other(error) => {
                 write!(f, "perf_event_open: {}", io::Error::from_raw_os_error(*error))
             }
         }
     }
 }
 
-impl std::error::Error for Unwatched {}
+impl std::error::Error for WatchError {}
 
 /// `struct perf_event_attr` up to version 5 (Linux 4.8).
 #[repr(C)]
@@ -163,7 +163,7 @@ const DATA_TAIL: usize = 1032;
 const RING_PAGES: usize = 128;
 const RING_PAGES_MIN: usize = 4;
 
-/// What is sampled: page faults, or what [`crate::hardware`] finds.
+/// What is sampled: page faults, or what [`crate::pmu`] finds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Event {
     /// The kernel's number of the device.
@@ -255,7 +255,7 @@ fn open_all<T>(
     cpus: &[u32],
     mut open: impl FnMut(u32, bool) -> Result<T, i32>,
     paranoid: impl Fn() -> Option<i32>,
-) -> Result<(Vec<(u32, T)>, bool), Unwatched> {
+) -> Result<(Vec<(u32, T)>, bool), WatchError> {
     let mut open_each = |with_kernel| {
         let events = cpus.iter().map(|&cpu| match open(cpu, with_kernel) {
             Ok(event) => Ok(Some((cpu, event))),
@@ -271,58 +271,62 @@ fn open_all<T>(
         events => (events, true),
     };
     match events {
-        Ok(events) if events.is_empty() => Err(Unwatched::NoCpus),
+        Ok(events) if events.is_empty() => Err(WatchError::NoCpus),
         Ok(events) => Ok((events, with_kernel)),
-        Err(libc::EACCES | libc::EPERM) => Err(Unwatched::NotPermitted {
+        Err(libc::EACCES | libc::EPERM) => Err(WatchError::NotPermitted {
             paranoid: paranoid(),
         }),
-        Err(libc::ENOSYS | libc::ENOENT | libc::EOPNOTSUPP) => Err(Unwatched::NoPerf),
-        Err(libc::EMFILE | libc::ENFILE) => Err(Unwatched::NoDescriptors { cpus: cpus.len() }),
-        Err(libc::ENOMEM) => Err(Unwatched::NoMemory),
-        Err(error) => Err(Unwatched::Other(error)),
+        Err(libc::ENOSYS | libc::ENOENT | libc::EOPNOTSUPP) => Err(WatchError::NoPerf),
+        Err(libc::EMFILE | libc::ENFILE) => Err(WatchError::NoDescriptors { cpus: cpus.len() }),
+        Err(libc::ENOMEM) => Err(WatchError::NoMemory),
+        Err(error) => Err(WatchError::Other(error)),
     }
 }
 
 /// The events of all CPUs and their rings.
 #[derive(Debug)]
-pub struct Rings {
+pub struct PerfRings {
     rings: Vec<Ring>,
     with_kernel: bool,
     lost: u64,
     own: u32,
 }
 
-impl Rings {
+impl PerfRings {
     /// Watches the page faults of what the calling thread starts from now on.
-    pub fn open() -> Result<Rings, Unwatched> {
-        Rings::of(Event::PAGE_FAULTS)
+    pub fn open() -> Result<PerfRings, WatchError> {
+        PerfRings::of(Event::PAGE_FAULTS)
     }
 
     /// Watches events of what the calling thread starts from now on.
-    pub(crate) fn of(event: Event) -> Result<Rings, Unwatched> {
+    pub(crate) fn of(event: Event) -> Result<PerfRings, WatchError> {
         let cpus = machine::online_cpus().map_err(|error| match error.raw_os_error() {
-            Some(error) if error != libc::ENOENT => Unwatched::Other(error),
-            _ => Unwatched::NoCpus,
+            Some(error) if error != libc::ENOENT => WatchError::Other(error),
+            _ => WatchError::NoCpus,
         })?;
         let open = |cpu, with_kernel| open_event(event, Some(cpu), with_kernel);
         let (events, with_kernel) = open_all(&cpus, open, paranoid)?;
-        Rings::map(events, with_kernel, std::process::id())
+        PerfRings::map(events, with_kernel, std::process::id())
     }
 
     /// Watches the calling thread alone.
-    pub(crate) fn of_this_thread(event: Event) -> Result<Rings, Unwatched> {
+    pub(crate) fn of_this_thread(event: Event) -> Result<PerfRings, WatchError> {
         let open = |_, with_kernel| open_event(event, None, with_kernel);
         let (events, with_kernel) = open_all(&[0], open, paranoid)?;
-        Rings::map(events, with_kernel, 0)
+        PerfRings::map(events, with_kernel, 0)
     }
 
     /// `own`: the process whose events are left out.
-    fn map(events: Vec<(u32, OwnedFd)>, with_kernel: bool, own: u32) -> Result<Rings, Unwatched> {
+    fn map(
+        events: Vec<(u32, OwnedFd)>,
+        with_kernel: bool,
+        own: u32,
+    ) -> Result<PerfRings, WatchError> {
         let rings = events
             .into_iter()
-            .map(|(cpu, fd)| Ring::map(cpu, fd).ok_or(Unwatched::NoMemory))
+            .map(|(cpu, fd)| Ring::map(cpu, fd).ok_or(WatchError::NoMemory))
             .collect::<Result<Vec<_>, _>>()?;
-        Ok(Rings {
+        Ok(PerfRings {
             rings,
             with_kernel,
             lost: 0,
@@ -331,7 +335,7 @@ impl Rings {
     }
 }
 
-impl PageFaults for Rings {
+impl PageFaults for PerfRings {
     fn drain(&mut self, sink: &mut dyn FnMut(Fault)) -> usize {
         let mut faults = 0;
         for ring in &mut self.rings {
@@ -389,7 +393,7 @@ impl Ring {
         let page = machine::page_bytes() as usize;
         let mut pages = RING_PAGES;
         while pages >= RING_PAGES_MIN {
-            if let Ok(base) = crate::raw::map((1 + pages) * page, Some(fd.as_raw_fd())) {
+            if let Ok(base) = crate::syscalls::map((1 + pages) * page, Some(fd.as_raw_fd())) {
                 let bytes = pages * page;
                 return Some(Ring {
                     cpu,
@@ -456,7 +460,7 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         // SAFETY: this is the mapping that `map` made, and nothing refers to it any more.
-        unsafe { crate::raw::unmap(self.base, self.mapped_bytes()) };
+        unsafe { crate::syscalls::unmap(self.base, self.mapped_bytes()) };
     }
 }
 
@@ -486,7 +490,7 @@ mod tests {
         cpus: &[u32],
         answer: impl Fn(u32, bool) -> Result<(), i32>,
         paranoid: Option<i32>,
-    ) -> Result<(Vec<u32>, bool), Unwatched> {
+    ) -> Result<(Vec<u32>, bool), WatchError> {
         open_all(cpus, answer, || paranoid).map(|(events, with_kernel)| {
             (
                 events.into_iter().map(|(cpu, ())| cpu).collect(),
@@ -521,7 +525,7 @@ mod tests {
             _ => Ok(()),
         };
         assert_eq!(opened(&[0, 1], offline, None), Ok((vec![1], true)));
-        assert_eq!(opened(&[0], offline, None), Err(Unwatched::NoCpus));
+        assert_eq!(opened(&[0], offline, None), Err(WatchError::NoCpus));
     }
 
     #[test]
@@ -530,17 +534,17 @@ mod tests {
             opened(&[0, 1], |_, _| Err(error), paranoid).expect_err("refused")
         };
         let refused = reason(libc::EACCES, Some(3));
-        assert_eq!(refused, Unwatched::NotPermitted { paranoid: Some(3) });
+        assert_eq!(refused, WatchError::NotPermitted { paranoid: Some(3) });
         assert!(refused.to_string().contains("perf_event_paranoid is 3"));
         let filtered = reason(libc::EPERM, Some(1)).to_string();
         assert!(filtered.contains("container"), "{filtered}");
         for error in [libc::ENOSYS, libc::ENOENT, libc::EOPNOTSUPP] {
-            assert_eq!(reason(error, None), Unwatched::NoPerf);
+            assert_eq!(reason(error, None), WatchError::NoPerf);
         }
         let descriptors = reason(libc::EMFILE, None);
         assert!(descriptors.to_string().contains("2 CPUs"), "{descriptors}");
-        assert_eq!(reason(libc::ENOMEM, None), Unwatched::NoMemory);
-        assert_eq!(reason(libc::EINVAL, None), Unwatched::Other(libc::EINVAL));
+        assert_eq!(reason(libc::ENOMEM, None), WatchError::NoMemory);
+        assert_eq!(reason(libc::EINVAL, None), WatchError::Other(libc::EINVAL));
     }
 
     #[test]
@@ -552,7 +556,7 @@ mod tests {
     /// order of time.
     #[test]
     fn faults_of_a_program_and_of_what_it_starts_are_seen() {
-        let mut rings = match Rings::open() {
+        let mut rings = match PerfRings::open() {
             Ok(rings) => rings,
             Err(reason) => {
                 println!("skipped: {reason}");
@@ -584,7 +588,7 @@ mod tests {
 
     #[test]
     fn nothing_is_seen_while_it_is_off() {
-        let Ok(mut rings) = Rings::open() else {
+        let Ok(mut rings) = PerfRings::open() else {
             println!("skipped: no perf events");
             return;
         };

@@ -102,8 +102,8 @@ impl Puppet {
 
     fn post(&mut self, start: u64, length: u64, bind: Bind) {
         let pid = self.child.id();
-        let mut orders = self.session.orders().expect("regions are tracked");
-        orders.post(pid, start, length, bind).expect("room");
+        let mut requests = self.session.bind_requests().expect("regions are tracked");
+        requests.post(pid, start, length, bind).expect("room");
     }
 
     fn finish(mut self) {
@@ -137,7 +137,7 @@ fn an_order_is_carried_out_at_the_next_call_and_gone_with_its_region() {
     }
     for heap in [false, true] {
         let arguments: &[&OsStr] = if heap { &[OsStr::new("heap")] } else { &[] };
-        let program = compile("orders.c", &["-O1"]);
+        let program = compile("bind_requests.c", &["-O1"]);
         let mut puppet = Puppet::start(regions_session(MIB), &program, arguments);
         let (start, length, policy) = puppet.tell("allocate");
         assert_eq!(policy, "default");
@@ -183,7 +183,7 @@ fn a_policy_to_be_sampled_by_is_not_taken_along() {
     if !knows_nodes() {
         return;
     }
-    let program = compile("orders.c", &["-O1"]);
+    let program = compile("bind_requests.c", &["-O1"]);
     let mut puppet = Puppet::start(regions_session(MIB), &program, &[]);
     let (start, length, _) = puppet.tell("allocate");
     let sampled = Bind {
@@ -214,8 +214,8 @@ fn a_policy_to_be_sampled_by_is_not_taken_along() {
 }
 
 #[test]
-fn orders_that_make_no_sense_are_refused_and_harmless() {
-    let program = compile("orders.c", &["-O1"]);
+fn requests_that_make_no_sense_are_refused_and_harmless() {
+    let program = compile("bind_requests.c", &["-O1"]);
     let mut puppet = Puppet::start(regions_session(MIB), &program, &[]);
     let (start, length, before) = puppet.tell("allocate");
     let gone = libc::ENOENT as u32;
@@ -254,7 +254,7 @@ fn a_known_site_is_bound_before_it_is_touched() {
     if !knows_nodes() {
         return;
     }
-    let program = compile("orders.c", &["-O1"]);
+    let program = compile("bind_requests.c", &["-O1"]);
     let mut session = regions_session(MIB);
     let mut first = Puppet::start(session, &program, &[]);
     first.tell("allocate");
@@ -271,15 +271,15 @@ fn a_known_site_is_bound_before_it_is_touched() {
     first.finish();
 
     session = regions_session(MIB);
-    let mut orders = session.orders().expect("regions are tracked");
-    orders.set_site(signature, Some(NODE_0)).expect("room");
+    let mut requests = session.bind_requests().expect("regions are tracked");
+    requests.set_site(signature, Some(NODE_0)).expect("room");
     let mut again = Puppet::start(session, &program, &[]);
     let (start, length, policy) = again.tell("allocate");
     assert!(is_preferred(&policy), "{policy}");
     assert_eq!(again.bounds(), [(start, length, NODE_0, 0, true)]);
     // Not known any more.
-    let mut orders = again.session.orders().expect("regions are tracked");
-    orders.set_site(signature, None).expect("room");
+    let mut requests = again.session.bind_requests().expect("regions are tracked");
+    requests.set_site(signature, None).expect("room");
     assert_eq!(again.tell("allocate").2, "default");
     again.finish();
 }
@@ -289,7 +289,7 @@ fn what_the_program_has_bound_itself_is_left_alone() {
     if !knows_nodes() {
         return;
     }
-    let program = compile("orders.c", &["-O1"]);
+    let program = compile("bind_requests.c", &["-O1"]);
     let mut puppet = Puppet::start(regions_session(MIB), &program, &[]);
     let (start, length, _) = puppet.tell("allocate");
     assert!(is_preferred(&puppet.tell("bind").2));
@@ -320,7 +320,7 @@ fn what_we_had_bound_is_the_programs_once_it_binds_it() {
     };
     for heap in [false, true] {
         let arguments: &[&OsStr] = if heap { &[OsStr::new("heap")] } else { &[] };
-        let program = compile("orders.c", &["-O1"]);
+        let program = compile("bind_requests.c", &["-O1"]);
         let mut puppet = Puppet::start(regions_session(MIB), &program, arguments);
         let (start, length, _) = puppet.tell("allocate");
         puppet.post(start, length, ours);
@@ -379,7 +379,7 @@ fn what_the_program_has_given_back_is_as_new() {
     if !knows_nodes() {
         return;
     }
-    let program = compile("orders.c", &["-O1"]);
+    let program = compile("bind_requests.c", &["-O1"]);
     let mut puppet = Puppet::start(regions_session(MIB), &program, &[]);
     let (start, length, _) = puppet.tell("allocate");
     assert!(is_preferred(&puppet.tell("bind").2));
@@ -509,7 +509,7 @@ fn what_is_given_out_of_a_bound_mapping_is_not_taken_for_the_programs() {
         return;
     }
     let allocator = compile("allocator.c", &["-O1", "-shared", "-fPIC"]);
-    let program = compile("orders.c", &["-O1"]);
+    let program = compile("bind_requests.c", &["-O1"]);
     let start = |session: Session| {
         let libraries = [pages_library(), &*allocator].map(|path| path.to_str().expect("text"));
         let mut command = placed(&session, &program);
@@ -530,9 +530,9 @@ fn what_is_given_out_of_a_bound_mapping_is_not_taken_for_the_programs() {
     });
     first.finish();
     let mut session = regions_session(MIB);
-    let mut orders = session.orders().expect("regions are tracked");
+    let mut requests = session.bind_requests().expect("regions are tracked");
     let site = mapped.expect("its mapping");
-    orders.set_site(site, Some(NODE_0)).expect("room");
+    requests.set_site(site, Some(NODE_0)).expect("room");
     let mut again = start(session);
     let (start, length, policy) = again.tell("allocate");
     assert_eq!(policy, "default");
@@ -589,7 +589,7 @@ fn what_a_thread_allocates_on_all_nodes_in_turn_may_be_bound() {
     if !knows_nodes() {
         return;
     }
-    let program = compile("orders.c", &["-O1"]);
+    let program = compile("bind_requests.c", &["-O1"]);
     let mut puppet = Puppet::start(regions_session(MIB), &program, &[]);
     puppet.tell("interleave");
     let (start, length, _) = puppet.tell("allocate");
@@ -601,7 +601,7 @@ fn what_a_thread_allocates_on_all_nodes_in_turn_may_be_bound() {
 
 #[test]
 fn what_a_thread_with_a_policy_allocates_is_left_alone() {
-    let program = compile("orders.c", &["-O1"]);
+    let program = compile("bind_requests.c", &["-O1"]);
     if !knows_nodes() {
         return;
     }
@@ -617,7 +617,7 @@ fn what_a_thread_with_a_policy_allocates_is_left_alone() {
 
 #[test]
 fn a_program_that_may_not_bind_says_so_once_tried_and_tries_no_more() {
-    let program = compile("orders.c", &["-O1"]);
+    let program = compile("bind_requests.c", &["-O1"]);
     let forbid = compile("forbid.c", &["-O1", "-static"]);
     for answer in ["refuse", "kill"] {
         let arguments = [answer.as_ref(), program.as_os_str()];

@@ -12,7 +12,7 @@ pub fn user() -> io::Result<u32> {
 
 /// Makes a folder of this mode if it is not there. An error where it is somebody else's, who may
 /// have made one of that name first, leads elsewhere, or gives anybody more than the mode does.
-pub fn own(folder: &Path, mode: u32) -> io::Result<()> {
+pub fn create(folder: &Path, mode: u32) -> io::Result<()> {
     match DirBuilder::new().mode(mode).create(folder) {
         Ok(()) => fs::set_permissions(folder, Permissions::from_mode(mode))?,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -37,14 +37,14 @@ mod tests {
         let scratch = tempfile::tempdir().expect("a folder");
         for (mode, too_open) in [(0o700, 0o755), (0o755, 0o777), (0o755, 0o775)] {
             let folder = scratch.path().join(format!("{mode:o}-{too_open:o}"));
-            own(&folder, mode).expect("made");
-            own(&folder, mode).expect("there");
+            create(&folder, mode).expect("made");
+            create(&folder, mode).expect("there");
             fs::set_permissions(&folder, Permissions::from_mode(too_open)).expect("set");
-            assert!(own(&folder, mode).is_err(), "open to others");
+            assert!(create(&folder, mode).is_err(), "open to others");
         }
         let link = scratch.path().join("link");
         std::os::unix::fs::symlink(scratch.path(), &link).expect("linked");
-        assert!(own(&link, 0o755).is_err(), "leads elsewhere");
-        assert!(own(&scratch.path().join("no/where"), 0o700).is_err());
+        assert!(create(&link, 0o755).is_err(), "leads elsewhere");
+        assert!(create(&scratch.path().join("no/where"), 0o700).is_err());
     }
 }

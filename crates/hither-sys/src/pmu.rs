@@ -15,15 +15,15 @@
 //! were flushed before, at the addresses that they were made at (`tried`, some ms). So a wrong
 //! guess is a refusal with its reason, not wrong samples. No machine that this was written on has
 //! such hardware; what could be tested is the search, the trial's verdict, and that samples with
-//! addresses come by these rings (with the software event of [`crate::faults`], whose records are
+//! addresses come by these rings (with the software event of [`crate::page_faults`], whose records are
 //! the same).
 
 use std::fs;
 use std::path::Path;
 
-use crate::arm::{Arm, By, Unarmed};
-use crate::faults::{Event, Every, PageFaults, Rings, Unwatched};
-use crate::raw;
+use crate::page_faults::{Event, Every, PageFaults, PerfRings, WatchError};
+use crate::page_sampling::{ArmedBy, PageSampler, SamplingError};
+use crate::syscalls;
 
 /// Its name on the command line.
 pub const NAME: &str = "hardware";
@@ -42,27 +42,27 @@ const TRIAL_SAMPLES: usize = 16;
 
 /// What samples on this processor.
 #[derive(Debug)]
-pub struct Hardware {
+pub struct PmuSampler {
     event: Event,
 }
 
 /// What samples here, tried on loads of our own.
-pub(crate) fn tried() -> Result<Hardware, Unarmed> {
+pub(crate) fn tried() -> Result<PmuSampler, SamplingError> {
     let events = events(Path::new("/sys/bus/event_source/devices"));
     first_that_works(events, on_trial)
 }
 
 fn first_that_works(
     events: Vec<Event>,
-    trial: impl Fn(Event) -> Result<bool, Unwatched>,
-) -> Result<Hardware, Unarmed> {
-    let mut reason = Unarmed::NoHardware;
+    trial: impl Fn(Event) -> Result<bool, WatchError>,
+) -> Result<PmuSampler, SamplingError> {
+    let mut reason = SamplingError::NoHardware;
     for event in events {
         match trial(event) {
-            Ok(true) => return Ok(Hardware { event }),
-            Ok(false) => reason = Unarmed::NoSamples,
-            Err(Unwatched::NotPermitted { .. }) => reason = Unarmed::NotPermitted,
-            Err(_) => reason = Unarmed::NoSamples,
+            Ok(true) => return Ok(PmuSampler { event }),
+            Ok(false) => reason = SamplingError::NoSamples,
+            Err(WatchError::NotPermitted { .. }) => reason = SamplingError::NotPermitted,
+            Err(_) => reason = SamplingError::NoSamples,
         }
     }
     Err(reason)
@@ -141,10 +141,10 @@ fn encode(device: &Path, terms: &str) -> Option<[u64; 3]> {
 }
 
 /// Whether loads of our own are seen where they were made.
-fn on_trial(event: Event) -> Result<bool, Unwatched> {
+fn on_trial(event: Event) -> Result<bool, WatchError> {
     let bytes = TRIAL_LINES * LINE;
-    let base = raw::map(bytes, None).map_err(Unwatched::Other)?;
-    let mut rings = Rings::of_this_thread(event);
+    let base = syscalls::map(bytes, None).map_err(WatchError::Other)?;
+    let mut rings = PerfRings::of_this_thread(event);
     if rings.is_ok() {
         miss(base, bytes);
     }
@@ -153,7 +153,7 @@ fn on_trial(event: Event) -> Result<bool, Unwatched> {
         rings.drain(&mut |sample| seen.push(sample.address));
     }
     // SAFETY: mapped above, and nothing refers to it.
-    unsafe { raw::unmap(base, bytes) };
+    unsafe { syscalls::unmap(base, bytes) };
     rings.map(|_| shows(&seen, base as u64, bytes as u64))
 }
 
@@ -177,7 +177,7 @@ fn miss(base: *mut u8, bytes: usize) {
             // SAFETY: as above; the byte is written, so that the line has a page of its own.
             unsafe { line.write_volatile(round as u8) };
             // SAFETY: as above; nobody writes while the reference lasts.
-            raw::flush(unsafe { &*line });
+            syscalls::flush(unsafe { &*line });
         }
         for at in (0..bytes).step_by(LINE) {
             // SAFETY: `at` is within the mapping, which is the caller's alone.
@@ -188,7 +188,7 @@ fn miss(base: *mut u8, bytes: usize) {
     }
 }
 
-impl Arm for Hardware {
+impl PageSampler for PmuSampler {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -197,16 +197,16 @@ impl Arm for Hardware {
         true
     }
 
-    fn by(&self) -> By {
-        By::Processor
+    fn armed_by(&self) -> ArmedBy {
+        ArmedBy::Processor
     }
 
-    fn samples(&self, hertz: u64) -> Result<Box<dyn PageFaults>, Unwatched> {
+    fn samples(&self, hertz: u64) -> Result<Box<dyn PageFaults>, WatchError> {
         let event = Event {
             every: Every::Second(hertz),
             ..self.event
         };
-        Ok(Box::new(Rings::of(event)?))
+        Ok(Box::new(PerfRings::of(event)?))
     }
 }
 
@@ -275,7 +275,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         assert_eq!(
             first_that_works(events(folder.path()), |_| panic!("nothing to try")).err(),
-            Some(Unarmed::NoHardware)
+            Some(SamplingError::NoHardware)
         );
         intel(folder.path());
         let all = || events(folder.path());
@@ -283,15 +283,18 @@ mod tests {
         assert_eq!(found.expect("one works").event.config, [0x20d1, 0, 0]);
         assert_eq!(
             first_that_works(all(), |_| Ok(false)).err(),
-            Some(Unarmed::NoSamples)
+            Some(SamplingError::NoSamples)
         );
-        let refused = |_| Err(Unwatched::NotPermitted { paranoid: Some(3) });
+        let refused = |_| Err(WatchError::NotPermitted { paranoid: Some(3) });
         assert_eq!(
             first_that_works(all(), refused).err(),
-            Some(Unarmed::NotPermitted)
+            Some(SamplingError::NotPermitted)
         );
-        let odd = |_| Err(Unwatched::Other(libc::EINVAL));
-        assert_eq!(first_that_works(all(), odd).err(), Some(Unarmed::NoSamples));
+        let odd = |_| Err(WatchError::Other(libc::EINVAL));
+        assert_eq!(
+            first_that_works(all(), odd).err(),
+            Some(SamplingError::NoSamples)
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! pages that are there is made as ever. Which of these it will be cannot be asked of the kernel:
 //! `RWF_NOWAIT` reads ahead before it says that something is missing, and a read of what is there
 //! starts the next read ahead where it meets the kernel's mark. So it is remembered what was read
-//! (`seen`), and what was not read yet is taken for missing; unless it is cached to well beyond the
+//! (`resident_filter`), and what was not read yet is taken for missing; unless it is cached to well beyond the
 //! read, which one call tells of 256 KiB.
 //!
 //! **What the program does not see.** The thread's policy is looked at before and put back after; a
@@ -21,13 +21,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hither_sys::raw;
 use hither_sys::record::{Bind, BindMode};
+use hither_sys::syscalls;
 
 use crate::real;
 use crate::recorder::{self, Position};
 use crate::replicas::Into;
-use crate::seen::{self, PAGE_BYTES, Pages, WINDOW_BYTES};
+use crate::resident_filter::{self, PAGE_BYTES, Pages, WINDOW_BYTES};
 use crate::signature::mix;
 
 /// A bit each node; 0 where nothing is placed.
@@ -50,7 +50,7 @@ pub(crate) fn start() {
     };
     let nodes = session.file_nodes();
     // A program under a filter may be killed for a call that it does not make itself.
-    if nodes != 0 && !session.is_confined() && seen::prepare() {
+    if nodes != 0 && !session.is_confined() && resident_filter::prepare() {
         NODES.store(nodes, Ordering::Release);
     }
 }
@@ -88,7 +88,7 @@ pub(crate) unsafe fn read(
         Into::Vector(..) => 1,
         Into::Unserved => return None,
     };
-    if seen::is_known(fd, at(position), count) {
+    if resident_filter::is_known(fd, at(position), count) {
         return None;
     }
     if cancellable {
@@ -117,7 +117,7 @@ fn at(position: Position) -> Option<u64> {
 
 fn moved_on(fd: i32, position: Position, length: u64) {
     if let Position::BeforeCurrent = position {
-        seen::moved_on(fd, length);
+        resident_filter::moved_on(fd, length);
     }
 }
 
@@ -135,18 +135,18 @@ unsafe fn read_anew(
 ) -> Option<isize> {
     // The child of a vfork has other descriptors than the parent whose memory this is.
     let session = recorder::session().filter(|_| recorder::owns_descriptors())?;
-    let status = raw::status(fd).ok()?;
+    let status = syscalls::status(fd).ok()?;
     if status.mode & libc::S_IFMT != libc::S_IFREG {
-        seen::ignore(fd);
+        resident_filter::ignore(fd);
         return None;
     }
     let file = mix(status.device ^ mix(status.inode ^ mix(status.birth_ns)));
     let offset = match at(position) {
         Some(offset) => offset,
-        None => raw::seek(fd, 0, libc::SEEK_CUR).ok()?,
+        None => syscalls::seek(fd, 0, libc::SEEK_CUR).ok()?,
     };
     let pages = Pages::of(file, offset, count, status.size)?;
-    seen::learn(fd, file, offset);
+    resident_filter::learn(fd, file, offset);
     if pages.are_seen() {
         return None;
     }
@@ -156,26 +156,26 @@ unsafe fn read_anew(
             return None;
         }
     }
-    if raw::thread_has_policy() {
+    if syscalls::thread_has_policy() {
         pages.mark();
         session.count_file_read(false);
         return None;
     }
-    let before = raw::block_signals(u64::MAX);
-    let ours = raw::set_policy(Bind {
+    let before = syscalls::block_signals(u64::MAX);
+    let ours = syscalls::set_policy(Bind {
         mode: BindMode::Preferred,
-        nodes: seen::node_of_window(nodes, file, offset),
+        nodes: resident_filter::node_of_window(nodes, file, offset),
     });
     if ours.is_err() {
-        raw::block_signals(before);
+        syscalls::block_signals(before);
         stop();
         return None;
     }
     // SAFETY: as the caller says.
     let result = unsafe { call(fd, position, into) };
     // It cannot fail: the default takes no memory.
-    let _ = raw::set_policy(DEFAULT);
-    raw::block_signals(before);
+    let _ = syscalls::set_policy(DEFAULT);
+    syscalls::block_signals(before);
     session.count_file_read(true);
     if let Some(pages) = Pages::of(file, offset, result.max(0) as u64, status.size) {
         pages.mark();
@@ -192,7 +192,7 @@ unsafe fn read_anew(
 fn is_cached(fd: i32, offset: u64, size: u64) -> bool {
     let start = offset - offset % WINDOW_BYTES;
     let length = (2 * WINDOW_BYTES).min(size - start);
-    let found = raw::cachestat(fd, start, length);
+    let found = syscalls::cachestat(fd, start, length);
     found.is_ok_and(|found| found.cached >= length.div_ceil(PAGE_BYTES))
 }
 
@@ -214,5 +214,5 @@ unsafe fn call(fd: i32, position: Position, into: Into) -> isize {
     };
     let arguments = [fd as usize, address, count, offset as usize, 0, 0];
     // SAFETY: as the caller says.
-    unsafe { raw::syscall(number, arguments) }
+    unsafe { syscalls::syscall(number, arguments) }
 }

@@ -4,7 +4,7 @@
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::raw;
+use crate::syscalls;
 
 /// Copies the words at `address` of this process's own memory. False, and nothing usable in
 /// `words`, where that memory is not all mapped and readable: a load would have faulted.
@@ -19,7 +19,7 @@ pub fn copy_memory(address: u64, words: &mut [u64]) -> bool {
         iov_len: length,
     };
     let arguments = [
-        raw::pid() as usize,
+        syscalls::pid() as usize,
         (&raw const local) as usize,
         1,
         (&raw const remote) as usize,
@@ -27,7 +27,7 @@ pub fn copy_memory(address: u64, words: &mut [u64]) -> bool {
         0,
     ];
     // SAFETY: the kernel writes at most `length` bytes into `words` and checks the source itself.
-    let copied = unsafe { raw::syscall(libc::SYS_process_vm_readv, arguments) };
+    let copied = unsafe { syscalls::syscall(libc::SYS_process_vm_readv, arguments) };
     usize::try_from(copied) == Ok(length)
 }
 
@@ -59,7 +59,7 @@ pub fn readable(from: u64, to: u64) -> bool {
             iov_len: count,
         };
         let arguments = [
-            raw::pid() as usize,
+            syscalls::pid() as usize,
             (&raw const local) as usize,
             1,
             pages.as_ptr() as usize,
@@ -68,7 +68,7 @@ pub fn readable(from: u64, to: u64) -> bool {
         ];
         // SAFETY: the kernel writes at most `count` bytes into `bytes` and checks the sources
         // itself.
-        let copied = unsafe { raw::syscall(libc::SYS_process_vm_readv, arguments) };
+        let copied = unsafe { syscalls::syscall(libc::SYS_process_vm_readv, arguments) };
         if usize::try_from(copied) != Ok(count) {
             return false;
         }
@@ -84,7 +84,7 @@ pub fn exe() -> &'static [u8] {
         [const { std::sync::atomic::AtomicU8::new(0) }; 4096];
     if LENGTH.load(Ordering::Acquire) == UNREAD {
         let mut path = [0; 4096];
-        let length = raw::read_link(EXE, &mut path).unwrap_or(0);
+        let length = syscalls::read_link(EXE, &mut path).unwrap_or(0);
         // Threads that come here at the same time all write the same bytes.
         for (to, from) in PATH.iter().zip(path.iter().take(length)) {
             to.store(*from, Ordering::Relaxed);

@@ -26,7 +26,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use hither_sys::raw;
+use hither_sys::syscalls;
 
 use crate::descriptors::{Row, Table};
 use crate::files;
@@ -198,7 +198,7 @@ impl Descriptor {
         if taken.is_err() {
             return false;
         }
-        let done = (!still || files::is_alone(fd)) && raw::set_read_ahead(fd, !still).is_ok();
+        let done = (!still || files::is_alone(fd)) && syscalls::set_readahead(fd, !still).is_ok();
         if still && done {
             HIGHEST.fetch_max(fd as u32, Ordering::Relaxed);
             STILLED.fetch_add(1, Ordering::Relaxed);

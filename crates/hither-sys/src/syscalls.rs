@@ -234,7 +234,7 @@ pub fn seek(fd: i32, offset: i64, whence: i32) -> Result<u64, i32> {
 
 /// `posix_fadvise` on the whole of a file: whether the kernel is to read more of it, through this
 /// open file description, than it is asked for.
-pub fn set_read_ahead(fd: i32, on: bool) -> Result<(), i32> {
+pub fn set_readahead(fd: i32, on: bool) -> Result<(), i32> {
     let advice = match on {
         true => libc::POSIX_FADV_NORMAL,
         false => libc::POSIX_FADV_RANDOM,

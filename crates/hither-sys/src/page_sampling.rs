@@ -1,5 +1,5 @@
 //! Sampling who uses which page: a range is *armed*, and the next touch of each of its pages is a
-//! page fault, which [`crate::faults`] sees with its address, thread and CPU. One trait for the
+//! page fault, which [`crate::page_faults`] sees with its address, thread and CPU. One trait for the
 //! ways to arm; the agent takes the first that works.
 //!
 //! What all have in common: the program never waits for the agent, no result of a system call of
@@ -8,15 +8,15 @@
 use std::fmt;
 use std::io;
 
-use crate::faults::{PageFaults, Unwatched};
-use crate::{hardware, hints, userfaultfd};
+use crate::page_faults::{PageFaults, WatchError};
+use crate::{hint_faults, pmu, userfaultfd};
 
 /// The names of all ways, the best first.
-pub const NAMES: [&str; 3] = [hardware::NAME, hints::NAME, userfaultfd::NAME];
+pub const NAMES: [&str; 3] = [pmu::NAME, hint_faults::NAME, userfaultfd::NAME];
 
-/// A way to arm pages of other processes. One by which somebody else arms, or nobody ([`Arm::by`]),
+/// A way to arm pages of other processes. One by which somebody else arms, or nobody ([`PageSampler::armed_by`]),
 /// has nothing to do when it is told of ranges, and leaves these methods as they are.
-pub trait Arm: Send {
+pub trait PageSampler: Send {
     /// Its name on the command line.
     fn name(&self) -> &'static str;
 
@@ -25,40 +25,40 @@ pub trait Arm: Send {
     fn sees_reads(&self) -> bool;
 
     /// Who arms.
-    fn by(&self) -> By {
-        By::Agent
+    fn armed_by(&self) -> ArmedBy {
+        ArmedBy::Agent
     }
 
     /// Where the processor samples: opens the source of its samples of what the calling thread
     /// starts from now on, so many a second of each CPU.
-    fn samples(&self, hertz: u64) -> Result<Box<dyn PageFaults>, Unwatched> {
+    fn samples(&self, hertz: u64) -> Result<Box<dyn PageFaults>, WatchError> {
         let _ = hertz;
-        Err(Unwatched::NoPerf)
+        Err(WatchError::NoPerf)
     }
 
     /// A process offers a descriptor that the way may need: nothing can be armed in the process
     /// before, nor once it has begun to run another program.
-    fn offered(&mut self, offer: &Offer) -> Result<(), Unarmed> {
+    fn offered(&mut self, offer: &UserfaultfdOffer) -> Result<(), SamplingError> {
         let _ = offer;
         Ok(())
     }
 
     /// A range is to be sampled from now on: the whole pages of one region, which may begin and end
     /// within a page. To be ended even where memory of it is gone.
-    fn begin(&mut self, pid: u32, start: u64, length: u64) -> Result<(), Unarmed> {
+    fn begin(&mut self, pid: u32, start: u64, length: u64) -> Result<(), SamplingError> {
         let _ = (pid, start, length);
         Ok(())
     }
 
     /// Arms whole pages of a range that has begun. A page that is not there is not armed; a page
     /// that was armed stays so.
-    fn arm(&mut self, pid: u32, start: u64, length: u64) -> Result<(), Unarmed> {
+    fn arm(&mut self, pid: u32, start: u64, length: u64) -> Result<(), SamplingError> {
         let _ = (pid, start, length);
         Ok(())
     }
 
     /// The range is not sampled any more; nothing of it is armed. No error if there was nothing.
-    fn end(&mut self, pid: u32, start: u64, length: u64) -> Result<(), Unarmed> {
+    fn end(&mut self, pid: u32, start: u64, length: u64) -> Result<(), SamplingError> {
         let _ = (pid, start, length);
         Ok(())
     }
@@ -76,18 +76,18 @@ pub trait Arm: Send {
 
 /// Who arms pages, or what is done instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
-    /// Whoever has the [`Arm`].
+pub enum ArmedBy {
+    /// Whoever has the [`PageSampler`].
     Agent,
-    /// The kernel, what has the policy for it ([`hints`]).
+    /// The kernel, what has the policy for it ([`hint_faults`]).
     Kernel,
-    /// The processor samples accesses, and nothing is armed ([`hardware`]).
+    /// The processor samples accesses, and nothing is armed ([`pmu`]).
     Processor,
 }
 
 /// A descriptor that a process lets the agent have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offer {
+pub struct UserfaultfdOffer {
     /// The process.
     pub pid: u32,
     /// The descriptor's number there; negative where the process wants to be left alone.
@@ -98,7 +98,7 @@ pub struct Offer {
 
 /// Why pages cannot be armed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unarmed {
+pub enum SamplingError {
     /// The process is gone, or its memory is (ESRCH; ENOMEM of a memory that is being given up
     /// looks like want of memory).
     NoProcess,
@@ -131,19 +131,19 @@ pub enum Unarmed {
     Other(i32),
 }
 
-impl Unarmed {
+impl SamplingError {
     /// What an error number means where pages are armed.
-    pub fn from_errno(error: i32) -> Unarmed {
+    pub fn from_errno(error: i32) -> SamplingError {
         match error {
-            libc::ESRCH => Unarmed::NoProcess,
-            libc::EBADF => Unarmed::Withdrawn,
-            libc::EPERM | libc::EACCES => Unarmed::NotPermitted,
-            libc::EBUSY => Unarmed::InUse,
-            libc::ENOENT | libc::EINVAL => Unarmed::NoMemory,
-            libc::EAGAIN => Unarmed::Busy,
-            libc::ENOMEM | libc::EMFILE | libc::ENFILE => Unarmed::NoRoom,
-            libc::ENOSYS | libc::ENOTTY => Unarmed::NoCall,
-            error => Unarmed::Other(error),
+            libc::ESRCH => SamplingError::NoProcess,
+            libc::EBADF => SamplingError::Withdrawn,
+            libc::EPERM | libc::EACCES => SamplingError::NotPermitted,
+            libc::EBUSY => SamplingError::InUse,
+            libc::ENOENT | libc::EINVAL => SamplingError::NoMemory,
+            libc::EAGAIN => SamplingError::Busy,
+            libc::ENOMEM | libc::EMFILE | libc::ENFILE => SamplingError::NoRoom,
+            libc::ENOSYS | libc::ENOTTY => SamplingError::NoCall,
+            error => SamplingError::Other(error),
         }
     }
 
@@ -151,54 +151,58 @@ impl Unarmed {
     pub fn may_pass(self) -> bool {
         matches!(
             self,
-            Unarmed::InUse
-                | Unarmed::NoMemory
-                | Unarmed::HugePages
-                | Unarmed::Busy
-                | Unarmed::NoRoom
+            SamplingError::InUse
+                | SamplingError::NoMemory
+                | SamplingError::HugePages
+                | SamplingError::Busy
+                | SamplingError::NoRoom
         )
     }
 }
 
-impl fmt::Display for Unarmed {
+impl fmt::Display for SamplingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Unarmed::NoProcess => "the process is gone",
-            Unarmed::NotOffered => "the program has offered no descriptor to arm its memory with",
-            Unarmed::Withdrawn => "the program closed the descriptor that it had offered",
-            Unarmed::NotPermitted => {
+            SamplingError::NoProcess => "the process is gone",
+            SamplingError::NotOffered => {
+                "the program has offered no descriptor to arm its memory with"
+            }
+            SamplingError::Withdrawn => "the program closed the descriptor that it had offered",
+            SamplingError::NotPermitted => {
                 "not permitted here: a container's filter of system calls, or a security module"
             }
-            Unarmed::InUse => "the program watches this memory itself",
-            Unarmed::NoMemory => "no such memory, or of a kind that cannot be armed",
-            Unarmed::HugePages => "the memory lies on huge pages, which would be split",
-            Unarmed::Busy => "the program is changing its mappings",
-            Unarmed::NoRoom => "no memory or descriptors left",
-            Unarmed::NoCall => "this kernel does not have it, or hides it",
-            Unarmed::NoHardware => "the processor does not have it, or a hypervisor hides it",
-            Unarmed::NoSamples => {
+            SamplingError::InUse => "the program watches this memory itself",
+            SamplingError::NoMemory => "no such memory, or of a kind that cannot be armed",
+            SamplingError::HugePages => "the memory lies on huge pages, which would be split",
+            SamplingError::Busy => "the program is changing its mappings",
+            SamplingError::NoRoom => "no memory or descriptors left",
+            SamplingError::NoCall => "this kernel does not have it, or hides it",
+            SamplingError::NoHardware => "the processor does not have it, or a hypervisor hides it",
+            SamplingError::NoSamples => {
                 "the processor has it, but a trial's accesses were not seen where they were made"
             }
-            Unarmed::KernelIdle => "kernel.numa_balancing is not 1, so the kernel samples nothing",
-            Unarmed::Other(error) => return io::Error::from_raw_os_error(*error).fmt(f),
+            SamplingError::KernelIdle => {
+                "kernel.numa_balancing is not 1, so the kernel samples nothing"
+            }
+            SamplingError::Other(error) => return io::Error::from_raw_os_error(*error).fmt(f),
         })
     }
 }
 
-impl std::error::Error for Unarmed {}
+impl std::error::Error for SamplingError {}
 
 /// A step of the ladder: a way to arm, and whether it works here.
-pub struct Rung {
+pub struct SamplerCandidate {
     /// Its name.
     pub name: &'static str,
     /// The way, or why not.
-    pub arm: Result<Box<dyn Arm>, Unarmed>,
+    pub arm: Result<Box<dyn PageSampler>, SamplingError>,
 }
 
-impl fmt::Debug for Rung {
+impl fmt::Debug for SamplerCandidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let refusal = self.arm.as_ref().err();
-        f.debug_struct("Rung")
+        f.debug_struct("SamplerCandidate")
             .field("name", &self.name)
             .field("refusal", &refusal)
             .finish()
@@ -215,20 +219,21 @@ pub struct Cost {
 }
 
 /// All ways, the best first, each tried out on memory of our own.
-pub fn ladder() -> Vec<Rung> {
-    let write_protect = userfaultfd::WriteProtect::tried();
+pub fn sampler_candidates() -> Vec<SamplerCandidate> {
+    let write_protect = userfaultfd::WriteProtectSampler::tried();
     vec![
-        Rung {
-            name: hardware::NAME,
-            arm: hardware::tried().map(|arm| Box::new(arm) as Box<dyn Arm>),
+        SamplerCandidate {
+            name: pmu::NAME,
+            arm: pmu::tried().map(|arm| Box::new(arm) as Box<dyn PageSampler>),
         },
-        Rung {
-            name: hints::NAME,
-            arm: hints::HintFaults::tried().map(|arm| Box::new(arm) as Box<dyn Arm>),
+        SamplerCandidate {
+            name: hint_faults::NAME,
+            arm: hint_faults::HintFaultSampler::tried()
+                .map(|arm| Box::new(arm) as Box<dyn PageSampler>),
         },
-        Rung {
+        SamplerCandidate {
             name: userfaultfd::NAME,
-            arm: write_protect.map(|arm| Box::new(arm) as Box<dyn Arm>),
+            arm: write_protect.map(|arm| Box::new(arm) as Box<dyn PageSampler>),
         },
     ]
 }
@@ -240,25 +245,25 @@ mod tests {
     #[test]
     fn every_error_number_has_its_name() {
         for (error, reason) in [
-            (libc::ESRCH, Unarmed::NoProcess),
-            (libc::EBADF, Unarmed::Withdrawn),
-            (libc::EPERM, Unarmed::NotPermitted),
-            (libc::EACCES, Unarmed::NotPermitted),
-            (libc::EBUSY, Unarmed::InUse),
-            (libc::ENOENT, Unarmed::NoMemory),
-            (libc::EINVAL, Unarmed::NoMemory),
-            (libc::EAGAIN, Unarmed::Busy),
-            (libc::ENOMEM, Unarmed::NoRoom),
-            (libc::EMFILE, Unarmed::NoRoom),
-            (libc::ENFILE, Unarmed::NoRoom),
-            (libc::ENOSYS, Unarmed::NoCall),
-            (libc::ENOTTY, Unarmed::NoCall),
-            (libc::EIO, Unarmed::Other(libc::EIO)),
+            (libc::ESRCH, SamplingError::NoProcess),
+            (libc::EBADF, SamplingError::Withdrawn),
+            (libc::EPERM, SamplingError::NotPermitted),
+            (libc::EACCES, SamplingError::NotPermitted),
+            (libc::EBUSY, SamplingError::InUse),
+            (libc::ENOENT, SamplingError::NoMemory),
+            (libc::EINVAL, SamplingError::NoMemory),
+            (libc::EAGAIN, SamplingError::Busy),
+            (libc::ENOMEM, SamplingError::NoRoom),
+            (libc::EMFILE, SamplingError::NoRoom),
+            (libc::ENFILE, SamplingError::NoRoom),
+            (libc::ENOSYS, SamplingError::NoCall),
+            (libc::ENOTTY, SamplingError::NoCall),
+            (libc::EIO, SamplingError::Other(libc::EIO)),
         ] {
-            assert_eq!(Unarmed::from_errno(error), reason);
+            assert_eq!(SamplingError::from_errno(error), reason);
             assert!(!reason.to_string().is_empty());
         }
-        assert!(Unarmed::Busy.may_pass());
-        assert!(!Unarmed::NoProcess.may_pass());
+        assert!(SamplingError::Busy.may_pass());
+        assert!(!SamplingError::NoProcess.may_pass());
     }
 }

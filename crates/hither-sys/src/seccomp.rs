@@ -4,22 +4,22 @@
 //! may kill for any system call that the program itself never makes. The agent's own filters are no
 //! worry: it makes such calls too.
 
-use crate::raw;
+use crate::syscalls;
 
 /// Seccomp filters over this process; 0 where /proc does not say. Before Linux 5.9, which does not
 /// count them, 1 stands for any number.
-pub(crate) fn filters() -> u32 {
-    let Ok(file) = raw::open(c"/proc/self/status", libc::O_RDONLY) else {
+pub(crate) fn filter_count() -> u32 {
+    let Ok(file) = syscalls::open(c"/proc/self/status", libc::O_RDONLY) else {
         return 0;
     };
     // All fields come with the first read; the file has some 1,500 bytes.
     let mut buffer = [0; 4096];
-    let length = raw::read(file, &mut buffer).unwrap_or(0);
-    raw::close(file);
+    let length = syscalls::read(file, &mut buffer).unwrap_or(0);
+    syscalls::close(file);
     filters_in(&buffer[..length.min(buffer.len())])
 }
 
-/// As [`filters`], of what the file holds.
+/// As [`filter_count`], of what the file holds.
 fn filters_in(status: &[u8]) -> u32 {
     let field = |name: &[u8]| {
         let line = status.split(|&byte| byte == b'\n');
@@ -43,6 +43,6 @@ mod tests {
         assert_eq!(filters_in(b"Seccomp_filters:\tmany"), 0);
         assert_eq!(filters_in(b""), 0);
         let own = std::fs::read("/proc/self/status").unwrap();
-        assert_eq!(filters(), filters_in(&own));
+        assert_eq!(filter_count(), filters_in(&own));
     }
 }

@@ -10,10 +10,10 @@
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use hither_sys::arm::{Arm, Offer};
+use hither_sys::page_sampling::{PageSampler, UserfaultfdOffer};
 use hither_sys::process::cpu_ns;
-use hither_sys::raw;
-use hither_sys::userfaultfd::WriteProtect;
+use hither_sys::syscalls;
+use hither_sys::userfaultfd::WriteProtectSampler;
 
 const PAGE: usize = 4096;
 
@@ -30,9 +30,9 @@ struct Memory {
 
 impl Memory {
     fn new(pages: usize) -> Memory {
-        let start = raw::map(pages * PAGE, None).expect("memory");
+        let start = syscalls::map(pages * PAGE, None).expect("memory");
         // SAFETY: the mapping was just made; the advice keeps its contents, which are none.
-        let _ = unsafe { raw::advise(start, pages * PAGE, libc::MADV_NOHUGEPAGE) };
+        let _ = unsafe { syscalls::advise(start, pages * PAGE, libc::MADV_NOHUGEPAGE) };
         Memory { start, pages }
     }
 
@@ -51,7 +51,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: the mapping that `new` made, and nothing refers to it.
-        unsafe { raw::unmap(self.start, self.pages * PAGE) };
+        unsafe { syscalls::unmap(self.start, self.pages * PAGE) };
     }
 }
 
@@ -72,7 +72,7 @@ fn arming(criterion: &mut Criterion) {
     criterion.bench_function("write to a page that is not armed", |bencher| {
         bencher.iter_custom(|count| rounds(count, pages, || memory.write()));
     });
-    let mut arm = match WriteProtect::tried() {
+    let mut arm = match WriteProtectSampler::tried() {
         Ok(arm) => arm,
         Err(reason) => {
             println!("skipped: {reason}");
@@ -80,13 +80,14 @@ fn arming(criterion: &mut Criterion) {
         }
     };
     let (pid, start) = (std::process::id(), memory.start as u64);
-    let fd = raw::userfaultfd().expect("it could be opened before");
-    let inode = raw::status(fd).expect("it is open").inode;
-    arm.offered(&Offer { pid, fd, inode }).expect("taken");
-    raw::close(fd);
+    let fd = syscalls::userfaultfd().expect("it could be opened before");
+    let inode = syscalls::status(fd).expect("it is open").inode;
+    arm.offered(&UserfaultfdOffer { pid, fd, inode })
+        .expect("taken");
+    syscalls::close(fd);
     arm.begin(pid, start, (pages * PAGE) as u64)
         .expect("registered");
-    let each = |arm: &mut WriteProtect| {
+    let each = |arm: &mut WriteProtectSampler| {
         let begun_ns = cpu_ns();
         for page in 0..pages {
             arm.arm(pid, start + (page * PAGE) as u64, PAGE as u64)

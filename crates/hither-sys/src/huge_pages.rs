@@ -4,7 +4,7 @@
 //! megabytes each. On pages of 4 KiB every other look-up misses the translation cache as well, and
 //! under a hypervisor that walk is a long one. Linux gives out pages of 2 MiB, but commonly
 //! (`madvise` in `/sys/kernel/mm/transparent_hugepage/enabled`) only where a program asks for them.
-//! [`LargePages`] asks.
+//! [`HugePageAllocator`] asks.
 //!
 //! glibc does the same under `GLIBC_TUNABLES=glibc.malloc.hugetlb=1`, which a program cannot set
 //! for itself. Against the system's allocator alone a run of post-office on 100,000 blocks took 6 %
@@ -14,7 +14,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;
 
-use crate::raw;
+use crate::syscalls;
 
 /// What a huge page holds. Where they are of another size, the advice is as good or without effect.
 const HUGE_PAGE: usize = 2 << 20;
@@ -25,7 +25,7 @@ const LARGE: usize = HUGE_PAGE / 2;
 
 /// The system's allocator, but for what is large: that is mapped, in whole huge pages.
 #[derive(Clone, Copy, Debug)]
-pub struct LargePages;
+pub struct HugePageAllocator;
 
 /// How long the mapping of an allocation is, if it has one of its own.
 fn mapped(size: usize, align: usize) -> Option<usize> {
@@ -45,7 +45,7 @@ fn map(length: usize) -> *mut u8 {
     ];
     // SAFETY: without MAP_FIXED a mapping is placed where nothing else is, so no memory in use
     // changes.
-    let base = unsafe { raw::syscall(libc::SYS_mmap, arguments) };
+    let base = unsafe { syscalls::syscall(libc::SYS_mmap, arguments) };
     if base < 0 {
         return ptr::null_mut();
     }
@@ -55,13 +55,13 @@ fn map(length: usize) -> *mut u8 {
     let after = HUGE_PAGE - before;
     if before > 0 {
         // SAFETY: the beginning of the mapping just made, which is used by nobody.
-        unsafe { raw::unmap(base, before) };
+        unsafe { syscalls::unmap(base, before) };
     }
     // SAFETY: its end, likewise.
-    unsafe { raw::unmap(start.wrapping_add(length), after) };
+    unsafe { syscalls::unmap(start.wrapping_add(length), after) };
     // Refused where the kernel has no huge pages, and then all is as it would have been.
     // SAFETY: what is left of the mapping; the advice keeps its contents.
-    let _ = unsafe { raw::advise(start, length, libc::MADV_HUGEPAGE) };
+    let _ = unsafe { syscalls::advise(start, length, libc::MADV_HUGEPAGE) };
     start
 }
 
@@ -80,10 +80,10 @@ unsafe fn move_to_longer(start: *mut u8, length: usize, longer: usize) -> *mut u
     let arguments = [start.addr(), length, longer, flags, target.addr(), 0];
     // SAFETY: the caller vouches for the old range; the new one was just mapped and is used by
     // nobody.
-    let moved = unsafe { raw::syscall(libc::SYS_mremap, arguments) };
+    let moved = unsafe { syscalls::syscall(libc::SYS_mremap, arguments) };
     if moved < 0 {
         // SAFETY: as above.
-        unsafe { raw::unmap(target, longer) };
+        unsafe { syscalls::unmap(target, longer) };
         return ptr::null_mut();
     }
     target
@@ -92,7 +92,7 @@ unsafe fn move_to_longer(start: *mut u8, length: usize, longer: usize) -> *mut u
 // SAFETY: what is large is a mapping of its own, at least as long and as aligned as asked for,
 // until it is unmapped with the length that follows from the same layout; all else is the system
 // allocator's, which is as safe.
-unsafe impl GlobalAlloc for LargePages {
+unsafe impl GlobalAlloc for HugePageAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match mapped(layout.size(), layout.align()) {
             Some(length) => map(length),
@@ -112,7 +112,7 @@ unsafe impl GlobalAlloc for LargePages {
     unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
         match mapped(layout.size(), layout.align()) {
             // SAFETY: `alloc` mapped so much there, and the caller gives it back.
-            Some(length) => unsafe { raw::unmap(start, length) },
+            Some(length) => unsafe { syscalls::unmap(start, length) },
             // SAFETY: as above.
             None => unsafe { System.dealloc(start, layout) },
         }
@@ -134,7 +134,7 @@ unsafe impl GlobalAlloc for LargePages {
                 if after < before {
                     let end = start.wrapping_add(after);
                     // SAFETY: the end of the mapping, which the caller gives back.
-                    unsafe { raw::unmap(end, before - after) };
+                    unsafe { syscalls::unmap(end, before - after) };
                 }
                 start
             }
@@ -183,7 +183,7 @@ mod tests {
     fn what_is_large_is_zeroed_and_aligned_and_starts_a_page() {
         for size in SIZES {
             // SAFETY: no size is zero.
-            let start = unsafe { LargePages.alloc_zeroed(layout(size)) };
+            let start = unsafe { HugePageAllocator.alloc_zeroed(layout(size)) };
             assert!(!start.is_null(), "{size} bytes");
             assert_eq!(start.addr() % HUGE_PAGE == 0, size >= LARGE, "{size}");
             // SAFETY: so much was allocated, and is zeroed.
@@ -191,7 +191,7 @@ mod tests {
             assert!(bytes.iter().all(|&byte| byte == 0), "{size}");
             bytes.fill(7);
             // SAFETY: allocated above with that layout.
-            unsafe { LargePages.dealloc(start, layout(size)) };
+            unsafe { HugePageAllocator.dealloc(start, layout(size)) };
         }
     }
 
@@ -199,14 +199,14 @@ mod tests {
     fn what_grows_and_shrinks_keeps_its_contents() {
         for (before, after) in SIZES.iter().flat_map(|&a| SIZES.map(|b| (a, b))) {
             // SAFETY: no size is zero.
-            let start = unsafe { LargePages.alloc(layout(before)) };
+            let start = unsafe { HugePageAllocator.alloc(layout(before)) };
             let byte = |at: usize| (at % 251) as u8;
             for at in 0..before {
                 // SAFETY: within what was allocated.
                 unsafe { start.wrapping_add(at).write(byte(at)) };
             }
             // SAFETY: allocated above with that layout, and no size is zero.
-            let moved = unsafe { LargePages.realloc(start, layout(before), after) };
+            let moved = unsafe { HugePageAllocator.realloc(start, layout(before), after) };
             // SAFETY: so much was allocated, and so much of it written.
             let kept = unsafe { std::slice::from_raw_parts(moved, before.min(after)) };
             let same = kept.iter().enumerate().all(|(at, &kept)| kept == byte(at));
@@ -214,7 +214,7 @@ mod tests {
             // SAFETY: the last byte of what was allocated.
             unsafe { moved.wrapping_add(after - 1).write(1) };
             // SAFETY: allocated above with that layout.
-            unsafe { LargePages.dealloc(moved, layout(after)) };
+            unsafe { HugePageAllocator.dealloc(moved, layout(after)) };
         }
     }
 }

@@ -8,15 +8,15 @@
 use std::ffi::CStr;
 use std::sync::atomic::Ordering;
 
-use crate::arm::Offer;
-use crate::confined;
-use crate::offers::Offered;
-use crate::orders::Received;
-use crate::raw;
+use crate::bind_requests::BindRequestReceiver;
+use crate::page_sampling::UserfaultfdOffer;
 use crate::record::{ACCESS_WORDS, FRAMES_MAX, Record, WORDS_MAX, Words};
 use crate::replica::view::View;
 use crate::ring::Ring;
+use crate::seccomp;
 use crate::segment::{self, Layout, Segment};
+use crate::syscalls;
+use crate::userfaultfd_offers::PendingOffer;
 
 /// Slots are backed with memory in steps of this many bytes: 64 KiB costs some 5 us once in 1300
 /// events.
@@ -24,10 +24,16 @@ const CHUNK_BYTES: usize = 64 << 10;
 
 /// Marks an owner whose ids belong to another pid namespace than the agent's, which cannot look it
 /// up.
-pub(crate) const FOREIGN: u64 = 1 << 63;
+pub(crate) const OTHER_PID_NAMESPACE: u64 = 1 << 63;
 
-pub(crate) fn pack_owner(pid: u32, tid: u32, foreign: bool) -> u64 {
-    u64::from(pid & 0x7fff_ffff) << 32 | u64::from(tid) | if foreign { FOREIGN } else { 0 }
+pub(crate) fn pack_owner(pid: u32, tid: u32, other_pid_namespace: bool) -> u64 {
+    u64::from(pid & 0x7fff_ffff) << 32
+        | u64::from(tid)
+        | if other_pid_namespace {
+            OTHER_PID_NAMESPACE
+        } else {
+            0
+        }
 }
 
 pub(crate) fn unpack_owner(owner: u64) -> (u32, u32) {
@@ -36,33 +42,33 @@ pub(crate) fn unpack_owner(owner: u64) -> (u32, u32) {
 
 /// A session that this process can record into.
 #[derive(Debug)]
-pub struct Attached {
+pub struct ProgramSession {
     segment: Segment,
-    foreign: bool,
+    other_pid_namespace: bool,
     confined: bool,
 }
 
-impl Attached {
+impl ProgramSession {
     /// Maps the session at `path`. `None` if it is not there, is not ours to open, has another
     /// version or is closed.
     pub fn open(path: &CStr) -> Option<Self> {
-        let fd = raw::open(path, libc::O_RDWR | libc::O_NOFOLLOW).ok()?;
+        let fd = syscalls::open(path, libc::O_RDWR | libc::O_NOFOLLOW).ok()?;
         let segment = Self::map(fd);
-        raw::close(fd);
+        syscalls::close(fd);
         let segment = segment?;
         let agent_namespace = segment.header().pid_namespace.load(Ordering::Relaxed);
-        let foreign = agent_namespace != segment::pid_namespace();
-        let confined = confined::filters() > segment.header().filters.load(Ordering::Relaxed);
-        let attached = Attached {
+        let other_pid_namespace = agent_namespace != segment::pid_namespace();
+        let confined = seccomp::filter_count() > segment.header().filters.load(Ordering::Relaxed);
+        let attached = ProgramSession {
             segment,
-            foreign,
+            other_pid_namespace,
             confined,
         };
         attached.recording().then_some(attached)
     }
 
     fn map(fd: i32) -> Option<Segment> {
-        let size = raw::status(fd).ok()?.size;
+        let size = syscalls::status(fd).ok()?.size;
         // The smallest possible segment first, for its header; the file must be at least that long
         // to be read.
         let probe = Layout::new(1, 512)?;
@@ -103,9 +109,9 @@ impl Attached {
 
     /// Whether the agent wants to hear no more of the file of this key.
     #[inline]
-    pub fn is_unheard(&self, object: u64) -> bool {
-        let unheard = &self.segment.header().unheard;
-        unheard.place(object).load(Ordering::Relaxed) == object
+    pub fn is_unrecorded(&self, object: u64) -> bool {
+        let unrecorded = &self.segment.header().unrecorded;
+        unrecorded.place(object).load(Ordering::Relaxed) == object
     }
 
     /// Where pages of files go that this process reads in, a bit each node; 0 for where the kernel
@@ -125,20 +131,20 @@ impl Attached {
     }
 
     /// Whether this process follows how its descriptors are read, so that
-    /// [`Attached::stills_read_ahead`] can have a sense.
-    pub fn follows_read_ahead(&self) -> bool {
-        self.segment.header().read_ahead.load(Ordering::Relaxed) != segment::READ_AHEAD_KEPT
+    /// [`ProgramSession::disables_readahead`] can have a sense.
+    pub fn tracks_readahead(&self) -> bool {
+        self.segment.header().readahead.load(Ordering::Relaxed) != segment::READAHEAD_UNTRACKED
     }
 
     /// Whether the kernel is to read nothing ahead where this process reads at random.
     #[inline]
-    pub fn stills_read_ahead(&self) -> bool {
-        self.segment.header().read_ahead.load(Ordering::Relaxed) == segment::READ_AHEAD_STILLED
+    pub fn disables_readahead(&self) -> bool {
+        self.segment.header().readahead.load(Ordering::Relaxed) == segment::READAHEAD_DISABLED
     }
 
     /// Counts a descriptor of which it was told so.
-    pub fn count_stilled(&self) {
-        let stilled = &self.segment.header().read_ahead_stilled;
+    pub fn count_readahead_disabled(&self) {
+        let stilled = &self.segment.header().readahead_disabled;
         stilled.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -158,10 +164,13 @@ impl Attached {
     /// What the agent has ordered, if it tracks regions; not of a process that it could not look
     /// up, whose number is another's to it.
     #[inline]
-    pub fn orders(&self) -> Option<Received<'_>> {
-        match self.foreign {
+    pub fn bind_requests(&self) -> Option<BindRequestReceiver<'_>> {
+        match self.other_pid_namespace {
             true => None,
-            false => self.segment.board().map(Received::new),
+            false => self
+                .segment
+                .bind_request_queue()
+                .map(BindRequestReceiver::new),
         }
     }
 
@@ -170,7 +179,7 @@ impl Attached {
     pub fn replicas(&self) -> Option<View> {
         let header = self.segment.header();
         let told = header.replicas.load(Ordering::Acquire);
-        if self.foreign || told == 0 {
+        if self.other_pid_namespace || told == 0 {
             return None;
         }
         let nonce = header.replicas_nonce.load(Ordering::Relaxed);
@@ -179,16 +188,16 @@ impl Attached {
 
     /// Whether the agent wants a userfaultfd of this process; not one that it could not look up.
     pub fn sampling(&self) -> bool {
-        !self.foreign && self.segment.header().sampling.load(Ordering::Relaxed) != 0
+        !self.other_pid_namespace && self.segment.header().sampling.load(Ordering::Relaxed) != 0
     }
 
     /// Lets the agent have a descriptor. `None` if too many have been offered and not been taken.
-    pub fn offer(&self, offer: &Offer) -> Option<Offered> {
+    pub fn offer(&self, offer: &UserfaultfdOffer) -> Option<PendingOffer> {
         self.segment.header().offers.put(offer)
     }
 
     /// Whether the agent has dealt with an offer.
-    pub fn is_answered(&self, offered: &Offered) -> bool {
+    pub fn is_answered(&self, offered: &PendingOffer) -> bool {
         self.segment.header().offers.is_answered(offered)
     }
 
@@ -210,9 +219,9 @@ impl Attached {
 
     /// Takes a free ring for thread `tid` of process `pid`. `None` if there is none or memory is
     /// short; the caller reports the accesses that it cannot record with
-    /// [`Attached::count_no_ring`].
+    /// [`ProgramSession::count_no_ring`].
     pub fn claim(&self, pid: u32, tid: u32) -> Option<Producer> {
-        let owner = pack_owner(pid, tid, self.foreign);
+        let owner = pack_owner(pid, tid, self.other_pid_namespace);
         let header = self.segment.header();
         for index in 0..self.segment.rings() {
             let ring = self.segment.ring(index)?;
@@ -277,7 +286,7 @@ impl Attached {
         Pushed::Full
     }
 
-    /// Encodes and appends a record; [`Attached::push`] for those who have a buffer of their own.
+    /// Encodes and appends a record; [`ProgramSession::push`] for those who have a buffer of their own.
     #[inline]
     pub fn push_record(&self, producer: &mut Producer, record: &Record<'_>) -> Pushed {
         let moved = match record {
@@ -378,7 +387,7 @@ pub enum Pushed {
 /// there is none.
 fn populate(start: *mut u8, length: usize) -> bool {
     // SAFETY: the range is this ring's; populating keeps its contents.
-    match unsafe { raw::advise(start, length, libc::MADV_POPULATE_WRITE) } {
+    match unsafe { syscalls::advise(start, length, libc::MADV_POPULATE_WRITE) } {
         Ok(()) => true,
         // Before Linux 5.14. A system call that writes to each page asks too, and fails with
         // EFAULT.
@@ -393,7 +402,7 @@ fn populate(start: *mut u8, length: usize) -> bool {
             ];
             // SAFETY: the kernel writes 16 bytes to the start of a page of slots that this owner
             // has not reached yet.
-            let result = unsafe { raw::syscall(libc::SYS_clock_gettime, arguments) };
+            let result = unsafe { syscalls::syscall(libc::SYS_clock_gettime, arguments) };
             result == 0
         }),
         Err(_) => false,

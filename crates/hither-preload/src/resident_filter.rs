@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use hither_sys::process::tick_ns;
-use hither_sys::raw;
+use hither_sys::syscalls;
 
 use crate::descriptors::{Row, Table};
 use crate::signature::mix;
@@ -44,7 +44,7 @@ static WINDOW: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Makes the tables. To be called once.
 pub(crate) fn prepare() -> bool {
-    let Ok(windows) = raw::map(WINDOWS * size_of::<AtomicU64>(), None) else {
+    let Ok(windows) = syscalls::map(WINDOWS * size_of::<AtomicU64>(), None) else {
         return false;
     };
     WINDOW.store(windows.cast(), Ordering::Release);

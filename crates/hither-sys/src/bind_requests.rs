@@ -17,36 +17,36 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::record::{Bind, BindMode};
 
 /// How many orders can wait, of all processes together.
-pub const ORDERS: usize = 1024;
+pub const REQUESTS_MAX: usize = 1024;
 
 /// How many sites can be known.
-pub const SITES: usize = 4096;
+pub const SITES_MAX: usize = 4096;
 
 /// How far from its own place a site is looked for. Linear probing has runs that grow fast near
 /// full: this many places hold the first 3000 of any signatures (a test fills them in), and refuse
 /// some of the last.
-const PROBES: usize = 128;
+const SITE_PROBES_MAX: usize = 128;
 
 /// How many orders are looked for at a time.
-const BATCH: usize = 64;
+const BATCH_REQUESTS: usize = 64;
 
-const _: () = assert!(ORDERS <= 1 << 16);
+const _: () = assert!(REQUESTS_MAX <= 1 << 16);
 
 /// How often a reader of the sites tries again when it meets a change.
-const TRIES: usize = 8;
+const READ_TRIES_MAX: usize = 8;
 
 /// The part of the segment that holds the orders. All-zero bytes are no orders.
 #[repr(C, align(64))]
 #[derive(Debug)]
-pub(crate) struct Board {
+pub(crate) struct BindRequestQueue {
     /// Counts orders posted.
     posted: AtomicU32,
     /// One past the highest slot that was ever filled.
     used: AtomicU32,
     /// Odd while the sites change.
     version: AtomicU32,
-    slots: [Slot; ORDERS],
-    sites: [Site; SITES],
+    slots: [Slot; REQUESTS_MAX],
+    sites: [Site; SITES_MAX],
 }
 
 /// An order.
@@ -103,15 +103,15 @@ impl Policy {
     }
 }
 
-impl Board {
+impl BindRequestQueue {
     /// The places where a site may be, nearest first.
     fn places(&self, signature: u64) -> impl Iterator<Item = &Site> {
-        let home = signature as usize % SITES;
-        (home..home + PROBES).filter_map(|place| self.sites.get(place % SITES))
+        let home = signature as usize % SITES_MAX;
+        (home..home + SITE_PROBES_MAX).filter_map(|place| self.sites.get(place % SITES_MAX))
     }
 
     fn used(&self) -> usize {
-        (self.used.load(Ordering::Acquire) as usize).min(ORDERS)
+        (self.used.load(Ordering::Acquire) as usize).min(REQUESTS_MAX)
     }
 
     /// The first orders that wait for a process.
@@ -130,18 +130,22 @@ impl Board {
     }
 
     /// Takes the order out of a slot, if it is still the one of that number.
-    fn taken(&self, process: u32, number: u32, index: u16) -> Option<Order> {
+    fn taken(&self, process: u32, number: u32, index: u16) -> Option<BindRequest> {
         let slot = self.slots.get(usize::from(index))?;
         let (waiting, taken) = (u64::from(process), u64::from(process) | TAKEN);
         slot.state
             .compare_exchange(waiting, taken, Ordering::Acquire, Ordering::Relaxed)
             .ok()?;
         let is_it = slot.number.load(Ordering::Relaxed) as u32 == number;
-        let order = slot.policy.load().filter(|_| is_it).map(|bind| Order {
-            start: slot.start.load(Ordering::Relaxed),
-            length: slot.length.load(Ordering::Relaxed),
-            bind,
-        });
+        let order = slot
+            .policy
+            .load()
+            .filter(|_| is_it)
+            .map(|bind| BindRequest {
+                start: slot.start.load(Ordering::Relaxed),
+                length: slot.length.load(Ordering::Relaxed),
+                bind,
+            });
         let after = if is_it { FREE } else { waiting };
         // Unless it was withdrawn meanwhile, and perhaps filled anew.
         let _ = slot
@@ -155,14 +159,14 @@ impl Board {
 /// and its slot.
 struct Batch {
     /// So many of them are there, lowest first.
-    sorted: [(i32, u32, u16); BATCH],
+    sorted: [(i32, u32, u16); BATCH_REQUESTS],
     count: usize,
 }
 
 impl Default for Batch {
     fn default() -> Self {
         Batch {
-            sorted: [(0, 0, 0); BATCH],
+            sorted: [(0, 0, 0); BATCH_REQUESTS],
             count: 0,
         }
     }
@@ -173,7 +177,7 @@ impl Batch {
     fn insert(&mut self, order: (i32, u32, u16)) {
         let known = self.sorted.get(..self.count).unwrap_or_default();
         let place = known.partition_point(|other| *other < order);
-        self.count = (self.count + 1).min(BATCH);
+        self.count = (self.count + 1).min(BATCH_REQUESTS);
         if let Some(after) = self.sorted.get_mut(place..self.count)
             && let Some(last) = after.last_mut()
         {
@@ -185,20 +189,26 @@ impl Batch {
 
 /// There is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Full;
+pub struct QueueFull;
 
 /// The agent's side.
 #[derive(Debug)]
-pub struct Orders<'a>(&'a Board);
+pub struct BindRequestSender<'a>(&'a BindRequestQueue);
 
-impl<'a> Orders<'a> {
-    pub(crate) fn new(board: &'a Board) -> Self {
-        Orders(board)
+impl<'a> BindRequestSender<'a> {
+    pub(crate) fn new(board: &'a BindRequestQueue) -> Self {
+        BindRequestSender(board)
     }
 
     /// Tells `process` to give the range this policy at its next hooked call, and the agent by a
     /// [`Record::Bound`](crate::record::Record::Bound) what came of it.
-    pub fn post(&mut self, process: u32, start: u64, length: u64, bind: Bind) -> Result<(), Full> {
+    pub fn post(
+        &mut self,
+        process: u32,
+        start: u64,
+        length: u64,
+        bind: Bind,
+    ) -> Result<(), QueueFull> {
         let free = |slot: &&Slot| slot.state.load(Ordering::Acquire) == FREE;
         let (index, slot) = self
             .0
@@ -206,7 +216,7 @@ impl<'a> Orders<'a> {
             .iter()
             .enumerate()
             .find(|(_, slot)| free(slot))
-            .ok_or(Full)?;
+            .ok_or(QueueFull)?;
         let number = self.0.posted.load(Ordering::Relaxed);
         slot.number.store(u64::from(number), Ordering::Relaxed);
         slot.start.store(start, Ordering::Relaxed);
@@ -234,13 +244,13 @@ impl<'a> Orders<'a> {
 
     /// Has allocations at this site bound from now on, in all programs of the session; or no
     /// longer, with `None`.
-    pub fn set_site(&mut self, signature: u64, bind: Option<Bind>) -> Result<(), Full> {
+    pub fn set_site(&mut self, signature: u64, bind: Option<Bind>) -> Result<(), QueueFull> {
         let site = self
             .0
             .places(signature)
             .find(|site| [signature, 0].contains(&site.signature.load(Ordering::Relaxed)))
             .filter(|_| signature != 0)
-            .ok_or(Full)?;
+            .ok_or(QueueFull)?;
         let before = self.0.version.load(Ordering::Relaxed);
         self.0.version.store(before | 1, Ordering::Relaxed);
         // A reader that sees any of these stores also sees the odd version when it looks again.
@@ -255,7 +265,7 @@ impl<'a> Orders<'a> {
 
 /// An order, as it was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Order {
+pub struct BindRequest {
     /// The first byte of the range.
     pub start: u64,
     /// Its length in bytes.
@@ -266,11 +276,11 @@ pub struct Order {
 
 /// The program's side. Nothing here blocks, allocates or panics.
 #[derive(Clone, Copy, Debug)]
-pub struct Received<'a>(&'a Board);
+pub struct BindRequestReceiver<'a>(&'a BindRequestQueue);
 
-impl<'a> Received<'a> {
-    pub(crate) fn new(board: &'a Board) -> Self {
-        Received(board)
+impl<'a> BindRequestReceiver<'a> {
+    pub(crate) fn new(board: &'a BindRequestQueue) -> Self {
+        BindRequestReceiver(board)
     }
 
     /// A number that changes with each order posted: while it is the one that was last looked at,
@@ -282,7 +292,7 @@ impl<'a> Received<'a> {
 
     /// Takes the orders for `process`, each as the iterator comes to it, in the order in which they
     /// were posted.
-    pub fn take(&self, process: u32) -> impl Iterator<Item = Order> + use<'a> {
+    pub fn take(&self, process: u32) -> impl Iterator<Item = BindRequest> + use<'a> {
         let board = self.0;
         let (mut found, mut next) = (Batch::default(), 0);
         let mut batches = 0;
@@ -296,8 +306,8 @@ impl<'a> Received<'a> {
                 }
                 // One with room left had all. What was posted since, whoever sees the new number
                 // looks for.
-                let has_more = batches == 0 || found.count == BATCH;
-                if !has_more || batches == ORDERS / BATCH {
+                let has_more = batches == 0 || found.count == BATCH_REQUESTS;
+                if !has_more || batches == REQUESTS_MAX / BATCH_REQUESTS {
                     return None;
                 }
                 batches += 1;
@@ -308,7 +318,7 @@ impl<'a> Received<'a> {
 
     /// The policy for what is allocated at the site of this signature.
     pub fn site(&self, signature: u64) -> Option<Bind> {
-        for _ in 0..TRIES {
+        for _ in 0..READ_TRIES_MAX {
             let before = self.0.version.load(Ordering::Acquire);
             if before.is_multiple_of(2) {
                 let found = self.find(signature);
@@ -337,18 +347,18 @@ mod tests {
 
     use super::*;
 
-    fn board() -> Box<Board> {
-        let zeroed = Box::<Board>::new_zeroed();
+    fn board() -> Box<BindRequestQueue> {
+        let zeroed = Box::<BindRequestQueue>::new_zeroed();
         // SAFETY: it is made of atomic integers, for which zero is a value.
         unsafe { zeroed.assume_init() }
     }
 
     /// As whatever may have been written there.
-    fn words(board: &Board) -> &[AtomicU64] {
+    fn words(board: &BindRequestQueue) -> &[AtomicU64] {
         let first = std::ptr::from_ref(board).cast::<AtomicU64>();
         // SAFETY: it is made of atomics alone, its size is a multiple of 8, and it is aligned to
         // more.
-        unsafe { std::slice::from_raw_parts(first, size_of::<Board>() / 8) }
+        unsafe { std::slice::from_raw_parts(first, size_of::<BindRequestQueue>() / 8) }
     }
 
     fn preferred(nodes: u64) -> Bind {
@@ -361,14 +371,17 @@ mod tests {
     #[test]
     fn orders_reach_the_process_that_they_are_for_once() {
         let board = board();
-        let (mut orders, received) = (Orders::new(&board), Received::new(&board));
+        let (mut orders, received) = (
+            BindRequestSender::new(&board),
+            BindRequestReceiver::new(&board),
+        );
         let quiet = received.pending();
         orders.post(10, 1 << 20, 4096, preferred(2)).expect("room");
         orders.post(11, 2 << 20, 8192, preferred(4)).expect("room");
         orders.post(10, 3 << 20, 4096, preferred(8)).expect("room");
         assert_eq!(received.pending(), quiet + 3);
         let taken: Vec<_> = received.take(10).collect();
-        let order = |start, length, nodes| Order {
+        let order = |start, length, nodes| BindRequest {
             start,
             length,
             bind: preferred(nodes),
@@ -383,8 +396,11 @@ mod tests {
         let board = board();
         // The numbers wrap around on the way.
         board.posted.store(u32::MAX - 100, Ordering::Relaxed);
-        let (mut orders, received) = (Orders::new(&board), Received::new(&board));
-        let starts = |taken: &mut dyn Iterator<Item = Order>| -> Vec<u64> {
+        let (mut orders, received) = (
+            BindRequestSender::new(&board),
+            BindRequestReceiver::new(&board),
+        );
+        let starts = |taken: &mut dyn Iterator<Item = BindRequest>| -> Vec<u64> {
             taken.map(|order| order.start).collect()
         };
         for order in 0..200 {
@@ -405,7 +421,10 @@ mod tests {
     #[test]
     fn an_order_that_has_taken_the_place_of_another_waits() {
         let board = board();
-        let (mut orders, received) = (Orders::new(&board), Received::new(&board));
+        let (mut orders, received) = (
+            BindRequestSender::new(&board),
+            BindRequestReceiver::new(&board),
+        );
         for order in 0..3 {
             orders.post(5, order, 1, preferred(1)).expect("room");
         }
@@ -423,16 +442,19 @@ mod tests {
     #[test]
     fn a_full_board_says_so_and_has_room_again_when_orders_are_taken_or_withdrawn() {
         let board = board();
-        let (mut orders, received) = (Orders::new(&board), Received::new(&board));
-        for order in 0..ORDERS as u64 {
+        let (mut orders, received) = (
+            BindRequestSender::new(&board),
+            BindRequestReceiver::new(&board),
+        );
+        for order in 0..REQUESTS_MAX as u64 {
             let process = 1 + (order % 2) as u32;
             orders.post(process, order, 1, preferred(1)).expect("room");
         }
-        assert_eq!(orders.post(1, 0, 1, preferred(1)), Err(Full));
+        assert_eq!(orders.post(1, 0, 1, preferred(1)), Err(QueueFull));
         orders.withdraw(1);
         assert_eq!(received.take(1).count(), 0);
         assert_eq!(orders.post(3, 0, 1, preferred(1)), Ok(()));
-        assert_eq!(received.take(2).count(), ORDERS / 2);
+        assert_eq!(received.take(2).count(), REQUESTS_MAX / 2);
         // A process that was killed while it read a slot leaves it so.
         board.slots[0].state.store(4 | TAKEN, Ordering::Relaxed);
         orders.withdraw(4);
@@ -448,7 +470,7 @@ mod tests {
             let takers: Vec<_> = (0..2)
                 .map(|_| {
                     scope.spawn(|| {
-                        let received = Received::new(&board);
+                        let received = BindRequestReceiver::new(&board);
                         let mut sum = 0;
                         loop {
                             // Before the last look, so that it misses nothing.
@@ -465,7 +487,7 @@ mod tests {
                     })
                 })
                 .collect();
-            let mut orders = Orders::new(&board);
+            let mut orders = BindRequestSender::new(&board);
             for value in 1..=POSTED {
                 while orders
                     .post(7, value, value * 3, preferred(value * 5))
@@ -486,10 +508,13 @@ mod tests {
     #[test]
     fn sites_are_known_until_they_are_not() {
         let board = board();
-        let (mut orders, received) = (Orders::new(&board), Received::new(&board));
+        let (mut orders, received) = (
+            BindRequestSender::new(&board),
+            BindRequestReceiver::new(&board),
+        );
         assert_eq!(received.site(5), None);
         // Two with one home.
-        let (one, two) = (5, 5 + SITES as u64);
+        let (one, two) = (5, 5 + SITES_MAX as u64);
         orders.set_site(one, Some(preferred(1))).expect("room");
         orders.set_site(two, Some(preferred(2))).expect("room");
         assert_eq!(received.site(one), Some(preferred(1)));
@@ -497,14 +522,21 @@ mod tests {
         orders.set_site(one, None).expect("it is there");
         assert_eq!(received.site(one), None);
         assert_eq!(received.site(two), Some(preferred(2)), "found past it");
-        assert_eq!(orders.set_site(0, Some(preferred(1))), Err(Full), "no site");
+        assert_eq!(
+            orders.set_site(0, Some(preferred(1))),
+            Err(QueueFull),
+            "no site"
+        );
         assert_eq!(received.site(0), None);
     }
 
     #[test]
     fn many_sites_have_room_and_too_many_are_refused() {
         let board = board();
-        let (mut orders, received) = (Orders::new(&board), Received::new(&board));
+        let (mut orders, received) = (
+            BindRequestSender::new(&board),
+            BindRequestReceiver::new(&board),
+        );
         let mut state = 1_u64;
         let mut random = || {
             state ^= state << 13;
@@ -512,7 +544,7 @@ mod tests {
             state ^= state << 17;
             state
         };
-        let sites: Vec<u64> = (0..2 * SITES).map(|_| random()).collect();
+        let sites: Vec<u64> = (0..2 * SITES_MAX).map(|_| random()).collect();
         let known: Vec<bool> = sites
             .iter()
             .map(|&site| orders.set_site(site, Some(preferred(site))).is_ok())
@@ -530,7 +562,7 @@ mod tests {
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let reader = scope.spawn(|| {
-                let received = Received::new(&board);
+                let received = BindRequestReceiver::new(&board);
                 let mut seen = 0_u64;
                 while !done.load(Ordering::Acquire) || seen == 0 {
                     if let Some(bind) = received.site(9) {
@@ -544,7 +576,7 @@ mod tests {
                     }
                 }
             });
-            let mut orders = Orders::new(&board);
+            let mut orders = BindRequestSender::new(&board);
             for _ in 0..100_000 {
                 orders.set_site(9, Some(preferred(1))).expect("room");
                 let all = Bind {
@@ -561,7 +593,10 @@ mod tests {
     #[test]
     fn an_agent_that_was_killed_in_a_change_leaves_nothing_known() {
         let board = board();
-        let (mut orders, received) = (Orders::new(&board), Received::new(&board));
+        let (mut orders, received) = (
+            BindRequestSender::new(&board),
+            BindRequestReceiver::new(&board),
+        );
         orders.set_site(9, Some(preferred(1))).expect("room");
         board.version.fetch_add(1, Ordering::Relaxed);
         assert_eq!(received.site(9), None);
@@ -588,9 +623,12 @@ mod tests {
                 };
                 word.store(noise, Ordering::Relaxed);
             }
-            let (mut orders, received) = (Orders::new(&board), Received::new(&board));
+            let (mut orders, received) = (
+                BindRequestSender::new(&board),
+                BindRequestReceiver::new(&board),
+            );
             for process in 0..16 {
-                assert!(received.take(process).count() <= ORDERS);
+                assert!(received.take(process).count() <= REQUESTS_MAX);
                 received.site(u64::from(process));
                 let _ = orders.set_site(random(), Some(preferred(1)));
                 let _ = orders.post(process, random(), random(), preferred(random()));

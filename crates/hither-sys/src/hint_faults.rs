@@ -17,9 +17,9 @@
 
 use std::fs;
 
-use crate::arm::{Arm, By, Unarmed};
+use crate::page_sampling::{ArmedBy, PageSampler, SamplingError};
 use crate::record::{Bind, BindMode};
-use crate::{machine, raw};
+use crate::{machine, syscalls};
 
 /// Its name on the command line.
 pub const NAME: &str = "hint-faults";
@@ -32,21 +32,21 @@ const NORMAL: u32 = 1;
 
 /// The kernel's way.
 #[derive(Debug)]
-pub struct HintFaults(());
+pub struct HintFaultSampler(());
 
-impl HintFaults {
+impl HintFaultSampler {
     /// The way, where the kernel samples and takes the policy.
-    pub(crate) fn tried() -> Result<HintFaults, Unarmed> {
-        let setting = fs::read_to_string(SYSCTL).map_err(|_| Unarmed::NoCall)?;
+    pub(crate) fn tried() -> Result<HintFaultSampler, SamplingError> {
+        let setting = fs::read_to_string(SYSCTL).map_err(|_| SamplingError::NoCall)?;
         if !is_on(&setting) {
-            return Err(Unarmed::KernelIdle);
+            return Err(SamplingError::KernelIdle);
         }
-        accepts().map_err(|error| match Unarmed::from_errno(error) {
+        accepts().map_err(|error| match SamplingError::from_errno(error) {
             // Of memory that is surely there only the policy can be unknown.
-            Unarmed::NoMemory => Unarmed::NoCall,
+            SamplingError::NoMemory => SamplingError::NoCall,
             other => other,
         })?;
-        Ok(HintFaults(()))
+        Ok(HintFaultSampler(()))
     }
 }
 
@@ -58,19 +58,19 @@ fn is_on(setting: &str) -> bool {
 /// Gives memory of our own the policy.
 fn accepts() -> Result<(), i32> {
     let length = usize::try_from(machine::page_bytes()).unwrap_or(4096);
-    let (_, node) = raw::cpu_and_node().ok_or(libc::ENOSYS)?;
-    let page = raw::map(length, None)?;
+    let (_, node) = syscalls::cpu_and_node().ok_or(libc::ENOSYS)?;
+    let page = syscalls::map(length, None)?;
     let policy = Bind {
         mode: BindMode::Sampled,
         nodes: 1_u64.checked_shl(node).unwrap_or(0),
     };
-    let answer = raw::bind(page as u64, length as u64, policy);
+    let answer = syscalls::bind(page as u64, length as u64, policy);
     // SAFETY: the page was mapped above, and nothing refers to it.
-    unsafe { raw::unmap(page, length) };
+    unsafe { syscalls::unmap(page, length) };
     answer
 }
 
-impl Arm for HintFaults {
+impl PageSampler for HintFaultSampler {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -79,8 +79,8 @@ impl Arm for HintFaults {
         true
     }
 
-    fn by(&self) -> By {
-        By::Kernel
+    fn armed_by(&self) -> ArmedBy {
+        ArmedBy::Kernel
     }
 }
 
@@ -105,7 +105,10 @@ mod tests {
         }
         let off = fs::read_to_string(SYSCTL).is_ok_and(|setting| !is_on(&setting));
         if off {
-            assert_eq!(HintFaults::tried().err(), Some(Unarmed::KernelIdle));
+            assert_eq!(
+                HintFaultSampler::tried().err(),
+                Some(SamplingError::KernelIdle)
+            );
         }
     }
 }

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::arm::Offer;
+use crate::page_sampling::UserfaultfdOffer;
 
 /// Programs that can have an offer out at once: the agent looks every few milliseconds.
 const SLOTS: usize = 64;
@@ -43,20 +43,20 @@ impl Default for Offers {
 
 /// An offer that was made: what to ask about it with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offered {
+pub struct PendingOffer {
     slot: usize,
     offer: u64,
 }
 
-impl Offered {
+impl PendingOffer {
     /// For those who keep it in atomics.
     pub fn to_words(self) -> [u64; 2] {
         [self.slot as u64, self.offer]
     }
 
-    /// From what [`Offered::to_words`] gave.
-    pub fn from_words([slot, offer]: [u64; 2]) -> Offered {
-        Offered {
+    /// From what [`PendingOffer::to_words`] gave.
+    pub fn from_words([slot, offer]: [u64; 2]) -> PendingOffer {
+        PendingOffer {
             slot: slot as usize,
             offer,
         }
@@ -73,12 +73,12 @@ impl Offered {
     }
 }
 
-fn pack(offer: &Offer) -> u64 {
+fn pack(offer: &UserfaultfdOffer) -> u64 {
     u64::from(offer.pid) << 32 | u64::from(offer.fd as u32)
 }
 
 impl Offers {
-    pub(crate) fn put(&self, offer: &Offer) -> Option<Offered> {
+    pub(crate) fn put(&self, offer: &UserfaultfdOffer) -> Option<PendingOffer> {
         for (number, slot) in self.0.iter().enumerate() {
             let free = slot.offer.load(Ordering::Relaxed) == 0
                 && slot
@@ -88,7 +88,7 @@ impl Offers {
             if free {
                 slot.inode.store(offer.inode, Ordering::Relaxed);
                 slot.offer.store(pack(offer), Ordering::Release);
-                return Some(Offered {
+                return Some(PendingOffer {
                     slot: number,
                     offer: pack(offer),
                 });
@@ -97,19 +97,19 @@ impl Offers {
         None
     }
 
-    pub(crate) fn is_answered(&self, offered: &Offered) -> bool {
+    pub(crate) fn is_answered(&self, offered: &PendingOffer) -> bool {
         let slot = self.0.get(offered.slot);
         slot.is_none_or(|slot| slot.offer.load(Ordering::Acquire) != offered.offer)
     }
 
     /// Passes on each offer and frees its slot afterwards.
-    pub(crate) fn take_all(&self, mut sink: impl FnMut(&Offer)) {
+    pub(crate) fn take_all(&self, mut sink: impl FnMut(&UserfaultfdOffer)) {
         for slot in &self.0 {
             let packed = slot.offer.load(Ordering::Acquire);
             if packed == 0 || packed == TAKEN {
                 continue;
             }
-            sink(&Offer {
+            sink(&UserfaultfdOffer {
                 pid: (packed >> 32) as u32,
                 fd: packed as u32 as i32,
                 inode: slot.inode.load(Ordering::Relaxed),
@@ -123,15 +123,15 @@ impl Offers {
 mod tests {
     use super::*;
 
-    fn offer(pid: u32) -> Offer {
-        Offer {
+    fn offer(pid: u32) -> UserfaultfdOffer {
+        UserfaultfdOffer {
             pid,
             fd: 900,
             inode: u64::from(pid) + 7,
         }
     }
 
-    fn taken(offers: &Offers) -> Vec<Offer> {
+    fn taken(offers: &Offers) -> Vec<UserfaultfdOffer> {
         let mut taken = Vec::new();
         offers.take_all(|offer| taken.push(*offer));
         taken
@@ -142,7 +142,7 @@ mod tests {
         let offers = Offers::default();
         let one = offers.put(&offer(1)).expect("room");
         assert_eq!((one.pid(), one.fd()), (1, 900));
-        assert_eq!(Offered::from_words(one.to_words()), one);
+        assert_eq!(PendingOffer::from_words(one.to_words()), one);
         assert_eq!(taken(&offers), [offer(1)]);
         assert!(offers.is_answered(&one));
         assert!(taken(&offers).is_empty());
@@ -169,7 +169,7 @@ mod tests {
         offers.0[3].offer.store(TAKEN, Ordering::Relaxed);
         offers.0[5].offer.store(u64::MAX - 1, Ordering::Relaxed);
         assert_eq!(taken(&offers).len(), 1);
-        let beyond = Offered {
+        let beyond = PendingOffer {
             slot: SLOTS,
             offer: 1,
         };

@@ -1,7 +1,7 @@
 //! What memory costs on this machine, measured on memory of our own: loads that wait for one
 //! another, and pages that move.
 //!
-//! *Loads*: a chase through [`STOPS`] lines, each of which says where the next one is, in an order
+//! *Loads*: a chase through [`CHASE_LOADS`] lines, each of which says where the next one is, in an order
 //! that no prefetcher follows; all of them are flushed from the caches first (`clflush`, which
 //! every x86-64 has and which reaches the caches of all processors), so that each load goes to
 //! memory. A buffer larger than the last level of cache, as lmbench's `lat_mem_rd` takes, would do
@@ -20,11 +20,11 @@ use std::time::{Duration, Instant};
 
 use crate::machine::{self, page_bytes};
 use crate::process::thread_cpu_ns;
-use crate::raw;
 use crate::record::{Bind, BindMode};
+use crate::syscalls;
 
 /// Loads of a chunk.
-pub const STOPS: usize = 1024;
+pub const CHASE_LOADS: usize = 1024;
 
 /// Words from one to the next in memory: four lines, so that the line which a processor fetches
 /// along with another is none of them.
@@ -38,7 +38,7 @@ pub const BATCH: usize = 512;
 
 /// Why a cost could not be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unmeasured {
+pub enum ProbeError {
     /// The node has no CPU that we may run on: none at all, or not in our cpuset.
     NoCpu,
     /// Memory that was asked for there is elsewhere: the node is full, or not in our cpuset.
@@ -50,34 +50,34 @@ pub enum Unmeasured {
 }
 
 /// Measures costs, one node's memory at a time.
-pub trait Probe {
+pub trait MemoryProbe {
     /// Picoseconds that a load takes from one of these CPUs to memory on a node, chunk by chunk.
-    fn loads(&mut self, cpus: &[u32], node: u32, chunks: usize) -> Result<Vec<u64>, Unmeasured>;
+    fn loads(&mut self, cpus: &[u32], node: u32, chunks: usize) -> Result<Vec<u64>, ProbeError>;
 
     /// Nanoseconds of processor time that moving a page takes between two nodes, batch by batch.
-    fn moves(&mut self, between: (u32, u32), batches: usize) -> Result<Vec<u64>, Unmeasured>;
+    fn moves(&mut self, between: (u32, u32), batches: usize) -> Result<Vec<u64>, ProbeError>;
 }
 
 /// Measures this machine.
 #[derive(Debug, Default)]
-pub(crate) struct ThisProbe {
+pub(crate) struct ThisMachineProbe {
     /// What was used last, and its node: it serves the other CPUs as well.
     chain: Option<(u32, Memory)>,
 }
 
-impl Probe for ThisProbe {
-    fn loads(&mut self, cpus: &[u32], node: u32, chunks: usize) -> Result<Vec<u64>, Unmeasured> {
+impl MemoryProbe for ThisMachineProbe {
+    fn loads(&mut self, cpus: &[u32], node: u32, chunks: usize) -> Result<Vec<u64>, ProbeError> {
         if !cfg!(target_arch = "x86_64") {
-            return Err(Unmeasured::NoFlush);
+            return Err(ProbeError::NoFlush);
         }
         if cpus.is_empty() {
-            return Err(Unmeasured::NoCpu);
+            return Err(ProbeError::NoCpu);
         }
         if self.chain.as_ref().is_none_or(|&(of, _)| of != node) {
             self.chain = Some((node, chain(node)?));
         }
         let Some((_, memory)) = &self.chain else {
-            return Err(Unmeasured::NoMemory);
+            return Err(ProbeError::NoMemory);
         };
         let words = memory.words();
         thread::scope(|scope| {
@@ -97,7 +97,7 @@ impl Probe for ThisProbe {
         })
     }
 
-    fn moves(&mut self, (from, to): (u32, u32), batches: usize) -> Result<Vec<u64>, Unmeasured> {
+    fn moves(&mut self, (from, to): (u32, u32), batches: usize) -> Result<Vec<u64>, ProbeError> {
         let memory = Memory::on(from, BATCH * page_bytes() as usize)?;
         let pages = memory.pages();
         let mut took = Vec::with_capacity(batches);
@@ -105,9 +105,9 @@ impl Probe for ThisProbe {
             let before_ns = thread_cpu_ns();
             let states = machine::move_pages(std::process::id(), &pages, Some(there));
             let took_ns = thread_cpu_ns() - before_ns;
-            let states = states.map_err(Unmeasured::Refused)?;
+            let states = states.map_err(ProbeError::Refused)?;
             if states.iter().any(|&state| state != there as i32) {
-                return Err(Unmeasured::NoMemory);
+                return Err(ProbeError::NoMemory);
             }
             took.push(took_ns / BATCH as u64);
         }
@@ -116,10 +116,10 @@ impl Probe for ThisProbe {
 }
 
 /// The chain in memory of a node: each stop's word holds the index of the next stop's.
-fn chain(node: u32) -> Result<Memory, Unmeasured> {
-    let mut memory = Memory::on(node, STOPS * STRIDE * 8)?;
+fn chain(node: u32) -> Result<Memory, ProbeError> {
+    let mut memory = Memory::on(node, CHASE_LOADS * STRIDE * 8)?;
     let words = memory.words_mut();
-    for stop in 0..STOPS {
+    for stop in 0..CHASE_LOADS {
         words[stop * STRIDE] = (next_stop(stop) * STRIDE) as u64;
     }
     Ok(memory)
@@ -128,22 +128,22 @@ fn chain(node: u32) -> Result<Memory, Unmeasured> {
 /// Goes through all stops, and looks random: a linear congruence of full period (Hull and Dobell,
 /// "Random number generators", 1962: an odd addend, a factor of 1 modulo 4, a power of two).
 const fn next_stop(stop: usize) -> usize {
-    (stop * 661 + 331) % STOPS
+    (stop * 661 + 331) % CHASE_LOADS
 }
 
 /// One chunk: picoseconds a load.
 fn chase(words: &[u64]) -> u64 {
-    for stop in 0..STOPS {
-        raw::flush(&words[stop * STRIDE]);
+    for stop in 0..CHASE_LOADS {
+        syscalls::flush(&words[stop * STRIDE]);
     }
     fence();
     let begun = Instant::now();
     let mut at = 0;
-    for _ in 0..STOPS {
+    for _ in 0..CHASE_LOADS {
         at = words[at] as usize;
     }
     std::hint::black_box(at);
-    begun.elapsed().as_nanos() as u64 * 1000 / STOPS as u64
+    begun.elapsed().as_nanos() as u64 * 1000 / CHASE_LOADS as u64
 }
 
 /// Until now all lines are flushed.
@@ -156,7 +156,7 @@ fn fence() {
 }
 
 /// Has the calling thread run on these CPUs alone, as far as it may.
-fn run_on(cpus: &[u32]) -> Result<(), Unmeasured> {
+fn run_on(cpus: &[u32]) -> Result<(), ProbeError> {
     let mut set = [0_u64; 1024];
     for &cpu in cpus {
         if let Some(word) = set.get_mut(cpu as usize / 64) {
@@ -167,7 +167,7 @@ fn run_on(cpus: &[u32]) -> Result<(), Unmeasured> {
     let result = unsafe { libc::sched_setaffinity(0, size_of_val(&set), (&raw const set).cast()) };
     match result {
         0 => Ok(()),
-        _ => Err(Unmeasured::NoCpu),
+        _ => Err(ProbeError::NoCpu),
     }
 }
 
@@ -180,20 +180,20 @@ struct Memory {
 
 impl Memory {
     /// All of it is there, on small pages.
-    fn on(node: u32, length: usize) -> Result<Memory, Unmeasured> {
-        let start = raw::map(length, None).map_err(Unmeasured::Refused)?;
+    fn on(node: u32, length: usize) -> Result<Memory, ProbeError> {
+        let start = syscalls::map(length, None).map_err(ProbeError::Refused)?;
         let memory = Memory { start, length };
         // SAFETY: the mapping is this value's alone, and the advice discards nothing. A refusal
         // leaves a kernel without huge pages.
-        let _ = unsafe { raw::advise(start, length, libc::MADV_NOHUGEPAGE) };
+        let _ = unsafe { syscalls::advise(start, length, libc::MADV_NOHUGEPAGE) };
         let bind = Bind {
             mode: BindMode::Preferred,
-            nodes: 1_u64.checked_shl(node).ok_or(Unmeasured::NoMemory)?,
+            nodes: 1_u64.checked_shl(node).ok_or(ProbeError::NoMemory)?,
         };
-        match raw::bind(start as u64, length as u64, bind) {
+        match syscalls::bind(start as u64, length as u64, bind) {
             Ok(()) => {}
-            Err(libc::EINVAL) => return Err(Unmeasured::NoMemory),
-            Err(error) => return Err(Unmeasured::Refused(error)),
+            Err(libc::EINVAL) => return Err(ProbeError::NoMemory),
+            Err(error) => return Err(ProbeError::Refused(error)),
         }
         let pages = memory.pages();
         for &page in &pages {
@@ -201,10 +201,10 @@ impl Memory {
             unsafe { AtomicU8::from_ptr(page as *mut u8) }.store(1, Ordering::Relaxed);
         }
         let found = machine::move_pages(std::process::id(), &pages, None);
-        let found = found.map_err(Unmeasured::Refused)?;
+        let found = found.map_err(ProbeError::Refused)?;
         match found.iter().all(|&at| at == node as i32) {
             true => Ok(memory),
-            false => Err(Unmeasured::NoMemory),
+            false => Err(ProbeError::NoMemory),
         }
     }
 
@@ -228,7 +228,7 @@ impl Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: the mapping was made by `on`, and nothing refers to it any more.
-        unsafe { raw::unmap(self.start, self.length) };
+        unsafe { syscalls::unmap(self.start, self.length) };
     }
 }
 
@@ -239,9 +239,9 @@ mod tests {
 
     #[test]
     fn a_chase_comes_by_every_stop() {
-        let mut seen = [false; STOPS];
+        let mut seen = [false; CHASE_LOADS];
         let mut at = 0;
-        for _ in 0..STOPS {
+        for _ in 0..CHASE_LOADS {
             assert!(!std::mem::replace(&mut seen[at], true));
             at = next_stop(at);
         }
@@ -254,7 +254,7 @@ mod tests {
             println!("skipped: no nodes in sysfs");
             return;
         };
-        let mut probe = ThisProbe::default();
+        let mut probe = ThisMachineProbe::default();
         let node = nodes.iter().find(|node| !node.cpus.is_empty());
         let node = node.expect("a node with CPUs");
         match probe.loads(&node.cpus, node.node, 3) {
@@ -262,10 +262,10 @@ mod tests {
             Ok(took) => assert!(!took.is_empty() && took.iter().all(|&ps| ps > 0)),
             Err(reason) => println!("skipped: {reason:?}"),
         }
-        assert_eq!(probe.loads(&[], node.node, 1), Err(Unmeasured::NoCpu));
+        assert_eq!(probe.loads(&[], node.node, 1), Err(ProbeError::NoCpu));
         assert_eq!(
             probe.loads(&[65_000], node.node, 1).err(),
-            Some(Unmeasured::NoCpu)
+            Some(ProbeError::NoCpu)
         );
         assert!(probe.loads(&node.cpus, 63, 1).is_err(), "no such node");
         assert!(probe.loads(&node.cpus, 64, 1).is_err(), "past the mask");
