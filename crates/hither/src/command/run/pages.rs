@@ -7,7 +7,7 @@ use hither_core::spec::{Choice, SpecError, Value};
 use hither_core::{Spec, placement::Entry};
 use hither_live::SessionOptions;
 use hither_live::pages::{Pages, PagesOptions, Runner, Tally, calibration};
-use hither_sys::{arm, userfaultfd};
+use hither_sys::{page_sampling, userfaultfd};
 
 use super::{Run, note_agent, started};
 use crate::exit::{self, Usage};
