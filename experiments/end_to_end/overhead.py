@@ -8,9 +8,10 @@ listed apart: it is no cost to the program.
 
     python3 overhead.py --hither target/release/hither --pairs 9 -- cscope -d -f /tmp/cscope.out \\
         -L0 vfs_read
-    python3 overhead.py --hither target/release/hither --pages cache-aware -- gcc -O2 -c memory.c
+    python3 overhead.py --hither target/release/hither --memory cache-aware -- \\
+        gcc -O2 -c memory.c
 
-With --pages the run is a dry one, on any machine: everything is watched and decided, and nothing
+With --memory the run is a dry one, on any machine: everything is watched and decided, and nothing
 moved. With --wet it is what a user gets: on one node nothing is watched. The agent's own start and
 end are in its wall time, and its CPU time in the program's.
 """
@@ -43,8 +44,8 @@ def main() -> None:
     )
     parser.add_argument("--hither", type=Path, required=True)
     parser.add_argument("--pairs", type=int, default=9)
-    parser.add_argument("--pages", metavar="POLICY", help="place pages rather than record")
-    parser.add_argument("--wet", action="store_true", help="with --pages: no dry run")
+    parser.add_argument("--memory", metavar="POLICY", help="place pages rather than record")
+    parser.add_argument("--wet", action="store_true", help="with --memory: no dry run")
     parser.add_argument("command", nargs="+")
     arguments = parser.parse_args()
     hither = arguments.hither.resolve()
@@ -69,8 +70,7 @@ def main() -> None:
                 "run",
                 "--quiet",
                 *dry,
-                "--pages",
-                arguments.pages,
+                f"--memory={arguments.memory}",
                 "--",
                 *arguments.command,
             ]
@@ -78,7 +78,7 @@ def main() -> None:
 
     ways = {
         "plain": lambda _: timed(arguments.command),
-        "hither": placed if arguments.pages else recorded,
+        "hither": placed if arguments.memory else recorded,
     }
     timed(arguments.command)
     for number in range(arguments.pairs):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The lab's results as the tables of docs/results.md: a row a case, medians over its runs.
+"""The lab's results as the tables of docs/results: a row a case, medians over its runs.
 
 `±` is half of what lies between the smallest and the largest run. `time` is the modelled time
 against that of the case's first row on the same machine, `last half` that of the last half of its
