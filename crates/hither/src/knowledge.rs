@@ -11,7 +11,7 @@ use std::path::Path;
 use anyhow::Context;
 use hither_core::Site;
 use hither_core::knowledge::{self, SiteKnowledge};
-use hither_core::placement::Class;
+use hither_core::placement::RegionTier;
 use hither_core::replacement::SiteRecord;
 use hither_live::pages::Placed;
 use hither_trace::Trace;
@@ -115,7 +115,7 @@ fn write(path: &Path, file: &Knowledge) -> anyhow::Result<()> {
 #[derive(Default)]
 pub(crate) struct Regions {
     /// What their regions turned out to be.
-    pub(crate) sites: Vec<(u64, Class)>,
+    pub(crate) sites: Vec<(u64, RegionTier)>,
     /// Where regions had their pages in the end.
     pub(crate) placed: Vec<Placed>,
 }
@@ -126,8 +126,8 @@ pub(crate) fn load_regions(path: &Path) -> anyhow::Result<Regions> {
     let file = read(path)?;
     let sites = file.regions.into_iter().map(|(signature, known)| {
         let class = match known {
-            Where::Local => Class::Local,
-            Where::Remote => Class::Remote,
+            Where::Local => RegionTier::Local,
+            Where::Remote => RegionTier::Remote,
         };
         Ok((parsed(&signature, path)?, class))
     });
@@ -159,8 +159,8 @@ pub(crate) fn save_regions(path: &Path, learnt: &Regions) -> anyhow::Result<()> 
     let mut file = read(path)?;
     let known = learnt.sites.iter().map(|&(signature, class)| {
         let known = match class {
-            Class::Local => Where::Local,
-            Class::Remote => Where::Remote,
+            RegionTier::Local => Where::Local,
+            RegionTier::Remote => Where::Remote,
         };
         (format!("{signature:016x}"), known)
     });

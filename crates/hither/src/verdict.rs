@@ -6,7 +6,7 @@ use std::path::Path;
 
 use hither_core::Spec;
 use hither_core::classify::{Class, pcc};
-use hither_core::placement::Of;
+use hither_core::placement::Target;
 use hither_core::registry::Needs;
 use hither_core::replacement::SiteRecord;
 use hither_sim::{Configuration, Options, Outcome, References, Size, Spacing, curve};
@@ -60,7 +60,7 @@ impl Verdict {
             policies: &policies,
             sizes: &blocks,
             outcomes: &outcomes,
-            steerable: place::kind(trace) == Some(Of::Files),
+            steerable: place::kind(trace) == Some(Target::Files),
             asked_sizes,
             doubts: cautions(trace),
         };

@@ -19,7 +19,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hither_core::Spec;
-use hither_core::placement::{self, Class};
+use hither_core::placement::{self, RegionTier};
 use hither_sys::arm::Unarmed;
 use hither_sys::faults::Unwatched;
 use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
@@ -44,7 +44,7 @@ pub struct PagesOptions {
     /// What that is made of, in place of what its parameter names.
     pub initial: Option<Spec<placement::Entry>>,
     /// What is known of allocation sites, by signature.
-    pub sites: Vec<(u64, Class)>,
+    pub sites: Vec<(u64, RegionTier)>,
     /// Where regions of an earlier run had their pages in the end.
     pub placed: Vec<Placed>,
     /// Where calibrations of machines are kept; none are read or made without.
@@ -84,7 +84,7 @@ pub struct Pages {
     /// The figures.
     pub summary: Summary,
     /// What is known of allocation sites now.
-    pub sites: Vec<(u64, Class)>,
+    pub sites: Vec<(u64, RegionTier)>,
     /// Where regions had their pages in the end.
     pub placed: Vec<Placed>,
     /// How accesses were counted, if the policy wanted it and there was a way.
@@ -192,7 +192,7 @@ impl Runner {
     }
 
     fn config(&self, nodes: &[NodeMemory], calibration: Option<&Calibration>) -> Config {
-        let known = |&(signature, class): &(u64, Class)| KnownSite { signature, class };
+        let known = |&(signature, class): &(u64, RegionTier)| KnownSite { signature, class };
         let page_bytes = self.machine.page_bytes();
         Config {
             huge_page_bytes: self.machine.huge_page_bytes(),

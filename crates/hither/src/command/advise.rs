@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use hither_core::placement::Of;
+use hither_core::placement::Target;
 use hither_trace::Trace;
 use serde_json::json;
 
@@ -113,7 +113,7 @@ impl Advise {
     fn advise(&self, path: &Path, ui: &Ui) -> anyhow::Result<()> {
         let trace = self.loading.load(path, ui)?;
         let placed = Placed::of(&trace, &self.placing, self.caches.sizes_as_written(), 0, ui)?;
-        if place::kind(&trace) == Some(Of::Memory) {
+        if place::kind(&trace) == Some(Target::Memory) {
             self.save(placed.plan(), placed.sentences().cloned(), ui)?;
             return self.advise_on_memory(&trace, &placed);
         }

@@ -3,7 +3,7 @@
 //! A twentieth of the modelled time is taken as the least that is worth a change: the model knows
 //! latencies to about as much.
 
-use hither_core::placement::Of;
+use hither_core::placement::Target;
 use serde::Serialize;
 
 use super::Case;
@@ -96,9 +96,9 @@ fn one(lines: &[Line<'_>], block_bytes: u64) -> Advice {
                 local(baseline)
             ));
             let moved = best.totals.migrations + best.totals.replications;
-            let what = match best.case.of() {
-                Of::Memory => "page",
-                Of::Files => "block",
+            let what = match best.case.target() {
+                Target::Memory => "page",
+                Target::Files => "block",
             };
             if moved > 0 {
                 sentences.push(format!(

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hither_core::placement::Of;
+use hither_core::placement::Target;
 use hither_sim::placement::Outcome;
 use hither_trace::Trace;
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ pub(crate) fn document(case: &Case, outcome: &Outcome, running: &Running, trace:
             fields.insert(name, count);
         }
     }
-    if case.of() == Of::Files {
+    if case.target() == Target::Files {
         let replacement = case.configuration.replacement;
         fields.insert("policy".to_owned(), replacement.to_string().into());
     }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::bail;
-use hither_core::placement::{self, Of};
+use hither_core::placement::{self, Target};
 use hither_core::{Spec, Topology};
 use hither_sim::placement::{
     Binding, Configuration, Options, Outcome, PlacementSpec, files, pages,
@@ -87,22 +87,22 @@ pub(crate) enum EngineCosts {
 impl Case {
     /// What things cost in it.
     pub(crate) fn costs(&self, costs: &Costs, block_bytes: u32) -> anyhow::Result<EngineCosts> {
-        match self.of() {
-            Of::Files => costs
+        match self.target() {
+            Target::Files => costs
                 .files(&self.configuration.topology, block_bytes)
                 .map(EngineCosts::Files),
-            Of::Memory => costs.pages().map(EngineCosts::Memory),
+            Target::Memory => costs.pages().map(EngineCosts::Memory),
         }
     }
 
     /// What it is of.
-    pub(crate) fn of(&self) -> Of {
-        self.configuration.spec.entry().of
+    pub(crate) fn target(&self) -> Target {
+        self.configuration.spec.entry().target
     }
 
     /// What a node gives up; pages of memory are not given up.
     pub(crate) fn policy(&self) -> Option<Spec> {
-        (self.of() == Of::Files).then_some(self.configuration.replacement)
+        (self.target() == Target::Files).then_some(self.configuration.replacement)
     }
 
     /// Blocks that all nodes together hold.
@@ -116,20 +116,20 @@ impl Case {
 }
 
 /// What a trace is of; nothing where it says nothing of objects, and its blocks may be either.
-pub(crate) fn kind(trace: &Trace) -> Option<Of> {
+pub(crate) fn kind(trace: &Trace) -> Option<Target> {
     let mut objects = trace.objects().iter().peekable();
     objects.peek()?;
     match objects.any(|object| object.kind == ObjectKind::Memory) {
-        true => Some(Of::Memory),
-        false => Some(Of::Files),
+        true => Some(Target::Memory),
+        false => Some(Target::Files),
     }
 }
 
 /// The placements that are compared where none is named, as a list.
-pub(crate) fn usual(kind: Option<Of>) -> &'static str {
+pub(crate) fn usual(kind: Option<Target>) -> &'static str {
     match kind {
-        Some(Of::Memory) => MEMORY,
-        Some(Of::Files) | None => FILES,
+        Some(Target::Memory) => MEMORY,
+        Some(Target::Files) | None => FILES,
     }
 }
 
@@ -163,7 +163,7 @@ pub(crate) fn cases(
                 for &spec in &request.placements {
                     let (capacity, size) = match size {
                         Some(size) => named(*size, topology, block_bytes, distinct)?,
-                        None => fitting(spec.entry().of, topology, distinct)?,
+                        None => fitting(spec.entry().target, topology, distinct)?,
                     };
                     enough(&spec, topology, &capacity, distinct, &size)?;
                     cases.push(Case {
@@ -210,11 +210,15 @@ fn shared(topology: &Topology, blocks: u32) -> anyhow::Result<Vec<u32>> {
 /// The blocks of each node where nothing is said: caches of files hold half of the data in all
 /// nodes together, so that there is something to decide; each node's memory holds all pages, as
 /// that of most machines does, so that the placement and not the want of frames decides.
-fn fitting(of: Of, topology: &Topology, distinct: u64) -> anyhow::Result<(Vec<u32>, String)> {
+fn fitting(
+    target: Target,
+    topology: &Topology,
+    distinct: u64,
+) -> anyhow::Result<(Vec<u32>, String)> {
     let nodes = topology.nodes() as u64;
-    let (blocks, size) = match of {
-        Of::Files => (distinct.div_ceil(2 * nodes), "half of the data"),
-        Of::Memory => (distinct, "all of the data"),
+    let (blocks, size) = match target {
+        Target::Files => (distinct.div_ceil(2 * nodes), "half of the data"),
+        Target::Memory => (distinct, "all of the data"),
     };
     let blocks = u32::try_from(blocks.max(1)).unwrap_or(u32::MAX);
     Ok((shared(topology, blocks)?, size.to_owned()))
@@ -229,7 +233,7 @@ fn enough(
     size: &str,
 ) -> anyhow::Result<()> {
     let frames: u64 = capacity.iter().map(|&frames| u64::from(frames)).sum();
-    if spec.entry().of == Of::Memory && frames < distinct {
+    if spec.entry().target == Target::Memory && frames < distinct {
         let nodes = topology.nodes() as u64;
         bail!(Usage(format!(
             "{} ({} of size {size}) do not hold the {} of the trace: `{}` needs {} a node or more",
@@ -250,29 +254,29 @@ pub(crate) fn check_kind(trace: &Trace, placements: &[PlacementSpec]) -> anyhow:
         let entry = spec.entry();
         // Bare block numbers may be either, but not both at once: one table compares what can be
         // compared.
-        if *found.get_or_insert(entry.of) == entry.of {
+        if *found.get_or_insert(entry.target) == entry.target {
             continue;
         }
-        let words = |of| match of {
-            Of::Memory => "pages of memory",
-            Of::Files => "blocks of files",
+        let words = |target| match target {
+            Target::Memory => "pages of memory",
+            Target::Files => "blocks of files",
         };
         let others = placement::placements()
             .iter()
-            .filter(|other| other.of != entry.of);
+            .filter(|other| other.target != entry.target);
         let others: Vec<&str> = others.map(|other| other.name).collect();
         let at_hand = match kind(trace) {
-            Some(of) => format!("{} is a trace of {}", trace.path().display(), words(of)),
+            Some(target) => format!("{} is a trace of {}", trace.path().display(), words(target)),
             None => format!(
                 "`{}` places {}",
                 placements[0].entry().name,
-                words(placements[0].entry().of)
+                words(placements[0].entry().target)
             ),
         };
         bail!(Usage(format!(
             "`{}` places {}, and {at_hand}; placements of those: {}",
             entry.name,
-            words(entry.of),
+            words(entry.target),
             others.join(", ")
         )));
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use hither_core::placement::Of;
+use hither_core::placement::Target;
 use hither_sim::placement::{Binding, Outcome};
 use hither_trace::Trace;
 
@@ -202,7 +202,10 @@ impl<'a> Results<'a> {
                 })
                 .collect(),
         };
-        let memory = self.cases.iter().all(|case| case.of() == Of::Memory);
+        let memory = self
+            .cases
+            .iter()
+            .all(|case| case.target() == Target::Memory);
         Timeline {
             title: self.title("Over time"),
             subtitle: self.subtitle(),

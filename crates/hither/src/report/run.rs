@@ -3,7 +3,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use hither_core::placement::Of;
+use hither_core::placement::Target;
 use hither_sim::{Outcome, Points, Size, Spacing};
 use hither_trace::schema::Machine;
 use hither_trace::{Ranked, Trace};
@@ -141,7 +141,7 @@ impl Run {
         share: usize,
         ui: &Ui,
     ) -> anyhow::Result<Run> {
-        let memory = place::kind(trace) == Some(Of::Memory);
+        let memory = place::kind(trace) == Some(Target::Memory);
         // Pages of memory are not cached: for them, where they are is all there is to simulate.
         let (policies, sizes) = match (memory, asked.own_policies) {
             (true, _) => (Vec::new(), &[][..]),
@@ -208,8 +208,8 @@ impl Run {
         Ok(Run {
             trace: about(trace),
             kind: match place::kind(trace) {
-                Some(Of::Memory) => "memory",
-                Some(Of::Files) => "files",
+                Some(Target::Memory) => "memory",
+                Some(Target::Files) => "files",
                 None => "blocks",
             },
             started_unix_ns: trace.meta().started_unix_ns,

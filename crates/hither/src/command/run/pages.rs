@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use hither_core::placement::{self, Of};
+use hither_core::placement::{self, Target};
 use hither_core::spec::{Choice, SpecError, Value};
 use hither_core::{Spec, placement::Entry};
 use hither_live::SessionOptions;
@@ -40,7 +40,7 @@ fn policies(text: &str) -> Result<(Spec<Entry>, Option<Spec<Entry>>), Usage> {
 }
 
 fn is_live(entry: &Entry) -> bool {
-    entry.of == Of::Memory && entry.live
+    entry.target == Target::Memory && entry.live
 }
 
 /// The names of such placements.
@@ -52,11 +52,11 @@ fn names(wanted: &dyn Fn(&Entry) -> bool) -> String {
 
 fn check(spec: &Spec<Entry>) -> Result<(), Usage> {
     let entry = spec.entry();
-    if entry.of != Of::Memory {
+    if entry.target != Target::Memory {
         return Err(Usage(format!(
             "--pages {}: it places blocks of files; placements of memory are {}",
             entry.name,
-            names(&|entry| entry.of == Of::Memory)
+            names(&|entry| entry.target == Target::Memory)
         )));
     }
     if !spec.live() {

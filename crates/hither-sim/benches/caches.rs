@@ -51,7 +51,7 @@ fn trace() -> InMemory {
 
 fn policies(criterion: &mut Criterion) {
     let trace = trace();
-    let mut group = criterion.benchmark_group("one_cache");
+    let mut group = criterion.benchmark_group("caches");
     group.throughput(Throughput::Elements(REFERENCES));
     group.sample_size(20);
     for entry in registry::policies() {

@@ -7,7 +7,7 @@
 //! parallel while the next one is being decoded. Every cache sees every access in order and shares
 //! nothing, so that the number of threads cannot change a result. A batch of 8192 accesses (0.5
 //! MiB) stays in a core's second-level cache, and at 4 ns an access (lru) to 60 ns (dear; all
-//! measured 2026-11 by `benches/one_cache.rs`) a cache's share of a batch is well above the
+//! measured 2026-11 by `benches/caches.rs`) a cache's share of a batch is well above the
 //! microsecond or two that handing it to a thread costs.
 
 use crate::references::References;
