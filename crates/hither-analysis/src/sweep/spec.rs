@@ -223,7 +223,8 @@ mod tests {
             format: None,
             options: LoadOptions::default(),
         };
-        read(&path, &defaults)
+        let no_machine = || Err("no machine in a test".to_owned());
+        read(&path, &defaults, &no_machine)
     }
 
     #[test]
