@@ -10,8 +10,9 @@ use crate::machine::Machine;
 /// make counts differ between runs or stand for nothing that is measured; NUMA balancing is left to
 /// the scenario. `tsc=reliable`: under TCG all CPUs read one counter, and the watchdog that
 /// compares it with the others would see the time between snapshot and resume as an error.
-pub(super) const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet nokaslr mitigations=off numa_balancing=disable \
-    transparent_hugepage=madvise panic=-1 tsc=reliable nowatchdog rcupdate.rcu_cpu_stall_suppress=1 audit=0 apparmor=0";
+pub(super) const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet nokaslr mitigations=off \
+    numa_balancing=disable transparent_hugepage=madvise panic=-1 tsc=reliable nowatchdog \
+    rcupdate.rcu_cpu_stall_suppress=1 audit=0 apparmor=0";
 
 /// Latency of a node's own memory in the HMAT; the distance scales it (a distance of 10 is local,
 /// ACPI 6.5, 5.2.17).
