@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 use hither_core::Spec;
-use hither_sim::{MissRatioCurve, Options, Points, Spacing};
+use hither_sim::{CacheOptions, MissRatioCurve, Points, Spacing};
 use hither_trace::Trace;
 
 use crate::exit::Usage;
@@ -113,9 +113,9 @@ pub(crate) fn write(
     };
     let bar = ui.bar("simulating", trace.references() as u64);
     let progress = |done| bar.set_position(done);
-    let options = Options {
+    let options = CacheOptions {
         progress: Some(&progress),
-        ..Options::default()
+        ..CacheOptions::default()
     };
     let curves = hither_sim::curves(trace, policies, points, &options).map_err(simulate::failed)?;
     bar.finish_and_clear();

@@ -10,9 +10,9 @@ use std::path::Path;
 
 use anyhow::Context;
 use hither_core::Site;
-use hither_core::knowledge::{self, SiteKnowledge};
 use hither_core::placement::RegionTier;
 use hither_core::replacement::SiteRecord;
+use hither_core::site_profile::{self, SiteProfile};
 use hither_live::pages::Placed;
 use hither_trace::Trace;
 use serde::{Deserialize, Serialize};
@@ -178,14 +178,14 @@ pub(crate) fn save_regions(path: &Path, learnt: &Regions) -> anyhow::Result<()> 
 
 /// What the file at `path` knows of call sites that read files; nothing, if there is no such file
 /// yet.
-pub(crate) fn load_sites(path: &Path) -> anyhow::Result<Vec<SiteKnowledge>> {
+pub(crate) fn load_sites(path: &Path) -> anyhow::Result<Vec<SiteProfile>> {
     let known = |(signature, known): (String, Known)| {
         let Known {
             sequential,
             looping,
             period,
         } = known;
-        Ok(SiteKnowledge {
+        Ok(SiteProfile {
             signature: parsed(&signature, path)?,
             sequential,
             looping,
@@ -196,7 +196,7 @@ pub(crate) fn load_sites(path: &Path) -> anyhow::Result<Vec<SiteKnowledge>> {
 }
 
 /// Adds to the file at `path` what was learnt, replacing what it knew of the same call sites.
-pub(crate) fn save_sites(path: &Path, learnt: &[SiteKnowledge]) -> anyhow::Result<()> {
+pub(crate) fn save_sites(path: &Path, learnt: &[SiteProfile]) -> anyhow::Result<()> {
     let mut file = read(path)?;
     let learnt = learnt.iter().map(|site| {
         let known = Known {
@@ -215,11 +215,11 @@ pub(crate) fn load(path: &Path, trace: &Trace) -> anyhow::Result<Vec<SiteRecord>
     let sites = (0..)
         .map(Site)
         .zip(trace.sites().iter().map(|row| row.signature));
-    Ok(knowledge::import(&load_sites(path)?, sites))
+    Ok(site_profile::import(&load_sites(path)?, sites))
 }
 
 /// As [`save_sites`], of the trace's call sites.
 pub(crate) fn save(path: &Path, trace: &Trace, learnt: &[SiteRecord]) -> anyhow::Result<()> {
     let signature = |site: Site| trace.sites()[site.index()].signature;
-    save_sites(path, &knowledge::export(learnt, signature))
+    save_sites(path, &site_profile::export(learnt, signature))
 }

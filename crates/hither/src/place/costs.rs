@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use hither_core::Topology;
-use hither_sim::placement::{files, pages};
+use hither_sim::placement::{files, memory};
 
 use crate::exit::Usage;
 
@@ -41,14 +41,14 @@ impl Costs {
         &self,
         topology: &Topology,
         block_bytes: u32,
-    ) -> anyhow::Result<files::Costs> {
-        let costs = files::Costs::of(topology, block_bytes).with(&self.0);
+    ) -> anyhow::Result<files::FileCosts> {
+        let costs = files::FileCosts::of(topology, block_bytes).with(&self.0);
         costs.map_err(|error| Usage(error.to_string()).into())
     }
 
     /// Those of pages of memory.
-    pub(super) fn pages(&self) -> anyhow::Result<pages::Costs> {
-        let costs = self.0.parse::<pages::Costs>();
+    pub(super) fn pages(&self) -> anyhow::Result<memory::MemoryCosts> {
+        let costs = self.0.parse::<memory::MemoryCosts>();
         costs.map_err(|error| Usage(error.to_string()).into())
     }
 }

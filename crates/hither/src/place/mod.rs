@@ -21,7 +21,8 @@ use anyhow::bail;
 use hither_core::placement::{self, Target};
 use hither_core::{Spec, Topology};
 use hither_sim::placement::{
-    Binding, Configuration, Options, Outcome, PlacementSpec, files, pages,
+    Binding, PlacementConfiguration, PlacementOptions, PlacementOutcome, PlacementSpec, files,
+    memory,
 };
 use hither_sim::{References, Size};
 use hither_trace::Trace;
@@ -71,7 +72,7 @@ pub(crate) struct Running {
 /// One run.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
-    pub(crate) configuration: Configuration,
+    pub(crate) configuration: PlacementConfiguration,
     /// The size of a node as it was written, or what was chosen.
     pub(crate) size: String,
 }
@@ -80,8 +81,8 @@ pub(crate) struct Case {
 #[derive(Serialize)]
 #[serde(untagged)]
 pub(crate) enum EngineCosts {
-    Files(files::Costs),
-    Memory(pages::Costs),
+    Files(files::FileCosts),
+    Memory(memory::MemoryCosts),
 }
 
 impl Case {
@@ -167,7 +168,7 @@ pub(crate) fn cases(
                     };
                     enough(&spec, topology, &capacity, distinct, &size)?;
                     cases.push(Case {
-                        configuration: Configuration {
+                        configuration: PlacementConfiguration {
                             spec,
                             topology: topology.clone(),
                             capacity,
@@ -261,7 +262,7 @@ pub(crate) fn check_kind(trace: &Trace, placements: &[PlacementSpec]) -> anyhow:
             Target::Memory => "pages of memory",
             Target::Files => "blocks of files",
         };
-        let others = placement::placements()
+        let others = placement::placement_policies()
             .iter()
             .filter(|other| other.target != entry.target);
         let others: Vec<&str> = others.map(|other| other.name).collect();
@@ -299,7 +300,7 @@ pub(crate) fn run(
     running: &Running,
     moves: usize,
     watch: Watch<'_>,
-) -> anyhow::Result<Vec<Outcome>> {
+) -> anyhow::Result<Vec<PlacementOutcome>> {
     let placements: Vec<PlacementSpec> = cases.iter().map(|case| case.configuration.spec).collect();
     check_kind(trace, &placements)?;
     let warm_up = running.warm_up.of(trace)?;
@@ -318,23 +319,23 @@ pub(crate) fn run(
                 progress(all);
             }
         };
-        let options = Options {
+        let options = PlacementOptions {
             binding: running.binding,
             warm_up,
             moves,
             progress: Some(&progress),
             cancel: watch.cancel,
-            ..Options::default()
+            ..PlacementOptions::default()
         };
         match costs {
             EngineCosts::Files(costs) => files::run(trace, &case.configuration, costs, &options),
-            EngineCosts::Memory(costs) => pages::run(trace, &case.configuration, costs, &options),
+            EngineCosts::Memory(costs) => memory::run(trace, &case.configuration, costs, &options),
         }
     };
     let mut outcomes = Vec::with_capacity(cases.len());
     let each: Vec<(&Case, &EngineCosts)> = cases.iter().zip(&costs).collect();
     for some in each.chunks(at_once(trace, &each)) {
-        let ended: Result<Vec<Outcome>, _> = some.par_iter().copied().map(one).collect();
+        let ended: Result<Vec<PlacementOutcome>, _> = some.par_iter().copied().map(one).collect();
         outcomes.extend(ended.map_err(failed)?);
     }
     Ok(outcomes)

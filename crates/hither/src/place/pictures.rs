@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use hither_core::placement::Target;
-use hither_sim::placement::{Binding, Outcome};
+use hither_sim::placement::{Binding, PlacementOutcome};
 use hither_trace::Trace;
 
 use super::options::{Drawing, Drawn, Kind};
@@ -20,7 +20,7 @@ use crate::ui::Ui;
 struct Results<'a> {
     trace: &'a Trace,
     cases: &'a [Case],
-    outcomes: &'a [Outcome],
+    outcomes: &'a [PlacementOutcome],
     binding: Binding,
     warm_up: u64,
 }
@@ -29,7 +29,7 @@ struct Results<'a> {
 pub(crate) fn drawn(
     trace: &Trace,
     cases: &[Case],
-    outcomes: &[Outcome],
+    outcomes: &[PlacementOutcome],
     running: &Running,
 ) -> Vec<(String, String)> {
     let results = Results::of(trace, cases, outcomes, running);
@@ -45,7 +45,7 @@ pub(crate) fn drawn(
 pub(crate) fn write(
     trace: &Trace,
     cases: &[Case],
-    outcomes: &[Outcome],
+    outcomes: &[PlacementOutcome],
     running: &Running,
     drawing: &Drawing,
     ui: &Ui,
@@ -82,7 +82,7 @@ impl<'a> Results<'a> {
     fn of(
         trace: &'a Trace,
         cases: &'a [Case],
-        outcomes: &'a [Outcome],
+        outcomes: &'a [PlacementOutcome],
         running: &Running,
     ) -> Results<'a> {
         let nodes = hither_sim::References::nodes(trace);
@@ -142,12 +142,12 @@ impl<'a> Results<'a> {
         shortened(&label, 40)
     }
 
-    fn each(&self) -> impl Iterator<Item = (&Case, &Outcome)> {
+    fn each(&self) -> impl Iterator<Item = (&Case, &PlacementOutcome)> {
         self.cases.iter().zip(self.outcomes)
     }
 
     fn heatmap(&self) -> Heatmap {
-        let panel = |(case, outcome): (&Case, &Outcome)| Matrix {
+        let panel = |(case, outcome): (&Case, &PlacementOutcome)| Matrix {
             label: self.label(case),
             note: format!(
                 "{} local, {:.2} hops a hit, imbalance {:.2}",
@@ -165,7 +165,7 @@ impl<'a> Results<'a> {
     }
 
     fn moves(&self) -> MovesMap {
-        let panel = |(case, outcome): (&Case, &Outcome)| {
+        let panel = |(case, outcome): (&Case, &PlacementOutcome)| {
             let topology = &case.configuration.topology;
             let nodes = topology.nodes();
             let all = outcome.traffic.iter().sum::<u64>().max(1) as f64;
@@ -189,7 +189,7 @@ impl<'a> Results<'a> {
     }
 
     fn timeline(&self) -> Timeline {
-        let run = |(case, outcome): (&Case, &Outcome)| History {
+        let run = |(case, outcome): (&Case, &PlacementOutcome)| History {
             label: self.label(case),
             steps: outcome
                 .timeline
@@ -224,7 +224,7 @@ impl<'a> Results<'a> {
             .map(|outcome| outcome.capacity.len())
             .max()
             .unwrap_or(0);
-        let names = |outcome: &Outcome| -> Vec<String> {
+        let names = |outcome: &PlacementOutcome| -> Vec<String> {
             let totals = serde_json::to_value(outcome.totals).expect("plain data");
             let counts = totals.as_object().expect("a struct");
             counts.keys().cloned().collect()
@@ -282,7 +282,7 @@ impl<'a> Results<'a> {
 }
 
 /// How much moved, in words.
-fn moved(outcome: &Outcome) -> String {
+fn moved(outcome: &PlacementOutcome) -> String {
     let (totals, warm_up) = (&outcome.totals, &outcome.warm_up);
     let migrations = totals.migrations + warm_up.migrations;
     let replications = totals.replications + warm_up.replications;
@@ -301,7 +301,7 @@ fn moved(outcome: &Outcome) -> String {
     )
 }
 
-fn arrows(outcome: &Outcome) -> Vec<Arrow> {
+fn arrows(outcome: &PlacementOutcome) -> Vec<Arrow> {
     let mut blocks: BTreeMap<(u16, u16, bool), u64> = BTreeMap::new();
     for moved in &outcome.moves {
         *blocks

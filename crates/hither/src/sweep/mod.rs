@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
-use hither_sim::{Configuration, Options};
+use hither_sim::{CacheConfiguration, CacheOptions};
 use hither_trace::{Input, Trace};
 use indicatif::ProgressBar;
 use rayon::current_num_threads;
@@ -72,7 +72,7 @@ struct Cache {
 
 #[derive(Clone)]
 enum What {
-    Cache(Box<Configuration>),
+    Cache(Box<CacheConfiguration>),
     Placed(Box<Case>),
 }
 
@@ -294,7 +294,7 @@ impl Known {
                 let sizes = simulate::sizes(&job.sizes, source.block_bytes, source.distinct)?;
                 let caches = job.policies.iter().flat_map(|&spec| {
                     sizes.iter().map(move |&(size, cache_blocks)| Cache {
-                        what: What::Cache(Box::new(Configuration { spec, cache_blocks })),
+                        what: What::Cache(Box::new(CacheConfiguration { spec, cache_blocks })),
                         size: size.to_string(),
                         counts: None,
                     })
@@ -352,11 +352,11 @@ impl Known {
                 What::Cache(configuration) => Some(**configuration),
                 What::Placed(_) => None,
             });
-        let configurations: Vec<Configuration> = configurations.collect();
-        let options = Options {
+        let configurations: Vec<CacheConfiguration> = configurations.collect();
+        let options = CacheOptions {
             progress: Some(&|references| progress(passes(references) * unit.len() as f64)),
             cancel: Some(cancel),
-            ..Options::default()
+            ..CacheOptions::default()
         };
         match hither_sim::run(trace, &configurations, &options) {
             Err(hither_sim::Error::Cancelled) => Err(Stopped::Cancelled),

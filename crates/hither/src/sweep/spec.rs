@@ -25,7 +25,7 @@
 use std::path::{Path, PathBuf};
 
 use hither_core::Spec;
-use hither_core::spec::Choice;
+use hither_core::spec::RegistryEntry;
 use hither_sim::Size;
 use hither_trace::Sample;
 use serde::Deserialize;
@@ -178,7 +178,7 @@ impl Said<'_> {
     }
 }
 
-fn specs<E: Choice>(list: &[Spanned<String>]) -> Result<Vec<Spec<E>>, Problem> {
+fn specs<E: RegistryEntry>(list: &[Spanned<String>]) -> Result<Vec<Spec<E>>, Problem> {
     let spec = |text: &Spanned<String>| {
         let spec: Result<Spec<E>, _> = text.as_ref().parse();
         spec.map_err(Problem::at(text.span()))
