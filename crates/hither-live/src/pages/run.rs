@@ -20,9 +20,9 @@ use std::time::Duration;
 
 use hither_core::Spec;
 use hither_core::placement::{self, RegionTier};
-use hither_sys::arm::Unarmed;
-use hither_sys::faults::Unwatched;
 use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
+use hither_sys::page_faults::WatchError;
+use hither_sys::page_sampling::SamplingError;
 use hither_sys::process::cpu_ns;
 use hither_sys::session::{Lost, SessionOptions};
 
@@ -90,11 +90,11 @@ pub struct Pages {
     /// How accesses were counted, if the policy wanted it and there was a way.
     pub counters: Option<&'static str>,
     /// Which other ways there are, and why they are not taken.
-    pub uncounted: Vec<(&'static str, Unarmed)>,
+    pub uncounted: Vec<(&'static str, SamplingError)>,
     /// The last reason for which pages could not be sampled.
-    pub unarmed: Option<Unarmed>,
+    pub unarmed: Option<SamplingError>,
     /// Why no faults were watched: only known sites could be placed.
-    pub unwatched: Option<Unwatched>,
+    pub unwatched: Option<WatchError>,
     /// Faults of the kernel on the program's behalf (`read` into fresh memory) were not seen.
     pub without_kernel: bool,
     /// Faults that found no room in their ring.

@@ -7,7 +7,7 @@ use hither_core::spec::{RegistryEntry, SpecError, Value};
 use hither_core::{Spec, placement::PlacementEntry};
 use hither_live::SessionOptions;
 use hither_live::pages::{Pages, PagesOptions, Runner, Tally, calibration};
-use hither_sys::{arm, userfaultfd};
+use hither_sys::{page_sampling, userfaultfd};
 
 use super::{Run, note_agent, started};
 use crate::exit::{self, Usage};
@@ -88,9 +88,11 @@ pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> 
         placement,
         initial,
         sites,
-        placed,
+        placed: placed.into_iter().map(to_live).collect(),
         cache: calibration::place(),
-        counters: arm::NAMES.into_iter().find(|name| *name == run.counters),
+        counters: page_sampling::NAMES
+            .into_iter()
+            .find(|name| *name == run.counters),
         cpu_permille: run.cpu_budget,
         session: SessionOptions {
             region_min: run.region_min,
@@ -111,10 +113,32 @@ pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> 
     }
     let learnt = Regions {
         sites: pages.sites,
-        placed: pages.placed,
+        placed: pages.placed.into_iter().map(from_live).collect(),
     };
-    run.keep(|path| knowledge::save_regions(path, &learnt), ui);
+    run.keep(|path| Ok(knowledge::save_regions(path, &learnt)?), ui);
     Ok(exit::pass_on(ran.exit))
+}
+
+/// What a run takes of a region in the file.
+fn to_live(region: knowledge::Placed) -> hither_live::pages::Placed {
+    hither_live::pages::Placed {
+        signature: region.signature,
+        thread: region.thread,
+        nth: region.nth,
+        pages: region.pages,
+        runs: region.runs,
+    }
+}
+
+/// What the file keeps of a region of a run.
+fn from_live(region: hither_live::pages::Placed) -> knowledge::Placed {
+    knowledge::Placed {
+        signature: region.signature,
+        thread: region.thread,
+        nth: region.nth,
+        pages: region.pages,
+        runs: region.runs,
+    }
 }
 
 /// A policy may have a least size of its own.
