@@ -1,9 +1,9 @@
 //! `hither run`: runs a program with its file cache steered, replicas of its files near it, or its
 //! memory pages placed, by a policy.
 
-mod files;
-mod pages;
-mod place_files;
+mod file_placement;
+mod memory;
+mod page_cache;
 mod replicas;
 
 use std::ffi::OsString;
@@ -209,7 +209,7 @@ impl Subcommand for Run {
             self.apply_plan(&path, ui)?;
         }
         let place_files = self.place_files.as_deref();
-        let place_files = place_files.map(|policy| place_files::way(&self, policy));
+        let place_files = place_files.map(|policy| file_placement::way(&self, policy));
         let place_files = place_files.transpose()?;
         if let Some(at) = self.metrics {
             let at = metrics::serve(at).with_context(|| format!("--metrics {at}"))?;
@@ -219,10 +219,10 @@ impl Subcommand for Run {
             self.note_unseen(ui);
         }
         match (&self.files, &self.replicas, place_files, &self.pages) {
-            (Some(policy), ..) => files::run(&self, policy, ui),
+            (Some(policy), ..) => page_cache::run(&self, policy, ui),
             (_, Some(policy), ..) => replicas::run(&self, policy, ui),
-            (_, _, Some(way), _) => place_files::run(&self, way, ui),
-            (.., Some(policy)) => pages::run(&self, policy, ui),
+            (_, _, Some(way), _) => file_placement::run(&self, way, ui),
+            (.., Some(policy)) => memory::run(&self, policy, ui),
             _ => self.as_it_is(),
         }
     }
