@@ -5,9 +5,9 @@ The two are run in turn, so that a machine that drifts drifts for both; the medi
 of writing the trace and finding symbols, after the program has ended, is listed apart: it is no cost to the program.
 
     python3 overhead.py --hither target/release/hither --pairs 9 -- cscope -d -f /tmp/cscope.out -L0 vfs_read
-    python3 overhead.py --hither target/release/hither --pages cache-aware -- gcc -O2 -c memory.c
+    python3 overhead.py --hither target/release/hither --memory cache-aware -- gcc -O2 -c memory.c
 
-With --pages the run is a dry one, on any machine: everything is watched and decided, and nothing moved. With --wet it is what a user gets:
+With --memory the run is a dry one, on any machine: everything is watched and decided, and nothing moved. With --wet it is what a user gets:
 on one node nothing is watched. The agent's own start and end are in its wall time, and its CPU time in the program's.
 """
 
@@ -39,8 +39,8 @@ def main() -> None:
     )
     parser.add_argument("--hither", type=Path, required=True)
     parser.add_argument("--pairs", type=int, default=9)
-    parser.add_argument("--pages", metavar="POLICY", help="place pages rather than record")
-    parser.add_argument("--wet", action="store_true", help="with --pages: no dry run")
+    parser.add_argument("--memory", metavar="POLICY", help="place pages rather than record")
+    parser.add_argument("--wet", action="store_true", help="with --memory: no dry run")
     parser.add_argument("command", nargs="+")
     arguments = parser.parse_args()
     hither = arguments.hither.resolve()
@@ -65,8 +65,7 @@ def main() -> None:
                 "run",
                 "--quiet",
                 *dry,
-                "--pages",
-                arguments.pages,
+                f"--memory={arguments.memory}",
                 "--",
                 *arguments.command,
             ]
@@ -74,7 +73,7 @@ def main() -> None:
 
     ways = {
         "plain": lambda _: timed(arguments.command),
-        "hither": placed if arguments.pages else recorded,
+        "hither": placed if arguments.memory else recorded,
     }
     timed(arguments.command)
     for number in range(arguments.pairs):

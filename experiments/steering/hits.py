@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a pread of cached bytes costs under hither run --files, against alone: nanoseconds of CPU a call at several sizes, in
+"""What a pread of cached bytes costs under hither run --page-cache, against alone: nanoseconds of CPU a call at several sizes, in
 rounds. (Of wall time others would be a part: with a load of 8 on 2 CPUs ratios of 0.25 to 1.34 were seen.)
 
 Three ways: alone; recorded with the agent's drops off (--dry-run), which is what interposition and the model cost; steered. The file fits
@@ -58,7 +58,7 @@ def main() -> None:
         str(arguments.hither.resolve()),
         "-q",
         "run",
-        "--files",
+        "--page-cache",
         "--cache",
         "1GiB",
         "--all-files",

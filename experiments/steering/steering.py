@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Bytes read from storage and wall time of programs whose loops are larger than their memory cgroup: by the kernel's own page
-cache, and steered by hither run --files with each policy; beside the optimum by hither sim.
+cache, and steered by hither run --page-cache with each policy; beside the optimum by hither sim.
 
 Programs that loop: passes over a file of twice the limit; queries in one cscope session over an index of a kernel source tree; scans of
 a table by sqlite, and by PostgreSQL; a reader that shuffles the records of a file anew each epoch; cscope and g++ at once. Programs with
@@ -356,14 +356,21 @@ def main() -> None:
     raw = []
     for name in arguments.only or WORKLOADS:
         workload = WORKLOADS[name](work)
-        steered = [str(hither), "-q", "run", "--json", "--files"]
+        steered = [str(hither), "-q", "run", "--json"]
         sites = kept / f"{name}.sites"
         sites.unlink(missing_ok=True)
-        *_, said = measured(workload, [*steered, "pcc", "--sites", str(sites), "--"])
+        *_, said = measured(workload, [*steered, "--page-cache=pcc", "--profile", str(sites), "--"])
         ways: dict[str, list[str]] = {
-            policy: [*steered, policy, "--"] for policy in (POLICIES if workload.loops else ["pcc"])
+            policy: [*steered, f"--page-cache={policy}", "--"]
+            for policy in (POLICIES if workload.loops else ["pcc"])
         }
-        ways["pcc, sites known"] = [*steered, "pcc", "--apply", str(sites), "--"]
+        ways["pcc, sites known"] = [
+            *steered,
+            "--page-cache=pcc",
+            "--read-only-profile",
+            str(sites),
+            "--",
+        ]
         ways = {"plain": []} | {way: ways[way] for way in arguments.way or ways if way in ways}
         runs: dict[str, list[tuple[float, float, float, dict]]] = {way: [] for way in ways}
         for number in range(arguments.rounds):

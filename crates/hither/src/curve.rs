@@ -24,7 +24,7 @@ pub(crate) struct Curves {
     #[arg(
         long = "curve",
         value_name = "FILE",
-        conflicts_with_all = ["sizes", "sites", "json"]
+        conflicts_with_all = ["sizes", "profile", "json"]
     )]
     files: Vec<CurveFile>,
 

@@ -74,9 +74,9 @@ pub(crate) fn keep(
     if let Some(path) = sites {
         match outcomes.iter().find_map(|outcome| outcome.sites.as_deref()) {
             Some(learnt) => knowledge::save(path, trace, learnt)?,
-            None => {
-                ui.note("none of these policies learns about call sites: --sites is left as it was")
-            }
+            None => ui.note(
+                "none of these policies learns about call sites: --profile is left as it was",
+            ),
         }
     }
     Ok(())

@@ -123,7 +123,7 @@ impl Advise {
         };
         let sizes = self.caches.sizes(&trace)?;
         let asked = self.caches.names_sizes();
-        let learnt = self.learnt.sites.as_deref();
+        let learnt = self.learnt.profile.as_deref();
         let verdict = Verdict::of(&trace, policies, sizes, asked, learnt, ui)?;
         let stats = &verdict.stats;
         let block_bytes = u64::from(trace.options().block_bytes);

@@ -224,10 +224,9 @@ pub(super) struct Caches {
 /// What earlier runs know.
 #[derive(Args, Debug)]
 pub(super) struct Learnt {
-    /// What was learnt about call sites: read if the file exists, and written back with what this
-    /// run adds
-    #[arg(long, value_name = "FILE")]
-    pub(super) sites: Option<PathBuf>,
+    /// Start from what FILE says of call sites, if it is there, and add what is learnt
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub(super) profile: Option<PathBuf>,
 }
 
 impl Caches {

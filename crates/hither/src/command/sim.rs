@@ -78,7 +78,7 @@ fn simulated_part(trace: &Trace) -> String {
 impl Sim {
     /// What placements on nodes would make of the trace.
     fn place(&self, ui: &Ui) -> anyhow::Result<ExitCode> {
-        if self.learnt.sites.is_some() || self.curves.wanted() {
+        if self.learnt.profile.is_some() || self.curves.wanted() {
             let problem = "--curve and --sites are for one cache; with --nodes, --timeline and --heatmap draw";
             return Err(Usage(problem.to_owned()).into());
         }
@@ -168,7 +168,7 @@ impl Subcommand for Sim {
             return Ok(ExitCode::SUCCESS);
         }
         let sizes = self.caches.sizes(&trace)?;
-        let sites = self.learnt.sites.as_deref();
+        let sites = self.learnt.profile.as_deref();
         let outcomes = simulate::run(&trace, &policies, &sizes, sites, ui)?;
         if self.json {
             ui::print_json(&json!({ "trace": about(&trace), "results": outcomes }))?;
