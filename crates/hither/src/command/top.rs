@@ -19,16 +19,19 @@ use super::Subcommand;
 use crate::format::{self, Lean, Table, bytes, count, percent};
 use crate::ui::{self, Ui};
 
-/// Watch programs that run under `hither run`: file cache, nodes, regions, local share, moves
+const EXAMPLES: &str = "\
+Shows this user's runs until they have ended. q and Ctrl-C end the watching,
+never a run; the arrow and page keys scroll.
+
+Examples:
+  hither top                 every run of yours, each second anew
+  hither top 4711            one run, by the process number of its `hither run`
+  hither top --once          once, for a script
+  hither top --json | jq '.[].figures.after.local_share'";
+
+/// Watch programs that run under `hither run`: page cache, nodes, regions, local share, moves
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Shows this user's runs until they have ended; Ctrl-C ends the watching, never a run.\n\n\
-    Examples:\n  \
-    hither top                 every run of yours, each second anew\n  \
-    hither top 4711            one run, by the process number of its `hither run`\n  \
-    hither top --once          once, for a script\n  \
-    hither top --json | jq '.[].figures.after.local_share'"
-)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Top {
     /// The run whose `hither run` has this process number
     #[arg(value_name = "PID")]

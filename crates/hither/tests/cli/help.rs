@@ -20,7 +20,7 @@ fn no_example_wraps_at_80_columns() {
         for option in ["-h", "--help"] {
             let help = |columns| {
                 let help = help(&lab, command, option, columns);
-                let after = help.split_once("\nExamples:\n");
+                let after = help.split_once("\nExamples");
                 after
                     .unwrap_or_else(|| panic!("{command}: {help}"))
                     .1
