@@ -61,7 +61,11 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     eprintln!("hither: {}", message(error));
-    if error.downcast_ref::<Usage>().is_some() {
+    let is_usage = error.downcast_ref::<Usage>().is_some()
+        || error
+            .downcast_ref::<hither_analysis::Error>()
+            .is_some_and(hither_analysis::Error::is_usage);
+    if is_usage {
         ExitCode::from(USAGE)
     } else if let Some(not_started) = error.downcast_ref::<NotStarted>() {
         ExitCode::from(not_started.code)

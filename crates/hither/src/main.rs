@@ -5,38 +5,33 @@
 //! it cannot be executed, and 127 that there is none of that name.
 #![forbid(unsafe_code)]
 
-mod advice;
 mod command;
-mod curve;
 mod exit;
-mod format;
 mod hints;
 mod interrupt;
-mod knowledge;
-mod located;
-mod memory;
 mod metrics;
 mod output;
-mod place;
-mod plan;
-mod plot;
 mod preload;
-mod report;
-mod rows;
-mod simulate;
-mod sweep;
-mod topology;
+mod this_machine;
 mod ui;
-mod verdict;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Command;
-use hither_sys::large::LargePages;
+use hither_analysis::{
+    advice, curve, format, knowledge, memory, place, plan, plot, report, rows, simulate, sweep,
+    topology, verdict,
+};
+use hither_sys::huge_pages::HugePageAllocator;
+
+const _: () = assert!(
+    advice::STEERABLE_MIN_BYTES == hither_live::files::BUDGET_MIN_BYTES,
+    "advice is about caches that a run can steer"
+);
 
 #[global_allocator]
-static ALLOCATOR: LargePages = LargePages;
+static ALLOCATOR: HugePageAllocator = HugePageAllocator;
 
 fn main() -> ExitCode {
     keep_decoder_panics_quiet();

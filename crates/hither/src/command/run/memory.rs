@@ -3,13 +3,13 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use hither_core::placement::{self, Of};
+use hither_core::placement::{self, Target};
 use hither_core::spec::{Choice, SpecError, Value};
 use hither_core::{Spec, placement::Entry};
 use hither_live::SessionOptions;
 use hither_live::pages::{Pages, PagesOptions, Runner, Tally, calibration};
 use hither_sim::Size;
-use hither_sys::{arm, userfaultfd};
+use hither_sys::{page_sampling, userfaultfd};
 
 use super::{Run, note_agent};
 use crate::exit::{self, Usage};
@@ -60,7 +60,7 @@ pub(super) struct MemoryArgs {
     #[arg(
         long,
         value_name = "HOW",
-        value_parser = [&[AUTO], &arm::NAMES[..]].concat(),
+        value_parser = [&[AUTO], &page_sampling::NAMES[..]].concat(),
         hide_short_help = true
     )]
     counters: Option<String>,
@@ -125,7 +125,7 @@ fn policies(text: &str) -> Result<(Spec<Entry>, Option<Spec<Entry>>), Usage> {
 }
 
 fn is_live(entry: &Entry) -> bool {
-    entry.of == Of::Memory && entry.live
+    entry.target == Target::Memory && entry.live
 }
 
 /// The names of such placements.
@@ -137,11 +137,11 @@ fn names(wanted: &dyn Fn(&Entry) -> bool) -> String {
 
 fn check(spec: &Spec<Entry>) -> Result<(), Usage> {
     let entry = spec.entry();
-    if entry.of != Of::Memory {
+    if entry.target != Target::Memory {
         return Err(Usage(format!(
             "{SWITCH}={}: it places blocks of files; placements of memory are {}",
             entry.name,
-            names(&|entry| entry.of == Of::Memory)
+            names(&|entry| entry.target == Target::Memory)
         )));
     }
     if !spec.live() {
@@ -179,9 +179,9 @@ pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> 
         placement,
         initial,
         sites,
-        placed,
+        placed: placed.into_iter().map(to_live).collect(),
         cache: calibration::place(),
-        counters: arm::NAMES
+        counters: page_sampling::NAMES
             .into_iter()
             .find(|name| Some(*name) == counters.as_deref()),
         cpu_permille: cpu_budget.unwrap_or(CPU_PERMILLE),
@@ -204,10 +204,32 @@ pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> 
     }
     let learnt = Regions {
         sites: pages.sites,
-        placed: pages.placed,
+        placed: pages.placed.into_iter().map(from_live).collect(),
     };
-    run.add_to_profile(|path| knowledge::save_regions(path, &learnt), ui);
+    run.add_to_profile(|path| Ok(knowledge::save_regions(path, &learnt)?), ui);
     Ok(exit::pass_on(ran.exit))
+}
+
+/// What a run takes of a region in the file.
+fn to_live(region: knowledge::Placed) -> hither_live::pages::Placed {
+    hither_live::pages::Placed {
+        signature: region.signature,
+        thread: region.thread,
+        nth: region.nth,
+        pages: region.pages,
+        runs: region.runs,
+    }
+}
+
+/// What the file keeps of a region of a run.
+fn from_live(region: hither_live::pages::Placed) -> knowledge::Placed {
+    knowledge::Placed {
+        signature: region.signature,
+        thread: region.thread,
+        nth: region.nth,
+        pages: region.pages,
+        runs: region.runs,
+    }
 }
 
 /// A policy may have a least size of its own.

@@ -120,7 +120,7 @@ pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
         budget: budget(run)?,
         run: run.options(preload::library()?),
         all_files: run.page_cache.all_files,
-        still_read_ahead: !run.page_cache.keep_readahead,
+        disable_readahead: !run.page_cache.keep_readahead,
         sites: run
             .profile()?
             .map(knowledge::load_sites)
@@ -134,7 +134,10 @@ pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
     } else {
         report(&ran.files, run.output.dry_run, ui);
     }
-    run.add_to_profile(|path| knowledge::save_sites(path, &ran.files.sites), ui);
+    run.add_to_profile(
+        |path| Ok(knowledge::save_sites(path, &ran.files.sites)?),
+        ui,
+    );
     Ok(exit::pass_on(ran.exit))
 }
 
@@ -172,10 +175,10 @@ fn report(files: &Files, dry_run: bool, ui: &Ui) {
             duration_ns(files.drop_time.as_nanos() as f64)
         ));
     }
-    if files.read_ahead_stilled > 0 {
+    if files.readahead_disabled > 0 {
         ui.note(format_args!(
             "readahead was switched off {} where the program read at random",
-            counted(files.read_ahead_stilled, "time")
+            counted(files.readahead_disabled, "time")
         ));
     }
     if let Some(evicted) = summary.evicted_by_class
