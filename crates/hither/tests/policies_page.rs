@@ -159,7 +159,7 @@ struct Listed {
 
 fn listed() -> [Vec<Listed>; 2] {
     let needs = |needs: Needs| needs.names().collect::<Vec<_>>().join(", ");
-    let policies = registry::policies().iter().map(|entry| Listed {
+    let policies = registry::replacement_policies().iter().map(|entry| Listed {
         folder: "replacement",
         name: entry.name,
         summary: entry.summary,
@@ -168,7 +168,7 @@ fn listed() -> [Vec<Listed>; 2] {
         needs: needs(entry.needs),
         params: entry.params,
     });
-    let placements = placement::placements().iter().map(|entry| Listed {
+    let placements = placement::placement_policies().iter().map(|entry| Listed {
         folder: "placement",
         name: entry.name,
         summary: entry.summary,

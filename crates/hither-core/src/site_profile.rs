@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 /// The counters of one call site, by its signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SiteKnowledge {
+pub struct SiteProfile {
     /// The signature: the same in every run of the same binaries.
     pub signature: u64,
     /// See [`SiteRecord::sequential`].
@@ -25,11 +25,11 @@ pub struct SiteKnowledge {
 
 /// What to keep of `records` for the next run, ordered by signature. Site 0, the unknown one, is
 /// left out: it is not one place in a program.
-pub fn export(records: &[SiteRecord], signature: impl Fn(Site) -> u64) -> Vec<SiteKnowledge> {
-    let mut knowledge: Vec<SiteKnowledge> = records
+pub fn export(records: &[SiteRecord], signature: impl Fn(Site) -> u64) -> Vec<SiteProfile> {
+    let mut knowledge: Vec<SiteProfile> = records
         .iter()
         .filter(|record| record.site != Site(0))
-        .map(|record| SiteKnowledge {
+        .map(|record| SiteProfile {
             signature: signature(record.site),
             sequential: record.sequential,
             looping: record.looping,
@@ -43,10 +43,10 @@ pub fn export(records: &[SiteRecord], signature: impl Fn(Site) -> u64) -> Vec<Si
 /// What `knowledge` says about the sites of another run, given as pairs of number and signature;
 /// ordered as these.
 pub fn import(
-    knowledge: &[SiteKnowledge],
+    knowledge: &[SiteProfile],
     sites: impl IntoIterator<Item = (Site, u64)>,
 ) -> Vec<SiteRecord> {
-    let known: BTreeMap<u64, &SiteKnowledge> = knowledge
+    let known: BTreeMap<u64, &SiteProfile> = knowledge
         .iter()
         .map(|site| (site.signature, site))
         .collect();
@@ -67,7 +67,7 @@ pub fn import(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::Settings;
+    use crate::registry::ReplacementSettings;
     use crate::{Access, Block, Residency, Spec};
 
     fn three_rounds(site: Site) -> impl Iterator<Item = Access> {
@@ -81,7 +81,7 @@ mod tests {
     fn the_second_run_starts_trained() {
         let spec: Spec = "pcc{threshold=10,sample=1}".parse().expect("valid");
         let run = |sites: &[SiteRecord], site| {
-            let mut policy = spec.build(&Settings {
+            let mut policy = spec.build(&ReplacementSettings {
                 capacity: 50,
                 sites,
             });

@@ -9,21 +9,22 @@ use std::hint::select_unpredictable;
 use std::sync::Arc;
 
 use hither_core::placement::{
-    Action, Counters, Epoch, EpochKind, Incoming, Layer, Mark, Nodes, Outcome, Settings,
+    Action, ActionOutcome, Counters, Epoch, EpochKind, IncomingBlock, Layer, Mark, Nodes,
+    PlacementSettings,
 };
 use hither_core::registry;
-use hither_core::{Access, Block, Node, Op, Placement, Policy, Process, Slot, Topology};
+use hither_core::{Access, Block, Node, Op, Placement, Process, ReplacementPolicy, Slot, Topology};
 
-use super::costs::Costs;
+use super::costs::FileCosts;
 use super::disks::Disks;
 use super::network::Network;
 use crate::caches::Error;
 use crate::placement::timeline::Timeline;
-use crate::placement::{Configuration, Options, Outcome as Report, Totals};
+use crate::placement::{PlacementConfiguration, PlacementOptions, PlacementOutcome, Totals};
 use crate::references::References;
 
-/// Caches on the nodes of a topology, over storage.
-pub(super) struct Caches {
+/// FileEngine on the nodes of a topology, over storage.
+pub(super) struct FileEngine {
     pub(super) topology: Arc<Topology>,
     pub(super) nodes: Nodes,
     pub(super) placement: Box<dyn Placement>,
@@ -31,7 +32,7 @@ pub(super) struct Caches {
     pub(super) shelves: Vec<Shelf>,
     pub(super) network: Network,
     pub(super) disks: Disks,
-    pub(super) costs: Costs,
+    pub(super) costs: FileCosts,
     /// What a lookup that found nothing cost, by node.
     pub(super) vain_ns: Vec<u64>,
     /// When each node makes its next access.
@@ -43,14 +44,14 @@ pub(super) struct Caches {
     pub(super) remembered: Vec<Access>,
     pub(super) block_bytes: u64,
     pub(super) actions: Vec<Action>,
-    pub(super) outcomes: Vec<Outcome>,
+    pub(super) outcomes: Vec<ActionOutcome>,
     /// The cascade in which each node last gave up a block.
     pub(super) gave_up: Vec<u32>,
     pub(super) cascade: u32,
     /// Whose access each node made last.
     pub(super) processes: Vec<Process>,
     pub(super) threads: usize,
-    /// None: see [`epoch`](Caches::epoch).
+    /// None: see [`epoch`](FileEngine::epoch).
     pub(super) counts: Counters,
     /// Whether periods take the place of the program's iterations.
     pub(super) periodic: bool,
@@ -61,7 +62,7 @@ pub(super) struct Caches {
 
 /// The cache of one node.
 pub(super) struct Shelf {
-    pub(super) replacement: Box<dyn Policy>,
+    pub(super) replacement: Box<dyn ReplacementPolicy>,
     /// By slot; as long as the highest slot ever filled.
     pub(super) block_of: Vec<u32>,
     pub(super) free: Vec<u32>,
@@ -79,21 +80,21 @@ pub(super) const EMPTY: u32 = u32::MAX;
 const ROUNDS_MAX: usize = 8;
 
 /// So many accesses are looked up before the first of them is served.
-const LOOK_AHEAD: usize = 32;
+const PREFETCH_ACCESSES: usize = 32;
 
-impl Caches {
+impl FileEngine {
     /// Empty caches, before the first of `references`.
     pub(super) fn new(
         references: &impl References,
-        configuration: &Configuration,
-        costs: &Costs,
-        options: &Options<'_>,
-    ) -> Result<Caches, Error> {
+        configuration: &PlacementConfiguration,
+        costs: &FileCosts,
+        options: &PlacementOptions<'_>,
+    ) -> Result<FileEngine, Error> {
         let topology = Arc::clone(&configuration.topology);
         let (blocks, block_bytes) = (references.blocks(), references.block_bytes());
         let object_bytes = references.object_bytes();
         let capacity = &configuration.capacity;
-        let placement = configuration.spec.build(&Settings {
+        let placement = configuration.spec.build(&PlacementSettings {
             topology: Arc::clone(&topology),
             capacity,
             blocks,
@@ -106,7 +107,8 @@ impl Caches {
         // A cache larger than the trace's footprint never evicts: what its replacement does not
         // need it does not get.
         let shelf = |&room: &u32| Shelf {
-            replacement: replacement.build(&registry::Settings::new(room.min(blocks.max(1)))),
+            replacement: replacement
+                .build(&registry::ReplacementSettings::new(room.min(blocks.max(1)))),
             block_of: Vec::new(),
             free: Vec::new(),
             ranked: 0,
@@ -130,7 +132,7 @@ impl Caches {
             None => options.period_ns,
         };
         let nodes = topology.nodes();
-        Ok(Caches {
+        Ok(FileEngine {
             layer: placement.layer(),
             periodic: placement.period_ns().is_some(),
             placement,
@@ -163,7 +165,7 @@ impl Caches {
         })
     }
 
-    /// The reference before which [`reached`](Caches::reached) must be called next.
+    /// The reference before which [`reached`](FileEngine::reached) must be called next.
     pub(super) fn stop(&self) -> u64 {
         self.timeline.stop()
     }
@@ -175,8 +177,8 @@ impl Caches {
         self.timeline.reached(reference, now_ns, used);
     }
 
-    /// The report, after the last [`reached`](Caches::reached).
-    pub(super) fn report(self, configuration: &Configuration) -> Report {
+    /// The report, after the last [`reached`](FileEngine::reached).
+    pub(super) fn report(self, configuration: &PlacementConfiguration) -> PlacementOutcome {
         let now_ns = self.now_ns();
         let costs = serde_json::to_value(&self.costs).expect("numbers alone");
         let statistics = self.placement.statistics();
@@ -225,9 +227,9 @@ impl Caches {
 
     /// Makes accesses, one after the other.
     pub(super) fn drive(&mut self, batch: &[Access]) {
-        for few in batch.chunks(LOOK_AHEAD) {
-            self.nodes.look_ahead(few);
-            self.placement.look_ahead(few);
+        for few in batch.chunks(PREFETCH_ACCESSES) {
+            self.nodes.prefetch(few);
+            self.placement.prefetch(few);
             few.iter().for_each(|access| self.access(access));
         }
     }
@@ -294,7 +296,7 @@ impl Caches {
     fn remote(&mut self, access: &Access, from: Node, start_ns: u64) -> u64 {
         let by = access.node;
         let hops = u64::from(self.topology.hops(by, from));
-        let Costs {
+        let FileCosts {
             cache_ns,
             lookup_ns,
             message_hop_ns,
@@ -329,7 +331,7 @@ impl Caches {
 
         let wanted = self.placement.place(access, &self.nodes);
         self.cascade += 1;
-        let incoming = Incoming { block, from: None };
+        let incoming = IncomingBlock { block, from: None };
         for nth in 0..self.nodes.len() {
             let at = self.topology.nearest(wanted)[nth];
             if let Some(forwarded) = self.make_room(at, incoming, access, end_ns) {
@@ -395,7 +397,7 @@ impl Caches {
             outcomes.clear();
             for &action in &actions {
                 let done = self.act_once(action, access, served, at_ns);
-                outcomes.push(Outcome { action, done });
+                outcomes.push(ActionOutcome { action, done });
             }
             self.placement.settled(&outcomes, &self.nodes);
             self.outcomes = outcomes;
@@ -404,11 +406,11 @@ impl Caches {
             }
             served = None;
         }
-        let refuse = |action| Outcome {
+        let refuse = |action| ActionOutcome {
             action,
             done: false,
         };
-        let refused: Vec<Outcome> = self.actions.drain(..).map(refuse).collect();
+        let refused: Vec<ActionOutcome> = self.actions.drain(..).map(refuse).collect();
         self.placement.settled(&refused, &self.nodes);
     }
 
@@ -460,7 +462,7 @@ impl Caches {
             self.detach(block, home, false);
         } else {
             self.cascade += 1;
-            let incoming = Incoming {
+            let incoming = IncomingBlock {
                 block,
                 from: Some(home),
             };
@@ -499,7 +501,7 @@ impl Caches {
             return false;
         };
         self.cascade += 1;
-        let incoming = Incoming {
+        let incoming = IncomingBlock {
             block,
             from: Some(from),
         };
@@ -586,7 +588,7 @@ impl Shelf {
 }
 
 /// What it costs to find that nobody holds a block: each step waits for its farthest answer.
-fn vain_lookup_ns(topology: &Topology, costs: &Costs, node: Node) -> u64 {
+fn vain_lookup_ns(topology: &Topology, costs: &FileCosts, node: Node) -> u64 {
     let step_ns = |hops: u32| costs.lookup_ns + 2 * costs.message_hop_ns * u64::from(hops);
     let farthest = topology.nearest(node).last();
     match farthest.map_or(0, |&farthest| topology.hops(node, farthest)) {

@@ -1,9 +1,9 @@
 //! Room: which copy leaves a node so that another can come, and where it goes.
 
-use hither_core::placement::{Incoming, Layer};
+use hither_core::placement::{IncomingBlock, Layer};
 use hither_core::{Access, Block, Node, Slot};
 
-use super::caches::{Caches, EMPTY};
+use super::engine::{EMPTY, FileEngine};
 use crate::placement::Move;
 
 /// A victim on its way to another node.
@@ -13,14 +13,14 @@ pub(super) struct Forwarded {
     to: Node,
 }
 
-impl Caches {
+impl FileEngine {
     /// Sees to it that `at` has room for `incoming`; `None` where it cannot. What was pushed out
-    /// and another node takes in is still to be [forwarded](Caches::forward), once the incoming
+    /// and another node takes in is still to be [forwarded](FileEngine::forward), once the incoming
     /// block is in.
     pub(super) fn make_room(
         &mut self,
         at: Node,
-        incoming: Incoming,
+        incoming: IncomingBlock,
         access: &Access,
         at_ns: u64,
     ) -> Option<Option<Forwarded>> {
@@ -104,7 +104,7 @@ impl Caches {
             if freed != Some(to) && self.dirty[block.index()] {
                 self.write_back(block, from, at_ns);
             }
-            let incoming = Incoming {
+            let incoming = IncomingBlock {
                 block,
                 from: Some(from),
             };

@@ -3,8 +3,8 @@
 use hither_core::Process;
 use hither_core::placement::{Epoch, EpochKind, Mark};
 
+use super::actions::Waiting;
 use super::engine::Engine;
-use super::moving::Waiting;
 
 impl Engine {
     /// Adds the waiting for busy memory.

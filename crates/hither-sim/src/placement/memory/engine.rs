@@ -1,15 +1,15 @@
 //! The state of a run, and what an access does to it.
 
-use hither_core::placement::{Action, Counters, Nodes, Outcome as Done};
+use hither_core::placement::{Action, ActionOutcome, Counters, Nodes};
 use hither_core::{Access, Block, Node, Op, Placement, Process};
 
+use super::actions::Waiting;
 use super::clocks::Clocks;
-use super::costs::Costs;
+use super::costs::MemoryCosts;
 use super::frames::Frames;
-use super::moving::Waiting;
-use crate::placement::report::{OfProcess, Outcome};
+use crate::placement::report::{OfProcess, PlacementOutcome};
 use crate::placement::timeline::Timeline;
-use crate::placement::{Configuration, Options};
+use crate::placement::{PlacementConfiguration, PlacementOptions};
 use crate::references::References;
 
 /// A run.
@@ -24,7 +24,7 @@ pub(super) struct Engine {
     pub(super) touched: Vec<Vec<Block>>,
     pub(super) clocks: Clocks,
     pub(super) timeline: Timeline,
-    pub(super) costs: Costs,
+    pub(super) costs: MemoryCosts,
     pub(super) page_bytes: u32,
     /// Pages that were touched before, and those written since they were last read from the swap.
     pub(super) seen: Vec<bool>,
@@ -39,16 +39,16 @@ pub(super) struct Engine {
     pub(super) check: bool,
     pub(super) out: Vec<Action>,
     pub(super) acting: Vec<Action>,
-    pub(super) settled: Vec<Done>,
+    pub(super) settled: Vec<ActionOutcome>,
 }
 
 impl Engine {
     pub(super) fn new(
         policy: Box<dyn Placement>,
         references: &impl References,
-        configuration: &Configuration,
-        costs: &Costs,
-        options: &Options<'_>,
+        configuration: &PlacementConfiguration,
+        costs: &MemoryCosts,
+        options: &PlacementOptions<'_>,
     ) -> Engine {
         let (nodes, blocks) = (configuration.topology.nodes(), references.blocks());
         let processes = references.processes();
@@ -276,7 +276,7 @@ impl Engine {
         assert_eq!(kinds, totals.accesses, "local, remote or a miss");
     }
 
-    pub(super) fn outcome(mut self, configuration: &Configuration) -> Outcome {
+    pub(super) fn outcome(mut self, configuration: &PlacementConfiguration) -> PlacementOutcome {
         for (number, of) in (0..).zip(&mut self.timeline.processes) {
             if of.end_ns == 0 {
                 of.end_ns = self.clocks.of_ns(Process(number));

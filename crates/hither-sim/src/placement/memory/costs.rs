@@ -14,7 +14,7 @@ use crate::placement::costs::{CostsError, changed};
 /// are textbook figures.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Costs {
+pub struct MemoryCosts {
     /// Time a thread computes between two accesses that miss its caches.
     pub compute_ns: u32,
     /// The first touch of a page: trap, frame, zeroes.
@@ -42,9 +42,9 @@ pub struct Costs {
     pub hidden: f64,
 }
 
-impl Default for Costs {
+impl Default for MemoryCosts {
     fn default() -> Self {
-        Costs {
+        MemoryCosts {
             compute_ns: 0,
             fault_ns: 1_000,
             refault_ns: 100_000,
@@ -60,7 +60,7 @@ impl Default for Costs {
     }
 }
 
-impl Costs {
+impl MemoryCosts {
     /// Copying a page of `page_bytes` between nodes that are `latency_ns` apart.
     pub(super) fn copy_ns(&self, page_bytes: u32, latency_ns: u32) -> u64 {
         let lines = u64::from(page_bytes.div_ceil(self.line_bytes.max(1)));
@@ -68,12 +68,12 @@ impl Costs {
     }
 }
 
-impl FromStr for Costs {
+impl FromStr for MemoryCosts {
     type Err = CostsError;
 
     fn from_str(text: &str) -> Result<Self, CostsError> {
         const EXAMPLE: &str = "fault_ns=1000,batched=false";
-        let costs = changed(&Costs::default(), text, EXAMPLE)?;
+        let costs = changed(&MemoryCosts::default(), text, EXAMPLE)?;
         match costs.hidden {
             0.0..=1.0 => Ok(costs),
             hidden => Err(CostsError::new(
@@ -91,15 +91,15 @@ mod tests {
 
     #[test]
     fn written_and_read() {
-        let costs: Costs = "fault_ns = 7, batched=false,hidden=0.5".parse().unwrap();
-        let expected = Costs {
+        let costs: MemoryCosts = "fault_ns = 7, batched=false,hidden=0.5".parse().unwrap();
+        let expected = MemoryCosts {
             fault_ns: 7,
             batched: false,
             hidden: 0.5,
-            ..Costs::default()
+            ..MemoryCosts::default()
         };
         assert_eq!(costs, expected);
-        assert_eq!("".parse::<Costs>().unwrap(), Costs::default());
+        assert_eq!("".parse::<MemoryCosts>().unwrap(), MemoryCosts::default());
         for wrong in [
             "fault=7",
             "fault_ns",
@@ -107,13 +107,13 @@ mod tests {
             "hidden=2",
             "page_ns=1,page_ns=2",
         ] {
-            assert!(wrong.parse::<Costs>().is_err(), "{wrong}");
+            assert!(wrong.parse::<MemoryCosts>().is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn copies_by_distance() {
         // 64 lines of 104 ns, 10 at a time.
-        assert_eq!(Costs::default().copy_ns(4096, 104), 665);
+        assert_eq!(MemoryCosts::default().copy_ns(4096, 104), 665);
     }
 }

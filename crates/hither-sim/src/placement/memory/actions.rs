@@ -1,6 +1,6 @@
 //! Doing what a policy asks for, and what that costs whom.
 
-use hither_core::placement::{Action, Outcome as Done};
+use hither_core::placement::{Action, ActionOutcome};
 use hither_core::{Block, Node, Process, Thread};
 
 use super::engine::Engine;
@@ -38,7 +38,7 @@ impl Engine {
                     flushes += u64::from(cost_ns > 0);
                 }
                 let done = cost_ns.is_some();
-                self.settled.push(Done { action, done });
+                self.settled.push(ActionOutcome { action, done });
             }
             self.acting.clear();
             if self.costs.batched {

@@ -10,7 +10,7 @@
 //! threads are ahead in the queue: `W <= (P - 1) s`. Finer models (open pages, links, controllers)
 //! need an order of accesses within the interval that traces of several threads do not have.
 
-use hither_core::placement::Moved;
+use hither_core::placement::ThreadMigration;
 use hither_core::{Access, Node, Process, Thread};
 
 const NOWHERE: Node = Node(u16::MAX);
@@ -37,7 +37,7 @@ pub(super) struct Clocks {
     /// processes begin.
     barriers_ns: Vec<u64>,
     latest_barrier_ns: u64,
-    moved: Vec<Moved>,
+    moved: Vec<ThreadMigration>,
     load: Load,
 }
 
@@ -157,7 +157,7 @@ impl Clocks {
 
     /// Threads (of a process, or all) that run elsewhere than when this was called last, by number;
     /// and how many made accesses since [`rest`](Clocks::rest).
-    pub(super) fn epoch(&mut self, process: Option<Process>) -> (&[Moved], usize) {
+    pub(super) fn epoch(&mut self, process: Option<Process>) -> (&[ThreadMigration], usize) {
         self.moved.clear();
         let mut active = 0;
         for (number, thread) in self.threads.iter_mut().enumerate() {
@@ -168,7 +168,7 @@ impl Clocks {
             let (from, to) = (thread.node_before, thread.node);
             if from != to {
                 thread.node_before = to;
-                self.moved.push(Moved {
+                self.moved.push(ThreadMigration {
                     thread: Thread(number as u32),
                     process: thread.process,
                     from,

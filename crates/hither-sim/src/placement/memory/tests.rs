@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use hither_core::placement::{Action, Epoch, EpochKind, Mark, Moved, Nodes, Outcome as Done};
+use hither_core::placement::{
+    Action, ActionOutcome, Epoch, EpochKind, Mark, Nodes, ThreadMigration,
+};
 use hither_core::{Access, Block, Node, Op, Process, Thread, Topology};
 
 use super::*;
@@ -24,33 +26,38 @@ fn references(rows: &[Row]) -> InMemory {
 }
 
 /// Nothing but latencies: what the tests add to it is seen alone.
-fn free_of_charge() -> Costs {
-    Costs {
+fn free_of_charge() -> MemoryCosts {
+    MemoryCosts {
         fault_ns: 0,
         refault_ns: 0,
         call_ns: 0,
         page_ns: 0,
         shootdown_ns: 0,
         service_ns: 0,
-        ..Costs::default()
+        ..MemoryCosts::default()
     }
 }
 
-fn options() -> Options<'static> {
-    Options {
+fn options() -> PlacementOptions<'static> {
+    PlacementOptions {
         binding: Binding::Trace,
         intervals: 2,
         moves: 100,
         check: true,
-        ..Options::default()
+        ..PlacementOptions::default()
     }
 }
 
-fn configuration(topology: Topology, frames: u32) -> Configuration {
-    Configuration::even("first-touch".parse().unwrap(), Arc::new(topology), frames)
+fn configuration(topology: Topology, frames: u32) -> PlacementConfiguration {
+    PlacementConfiguration::even("first-touch".parse().unwrap(), Arc::new(topology), frames)
 }
 
-fn first_touch(rows: &[Row], topology: Topology, frames: u32, costs: Costs) -> Outcome {
+fn first_touch(
+    rows: &[Row],
+    topology: Topology,
+    frames: u32,
+    costs: MemoryCosts,
+) -> PlacementOutcome {
     let configuration = configuration(topology, frames);
     run(&references(rows), &configuration, &costs, &options()).unwrap()
 }
@@ -90,7 +97,7 @@ impl Placement for Scripted {
             .map(|&page| (page.0, epoch.counts.of(page)))
             .collect();
         let moved = epoch.moved.iter().map(
-            |Moved {
+            |ThreadMigration {
                  thread, from, to, ..
              }| (thread.0, from.0, to.0),
         );
@@ -104,7 +111,7 @@ impl Placement for Scripted {
         }
     }
 
-    fn settled(&mut self, outcomes: &[Done], _: &Nodes) {
+    fn settled(&mut self, outcomes: &[ActionOutcome], _: &Nodes) {
         self.hear(format!(
             "{:?}",
             outcomes.iter().map(|of| of.done).collect::<Vec<_>>()
@@ -119,10 +126,10 @@ impl Placement for Scripted {
 fn scripted(
     policy: Scripted,
     references: InMemory,
-    configuration: &Configuration,
-    costs: Costs,
-    options: &Options<'_>,
-) -> (Outcome, Vec<String>) {
+    configuration: &PlacementConfiguration,
+    costs: MemoryCosts,
+    options: &PlacementOptions<'_>,
+) -> (PlacementOutcome, Vec<String>) {
     let heard = policy.heard.clone();
     let source = Source::new(&references, configuration, Needs::NOTHING, options);
     let ends = source.known(false).unwrap().ends;
@@ -139,7 +146,7 @@ fn local_remote_and_missed() {
         u64::from(topology.latency_ns(Node(0), Node(0))),
         u64::from(topology.latency_ns(Node(1), Node(0))),
     );
-    let costs = Costs {
+    let costs = MemoryCosts {
         fault_ns: 1000,
         compute_ns: 3,
         ..free_of_charge()
@@ -174,7 +181,7 @@ fn local_remote_and_missed() {
 
 #[test]
 fn a_full_node_passes_on_to_the_nearest_and_a_full_machine_reclaims() {
-    let costs = Costs {
+    let costs = MemoryCosts {
         refault_ns: 7000,
         ..free_of_charge()
     };
@@ -227,7 +234,7 @@ fn the_slowest_between_barriers() {
         (4, 18 * local, outcome.totals)
     );
 
-    let warm = run(Options {
+    let warm = run(PlacementOptions {
         warm_up: WarmUp::References(2),
         ..options()
     });
@@ -239,7 +246,7 @@ fn the_slowest_between_barriers() {
         (warm.warm_up.accesses, warm.traffic),
         (14, vec![1, 0, 0, 8])
     );
-    let none = run(Options {
+    let none = run(PlacementOptions {
         warm_up: WarmUp::Iterations(1),
         ..options()
     });
@@ -288,7 +295,7 @@ fn periods_where_there_are_no_marks() {
     let rows: Vec<Row> = (0..10).map(|_| (0, 0, 0, 100, Op::Read)).collect();
     let configuration = configuration(Topology::uniform(2), 8);
     let local = u64::from(configuration.topology.latency_ns(Node(0), Node(0)));
-    let options = Options {
+    let options = PlacementOptions {
         period_ns: 350 * local,
         ..options()
     };
@@ -323,7 +330,7 @@ fn moving_costs_and_is_refused() {
     let topology = Topology::uniform(2);
     let remote = u64::from(topology.latency_ns(Node(0), Node(1)));
     let local = u64::from(topology.latency_ns(Node(0), Node(0)));
-    let costs = Costs {
+    let costs = MemoryCosts {
         call_ns: 10_000,
         page_ns: 100,
         shootdown_ns: 1_000,
@@ -385,7 +392,7 @@ fn moving_costs_and_is_refused() {
 #[test]
 fn busy_memory_is_waited_for() {
     let topology = Topology::uniform(2);
-    let busy = Costs {
+    let busy = MemoryCosts {
         service_ns: 100_000,
         ..free_of_charge()
     };
@@ -457,7 +464,7 @@ fn processes_go_their_own_ways() {
         InMemory::new(accesses, Needs::NOTHING).with_marks(vec![mark(1, 0), mark(5, 1)]);
     let one = configuration(Topology::uniform(1), 2);
     let local = u64::from(one.topology.latency_ns(Node(0), Node(0)));
-    let options = Options {
+    let options = PlacementOptions {
         binding: Binding::Processes,
         ..options()
     };
@@ -513,13 +520,13 @@ fn no_static_placement_beats_a_priori() {
         };
         let references = InMemory::new(accesses, knows).with_object_bytes(vec![pages * 4096]);
         let frames = (pages / nodes + 1 + random.below(pages)) as u32;
-        let costs = Costs {
+        let costs = MemoryCosts {
             service_ns: 0,
-            ..Costs::default()
+            ..MemoryCosts::default()
         };
         let cost_ns = |spec: &str| {
             let spec = spec.parse().unwrap();
-            let configuration = Configuration::even(spec, Arc::clone(&topology), frames);
+            let configuration = PlacementConfiguration::even(spec, Arc::clone(&topology), frames);
             let totals = run(&references, &configuration, &costs, &options())
                 .unwrap()
                 .totals;
@@ -545,9 +552,9 @@ fn files_and_rooms_are_refused() {
     let references = references(&[(0, 0, 0, 1, Op::Read)]);
     let mut wrong = configuration(Topology::uniform(2), 1);
     wrong.capacity.pop();
-    let refused = run(&references, &wrong, &Costs::default(), &options());
+    let refused = run(&references, &wrong, &MemoryCosts::default(), &options());
     assert!(matches!(refused, Err(Error::Capacities { given: 1, .. })));
     wrong.capacity.push(0);
-    let refused = run(&references, &wrong, &Costs::default(), &options());
+    let refused = run(&references, &wrong, &MemoryCosts::default(), &options());
     assert!(matches!(refused, Err(Error::NoRoom { .. })));
 }

@@ -5,7 +5,7 @@
 //! topology, and wait where a node's memory is busy (`clocks`). Frames are finite: a node that is
 //! full passes a page on to the nearest one that is not, and where all are full the policy's node
 //! reclaims a frame (`frames`); a page that was reclaimed comes back from the swap, at a price
-//! ([`Costs`]). Policies act on accesses (the thread waits) and at epochs (everybody waits): at the
+//! ([`MemoryCosts`]). Policies act on accesses (the thread waits) and at epochs (everybody waits): at the
 //! marks of the trace, or by time where it has none.
 //!
 //! In a trace of several processes each has iterations, counters and barriers of its own. A
@@ -17,41 +17,41 @@
 //! The cost of an access does not depend on the number of nodes, but for its row of counters, which
 //! is what the hardware it stands for has: see `benches/placement.rs`.
 
+mod actions;
 mod clocks;
 mod costs;
 mod engine;
 mod epochs;
 mod frames;
-mod moving;
 mod source;
 #[cfg(test)]
 mod tests;
 
 use hither_core::Placement;
 use hither_core::ids::Object;
-use hither_core::placement::{Region, Settings, Target};
+use hither_core::placement::{PlacementSettings, Region, Target};
 use hither_core::registry::Needs;
 
-pub use self::costs::Costs;
+pub use self::costs::MemoryCosts;
 use self::engine::Engine;
 use self::source::End;
-use super::report::Outcome;
+use super::report::PlacementOutcome;
 use super::source::{BATCH, Source};
-use super::{Configuration, Options};
+use super::{PlacementConfiguration, PlacementOptions};
 use crate::caches::Error;
 use crate::references::References;
 
 /// Runs a placement of pages over all references.
 pub fn run(
     references: &impl References,
-    configuration: &Configuration,
-    costs: &Costs,
-    options: &Options<'_>,
-) -> Result<Outcome, Error> {
+    configuration: &PlacementConfiguration,
+    costs: &MemoryCosts,
+    options: &PlacementOptions<'_>,
+) -> Result<PlacementOutcome, Error> {
     configuration.check(references, Target::Memory)?;
     let source = Source::new(references, configuration, Needs::NOTHING, options);
     let known = source.known(configuration.spec.foresight())?;
-    let mut policy = configuration.spec.build(&Settings {
+    let mut policy = configuration.spec.build(&PlacementSettings {
         topology: configuration.topology.clone(),
         capacity: &configuration.capacity,
         blocks: references.blocks(),
@@ -80,10 +80,10 @@ fn drive(
     policy: Box<dyn Placement>,
     source: &Source<'_, impl References>,
     ends: Vec<End>,
-    configuration: &Configuration,
-    costs: &Costs,
-    options: &Options<'_>,
-) -> Result<Outcome, Error> {
+    configuration: &PlacementConfiguration,
+    costs: &MemoryCosts,
+    options: &PlacementOptions<'_>,
+) -> Result<PlacementOutcome, Error> {
     let references = source.references;
     let mut engine = Engine::new(policy, references, configuration, costs, options);
     let mut marks = references.marks().iter().copied().peekable();
