@@ -9,12 +9,12 @@ use clap::Args;
 use super::Subcommand;
 use super::options::placement::Placing;
 use super::options::{Caches, Loading};
+use crate::cache_analysis::DEFAULT_POLICIES;
 use crate::exit::Usage;
 use crate::output;
-use crate::place::pretty;
-use crate::report::{self, Asked};
+use crate::placement::pretty;
+use crate::report::{self, ReportRequest};
 use crate::ui::{self, Ui};
-use crate::verdict::POLICIES;
 
 /// Draw a trace as one self-contained page: verdict, accesses over time, hit ratios, call sites,
 /// files; or compare two
@@ -67,8 +67,8 @@ impl Subcommand for Report {
                 return Err(Usage(problem).into());
             }
         }
-        let asked = Asked {
-            policies: self.caches.policies(POLICIES),
+        let asked = ReportRequest {
+            policies: self.caches.policies(DEFAULT_POLICIES),
             own_policies: self.caches.names_policies(),
             sizes: self.caches.sizes_as_written().to_vec(),
             points: self.points.map(usize::from),

@@ -11,8 +11,8 @@ use hither_sys::cgroup::MemoryGroup;
 use super::{Run, note_agent, started};
 use crate::exit::{self, Usage};
 use crate::format::{bytes, counted, duration_ns, saved};
-use crate::knowledge;
 use crate::preload;
+use crate::profile;
 use crate::ui::Ui;
 
 /// The policy, if it can follow a running program.
@@ -60,7 +60,7 @@ pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
         still_read_ahead: !run.keep_readahead,
         sites: run
             .known()?
-            .map(knowledge::load_sites)
+            .map(profile::load_sites)
             .transpose()?
             .unwrap_or_default(),
         session: SessionOptions::default(),
@@ -71,10 +71,7 @@ pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
     } else {
         report(&ran.files, run.dry_run, ui);
     }
-    run.keep(
-        |path| Ok(knowledge::save_sites(path, &ran.files.sites)?),
-        ui,
-    );
+    run.keep(|path| Ok(profile::save_sites(path, &ran.files.sites)?), ui);
     Ok(exit::pass_on(ran.exit))
 }
 

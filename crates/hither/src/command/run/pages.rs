@@ -12,8 +12,8 @@ use hither_sys::{arm, userfaultfd};
 use super::{Run, note_agent, started};
 use crate::exit::{self, Usage};
 use crate::format::{count, counted, percent};
-use crate::knowledge::{self, Regions};
 use crate::preload;
+use crate::profile::{self, RegionProfile};
 use crate::ui::Ui;
 
 /// The policy, if it can place the pages of a running program, and what it is made of where that
@@ -78,15 +78,18 @@ fn check(spec: &Spec<Entry>) -> Result<(), Usage> {
 /// Runs the program.
 pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
     let (placement, initial) = policies(policy)?;
-    let known = run.known()?.map(knowledge::load_regions).transpose()?;
-    let Regions { sites, placed } = known.unwrap_or_default();
+    let known = run.known()?.map(profile::load_regions).transpose()?;
+    let RegionProfile {
+        call_sites,
+        saved_placements,
+    } = known.unwrap_or_default();
     note_small_regions(initial.as_ref().unwrap_or(&placement), run.region_min, ui);
     let options = PagesOptions {
         run: run.options(preload::pages_library()?),
         placement,
         initial,
-        sites,
-        placed: placed.into_iter().map(to_live).collect(),
+        sites: call_sites,
+        placed: saved_placements.into_iter().map(to_live).collect(),
         cache: calibration::place(),
         counters: arm::NAMES.into_iter().find(|name| *name == run.counters),
         cpu_permille: run.cpu_budget,
@@ -107,16 +110,16 @@ pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> 
     } else {
         report(&pages, run.dry_run, ui);
     }
-    let learnt = Regions {
-        sites: pages.sites,
-        placed: pages.placed.into_iter().map(from_live).collect(),
+    let learnt = RegionProfile {
+        call_sites: pages.sites,
+        saved_placements: pages.placed.into_iter().map(from_live).collect(),
     };
-    run.keep(|path| Ok(knowledge::save_regions(path, &learnt)?), ui);
+    run.keep(|path| Ok(profile::save_regions(path, &learnt)?), ui);
     Ok(exit::pass_on(ran.exit))
 }
 
 /// What a run takes of a region in the file.
-fn to_live(region: knowledge::Placed) -> hither_live::pages::Placed {
+fn to_live(region: profile::SavedPlacement) -> hither_live::pages::Placed {
     hither_live::pages::Placed {
         signature: region.signature,
         thread: region.thread,
@@ -127,8 +130,8 @@ fn to_live(region: knowledge::Placed) -> hither_live::pages::Placed {
 }
 
 /// What the file keeps of a region of a run.
-fn from_live(region: hither_live::pages::Placed) -> knowledge::Placed {
-    knowledge::Placed {
+fn from_live(region: hither_live::pages::Placed) -> profile::SavedPlacement {
+    profile::SavedPlacement {
         signature: region.signature,
         thread: region.thread,
         nth: region.nth,

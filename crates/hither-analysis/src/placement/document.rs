@@ -8,11 +8,16 @@ use hither_sim::placement::Outcome;
 use hither_trace::Trace;
 use serde_json::{Value, json};
 
-use super::{Case, Running};
+use super::{PlacementCase, RunSettings};
 use hither_sim::References;
 
 /// The result of one case.
-pub fn document(case: &Case, outcome: &Outcome, running: &Running, trace: &Trace) -> Value {
+pub fn document(
+    case: &PlacementCase,
+    outcome: &Outcome,
+    running: &RunSettings,
+    trace: &Trace,
+) -> Value {
     let nodes = outcome.capacity.len();
     let totals = &outcome.totals;
     let rows: Vec<&[u64]> = outcome.traffic.chunks(nodes.max(1)).collect();
@@ -53,7 +58,7 @@ pub fn document(case: &Case, outcome: &Outcome, running: &Running, trace: &Trace
             fields.insert(name, count);
         }
     }
-    if case.of() == Of::Files {
+    if case.target() == Of::Files {
         let replacement = case.configuration.replacement;
         fields.insert("policy".to_owned(), replacement.to_string().into());
     }
