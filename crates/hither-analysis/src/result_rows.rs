@@ -402,7 +402,7 @@ mod tests {
         };
         let placed = ResultRow {
             policy: None,
-            placed: Some(placed),
+            placement: Some(placed),
             standard_error: None,
             ..row.clone()
         };

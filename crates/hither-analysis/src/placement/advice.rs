@@ -190,7 +190,7 @@ mod tests {
                 modelled_time_ns,
             });
         let lines: Vec<CaseResult<'_>> = lines.collect();
-        let mut all = advice(&lines, 4096);
+        let mut all = advise(&lines, 4096);
         assert_eq!(all.len(), 1);
         all.remove(0)
     }
