@@ -6,7 +6,7 @@ use std::path::Path;
 
 use hither_core::Spec;
 use hither_core::classify::{Class, pcc};
-use hither_core::placement::Of;
+use hither_core::placement::Target;
 use hither_core::registry::Needs;
 use hither_core::replacement::SiteRecord;
 use hither_sim::{Configuration, Options, Outcome, References, Size, Spacing, curve};
@@ -61,7 +61,7 @@ impl CacheAnalysis {
             policies: &policies,
             sizes: &blocks,
             outcomes: &outcomes,
-            steerable: placement::data_kind(trace) == Some(Of::Files),
+            steerable: placement::data_kind(trace) == Some(Target::Files),
             asked_sizes,
             doubts: trace_limitations(trace),
         };

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use hither_core::Site;
 use hither_core::knowledge::{self, SiteKnowledge};
-use hither_core::placement::Class;
+use hither_core::placement::RegionTier;
 use hither_core::replacement::SiteRecord;
 use hither_trace::Trace;
 use serde::{Deserialize, Serialize};
@@ -134,7 +134,7 @@ pub struct SavedPlacement {
 #[derive(Default)]
 pub struct RegionProfile {
     /// What their regions turned out to be.
-    pub call_sites: Vec<(u64, Class)>,
+    pub call_sites: Vec<(u64, RegionTier)>,
     /// Where regions had their pages in the end.
     pub saved_placements: Vec<SavedPlacement>,
 }
@@ -145,8 +145,8 @@ pub fn load_regions(path: &Path) -> Result<RegionProfile> {
     let file = read(path)?;
     let sites = file.regions.into_iter().map(|(signature, known)| {
         let class = match known {
-            TierEntry::Local => Class::Local,
-            TierEntry::Remote => Class::Remote,
+            TierEntry::Local => RegionTier::Local,
+            TierEntry::Remote => RegionTier::Remote,
         };
         Ok((parsed(&signature, path)?, class))
     });
@@ -178,8 +178,8 @@ pub fn save_regions(path: &Path, learnt: &RegionProfile) -> Result<()> {
     let mut file = read(path)?;
     let known = learnt.call_sites.iter().map(|&(signature, class)| {
         let known = match class {
-            Class::Local => TierEntry::Local,
-            Class::Remote => TierEntry::Remote,
+            RegionTier::Local => TierEntry::Local,
+            RegionTier::Remote => TierEntry::Remote,
         };
         (format!("{signature:016x}"), known)
     });

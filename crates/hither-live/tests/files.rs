@@ -57,7 +57,7 @@ impl Lab {
             policy: policy.parse().expect("a policy"),
             budget: Budget::Bytes(budget_mib * MIB),
             all_files: false,
-            still_read_ahead: true,
+            disable_readahead: true,
             sites: Vec::new(),
             session: SessionOptions::default(),
         }
@@ -247,7 +247,7 @@ impl PageCache for Refusing {
         }
     }
 
-    fn read_ahead_bytes(&self, _: u64) -> u64 {
+    fn readahead_bytes(&self, _: u64) -> u64 {
         0
     }
 }

@@ -74,7 +74,7 @@ fn a_loop_in_a_small_memory_cgroup_reads_less_from_storage() {
         policy: "mru".parse().expect("a policy"),
         budget: Budget::Bytes(56 * MIB),
         all_files: false,
-        still_read_ahead: true,
+        disable_readahead: true,
         sites: Vec::new(),
         session: SessionOptions::default(),
     };

@@ -20,7 +20,7 @@ use hither_analysis::{
     advice, cache_analysis, curve, format, free_memory, placement, plot, profile, report,
     result_rows, run_plan, simulate, sweep, topology,
 };
-use hither_sys::large::LargePages;
+use hither_sys::huge_pages::HugePageAllocator;
 
 const _: () = assert!(
     advice::STEERABLE_MIN_BYTES == hither_live::files::BUDGET_MIN_BYTES,
@@ -28,7 +28,7 @@ const _: () = assert!(
 );
 
 #[global_allocator]
-static ALLOCATOR: LargePages = LargePages;
+static ALLOCATOR: HugePageAllocator = HugePageAllocator;
 
 fn main() -> ExitCode {
     keep_decoder_panics_quiet();
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
 fn keep_decoder_panics_quiet() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        let decoder = |file: &str| file.contains("/parquet-") || file.contains("/arrow-");
+        let decoder = |file: &str| file.contains("/parquet-") || file.contains("/bytes-");
         if !panic
             .location()
             .is_some_and(|location| decoder(location.file()))

@@ -6,31 +6,43 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hither_core::placement::{self, Of};
+use hither_core::placement::{self, Target};
 use hither_core::registry::{self, Needs, Param};
 
 const INTRODUCTION: &str = "\
 # Policies
 
-What a cache keeps, and [which node holds what](#placements). This page is made from the registries and the sources
-(`HITHER_BLESS=1 cargo test -p hither --test policies_page`). [Adding a policy](adding-a-policy.md) says how to add one.
+This page lists what a cache can keep ([replacement](#replacement)) and which node can hold what
+([placements](#placements)). A test makes it from the registries and the sources:
+`HITHER_BLESS=1 cargo test -p hither --test policies_page`. [Adding a policy](adding-a-policy.md)
+says how to add one.
 
 # Replacement
 
-What a cache of a given size keeps. Each can be named in `--policy`, with parameters where it has some:
-`hither sim trace.hither --policy 'lru,lru-k{k=3},opt' --size 64MiB,10%`. All of them work from a cache of one block up.
-Below the table stands what each policy's file says of itself: the rule, its source, and where the code departs from
-the source.
+A replacement policy chooses the block that leaves a full cache. `--policy` takes any of these names,
+with parameters in braces:
+
+```sh
+hither sim trace.hither --policy 'lru,lru-k{k=3},opt' --size 64MiB,10%
+```
+
+All policies work with any cache of one block or more. Each section below the table is what the
+policy's source file says: the rule, its source, and where the code differs from the source.
 
 ";
 
 const PLACEMENTS: &str = "
 # Placements
 
-Which node holds what: pages of memory on the nodes of a machine, or blocks of files in the caches of nodes over storage.
-Each can be named in `--placement`, beside the nodes: `hither sim trace.hither --nodes mesh:5x5 --placement
-'first-and-forever,post-office'`. [Topologies](topologies.md) says what nodes there are,
-[ARCHITECTURE.md](ARCHITECTURE.md#where-placements) how they are simulated.
+A placement says which node holds what: pages of memory on the nodes of a machine, or blocks of files
+in the caches of nodes over storage. `--placement` takes these names, beside the nodes:
+
+```sh
+hither sim trace.hither --nodes mesh:5x5 --placement 'first-and-forever,post-office'
+```
+
+[Topologies](topologies.md) lists the nodes, and [Placements](internals/placements.md) describes the
+simulation.
 
 ";
 
@@ -82,6 +94,38 @@ fn with_file_links(folder: &str, text: &str) -> String {
     out
 }
 
+/// The widest line of the page, but for tables and words that are wider.
+const COLUMNS_MAX: usize = 100;
+
+/// Breaks the lines that links and names have made too wide. Tables stay as they are.
+fn wrapped(page: &str) -> String {
+    let mut out = String::new();
+    for line in page.lines() {
+        if line.starts_with('|') || line.chars().count() <= COLUMNS_MAX {
+            writeln!(out, "{line}").unwrap();
+            continue;
+        }
+        let words = line.trim_start();
+        let mut indent = line.len() - words.len();
+        let mut row = line[..indent].to_owned();
+        // The text of a list's item goes on below its first word.
+        let continued = indent + if words.starts_with("- ") { 2 } else { 0 };
+        for word in words.split(' ') {
+            let started = row.len() > indent;
+            if started && row.chars().count() + 1 + word.chars().count() > COLUMNS_MAX {
+                writeln!(out, "{row}").unwrap();
+                row = " ".repeat(continued);
+                indent = continued;
+            } else if started {
+                row.push(' ');
+            }
+            row += word;
+        }
+        writeln!(out, "{row}").unwrap();
+    }
+    out
+}
+
 /// What would end a cell of a table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
@@ -116,9 +160,9 @@ fn listed() -> [Vec<Listed>; 2] {
         name: entry.name,
         summary: entry.summary,
         source: entry.source,
-        places: match entry.of {
-            Of::Memory => "pages of memory",
-            Of::Files => "blocks of files",
+        places: match entry.target {
+            Target::Memory => "pages of memory",
+            Target::Files => "blocks of files",
         },
         needs: match (entry.foresight, needs(entry.needs)) {
             (true, known) if known.is_empty() => "who will use what".to_owned(),
@@ -186,7 +230,7 @@ fn page() -> String {
         .unwrap();
     }
     page.extend(placements.iter().map(section));
-    page
+    wrapped(&page)
 }
 
 #[test]
@@ -202,7 +246,8 @@ fn the_page_is_what_the_registry_says() {
     let first = differs.into_iter().find(|(ours, theirs)| ours != theirs);
     assert!(
         page == written,
-        "docs/policies.md is out of date; HITHER_BLESS=1 makes it anew. The first difference: {first:?}"
+        "docs/policies.md is out of date; HITHER_BLESS=1 makes it anew. The first difference: \
+         {first:?}"
     );
 }
 
@@ -216,4 +261,16 @@ fn links_between_items_lead_to_files() {
         "see `A`, [`lru`](../crates/hither-core/src/replacement/lru.rs) and \
          [`crate::heap`](../crates/hither-core/src/heap.rs), [c](d)"
     );
+}
+
+#[test]
+fn wide_lines_are_broken_between_words() {
+    let word = "word".to_owned() + &" word".repeat(30);
+    let page = wrapped(&format!("- {word}\n| {word} |\nshort\n"));
+    let rows: Vec<&str> = page.lines().collect();
+    assert_eq!(rows.len(), 4, "{page}");
+    assert!(rows[0].starts_with("- word") && rows[0].len() <= COLUMNS_MAX);
+    assert!(rows[1].starts_with("  word") && rows[1].len() <= COLUMNS_MAX);
+    assert_eq!(rows[2], format!("| {word} |"));
+    assert_eq!(rows[3], "short");
 }

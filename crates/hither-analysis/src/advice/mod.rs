@@ -5,9 +5,8 @@
 //! cache would gain more than three times as much is that the advice (of a loop a cache of half of
 //! it can keep a half, and twice that all). Of the policies that gain nearly as much as the best,
 //! the one that has to know least is taken. How sure it is goes by what the experiments taught
-//! (`docs/results.md`, PCC's experiments again): a gain may be that of one phase, may hang on the
-//! size being just this one, and what a policy learns of call sites may hang on how it samples
-//! them.
+//! (`docs/results/papers.md`): a gain may be that of one phase, may hang on the size being just
+//! this one, and what a policy learns of call sites may hang on how it samples them.
 
 mod confidence;
 

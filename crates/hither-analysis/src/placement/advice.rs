@@ -3,7 +3,7 @@
 //! A twentieth of the modelled time is taken as the least that is worth a change: the model knows
 //! latencies to about as much.
 
-use hither_core::placement::Of;
+use hither_core::placement::Target;
 use serde::Serialize;
 
 use super::PlacementCase;
@@ -99,8 +99,8 @@ fn advise_on_group(lines: &[CaseResult<'_>], block_bytes: u64) -> PlacementAdvic
             ));
             let moved = best.totals.migrations + best.totals.replications;
             let what = match best.case.target() {
-                Of::Memory => "page",
-                Of::Files => "block",
+                Target::Memory => "page",
+                Target::Files => "block",
             };
             if moved > 0 {
                 sentences.push(format!(

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hither_core::placement::Of;
+use hither_core::placement::Target;
 use hither_sim::placement::Outcome;
 use hither_trace::Trace;
 use serde_json::{Value, json};
@@ -58,7 +58,7 @@ pub fn document(
             fields.insert(name, count);
         }
     }
-    if case.target() == Of::Files {
+    if case.target() == Target::Files {
         let replacement = case.configuration.replacement;
         fields.insert("policy".to_owned(), replacement.to_string().into());
     }

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use hither_core::placement::{self, Of};
+use hither_core::placement::{self, Target};
 use hither_core::{Spec, Topology};
 use hither_sim::placement::{
     Binding, Configuration, Options, Outcome, PlacementSpec, files, pages,
@@ -87,21 +87,21 @@ impl PlacementCase {
     /// What things cost in it.
     pub fn costs(&self, costs: &CostOverrides, block_bytes: u32) -> Result<EngineCosts> {
         match self.target() {
-            Of::Files => costs
+            Target::Files => costs
                 .files(&self.configuration.topology, block_bytes)
                 .map(EngineCosts::Files),
-            Of::Memory => costs.pages().map(EngineCosts::Memory),
+            Target::Memory => costs.pages().map(EngineCosts::Memory),
         }
     }
 
     /// What it is of.
-    pub fn target(&self) -> Of {
-        self.configuration.spec.entry().of
+    pub fn target(&self) -> Target {
+        self.configuration.spec.entry().target
     }
 
     /// What a node gives up; pages of memory are not given up.
     pub fn policy(&self) -> Option<Spec> {
-        (self.target() == Of::Files).then_some(self.configuration.replacement)
+        (self.target() == Target::Files).then_some(self.configuration.replacement)
     }
 
     /// Blocks that all nodes together hold.
@@ -115,20 +115,20 @@ impl PlacementCase {
 }
 
 /// What a trace is of; nothing where it says nothing of objects, and its blocks may be either.
-pub fn data_kind(trace: &Trace) -> Option<Of> {
+pub fn data_kind(trace: &Trace) -> Option<Target> {
     let mut objects = trace.objects().iter().peekable();
     objects.peek()?;
     match objects.any(|object| object.kind == ObjectKind::Memory) {
-        true => Some(Of::Memory),
-        false => Some(Of::Files),
+        true => Some(Target::Memory),
+        false => Some(Target::Files),
     }
 }
 
 /// The placements that are compared where none is named, as a list.
-pub fn default_placements(kind: Option<Of>) -> &'static str {
+pub fn default_placements(kind: Option<Target>) -> &'static str {
     match kind {
-        Some(Of::Memory) => MEMORY_PLACEMENTS,
-        Some(Of::Files) | None => FILE_PLACEMENTS,
+        Some(Target::Memory) => MEMORY_PLACEMENTS,
+        Some(Target::Files) | None => FILE_PLACEMENTS,
     }
 }
 
@@ -167,7 +167,7 @@ pub fn cases(
                 for &spec in &request.placements {
                     let (capacity, size) = match size {
                         Some(size) => capacity_of_size(*size, topology, block_bytes, distinct)?,
-                        None => default_capacity(spec.entry().of, topology, distinct)?,
+                        None => default_capacity(spec.entry().target, topology, distinct)?,
                     };
                     check_capacity(&spec, topology, &capacity, distinct, &size)?;
                     cases.push(PlacementCase {
@@ -217,11 +217,11 @@ fn capacity_by_share(topology: &Topology, blocks: u32) -> Result<Vec<u32>> {
 /// The blocks of each node where nothing is said: caches of files hold half of the data in all
 /// nodes together, so that there is something to decide; each node's memory holds all pages, as
 /// that of most machines does, so that the placement and not the want of frames decides.
-fn default_capacity(of: Of, topology: &Topology, distinct: u64) -> Result<(Vec<u32>, String)> {
+fn default_capacity(of: Target, topology: &Topology, distinct: u64) -> Result<(Vec<u32>, String)> {
     let nodes = topology.nodes() as u64;
-    let (blocks, size) = match of {
-        Of::Files => (distinct.div_ceil(2 * nodes), "half of the data"),
-        Of::Memory => (distinct, "all of the data"),
+    let (blocks, size) = match target {
+        Target::Files => (distinct.div_ceil(2 * nodes), "half of the data"),
+        Target::Memory => (distinct, "all of the data"),
     };
     let blocks = u32::try_from(blocks.max(1)).unwrap_or(u32::MAX);
     Ok((capacity_by_share(topology, blocks)?, size.to_owned()))
@@ -236,7 +236,7 @@ fn check_capacity(
     size: &str,
 ) -> Result<()> {
     let frames: u64 = capacity.iter().map(|&frames| u64::from(frames)).sum();
-    if spec.entry().of == Of::Memory && frames < distinct {
+    if spec.entry().target == Target::Memory && frames < distinct {
         let nodes = topology.nodes() as u64;
         return Err(Error::Usage(format!(
             "{} ({} of size {size}) do not hold the {} of the trace: `{}` needs {} a node or more",
@@ -257,29 +257,29 @@ pub fn check_kind(trace: &Trace, placements: &[PlacementSpec]) -> Result<()> {
         let entry = spec.entry();
         // Bare block numbers may be either, but not both at once: one table compares what can be
         // compared.
-        if *found.get_or_insert(entry.of) == entry.of {
+        if *found.get_or_insert(entry.target) == entry.target {
             continue;
         }
-        let words = |of| match of {
-            Of::Memory => "pages of memory",
-            Of::Files => "blocks of files",
+        let words = |target| match target {
+            Target::Memory => "pages of memory",
+            Target::Files => "blocks of files",
         };
         let others = placement::placements()
             .iter()
-            .filter(|other| other.of != entry.of);
+            .filter(|other| other.target != entry.target);
         let others: Vec<&str> = others.map(|other| other.name).collect();
         let at_hand = match data_kind(trace) {
             Some(of) => format!("{} is a trace of {}", trace.path().display(), words(of)),
             None => format!(
                 "`{}` places {}",
                 placements[0].entry().name,
-                words(placements[0].entry().of)
+                words(placements[0].entry().target)
             ),
         };
         return Err(Error::Usage(format!(
             "`{}` places {}, and {at_hand}; placements of those: {}",
             entry.name,
-            words(entry.of),
+            words(entry.target),
             others.join(", ")
         )));
     }

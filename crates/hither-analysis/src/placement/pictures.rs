@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use hither_core::placement::Of;
+use hither_core::placement::Target;
 use hither_sim::placement::{Binding, Outcome};
 use hither_trace::Trace;
 
@@ -162,7 +162,10 @@ impl<'a> Pictures<'a> {
                 })
                 .collect(),
         };
-        let memory = self.cases.iter().all(|case| case.target() == Of::Memory);
+        let memory = self
+            .cases
+            .iter()
+            .all(|case| case.target() == Target::Memory);
         Timeline {
             title: self.title("Over time"),
             subtitle: self.subtitle(),

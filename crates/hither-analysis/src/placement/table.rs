@@ -1,7 +1,7 @@
 //! Results for people: a table for each topology, size and replacement, a row a placement in the
 //! order asked for.
 
-use hither_core::placement::Of;
+use hither_core::placement::Target;
 use hither_sim::placement::{Binding, Outcome, Totals};
 
 use super::PlacementCase;
@@ -58,8 +58,8 @@ pub(super) fn heading(case: &PlacementCase, binding: Binding, block_bytes: u64) 
         false => format!("{name}: "),
     };
     let (what, replacement) = match case.target() {
-        Of::Files => ("block", format!(", {}", policy(&configuration.replacement))),
-        Of::Memory => ("frame", String::new()),
+        Target::Files => ("block", format!(", {}", policy(&configuration.replacement))),
+        Target::Memory => ("frame", String::new()),
     };
     let least = configuration.capacity.iter().min().copied().unwrap_or(0);
     let most = configuration.capacity.iter().max().copied().unwrap_or(0);

@@ -3,7 +3,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use hither_core::placement::Of;
+use hither_core::placement::Target;
 use hither_sim::{Outcome, Points, Size, Spacing};
 use hither_trace::schema::Machine;
 use hither_trace::{Ranked, Trace};
@@ -142,7 +142,7 @@ impl RunReport {
         share: usize,
         progress: &dyn Progress,
     ) -> Result<RunReport> {
-        let memory = placement::data_kind(trace) == Some(Of::Memory);
+        let memory = placement::data_kind(trace) == Some(Target::Memory);
         // Pages of memory are not cached: for them, where they are is all there is to simulate.
         let (policies, sizes) = match (memory, asked.own_policies) {
             (true, _) => (Vec::new(), &[][..]),
@@ -213,8 +213,8 @@ impl RunReport {
         Ok(RunReport {
             trace: trace_summary(trace),
             kind: match placement::data_kind(trace) {
-                Some(Of::Memory) => "memory",
-                Some(Of::Files) => "files",
+                Some(Target::Memory) => "memory",
+                Some(Target::Files) => "files",
                 None => "blocks",
             },
             started_unix_ns: trace.meta().started_unix_ns,

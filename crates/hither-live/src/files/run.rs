@@ -83,7 +83,7 @@ pub struct FilesOptions {
     pub all_files: bool,
     /// Have programs switch the kernel's readahead off where they read at random, once the page
     /// cache is full.
-    pub still_read_ahead: bool,
+    pub disable_readahead: bool,
     /// What is known of call sites.
     pub sites: Vec<SiteKnowledge>,
     /// Rings, and how far call stacks are followed.
@@ -136,7 +136,7 @@ pub struct Files {
     pub unseen: Option<Refused>,
     /// Descriptors that programs read at random, and had the kernel read nothing ahead through;
     /// each time counts.
-    pub read_ahead_stilled: u64,
+    pub readahead_disabled: u64,
     /// What the program could not tell.
     pub lost: Lost,
     /// Processor time of the agent.
@@ -172,7 +172,7 @@ impl Runner {
         launch::check_preload(&options.run.preload)?;
         let session = SessionOptions {
             block_bytes: BLOCK_BYTES,
-            read_ahead: options.still_read_ahead && !options.run.dry_run,
+            readahead: options.disable_readahead && !options.run.dry_run,
             ..options.session
         };
         let agent = Agent::new(

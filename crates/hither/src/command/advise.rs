@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use hither_core::placement::Of;
+use hither_core::placement::Target;
 use hither_trace::Trace;
 use serde_json::json;
 
@@ -115,7 +115,7 @@ impl Advise {
         let placing = self.placing.chosen()?;
         let placed =
             PlacementAnalysis::of(&trace, &placing, self.caches.sizes_as_written(), 0, ui)?;
-        if placement::data_kind(&trace) == Some(Of::Memory) {
+        if placement::data_kind(&trace) == Some(Target::Memory) {
             self.save(placed.plan(), placed.sentences().cloned(), ui)?;
             return self.advise_on_memory(&trace, &placed);
         }

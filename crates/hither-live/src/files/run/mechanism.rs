@@ -158,7 +158,7 @@ impl Steering {
             let Some(size) = size else {
                 continue;
             };
-            let reserve = READ_AHEADS * self.reach.read_ahead_bytes(file);
+            let reserve = READ_AHEADS * self.reach.readahead_bytes(file);
             if reserve > self.reserve_bytes {
                 self.reserve_bytes = reserve;
                 self.look_at_budget(agent, now_ns);
@@ -194,7 +194,7 @@ impl Steering {
         if !self.spare_foreign || size == 0 {
             return;
         }
-        let ahead = 2 * self.reach.read_ahead_bytes(file);
+        let ahead = 2 * self.reach.readahead_bytes(file);
         let (mut from, mut to, mut read, mut last) = (u64::MAX, 0, 0, 0);
         for at in events {
             if let Input::Access {
@@ -303,7 +303,7 @@ impl Steering {
         let Steering { reach, files, .. } = self;
         let driver = &agent.driver;
         files.summary = driver.summary();
-        files.read_ahead_stilled = agent.session.read_ahead_stilled();
+        files.readahead_disabled = agent.session.readahead_disabled();
         files.busiest_sites = driver.busiest_sites(BUSIEST);
         let busiest = driver.busiest_files(BUSIEST).into_iter();
         let named = busiest.map(|(file, tally)| FileTally {
@@ -323,7 +323,7 @@ impl Steering {
                     offset,
                     length,
                 } => drops.push((file, offset, length)),
-                Decision::Full => agent.session.still_read_ahead(),
+                Decision::Full => agent.session.disable_readahead(),
                 Decision::Judged(_) => {}
             }
         }

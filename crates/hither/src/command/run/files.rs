@@ -57,7 +57,7 @@ pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
         budget: budget(run)?,
         run: run.options(preload::library()?),
         all_files: run.all_files,
-        still_read_ahead: !run.keep_readahead,
+        disable_readahead: !run.keep_readahead,
         sites: run
             .known()?
             .map(profile::load_sites)
@@ -106,10 +106,10 @@ fn report(files: &Files, dry_run: bool, ui: &Ui) {
             duration_ns(files.drop_time.as_nanos() as f64)
         ));
     }
-    if files.read_ahead_stilled > 0 {
+    if files.readahead_disabled > 0 {
         ui.note(format_args!(
             "readahead was switched off {} where the program read at random",
-            counted(files.read_ahead_stilled, "time")
+            counted(files.readahead_disabled, "time")
         ));
     }
     if let Some(evicted) = summary.evicted_by_class

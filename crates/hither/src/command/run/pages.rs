@@ -2,12 +2,12 @@
 
 use std::process::ExitCode;
 
-use hither_core::placement::{self, Of};
+use hither_core::placement::{self, Target};
 use hither_core::spec::{Choice, SpecError, Value};
 use hither_core::{Spec, placement::Entry};
 use hither_live::SessionOptions;
 use hither_live::pages::{Pages, PagesOptions, Runner, Tally, calibration};
-use hither_sys::{arm, userfaultfd};
+use hither_sys::{page_sampling, userfaultfd};
 
 use super::{Run, note_agent, started};
 use crate::exit::{self, Usage};
@@ -40,7 +40,7 @@ fn policies(text: &str) -> Result<(Spec<Entry>, Option<Spec<Entry>>), Usage> {
 }
 
 fn is_live(entry: &Entry) -> bool {
-    entry.of == Of::Memory && entry.live
+    entry.target == Target::Memory && entry.live
 }
 
 /// The names of such placements.
@@ -52,11 +52,11 @@ fn names(wanted: &dyn Fn(&Entry) -> bool) -> String {
 
 fn check(spec: &Spec<Entry>) -> Result<(), Usage> {
     let entry = spec.entry();
-    if entry.of != Of::Memory {
+    if entry.target != Target::Memory {
         return Err(Usage(format!(
             "--pages {}: it places blocks of files; placements of memory are {}",
             entry.name,
-            names(&|entry| entry.of == Of::Memory)
+            names(&|entry| entry.target == Target::Memory)
         )));
     }
     if !spec.live() {
@@ -91,7 +91,9 @@ pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> 
         sites: call_sites,
         placed: saved_placements.into_iter().map(to_live).collect(),
         cache: calibration::place(),
-        counters: arm::NAMES.into_iter().find(|name| *name == run.counters),
+        counters: page_sampling::NAMES
+            .into_iter()
+            .find(|name| *name == run.counters),
         cpu_permille: run.cpu_budget,
         session: SessionOptions {
             region_min: run.region_min,
