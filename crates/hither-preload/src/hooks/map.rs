@@ -17,11 +17,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use hither_sys::record::Op;
 use libc::{off_t, size_t};
 
-use super::{explicit, trampoline};
-use crate::real;
-use crate::recorder;
-use crate::replicas;
+use super::{after_call, explicit, trampoline};
 use crate::signature::Caller;
+use crate::{access, buffers, lifecycle, real};
 
 #[cfg(feature = "pages")]
 use {crate::pages, hither_sys::record::RegionKind};
@@ -127,7 +125,7 @@ macro_rules! mapping {
                 if result != libc::MAP_FAILED && flags & libc::MAP_ANONYMOUS == 0 && fd >= 0 {
                     let caller = Caller { sp, rbp };
                     if let Some(object) =
-                        recorder::access(Op::Map, 0, fd, explicit(offset), length as u64, caller)
+                        after_call::record(Op::Map, 0, fd, explicit(offset), length as u64, caller)
                     {
                         remember(result as u64, object, offset as u64);
                     }
@@ -154,13 +152,16 @@ unsafe extern "C-unwind" fn munmap_hook(
         pages::apply_bind_requests();
         pages::ending(address as u64, length);
     }
-    replicas::memory_changed();
+    buffers::changed();
     // Before the call: once the range is free, another thread's mapping may get the same address.
     let mapped = recall(address as u64);
     // SAFETY: the program's own call, passed on.
     let result = unsafe { real::munmap(address, length) };
-    if let (0, Some((object, offset))) = (result, mapped) {
-        recorder::access_by_key(Op::Unmap, object, offset, length as u64, Caller { sp, rbp });
+    if let (0, Some((object, offset))) = (result, mapped)
+        && let Some(session) = lifecycle::files_session()
+    {
+        let (range, caller) = ((offset, length as u64), Caller { sp, rbp });
+        access::record_by_key(session, Op::Unmap, object, range, caller);
     }
     result
 }
@@ -174,7 +175,7 @@ fn mapping(address: *mut c_void, length: size_t, flags: c_int) {
     #[cfg(feature = "pages")]
     pages::apply_bind_requests();
     if flags & libc::MAP_FIXED != 0 {
-        replicas::memory_changed();
+        buffers::changed();
         #[cfg(feature = "pages")]
         pages::ending(address as u64, length);
     }
@@ -203,7 +204,7 @@ unsafe extern "C-unwind" fn mremap_hook(
     _rbp: u64,
 ) -> *mut c_void {
     pages::apply_bind_requests();
-    replicas::memory_changed();
+    buffers::changed();
     // First: a call that would move a range onto itself fails, and leaves it as it was.
     let moved = pages::moving(address as u64, length);
     if flags & libc::MREMAP_FIXED != 0 {

@@ -8,8 +8,7 @@ use std::ffi::{c_int, c_void};
 
 use libc::size_t;
 
-use crate::real;
-use crate::replicas::memory_changed;
+use crate::{buffers, real};
 
 /// Defines exported symbols that say so and make the real call.
 macro_rules! changing {
@@ -18,7 +17,7 @@ macro_rules! changing {
             /// Stands in for libc's function.
             #[unsafe(no_mangle)]
             unsafe extern "C-unwind" fn $symbol($($argument: $kind),*) -> $result {
-                memory_changed();
+                buffers::changed();
                 // SAFETY: the program's own call, passed on.
                 unsafe { real::$symbol($($argument),*) }
             }

@@ -19,7 +19,7 @@
 
 use std::ffi::{c_int, c_long, c_uint, c_void};
 
-use crate::{descriptors, files, readahead, real, recorder, replicas};
+use crate::{lifecycle, readahead, real};
 
 /// Stands in for libc's function.
 #[unsafe(no_mangle)]
@@ -32,7 +32,7 @@ unsafe extern "C-unwind" fn prctl(
 ) -> c_int {
     let mode = second as c_uint;
     if option == libc::PR_SET_SECCOMP && (mode != libc::SECCOMP_MODE_FILTER || third != 0) {
-        recorder::stop();
+        lifecycle::stop();
     }
     // SAFETY: the program's own call, passed on.
     unsafe { real::prctl(option, second, third, fourth, fifth) }
@@ -129,7 +129,7 @@ extern "C" fn prepare(number: c_long, first: usize, second: usize, third: usize)
         _ => false,
     };
     if number == libc::SYS_seccomp && confines {
-        recorder::stop();
+        lifecycle::stop();
     }
     #[cfg(feature = "pages")]
     if number == libc::SYS_userfaultfd {
@@ -140,11 +140,11 @@ extern "C" fn prepare(number: c_long, first: usize, second: usize, third: usize)
         crate::pages::binds_itself(first as u64, second as u64, third as c_int);
     }
     match number {
-        libc::SYS_close => descriptors::forget(first as i32),
-        libc::SYS_close_range => descriptors::forget_range(first as u32, second as u32),
+        libc::SYS_close => lifecycle::closed(first as i32),
+        libc::SYS_close_range => lifecycle::closed_range(first as u32, second as u32),
         libc::SYS_dup2 | libc::SYS_dup3 => {
-            files::shared(first as i32);
-            descriptors::forget(second as i32);
+            lifecycle::shared(first as i32);
+            lifecycle::closed(second as i32);
         }
         libc::SYS_fadvise64 | libc::SYS_readahead => readahead::leave(first as i32),
         // Whose descriptors and memory are whose, and what a ring closes and opens, is not
@@ -153,10 +153,7 @@ extern "C" fn prepare(number: c_long, first: usize, second: usize, third: usize)
         | libc::SYS_clone3
         | libc::SYS_vfork
         | libc::SYS_unshare
-        | libc::SYS_io_uring_setup => {
-            replicas::stop();
-            readahead::stop();
-        }
+        | libc::SYS_io_uring_setup => lifecycle::descriptors_untraceable(),
         _ => {}
     }
     let real = real::SYSCALL.get();

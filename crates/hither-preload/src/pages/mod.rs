@@ -44,7 +44,7 @@ pub(crate) use live::*;
 mod live {
     use std::ffi::CStr;
     use std::ops::Range;
-    use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
     use hither_sys::process::monotonic_ns;
     use hither_sys::program_session::ProgramSession;
@@ -53,8 +53,8 @@ mod live {
 
     use super::table::{Bound, Region, Table};
     use super::{maps, offer};
-    use crate::recorder;
     use crate::signature::Caller;
+    use crate::{process, session, thread};
 
     /// The regions of this process.
     pub(crate) static TABLE: Table = Table::new();
@@ -74,15 +74,6 @@ mod live {
     /// sandbox around this program that may kill for it. 0 while there is none.
     static REFUSED: AtomicU32 = AtomicU32::new(0);
 
-    /// Found out once, when the library is loaded: later filters end the recording
-    /// (`hooks::seccomp`).
-    static CONFINED: AtomicBool = AtomicBool::new(false);
-
-    /// Whether a sandbox around this program may kill it for what only we do.
-    pub(crate) fn is_confined() -> bool {
-        CONFINED.load(Ordering::Relaxed)
-    }
-
     const PAGE: u64 = 4096;
 
     const DEFAULT: Bind = Bind {
@@ -94,12 +85,16 @@ mod live {
     pub(crate) fn start(session: &ProgramSession) {
         let least = usize::try_from(session.region_min()).unwrap_or(NOT_TRACKED);
         if least > 0 && session.bind_requests().is_some() && !has_sanitizer() {
-            CONFINED.store(session.is_confined(), Ordering::Relaxed);
-            if is_confined() {
+            if session.is_confined() {
                 REFUSED.store(libc::EPERM as u32, Ordering::Relaxed);
             }
             REGION_MIN.store(least, Ordering::Relaxed);
         }
+    }
+
+    /// After a fork, in the child: its parent's offer is its parent's to close.
+    pub(crate) fn forked() {
+        offer::take_back();
     }
 
     /// Ends it for good, with the recording.
@@ -139,11 +134,11 @@ mod live {
 
     #[cold]
     fn begin(start: u64, length: u64, kind: RegionKind, caller: Caller) {
-        let Some(session) = recorder::session() else {
+        let Some(session) = session::current() else {
             return;
         };
         offer::make(session);
-        let Some(signature) = recorder::signature(session, caller) else {
+        let Some(signature) = thread::signature(session, caller) else {
             return;
         };
         if let Some(end) = start.checked_add(length) {
@@ -151,7 +146,7 @@ mod live {
                 range: start..end,
                 signature,
                 kind,
-                process: recorder::process(),
+                process: process::id(),
                 bound: Bound::Nobody,
                 parts: 0,
             };
@@ -166,10 +161,10 @@ mod live {
             return;
         }
         let end = start.checked_add(length as u64);
-        if let (Some(session), Some(end)) = (recorder::session(), end) {
+        if let (Some(session), Some(end)) = (session::current(), end) {
             let region = Region {
                 range: start..end,
-                process: recorder::process(),
+                process: process::id(),
                 ..region.clone()
             };
             enter(session, region);
@@ -195,7 +190,7 @@ mod live {
         }
         let policy = match bound {
             Bound::Program => {
-                tell(session, &region.range, DEFAULT, OWN_POLICY, true);
+                report_bound(session, &region.range, DEFAULT, OWN_POLICY, true);
                 return;
             }
             // What was said of pages that were there says nothing of those to come.
@@ -214,20 +209,20 @@ mod live {
     /// policy of its own (numactl): what it touches first goes where it said.
     fn announce(session: &'static ProgramSession, region: &Region, asks: bool) -> bool {
         let Range { start, end } = region.range;
-        recorder::region(
+        thread::push(
             session,
             &Record::Region {
                 start,
                 length: end - start,
                 signature: region.signature,
                 time_ns: monotonic_ns(),
-                cpu: recorder::cpu(),
+                cpu: thread::cpu(),
                 kind: region.kind,
             },
         );
         let asks = asks && REFUSED.load(Ordering::Relaxed) == 0;
         if asks && syscalls::thread_has_nodes() {
-            tell(session, &region.range, DEFAULT, OWN_POLICY, true);
+            report_bound(session, &region.range, DEFAULT, OWN_POLICY, true);
             return false;
         }
         true
@@ -286,11 +281,11 @@ mod live {
         if stays && matches!(region.bound, Bound::Us(_)) && is_tracking() {
             let _ = bind_pages(&region.range, DEFAULT);
         }
-        if region.process == recorder::process()
-            && let Some(session) = recorder::session()
+        if region.process == process::id()
+            && let Some(session) = session::current()
         {
             let Range { start, end } = region.range;
-            recorder::region(
+            thread::push(
                 session,
                 &Record::RegionEnd {
                     start,
@@ -308,7 +303,7 @@ mod live {
             return;
         }
         offer::settle();
-        let Some(session) = recorder::session() else {
+        let Some(session) = session::current() else {
             return;
         };
         let Some(orders) = session.bind_requests() else {
@@ -327,7 +322,7 @@ mod live {
             return;
         };
         let mut done = 0;
-        for order in orders.take(recorder::process()).take(AT_ONCE) {
+        for order in orders.take(process::id()).take(AT_ONCE) {
             done += 1;
             let range = order.start..order.start.saturating_add(order.length);
             bind(session, range, order.bind, false);
@@ -351,10 +346,10 @@ mod live {
         if [libc::ENOSYS, libc::EPERM].contains(&(error as i32)) {
             REFUSED.store(error, Ordering::Relaxed);
         }
-        tell(session, &range, policy, error, site);
+        report_bound(session, &range, policy, error, site);
     }
 
-    fn tell(
+    fn report_bound(
         session: &'static ProgramSession,
         range: &Range<u64>,
         bind: Bind,
@@ -370,7 +365,7 @@ mod live {
             site,
             time_ns: monotonic_ns(),
         };
-        recorder::region(session, &record);
+        thread::push(session, &record);
     }
 
     /// The program is about to give a range a policy itself: from now on it is left alone. Or to
@@ -382,7 +377,7 @@ mod live {
         if !is_tracking() || !TABLE.has_any(&range) {
             return;
         }
-        let Some(session) = recorder::session() else {
+        let Some(session) = session::current() else {
             return;
         };
         if mode != libc::MPOL_DEFAULT {
@@ -392,13 +387,13 @@ mod live {
                     let _ = bind_pages(&region.range, DEFAULT);
                 }
             });
-            tell(session, &range, DEFAULT, OWN_POLICY, false);
+            report_bound(session, &range, DEFAULT, OWN_POLICY, false);
             return;
         }
         TABLE.each(&range, |region| {
             let keeps = |at: u64| !range.contains(&at) && syscalls::range_has_policy(at);
             let is_free = !ends_of(&region.range).into_iter().any(keeps);
-            if is_free && region.process == recorder::process() {
+            if is_free && region.process == process::id() {
                 end(region, true);
                 TABLE.set_bound(&region.range, Bound::Nobody);
                 announce(session, region, true);

@@ -14,7 +14,7 @@ use hither_sys::program_session::ProgramSession;
 use hither_sys::syscalls;
 use hither_sys::userfaultfd_offers::PendingOffer;
 
-use crate::recorder;
+use crate::{process, session};
 
 /// The process that has made its offer, or wants to make none.
 static DONE_BY: AtomicU32 = AtomicU32::new(0);
@@ -31,19 +31,20 @@ static INODE: AtomicU64 = AtomicU64::new(0);
 /// Makes this process's offer, if the agent wants it and it was not made before.
 #[inline]
 pub(crate) fn make(session: &ProgramSession) {
-    if DONE_BY.load(Ordering::Relaxed) != recorder::process() && session.sampling() {
+    if DONE_BY.load(Ordering::Relaxed) != process::id() && session.sampling() {
         make_first(session);
     }
 }
 
 #[cold]
 fn make_first(session: &ProgramSession) {
-    let pid = recorder::process();
+    settle();
+    let pid = process::id();
     // The child of a vfork has its parent's memory, and descriptors of its own.
     if syscalls::pid() != pid || DONE_BY.swap(pid, Ordering::Relaxed) == pid {
         return;
     }
-    let opened = match super::is_confined() {
+    let opened = match session.is_confined() {
         true => Err(libc::EPERM),
         false => syscalls::userfaultfd(),
     };
@@ -75,7 +76,7 @@ fn put(session: &ProgramSession, pid: u32, fd: i32) {
     }
 }
 
-/// Closes the descriptor if the agent has its copy, or is gone.
+/// Closes the descriptor if the agent has its copy or is gone, or if it was inherited in a fork.
 #[inline]
 pub(crate) fn settle() {
     if OFFER.load(Ordering::Relaxed) != 0 {
@@ -87,8 +88,12 @@ pub(crate) fn settle() {
 fn settle_now() {
     let offer = OFFER.load(Ordering::Acquire);
     let offered = PendingOffer::from_words([SLOT.load(Ordering::Relaxed), offer]);
-    let waiting = recorder::session().is_some_and(|session| !session.is_answered(&offered));
-    if offer != 0 && !waiting && offered.pid() == syscalls::pid() {
+    // In a forked child the copy that it inherited, which is its parent's offer. The child of a
+    // vfork has its parent's process id here.
+    let is_inherited = offered.pid() != process::id();
+    let waiting = session::current().is_some_and(|session| !session.is_answered(&offered));
+    let is_done = !waiting && offered.pid() == syscalls::pid();
+    if offer != 0 && (is_inherited || is_done) {
         take_back();
     }
 }
@@ -114,10 +119,10 @@ const LOOKS_MAX: u32 = 100;
 /// the agent takes to look, and a tenth of a second where there is none any more.
 #[cold]
 pub(crate) fn refuse() {
-    let Some(session) = recorder::session() else {
+    let Some(session) = session::current() else {
         return;
     };
-    let pid = recorder::process();
+    let pid = process::id();
     let is_done = REFUSED_BY.load(Ordering::Relaxed) == pid;
     if session.sampling() && syscalls::pid() == pid && !is_done {
         DONE_BY.store(pid, Ordering::Relaxed);
@@ -130,7 +135,7 @@ pub(crate) fn refuse() {
         });
         let waits = |offered: &PendingOffer| session.recording() && !session.is_answered(offered);
         for _ in 0..LOOKS_MAX {
-            if super::is_confined() || !told.as_ref().is_some_and(waits) {
+            if session.is_confined() || !told.as_ref().is_some_and(waits) {
                 break;
             }
             syscalls::sleep_ns(1_000_000);

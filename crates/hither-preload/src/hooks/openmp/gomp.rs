@@ -16,9 +16,9 @@ use std::ffi::c_void;
 
 use hither_sys::record::ConstructKind;
 
+use super::construct::{MASTER, located, record, record_place};
 use super::runtime::{self, Name, Runtime};
-use super::{MASTER, located, tell, tell_place};
-use crate::recorder;
+use crate::lifecycle;
 use crate::signature::Caller;
 
 /// A call and what it means.
@@ -178,7 +178,7 @@ unsafe extern "C" fn begin(
     call.runtime = Some(runtime);
     if hook.kind != Kind::Barrier {
         call.outer = INNERMOST.replace(call.runtime);
-        let records = recorder::session().is_some();
+        let records = lifecycle::session().is_some();
         if records
             && !MASTER.get()
             && runtime.level() == 0
@@ -187,7 +187,7 @@ unsafe extern "C" fn begin(
             call.signature = signature;
             MASTER.set(true);
             let [.., threads, _, _, _] = call.arguments;
-            tell(ConstructKind::ParallelBegin, signature, threads as u32);
+            record(ConstructKind::ParallelBegin, signature, threads as u32);
         }
         // Without recording, only where its threads may need to know which of several runtimes it
         // is.
@@ -211,14 +211,14 @@ unsafe extern "C" fn end(hook: &'static Hook, call: &mut Call, sp: *const u64, r
         INNERMOST.set(call.outer);
         if call.signature != 0 {
             MASTER.set(false);
-            tell(ConstructKind::ParallelEnd, call.signature, 0);
+            record(ConstructKind::ParallelEnd, call.signature, 0);
         }
     } else if !MASTER.get() {
-        tell_place();
+        record_place();
     } else if runtime.level() == 1
         && let Some(signature) = located(Caller { sp, rbp })
     {
-        tell(ConstructKind::Barrier, signature, runtime.threads());
+        record(ConstructKind::Barrier, signature, runtime.threads());
     }
 }
 
@@ -246,6 +246,6 @@ unsafe extern "C" fn enter(function: *const usize) {
     // team has left the region, and nobody writes to it meanwhile.
     INNERMOST.set(unsafe { (*call).runtime });
     if !MASTER.get() {
-        tell_place();
+        record_place();
     }
 }

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use hither_sys::record::ConstructKind;
 
-use super::{MASTER, located, tell, tell_place};
-use crate::recorder;
+use super::construct::{MASTER, located, record, record_place};
+use crate::lifecycle;
 use crate::signature::Caller;
 
 /// `ompt_data_t`, as an integer.
@@ -76,16 +76,16 @@ unsafe extern "C" fn ompt_start_tool(version: c_uint, runtime: *const c_char) ->
         // SAFETY: the runtime's own call, passed on.
         let other = unsafe { next(version, runtime) };
         if !other.is_null() {
-            tell(ConstructKind::Hidden, 0, 0);
+            record(ConstructKind::Hidden, 0, 0);
             return other;
         }
     }
-    let Some(session) = recorder::session() else {
+    let Some(session) = lifecycle::session() else {
         return null();
     };
     // The innermost frame, all that is looked at in a sandbox, is always the runtime's.
     if session.is_confined() || wants_another() {
-        tell(ConstructKind::Hidden, 0, 0);
+        record(ConstructKind::Hidden, 0, 0);
         return null();
     }
     &raw const TOOL
@@ -170,7 +170,7 @@ unsafe extern "C" fn begins(
     }
     if let Some(signature) = located(Caller { sp, rbp }) {
         *parallel = signature;
-        tell(ConstructKind::ParallelBegin, signature, threads);
+        record(ConstructKind::ParallelBegin, signature, threads);
     }
 }
 
@@ -185,7 +185,7 @@ unsafe extern "C" fn ended(
     // SAFETY: it is null or the runtime's word for the region, whose other threads have left it.
     match unsafe { parallel.as_ref() } {
         None | Some(0) => {}
-        Some(&signature) => tell(ConstructKind::ParallelEnd, signature, 0),
+        Some(&signature) => record(ConstructKind::ParallelEnd, signature, 0),
     }
 }
 
@@ -208,7 +208,7 @@ unsafe extern "C" fn implicit_task(
         *task = if master { u64::from(threads) } else { 0 };
     }
     if !master && flags & INITIAL == 0 && !MASTER.get() {
-        tell_place();
+        record_place();
     }
 }
 
@@ -227,10 +227,10 @@ unsafe extern "C" fn passed(
     match unsafe { task.as_ref() } {
         None => {}
         Some(0) if MASTER.get() => {}
-        Some(0) => tell_place(),
+        Some(0) => record_place(),
         Some(&threads) => {
             if let Some(signature) = located(Caller { sp, rbp }) {
-                tell(ConstructKind::Barrier, signature, threads as u32);
+                record(ConstructKind::Barrier, signature, threads as u32);
             }
         }
     }
