@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-use crate::page_cache::Refused;
+use crate::page_cache::error::Refused;
 
 /// A range of a file, mapped for reading.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ use std::fs;
 
 use crate::page_sampling::{ArmedBy, PageSampler, SamplingError};
 use crate::record::{Bind, BindMode};
-use crate::{machine, syscalls};
+use crate::{syscalls, sysfs};
 
 /// Its name on the command line.
 pub const NAME: &str = "hint-faults";
@@ -57,7 +57,7 @@ fn is_on(setting: &str) -> bool {
 
 /// Gives memory of our own the policy.
 fn accepts() -> Result<(), i32> {
-    let length = usize::try_from(machine::page_bytes()).unwrap_or(4096);
+    let length = usize::try_from(sysfs::page_bytes()).unwrap_or(4096);
     let (_, node) = syscalls::cpu_and_node().ok_or(libc::ENOSYS)?;
     let page = syscalls::map(length, None)?;
     let policy = Bind {

@@ -11,14 +11,15 @@
 //! large). The memory is asked for with a preference and then looked at: a strict policy would have
 //! the kernel kill for a node that is full.
 //!
-//! *Moves*: `move_pages` of [`BATCH`] pages there and back, in processor time. What finding a page
+//! *Moves*: `move_pages` of [`MOVE_BATCH_PAGES`] pages there and back, in processor time. What finding a page
 //! gone costs the program that uses it is not in it.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::machine::{self, page_bytes};
+use crate::page_moves::move_pages;
+use crate::sysfs::page_bytes;
 use crate::process::thread_cpu_ns;
 use crate::record::{Bind, BindMode};
 use crate::syscalls;
@@ -34,7 +35,7 @@ const STRIDE: usize = 32;
 const PAIR_MAX: Duration = Duration::from_millis(90);
 
 /// Pages moved at once.
-pub const BATCH: usize = 512;
+pub const MOVE_BATCH_PAGES: usize = 512;
 
 /// Why a cost could not be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,18 +99,18 @@ impl MemoryProbe for ThisMachineProbe {
     }
 
     fn moves(&mut self, (from, to): (u32, u32), batches: usize) -> Result<Vec<u64>, ProbeError> {
-        let memory = Memory::on(from, BATCH * page_bytes() as usize)?;
+        let memory = Memory::on(from, MOVE_BATCH_PAGES * page_bytes() as usize)?;
         let pages = memory.pages();
         let mut took = Vec::with_capacity(batches);
         for there in [to, from].into_iter().cycle().take(batches) {
             let before_ns = thread_cpu_ns();
-            let states = machine::move_pages(std::process::id(), &pages, Some(there));
+            let states = move_pages(std::process::id(), &pages, Some(there));
             let took_ns = thread_cpu_ns() - before_ns;
             let states = states.map_err(ProbeError::Refused)?;
             if states.iter().any(|&state| state != there as i32) {
                 return Err(ProbeError::NoMemory);
             }
-            took.push(took_ns / BATCH as u64);
+            took.push(took_ns / MOVE_BATCH_PAGES as u64);
         }
         Ok(took)
     }
@@ -200,7 +201,7 @@ impl Memory {
             // SAFETY: the mapping is writable and this value's own, and nobody else looks at it.
             unsafe { AtomicU8::from_ptr(page as *mut u8) }.store(1, Ordering::Relaxed);
         }
-        let found = machine::move_pages(std::process::id(), &pages, None);
+        let found = move_pages(std::process::id(), &pages, None);
         let found = found.map_err(ProbeError::Refused)?;
         match found.iter().all(|&at| at == node as i32) {
             true => Ok(memory),

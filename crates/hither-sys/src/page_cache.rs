@@ -22,6 +22,9 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+pub(crate) mod error;
+
+pub use self::error::Refused;
 use crate::file_map::FileMap;
 use crate::syscalls;
 
@@ -92,42 +95,6 @@ impl fmt::Display for Unreachable {
             Unreachable::Busy => "a lease is in the way",
             Unreachable::NoRoom => "no descriptors or memory",
             Unreachable::Other(error) => return io::Error::from_raw_os_error(*error).fmt(f),
-        })
-    }
-}
-
-/// Why the kernel did not drop or say what is cached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// The kernel lacks the call (ENOSYS): `cachestat` came with Linux 6.5.
-    NoCall,
-    /// Not for this file (EOPNOTSUPP of hugetlbfs, ESPIPE, EINVAL, EBADF).
-    NotThis,
-    /// Not for this user (EPERM): some kernels tell of a page cache only those who may write the
-    /// file.
-    NotPermitted,
-    /// Another error number.
-    Other(i32),
-}
-
-impl Refused {
-    pub(crate) fn from_errno(error: i32) -> Refused {
-        match error {
-            libc::ENOSYS => Refused::NoCall,
-            libc::EOPNOTSUPP | libc::ESPIPE | libc::EINVAL | libc::EBADF => Refused::NotThis,
-            libc::EPERM | libc::EACCES => Refused::NotPermitted,
-            error => Refused::Other(error),
-        }
-    }
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Refused::NoCall => "this kernel does not have it, or a container hides it",
-            Refused::NotThis => "not for a file of this kind",
-            Refused::NotPermitted => "not permitted",
-            Refused::Other(error) => return io::Error::from_raw_os_error(*error).fmt(f),
         })
     }
 }

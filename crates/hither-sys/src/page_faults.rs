@@ -17,7 +17,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::machine;
+use crate::sysfs;
 
 /// One page fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -300,7 +300,7 @@ impl PerfRings {
 
     /// Watches events of what the calling thread starts from now on.
     pub(crate) fn of(event: Event) -> Result<PerfRings, WatchError> {
-        let cpus = machine::online_cpus().map_err(|error| match error.raw_os_error() {
+        let cpus = sysfs::online_cpus().map_err(|error| match error.raw_os_error() {
             Some(error) if error != libc::ENOENT => WatchError::Other(error),
             _ => WatchError::NoCpus,
         })?;
@@ -369,7 +369,7 @@ impl PageFaults for PerfRings {
     }
 
     fn unwatched_cpus(&self) -> usize {
-        let online = machine::online_cpus().unwrap_or_default();
+        let online = sysfs::online_cpus().unwrap_or_default();
         let watched = |cpu: &u32| self.rings.iter().any(|ring| ring.cpu == *cpu);
         online.iter().filter(|cpu| !watched(cpu)).count()
     }
@@ -390,7 +390,7 @@ unsafe impl Send for Ring {}
 
 impl Ring {
     fn map(cpu: u32, fd: OwnedFd) -> Option<Ring> {
-        let page = machine::page_bytes() as usize;
+        let page = sysfs::page_bytes() as usize;
         let mut pages = RING_PAGES;
         while pages >= RING_PAGES_MIN {
             if let Ok(base) = crate::syscalls::map((1 + pages) * page, Some(fd.as_raw_fd())) {
@@ -408,7 +408,7 @@ impl Ring {
     }
 
     fn mapped_bytes(&self) -> usize {
-        self.bytes + machine::page_bytes() as usize
+        self.bytes + sysfs::page_bytes() as usize
     }
 
     fn control(&self, offset: usize) -> &AtomicU64 {
@@ -578,7 +578,7 @@ mod tests {
         assert!(pids.contains(&child.id()), "{pids:?}");
         assert!(pids.len() >= 3, "the shell and two programs: {pids:?}");
         assert!(!pids.contains(&std::process::id()));
-        for &cpu in &machine::online_cpus().expect("CPUs") {
+        for &cpu in &sysfs::online_cpus().expect("CPUs") {
             let times = faults.iter().filter(|fault| fault.cpu == cpu);
             assert!(times.map(|fault| fault.time_ns).is_sorted());
         }

@@ -9,10 +9,6 @@ use std::fmt;
 use std::io;
 
 use crate::page_faults::{PageFaults, WatchError};
-use crate::{hint_faults, pmu, userfaultfd};
-
-/// The names of all ways, the best first.
-pub const NAMES: [&str; 3] = [pmu::NAME, hint_faults::NAME, userfaultfd::NAME];
 
 /// A way to arm pages of other processes. One by which somebody else arms, or nobody ([`PageSampler::armed_by`]),
 /// has nothing to do when it is told of ranges, and leaves these methods as they are.
@@ -191,24 +187,6 @@ impl fmt::Display for SamplingError {
 
 impl std::error::Error for SamplingError {}
 
-/// A step of the ladder: a way to arm, and whether it works here.
-pub struct SamplerCandidate {
-    /// Its name.
-    pub name: &'static str,
-    /// The way, or why not.
-    pub arm: Result<Box<dyn PageSampler>, SamplingError>,
-}
-
-impl fmt::Debug for SamplerCandidate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let refusal = self.arm.as_ref().err();
-        f.debug_struct("SamplerCandidate")
-            .field("name", &self.name)
-            .field("refusal", &refusal)
-            .finish()
-    }
-}
-
 /// What sampling costs here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
@@ -216,26 +194,6 @@ pub struct Cost {
     pub arm_ns: u64,
     /// The next touch of an armed page: time of the program.
     pub touch_ns: u64,
-}
-
-/// All ways, the best first, each tried out on memory of our own.
-pub fn sampler_candidates() -> Vec<SamplerCandidate> {
-    let write_protect = userfaultfd::WriteProtectSampler::tried();
-    vec![
-        SamplerCandidate {
-            name: pmu::NAME,
-            arm: pmu::tried().map(|arm| Box::new(arm) as Box<dyn PageSampler>),
-        },
-        SamplerCandidate {
-            name: hint_faults::NAME,
-            arm: hint_faults::HintFaultSampler::tried()
-                .map(|arm| Box::new(arm) as Box<dyn PageSampler>),
-        },
-        SamplerCandidate {
-            name: userfaultfd::NAME,
-            arm: write_protect.map(|arm| Box::new(arm) as Box<dyn PageSampler>),
-        },
-    ]
 }
 
 #[cfg(test)]

@@ -110,7 +110,7 @@ macro_rules! transferring {
             ) -> libc::ssize_t {
                 // SAFETY: the program's own call, passed on.
                 let result = unsafe { crate::real::$real(fd, $($argument),*) };
-                super::after_call::transferred($op, fd, $position, result, sp, rbp);
+                crate::hooks::after_call::transferred($op, fd, $position, result, sp, rbp);
                 result
             }
         )*

@@ -9,7 +9,7 @@
 //! Four-way: one hot loop often calls from several stack depths that fall into one set. Measured
 //! 2026-11 on gcc, cscope and python: 96 to 100 % hits.
 
-use super::Caller;
+use super::caller::Caller;
 
 const SETS: usize = 64;
 const WAYS: usize = 4;
