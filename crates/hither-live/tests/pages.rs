@@ -9,12 +9,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use hither_core::placement::Class;
+use hither_core::placement::RegionTier;
 use hither_live::pages::{Pages, PagesOptions, Ran, Runner, replay};
 use hither_live::{RunOptions, SessionOptions};
 use hither_sys::machine::{Machine, NodeMemory, PageState, Refusal, ThisMachine};
 use hither_sys::page_faults::{PageFaults, WatchError};
-use hither_sys::page_sampling::SamplerCandidate;
+use hither_sys::samplers::SamplerCandidate;
 use serde_json::Value;
 
 /// Writes a region from its start to its end, and another one here and there; prints what it finds
@@ -344,7 +344,7 @@ fn without_faults_known_sites_are_placed_and_the_reason_is_told() {
         .expect("the site");
     let signature = u64::from_str_radix(&signature[2..], 16).expect("hexadecimal");
     let options = PagesOptions {
-        sites: vec![(signature, Class::Remote)],
+        sites: vec![(signature, RegionTier::Remote)],
         ..lab.options()
     };
     let pages = lab.check(Runner::on(options, machine()).run().expect("it ran"));

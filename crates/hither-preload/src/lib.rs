@@ -16,8 +16,9 @@
 //! - `lifecycle`, which tells the features of start, stop, open, close, fork and exec;
 //! - `hooks`. The path of a read is `hooks::read`, then `hooks::after_call`.
 //!
-//! The exported symbols exist only with the feature `interpose`, with which the command's build
-//! script builds the `cdylib`: a test or bench that links this crate must not interpose itself.
+//! The exported symbols exist only with the feature `interpose`, with which the packages in
+//! `libraries/` build a `cdylib` each: a test or bench that links this crate must not interpose
+//! itself.
 //! With the feature `pages` it also stands in front of the malloc family, tracks large allocations,
 //! and binds them to the nodes that the agent asks for. Recording works on x86-64 with glibc;
 //! elsewhere this library is empty.

@@ -19,10 +19,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::page_moves::move_pages;
-use crate::sysfs::page_bytes;
 use crate::process::thread_cpu_ns;
 use crate::record::{Bind, BindMode};
 use crate::syscalls;
+use crate::sysfs::page_bytes;
 
 /// Loads of a chunk.
 pub const CHASE_LOADS: usize = 1024;

@@ -45,10 +45,12 @@ use std::sync::Arc;
 
 use self::sequence::Sequences;
 use self::usage::Usage;
-use super::{Action, Class, Entry, Nodes, Of, Placement, Region, Settings};
+use super::{
+    Action, Nodes, Placement, PlacementEntry, PlacementSettings, Region, RegionTier, Target,
+};
 use crate::access::Access;
 use crate::ids::{Block, Node, Object, Process};
-use crate::registry::{Kind, Needs, Param};
+use crate::registry::{Needs, Param, ParamKind};
 use crate::spec::Values;
 use crate::topology::Topology;
 
@@ -61,7 +63,7 @@ const DISTANCES: usize = 5;
 const SAMPLE: usize = 6;
 const PERIOD_MS: usize = 7;
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "cache-aware",
     summary: "what is touched in sequence goes to remote nodes, the rest is local",
     source: "cache-aware page placement, PhD thesis, University of Toronto",
@@ -69,7 +71,7 @@ pub(super) const ENTRY: Entry = Entry {
         Param {
             name: "region",
             doc: "the smallest object that is a region, in bytes",
-            kind: Kind::Count {
+            kind: ParamKind::Count {
                 default: 1 << 20,
                 min: 0,
                 max: u64::MAX,
@@ -78,7 +80,7 @@ pub(super) const ENTRY: Entry = Entry {
         Param {
             name: "sequence",
             doc: "so many adjacent faults make a region remote",
-            kind: Kind::Count {
+            kind: ParamKind::Count {
                 default: 5,
                 min: 2,
                 max: 1_000_000,
@@ -87,7 +89,7 @@ pub(super) const ENTRY: Entry = Entry {
         Param {
             name: "faults",
             doc: "a region that is not remote after so many faults is local",
-            kind: Kind::Count {
+            kind: ParamKind::Count {
                 default: 10,
                 min: 2,
                 max: 1_000_000,
@@ -96,7 +98,7 @@ pub(super) const ENTRY: Entry = Entry {
         Param {
             name: "threshold",
             doc: "usage of a node above which it takes no more remote pages while others are below",
-            kind: Kind::Real {
+            kind: ParamKind::Real {
                 default: 0.8,
                 min: 0.0,
                 max: 1.0,
@@ -105,7 +107,7 @@ pub(super) const ENTRY: Entry = Entry {
         Param {
             name: "limit",
             doc: "the part of an application's pages that may be remote",
-            kind: Kind::Real {
+            kind: ParamKind::Real {
                 default: 0.5,
                 min: 0.0,
                 max: 1.0,
@@ -114,7 +116,7 @@ pub(super) const ENTRY: Entry = Entry {
         Param {
             name: "distances",
             doc: "1: sequential regions go furthest, others nearest; 0: all remote nodes are alike",
-            kind: Kind::Count {
+            kind: ParamKind::Count {
                 default: 1,
                 min: 0,
                 max: 1,
@@ -123,7 +125,7 @@ pub(super) const ENTRY: Entry = Entry {
         Param {
             name: "sample",
             doc: "the part of allocated pages that is sampled to see which are in use; 0: all that are allocated",
-            kind: Kind::Real {
+            kind: ParamKind::Real {
                 default: 0.0,
                 min: 0.0,
                 max: 1.0,
@@ -132,14 +134,14 @@ pub(super) const ENTRY: Entry = Entry {
         Param {
             name: "period_ms",
             doc: "how often a sample is taken",
-            kind: Kind::Count {
+            kind: ParamKind::Count {
                 default: 100,
                 min: 1,
                 max: 1_000_000,
             },
         },
     ],
-    of: Of::Memory,
+    target: Target::Memory,
     needs: Needs {
         objects: true,
         processes: true,
@@ -183,7 +185,7 @@ enum State {
     #[default]
     None,
     Watched(Sequences),
-    Settled(Class),
+    Settled(RegionTier),
 }
 
 #[derive(Clone, Copy, Default)]
@@ -197,7 +199,7 @@ struct Application {
 }
 
 impl CacheAware {
-    fn new(settings: &Settings<'_>, values: &Values) -> CacheAware {
+    fn new(settings: &PlacementSettings<'_>, values: &Values) -> CacheAware {
         CacheAware {
             topology: Arc::clone(&settings.topology),
             block_bytes: settings.block_bytes.into(),
@@ -220,7 +222,7 @@ impl CacheAware {
     }
 
     /// What the region of a page is, this fault included; none where it is of no region.
-    fn fault(&mut self, access: &Access) -> Option<Class> {
+    fn fault(&mut self, access: &Access) -> Option<RegionTier> {
         let state = &mut self.regions.get_mut(access.object.index())?.state;
         if let State::Watched(sequences) = state
             && let Some(class) = sequences.fault(access.index)
@@ -229,7 +231,7 @@ impl CacheAware {
         }
         match state {
             State::None => None,
-            State::Watched(_) => Some(Class::Local),
+            State::Watched(_) => Some(RegionTier::Local),
             State::Settled(class) => Some(*class),
         }
     }
@@ -324,7 +326,7 @@ impl Placement for CacheAware {
         }
     }
 
-    fn class(&self, object: Object) -> Option<Class> {
+    fn class(&self, object: Object) -> Option<RegionTier> {
         match self.regions.get(object.index())?.state {
             State::Settled(class) => Some(class),
             _ => None,
@@ -346,13 +348,15 @@ impl Placement for CacheAware {
         let class = self.fault(access);
         let local = access.node;
         let of = at(&mut self.applications, access.process.index());
-        if class == Some(Class::Remote) && (of.remote + 1) as f64 > self.limit * of.pages as f64 {
+        if class == Some(RegionTier::Remote)
+            && (of.remote + 1) as f64 > self.limit * of.pages as f64
+        {
             of.limited = true;
         }
         let limited = of.limited;
         let node = match class {
             None => local,
-            Some(Class::Remote) if !limited => self.for_remote(local, nodes),
+            Some(RegionTier::Remote) if !limited => self.for_remote(local, nodes),
             Some(_) => self.for_local(local, nodes),
         };
         if node != local || nodes.free(node) == 0 {
@@ -391,8 +395,8 @@ impl Placement for CacheAware {
             |class| count(&|state| matches!(state, State::Settled(settled) if *settled == class));
         let limited = self.applications.iter().filter(|of| of.limited).count();
         vec![
-            ("remote_regions", settled(Class::Remote)),
-            ("local_regions", settled(Class::Local)),
+            ("remote_regions", settled(RegionTier::Remote)),
+            ("local_regions", settled(RegionTier::Local)),
             (
                 "undecided_regions",
                 count(&|state| matches!(state, State::Watched(_))),

@@ -19,7 +19,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hither_core::Spec;
-use hither_core::placement::{self, Class};
+use hither_core::placement::{self, RegionTier};
 use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
 use hither_sys::page_faults::WatchError;
 use hither_sys::page_sampling::SamplingError;
@@ -39,12 +39,12 @@ use crate::launch::{self, Attended, Tools};
 pub struct PagesOptions {
     /// The program.
     pub run: RunOptions,
-    /// Where pages go; one that can be [live](placement::Entry::live).
-    pub placement: Spec<placement::Entry>,
+    /// Where pages go; one that can be [live](placement::PlacementEntry::live).
+    pub placement: Spec<placement::PlacementEntry>,
     /// What that is made of, in place of what its parameter names.
-    pub initial: Option<Spec<placement::Entry>>,
+    pub initial: Option<Spec<placement::PlacementEntry>>,
     /// What is known of allocation sites, by signature.
-    pub sites: Vec<(u64, Class)>,
+    pub sites: Vec<(u64, RegionTier)>,
     /// Where regions of an earlier run had their pages in the end.
     pub placed: Vec<Placed>,
     /// Where calibrations of machines are kept; none are read or made without.
@@ -84,7 +84,7 @@ pub struct Pages {
     /// The figures.
     pub summary: Summary,
     /// What is known of allocation sites now.
-    pub sites: Vec<(u64, Class)>,
+    pub sites: Vec<(u64, RegionTier)>,
     /// Where regions had their pages in the end.
     pub placed: Vec<Placed>,
     /// How accesses were counted, if the policy wanted it and there was a way.
@@ -192,7 +192,7 @@ impl Runner {
     }
 
     fn config(&self, nodes: &[NodeMemory], calibration: Option<&Calibration>) -> Config {
-        let known = |&(signature, class): &(u64, Class)| KnownSite { signature, class };
+        let known = |&(signature, class): &(u64, RegionTier)| KnownSite { signature, class };
         let page_bytes = self.machine.page_bytes();
         Config {
             huge_page_bytes: self.machine.huge_page_bytes(),

@@ -8,7 +8,7 @@ use super::driver::{Config, KnownSite, Measured, NodeConfig, Placed, Source};
 use super::event::{At, Found, Input, Moved, Refused, Why};
 use super::*;
 use crate::log::{Driven, Log};
-use hither_core::placement::Class;
+use hither_core::placement::RegionTier;
 use hither_sys::record::ConstructKind;
 
 const PAGE: u64 = 4096;
@@ -35,7 +35,7 @@ fn config(dry_run: bool) -> Config {
         },
         sites: vec![KnownSite {
             signature: 3,
-            class: Class::Remote,
+            class: RegionTier::Remote,
         }],
         placed: vec![Placed {
             signature: 4,

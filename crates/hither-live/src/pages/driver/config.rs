@@ -1,6 +1,6 @@
 //! What a driver starts from: the first line of a log.
 
-use hither_core::placement::{self, Class};
+use hither_core::placement::{self, RegionTier};
 use hither_core::{Spec, Topology};
 use hither_sys::machine::NodeMemory;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::machine;
 
 /// A policy with its parameters.
-type Placement = Spec<placement::Entry>;
+type Placement = Spec<placement::PlacementEntry>;
 
 /// What the driver starts from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -106,7 +106,7 @@ pub(crate) struct KnownSite {
     #[serde(with = "super::super::event::hex")]
     pub(crate) signature: u64,
     #[serde(with = "super::super::event::class")]
-    pub(crate) class: Class,
+    pub(crate) class: RegionTier,
 }
 
 impl Config {

@@ -1,6 +1,6 @@
 //! What the driver knows at a moment, for whoever looks on.
 
-use hither_core::placement::Class;
+use hither_core::placement::RegionTier;
 use hither_core::{Block, Node};
 
 use super::Driver;
@@ -37,9 +37,9 @@ impl Driver {
             }
         }
         let state = match region.class {
-            Some(Class::Remote) => "far",
+            Some(RegionTier::Remote) => "far",
             _ if region.counted => "sampled",
-            Some(Class::Local) => "near",
+            Some(RegionTier::Local) => "near",
             None if region.watched => "watched",
             None => "left alone",
         };

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use hither_core::placement::{Action, Class, Epoch, Nodes, Outcome, Placement, Region, Settings};
+use hither_core::placement::{
+    Action, ActionOutcome, Epoch, Nodes, Placement, PlacementSettings, Region, RegionTier,
+};
 use hither_core::{Access, Block, NEVER, Node, Object, Op, Process, Site, Slot, Thread};
 
 use super::Config;
@@ -37,7 +39,7 @@ impl Model {
         let topology = Arc::new(config.topology()?);
         let capacity: Vec<u32> = config.nodes.iter().map(|node| node.frames).collect();
         let (policy, initial) = config.policy()?;
-        let placement = policy.build(&Settings {
+        let placement = policy.build(&PlacementSettings {
             topology: Arc::clone(&topology),
             capacity: &capacity,
             blocks: 0,
@@ -107,7 +109,7 @@ impl Model {
         self.placement.ended(process);
     }
 
-    pub(crate) fn class(&self, object: Object) -> Option<Class> {
+    pub(crate) fn class(&self, object: Object) -> Option<RegionTier> {
         self.placement.class(object)
     }
 
@@ -247,7 +249,7 @@ impl Model {
         self.placement.epoch(epoch, &self.nodes, out);
     }
 
-    pub(crate) fn settled(&mut self, outcomes: &[Outcome]) {
+    pub(crate) fn settled(&mut self, outcomes: &[ActionOutcome]) {
         self.placement.settled(outcomes, &self.nodes);
     }
 

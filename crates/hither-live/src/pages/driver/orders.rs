@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hither_core::placement::Class;
+use hither_core::placement::RegionTier;
 use hither_core::{Block, Object};
 use hither_sys::record::OWN_POLICY;
 
@@ -110,7 +110,7 @@ impl Driver {
         for (run, state) in runs {
             if state == State::Ordered {
                 out.push(region.order(&run, run.nodes, self.page_bytes));
-                if region.class == Some(Class::Remote) && !self.dry_run {
+                if region.class == Some(RegionTier::Remote) && !self.dry_run {
                     self.spilled.leaves(object);
                 }
             }

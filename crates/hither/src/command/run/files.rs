@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use hither_core::Spec;
-use hither_core::registry::policies;
+use hither_core::registry::replacement_policies;
 use hither_live::SessionOptions;
 use hither_live::files::{Budget, Files, FilesOptions, Runner};
 use hither_sys::cgroup::MemoryGroup;
@@ -23,7 +23,9 @@ fn policy(text: &str) -> Result<Spec, Usage> {
     if !spec.entry().needs.future {
         return Ok(spec);
     }
-    let live = policies().iter().filter(|entry| !entry.needs.future);
+    let live = replacement_policies()
+        .iter()
+        .filter(|entry| !entry.needs.future);
     let names: Vec<&str> = live.map(|entry| entry.name).collect();
     Err(Usage(format!(
         "--files {spec}: it needs the future; {} do not",
@@ -71,7 +73,10 @@ pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
     } else {
         report(&ran.files, run.dry_run, ui);
     }
-    run.keep(|path| knowledge::save_sites(path, &ran.files.sites), ui);
+    run.keep(
+        |path| Ok(knowledge::save_sites(path, &ran.files.sites)?),
+        ui,
+    );
     Ok(exit::pass_on(ran.exit))
 }
 

@@ -2,12 +2,12 @@
 
 use std::process::ExitCode;
 
-use hither_core::placement::{self, Of};
-use hither_core::spec::{Choice, SpecError, Value};
-use hither_core::{Spec, placement::Entry};
+use hither_core::placement::{self, Target};
+use hither_core::spec::{RegistryEntry, SpecError, Value};
+use hither_core::{Spec, placement::PlacementEntry};
 use hither_live::SessionOptions;
 use hither_live::pages::{Pages, PagesOptions, Runner, Tally, calibration};
-use hither_sys::{arm, userfaultfd};
+use hither_sys::{samplers, userfaultfd};
 
 use super::{Run, note_agent, started};
 use crate::exit::{self, Usage};
@@ -18,8 +18,8 @@ use crate::ui::Ui;
 
 /// The policy, if it can place the pages of a running program, and what it is made of where that
 /// was given before it.
-fn policies(text: &str) -> Result<(Spec<Entry>, Option<Spec<Entry>>), Usage> {
-    let specs = Spec::<Entry>::parse_list(text);
+fn policies(text: &str) -> Result<(Spec<PlacementEntry>, Option<Spec<PlacementEntry>>), Usage> {
+    let specs = Spec::<PlacementEntry>::parse_list(text);
     let specs = specs.map_err(|error| match error {
         SpecError::Unknown { name, hint, .. } => Usage(format!(
             "--pages {text}: unknown placement `{name}`{hint}; {} can follow a running program",
@@ -39,24 +39,26 @@ fn policies(text: &str) -> Result<(Spec<Entry>, Option<Spec<Entry>>), Usage> {
     }
 }
 
-fn is_live(entry: &Entry) -> bool {
-    entry.of == Of::Memory && entry.live
+fn is_live(entry: &PlacementEntry) -> bool {
+    entry.target == Target::Memory && entry.live
 }
 
 /// The names of such placements.
-fn names(wanted: &dyn Fn(&Entry) -> bool) -> String {
-    let entries = placement::placements().iter();
-    let names = entries.filter(|entry| wanted(entry)).map(Choice::name);
+fn names(wanted: &dyn Fn(&PlacementEntry) -> bool) -> String {
+    let entries = placement::placement_policies().iter();
+    let names = entries
+        .filter(|entry| wanted(entry))
+        .map(RegistryEntry::name);
     names.collect::<Vec<_>>().join(", ")
 }
 
-fn check(spec: &Spec<Entry>) -> Result<(), Usage> {
+fn check(spec: &Spec<PlacementEntry>) -> Result<(), Usage> {
     let entry = spec.entry();
-    if entry.of != Of::Memory {
+    if entry.target != Target::Memory {
         return Err(Usage(format!(
             "--pages {}: it places blocks of files; placements of memory are {}",
             entry.name,
-            names(&|entry| entry.of == Of::Memory)
+            names(&|entry| entry.target == Target::Memory)
         )));
     }
     if !spec.live() {
@@ -86,9 +88,9 @@ pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> 
         placement,
         initial,
         sites,
-        placed,
+        placed: placed.into_iter().map(to_live).collect(),
         cache: calibration::place(),
-        counters: page_sampling::NAMES
+        counters: samplers::NAMES
             .into_iter()
             .find(|name| *name == run.counters),
         cpu_permille: run.cpu_budget,
@@ -111,14 +113,36 @@ pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> 
     }
     let learnt = Regions {
         sites: pages.sites,
-        placed: pages.placed,
+        placed: pages.placed.into_iter().map(from_live).collect(),
     };
-    run.keep(|path| knowledge::save_regions(path, &learnt), ui);
+    run.keep(|path| Ok(knowledge::save_regions(path, &learnt)?), ui);
     Ok(exit::pass_on(ran.exit))
 }
 
+/// What a run takes of a region in the file.
+fn to_live(region: knowledge::Placed) -> hither_live::pages::Placed {
+    hither_live::pages::Placed {
+        signature: region.signature,
+        thread: region.thread,
+        nth: region.nth,
+        pages: region.pages,
+        runs: region.runs,
+    }
+}
+
+/// What the file keeps of a region of a run.
+fn from_live(region: hither_live::pages::Placed) -> knowledge::Placed {
+    knowledge::Placed {
+        signature: region.signature,
+        thread: region.thread,
+        nth: region.nth,
+        pages: region.pages,
+        runs: region.runs,
+    }
+}
+
 /// A policy may have a least size of its own.
-fn note_small_regions(policy: &Spec<Entry>, region_min: u64, ui: &Ui) {
+fn note_small_regions(policy: &Spec<PlacementEntry>, region_min: u64, ui: &Ui) {
     let region = policy.params().find(|(param, _)| param.name == "region");
     if let Some((_, Value::Count(least))) = region
         && least > region_min

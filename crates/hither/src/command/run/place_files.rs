@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use hither_core::Spec;
-use hither_core::placement::Entry;
+use hither_core::placement::PlacementEntry;
 use hither_live::Error;
 use hither_live::file_pages::{self, FilePagesOptions, Ran};
 use hither_live::following::{Followed, FollowingOptions, Runner};
@@ -22,7 +22,7 @@ pub(super) enum Way {
     /// asks nobody, so such a policy looks at nothing but what is read.
     Placed(Option<u32>),
     /// They follow their readers.
-    Following(Box<Spec<Entry>>),
+    Following(Box<Spec<PlacementEntry>>),
 }
 
 /// What the options ask for.
@@ -42,7 +42,7 @@ pub(super) fn way(run: &Run, text: &str) -> Result<Way, Usage> {
 }
 
 fn named(text: &str) -> Result<Way, Usage> {
-    let spec: Spec<Entry> = text
+    let spec: Spec<PlacementEntry> = text
         .parse()
         .map_err(|error| Usage(format!("--place-files {text}: {error}")))?;
     match spec.entry().name {
@@ -85,7 +85,7 @@ fn placed(run: &Run, node: Option<u32>, ui: &Ui) -> anyhow::Result<ExitCode> {
     Ok(exit::pass_on(ran.exit))
 }
 
-fn following(run: &Run, policy: Spec<Entry>, ui: &Ui) -> anyhow::Result<ExitCode> {
+fn following(run: &Run, policy: Spec<PlacementEntry>, ui: &Ui) -> anyhow::Result<ExitCode> {
     let options = FollowingOptions {
         run: run.options(preload::library()?),
         policy,

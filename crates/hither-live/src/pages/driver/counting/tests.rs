@@ -9,7 +9,7 @@ use crate::log::Driven;
 use crate::pages::driver::{Config, KnownSite, Measured, NodeConfig, Placed, Source};
 use crate::pages::event::addresses;
 use crate::pages::event::{At, Found, Input, Migrate, Moved, Refused, Why};
-use hither_core::placement::Class;
+use hither_core::placement::RegionTier;
 
 mod sources;
 
@@ -644,7 +644,7 @@ fn a_dry_run_decides_once() {
 #[test]
 fn with_cache_aware_near_regions_are_counted_and_far_ones_are_not() {
     let mut config = config("cache-aware{region=4096,limit=1},upm");
-    for (signature, class) in [(11, Class::Local), (12, Class::Remote)] {
+    for (signature, class) in [(11, RegionTier::Local), (12, RegionTier::Remote)] {
         config.sites.push(KnownSite { signature, class });
     }
     let mut rig = Rig::new(&config);

@@ -1,0 +1,312 @@
+//! Traces of which it is known what to do about them.
+
+use hither_core::{Access, Block, Object, Site};
+use hither_sim::references::InMemory;
+use hither_sim::{CacheOptions, References, Spacing, curve, run};
+
+use super::confidence::Level;
+use super::*;
+
+/// Accesses to blocks of one file from one call site.
+fn trace(blocks: impl Iterator<Item = u32>) -> InMemory {
+    let access = |(tick, block): (usize, u32)| Access {
+        object: Object(0),
+        index: block,
+        site: Site(0),
+        ..Access::bare(tick as u64, Block(block))
+    };
+    let knows = Needs {
+        future: true,
+        sites: true,
+        objects: true,
+        processes: true,
+    };
+    InMemory::new(blocks.enumerate().map(access).collect(), knows)
+}
+
+/// As a verdict does it, over something smaller than a trace, of which nothing could be steered.
+fn advised(policies: &str, sizes: &[u32], references: &InMemory) -> Advice {
+    advised_on(policies, sizes, references, false, true)
+}
+
+fn advised_on(
+    policies: &str,
+    sizes: &[u32],
+    references: &InMemory,
+    steerable: bool,
+    asked_sizes: bool,
+) -> Advice {
+    let policies = <Spec>::parse_list(policies).expect("policies");
+    let options = CacheOptions {
+        segments: STRETCHES,
+        ..CacheOptions::default()
+    };
+    let simulate = |configurations: &[CacheConfiguration]| {
+        run(references, configurations, &options).expect("nothing is lacking")
+    };
+    let configurations: Vec<CacheConfiguration> = policies
+        .iter()
+        .flat_map(|&spec| {
+            sizes
+                .iter()
+                .map(move |&cache_blocks| CacheConfiguration { spec, cache_blocks })
+        })
+        .collect();
+    let outcomes = simulate(&configurations);
+    let evidence = Evidence {
+        references: references.references(),
+        blocks: references.blocks().into(),
+        block_bytes: 4096,
+        policies: &policies,
+        sizes,
+        outcomes: &outcomes,
+        steerable,
+        asked_sizes,
+        doubts: Vec::new(),
+    };
+    let variants = evidence.candidate().map(|candidate| candidate.variants());
+    let variants = variants.unwrap_or_default();
+    let mut ladder = curve::sizes(references.blocks(), 1000, Spacing::Linear);
+    ladder.extend(
+        sizes
+            .iter()
+            .chain(variants.iter().map(|one| &one.cache_blocks)),
+    );
+    ladder.sort_unstable();
+    ladder.dedup();
+    let spec = "lru".parse().expect("lru");
+    let ladder: Vec<CacheConfiguration> = ladder
+        .iter()
+        .map(|&cache_blocks| CacheConfiguration { spec, cache_blocks })
+        .collect();
+    evidence.advice(&Room {
+        lru: simulate(&ladder),
+        variants: variants.iter().copied().zip(simulate(&variants)).collect(),
+    })
+}
+
+const ALL: &str = "lru,arc,dear,ubm,pcc,opt";
+
+fn level(advice: &Advice) -> Level {
+    advice.confidence.as_ref().expect("simulated").level
+}
+
+/// Numbers without a pattern.
+fn random() -> impl FnMut(u32) -> u32 {
+    let mut state = 88_172_645_463_325_252_u64;
+    move |below| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        ((state >> 33) % u64::from(below)) as u32
+    }
+}
+
+#[test]
+fn a_loop_larger_than_the_cache_calls_for_another_policy() {
+    let advice = advised(ALL, &[500], &trace((0..20_000).map(|tick| tick % 1000)));
+    assert_eq!(advice.change, Kind::Policy);
+    // pcc does as well, but has to know call sites.
+    assert_eq!(
+        (advice.policy.as_deref(), advice.cache_blocks),
+        (Some("ubm"), Some(500))
+    );
+    assert!(advice.gain > 0.4 && advice.gain >= NEARLY_ALL * advice.gain_max);
+    assert_eq!(level(&advice), Level::Sure, "{:?}", advice.sentences);
+    let room = advice.alternatives.last().expect("another way");
+    assert_eq!(room.policy, None);
+    assert!(
+        room.gain >= advice.gain && room.cache_blocks >= 990,
+        "{room:?}"
+    );
+    assert!(
+        advice
+            .sentences
+            .iter()
+            .any(|said| said.contains("nearly all")),
+        "{:?}",
+        advice.sentences
+    );
+}
+
+#[test]
+fn a_loop_that_is_gone_through_twice_is_no_certainty() {
+    let advice = advised(ALL, &[500], &trace((0..2000).map(|tick| tick % 1000)));
+    assert_eq!(advice.change, Kind::Policy);
+    assert!(level(&advice) < Level::Sure, "{:?}", advice.sentences);
+    assert!(
+        advice
+            .sentences
+            .last()
+            .is_some_and(|said| said.contains("2.0 times"))
+    );
+}
+
+#[test]
+fn where_large_sizes_are_used_alike_room_helps() {
+    let mut random = random();
+    let any = std::iter::repeat_with(|| random(1000)).take(40_000);
+    let advice = advised(ALL, &[300, 100], &trace(any));
+    assert_eq!(advice.change, Kind::Size, "{:?}", advice.sentences);
+    // Every block is as likely as any other, so that nine tenths of the gain take nine tenths of
+    // the room.
+    let enough = advice.cache_blocks.expect("a size");
+    assert!((890..=930).contains(&enough), "{enough}");
+    assert_eq!(level(&advice), Level::Sure, "{:?}", advice.sentences);
+    let twice = &advice.alternatives[0];
+    assert_eq!((twice.from_blocks, twice.cache_blocks), (100, 200));
+    assert!((twice.gain - 0.1).abs() < 0.02, "{twice:?}");
+}
+
+#[test]
+fn a_sequential_scan_calls_for_nothing() {
+    let advice = advised(ALL, &[500], &trace(0..20_000));
+    assert_eq!(advice.change, Kind::Nothing);
+    assert!(advice.sentences[0].starts_with("100.0 % of the references are first uses"));
+    assert_eq!(level(&advice), Level::Sure, "{:?}", advice.sentences);
+}
+
+#[test]
+fn a_working_set_that_fits_calls_for_nothing() {
+    let advice = advised(ALL, &[150], &trace((0..20_000).map(|tick| tick * 7 % 100)));
+    assert_eq!(advice.change, Kind::Nothing, "{:?}", advice.sentences);
+    assert_eq!(level(&advice), Level::Sure, "{:?}", advice.sentences);
+}
+
+#[test]
+fn a_gain_of_a_single_phase_is_unsure() {
+    // A working set that fits, but for one part of the trace in which a loop does not.
+    let block = |tick: u32| match tick {
+        16_000..24_000 => 400 + tick % 1000,
+        _ => tick % 400,
+    };
+    let advice = advised(ALL, &[500], &trace((0..40_000).map(block)));
+    assert_eq!(advice.change, Kind::Policy, "{:?}", advice.sentences);
+    assert!(advice.gain > 0.05, "{}", advice.gain);
+    assert_eq!(level(&advice), Level::Unsure, "{:?}", advice.sentences);
+}
+
+#[test]
+fn a_gain_that_hangs_on_the_size_is_no_certainty() {
+    // Half of the loops are just larger than the cache: with a quarter more of it they fit, and LRU
+    // serves them.
+    let advice = advised(
+        "lru,mru,opt",
+        &[950],
+        &trace((0..50_000).map(|tick| tick % 1000)),
+    );
+    assert_eq!(advice.change, Kind::Policy, "{:?}", advice.sentences);
+    let larger = advice.variants.iter().find(|one| one.cache_blocks > 950);
+    assert!(
+        larger.is_some_and(|one| one.gain < 0.01),
+        "{:?}",
+        advice.variants
+    );
+    assert_eq!(level(&advice), Level::Likely, "{:?}", advice.sentences);
+}
+
+#[test]
+fn what_the_trace_lacks_weakens_the_advice() {
+    let references = trace((0..20_000).map(|tick| tick % 1000));
+    let policies = <Spec>::parse_list("lru,ubm,opt").expect("policies");
+    let outcomes = {
+        let configurations: Vec<CacheConfiguration> = policies
+            .iter()
+            .map(|&spec| CacheConfiguration {
+                spec,
+                cache_blocks: 500,
+            })
+            .collect();
+        let options = CacheOptions {
+            segments: STRETCHES,
+            ..CacheOptions::default()
+        };
+        run(&references, &configurations, &options).expect("nothing is lacking")
+    };
+    let evidence = Evidence {
+        references: 20_000,
+        blocks: 1000,
+        block_bytes: 4096,
+        policies: &policies,
+        sizes: &[500],
+        outcomes: &outcomes,
+        steerable: true,
+        asked_sizes: true,
+        doubts: vec!["3 accesses were lost".to_owned()],
+    };
+    let advice = evidence.advice(&Room::default());
+    assert_eq!(level(&advice), Level::Likely);
+    let said = advice.sentences.join(" ");
+    assert!(said.contains("; 3 accesses were lost."), "{said}");
+    assert!(
+        said.contains("nothing that `hither run` can steer"),
+        "{said}"
+    );
+}
+
+/// A loop over 4 MiB fits into whatever could be steered, and a policy for a part of it is of no
+/// use unless somebody has such a cache.
+#[test]
+fn caches_too_small_to_steer_are_mentioned_but_not_advised() {
+    let small = trace((0..20_000).map(|tick| tick % 1000));
+    let advice = advised_on(ALL, &[500, 750], &small, true, false);
+    assert_eq!(advice.change, Kind::Nothing, "{:?}", advice.sentences);
+    assert_eq!((&advice.policy, advice.cache_blocks), (&None, None));
+    assert_eq!(level(&advice), Level::Sure, "{:?}", advice.sentences);
+    let [mentioned] = &advice.alternatives[..] else {
+        panic!("{:?}", advice.alternatives);
+    };
+    assert!(
+        mentioned.cache_blocks == 750 && mentioned.gain > 0.5,
+        "{mentioned:?}"
+    );
+    let said = advice.sentences.join(" ");
+    assert!(
+        said.contains("a cache of 3.91 MiB already serves 95.0 %"),
+        "{said}"
+    );
+    assert!(
+        said.contains("`hither run` steers caches of 8.00 MiB and more"),
+        "{said}"
+    );
+
+    let asked = advised_on(ALL, &[500, 750], &small, true, true);
+    assert_eq!(
+        (asked.change, asked.cache_blocks),
+        (Kind::Policy, Some(750))
+    );
+
+    // Where there is something to gain in a cache that is large enough, it is that one, however
+    // much smaller ones gain.
+    let large = trace((0..60_000).map(|tick| tick % 5000));
+    let advice = advised_on(ALL, &[1500, 2500], &large, true, false);
+    assert_eq!(
+        (advice.change, advice.cache_blocks),
+        (Kind::Policy, Some(2500))
+    );
+
+    // Half of it is a loop of 4 MiB, the rest is at random over 16 MiB: beyond 8 MiB room helps,
+    // and no policy.
+    let mut random = random();
+    let both = (0..80_000).map(|tick| match tick % 2 {
+        0 => tick / 2 % 1000,
+        _ => 1000 + random(4000),
+    });
+    let advice = advised_on(ALL, &[250, 500], &trace(both), true, false);
+    assert_eq!(advice.change, Kind::Size, "{:?}", advice.sentences);
+    let said = advice.sentences.join(" ");
+    assert!(said.contains("where 8.0"), "{said}");
+    assert!(
+        said.contains("`hither run` steers caches of 8.00 MiB and more"),
+        "{said}"
+    );
+}
+
+#[test]
+fn nothing_referenced_is_said_so() {
+    let advice = advised(ALL, &[], &trace(std::iter::empty()));
+    assert!(advice.sentences[0].contains("no block"));
+    assert_eq!(advice.confidence, None);
+    let advice = advised("arc,opt", &[10], &trace((0..100).map(|tick| tick % 20)));
+    assert!(advice.sentences[0].contains("it takes lru and opt"));
+}

@@ -1,0 +1,323 @@
+//! Two runs beside each other. Call sites are the same where their signatures are, which a rebuild
+//! of the program changes; then functions are, by name, file and all; files are by their paths.
+
+use std::collections::BTreeMap;
+
+use hither_sim::CacheOutcome;
+use serde::Serialize;
+
+use super::run::{Run, TABLE_BYTES, fitting};
+use crate::format::{bytes, count, percent, shortened};
+use crate::verdict::CallSite;
+
+/// Rows of a table of what changed.
+const ROWS: usize = 500;
+
+/// What differs.
+#[derive(Serialize)]
+pub(super) struct Comparison {
+    sentences: Vec<String>,
+    figures: Vec<Figure>,
+    caches: Vec<Cache>,
+    /// Those that changed most come first.
+    sites: Vec<Pair>,
+    files: Vec<Pair>,
+    /// Rows of each that are not listed.
+    sites_left_out: u64,
+    files_left_out: u64,
+}
+
+/// One number of both runs.
+#[derive(Serialize)]
+struct Figure {
+    name: &'static str,
+    /// `count`, `bytes`, `share` or `ns`.
+    unit: &'static str,
+    a: f64,
+    b: f64,
+}
+
+/// The same cache in both.
+#[derive(Serialize)]
+struct Cache {
+    policy: &'static str,
+    cache_blocks: u32,
+    a: Hits,
+    b: Hits,
+}
+
+#[derive(Serialize)]
+struct Hits {
+    hit_ratio: f64,
+    misses: u64,
+}
+
+/// A call site or a file; 0 references where the other run alone has it.
+#[derive(Serialize)]
+struct Pair {
+    name: String,
+    a: Part,
+    b: Part,
+    /// Of the shares of the references; positive where B has more.
+    change: f64,
+}
+
+#[derive(Clone, Copy, Default, Serialize)]
+struct Part {
+    references: u64,
+    share: f64,
+    class: Option<&'static str>,
+    blocks: u64,
+}
+
+impl Comparison {
+    pub(super) fn of(a: &Run, b: &Run) -> Comparison {
+        let figures = figures(a, b);
+        let caches: Vec<Cache> = a
+            .results
+            .iter()
+            .filter_map(|of_a| Some(cache(of_a, same_cache(of_a, &b.results)?)))
+            .collect();
+        let (sites, matched) = sites(a, b);
+        let files = files(a, b);
+        let mut sentences = vec![volume(a, b)];
+        sentences.extend(storage(&caches, a));
+        if !a.all.sites.is_empty() && !b.all.sites.is_empty() && !matched {
+            sentences.push(
+                "No call site is in both: these are different programs, or different builds without symbols."
+                    .to_owned(),
+            );
+        } else if let Some(most) = sites.first().filter(|pair| pair.change.abs() >= 0.01) {
+            sentences.push(format!(
+                "The call site that changed most is {}: {} of the references in A, {} in B.",
+                shortened(&most.name, 90),
+                percent(most.a.share),
+                percent(most.b.share)
+            ));
+        }
+        let all = (sites.len(), files.len());
+        let [sites, files] = [sites, files].map(|mut pairs| {
+            pairs.truncate(ROWS);
+            fitting(pairs, TABLE_BYTES / 4)
+        });
+        Comparison {
+            sentences,
+            figures,
+            caches,
+            sites_left_out: (all.0 - sites.len()) as u64,
+            files_left_out: (all.1 - files.len()) as u64,
+            sites,
+            files,
+        }
+    }
+}
+
+fn figures(a: &Run, b: &Run) -> Vec<Figure> {
+    let stat = |name: &'static str, path: &'static str, unit: &'static str| {
+        let of = |run: &Run| run.stats.pointer(path).and_then(serde_json::Value::as_f64);
+        Figure {
+            name,
+            unit,
+            a: of(a).unwrap_or(0.0),
+            b: of(b).unwrap_or(0.0),
+        }
+    };
+    vec![
+        stat("references", "/references", "count"),
+        stat("distinct blocks", "/blocks", "count"),
+        stat("footprint", "/footprint_bytes", "bytes"),
+        stat("first uses", "/reuse/cold", "count"),
+        stat("requests", "/counts/total/requests", "count"),
+        stat("sequential requests", "/sequential_share", "share"),
+        stat("bytes read", "/counts/total/read_bytes", "bytes"),
+        stat("bytes written", "/counts/total/written_bytes", "bytes"),
+        stat("bytes mapped", "/counts/total/mapped_bytes", "bytes"),
+        stat("files", "/objects", "count"),
+        stat("call sites", "/sites", "count"),
+        stat("processes", "/processes", "count"),
+        stat("threads", "/threads", "count"),
+        stat("last access", "/counts/last_ns", "ns"),
+    ]
+}
+
+fn same_cache<'a>(of: &CacheOutcome, among: &'a [CacheOutcome]) -> Option<&'a CacheOutcome> {
+    among.iter().find(|other| {
+        let same = (other.policy, other.cache_blocks) == (of.policy, of.cache_blocks);
+        same && other.params == of.params
+    })
+}
+
+fn cache(a: &CacheOutcome, b: &CacheOutcome) -> Cache {
+    let hits = |outcome: &CacheOutcome| Hits {
+        hit_ratio: outcome.hit_ratio,
+        misses: outcome.misses,
+    };
+    Cache {
+        policy: a.policy,
+        cache_blocks: a.cache_blocks,
+        a: hits(a),
+        b: hits(b),
+    }
+}
+
+/// `12.3 % more` or `as many`.
+fn more(a: u64, b: u64) -> String {
+    let change = (b as f64 - a as f64) / a.max(1) as f64;
+    match a {
+        _ if a == b => "as many".to_owned(),
+        0 => format!("{} more", count(b)),
+        _ if change > 0.0 => format!("{} more", percent(change)),
+        _ => format!("{} fewer", percent(-change)),
+    }
+}
+
+fn volume(a: &Run, b: &Run) -> String {
+    let number = |run: &Run, name: &str| run.stats[name].as_u64().unwrap_or(0);
+    let (of_a, of_b) = (number(a, "references"), number(b, "references"));
+    let (blocks_a, blocks_b) = (number(a, "blocks"), number(b, "blocks"));
+    format!(
+        "B makes {} references {} A ({} against {}), to {} distinct blocks ({} against {}).",
+        more(of_a, of_b),
+        if of_a == of_b { "as" } else { "than" },
+        count(of_b),
+        count(of_a),
+        more(blocks_a, blocks_b),
+        count(blocks_b),
+        count(blocks_a)
+    )
+}
+
+/// What that means for storage: under LRU, where it differs most.
+fn storage(caches: &[Cache], run: &Run) -> Option<String> {
+    let lru = caches.iter().filter(|cache| cache.policy == "lru");
+    let most = lru.max_by_key(|cache| cache.a.misses.abs_diff(cache.b.misses))?;
+    let block_bytes = run.trace["block_bytes"].as_u64()?;
+    let size = bytes(u64::from(most.cache_blocks) * block_bytes);
+    let (a, b) = (most.a.misses * block_bytes, most.b.misses * block_bytes);
+    Some(match a == b {
+        true => format!(
+            "With LRU both read the same from storage at every size: {} in a cache of {size}.",
+            bytes(a)
+        ),
+        false => format!(
+            "With LRU in a cache of {size}, B reads {} from storage and A {}: {} blocks.",
+            bytes(b),
+            bytes(a),
+            more(most.a.misses, most.b.misses)
+        ),
+    })
+}
+
+/// What changed most first, then what is largest, then by name.
+fn sorted(pairs: impl Iterator<Item = Pair>) -> Vec<Pair> {
+    let mut pairs: Vec<Pair> = pairs.collect();
+    pairs.sort_by(|one, other| {
+        let by_change = other.change.abs().total_cmp(&one.change.abs());
+        let size = |pair: &Pair| pair.a.references.max(pair.b.references);
+        by_change
+            .then_with(|| size(other).cmp(&size(one)))
+            .then_with(|| one.name.cmp(&other.name))
+    });
+    pairs
+}
+
+/// The call sites of both, and whether any is in both.
+fn sites(a: &Run, b: &Run) -> (Vec<Pair>, bool) {
+    let part = |site: &CallSite| Part {
+        references: site.references,
+        share: site.share,
+        class: site.class,
+        blocks: site.distinct_blocks,
+    };
+    let mut pairs: BTreeMap<&str, (String, Part, Part)> = BTreeMap::new();
+    for site in &a.all.sites {
+        pairs.insert(
+            &site.signature,
+            (site.label.clone(), part(site), Part::default()),
+        );
+    }
+    let mut of_b: Vec<&CallSite> = Vec::new();
+    let mut matched = false;
+    for site in &b.all.sites {
+        match pairs.get_mut(site.signature.as_str()) {
+            Some((_, _, b)) => {
+                *b = part(site);
+                matched |= site.signature != "0000000000000000";
+            }
+            None => of_b.push(site),
+        }
+    }
+    // Another build of the same program: the same function, named in the same words, if there is
+    // just one of them.
+    let mut named: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for (signature, (name, _, b)) in &pairs {
+        if b.references == 0 {
+            named.entry(name.clone()).or_default().push(signature);
+        }
+    }
+    for site in of_b {
+        let same = named.remove(&site.label).filter(|same| same.len() == 1);
+        let same = same.filter(|_| site.function.is_some());
+        match same.and_then(|same| pairs.get_mut(same[0])) {
+            Some((_, _, b)) => {
+                *b = part(site);
+                matched = true;
+            }
+            None => {
+                let pair = (site.label.clone(), Part::default(), part(site));
+                pairs.insert(&site.signature, pair);
+            }
+        }
+    }
+    let pairs = pairs.into_values().map(|(name, a, b)| pair(name, a, b));
+    (sorted(pairs), matched)
+}
+
+fn files(a: &Run, b: &Run) -> Vec<Pair> {
+    if !a.all.names_objects || !b.all.names_objects {
+        return Vec::new();
+    }
+    // A path may name several files, one after the other: what compilers call their temporary
+    // files.
+    let mut pairs: BTreeMap<&str, (Part, Part)> = BTreeMap::new();
+    let add = |part: &mut Part, references: u64, blocks: u64, all: u64| {
+        part.references += references;
+        part.blocks += blocks;
+        part.share = part.references as f64 / all.max(1) as f64;
+    };
+    for row in &a.all.objects {
+        let (of_a, _) = pairs.entry(&row.name).or_default();
+        add(of_a, row.references, row.blocks, a.all.references);
+    }
+    for row in &b.all.objects {
+        let (_, of_b) = pairs.entry(&row.name).or_default();
+        add(of_b, row.references, row.blocks, b.all.references);
+    }
+    sorted(
+        pairs
+            .into_iter()
+            .map(|(name, (a, b))| pair(name.to_owned(), a, b)),
+    )
+}
+
+fn pair(name: String, a: Part, b: Part) -> Pair {
+    Pair {
+        name,
+        a,
+        b,
+        change: b.share - a.share,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_read_well() {
+        assert_eq!(more(100, 100), "as many");
+        assert_eq!(more(100, 150), "50.0 % more");
+        assert_eq!(more(100, 25), "75.0 % fewer");
+        assert_eq!(more(0, 25), "25 more");
+    }
+}
