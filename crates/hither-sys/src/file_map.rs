@@ -95,6 +95,7 @@ impl Drop for FileMap {
 
 #[cfg(test)]
 mod tests {
+    use crate::skip::skip_on_this_machine;
     use std::io::Write;
 
     use super::*;
@@ -108,7 +109,7 @@ mod tests {
         match ThisMachine.move_pages(0, &addresses, None, &mut states) {
             Ok(()) => Some(states),
             Err(refusal) => {
-                println!("skipped: move_pages: {refusal}");
+                skip_on_this_machine(format_args!("move_pages: {refusal}"));
                 None
             }
         }
@@ -126,7 +127,7 @@ mod tests {
         };
         assert_eq!(before, [PageState::Absent; 8], "nothing is touched");
         match map.enter(6 * page, 2 * page) {
-            Err(Refused::NoCall) => return println!("skipped: MADV_POPULATE_READ"),
+            Err(Refused::NoCall) => return skip_on_this_machine("MADV_POPULATE_READ"),
             entered => entered.expect("entered"),
         }
         let after = states(&map, 4 * page, 8).expect("as before");

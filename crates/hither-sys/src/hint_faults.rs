@@ -87,6 +87,7 @@ impl PageSampler for HintFaultSampler {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::skip::skip_on_this_machine;
 
     #[test]
     fn the_sysctl_is_a_set_of_bits() {
@@ -99,7 +100,7 @@ mod tests {
         match accepts() {
             Ok(()) => {}
             Err(error) => {
-                println!("skipped: error {error}");
+                skip_on_this_machine(format_args!("error {error}"));
                 assert_ne!(error, libc::EFAULT);
             }
         }

@@ -344,6 +344,7 @@ pub fn break_time() -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use crate::skip::skip_on_this_machine;
     use std::fs::OpenOptions;
     use std::os::unix::fs::OpenOptionsExt;
     use std::sync::mpsc;
@@ -378,7 +379,7 @@ mod tests {
         };
         let lease = match take() {
             Err(why @ (LeaseError::FileSystem(_) | LeaseError::AccessTimes)) => {
-                return println!("skipped: the sources lie {why}");
+                return skip_on_this_machine(format_args!("the sources lie {why}"));
             }
             lease => lease.expect("a lease"),
         };

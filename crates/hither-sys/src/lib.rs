@@ -49,6 +49,9 @@ pub mod samplers;
 mod seccomp;
 mod segment;
 pub mod session;
+#[cfg(test)]
+#[path = "../../../testing/skip.rs"]
+mod skip;
 pub mod syscalls;
 mod sysfs;
 pub mod this_process;

@@ -237,6 +237,7 @@ impl Drop for Memory {
 mod tests {
     use super::*;
     use crate::machine::{Machine, ThisMachine};
+    use crate::skip::skip_on_this_machine;
 
     #[test]
     fn a_chase_comes_by_every_stop() {
@@ -252,7 +253,7 @@ mod tests {
     #[test]
     fn this_machine_is_measured_or_says_why_not() {
         let Ok(nodes) = ThisMachine.nodes() else {
-            println!("skipped: no nodes in sysfs");
+            skip_on_this_machine("no nodes in sysfs");
             return;
         };
         let mut probe = ThisMachineProbe::default();
@@ -261,7 +262,7 @@ mod tests {
         match probe.loads(&node.cpus, node.node, 3) {
             // However fast memory is, a load takes time.
             Ok(took) => assert!(!took.is_empty() && took.iter().all(|&ps| ps > 0)),
-            Err(reason) => println!("skipped: {reason:?}"),
+            Err(reason) => skip_on_this_machine(format_args!("{reason:?}")),
         }
         assert_eq!(probe.loads(&[], node.node, 1), Err(ProbeError::NoCpu));
         assert_eq!(

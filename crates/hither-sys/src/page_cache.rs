@@ -304,6 +304,7 @@ impl CachedFile for Opened {
 
 #[cfg(test)]
 mod tests {
+    use crate::skip::skip_on_this_machine;
     use std::io::{Read, Write};
 
     use super::*;
@@ -345,7 +346,7 @@ mod tests {
         file.read_to_string(&mut before).expect("read");
         let seen = ThisPageCache.open(&path, id_of(&file)).expect("the file");
         if let Err(refused) = seen.cached(0, 1 << 20) {
-            println!("skipped: cachestat: {refused}");
+            skip_on_this_machine(format_args!("cachestat: {refused}"));
             return;
         }
         assert!(seen.cached(0, 1 << 20).expect("it worked").pages > 0);
@@ -383,7 +384,7 @@ mod tests {
             let said = before.cached(offset, length).expect("mincore");
             match now.cached(offset, length) {
                 Ok(cached) => assert_eq!(said.pages, cached.pages, "{offset}, {length}"),
-                Err(refused) => println!("skipped: cachestat: {refused}"),
+                Err(refused) => skip_on_this_machine(format_args!("cachestat: {refused}")),
             }
         }
         let (one, beyond) = (before.cached(0, 4096), before.cached(1 << 20, 4096));
@@ -405,7 +406,7 @@ mod tests {
                 cached.pages >= cached.dirty && cached.pages > 0,
                 "{cached:?}"
             ),
-            Err(refused) => println!("skipped: cachestat: {refused}"),
+            Err(refused) => skip_on_this_machine(format_args!("cachestat: {refused}")),
         }
     }
 

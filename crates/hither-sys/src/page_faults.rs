@@ -482,6 +482,7 @@ fn sample([ids, time_ns, address, cpu]: [u64; 4]) -> Fault {
 
 #[cfg(test)]
 mod tests {
+    use crate::skip::skip_on_this_machine;
     use std::process::Command;
 
     use super::*;
@@ -559,7 +560,7 @@ mod tests {
         let mut rings = match PerfRings::open() {
             Ok(rings) => rings,
             Err(reason) => {
-                println!("skipped: {reason}");
+                skip_on_this_machine(reason);
                 return;
             }
         };
@@ -589,7 +590,7 @@ mod tests {
     #[test]
     fn nothing_is_seen_while_it_is_off() {
         let Ok(mut rings) = PerfRings::open() else {
-            println!("skipped: no perf events");
+            skip_on_this_machine("no perf events");
             return;
         };
         let mut child = Command::new("sh")

@@ -213,6 +213,7 @@ impl PageSampler for PmuSampler {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::skip::skip_on_this_machine;
 
     fn write(folder: &Path, file: &str, text: &str) {
         let file = folder.join(file);
@@ -319,7 +320,7 @@ mod tests {
         };
         match on_trial(faults) {
             Ok(works) => assert!(works),
-            Err(reason) => println!("skipped: {reason}"),
+            Err(reason) => skip_on_this_machine(reason),
         }
     }
 }

@@ -96,12 +96,13 @@ fn moving(machine: &dyn Machine) -> Result<(), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::skip::skip_on_this_machine;
     use hither_sys::machine::ThisMachine;
 
     #[test]
     fn this_machine_answers() {
         let Ok(survey) = Survey::of(&ThisMachine) else {
-            println!("skipped: no nodes in sysfs");
+            skip_on_this_machine("no nodes in sysfs");
             return;
         };
         assert!(!survey.nodes.is_empty());

@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 
 use hither_sys::record::Record;
 
+use crate::skip::{skip, skip_on_this_machine};
 use crate::support::{check_same, compile, data, follow, placed, regions_session};
 
 /// Runs a program with and without; skipped where it is not installed. The number of its regions.
@@ -13,13 +14,21 @@ fn check(program: &str, arguments: &[&str]) -> usize {
         .map(|folder| folder.join(program))
         .find(|path| path.is_file());
     let Some(path) = found else {
-        println!("skipped: no {program}");
+        skip(format_args!("no {program}"));
         return 0;
     };
     let session = regions_session(64 << 10);
     let mut command = placed(&session, &path);
     command.args(arguments);
     let run = follow(session, command);
+    // A script says so itself where a program that it runs is not installed, or it is not root's.
+    let said = String::from_utf8_lossy(&run.output.stdout);
+    if let Some(missing) = said.trim().strip_prefix("skipped: ") {
+        match missing {
+            "not root" => skip_on_this_machine(missing),
+            _ => skip(missing),
+        }
+    }
     check_same(&run, Command::new(&path).args(arguments));
     let regions = run
         .recording
@@ -64,7 +73,7 @@ fn numpy() {
     if there.is_ok_and(|status| status.success()) {
         check(&python, &["-c", script]);
     } else {
-        println!("skipped: no numpy");
+        skip("no numpy");
     }
 }
 

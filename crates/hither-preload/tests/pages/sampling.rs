@@ -10,6 +10,7 @@ use hither_sys::session::Session;
 use hither_sys::userfaultfd::WriteProtectSampler;
 
 use super::MIB;
+use crate::skip::skip_on_this_machine;
 use crate::support::{compile, placed, sampled_session};
 
 const PAGE: u64 = 4096;
@@ -39,7 +40,7 @@ impl Puppet {
         let arm = match WriteProtectSampler::tried() {
             Ok(arm) => arm,
             Err(reason) => {
-                println!("skipped: {reason}");
+                skip_on_this_machine(reason);
                 return None;
             }
         };
