@@ -11,7 +11,8 @@
 //!
 //! - `real`, `arena`, `buffers`, `signature`, `descriptor_table`, `files`: tools that know no
 //!   session;
-//! - `process`, `session`, `thread`, `access`: attaching, forks, rings, and the record of an access;
+//! - `process`, `session`, `thread`, `access`: attaching, forks, rings, and the record of an
+//!   access;
 //! - the features: `readahead`, `read_placement` with its `resident_filter`, `replicas`, `pages`;
 //! - `lifecycle`, which tells the features of start, stop, open, close, fork and exec;
 //! - `hooks`. The path of a read is `hooks::read`, then `hooks::after_call`.

@@ -267,7 +267,8 @@ mod tests {
             fs::create_dir(&node_folder).expect("made");
             fs::write(node_folder.join("cpulist"), format!("{cpus}\n")).expect("written");
             let meminfo = format!(
-                "Node {node} MemTotal:  {kib} kB\nNode {node} MemFree: 512 kB\nNode {node} Inactive(file): 256 kB\n"
+                "Node {node} MemTotal:  {kib} kB\nNode {node} MemFree: 512 kB\n\
+                 Node {node} Inactive(file): 256 kB\n"
             );
             fs::write(node_folder.join("meminfo"), meminfo).expect("written");
             fs::write(node_folder.join("distance"), "10 21\n").expect("written");

@@ -1,18 +1,18 @@
 //! What memory costs on this machine, measured on memory of our own: loads that wait for one
 //! another, and pages that move.
 //!
-//! *Loads*: a chase through [`CHASE_LOADS`] lines, each of which says where the next one is, in an order
-//! that no prefetcher follows; all of them are flushed from the caches first (`clflush`, which
-//! every x86-64 has and which reaches the caches of all processors), so that each load goes to
-//! memory. A buffer larger than the last level of cache, as lmbench's `lat_mem_rd` takes, would do
-//! without: but what guests are shown for that level is the host's (480 MiB for 2 CPUs, 2026-11),
-//! and 1 GiB takes half a second to fault in. 64 pages are what the first level of the TLB holds,
-//! so that walks of page tables are no part of it (Intel's Memory Latency Checker has windows as
-//! large). The memory is asked for with a preference and then looked at: a strict policy would have
-//! the kernel kill for a node that is full.
+//! *Loads*: a pointer chase through [`CHASE_LOADS`] lines, in an order that no prefetcher follows.
+//! All lines are flushed from the caches first (`clflush`, which every x86-64 has and which reaches
+//! the caches of all processors), so that each load goes to memory. lmbench's `lat_mem_rd` takes a
+//! buffer larger than the last level of cache instead. But a guest is shown the host's last level
+//! (480 MiB for 2 CPUs, 2026-11), and 1 GiB takes half a second to fault in. The lines lie on 64
+//! pages, which the first level of the TLB holds, so that page table walks are not measured
+//! (Intel's Memory Latency Checker has windows as large). The memory is asked for with a preferred
+//! node, and it is then checked where it lies: under a strict policy the kernel would kill for a
+//! node that is full.
 //!
-//! *Moves*: `move_pages` of [`MOVE_BATCH_PAGES`] pages there and back, in processor time. What finding a page
-//! gone costs the program that uses it is not in it.
+//! *Moves*: `move_pages` of [`MOVE_BATCH_PAGES`] pages there and back, in processor time. What a
+//! program pays that finds its page gone is not measured.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;

@@ -85,22 +85,30 @@ impl std::fmt::Display for WatchError {
                 paranoid: Some(level),
             } if *level > 2 => write!(
                 f,
-                "kernel.perf_event_paranoid is {level}; with 2 or less, or CAP_PERFMON, page faults can be watched"
+                "kernel.perf_event_paranoid is {level}; with 2 or less, or CAP_PERFMON, \
+                 page faults can be watched"
             ),
             WatchError::NotPermitted { .. } => f.write_str(
-                "perf_event_open is not permitted here: a container's filter of system calls, or a security module",
+                "perf_event_open is not permitted here: \
+                 a container's filter of system calls, or a security module",
             ),
             WatchError::NoPerf => f.write_str("this kernel has no perf events, or hides them"),
             WatchError::NoDescriptors { cpus } => write!(
                 f,
-                "one descriptor for each of {cpus} CPUs is needed, which is more than may be open (ulimit -n)"
+                "one descriptor for each of {cpus} CPUs is needed, \
+                 which is more than may be open (ulimit -n)"
             ),
             WatchError::NoMemory => f.write_str(
-                "no memory may be locked for the faults' rings (kernel.perf_event_mlock_kb, ulimit -l)",
+                "no memory may be locked for the faults' rings \
+                 (kernel.perf_event_mlock_kb, ulimit -l)",
             ),
             WatchError::NoCpus => f.write_str("/sys does not say which CPUs are online"),
             WatchError::Other(error) => {
-                write!(f, "perf_event_open: {}", io::Error::from_raw_os_error(*error))
+                write!(
+                    f,
+                    "perf_event_open: {}",
+                    io::Error::from_raw_os_error(*error)
+                )
             }
         }
     }

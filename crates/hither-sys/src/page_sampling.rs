@@ -1,6 +1,6 @@
 //! Sampling who uses which page: a range is *armed*, and the next touch of each of its pages is a
-//! page fault, which [`crate::page_faults`] sees with its address, thread and CPU. One trait for the
-//! ways to arm; the agent takes the first that works.
+//! page fault, which [`crate::page_faults`] sees with its address, thread and CPU. One trait for
+//! the ways to arm; the agent takes the first that works.
 //!
 //! What all have in common: the program never waits for the agent, no result of a system call of
 //! its own changes, and what was armed is undone by the kernel when the agent dies.
@@ -10,8 +10,9 @@ use std::io;
 
 use crate::page_faults::{PageFaults, WatchError};
 
-/// A way to arm pages of other processes. One by which somebody else arms, or nobody ([`PageSampler::armed_by`]),
-/// has nothing to do when it is told of ranges, and leaves these methods as they are.
+/// A way to arm pages of other processes. One by which somebody else arms, or nobody
+/// ([`PageSampler::armed_by`]), has nothing to do when it is told of ranges, and leaves these
+/// methods as they are.
 pub trait PageSampler: Send {
     /// Its name on the command line.
     fn name(&self) -> &'static str;

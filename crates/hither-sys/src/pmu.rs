@@ -15,8 +15,8 @@
 //! were flushed before, at the addresses that they were made at (`tried`, some ms). So a wrong
 //! guess is a refusal with its reason, not wrong samples. No machine that this was written on has
 //! such hardware; what could be tested is the search, the trial's verdict, and that samples with
-//! addresses come by these rings (with the software event of [`crate::page_faults`], whose records are
-//! the same).
+//! addresses come by these rings (with the software event of [`crate::page_faults`], whose records
+//! are the same).
 
 use std::fs;
 use std::path::Path;

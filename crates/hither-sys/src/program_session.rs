@@ -286,7 +286,8 @@ impl ProgramSession {
         Pushed::Full
     }
 
-    /// Encodes and appends a record; [`ProgramSession::push`] for those who have a buffer of their own.
+    /// Encodes and appends a record; [`ProgramSession::push`] for those who have a buffer of their
+    /// own.
     #[inline]
     pub fn push_record(&self, producer: &mut Producer, record: &Record<'_>) -> Pushed {
         let moved = match record {

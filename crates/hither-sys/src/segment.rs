@@ -115,7 +115,8 @@ pub(crate) fn resize(file: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
     Err(match error.raw_os_error() {
         Some(libc::EFBIG) => {
             let problem = format!(
-                "shared memory of {} MiB is more than the limit on the size of files (ulimit -f) allows",
+                "shared memory of {} MiB is more than the limit on the size of files \
+                 (ulimit -f) allows",
                 bytes >> 20
             );
             io::Error::new(error.kind(), problem)

@@ -191,8 +191,8 @@ impl Session {
                 let control = self.ring(index)?.control;
                 let owner = control.owner.load(Ordering::Acquire);
                 let sequence = control.sequence.load(Ordering::Relaxed);
-                // Owners in another pid namespace cannot be looked up here; a sequence of 0 is a claim in the
-                // making.
+                // Owners in another pid namespace cannot be looked up here; a sequence of 0 is a
+                // claim in the making.
                 (owner != 0 && owner & OTHER_PID_NAMESPACE == 0 && sequence != 0)
                     .then_some((index, owner, sequence))
             })

@@ -14,7 +14,8 @@ use libc::{pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 use crate::exec_environment::{self, Strings};
 use crate::{files, lifecycle, real, thread};
 
-/// As [`exec_environment::with_ours`], if this process records; otherwise with `environment` as it is.
+/// As [`exec_environment::with_ours`], if this process records; otherwise with `environment` as it
+/// is.
 ///
 /// # Safety
 /// `environment` is null or a null-terminated array of C strings.

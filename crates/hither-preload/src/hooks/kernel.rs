@@ -74,7 +74,8 @@ macro_rules! sending {
                     true => unsafe {
                         replicas::send(to, from, offset, count, |at, sent| {
                             let flags = SERVED | IN_KERNEL | SENT;
-                            after_call::record(Op::Read, flags, from, Position::At(at), sent, caller);
+                            let at = Position::At(at);
+                            after_call::record(Op::Read, flags, from, at, sent, caller);
                         })
                     },
                     false => None,
@@ -89,7 +90,9 @@ macro_rules! sending {
                 let result = unsafe { real::$real(to, from, offset, left) };
                 let flags = if could_be_served(to, result) { SENT } else { 0 };
                 // SAFETY: the call took the offset, so it is null or valid.
-                unsafe { both_sides(flags, (from, offset), (to, std::ptr::null()), result, caller) };
+                unsafe {
+                    both_sides(flags, (from, offset), (to, std::ptr::null()), result, caller);
+                };
                 replicas::was_sent(offset, result);
                 match sent {
                     0 => result,

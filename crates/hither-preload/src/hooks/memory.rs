@@ -34,5 +34,7 @@ changing! {
 }
 #[cfg(not(feature = "pages"))]
 changing! {
-    mremap(address: *mut c_void, length: size_t, to: size_t, flags: c_int, at: *mut c_void) -> *mut c_void;
+    mremap(
+        address: *mut c_void, length: size_t, to: size_t, flags: c_int, at: *mut c_void
+    ) -> *mut c_void;
 }

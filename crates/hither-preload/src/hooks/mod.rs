@@ -34,10 +34,18 @@ mod write;
 /// added as its last two arguments. `N` is the number of C arguments: up to four, the two additions
 /// fit into registers.
 macro_rules! trampoline {
-    ($($symbol:ident => $hook:path, 0;)*) => { $(trampoline!(@define $symbol, $hook, "mov rdi, rsp", "mov rsi, rbp");)* };
-    ($($symbol:ident => $hook:path, 3;)*) => { $(trampoline!(@define $symbol, $hook, "mov rcx, rsp", "mov r8, rbp");)* };
-    ($($symbol:ident => $hook:path, 4;)*) => { $(trampoline!(@define $symbol, $hook, "mov r8, rsp", "mov r9, rbp");)* };
-    ($($symbol:ident => $hook:path, 2;)*) => { $(trampoline!(@define $symbol, $hook, "mov rdx, rsp", "mov rcx, rbp");)* };
+    ($($symbol:ident => $hook:path, 0;)*) => {
+        $(trampoline!(@define $symbol, $hook, "mov rdi, rsp", "mov rsi, rbp");)*
+    };
+    ($($symbol:ident => $hook:path, 3;)*) => {
+        $(trampoline!(@define $symbol, $hook, "mov rcx, rsp", "mov r8, rbp");)*
+    };
+    ($($symbol:ident => $hook:path, 4;)*) => {
+        $(trampoline!(@define $symbol, $hook, "mov r8, rsp", "mov r9, rbp");)*
+    };
+    ($($symbol:ident => $hook:path, 2;)*) => {
+        $(trampoline!(@define $symbol, $hook, "mov rdx, rsp", "mov rcx, rbp");)*
+    };
     // Five arguments: the stack pointer takes the last register, the frame pointer goes on the
     // stack.
     ($($symbol:ident => $hook:path, 5;)*) => {
@@ -100,7 +108,10 @@ pub(crate) use trampoline;
 /// Defines hooks behind [`trampoline`]s, each of which makes the real call on a descriptor and
 /// records the bytes that it moved at the position given.
 macro_rules! transferring {
-    ($op:expr; $($hook:ident => $real:ident($($argument:ident: $kind:ty),*) at $position:expr;)*) => {
+    (
+        $op:expr;
+        $($hook:ident => $real:ident($($argument:ident: $kind:ty),*) at $position:expr;)*
+    ) => {
         $(
             unsafe extern "C-unwind" fn $hook(
                 fd: std::ffi::c_int,

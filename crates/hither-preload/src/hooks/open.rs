@@ -72,7 +72,9 @@ filtered! {
     fopen(path: *const c_char, mode: *const c_char) -> *mut FILE: fresh_stream;
     fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE: fresh_stream;
     freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE: fresh_stream;
-    freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE: fresh_stream;
+    freopen64(
+        path: *const c_char, mode: *const c_char, stream: *mut FILE
+    ) -> *mut FILE: fresh_stream;
     tmpfile() -> *mut FILE: fresh_stream;
     tmpfile64() -> *mut FILE: fresh_stream;
 }

@@ -34,7 +34,10 @@ trampoline! {
 /// Defines hooks behind trampolines, each of which has the call served from a replica, or makes it,
 /// with pages that it brings in placed, and records the bytes that it moved at the position given.
 macro_rules! reading {
-    ($($hook:ident => $real:ident($($argument:ident: $kind:ty),*) at $position:expr, to $destination:expr;)*) => {
+    ($(
+        $hook:ident => $real:ident($($argument:ident: $kind:ty),*)
+        at $position:expr, to $destination:expr;
+    )*) => {
         $(
             unsafe extern "C-unwind" fn $hook(
                 fd: std::ffi::c_int,
@@ -78,17 +81,29 @@ macro_rules! reading {
 }
 
 reading! {
-    read_hook => read(buffer: *mut c_void, count: size_t) at BeforeCurrent, to Buffer(buffer, count);
-    read_chk_hook => __read_chk(buffer: *mut c_void, count: size_t, size: size_t) at BeforeCurrent, to Destination::checked(buffer, count, size);
-    readv_hook => readv(vector: *const iovec, count: c_int) at BeforeCurrent, to Vector(vector, count);
-    pread_hook => pread(buffer: *mut c_void, count: size_t, offset: off_t) at explicit(offset), to positive(offset, Buffer(buffer, count));
-    pread64_hook => pread64(buffer: *mut c_void, count: size_t, offset: off_t) at explicit(offset), to positive(offset, Buffer(buffer, count));
-    pread_chk_hook => __pread_chk(buffer: *mut c_void, count: size_t, offset: off_t, size: size_t) at explicit(offset), to positive(offset, Destination::checked(buffer, count, size));
-    pread64_chk_hook => __pread64_chk(buffer: *mut c_void, count: size_t, offset: off_t, size: size_t) at explicit(offset), to positive(offset, Destination::checked(buffer, count, size));
-    preadv_hook => preadv(vector: *const iovec, count: c_int, offset: off_t) at explicit(offset), to positive(offset, Vector(vector, count));
-    preadv64_hook => preadv64(vector: *const iovec, count: c_int, offset: off_t) at explicit(offset), to positive(offset, Vector(vector, count));
-    preadv2_hook => preadv2(vector: *const iovec, count: c_int, offset: off_t, flags: c_int) at explicit(offset), to positive(offset, Destination::flagged(vector, count, flags));
-    preadv64v2_hook => preadv64v2(vector: *const iovec, count: c_int, offset: off_t, flags: c_int) at explicit(offset), to positive(offset, Destination::flagged(vector, count, flags));
+    read_hook => read(buffer: *mut c_void, count: size_t)
+        at BeforeCurrent, to Buffer(buffer, count);
+    read_chk_hook => __read_chk(buffer: *mut c_void, count: size_t, size: size_t)
+        at BeforeCurrent, to Destination::checked(buffer, count, size);
+    readv_hook => readv(vector: *const iovec, count: c_int)
+        at BeforeCurrent, to Vector(vector, count);
+    pread_hook => pread(buffer: *mut c_void, count: size_t, offset: off_t)
+        at explicit(offset), to positive(offset, Buffer(buffer, count));
+    pread64_hook => pread64(buffer: *mut c_void, count: size_t, offset: off_t)
+        at explicit(offset), to positive(offset, Buffer(buffer, count));
+    pread_chk_hook => __pread_chk(buffer: *mut c_void, count: size_t, offset: off_t, size: size_t)
+        at explicit(offset), to positive(offset, Destination::checked(buffer, count, size));
+    pread64_chk_hook => __pread64_chk(
+        buffer: *mut c_void, count: size_t, offset: off_t, size: size_t
+    ) at explicit(offset), to positive(offset, Destination::checked(buffer, count, size));
+    preadv_hook => preadv(vector: *const iovec, count: c_int, offset: off_t)
+        at explicit(offset), to positive(offset, Vector(vector, count));
+    preadv64_hook => preadv64(vector: *const iovec, count: c_int, offset: off_t)
+        at explicit(offset), to positive(offset, Vector(vector, count));
+    preadv2_hook => preadv2(vector: *const iovec, count: c_int, offset: off_t, flags: c_int)
+        at explicit(offset), to positive(offset, Destination::flagged(vector, count, flags));
+    preadv64v2_hook => preadv64v2(vector: *const iovec, count: c_int, offset: off_t, flags: c_int)
+        at explicit(offset), to positive(offset, Destination::flagged(vector, count, flags));
 }
 
 /// Only calls at an offset of theirs are served, which one below 0 is not.

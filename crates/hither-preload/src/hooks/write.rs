@@ -37,11 +37,15 @@ transferring! {
     write_hook => write(buffer: *const c_void, count: size_t) at BeforeCurrent;
     writev_hook => writev(vector: *const iovec, count: c_int) at BeforeCurrent;
     pwrite_hook => pwrite(buffer: *const c_void, count: size_t, offset: off_t) at explicit(offset);
-    pwrite64_hook => pwrite64(buffer: *const c_void, count: size_t, offset: off_t) at explicit(offset);
+    pwrite64_hook => pwrite64(buffer: *const c_void, count: size_t, offset: off_t)
+        at explicit(offset);
     pwritev_hook => pwritev(vector: *const iovec, count: c_int, offset: off_t) at explicit(offset);
-    pwritev64_hook => pwritev64(vector: *const iovec, count: c_int, offset: off_t) at explicit(offset);
-    pwritev2_hook => pwritev2(vector: *const iovec, count: c_int, offset: off_t, flags: c_int) at explicit(offset);
-    pwritev64v2_hook => pwritev64v2(vector: *const iovec, count: c_int, offset: off_t, flags: c_int) at explicit(offset);
+    pwritev64_hook => pwritev64(vector: *const iovec, count: c_int, offset: off_t)
+        at explicit(offset);
+    pwritev2_hook => pwritev2(vector: *const iovec, count: c_int, offset: off_t, flags: c_int)
+        at explicit(offset);
+    pwritev64v2_hook => pwritev64v2(vector: *const iovec, count: c_int, offset: off_t, flags: c_int)
+        at explicit(offset);
 }
 
 /// Defines the hooks of functions that give a file a length, and then say of which descriptor or

@@ -47,7 +47,8 @@ fn python() {
         "python3",
         &[
             "-c",
-            "x = [i * i for i in range(300000)]; y = bytearray(5 << 20); z = sorted(x, reverse=True); \
+            "x = [i * i for i in range(300000)]; y = bytearray(5 << 20); \
+             z = sorted(x, reverse=True); \
              import threading, hashlib; \
              t = [threading.Thread(target=lambda: bytearray(3 << 20)) for _ in range(20)]; \
              [a.start() for a in t]; [a.join() for a in t]; \
@@ -113,7 +114,8 @@ fn compilers_and_scripts() {
         "bash",
         &[
             "-c",
-            "x=$(head -c 300000 /dev/zero | tr '\\0' x); for i in 1 2 3; do echo ${#x} | cat; done; echo \"$x\" | wc -c",
+            "x=$(head -c 300000 /dev/zero | tr '\\0' x); \
+             for i in 1 2 3; do echo ${#x} | cat; done; echo \"$x\" | wc -c",
         ],
     );
     check("java", &["-XX:+UseSerialGC", "-version"]);
@@ -121,7 +123,8 @@ fn compilers_and_scripts() {
         "node",
         &[
             "-e",
-            "let a = Buffer.alloc(5 << 20, 3); let b = [...a.subarray(0, 100000)]; console.log(b.length)",
+            "let a = Buffer.alloc(5 << 20, 3); \
+             let b = [...a.subarray(0, 100000)]; console.log(b.length)",
         ],
     );
 }
@@ -146,13 +149,18 @@ fn a_server_under_load() {
 fn a_jvm_with_threads() {
     let folder = tempfile::tempdir().expect("a folder");
     let source = folder.path().join("Main.java");
-    let text = "import java.nio.*; import java.util.*; import java.util.stream.*; public class Main { \
-                static long work(int seed) { Random r = new Random(seed); Map<Integer, byte[]> m = new HashMap<>(); long h = seed; \
-                for (int i = 0; i < 4000; i++) { byte[] b = new byte[r.nextInt(20000)]; m.put(r.nextInt(500), b); h = h * 31 + b.length + m.size(); } \
+    let text = "import java.nio.*; import java.util.*; import java.util.stream.*; \
+                public class Main { \
+                static long work(int seed) { Random r = new Random(seed); \
+                Map<Integer, byte[]> m = new HashMap<>(); long h = seed; \
+                for (int i = 0; i < 4000; i++) { byte[] b = new byte[r.nextInt(20000)]; \
+                m.put(r.nextInt(500), b); h = h * 31 + b.length + m.size(); } \
                 return h; } \
-                public static void main(String[] a) { ByteBuffer d = ByteBuffer.allocateDirect(16 << 20); \
+                public static void main(String[] a) { \
+                ByteBuffer d = ByteBuffer.allocateDirect(16 << 20); \
                 for (int i = 0; i < d.capacity(); i += 4096) d.put(i, (byte) 1); \
-                System.out.println(IntStream.range(0, 8).parallel().mapToLong(Main::work).sum() + d.get(4096)); } }";
+                System.out.println(IntStream.range(0, 8).parallel().mapToLong(Main::work).sum() \
+                + d.get(4096)); } }";
     std::fs::write(&source, text).expect("written");
     let script = format!(
         "command -v javac > /dev/null || {{ echo skipped: no javac; exit; }}; exec java {}",
@@ -165,7 +173,8 @@ fn a_jvm_with_threads() {
 #[test]
 fn other_allocators() {
     let script = "import threading; x = [bytearray(3 << 20) for _ in range(20)]; \
-                  t = [threading.Thread(target=lambda: [bytearray(2 << 20) for _ in range(50)]) for _ in range(4)]; \
+                  grow = lambda: [bytearray(2 << 20) for _ in range(50)]; \
+                  t = [threading.Thread(target=grow) for _ in range(4)]; \
                   [a.start() for a in t]; [a.join() for a in t]; print(sum(map(len, x)))";
     for library in ["libjemalloc.so.2", "libtcmalloc_minimal.so.4"] {
         for order in ["$library:$LD_PRELOAD", "$LD_PRELOAD:$library"] {
@@ -184,7 +193,8 @@ fn other_allocators() {
 fn a_setuid_program() {
     let folder = tempfile::tempdir().expect("a folder");
     let script = format!(
-        "[ $(id -u) = 0 ] || {{ echo skipped: not root; exit; }}; cd {}; chmod 755 .; cp \"$(command -v id)\" own; \
+        "[ $(id -u) = 0 ] || {{ echo skipped: not root; exit; }}; cd {}; chmod 755 .; \
+         cp \"$(command -v id)\" own; \
          chmod 4755 own; setpriv --reuid=65534 --regid=65534 --clear-groups ./own -u",
         folder.path().display()
     );

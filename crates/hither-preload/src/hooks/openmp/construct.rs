@@ -10,7 +10,8 @@ use crate::signature::Caller;
 use crate::{lifecycle, pages, thread};
 
 thread_local! {
-    /// Whether this thread is the master of an outermost team that [`gomp`](super::gomp) has told of.
+    /// Whether this thread is the master of an outermost team that [`gomp`](super::gomp) has told
+    /// of.
     pub(super) static MASTER: Cell<bool> = const { Cell::new(false) };
     /// Where this thread last met a construct; `None` before the first.
     static PLACE: Cell<Option<Place>> = const { Cell::new(None) };

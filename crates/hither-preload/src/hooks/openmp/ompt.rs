@@ -140,7 +140,12 @@ macro_rules! callbacks {
         $(
             #[unsafe(naked)]
             unsafe extern "C" fn $callback() {
-                std::arch::naked_asm!("mov r8, rsp", "mov r9, rbp", "jmp {function}", function = sym $function)
+                std::arch::naked_asm!(
+                    "mov r8, rsp",
+                    "mov r9, rbp",
+                    "jmp {function}",
+                    function = sym $function,
+                )
             }
         )*
     };
