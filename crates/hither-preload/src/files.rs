@@ -19,7 +19,7 @@ const UNKNOWN: u64 = 0;
 const IGNORED: u64 = 1;
 /// The low bits of a known file's entry; the others are its key.
 const FILE: u64 = 2;
-/// The agent was told its path.
+/// The agent has its path.
 const DEFINED: u64 = 1;
 const KEY: u64 = !3;
 
@@ -80,7 +80,7 @@ pub(crate) fn is_alone(fd: i32) -> bool {
 }
 
 /// What is known of `fd`: the key of its file, or that its accesses are not recorded; `None` if
-/// nothing is known yet, or the agent has not been told its path.
+/// nothing is known yet, or the agent does not have its path.
 #[inline]
 pub(crate) fn known(fd: i32) -> Option<Option<u64>> {
     let known = TABLE

@@ -14,7 +14,7 @@
 //! - `process`, `session`, `thread`, `access`: attaching, forks, rings, and the record of an
 //!   access;
 //! - the features: `readahead`, `read_placement` with its `resident_filter`, `replicas`, `pages`;
-//! - `lifecycle`, which tells the features of start, stop, open, close, fork and exec;
+//! - `lifecycle`, which informs the features of start, stop, open, close, fork and exec;
 //! - `hooks`. The path of a read is `hooks::read`, then `hooks::after_call`.
 //!
 //! The exported symbols exist only with the feature `interpose`, with which the packages in

@@ -249,7 +249,7 @@ fn claim(session: &ProgramSession, patience: &mut u32) -> Option<Producer> {
 }
 
 /// Announces this process, by claiming its main thread's ring: a program that touches no file is
-/// recorded all the same, and the agent must be able to tell it from one that cannot be.
+/// recorded all the same, and the agent must be able to distinguish it from one that cannot be.
 pub(crate) fn announce(session: &'static ProgramSession) {
     with_thread(
         session,
@@ -288,7 +288,7 @@ pub(crate) fn push_apart(session: &'static ProgramSession, record: &Record<'_>) 
     );
 }
 
-/// The signature of a call site, which the agent is told of where it is new. `None` in a signal
+/// The signature of a call site, which is defined where it is new. `None` in a signal
 /// handler that interrupted the recorder, or if there is no memory.
 #[cfg(feature = "pages")]
 pub(crate) fn signature(session: &'static ProgramSession, caller: Caller) -> Option<u64> {

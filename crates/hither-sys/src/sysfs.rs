@@ -11,7 +11,7 @@ pub fn page_bytes() -> u64 {
 }
 
 /// The CPUs that are online.
-pub fn online_cpus() -> io::Result<Vec<u32>> {
+pub(crate) fn online_cpus() -> io::Result<Vec<u32>> {
     fs::read_to_string("/sys/devices/system/cpu/online").map(|list| parse_list(&list))
 }
 

@@ -1,18 +1,14 @@
-//! A program that confines itself with seccomp allows the system calls that it makes, not ours: one
-//! of ours too many, and the kernel kills it. Recording ends in the process that does so, before it
-//! does.
+//! `prctl`, and `syscall`: calls that change what this library may do in the process.
 //!
-//! A program that opens a userfaultfd asks for the same call by number: its memory is not sampled
-//! any more, since a range can be registered with one userfaultfd only.
-//!
-//! A program that gives memory a policy itself (libnuma calls `mbind` by number) has chosen: that
-//! memory is left alone.
-//!
-//! A program that advises on a file by number is heard as one that calls the function for that.
-//!
-//! A program that closes or replaces descriptors by number is heard as one that calls the functions
-//! for that. One that makes processes by number, or an io_uring, has no more reads served from
-//! replicas.
+//! - *seccomp*. A program that confines itself allows the system calls that it makes, not ours: at
+//!   the first of ours the kernel would kill it. So recording ends in the process before it is
+//!   confined.
+//! - *userfaultfd*. The program's memory is not sampled any more, since a range can be registered
+//!   with one userfaultfd only.
+//! - *mbind* (libnuma calls it by number). The program has chosen a policy for that memory, which
+//!   is left alone.
+//! - *fadvise*, *readahead*, *close*, *dup* by number count like the functions of that name.
+//! - *clone*, *unshare*, *io_uring* by number: no read is served from replicas any more.
 //!
 //! Calls that only ask what the kernel supports change nothing here: they fail for their null
 //! filter, or set none.

@@ -46,7 +46,7 @@ pub fn prepare() {
 }
 
 /// Where a sandbox may kill the program for the call that stacks are read with, they are not: a
-/// site is told by its innermost frame alone. To be called early.
+/// site is identified by its innermost frame alone. To be called early.
 pub fn confine() {
     stack::confine();
 }

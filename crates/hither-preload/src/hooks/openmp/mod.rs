@@ -1,16 +1,16 @@
 //! Parallel constructs: where regions of OpenMP begin and end, and where their teams pass a
 //! barrier.
 //!
-//! The agent finds a program's iterations in the sequence of these, so only the master of an
-//! outermost team tells of them. The other threads of a team say where they run: at their first
-//! construct, and later if they meet one on another node.
+//! The agent finds a program's iterations in the sequence of constructs, so only the master of an
+//! outermost team records them. The other threads of a team record where they run: at their first
+//! construct, and again at one on another node.
 //!
 //! gcc's calls are hooked ([`gomp`]); LLVM's runtime has an interface for tools ([`ompt`]). A
-//! program compiled by gcc may run on LLVM's runtime, which then tells of the region that our hook
-//! is about to begin: [`MASTER`] keeps that from being told twice. Where neither runtime is,
-//! nothing here is ever called.
+//! program compiled by gcc may run on LLVM's runtime, which then reports the region that our hook
+//! is about to begin: [`construct::MASTER`] keeps it from being recorded twice. Without either
+//! runtime nothing here is ever called.
 //!
-//! A program whose iterations are no loops over constructs can tell where they end, by
+//! A program whose iterations are no loops over constructs can say itself where they end, by
 //! `include/hither.h`.
 
 mod construct;
