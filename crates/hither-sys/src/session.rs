@@ -142,7 +142,7 @@ impl Session {
         if options.readahead && options.block_bytes == 0 {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "reads at random are told by blocks: readahead needs block_bytes",
+                "random reads are detected by blocks: readahead needs block_bytes",
             ));
         }
         let (path, file) = create_file()?;

@@ -74,8 +74,7 @@ macro_rules! sending {
                     true => unsafe {
                         replicas::send(to, from, offset, count, |at, sent| {
                             let flags = SERVED | IN_KERNEL | SENT;
-                            let at = Position::At(at);
-                            after_call::record(Op::Read, flags, from, at, sent, caller);
+                            after_call::record_served(flags, from, at, sent, caller);
                         })
                     },
                     false => None,

@@ -9,7 +9,7 @@ use libc::{iovec, off_t, size_t};
 
 use super::{after_call, explicit, trampoline};
 use crate::request::Destination::{self, Buffer, Vector};
-use crate::request::Position::{At, BeforeCurrent};
+use crate::request::Position::BeforeCurrent;
 use crate::signature::Caller;
 use crate::{read_placement, real, replicas};
 
@@ -57,7 +57,7 @@ macro_rules! reading {
                 let served = unsafe {
                     replicas::serve(fd, position, to, |offset, length| {
                         let caller = Caller { sp, rbp };
-                        after_call::record(Op::Read, SERVED, fd, At(offset), length, caller);
+                        after_call::record_served(SERVED, fd, offset, length, caller);
                     })
                 };
                 if let Some(result) = served {

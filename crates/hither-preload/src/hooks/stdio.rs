@@ -11,9 +11,9 @@ use hither_sys::replica::SERVED;
 use hither_sys::syscalls;
 use libc::FILE;
 
-use super::after_call::{record, transferred};
+use super::after_call::{record_served, transferred};
 use crate::request::Destination;
-use crate::request::Position::{At, BeforeCurrent};
+use crate::request::Position::BeforeCurrent;
 use crate::session::owns_descriptors;
 use crate::signature::Caller;
 use crate::{lifecycle, read_placement, replicas};
@@ -144,7 +144,7 @@ unsafe extern "C-unwind" fn read_hook(
         // SAFETY: libc's own call.
         let served = unsafe {
             replicas::serve(fd, BeforeCurrent, to, |offset, length| {
-                record(Op::Read, SERVED, fd, At(offset), length, Caller { sp, rbp });
+                record_served(SERVED, fd, offset, length, Caller { sp, rbp });
             })
         };
         if let Some(result) = served {
