@@ -1,10 +1,10 @@
-//! The functions that the hooks stand in for: the next definition of each name after ours.
+//! The functions that the hooks stand in front of: the next definition of each name after ours.
 //!
-//! Of the very name that the program called, even where libc has two names for one function
-//! (`open`, `open64`): another preloaded library may stand behind only one of them.
+//! It is the definition of the very name that the program called, even where libc has two names for
+//! one function (`open`, `open64`): another preloaded library may define only one of them.
 //!
 //! All are looked up when the library is loaded, since a lookup takes the dynamic linker's lock and
-//! may allocate; a hook that runs even earlier (from another library's constructor) looks its own
+//! may allocate. A hook that runs even earlier, from another library's constructor, looks its own
 //! up.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};

@@ -1,17 +1,18 @@
-//! Page faults of a program and of all that it starts, as perf's software event tells them: no
-//! hardware counter and no privilege is needed, and the program does not wait for anybody.
+//! Page faults of a program and of everything that it starts, by perf's software event. No hardware
+//! counter and no privilege is needed, and the program does not wait for anybody.
 //!
-//! userfaultfd would stop the faulting thread until somebody answers, and with UFFD_FEATURE_SIGBUS
-//! `read` into a watched page fails with EFAULT, which changes what programs do (tried on Linux
-//! 6.18, 2026-11). perf looks on: 0.3 to 1 us a fault on top of the 2.5 to 3.5 us that a fault
-//! takes on that machine, nothing while it is switched off.
+//! Why not userfaultfd: it stops the faulting thread until somebody answers. With
+//! UFFD_FEATURE_SIGBUS, `read` into a registered page fails with EFAULT, which changes what
+//! programs do (tried on Linux 6.18, 2026-11). perf only observes: it adds 0.3 to 1 us to a fault
+//! of 2.5 to
+//! 3.5 us on that machine, and costs nothing while it is switched off.
 //!
 //! An event that children inherit can have a ring only if it is bound to a CPU (perf_event_open(2),
-//! EINVAL), hence one event and one ring a CPU. They are opened, and on, in the thread that starts
-//! the program, whose own faults are told apart by its process id. `enable_on_exec` would spare us
-//! these, but what a program starts inherits it too, mostly: each further exec then switches on
-//! what was switched off (1 in 12 runs of the test below, which way depended on whether the kernel
-//! swapped the two tasks' contexts).
+//! EINVAL), hence one event and one ring a CPU. The events are opened, and on, in the thread that
+//! starts the program; its own faults are excluded by process id. `enable_on_exec` would exclude
+//! them as well, but children of the program inherit it in most cases: each further exec then
+//! switches on what was switched off (1 in 12 runs of the test below, depending on whether the
+//! kernel swapped the two tasks' contexts).
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

@@ -1,9 +1,9 @@
-//! Sampling who uses which page: a range is *armed*, and the next touch of each of its pages is a
-//! page fault, which [`crate::page_faults`] sees with its address, thread and CPU. One trait for
-//! the ways to arm; the agent takes the first that works.
+//! Sampling who uses which page. A range is *armed*: the next touch of each of its pages is a page
+//! fault, which [`crate::page_faults`] reports with its address, thread and CPU. One trait for all
+//! ways to arm ([`crate::samplers`]); the agent takes the first that works.
 //!
-//! What all have in common: the program never waits for the agent, no result of a system call of
-//! its own changes, and what was armed is undone by the kernel when the agent dies.
+//! With all of them the program never waits for the agent, no system call of its own returns
+//! anything else, and the kernel disarms everything when the agent dies.
 
 use std::fmt;
 use std::io;

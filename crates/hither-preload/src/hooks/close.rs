@@ -1,4 +1,5 @@
-//! Whatever closes descriptors: the table forgets them before the number can be used again.
+//! Calls that close descriptors. What is known of the number is forgotten before it can be used
+//! again.
 
 use std::ffi::{c_int, c_uint, c_void};
 

@@ -1,8 +1,8 @@
 //! Programs that become or start other programs.
 //!
-//! Two things happen here. The agent is told what is about to run, so that it can say which
-//! programs it then heard nothing of. And a program that is given an environment of its own
-//! (`env -i`) still gets ours, for as long as the session lasts.
+//! The agent gets a record of what is about to run, so that it can report programs that then record
+//! nothing. And a program that is started with an environment of its own (`env -i`) still gets our
+//! variables, for as long as the session lasts.
 
 use std::ffi::{CStr, c_char, c_int};
 

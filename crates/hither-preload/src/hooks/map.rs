@@ -1,15 +1,14 @@
-//! Mapped files: mappings and their removal are recorded; the touches in between cannot be seen
-//! here.
+//! Mapped files: mappings and their removal are recorded; the touches in between are not seen.
 //!
-//! `munmap` is given addresses, so what was mapped where is kept in a small table of atomics
-//! without a lock. A mapping that finds the table full, or is removed in pieces that do not start
-//! where it did, is never reported as removed: nothing but that one line of the trace is lost.
+//! `munmap` is given addresses, so a small table of atomics, without a lock, holds what was mapped
+//! where. A mapping that finds the table full, or is removed in pieces that do not start where it
+//! did, is never reported as removed: one line of the trace is lost, and nothing else.
 //!
-//! With the feature `pages`, large private mappings of no file are regions. Left alone are those
-//! that are no data: stacks (`MAP_STACK`, `MAP_GROWSDOWN`), reservations that cannot be written to
-//! yet (a collector's heap is mapped over in pieces, each seen), and huge pages of the pool
-//! (`MAP_HUGETLB`), which the program has placed with care. `mprotect` and `madvise` are not
-//! followed: they change neither what is a region nor its policy.
+//! With the feature `pages`, large private mappings without a file are regions. Not so stacks
+//! (`MAP_STACK`, `MAP_GROWSDOWN`), reservations that cannot be written to yet (a collector's heap
+//! is mapped over in pieces, each of which is seen), and huge pages of the pool (`MAP_HUGETLB`),
+//! which the program has placed itself. `mprotect` and `madvise` are not tracked: they change
+//! neither what is a region nor its policy.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

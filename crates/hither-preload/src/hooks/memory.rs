@@ -1,8 +1,7 @@
-//! Whatever takes memory away, or the right to write to it: buffers that reads went to may not be
-//! good any more.
+//! Calls that unmap memory or take the right to write to it away: buffers that reads went to may
+//! not be writable any more.
 //!
-//! `munmap`, `mmap` and, with the feature `pages`, `mremap` are hooked elsewhere and say so
-//! themselves.
+//! `munmap`, `mmap` and, with the feature `pages`, `mremap` are hooked elsewhere.
 
 use std::ffi::{c_int, c_void};
 

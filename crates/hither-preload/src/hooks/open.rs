@@ -1,4 +1,4 @@
-//! Whatever makes descriptors: the table forgets what the number stood for, should something have
+//! Calls that make descriptors. What was known of the number is forgotten, should something have
 //! closed it unseen.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};

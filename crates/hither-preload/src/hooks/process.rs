@@ -1,5 +1,5 @@
-//! Whatever shares a process's descriptors or memory with another one, or makes them a thread's
-//! own: replicas are served by what is known of both.
+//! Calls that share a process's descriptors or memory with another one, or make them a thread's
+//! own: replicas and readahead depend on both.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 

@@ -1,7 +1,7 @@
-//! stdio: libc's streams read and write without calling any symbol that could be interposed,
-//! through a table of functions. Three entries of that table are replaced, after checking that they
-//! hold what is expected: the layout has not changed since glibc 2.1, but nothing promises that it
-//! will not. Where they hold anything else, stdio is left alone and goes unrecorded.
+//! stdio. libc's streams read and write through a table of functions, without calling any symbol
+//! that could be interposed. Three entries of that table are replaced, after a check that they hold
+//! what is expected: the layout has not changed since glibc 2.1, but it is not guaranteed. Where
+//! they hold anything else, stdio is left alone and not recorded.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};

@@ -1,4 +1,4 @@
-//! Orders and known sites, seen from outside: by the policies in the program's
+//! Bind requests and sites with a policy, seen from outside: by the policies in the program's
 //! /proc/self/numa_maps. Node 0 is there on every machine whose kernel knows of nodes at all.
 
 use std::ffi::OsStr;

@@ -1,5 +1,5 @@
-//! Real programs with their large allocations tracked from 64 KiB on: they say and return the same
-//! as without.
+//! Real programs with their large allocations tracked from 64 KiB on: they print and return the
+//! same as without.
 
 use std::process::{Command, Stdio};
 

@@ -1,5 +1,5 @@
-//! Memory that is sampled from outside: the descriptor's way to the agent, and that the program
-//! notices nothing.
+//! Memory that is sampled from outside: how the descriptor gets to the agent, and that the program
+//! behaves the same.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};

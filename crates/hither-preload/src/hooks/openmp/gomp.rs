@@ -1,15 +1,16 @@
-//! What gcc's code calls (libgomp's interface, which LLVM's libomp offers as well).
+//! The calls that gcc compiles OpenMP to (libgomp's interface, which LLVM's libomp offers as well).
 //!
-//! gcc 8 to 14 compile a `parallel` to one call that returns when the team is done; all of its
-//! forms take the region's function, its argument and the number of threads first. Of the barriers,
-//! explicit or at the end of a work-sharing construct, each thread calls one of a few. Not hooked:
-//! `nowait` ends, `single` and `taskwait`, which are no boundaries of the team (the barrier after a
-//! `single` is a `GOMP_barrier`; which thread copies a private value out of it differs from time to
-//! time), and the pairs of `GOMP_parallel_start` and `_end`, which gcc has not emitted since 4.9.
+//! gcc 8 to 14 compile a `parallel` to one call that returns when the team is done. All of its
+//! forms take the region's function, its argument and the number of threads first. At a barrier,
+//! explicit or at the end of a work-sharing construct, each thread makes one of a few calls. Not
+//! hooked: `nowait` ends, `single` and `taskwait`, which are no boundaries of the team (the barrier
+//! after a `single` is a `GOMP_barrier`; which thread copies a private value out of it differs from
+//! run to run), and the pairs of `GOMP_parallel_start` and `_end`, which gcc has not emitted since
+//! 4.9.
 //!
-//! All hooks are one [`hook`]: whatever the call's arguments, they are passed on as they came, up
-//! to eight of them. So that the team's other threads can be asked where they run even if they meet
-//! no barrier, they enter the region by [`member`], which leaves no frame behind.
+//! All hooks are one function, [`hook`], which passes the call's arguments on as they came, up to
+//! eight of them. The team's other threads enter the region by [`member`], so that they record
+//! where they run even if they meet no barrier; it leaves no frame behind.
 
 use std::cell::Cell;
 use std::ffi::c_void;

@@ -2,13 +2,12 @@
 //! libomp, and its descendants.
 //!
 //! There can be one tool only. If the program brings one, or names one in `OMP_TOOL_LIBRARIES`, or
-//! is built with the thread sanitizer, whose tool (archer) knows of barriers, that one gets the
-//! interface and the agent is told that it will not hear of constructs; so it is in a sandbox.
-//! `OMP_TOOL=disabled` is the runtime's affair: it does not ask for a tool.
+//! is built with the thread sanitizer, whose tool (archer) knows of barriers, that tool gets the
+//! interface, and a record informs the agent that constructs are hidden. The same goes for a
+//! program in a sandbox. With `OMP_TOOL=disabled` the runtime does not ask for a tool.
 //!
-//! What is kept of a region and of a task lies in the word that the runtime has for the tool in
-//! each: for an outermost region its call site's signature, for its master's task the size of the
-//! team; 0 everywhere else.
+//! The runtime has a word for the tool in each region and task. An outermost region's word holds
+//! its call site's signature, its master's task's the size of the team; all others hold 0.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::null;
