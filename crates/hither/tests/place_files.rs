@@ -15,7 +15,7 @@ mod support;
 use skip::skip_on_this_machine;
 use support::{figures, folder};
 
-const NODE_0: &[&str] = &["--place-files", "single-node{node=0}"];
+const NODE_0: &[&str] = &["--file-placement=single-node{node=0}"];
 
 fn hither(folder: &Path) -> Command {
     let mut hither = support::hither(folder, NODE_0);

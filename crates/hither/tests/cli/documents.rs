@@ -209,6 +209,26 @@ fn every_option_that_a_document_names_exists() {
 }
 
 #[test]
+fn every_source_file_that_a_document_names_exists() {
+    let mut named = 0;
+    // That page makes new files.
+    let documents = documents().into_iter();
+    for path in documents.filter(|path| !path.ends_with("adding-a-policy.md")) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        for span in text.split('`').skip(1).step_by(2) {
+            let file = span.strip_prefix("crates/").unwrap_or(span);
+            let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+            if file.starts_with("hither") && file.contains('/') && file.chars().all(plain) {
+                named += 1;
+                let exists = root().join("crates").join(file).exists();
+                assert!(exists, "{}: {span} does not exist", path.display());
+            }
+        }
+    }
+    assert!(named > 20, "{named} files were found");
+}
+
+#[test]
 fn every_page_is_in_the_book() {
     let summary = document("docs/SUMMARY.md");
     let docs = root().join("docs");
