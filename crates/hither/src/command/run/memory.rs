@@ -9,7 +9,7 @@ use hither_core::{Spec, placement::PlacementEntry};
 use hither_live::SessionOptions;
 use hither_live::pages::{Pages, PagesOptions, Runner, Tally, calibration};
 use hither_sim::Size;
-use hither_sys::{page_sampling, userfaultfd};
+use hither_sys::{samplers, userfaultfd};
 
 use super::{Run, note_agent};
 use crate::exit::{self, Usage};
@@ -60,7 +60,7 @@ pub(super) struct MemoryArgs {
     #[arg(
         long,
         value_name = "HOW",
-        value_parser = [&[AUTO], &page_sampling::NAMES[..]].concat(),
+        value_parser = [&[AUTO], &samplers::NAMES[..]].concat(),
         hide_short_help = true
     )]
     counters: Option<String>,
@@ -186,7 +186,7 @@ pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> 
         sites: call_sites,
         placed: saved_placements.into_iter().map(to_live).collect(),
         cache: calibration::place(),
-        counters: page_sampling::NAMES
+        counters: samplers::NAMES
             .into_iter()
             .find(|name| Some(*name) == counters.as_deref()),
         cpu_permille: cpu_budget.unwrap_or(CPU_PERMILLE),
