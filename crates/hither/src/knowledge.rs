@@ -13,7 +13,7 @@ use hither_core::Site;
 use hither_core::knowledge::{self, SiteKnowledge};
 use hither_core::placement::Class;
 use hither_core::replacement::SiteRecord;
-use hither_live::pages::Placed;
+use hither_live::memory::SavedPlacement;
 use hither_trace::Trace;
 use serde::{Deserialize, Serialize};
 
@@ -117,7 +117,7 @@ pub(crate) struct Regions {
     /// What their regions turned out to be.
     pub(crate) sites: Vec<(u64, Class)>,
     /// Where regions had their pages in the end.
-    pub(crate) placed: Vec<Placed>,
+    pub(crate) placed: Vec<SavedPlacement>,
 }
 
 /// What the file at `path` knows of call sites that allocate memory; nothing, if there is no such
@@ -139,7 +139,7 @@ pub(crate) fn load_regions(path: &Path) -> anyhow::Result<Regions> {
             pages,
             runs,
         } = region;
-        Ok(Placed {
+        Ok(SavedPlacement {
             signature: parsed(&site, path)?,
             thread,
             nth,

@@ -90,7 +90,7 @@ impl Advice {
     pub(crate) fn plan(&self, block_bytes: u64) -> Option<Plan> {
         let bytes = self.cache_blocks? * block_bytes;
         let policy = self.policy.clone()?;
-        (bytes >= hither_live::files::BUDGET_MIN_BYTES).then(|| Plan {
+        (bytes >= hither_live::page_cache::BUDGET_MIN_BYTES).then(|| Plan {
             files: Some(policy),
             cache: Some(match bytes {
                 large if large >= 16 << 20 => format!("{}MiB", large.div_ceil(1 << 20)),
@@ -234,7 +234,8 @@ impl<'a> Evidence<'a> {
 
     fn can_be_steered(&self, cache_blocks: u32) -> bool {
         self.steerable
-            && u64::from(cache_blocks) * self.block_bytes >= hither_live::files::BUDGET_MIN_BYTES
+            && u64::from(cache_blocks) * self.block_bytes
+                >= hither_live::page_cache::BUDGET_MIN_BYTES
     }
 
     /// Whether a change in a cache of this size can be advised: what a program's files would gain
@@ -425,7 +426,7 @@ impl<'a> Evidence<'a> {
         if self.steerable && !self.can_be_steered(outcome.cache_blocks) {
             sentences.push(format!(
                 "A cache this small is nothing that `hither run` can steer: it takes {} or more.",
-                bytes(hither_live::files::BUDGET_MIN_BYTES)
+                bytes(hither_live::page_cache::BUDGET_MIN_BYTES)
             ));
         }
         let variants = room.variants.iter().filter_map(|(variant, outcome)| {
@@ -537,7 +538,7 @@ impl<'a> Evidence<'a> {
             self.size(change.cache_blocks),
             policy(candidate.spec),
             points(change.gain),
-            bytes(hither_live::files::BUDGET_MIN_BYTES)
+            bytes(hither_live::page_cache::BUDGET_MIN_BYTES)
         ));
         advice.alternatives.push(change);
     }

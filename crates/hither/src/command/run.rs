@@ -187,7 +187,7 @@ fn permille(text: &str) -> Result<u32, String> {
 
 fn cache_bytes(text: &str) -> Result<u64, String> {
     match text.parse::<Size>().map_err(|error| error.to_string())? {
-        Size::Bytes(bytes) if bytes >= hither_live::files::BUDGET_MIN_BYTES => Ok(bytes),
+        Size::Bytes(bytes) if bytes >= hither_live::page_cache::BUDGET_MIN_BYTES => Ok(bytes),
         Size::Bytes(_) => Err("what is dropped at once is 2MiB: give at least 8MiB".to_owned()),
         _ => Err("give a size in bytes, as in 256MiB".to_owned()),
     }
@@ -291,7 +291,7 @@ impl Run {
 
     /// Runs the program, and nothing else.
     fn as_it_is(&self) -> anyhow::Result<ExitCode> {
-        let ended = started(hither_live::run_plainly(&self.command))?;
+        let ended = started(hither_live::run_uninstrumented(&self.command))?;
         Ok(exit::pass_on(ended))
     }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use hither_core::Spec;
 use hither_core::registry::policies;
 use hither_live::SessionOptions;
-use hither_live::files::{Budget, Files, FilesOptions, Runner};
+use hither_live::page_cache::{Budget, PageCacheOptions, PageCacheReport, Runner};
 use hither_sys::cgroup::MemoryGroup;
 
 use super::{Run, note_agent, started};
@@ -52,7 +52,7 @@ fn budget(run: &Run) -> anyhow::Result<Budget> {
 
 /// Runs the program.
 pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
-    let options = FilesOptions {
+    let options = PageCacheOptions {
         policy: policy(text)?,
         budget: budget(run)?,
         run: run.options(preload::library()?),
@@ -76,7 +76,7 @@ pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
 }
 
 /// What came of it, in a few lines.
-fn report(files: &Files, dry_run: bool, ui: &Ui) {
+fn report(files: &PageCacheReport, dry_run: bool, ui: &Ui) {
     let summary = &files.summary;
     ui.note(format_args!(
         "{}: {} read from storage in {}; {} missed in {} of cache, {} by least recently used: {}",

@@ -6,7 +6,8 @@ use hither_core::placement::{self, Of};
 use hither_core::spec::{Choice, SpecError, Value};
 use hither_core::{Spec, placement::Entry};
 use hither_live::SessionOptions;
-use hither_live::pages::{Pages, PagesOptions, Runner, Tally, calibration};
+use hither_live::memory::{Locality, MemoryOptions, MemoryReport, Runner};
+use hither_live::numa::calibration;
 use hither_sys::{arm, userfaultfd};
 
 use super::{Run, note_agent, started};
@@ -81,13 +82,13 @@ pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> 
     let known = run.known()?.map(knowledge::load_regions).transpose()?;
     let Regions { sites, placed } = known.unwrap_or_default();
     note_small_regions(initial.as_ref().unwrap_or(&placement), run.region_min, ui);
-    let options = PagesOptions {
+    let options = MemoryOptions {
         run: run.options(preload::pages_library()?),
         placement,
         initial,
         sites,
         placed,
-        cache: calibration::place(),
+        cache: calibration::cache_folder(),
         counters: arm::NAMES.into_iter().find(|name| *name == run.counters),
         cpu_permille: run.cpu_budget,
         session: SessionOptions {
@@ -130,7 +131,7 @@ fn note_small_regions(policy: &Spec<Entry>, region_min: u64, ui: &Ui) {
 }
 
 /// What came of it, in a few lines.
-fn report(pages: &Pages, dry_run: bool, ui: &Ui) {
+fn report(pages: &MemoryReport, dry_run: bool, ui: &Ui) {
     let summary = &pages.summary;
     let undecided = summary.regions - summary.far - summary.near - summary.plain;
     let decided = |number, what: &str| match number {
@@ -211,7 +212,7 @@ fn report(pages: &Pages, dry_run: bool, ui: &Ui) {
 }
 
 /// What came of counting who uses what.
-fn report_counts(pages: &Pages, dry_run: bool, ui: &Ui) {
+fn report_counts(pages: &MemoryReport, dry_run: bool, ui: &Ui) {
     let summary = &pages.summary;
     if summary.applied > 0 {
         ui.note(format_args!(
@@ -233,7 +234,7 @@ fn report_counts(pages: &Pages, dry_run: bool, ui: &Ui) {
         ));
         return;
     };
-    let share = |tally: Tally| tally.share().map_or("unknown".to_owned(), percent);
+    let share = |tally: Locality| tally.share().map_or("unknown".to_owned(), percent);
     let local = summary.sampled.share();
     let local = local.map_or(String::new(), |share| format!(", {} local", percent(share)));
     let sees = match counters {

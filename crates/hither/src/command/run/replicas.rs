@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use hither_core::Spec;
 use hither_core::placement::{Entry, Of, placements};
 use hither_live::SessionOptions;
-use hither_live::replicas::{Replicas, ReplicasOptions, Runner, Which};
+use hither_live::replication::{ReplicationOptions, ReplicationReport, Runner, Scope};
 
 use super::{Run, note_agent, started};
 use crate::exit::{self, Usage};
@@ -34,11 +34,11 @@ fn policy(text: &str) -> Result<String, Usage> {
 
 /// Runs the program.
 pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
-    let options = ReplicasOptions {
+    let options = ReplicationOptions {
         policy: policy(text)?,
         which: match run.replicate.as_str() {
-            "all" => Which::All,
-            _ => Which::Far,
+            "all" => Scope::All,
+            _ => Scope::Far,
         },
         node_bytes: run.replica_memory,
         run: run.options(preload::library()?),
@@ -54,7 +54,7 @@ pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
 }
 
 /// What came of it, in a few lines.
-fn report(run: &Replicas, dry_run: bool, ui: &Ui) {
+fn report(run: &ReplicationReport, dry_run: bool, ui: &Ui) {
     let summary = &run.summary;
     if run.nothing_is_far {
         ui.note("one memory node: nothing is far; --replicate all copies whatever is read again");
