@@ -113,7 +113,7 @@ fn write_folder(path: &Path) {
 pub fn let_decoder_panics_pass() {
     let abort = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        let decoder = |file: &str| file.contains("/parquet-") || file.contains("/arrow-");
+        let decoder = |file: &str| file.contains("/parquet-") || file.contains("/bytes-");
         if !panic
             .location()
             .is_some_and(|location| decoder(location.file()))

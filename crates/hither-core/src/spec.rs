@@ -5,7 +5,7 @@
 //! Generators of traces are written in the same way, from a registry of their own: what can be
 //! named so is a [`Choice`], and a [`Spec`] is one of policies unless it says otherwise.
 
-use crate::placement::{self, Of};
+use crate::placement::{self, Target};
 use crate::registry::{self, Entry, Kind, Param, Settings};
 use crate::replacement::Policy;
 use std::fmt;
@@ -388,9 +388,9 @@ impl Kind {
 /// The placements that another one may be made of.
 fn inner_placements() -> impl Iterator<Item = &'static placement::Entry> {
     let made_of_another = |param: &Param| matches!(param.kind, Kind::Placement { .. });
-    placement::placements()
-        .iter()
-        .filter(move |entry| entry.of == Of::Memory && !entry.params.iter().any(made_of_another))
+    placement::placements().iter().filter(move |entry| {
+        entry.target == Target::Memory && !entry.params.iter().any(made_of_another)
+    })
 }
 
 fn inner_placement(name: &str) -> Option<&'static placement::Entry> {

@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use hither_sys::machine::{Machine, ThisMachine};
-use hither_sys::raw;
 use hither_sys::record::{Bind, BindMode};
 use hither_sys::session::{FileReads, Session, SessionOptions};
+use hither_sys::syscalls;
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
@@ -113,7 +113,7 @@ fn allowed_nodes() -> std::result::Result<Vec<u32>, String> {
     // The policy that is tried goes with its thread.
     let tried = thread::spawn(move || {
         let allows = |node: u32| {
-            raw::set_policy(Bind {
+            syscalls::set_policy(Bind {
                 mode: BindMode::Preferred,
                 nodes: 1 << node,
             })
@@ -157,6 +157,6 @@ mod tests {
             error.to_string().starts_with("node 63 has no memory"),
             "{error}"
         );
-        assert!(!raw::thread_has_policy(), "what was tried has stayed");
+        assert!(!syscalls::thread_has_policy(), "what was tried has stayed");
     }
 }

@@ -67,7 +67,7 @@ impl ProgramFiles {
                 birth_ns,
             },
             path: PathBuf::from(OsStr::from_bytes(path)),
-            pid: (!ring.foreign).then_some(ring.pid),
+            pid: (!ring.other_pid_namespace).then_some(ring.pid),
         };
         let before = self.known.insert(file, known);
         Some((file, before.is_none().then_some(size)))
@@ -97,9 +97,9 @@ impl ProgramFiles {
     }
 
     /// How far the kernel reads ahead in that file.
-    pub(crate) fn read_ahead_bytes(&self, file: u64) -> u64 {
+    pub(crate) fn readahead_bytes(&self, file: u64) -> u64 {
         let known = self.known.get(&file);
-        known.map_or(0, |known| self.cache.read_ahead_bytes(known.id.device))
+        known.map_or(0, |known| self.cache.readahead_bytes(known.id.device))
     }
 
     /// The file itself, to be let go of soon.

@@ -10,7 +10,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hither_sys::folder;
+use hither_sys::private_folder;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -72,7 +72,7 @@ impl StatusFile {
     /// None where there is no folder that is this user's alone.
     pub(crate) fn new(agent: u32) -> Option<StatusFile> {
         let folder = status_folder();
-        folder::own(&folder, MODE).ok()?;
+        private_folder::create(&folder, MODE).ok()?;
         Some(StatusFile {
             path: folder.join(format!("{agent}.json")),
         })
@@ -102,7 +102,7 @@ fn status_folder() -> PathBuf {
         Some(runtime) if runtime.is_absolute() => runtime.join("hither"),
         _ => shared.join(format!(
             "hither-runs-{}",
-            folder::user().unwrap_or(u32::MAX)
+            private_folder::user().unwrap_or(u32::MAX)
         )),
     }
 }
@@ -111,7 +111,7 @@ fn status_folder() -> PathBuf {
 /// killed is removed.
 pub fn runs() -> Vec<Status> {
     let folder = status_folder();
-    if folder::own(&folder, MODE).is_err() {
+    if private_folder::create(&folder, MODE).is_err() {
         return Vec::new();
     }
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -123,7 +123,7 @@ pub fn runs() -> Vec<Status> {
 /// What the run with this agent has last said of itself.
 pub fn run_of(agent: u32) -> Option<Status> {
     let folder = status_folder();
-    folder::own(&folder, MODE).ok()?;
+    private_folder::create(&folder, MODE).ok()?;
     read(&folder.join(format!("{agent}.json")))
 }
 

@@ -9,12 +9,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use hither_core::placement::Class;
+use hither_core::placement::RegionTier;
 use hither_live::memory::{MemoryOptions, MemoryReport, Ran, Runner, replay};
 use hither_live::{RunOptions, SessionOptions};
-use hither_sys::arm::Rung;
-use hither_sys::faults::{PageFaults, Unwatched};
 use hither_sys::machine::{Machine, NodeMemory, PageState, Refusal, ThisMachine};
+use hither_sys::page_faults::{PageFaults, WatchError};
+use hither_sys::page_sampling::SamplerCandidate;
 use serde_json::Value;
 
 /// Writes a region from its start to its end, and another one here and there; prints what it finds
@@ -220,7 +220,7 @@ struct Pretended {
     near: Vec<u32>,
     moved: Moved,
     refusal: Option<Refusal>,
-    unwatched: Option<Unwatched>,
+    unwatched: Option<WatchError>,
 }
 
 impl Pretended {
@@ -277,12 +277,12 @@ impl Machine for Pretended {
         Ok(())
     }
 
-    fn faults(&self) -> Result<Box<dyn PageFaults>, Unwatched> {
+    fn faults(&self) -> Result<Box<dyn PageFaults>, WatchError> {
         self.unwatched.map_or_else(|| ThisMachine.faults(), Err)
     }
 
-    fn ladder(&self) -> Vec<Rung> {
-        ThisMachine.ladder()
+    fn sampler_candidates(&self) -> Vec<SamplerCandidate> {
+        ThisMachine.sampler_candidates()
     }
 }
 
@@ -323,7 +323,7 @@ fn a_mover_that_is_refused_stops_and_the_program_does_not_notice() {
 #[test]
 fn without_faults_known_sites_are_placed_and_the_reason_is_told() {
     let lab = Lab::new();
-    let refused = Unwatched::NotPermitted { paranoid: Some(3) };
+    let refused = WatchError::NotPermitted { paranoid: Some(3) };
     let machine = || {
         Arc::new(Pretended {
             unwatched: Some(refused),
@@ -344,7 +344,7 @@ fn without_faults_known_sites_are_placed_and_the_reason_is_told() {
         .expect("the site");
     let signature = u64::from_str_radix(&signature[2..], 16).expect("hexadecimal");
     let options = MemoryOptions {
-        sites: vec![(signature, Class::Remote)],
+        sites: vec![(signature, RegionTier::Remote)],
         ..lab.options()
     };
     let pages = lab.check(Runner::on(options, machine()).run().expect("it ran"));

@@ -247,7 +247,7 @@ impl PageCache for Refusing {
         }
     }
 
-    fn read_ahead_bytes(&self, _: u64) -> u64 {
+    fn readahead_bytes(&self, _: u64) -> u64 {
         0
     }
 }

@@ -8,8 +8,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use hither_preload::signature::{Caller, Walker, modules_changed, prepare};
-use hither_sys::attach::Attached;
 use hither_sys::process::monotonic_ns;
+use hither_sys::program_session::ProgramSession;
 use hither_sys::record::{ConstructKind, Op, Record};
 use hither_sys::session::{Session, SessionOptions};
 
@@ -83,7 +83,7 @@ fn signatures(criterion: &mut Criterion) {
 fn pushing(criterion: &mut Criterion) {
     let mut session = Session::create(SessionOptions::default()).expect("a session");
     let path = CString::new(session.path().as_os_str().as_bytes()).expect("no NUL");
-    let attached = Attached::open(&path).expect("attached");
+    let attached = ProgramSession::open(&path).expect("attached");
     let mut producer = attached.claim(1, 1).expect("a ring");
     let mut since = 0;
     criterion.bench_function("record and push", |bencher| {
@@ -137,9 +137,9 @@ fn pushing(criterion: &mut Criterion) {
     });
     criterion.bench_function("clock", |bencher| bencher.iter(monotonic_ns));
     criterion.bench_function("position (lseek)", |bencher| {
-        let file = hither_sys::raw::open(c"/proc/self/exe", 0).expect("open");
-        bencher.iter(|| hither_sys::raw::seek(file, 0, libc::SEEK_CUR));
-        hither_sys::raw::close(file);
+        let file = hither_sys::syscalls::open(c"/proc/self/exe", 0).expect("open");
+        bencher.iter(|| hither_sys::syscalls::seek(file, 0, libc::SEEK_CUR));
+        hither_sys::syscalls::close(file);
     });
 }
 

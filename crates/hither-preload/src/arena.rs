@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-use hither_sys::raw;
+use hither_sys::syscalls;
 
 /// Virtual size of a thread's region; only what is touched takes memory.
 const REGION_BYTES: usize = 2 << 20;
@@ -42,7 +42,7 @@ pub(crate) fn open() -> bool {
     if REGION.get().start != 0 {
         return true;
     }
-    let Ok(start) = raw::map(REGION_BYTES, None) else {
+    let Ok(start) = syscalls::map(REGION_BYTES, None) else {
         return false;
     };
     let start = start as usize;
@@ -69,7 +69,7 @@ pub(crate) unsafe fn close() {
     FREE.with(|free| free.iter().for_each(|class| class.set(0)));
     if start != 0 {
         // SAFETY: the region was mapped by `open`, and the caller vouches that it is unused.
-        unsafe { raw::unmap(start as *mut u8, REGION_BYTES) };
+        unsafe { syscalls::unmap(start as *mut u8, REGION_BYTES) };
     }
 }
 
@@ -84,13 +84,13 @@ pub(crate) fn apart(work: &mut dyn FnMut()) {
         work();
     }
     let top = (REGION.get().start + REGION_BYTES) as *mut u8;
-    let before = raw::block_signals(u64::MAX);
+    let before = syscalls::block_signals(u64::MAX);
     let mut work = work;
     // SAFETY: `top` is the end of a part of the region that is used for nothing else, aligned to a
     // page; it is not in use, since the recorder does not enter itself and no signal can interrupt
     // it here.
     unsafe { on_stack(top, call, (&raw mut work).cast()) };
-    raw::block_signals(before);
+    syscalls::block_signals(before);
 }
 
 /// Calls `call(data)` with the stack pointer at `top`.
@@ -159,7 +159,7 @@ impl Arena {
         let mapped = if layout.align() > 4096 {
             None
         } else {
-            raw::map(layout.size().max(1), None).ok()
+            syscalls::map(layout.size().max(1), None).ok()
         };
         (mapped.unwrap_or(null_mut()), true)
     }
@@ -193,7 +193,7 @@ unsafe impl GlobalAlloc for Arena {
             // SAFETY: outside of the region every block is a mapping of its own. (Blocks of another
             // thread's region are never given back here: nothing that a thread allocates leaves
             // it.)
-            unsafe { raw::unmap(block, layout.size().max(1)) };
+            unsafe { syscalls::unmap(block, layout.size().max(1)) };
         }
     }
 }

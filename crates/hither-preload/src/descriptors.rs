@@ -6,10 +6,10 @@
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use hither_sys::raw;
+use hither_sys::syscalls;
 
 #[cfg(feature = "interpose")]
-use crate::{ahead, files, replicas, seen};
+use crate::{files, readahead, replicas, resident_filter};
 
 /// Descriptors beyond this have no rows.
 const DESCRIPTORS: usize = 1 << 16;
@@ -40,7 +40,7 @@ impl<R: Row> Table<R> {
 
     /// Gives it its rows; whether there was memory for them. To be called once.
     pub(crate) fn open(&self) -> bool {
-        let rows = raw::map(DESCRIPTORS * size_of::<R>(), None);
+        let rows = syscalls::map(DESCRIPTORS * size_of::<R>(), None);
         if let Ok(rows) = rows {
             self.rows.store(rows.cast(), Ordering::Release);
         }
@@ -88,8 +88,8 @@ impl<R: Row> Table<R> {
 #[cfg(feature = "interpose")]
 pub(crate) fn forget(fd: i32) {
     replicas::TABLE.forget(fd);
-    seen::TABLE.forget(fd);
-    ahead::TABLE.forget(fd);
+    resident_filter::TABLE.forget(fd);
+    readahead::TABLE.forget(fd);
     files::TABLE.forget(fd);
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn forget(fd: i32) {
 #[cfg(feature = "interpose")]
 pub(crate) fn forget_range(first: u32, last: u32) {
     replicas::TABLE.forget_range(first, last);
-    seen::TABLE.forget_range(first, last);
-    ahead::TABLE.forget_range(first, last);
+    resident_filter::TABLE.forget_range(first, last);
+    readahead::TABLE.forget_range(first, last);
     files::TABLE.forget_range(first, last);
 }

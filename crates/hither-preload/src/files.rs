@@ -8,13 +8,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hither_sys::raw;
 use hither_sys::record::Record;
+use hither_sys::syscalls;
 
 use crate::descriptors::{Row, Table};
 use crate::signature::mix;
 #[cfg(feature = "interpose")]
-use crate::{ahead, descriptors};
+use crate::{descriptors, readahead};
 
 const UNKNOWN: u64 = 0;
 /// Not a file whose accesses are recorded: a pipe, a socket, a terminal, something under /proc.
@@ -68,14 +68,14 @@ pub(crate) fn shared(fd: i32) {
     if let Some(entry) = TABLE.row(fd) {
         entry.opened.store(0, Ordering::Relaxed);
     }
-    ahead::leave(fd);
+    readahead::leave(fd);
 }
 
 /// All descriptors may be another process's, too.
 #[cfg(feature = "interpose")]
 pub(crate) fn shared_by_all() {
     SHARINGS.fetch_add(1, Ordering::AcqRel);
-    ahead::take_back_all();
+    readahead::take_back_all();
 }
 
 /// Whether the program has opened `fd`, and nobody else has had it since.
@@ -120,7 +120,7 @@ pub(crate) fn look_up(
 
 /// The entry for `fd`.
 fn describe(fd: i32, define: &mut dyn FnMut(&Record<'_>) -> bool) -> u64 {
-    let Ok(status) = raw::status(fd) else {
+    let Ok(status) = syscalls::status(fd) else {
         return IGNORED;
     };
     let kind = status.mode & libc::S_IFMT;
@@ -155,7 +155,7 @@ pub(crate) fn path_of(fd: i32, buffer: &mut [u8; 4096]) -> &[u8] {
     }
     let length = std::ffi::CStr::from_bytes_until_nul(&link)
         .ok()
-        .and_then(|link| raw::read_link(link, buffer).ok())
+        .and_then(|link| syscalls::read_link(link, buffer).ok())
         .unwrap_or(0);
     buffer.get(..length).unwrap_or(&[])
 }

@@ -17,12 +17,6 @@
 
 pub mod signature;
 
-#[cfg(any(feature = "interpose", test))]
-#[cfg_attr(
-    not(feature = "interpose"),
-    expect(dead_code, reason = "hooks alone tell the kernel anything")
-)]
-mod ahead;
 #[cfg(feature = "interpose")]
 mod arena;
 #[cfg(any(feature = "interpose", test))]
@@ -36,7 +30,13 @@ mod hooks;
 #[cfg(any(feature = "pages", test))]
 mod pages;
 #[cfg(feature = "interpose")]
-mod placed;
+mod read_placement;
+#[cfg(any(feature = "interpose", test))]
+#[cfg_attr(
+    not(feature = "interpose"),
+    expect(dead_code, reason = "hooks alone tell the kernel anything")
+)]
+mod readahead;
 #[cfg(feature = "interpose")]
 mod real;
 #[cfg(feature = "interpose")]
@@ -44,7 +44,7 @@ mod recorder;
 #[cfg(feature = "interpose")]
 mod replicas;
 #[cfg(any(feature = "interpose", test))]
-mod seen;
+mod resident_filter;
 
 #[cfg(feature = "interpose")]
 #[global_allocator]
@@ -61,7 +61,7 @@ static ON_LOAD: extern "C" fn() = {
             // files by then.
             if recorder::follows_files() && hooks::stdio::patch() {
                 replicas::start();
-                placed::start();
+                read_placement::start();
                 recorder::follow_read_ahead();
             }
             #[cfg(feature = "pages")]

@@ -14,13 +14,13 @@ use std::mem::MaybeUninit;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering, compiler_fence};
 
-use hither_sys::attach::{Attached, Producer, Pushed};
 use hither_sys::process::{monotonic_ns, tick_ns};
+use hither_sys::program_session::{Producer, ProgramSession, Pushed};
 use hither_sys::record::{Op, Record};
-use hither_sys::{own, raw};
+use hither_sys::{syscalls, this_process};
 
 use crate::signature::{self, Caller, Walker};
-use crate::{ahead, arena, descriptors, files, hooks, placed, real, replicas};
+use crate::{arena, descriptors, files, hooks, read_placement, readahead, real, replicas};
 
 /// Names the session's segment in the environment.
 const SESSION_VARIABLE: &CStr = c"HITHER_SESSION";
@@ -70,7 +70,7 @@ const NOWHERE: Latest = Latest {
 /// stack hardly ever lies that closely above the stack that it interrupts.
 const SAME_STACK_BYTES: usize = 256 << 10;
 
-struct Session(UnsafeCell<MaybeUninit<Attached>>);
+struct Session(UnsafeCell<MaybeUninit<ProgramSession>>);
 
 // SAFETY: it is written once, before STATE becomes ON, and only read after.
 unsafe impl Sync for Session {}
@@ -97,7 +97,7 @@ struct Thread {
 
 /// The session, if this process records.
 #[inline]
-pub(crate) fn session() -> Option<&'static Attached> {
+pub(crate) fn session() -> Option<&'static ProgramSession> {
     if STATE.load(Ordering::Acquire) != ON && !start() {
         return None;
     }
@@ -110,7 +110,7 @@ pub(crate) fn session() -> Option<&'static Attached> {
 
 /// The session, if this process records its accesses to files.
 #[inline]
-pub(crate) fn files_session() -> Option<&'static Attached> {
+pub(crate) fn files_session() -> Option<&'static ProgramSession> {
     session().filter(|session| session.files())
 }
 
@@ -126,8 +126,8 @@ pub(crate) fn follows_files() -> bool {
 pub(crate) fn follow_read_ahead() {
     let session = files_session();
     // A program under a filter may be killed for a call that it does not make itself.
-    if session.is_some_and(|session| session.follows_read_ahead() && !session.is_confined()) {
-        ahead::start();
+    if session.is_some_and(|session| session.tracks_readahead() && !session.is_confined()) {
+        readahead::start();
     }
 }
 
@@ -155,7 +155,7 @@ fn attach() -> bool {
     }
     // SAFETY: getenv returned a C string.
     let path = unsafe { CStr::from_ptr(path) };
-    let Some(attached) = Attached::open(path) else {
+    let Some(attached) = ProgramSession::open(path) else {
         return false;
     };
     if attached.is_confined() {
@@ -168,7 +168,7 @@ fn attach() -> bool {
     signature::prepare();
     files::TABLE.open();
     hooks::exec::remember();
-    PID.store(raw::pid(), Ordering::Relaxed);
+    PID.store(syscalls::pid(), Ordering::Relaxed);
     read_arguments();
     prepare_fork_page();
     // The page tells every kind of fork, but only when somebody looks; a child of `vfork` must not
@@ -197,32 +197,32 @@ extern "C" fn before_fork() {
 }
 
 extern "C" fn in_forked_child() {
-    PID.store(raw::pid(), Ordering::Relaxed);
+    PID.store(syscalls::pid(), Ordering::Relaxed);
     notice_fork();
     LATEST.set(NOWHERE);
     replicas::forked();
 }
 
 fn read_arguments() {
-    let Ok(file) = raw::open(c"/proc/self/cmdline", libc::O_RDONLY) else {
+    let Ok(file) = syscalls::open(c"/proc/self/cmdline", libc::O_RDONLY) else {
         return;
     };
     let mut buffer = [0; 1024];
-    let length = raw::read(file, &mut buffer).unwrap_or(0);
-    raw::close(file);
+    let length = syscalls::read(file, &mut buffer).unwrap_or(0);
+    syscalls::close(file);
     for (to, from) in ARGUMENTS.iter().zip(buffer.iter().take(length)) {
         to.store(*from, Ordering::Relaxed);
     }
     ARGUMENTS_BYTES.store(length, Ordering::Release);
-    own::exe();
+    this_process::exe();
 }
 
 fn prepare_fork_page() {
-    let Ok(page) = raw::map(4096, None) else {
+    let Ok(page) = syscalls::map(4096, None) else {
         return;
     };
     // SAFETY: the page was just mapped and belongs to nobody else.
-    if unsafe { raw::advise(page, 4096, libc::MADV_WIPEONFORK) }.is_err() {
+    if unsafe { syscalls::advise(page, 4096, libc::MADV_WIPEONFORK) }.is_err() {
         return;
     }
     let page = page.cast::<AtomicU32>();
@@ -248,7 +248,7 @@ fn notice_fork() {
 fn after_fork(page: &AtomicU32) {
     page.store(NOT_FORKED, Ordering::Relaxed);
     // Threads compare this with the process that they claimed their ring in.
-    PID.store(raw::pid(), Ordering::Relaxed);
+    PID.store(syscalls::pid(), Ordering::Relaxed);
     // The parent's copy is the parent's to close.
     #[cfg(feature = "pages")]
     crate::pages::offer::take_back();
@@ -260,7 +260,7 @@ pub(crate) fn owns_descriptors() -> bool {
     if STATE.load(Ordering::Relaxed) != ON || !follows_files() {
         return false;
     }
-    process() == raw::pid()
+    process() == syscalls::pid()
 }
 
 /// The process whose memory this is: this one, but in the child of a `vfork` its parent.
@@ -274,7 +274,7 @@ pub(crate) fn process() -> u32 {
 /// may have left; `cold` has one of its own, where no signal interrupts it.
 #[inline]
 fn with_thread(
-    session: &'static Attached,
+    session: &'static ProgramSession,
     hot: impl FnOnce(&mut Thread) -> bool,
     mut cold: impl FnMut(&mut Thread),
 ) {
@@ -376,7 +376,7 @@ impl Thread {
 
     /// The child of a `vfork` runs with its parent's memory: a ring that it claimed carries its
     /// process id and must not be the parent's afterwards.
-    fn leave_if_not_ours(&mut self, session: &Attached) {
+    fn leave_if_not_ours(&mut self, session: &ProgramSession) {
         let ours = |producer: &mut Producer| producer.pid() == PID.load(Ordering::Relaxed);
         if let Some(producer) = self.producer.take_if(|producer| !ours(producer)) {
             session.release(producer);
@@ -387,7 +387,7 @@ impl Thread {
     #[inline]
     fn access_remembered(
         &mut self,
-        session: &Attached,
+        session: &ProgramSession,
         mut access: Record<'_>,
         caller: Caller,
     ) -> bool {
@@ -408,7 +408,7 @@ impl Thread {
     }
 
     /// Finds the call site and pushes the access.
-    fn access(&mut self, session: &Attached, mut access: Record<'_>, caller: Caller) {
+    fn access(&mut self, session: &ProgramSession, mut access: Record<'_>, caller: Caller) {
         let found = self.signature(session, caller);
         if let Record::Access { signature, .. } = &mut access {
             *signature = found;
@@ -419,7 +419,7 @@ impl Thread {
     }
 
     /// Finds the call site, and defines it where it is new.
-    fn signature(&mut self, session: &Attached, caller: Caller) -> u64 {
+    fn signature(&mut self, session: &ProgramSession, caller: Caller) -> u64 {
         let Thread {
             producer,
             patience,
@@ -436,7 +436,7 @@ impl Thread {
     fn push(
         producer: &mut Option<Producer>,
         patience: &mut u32,
-        session: &Attached,
+        session: &ProgramSession,
         record: &Record<'_>,
     ) -> bool {
         for _ in 0..2 {
@@ -458,12 +458,12 @@ impl Thread {
 }
 
 #[cold]
-fn claim(session: &Attached, patience: &mut u32) -> Option<Producer> {
+fn claim(session: &ProgramSession, patience: &mut u32) -> Option<Producer> {
     if *patience > 0 {
         *patience -= 1;
         return None;
     }
-    let (pid, tid) = (raw::pid(), raw::tid());
+    let (pid, tid) = (syscalls::pid(), syscalls::tid());
     let Some(mut producer) = session.claim(pid, tid) else {
         *patience = 1000;
         return None;
@@ -476,9 +476,9 @@ fn claim(session: &Attached, patience: &mut u32) -> Option<Producer> {
     let args = arguments.get(..length).unwrap_or(&[]);
     let record = Record::Process {
         pid,
-        parent: raw::parent_pid(),
+        parent: syscalls::parent_pid(),
         time_ns: monotonic_ns(),
-        exe: own::exe(),
+        exe: this_process::exe(),
         args,
     };
     session.push_record(&mut producer, &record);
@@ -506,16 +506,16 @@ pub(crate) fn access(
     caller: Caller,
 ) -> Option<u64> {
     if let (Op::Read, Position::At(offset)) = (op, position)
-        && let Some(object) = told(fd, offset, length)
+        && let Some(object) = already_reported(fd, offset, length)
     {
         return Some(object);
     }
-    tell_of(op, flags, fd, position, length, caller)
+    report(op, flags, fd, position, length, caller)
 }
 
 /// As [`access`], of what the agent has not been told. Apart, so that the way around it is short.
 #[inline(never)]
-fn tell_of(
+fn report(
     op: Op,
     flags: u16,
     fd: i32,
@@ -525,12 +525,12 @@ fn tell_of(
 ) -> Option<u64> {
     let Some(session) = files_session() else {
         // The agent is gone: what was done for it is taken back.
-        ahead::stop();
+        readahead::stop();
         return None;
     };
     let known = files::known(fd);
     if let Some(Some(object)) = known
-        && session.is_unheard(object)
+        && session.is_unrecorded(object)
     {
         return Some(object);
     }
@@ -573,7 +573,7 @@ fn tell_of(
 /// Has the kernel read ahead through a descriptor, or not, as it is read. Comes before the access
 /// is remembered.
 #[inline]
-fn follow(session: &Attached, fd: i32, access: &Record<'_>) {
+fn follow(session: &ProgramSession, fd: i32, access: &Record<'_>) {
     let Record::Access {
         op,
         object,
@@ -590,18 +590,19 @@ fn follow(session: &Attached, fd: i32, access: &Record<'_>) {
                 let bits = session.block_bits();
                 let block = |byte: u64| (byte >> bits) as u32;
                 let (first, latest) = (block(offset), LATEST.get());
-                ahead::Read {
+                readahead::Read {
                     first,
                     last: block(offset.saturating_add(length.saturating_sub(1))),
-                    goes_on: latest.object == object && ahead::is_near(latest.block as u32, first),
+                    goes_on: latest.object == object
+                        && readahead::is_near(latest.block as u32, first),
                 }
             };
-            let wanted = || session.stills_read_ahead();
-            if ahead::read(fd, read, wanted, owns_descriptors) {
-                session.count_stilled();
+            let wanted = || session.disables_readahead();
+            if readahead::read(fd, read, wanted, owns_descriptors) {
+                session.count_readahead_disabled();
             }
         }
-        Op::Map => ahead::leave(fd),
+        Op::Map => readahead::leave(fd),
         Op::Write | Op::Truncate | Op::Unmap => {}
     }
 }
@@ -610,7 +611,7 @@ fn follow(session: &Attached, fd: i32, access: &Record<'_>) {
 /// block in which the thread's last recorded access ended. All that is looked at is the thread's
 /// own and the table: 25 instructions, where a record takes 500.
 #[inline]
-fn told(fd: i32, offset: u64, length: u64) -> Option<u64> {
+fn already_reported(fd: i32, offset: u64, length: u64) -> Option<u64> {
     let Latest {
         object,
         block,
@@ -623,7 +624,7 @@ fn told(fd: i32, offset: u64, length: u64) -> Option<u64> {
 
 /// Remembers an access that the agent was told of.
 #[inline]
-fn remember(session: &Attached, access: &Record<'_>) {
+fn remember(session: &ProgramSession, access: &Record<'_>) {
     let bits = session.block_bits();
     if let Record::Access {
         object,
@@ -645,7 +646,7 @@ fn remember(session: &Attached, access: &Record<'_>) {
 /// The record of an access, but for its call site. `None` if the descriptor means something else by
 /// now: closed and reused where no hook sees it.
 fn describe(
-    session: &Attached,
+    session: &ProgramSession,
     op: Op,
     flags: u16,
     fd: i32,
@@ -655,7 +656,7 @@ fn describe(
 ) -> Option<Record<'static>> {
     let offset = match position {
         Position::At(offset) => offset,
-        Position::BeforeCurrent => match raw::seek(fd, 0, libc::SEEK_CUR) {
+        Position::BeforeCurrent => match syscalls::seek(fd, 0, libc::SEEK_CUR) {
             Ok(current) => current.saturating_sub(length),
             Err(_) => {
                 descriptors::forget(fd);
@@ -673,7 +674,7 @@ pub(crate) fn cpu() -> u16 {
 }
 
 fn access_at(
-    session: &Attached,
+    session: &ProgramSession,
     op: Op,
     flags: u16,
     object: u64,
@@ -715,7 +716,7 @@ pub(crate) fn access_by_key(op: Op, object: u64, offset: u64, length: u64, calle
 /// The signature of a call site, which the agent is told of where it is new. `None` in a signal
 /// handler that interrupted the recorder, or if there is no memory.
 #[cfg(feature = "pages")]
-pub(crate) fn signature(session: &'static Attached, caller: Caller) -> Option<u64> {
+pub(crate) fn signature(session: &'static ProgramSession, caller: Caller) -> Option<u64> {
     let found = Cell::new(None);
     with_thread(
         session,
@@ -732,7 +733,7 @@ pub(crate) fn signature(session: &'static Attached, caller: Caller) -> Option<u6
 
 /// Records what happened to a region.
 #[cfg(feature = "pages")]
-pub(crate) fn region(session: &'static Attached, record: &Record<'_>) {
+pub(crate) fn region(session: &'static ProgramSession, record: &Record<'_>) {
     with_thread(
         session,
         |thread| {
@@ -791,8 +792,8 @@ fn push_bare(record: &Record<'_>) {
 pub(crate) fn stop() {
     STATE.store(OFF, Ordering::Release);
     replicas::stop();
-    placed::stop();
-    ahead::stop();
+    read_placement::stop();
+    readahead::stop();
     #[cfg(feature = "pages")]
     crate::pages::stop();
 }

@@ -3,7 +3,7 @@
 //! Policies with a [stack] have exact curves at no more cost for a thousand sizes than for one. For
 //! the others each size is a cache to simulate, so they get fewer points.
 
-use crate::one_cache::{Configuration, Error, Options, Outcome, run};
+use crate::caches::{Configuration, Error, Options, Outcome, run};
 use crate::references::References;
 use crate::stack;
 use hither_core::Spec;

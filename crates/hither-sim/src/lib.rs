@@ -4,16 +4,16 @@
 //! always gives the same result for the same input, whatever the number of threads.
 #![forbid(unsafe_code)]
 
+pub mod caches;
 pub mod curve;
-pub mod one_cache;
 pub mod placement;
 pub mod references;
 pub mod sample;
 pub mod size;
 pub mod stack;
 
+pub use caches::{Configuration, Error, Options, Outcome, Stretch, run};
 pub use curve::{MissRatioCurve, Points, Spacing, curves};
-pub use one_cache::{Configuration, Error, Options, Outcome, Stretch, run};
 pub use references::References;
 pub use sample::Estimate;
 pub use size::{Size, SizeError};

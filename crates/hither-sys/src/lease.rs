@@ -19,7 +19,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-use crate::raw;
+use crate::syscalls;
 
 /// The file systems whose files change through nothing but an open for writing, or a cut, of the
 /// inode that a lease is held on. Not overlayfs: a lease there is on an inode that is not the one
@@ -37,7 +37,7 @@ const ST_RELATIME: u64 = 4096;
 
 /// Why there is no lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum NoLease {
+pub enum LeaseError {
     /// Somebody has it open for writing (EAGAIN), or writes at this moment.
     Written,
     /// It is somebody else's (EACCES).
@@ -56,43 +56,45 @@ pub enum NoLease {
     Other(i32),
 }
 
-impl NoLease {
+impl LeaseError {
     /// It may be had later.
     pub fn may_pass(self) -> bool {
-        matches!(self, NoLease::Written | NoLease::NoRoom)
+        matches!(self, LeaseError::Written | LeaseError::NoRoom)
     }
 
-    fn last() -> NoLease {
+    fn last() -> LeaseError {
         match io::Error::last_os_error().raw_os_error().unwrap_or(0) {
-            libc::EAGAIN => NoLease::Written,
-            libc::EACCES | libc::EPERM => NoLease::NotOurs,
-            libc::ENOMEM | libc::ENOLCK | libc::EMFILE => NoLease::NoRoom,
-            error => NoLease::Other(error),
+            libc::EAGAIN => LeaseError::Written,
+            libc::EACCES | libc::EPERM => LeaseError::NotOurs,
+            libc::ENOMEM | libc::ENOLCK | libc::EMFILE => LeaseError::NoRoom,
+            error => LeaseError::Other(error),
         }
     }
 }
 
-impl fmt::Display for NoLease {
+impl fmt::Display for LeaseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            NoLease::Written => "open for writing",
-            NoLease::NotOurs => "another user's, on which only root may hold a lease",
-            NoLease::FileSystem(0x794c_7630) => {
+            LeaseError::Written => "open for writing",
+            LeaseError::NotOurs => "another user's, on which only root may hold a lease",
+            LeaseError::FileSystem(0x794c_7630) => {
                 "on overlayfs, whose files change without a lease on them being broken"
             }
-            NoLease::FileSystem(kind) => {
+            LeaseError::FileSystem(kind) => {
                 return write!(
                     f,
                     "on a file system (0x{kind:x}) that is not ext4, xfs, btrfs or tmpfs"
                 );
             }
-            NoLease::AccessTimes => "mounted with strictatime: each read is to leave a time behind",
-            NoLease::Private => {
+            LeaseError::AccessTimes => {
+                "mounted with strictatime: each read is to leave a time behind"
+            }
+            LeaseError::Private => {
                 "not for everybody to read, while programs of root's may become others'"
             }
-            NoLease::NoFile => "no regular file, or removed",
-            NoLease::NoRoom => "too many",
-            NoLease::Other(error) => return io::Error::from_raw_os_error(*error).fmt(f),
+            LeaseError::NoFile => "no regular file, or removed",
+            LeaseError::NoRoom => "too many",
+            LeaseError::Other(error) => return io::Error::from_raw_os_error(*error).fmt(f),
         })
     }
 }
@@ -105,7 +107,7 @@ pub struct Lease {
 
 /// What a leased file is like. Its size cannot change while the lease is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Leased {
+pub struct LeasedFile {
     /// Its size in bytes.
     pub bytes: u64,
     /// When its inode last changed, in nanoseconds since the epoch.
@@ -116,7 +118,7 @@ pub struct Leased {
 
 impl Lease {
     /// Takes a lease on an open file, whose breaks `listener` hears of.
-    pub fn take(file: File, listener: &Listener) -> Result<Lease, NoLease> {
+    pub fn take(file: File, listener: &BreakListener) -> Result<Lease, LeaseError> {
         check(&file)?;
         let fd = file.as_raw_fd();
         let set_signal = || fcntl(fd, F_SETSIG, signal() as usize);
@@ -131,7 +133,7 @@ impl Lease {
         set_signal()?;
         // A break that came before went to a thread that takes no notice.
         match lease.is_broken() {
-            true => Err(NoLease::Written),
+            true => Err(LeaseError::Written),
             false => Ok(lease),
         }
     }
@@ -158,10 +160,10 @@ impl Lease {
     }
 
     /// What the file is like now.
-    pub fn look(&self) -> io::Result<Leased> {
+    pub fn look(&self) -> io::Result<LeasedFile> {
         use std::os::unix::fs::MetadataExt;
         let about = self.file.metadata()?;
-        Ok(Leased {
+        Ok(LeasedFile {
             bytes: about.len(),
             changed_ns: i128::from(about.ctime()) * 1_000_000_000 + i128::from(about.ctime_nsec()),
             linked: about.nlink() > 0,
@@ -170,36 +172,36 @@ impl Lease {
 }
 
 /// Whether reads of the file may be served from elsewhere while a lease is held on it.
-fn check(file: &File) -> Result<(), NoLease> {
+fn check(file: &File) -> Result<(), LeaseError> {
     use std::os::unix::fs::MetadataExt;
-    let about = file.metadata().map_err(|_| NoLease::NoFile)?;
+    let about = file.metadata().map_err(|_| LeaseError::NoFile)?;
     if !about.is_file() || about.nlink() == 0 {
-        return Err(NoLease::NoFile);
+        return Err(LeaseError::NoFile);
     }
     let mut system = std::mem::MaybeUninit::<libc::statfs>::zeroed();
     // SAFETY: the buffer is one statfs long.
     if unsafe { libc::fstatfs(file.as_raw_fd(), system.as_mut_ptr()) } != 0 {
-        return Err(NoLease::last());
+        return Err(LeaseError::last());
     }
     // SAFETY: zeroed memory is a valid statfs, and the kernel filled it.
     let system = unsafe { system.assume_init() };
     let kind = system.f_type;
     if SOUND.iter().all(|&(sound, _)| sound != kind) {
-        return Err(NoLease::FileSystem(kind));
+        return Err(LeaseError::FileSystem(kind));
     }
     let mut mount = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
     // SAFETY: the buffer is one statvfs long.
     if unsafe { libc::fstatvfs(file.as_raw_fd(), mount.as_mut_ptr()) } != 0 {
-        return Err(NoLease::last());
+        return Err(LeaseError::last());
     }
     // SAFETY: zeroed memory is a valid statvfs, and the call filled it.
     let mount = unsafe { mount.assume_init() };
     if mount.f_flag & (libc::ST_NOATIME | ST_RELATIME) == 0 {
-        return Err(NoLease::AccessTimes);
+        return Err(LeaseError::AccessTimes);
     }
     // SAFETY: geteuid takes nothing and cannot fail.
     if unsafe { libc::geteuid() } == 0 && about.mode() & 0o004 == 0 {
-        return Err(NoLease::Private);
+        return Err(LeaseError::Private);
     }
     Ok(())
 }
@@ -215,11 +217,11 @@ struct Owner {
     pid: i32,
 }
 
-fn fcntl(fd: i32, command: i32, argument: usize) -> Result<i32, NoLease> {
+fn fcntl(fd: i32, command: i32, argument: usize) -> Result<i32, LeaseError> {
     // SAFETY: the commands used here take a number, or F_SETOWN_EX a structure that outlives the
     // call.
     match unsafe { libc::fcntl(fd, command, argument) } {
-        -1 => Err(NoLease::last()),
+        -1 => Err(LeaseError::last()),
         result => Ok(result),
     }
 }
@@ -240,14 +242,14 @@ pub enum Break {
 
 /// The thread that breaks are told to; it alone may wait.
 #[derive(Clone, Copy, Debug)]
-pub struct Listener {
+pub struct BreakListener {
     tid: u32,
 }
 
-impl Listener {
+impl BreakListener {
     /// Makes the calling thread the listener. The process takes no harm from such signals from now
     /// on, wherever they go.
-    pub fn here() -> io::Result<Listener> {
+    pub fn here() -> io::Result<BreakListener> {
         extern "C" fn nothing(_: i32) {}
         for signal in [signal(), libc::SIGIO] {
             let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
@@ -269,7 +271,9 @@ impl Listener {
         if result != 0 {
             return Err(io::Error::from_raw_os_error(result));
         }
-        Ok(Listener { tid: raw::tid() })
+        Ok(BreakListener {
+            tid: syscalls::tid(),
+        })
     }
 
     /// Its number.
@@ -348,7 +352,7 @@ mod tests {
     use super::*;
 
     /// Waits for a break, also where other tests' signals come first.
-    fn broken(listener: &Listener) -> Option<Break> {
+    fn broken(listener: &BreakListener) -> Option<Break> {
         let mut waits = (0..60).map(|_| listener.wait(Duration::from_secs(1)));
         waits.find_map(|broken| broken)
     }
@@ -363,17 +367,17 @@ mod tests {
         let folder = scratch();
         let path = folder.path().join("file");
         fs::write(&path, "one").expect("written");
-        let listener = Listener::here().expect("a listener");
+        let listener = BreakListener::here().expect("a listener");
         let open = || File::open(&path).expect("opened");
         // A program that another test starts has what we write open until it is another program.
         let take = || loop {
             match Lease::take(open(), &listener) {
-                Err(NoLease::Written) => thread::yield_now(),
+                Err(LeaseError::Written) => thread::yield_now(),
                 taken => break taken,
             }
         };
         let lease = match take() {
-            Err(why @ (NoLease::FileSystem(_) | NoLease::AccessTimes)) => {
+            Err(why @ (LeaseError::FileSystem(_) | LeaseError::AccessTimes)) => {
                 return println!("skipped: the sources lie {why}");
             }
             lease => lease.expect("a lease"),
@@ -409,26 +413,26 @@ mod tests {
         let _writing = OpenOptions::new().write(true).open(&path).expect("opened");
         assert_eq!(
             Lease::take(open(), &listener).expect_err("it is open for writing"),
-            NoLease::Written
+            LeaseError::Written
         );
     }
 
     #[test]
     fn what_is_not_sound_is_refused_with_the_reason() {
-        let listener = Listener::here().expect("a listener");
+        let listener = BreakListener::here().expect("a listener");
         let proc = File::open("/proc/self/status").expect("opened");
         let refused = Lease::take(proc, &listener).expect_err("refused");
-        assert!(matches!(refused, NoLease::FileSystem(_)), "{refused:?}");
+        assert!(matches!(refused, LeaseError::FileSystem(_)), "{refused:?}");
         assert!(
-            NoLease::FileSystem(0x794c_7630)
+            LeaseError::FileSystem(0x794c_7630)
                 .to_string()
                 .contains("overlayfs")
         );
         let folder = File::open("/").expect("opened");
         assert_eq!(
             Lease::take(folder, &listener).expect_err("refused"),
-            NoLease::NoFile
+            LeaseError::NoFile
         );
-        assert!(NoLease::Written.may_pass() && !NoLease::NotOurs.may_pass());
+        assert!(LeaseError::Written.may_pass() && !LeaseError::NotOurs.may_pass());
     }
 }

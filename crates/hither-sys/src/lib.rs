@@ -1,42 +1,53 @@
 //! The one place for system calls and shared memory.
 //!
-//! [`record`] is the wire format between a recorded program and the agent, [`ring`] the
-//! single-producer, single-consumer queue that carries it, [`session`] the shared segment that
-//! holds one ring a thread: its agent's side, and [`attach`] the recorded program's. [`orders`] go
-//! the other way, from agent to programs. [`raw`] makes system calls past libc's symbols, which the
-//! preload library interposes, and past its `errno`; [`process`] is what the agent needs of
-//! processes and signals, [`machine`] what it needs of memory nodes and pages, and [`faults`] how
-//! it sees pages being touched, [`page_cache`] what it needs of files' pages, [`file_map`] how it
-//! has them by address, and [`cgroup`] of the memory that they may have, [`arm`] how it has pages
-//! faulted on anew: by the kernel's own [`hints`], by [`userfaultfd`], which programs hand over as
-//! [`offers`], or not at all where [`hardware`] counts. [`replica`]s of files' blocks are shared
-//! memory that the agent fills and programs read, for as long as it has a [`lease`] on the file.
-//! [`probe`] measures what memory costs. [`large`] is an allocator that puts large arrays on huge
-//! pages.
+//! Between a recorded program and the agent:
+//!
+//! - [`record`]: the wire format of an event;
+//! - [`ring`]: the single-producer, single-consumer queue that carries events, one a thread;
+//! - [`session`]: the shared segment that holds the rings, as the agent sees it, and
+//!   [`program_session`]: the same segment as a recorded program sees it;
+//! - [`bind_requests`]: the other direction, memory policies that the agent asks programs to set;
+//! - [`userfaultfd_offers`]: descriptors that programs hand to the agent;
+//! - [`replica`]: copies of files' blocks in shared memory. The agent fills them and programs read
+//!   them, for as long as the agent holds a [`lease`] on the file.
+//!
+//! What the agent asks of the kernel:
+//!
+//! - [`process`]: processes, signals and clocks; [`cgroup`]: memory limits;
+//! - [`machine`]: memory nodes and pages; [`memory_probe`]: what memory accesses and page moves
+//!   cost;
+//! - [`page_sampling`]: who uses which page. The samples come as [`page_faults`], of three sources:
+//!   the [`pmu`], the kernel's own [`hint_faults`], or [`userfaultfd`] write protection;
+//! - [`page_cache`]: pages of files; [`file_map`]: the same pages by address;
+//! - [`private_folder`]: folders that only this user may write.
+//!
+//! What both need: [`syscalls`] past libc's symbols, which the preload library interposes, and past
+//! its `errno`; [`this_process`]: what a process can find out about itself without libc;
+//! [`huge_pages`]: an allocator that puts large arrays on huge pages.
 #![allow(unsafe_code)]
 
-pub mod arm;
-pub mod attach;
+pub mod bind_requests;
 pub mod cgroup;
-mod confined;
-pub mod faults;
 pub mod file_map;
-pub mod folder;
-pub mod hardware;
-pub mod hints;
-pub mod large;
+pub mod hint_faults;
+pub mod huge_pages;
 pub mod lease;
 pub mod machine;
-pub mod offers;
-pub mod orders;
-pub mod own;
+pub mod memory_probe;
 pub mod page_cache;
-pub mod probe;
+pub mod page_faults;
+pub mod page_sampling;
+pub mod pmu;
+pub mod private_folder;
 pub mod process;
-pub mod raw;
+pub mod program_session;
 pub mod record;
 pub mod replica;
 pub mod ring;
+mod seccomp;
 mod segment;
 pub mod session;
+pub mod syscalls;
+pub mod this_process;
 pub mod userfaultfd;
+pub mod userfaultfd_offers;

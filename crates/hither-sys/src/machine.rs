@@ -10,9 +10,9 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::arm::{self, Rung};
-use crate::faults::{self, PageFaults, Unwatched};
-use crate::probe::{Probe, ThisProbe};
+use crate::memory_probe::{MemoryProbe, ThisMachineProbe};
+use crate::page_faults::{self, PageFaults, WatchError};
+use crate::page_sampling::{self, SamplerCandidate};
 
 /// One memory node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -195,16 +195,16 @@ pub trait Machine: Send + Sync {
     ) -> Result<(), Refusal>;
 
     /// Watches the page faults of what the calling thread starts from now on.
-    fn faults(&self) -> Result<Box<dyn PageFaults>, Unwatched>;
+    fn faults(&self) -> Result<Box<dyn PageFaults>, WatchError>;
 
     /// The ways to sample who uses which page, the best first, each tried out. None where there is
     /// nothing to sample for.
-    fn ladder(&self) -> Vec<Rung> {
+    fn sampler_candidates(&self) -> Vec<SamplerCandidate> {
         Vec::new()
     }
 
     /// What measures the costs of its memory, if anything can.
-    fn probe(&self) -> Option<Box<dyn Probe>> {
+    fn probe(&self) -> Option<Box<dyn MemoryProbe>> {
         None
     }
 
@@ -250,16 +250,16 @@ impl Machine for ThisMachine {
         Ok(())
     }
 
-    fn faults(&self) -> Result<Box<dyn PageFaults>, Unwatched> {
-        Ok(Box::new(faults::Rings::open()?))
+    fn faults(&self) -> Result<Box<dyn PageFaults>, WatchError> {
+        Ok(Box::new(page_faults::PerfRings::open()?))
     }
 
-    fn ladder(&self) -> Vec<Rung> {
-        arm::ladder()
+    fn sampler_candidates(&self) -> Vec<SamplerCandidate> {
+        page_sampling::sampler_candidates()
     }
 
-    fn probe(&self) -> Option<Box<dyn Probe>> {
-        Some(Box::new(ThisProbe::default()))
+    fn probe(&self) -> Option<Box<dyn MemoryProbe>> {
+        Some(Box::new(ThisMachineProbe::default()))
     }
 
     fn identity(&self) -> Option<Identity> {
@@ -522,7 +522,7 @@ mod tests {
     #[test]
     fn the_kernel_says_where_pages_are() {
         let page = page_bytes() as usize;
-        let base = crate::raw::map(4 * page, None).expect("mapped");
+        let base = crate::syscalls::map(4 * page, None).expect("mapped");
         // SAFETY: the first page of a fresh private mapping of this test's.
         unsafe { base.write_volatile(1) };
         let addresses: Vec<u64> = (0..4)
@@ -561,6 +561,6 @@ mod tests {
             })
         );
         // SAFETY: this test's own mapping, which nothing refers to any more.
-        unsafe { crate::raw::unmap(base, 4 * page) };
+        unsafe { crate::syscalls::unmap(base, 4 * page) };
     }
 }

@@ -23,7 +23,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use crate::file_map::FileMap;
-use crate::raw;
+use crate::syscalls;
 
 /// Which file it is, whatever its path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -138,7 +138,7 @@ pub trait PageCache: Send + Sync {
     fn open(&self, path: &Path, id: FileId) -> Result<Box<dyn CachedFile>, Unreachable>;
 
     /// How far the kernel reads ahead in files of a device, in bytes.
-    fn read_ahead_bytes(&self, device: u64) -> u64;
+    fn readahead_bytes(&self, device: u64) -> u64;
 }
 
 /// A file that is got at.
@@ -173,7 +173,7 @@ pub fn open(path: &Path, id: FileId) -> Result<File, Unreachable> {
         file.map_err(|error| Unreachable::from_errno(error.raw_os_error().unwrap_or(0)))
     };
     let place = opened(path, libc::O_PATH)?;
-    let status = raw::status(place.as_raw_fd()).map_err(Unreachable::from_errno)?;
+    let status = syscalls::status(place.as_raw_fd()).map_err(Unreachable::from_errno)?;
     let found = FileId {
         device: status.device,
         inode: status.inode,
@@ -191,7 +191,7 @@ impl PageCache for ThisPageCache {
         Ok(Box::new(Opened::at(path, id, true)?))
     }
 
-    fn read_ahead_bytes(&self, device: u64) -> u64 {
+    fn readahead_bytes(&self, device: u64) -> u64 {
         /// VM_READAHEAD_PAGES, where sysfs does not say.
         const USUAL: u64 = 128 << 10;
         let (major, minor) = (device >> 32, device & 0xffff_ffff);
@@ -206,8 +206,8 @@ impl PageCache for WithoutCachestat {
         Ok(Box::new(Opened::at(path, id, false)?))
     }
 
-    fn read_ahead_bytes(&self, device: u64) -> u64 {
-        ThisPageCache.read_ahead_bytes(device)
+    fn readahead_bytes(&self, device: u64) -> u64 {
+        ThisPageCache.readahead_bytes(device)
     }
 }
 
@@ -233,7 +233,7 @@ impl Opened {
     }
 
     fn by_cachestat(&self, offset: u64, length: u64) -> Result<Cached, Refused> {
-        let found = raw::cachestat(self.file.as_raw_fd(), offset, length);
+        let found = syscalls::cachestat(self.file.as_raw_fd(), offset, length);
         let found = found.map_err(Refused::from_errno)?;
         Ok(Cached {
             pages: found.cached,
@@ -288,7 +288,7 @@ impl Opened {
 
     fn is_open_to_mincore(&self) -> bool {
         let owner = self.file.metadata().map(|about| about.uid());
-        match (crate::folder::user(), owner) {
+        match (crate::private_folder::user(), owner) {
             (Ok(0), Ok(owner)) => owner != OVERFLOW_USER,
             (Ok(user), Ok(owner)) => user == owner,
             _ => false,
@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     fn id_of(file: &File) -> FileId {
-        let status = raw::status(file.as_raw_fd()).expect("a status");
+        let status = syscalls::status(file.as_raw_fd()).expect("a status");
         FileId {
             device: status.device,
             inode: status.inode,
@@ -485,6 +485,6 @@ mod tests {
 
     #[test]
     fn readahead_is_known_or_the_usual() {
-        assert_eq!(ThisPageCache.read_ahead_bytes(0xffff << 32), 128 << 10);
+        assert_eq!(ThisPageCache.readahead_bytes(0xffff << 32), 128 << 10);
     }
 }

@@ -167,7 +167,9 @@ fn deliver(signal: i32) {
     if pid > 0 && PENDING.fetch_and(!bit, Ordering::SeqCst) & bit != 0 {
         // A signal handler must leave errno as it was, and there is nobody to tell of a failure:
         // the raw call. SAFETY: kill takes no memory.
-        unsafe { crate::raw::syscall(libc::SYS_kill, [pid as usize, signal as usize, 0, 0, 0, 0]) };
+        unsafe {
+            crate::syscalls::syscall(libc::SYS_kill, [pid as usize, signal as usize, 0, 0, 0, 0])
+        };
     }
 }
 

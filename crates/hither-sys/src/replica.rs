@@ -48,7 +48,7 @@ pub mod view;
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
-use crate::raw;
+use crate::syscalls;
 
 pub use crate::page_cache::FileId;
 
@@ -202,7 +202,7 @@ impl Drop for Area {
     fn drop(&mut self) {
         // SAFETY: whoever made the value made the mapping, and every reference into it borrows from
         // the value.
-        unsafe { raw::unmap(self.base, self.bytes) };
+        unsafe { syscalls::unmap(self.base, self.bytes) };
     }
 }
 

@@ -15,7 +15,7 @@ use crate::record::{WORDS_MAX, Words, words_of};
 #[repr(C, align(64))]
 #[derive(Debug, Default)]
 pub struct Control {
-    /// Who records into the ring ([`crate::attach`] packs it), 0 when it is free.
+    /// Who records into the ring ([`crate::program_session`] packs it), 0 when it is free.
     pub(crate) owner: AtomicU64,
     /// Counts owners. A producer that finds it changed has lost the ring.
     pub(crate) generation: AtomicU64,

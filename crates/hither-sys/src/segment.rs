@@ -8,10 +8,10 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::offers::Offers;
-use crate::orders::Board;
-use crate::raw;
+use crate::bind_requests::BindRequestQueue;
 use crate::ring::{Control, Ring};
+use crate::syscalls;
+use crate::userfaultfd_offers::Offers;
 
 pub(crate) const PAGE: usize = 4096;
 
@@ -25,9 +25,9 @@ pub(crate) const CLOSED: u32 = 2;
 
 /// What programs do about what the kernel reads ahead: nothing; follow how their descriptors are
 /// read; and still it where that is at random.
-pub(crate) const READ_AHEAD_KEPT: u32 = 0;
-pub(crate) const READ_AHEAD_FOLLOWED: u32 = 1;
-pub(crate) const READ_AHEAD_STILLED: u32 = 2;
+pub(crate) const READAHEAD_UNTRACKED: u32 = 0;
+pub(crate) const READAHEAD_TRACKED: u32 = 1;
+pub(crate) const READAHEAD_DISABLED: u32 = 2;
 
 /// The first bytes of the segment.
 #[repr(C)]
@@ -76,11 +76,11 @@ pub(crate) struct Header {
     /// Reads that were left alone, since their threads had a policy of their own.
     pub(crate) file_reads_left: AtomicU64,
     /// One of the above.
-    pub(crate) read_ahead: AtomicU32,
+    pub(crate) readahead: AtomicU32,
     /// Times that a program had the kernel read nothing ahead.
-    pub(crate) read_ahead_stilled: AtomicU64,
+    pub(crate) readahead_disabled: AtomicU64,
     /// Files that the agent wants to hear no more of.
-    pub(crate) unheard: Unheard,
+    pub(crate) unrecorded: UnrecordedFiles,
 }
 
 const _: () = assert!(size_of::<Header>() <= PAGE);
@@ -89,15 +89,15 @@ const _: () = assert!(size_of::<Header>() <= PAGE);
 /// later is kept, and the other is told of again.
 #[repr(C)]
 #[derive(Debug)]
-pub(crate) struct Unheard([AtomicU64; 128]);
+pub(crate) struct UnrecordedFiles([AtomicU64; 128]);
 
-impl Default for Unheard {
-    fn default() -> Unheard {
-        Unheard([const { AtomicU64::new(0) }; 128])
+impl Default for UnrecordedFiles {
+    fn default() -> UnrecordedFiles {
+        UnrecordedFiles([const { AtomicU64::new(0) }; 128])
     }
 }
 
-impl Unheard {
+impl UnrecordedFiles {
     /// The place of a key, which is a hash already; its lowest bits are the same in all.
     pub(crate) fn place(&self, key: u64) -> &AtomicU64 {
         &self.0[(key >> 2) as usize % self.0.len()]
@@ -146,7 +146,7 @@ impl Layout {
 
     /// Bytes before the first slot.
     pub(crate) fn fixed_bytes(self) -> usize {
-        self.control_bytes() + size_of::<Board>().next_multiple_of(PAGE)
+        self.control_bytes() + size_of::<BindRequestQueue>().next_multiple_of(PAGE)
     }
 
     pub(crate) fn ring_bytes(self) -> usize {
@@ -178,10 +178,10 @@ unsafe impl Sync for Segment {}
 impl Segment {
     /// Maps the segment in `fd`, whose layout is known. The descriptor may be closed afterwards.
     pub(crate) fn map(fd: i32, layout: Layout) -> Result<Self, i32> {
-        let base = raw::map(layout.bytes(), Some(fd))?;
+        let base = syscalls::map(layout.bytes(), Some(fd))?;
         // A crash of the program should not write a gigabyte of rings into its core file. Failure
         // is harmless. SAFETY: the mapping was just made, and the advice keeps its contents.
-        let _ = unsafe { raw::advise(base, layout.bytes(), libc::MADV_DONTDUMP) };
+        let _ = unsafe { syscalls::advise(base, layout.bytes(), libc::MADV_DONTDUMP) };
         Ok(Segment { base, layout })
     }
 
@@ -226,14 +226,16 @@ impl Segment {
 
     /// The orders; in memory that the agent has reserved if it tracks regions, and must not be
     /// touched otherwise.
-    pub(crate) fn board(&self) -> Option<&Board> {
+    pub(crate) fn bind_request_queue(&self) -> Option<&BindRequestQueue> {
         if self.header().region_min.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        let board = self.at(self.layout.control_bytes()).cast::<Board>();
+        let queue = self
+            .at(self.layout.control_bytes())
+            .cast::<BindRequestQueue>();
         // SAFETY: the layout places it there, page-aligned; it is made of atomics, for which any
         // bytes are valid, and lives as long as `self`.
-        Some(unsafe { &*board })
+        Some(unsafe { &*queue })
     }
 
     pub(crate) fn rings(&self) -> usize {
@@ -244,16 +246,16 @@ impl Segment {
 impl Drop for Segment {
     fn drop(&mut self) {
         // SAFETY: `self` made the mapping, and every reference into it borrows from `self`.
-        unsafe { raw::unmap(self.base, self.layout.bytes()) };
+        unsafe { syscalls::unmap(self.base, self.layout.bytes()) };
     }
 }
 
 /// Inode number of this process's pid namespace, 0 if /proc does not say.
 pub(crate) fn pid_namespace() -> u64 {
-    let Ok(fd) = raw::open(c"/proc/self/ns/pid", libc::O_RDONLY) else {
+    let Ok(fd) = syscalls::open(c"/proc/self/ns/pid", libc::O_RDONLY) else {
         return 0;
     };
-    let inode = raw::status(fd).map_or(0, |status| status.inode);
-    raw::close(fd);
+    let inode = syscalls::status(fd).map_or(0, |status| status.inode);
+    syscalls::close(fd);
     inode
 }

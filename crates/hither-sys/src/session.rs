@@ -15,12 +15,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::arm::{Offer, Unarmed};
-use crate::attach::{FOREIGN, unpack_owner};
-use crate::confined;
-use crate::orders::Orders;
+use crate::bind_requests::BindRequestSender;
+use crate::page_sampling::{SamplingError, UserfaultfdOffer};
+use crate::program_session::{OTHER_PID_NAMESPACE, unpack_owner};
 use crate::record::{FRAMES_MAX, Record, WORDS_MAX, Words};
 use crate::ring::{Popped, Ring};
+use crate::seccomp;
 use crate::segment::{self, Header, Layout, Segment};
 
 /// A ring that took more than this gets its memory taken back between owners.
@@ -44,8 +44,8 @@ pub struct SessionOptions {
     /// every access is recorded.
     pub block_bytes: u64,
     /// Whether programs follow which descriptors are read at random, so that
-    /// [`Session::still_read_ahead`] has a sense. Needs `block_bytes`.
-    pub read_ahead: bool,
+    /// [`Session::disable_readahead`] has a sense. Needs `block_bytes`.
+    pub readahead: bool,
     /// The smallest allocation that is tracked as a region, in bytes: at least a page, or 0 for
     /// none.
     pub region_min: u64,
@@ -64,7 +64,7 @@ impl Default for SessionOptions {
             frames_max: 32,
             files: true,
             block_bytes: 0,
-            read_ahead: false,
+            readahead: false,
             region_min: 0,
             sampling: false,
             file_nodes: 0,
@@ -92,7 +92,7 @@ pub struct RingInfo {
     pub tid: u32,
     /// Its ids are of another pid namespace than ours (a container): here they name nobody, or
     /// somebody else.
-    pub foreign: bool,
+    pub other_pid_namespace: bool,
     /// Counts the owners that this ring has had: index and generation name one owner.
     pub generation: u64,
 }
@@ -139,10 +139,10 @@ impl Session {
                     format!("session out of range: {options:?}"),
                 )
             })?;
-        if options.read_ahead && options.block_bytes == 0 {
+        if options.readahead && options.block_bytes == 0 {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "reads at random are told by blocks: read_ahead needs block_bytes",
+                "reads at random are told by blocks: readahead needs block_bytes",
             ));
         }
         let (path, file) = create_file()?;
@@ -191,9 +191,9 @@ impl Session {
                 let control = self.ring(index)?.control;
                 let owner = control.owner.load(Ordering::Acquire);
                 let sequence = control.sequence.load(Ordering::Relaxed);
-                // Foreign owners cannot be looked up here; a sequence of 0 is a claim in the
+                // Owners in another pid namespace cannot be looked up here; a sequence of 0 is a claim in the
                 // making.
-                (owner != 0 && owner & FOREIGN == 0 && sequence != 0)
+                (owner != 0 && owner & OTHER_PID_NAMESPACE == 0 && sequence != 0)
                     .then_some((index, owner, sequence))
             })
             .collect();
@@ -214,20 +214,22 @@ impl Session {
     }
 
     /// The orders to give to the programs, if the session tracks regions.
-    pub fn orders(&mut self) -> Option<Orders<'_>> {
-        self.segment.board().map(Orders::new)
+    pub fn bind_requests(&mut self) -> Option<BindRequestSender<'_>> {
+        self.segment
+            .bind_request_queue()
+            .map(BindRequestSender::new)
     }
 
     /// Passes on what programs have offered since the last time. Each closes its own copy once
     /// `sink` is done with it.
-    pub fn offers(&mut self, sink: impl FnMut(&Offer)) {
+    pub fn offers(&mut self, sink: impl FnMut(&UserfaultfdOffer)) {
         self.segment.header().offers.take_all(sink);
     }
 
     /// Why the last program that was to offer something could not.
-    pub fn offer_error(&self) -> Option<Unarmed> {
+    pub fn offer_error(&self) -> Option<SamplingError> {
         let error = self.segment.header().offer_error.load(Ordering::Relaxed);
-        (error != 0).then(|| Unarmed::from_errno(error as i32))
+        (error != 0).then(|| SamplingError::from_errno(error as i32))
     }
 
     /// Lets programs that start from now on have replicas: the descriptor of their control, of this
@@ -241,23 +243,23 @@ impl Session {
 
     /// Has programs tell no more of accesses to the file of this key, as far as there is room to
     /// remember it.
-    pub fn stop_hearing_of(&self, object: u64) {
-        let unheard = &self.segment.header().unheard;
-        unheard.place(object).store(object, Ordering::Relaxed);
+    pub fn stop_recording_file(&self, object: u64) {
+        let unrecorded = &self.segment.header().unrecorded;
+        unrecorded.place(object).store(object, Ordering::Relaxed);
     }
 
     /// Has programs tell the kernel, from now on, to read nothing ahead through descriptors that
     /// they read at random. Nothing changes where they do not follow that
     /// ([`SessionOptions::read_ahead`]).
-    pub fn still_read_ahead(&self) {
-        let read_ahead = &self.segment.header().read_ahead;
-        let (before, after) = (segment::READ_AHEAD_FOLLOWED, segment::READ_AHEAD_STILLED);
-        let _ = read_ahead.compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed);
+    pub fn disable_readahead(&self) {
+        let readahead = &self.segment.header().readahead;
+        let (before, after) = (segment::READAHEAD_TRACKED, segment::READAHEAD_DISABLED);
+        let _ = readahead.compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// How often programs have told the kernel so of a descriptor.
-    pub fn read_ahead_stilled(&self) -> u64 {
-        let stilled = &self.segment.header().read_ahead_stilled;
+    pub fn readahead_disabled(&self) -> u64 {
+        let stilled = &self.segment.header().readahead_disabled;
         stilled.load(Ordering::Relaxed)
     }
 
@@ -315,7 +317,7 @@ impl Session {
             index,
             pid,
             tid,
-            foreign: owner & FOREIGN != 0,
+            other_pid_namespace: owner & OTHER_PID_NAMESPACE != 0,
             generation: ring.control.generation.load(Ordering::Relaxed),
         };
         let mut records = 0;
@@ -468,17 +470,19 @@ fn fill(file: &File, layout: Layout, options: &SessionOptions) -> io::Result<Seg
         options.block_bytes.checked_ilog2().unwrap_or(0),
         Ordering::Relaxed,
     );
-    header.read_ahead.store(
-        match options.read_ahead {
-            true => segment::READ_AHEAD_FOLLOWED,
-            false => segment::READ_AHEAD_KEPT,
+    header.readahead.store(
+        match options.readahead {
+            true => segment::READAHEAD_TRACKED,
+            false => segment::READAHEAD_UNTRACKED,
         },
         Ordering::Relaxed,
     );
     header
         .no_files
         .store(u32::from(!options.files), Ordering::Relaxed);
-    header.filters.store(confined::filters(), Ordering::Relaxed);
+    header
+        .filters
+        .store(seccomp::filter_count(), Ordering::Relaxed);
     header
         .sampling
         .store(u32::from(options.sampling), Ordering::Relaxed);
@@ -506,7 +510,7 @@ mod tests {
     use std::os::unix::ffi::OsStrExt;
 
     use super::*;
-    use crate::attach::{Attached, Pushed};
+    use crate::program_session::{ProgramSession, Pushed};
 
     fn session(rings: usize, ring_bytes: usize) -> Session {
         Session::create(SessionOptions {
@@ -518,8 +522,8 @@ mod tests {
         .expect("a session")
     }
 
-    fn attach(session: &Session) -> Option<Attached> {
-        Attached::open(&CString::new(session.path().as_os_str().as_bytes()).expect("no NUL"))
+    fn attach(session: &Session) -> Option<ProgramSession> {
+        ProgramSession::open(&CString::new(session.path().as_os_str().as_bytes()).expect("no NUL"))
     }
 
     fn exec(pid: u32) -> Record<'static> {
@@ -616,7 +620,7 @@ mod tests {
     fn rings_of_the_dead_are_reaped_and_theirs_alone() {
         let mut session = session(8, 1 << 20);
         let attached = attach(&session).expect("attached");
-        let (pid, tid) = (raw_pid(), crate::raw::tid());
+        let (pid, tid) = (raw_pid(), crate::syscalls::tid());
         let mut old_image = attached.claim(pid, tid).expect("a ring");
         let mut alive = attached.claim(pid, tid).expect("a ring");
         let mut dead = attached.claim(pid, 0x3fff_ffff).expect("a ring");
@@ -688,13 +692,16 @@ mod tests {
         drop(session);
         assert!(!path.exists());
         assert!(
-            Attached::open(&CString::new(path.as_os_str().as_bytes()).expect("no NUL")).is_none()
+            ProgramSession::open(&CString::new(path.as_os_str().as_bytes()).expect("no NUL"))
+                .is_none()
         );
         let junk = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(junk.path(), vec![0xff; 1 << 16]).expect("written");
         assert!(
-            Attached::open(&CString::new(junk.path().as_os_str().as_bytes()).expect("no NUL"))
-                .is_none()
+            ProgramSession::open(
+                &CString::new(junk.path().as_os_str().as_bytes()).expect("no NUL")
+            )
+            .is_none()
         );
     }
 
@@ -703,10 +710,10 @@ mod tests {
         let plain = session(1, 4096);
         let attached = attach(&plain).expect("attached");
         assert_eq!((attached.region_min(), attached.files()), (0, true));
-        assert!(attached.orders().is_none(), "no regions, no orders");
-        assert!(!attached.is_unheard(0xabc0));
-        plain.stop_hearing_of(0xabc0);
-        assert!(attached.is_unheard(0xabc0) && !attached.is_unheard(0xabc4));
+        assert!(attached.bind_requests().is_none(), "no regions, no orders");
+        assert!(!attached.is_unrecorded(0xabc0));
+        plain.stop_recording_file(0xabc0);
+        assert!(attached.is_unrecorded(0xabc0) && !attached.is_unrecorded(0xabc4));
         let mut session = Session::create(SessionOptions {
             files: false,
             region_min: 1 << 20,
@@ -732,12 +739,12 @@ mod tests {
             seen += 1;
         });
         assert_eq!((seen, session.lost().regions), (1, 1));
-        assert!(attached.orders().is_some());
+        assert!(attached.bind_requests().is_some());
         // Of another pid namespace, where this process's number is another's.
         let namespace = &session.segment.header().pid_namespace;
         namespace.fetch_add(1, Ordering::Relaxed);
         let attached = attach(&session).expect("attached");
-        assert!(attached.orders().is_none());
+        assert!(attached.bind_requests().is_none());
     }
 
     #[test]
@@ -758,7 +765,7 @@ mod tests {
                 ..good
             },
             SessionOptions {
-                read_ahead: true,
+                readahead: true,
                 ..good
             },
             SessionOptions {

@@ -7,7 +7,7 @@
 //! was moved, and when the last copy of the descriptor is closed, as by the agent's death, all
 //! marks are gone (all tried on Linux 6.18, 2026-11). Reads are not seen.
 //!
-//! No privilege is needed: see [`crate::raw::userfaultfd`]. A range can be registered with one
+//! No privilege is needed: see [`crate::syscalls::userfaultfd`]. A range can be registered with one
 //! userfaultfd only: a program that uses one itself on the same memory was there first (EBUSY, and
 //! the range is left to it), or would be refused. So a range is registered only as long as it is
 //! sampled, and a process that asks libc's `syscall` for a userfaultfd is left alone from then on;
@@ -28,9 +28,9 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::arm::{Arm, Cost, Offer, Unarmed};
+use crate::page_sampling::{Cost, PageSampler, SamplingError, UserfaultfdOffer};
 use crate::process::thread_cpu_ns;
-use crate::{machine, raw};
+use crate::{machine, syscalls};
 
 /// Its name on the command line.
 pub const NAME: &str = "write-protect";
@@ -102,7 +102,7 @@ struct ScanRegion {
 /// The calls of the kernel; their error numbers where they fail.
 trait Kernel: Send {
     /// A copy of what was offered, if that is what is there.
-    fn take(&mut self, offer: &Offer) -> Result<OwnedFd, i32>;
+    fn take(&mut self, offer: &UserfaultfdOffer) -> Result<OwnedFd, i32>;
     /// Asks for the features.
     fn set_up(&mut self, uffd: &OwnedFd) -> Result<(), i32>;
     fn page_map(&mut self, pid: u32) -> Result<File, i32>;
@@ -115,7 +115,7 @@ trait Kernel: Send {
 
 /// The way that write-protects.
 #[derive(Debug)]
-pub struct WriteProtect(Programs<Linux>);
+pub struct WriteProtectSampler(Programs<Linux>);
 
 #[derive(Debug)]
 struct Programs<K> {
@@ -131,10 +131,10 @@ struct Program {
     registered: BTreeMap<u64, (u64, u64)>,
 }
 
-impl WriteProtect {
+impl WriteProtectSampler {
     /// Tries it out on a page of our own, in all its steps.
-    pub fn tried() -> Result<WriteProtect, Unarmed> {
-        let mut arm = WriteProtect(Programs::new(Linux));
+    pub fn tried() -> Result<WriteProtectSampler, SamplingError> {
+        let mut arm = WriteProtectSampler(Programs::new(Linux));
         let own = Own::new(&mut arm, 1)?;
         let armed = own.arm(&mut arm, 0);
         own.end(&mut arm);
@@ -143,7 +143,7 @@ impl WriteProtect {
 
     /// Measured over some pages of our own, in processor time: a busy machine makes us wait, which
     /// costs nobody anything.
-    fn measured(&mut self) -> Result<Cost, Unarmed> {
+    fn measured(&mut self) -> Result<Cost, SamplingError> {
         const PAGES: u64 = 256;
         let own = Own::new(self, PAGES)?;
         let before_ns = thread_cpu_ns();
@@ -159,7 +159,7 @@ impl WriteProtect {
     }
 }
 
-impl Arm for WriteProtect {
+impl PageSampler for WriteProtectSampler {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -168,19 +168,19 @@ impl Arm for WriteProtect {
         false
     }
 
-    fn offered(&mut self, offer: &Offer) -> Result<(), Unarmed> {
+    fn offered(&mut self, offer: &UserfaultfdOffer) -> Result<(), SamplingError> {
         self.0.offered(offer)
     }
 
-    fn begin(&mut self, pid: u32, start: u64, length: u64) -> Result<(), Unarmed> {
+    fn begin(&mut self, pid: u32, start: u64, length: u64) -> Result<(), SamplingError> {
         self.0.begin(pid, start, length)
     }
 
-    fn arm(&mut self, pid: u32, start: u64, length: u64) -> Result<(), Unarmed> {
+    fn arm(&mut self, pid: u32, start: u64, length: u64) -> Result<(), SamplingError> {
         self.0.arm(pid, start, length)
     }
 
-    fn end(&mut self, pid: u32, start: u64, length: u64) -> Result<(), Unarmed> {
+    fn end(&mut self, pid: u32, start: u64, length: u64) -> Result<(), SamplingError> {
         self.0.end(pid, start, length)
     }
 
@@ -201,24 +201,24 @@ impl<K: Kernel> Programs<K> {
         }
     }
 
-    fn offered(&mut self, offer: &Offer) -> Result<(), Unarmed> {
+    fn offered(&mut self, offer: &UserfaultfdOffer) -> Result<(), SamplingError> {
         self.programs.remove(&offer.pid);
         if offer.fd < 0 {
-            return Err(Unarmed::InUse);
+            return Err(SamplingError::InUse);
         }
-        let uffd = self.kernel.take(offer).map_err(Unarmed::from_errno)?;
+        let uffd = self.kernel.take(offer).map_err(SamplingError::from_errno)?;
         self.kernel.set_up(&uffd).map_err(|error| match error {
             // A feature that it does not know.
-            libc::EINVAL => Unarmed::NoCall,
-            error => Unarmed::from_errno(error),
+            libc::EINVAL => SamplingError::NoCall,
+            error => SamplingError::from_errno(error),
         })?;
         let page_map = self
             .kernel
             .page_map(offer.pid)
             .map_err(|error| match error {
                 // No such process, or one without such a file.
-                libc::ENOENT => Unarmed::NoProcess,
-                error => Unarmed::from_errno(error),
+                libc::ENOENT => SamplingError::NoProcess,
+                error => SamplingError::from_errno(error),
             })?;
         let program = Program {
             uffd,
@@ -229,8 +229,11 @@ impl<K: Kernel> Programs<K> {
         Ok(())
     }
 
-    fn begin(&mut self, pid: u32, start: u64, length: u64) -> Result<(), Unarmed> {
-        let program = self.programs.get_mut(&pid).ok_or(Unarmed::NotOffered)?;
+    fn begin(&mut self, pid: u32, start: u64, length: u64) -> Result<(), SamplingError> {
+        let program = self
+            .programs
+            .get_mut(&pid)
+            .ok_or(SamplingError::NotOffered)?;
         let page = machine::page_bytes();
         let (first, end) = (start.next_multiple_of(page), start + length);
         let within = (first, (end / page * page).saturating_sub(first));
@@ -238,12 +241,12 @@ impl<K: Kernel> Programs<K> {
         let (mut probes, mut huge) = (0, 0);
         for at in (first..first + within.1).step_by(step as usize) {
             let is_huge = self.kernel.is_huge(&program.page_map, at);
-            huge += u64::from(is_huge.map_err(Unarmed::from_errno)?);
+            huge += u64::from(is_huge.map_err(SamplingError::from_errno)?);
             probes += 1;
         }
         // A few small pages at its ends do not stand for such a region.
         if 2 * huge > probes {
-            return Err(Unarmed::HugePages);
+            return Err(SamplingError::HugePages);
         }
         let outer = start / page * page;
         let after = end.checked_next_multiple_of(page).unwrap_or(end);
@@ -259,21 +262,21 @@ impl<K: Kernel> Programs<K> {
                 break;
             }
         }
-        registered.map_err(Unarmed::from_errno)
+        registered.map_err(SamplingError::from_errno)
     }
 
-    fn arm(&mut self, pid: u32, start: u64, length: u64) -> Result<(), Unarmed> {
-        let program = self.programs.get(&pid).ok_or(Unarmed::NotOffered)?;
+    fn arm(&mut self, pid: u32, start: u64, length: u64) -> Result<(), SamplingError> {
+        let program = self.programs.get(&pid).ok_or(SamplingError::NotOffered)?;
         let armed = self.kernel.protect(&program.page_map, start, length);
         armed.map_err(|error| match error {
             // The scan says so where the range is not registered (any more).
-            libc::EPERM => Unarmed::NoMemory,
-            libc::EINTR => Unarmed::Busy,
-            error => Unarmed::from_errno(error),
+            libc::EPERM => SamplingError::NoMemory,
+            libc::EINTR => SamplingError::Busy,
+            error => SamplingError::from_errno(error),
         })
     }
 
-    fn end(&mut self, pid: u32, start: u64, length: u64) -> Result<(), Unarmed> {
+    fn end(&mut self, pid: u32, start: u64, length: u64) -> Result<(), SamplingError> {
         let Some(program) = self.programs.get_mut(&pid) else {
             return Ok(());
         };
@@ -282,7 +285,7 @@ impl<K: Kernel> Programs<K> {
         match self.kernel.unregister(&program.uffd, start, length) {
             // Unmapped, or gone with its process.
             Ok(()) | Err(libc::EINVAL | libc::ENOENT | libc::ESRCH | libc::ENOMEM) => Ok(()),
-            Err(error) => Err(Unarmed::from_errno(error)),
+            Err(error) => Err(SamplingError::from_errno(error)),
         }
     }
 }
@@ -296,11 +299,11 @@ struct Own {
 
 impl Own {
     /// They are registered, or not there.
-    fn new(arm: &mut WriteProtect, pages: u64) -> Result<Own, Unarmed> {
+    fn new(arm: &mut WriteProtectSampler, pages: u64) -> Result<Own, SamplingError> {
         let page_bytes = machine::page_bytes() as usize;
         let length = page_bytes * pages as usize;
         let own = Own {
-            pages: raw::map(length, None).map_err(Unarmed::from_errno)?,
+            pages: syscalls::map(length, None).map_err(SamplingError::from_errno)?,
             page_bytes,
             length,
         };
@@ -318,12 +321,12 @@ impl Own {
         unsafe { AtomicU8::from_ptr(place) }.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn arm(&self, arm: &mut WriteProtect, page: u64) -> Result<(), Unarmed> {
+    fn arm(&self, arm: &mut WriteProtectSampler, page: u64) -> Result<(), SamplingError> {
         let start = self.pages as u64 + page * self.page_bytes as u64;
         arm.arm(std::process::id(), start, self.page_bytes as u64)
     }
 
-    fn end(self, arm: &mut WriteProtect) {
+    fn end(self, arm: &mut WriteProtectSampler) {
         // Closing the descriptor undoes all that this might have left.
         let _ = arm.end(std::process::id(), self.pages as u64, self.length as u64);
         arm.ended(std::process::id());
@@ -333,22 +336,22 @@ impl Own {
 impl Drop for Own {
     fn drop(&mut self) {
         // SAFETY: the mapping was made by `new`, and nothing else refers to it.
-        unsafe { raw::unmap(self.pages, self.length) };
+        unsafe { syscalls::unmap(self.pages, self.length) };
     }
 }
 
 /// Makes an offer to ourselves, as a program would.
-fn offer_own(arm: &mut WriteProtect) -> Result<(), Unarmed> {
-    let fd = raw::userfaultfd().map_err(Unarmed::from_errno)?;
-    let offered = match raw::status(fd) {
-        Ok(status) => arm.offered(&Offer {
+fn offer_own(arm: &mut WriteProtectSampler) -> Result<(), SamplingError> {
+    let fd = syscalls::userfaultfd().map_err(SamplingError::from_errno)?;
+    let offered = match syscalls::status(fd) {
+        Ok(status) => arm.offered(&UserfaultfdOffer {
             pid: std::process::id(),
             fd,
             inode: status.inode,
         }),
-        Err(error) => Err(Unarmed::from_errno(error)),
+        Err(error) => Err(SamplingError::from_errno(error)),
     };
-    raw::close(fd);
+    syscalls::close(fd);
     offered
 }
 
@@ -372,13 +375,13 @@ fn descriptor(result: libc::c_long) -> Result<OwnedFd, i32> {
 }
 
 impl Kernel for Linux {
-    fn take(&mut self, offer: &Offer) -> Result<OwnedFd, i32> {
+    fn take(&mut self, offer: &UserfaultfdOffer) -> Result<OwnedFd, i32> {
         // SAFETY: pidfd_open takes no memory.
         let pidfd = descriptor(unsafe { libc::syscall(libc::SYS_pidfd_open, offer.pid, 0) })?;
         // SAFETY: pidfd_getfd takes no memory.
         let copy = unsafe { libc::syscall(libc::SYS_pidfd_getfd, pidfd.as_raw_fd(), offer.fd, 0) };
         let copy = descriptor(copy)?;
-        match raw::status(copy.as_raw_fd())?.inode == offer.inode {
+        match syscalls::status(copy.as_raw_fd())?.inode == offer.inode {
             true => Ok(copy),
             false => Err(libc::EBADF),
         }

@@ -29,7 +29,11 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     eprintln!("hither: {}", message(error));
-    if error.downcast_ref::<Usage>().is_some() {
+    let usage = error.downcast_ref::<Usage>().is_some()
+        || error
+            .downcast_ref::<hither_analysis::Error>()
+            .is_some_and(hither_analysis::Error::is_usage);
+    if usage {
         ExitCode::from(2)
     } else {
         ExitCode::FAILURE

@@ -4,36 +4,31 @@
 //! `record` and `advise -- CMD` pass on the code of the program that they ran where it failed.
 #![forbid(unsafe_code)]
 
-mod advice;
 mod command;
-mod curve;
 mod exit;
-mod format;
 mod interrupt;
-mod knowledge;
-mod located;
-mod memory;
 mod metrics;
 mod output;
-mod place;
-mod plan;
-mod plot;
 mod preload;
-mod report;
-mod rows;
-mod simulate;
-mod sweep;
-mod topology;
+mod this_machine;
 mod ui;
-mod verdict;
 
 use std::process::ExitCode;
 
 use clap::Command;
-use hither_sys::large::LargePages;
+use hither_analysis::{
+    advice, curve, format, knowledge, memory, place, plan, plot, report, rows, simulate, sweep,
+    topology, verdict,
+};
+use hither_sys::huge_pages::HugePageAllocator;
+
+const _: () = assert!(
+    advice::STEERABLE_MIN_BYTES == hither_live::page_cache::BUDGET_MIN_BYTES,
+    "advice is about caches that a run can steer"
+);
 
 #[global_allocator]
-static ALLOCATOR: LargePages = LargePages;
+static ALLOCATOR: HugePageAllocator = HugePageAllocator;
 
 fn main() -> ExitCode {
     keep_decoder_panics_quiet();
@@ -54,7 +49,7 @@ fn main() -> ExitCode {
 fn keep_decoder_panics_quiet() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        let decoder = |file: &str| file.contains("/parquet-") || file.contains("/arrow-");
+        let decoder = |file: &str| file.contains("/parquet-") || file.contains("/bytes-");
         if !panic
             .location()
             .is_some_and(|location| decoder(location.file()))

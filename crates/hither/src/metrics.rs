@@ -88,7 +88,7 @@ const METRICS: &[Metric] = &[
     metric("files_foreign_bytes_total", Counter, "/figures/foreign_bytes", "Bytes that were cached before the program came, and are left alone."),
     metric("files_lru_missed_bytes_total", Counter, "/figures/lru_missed_bytes", "Bytes that least recently used would have missed with this budget."),
     metric("files_missed_bytes_total", Counter, "/figures/missed_bytes", "Bytes that the policy's cache did not hold when they were read."),
-    metric("files_read_ahead_stilled_total", Counter, "/figures/read_ahead_stilled", "Descriptors through which the kernel was told to read nothing ahead, each time."),
+    metric("files_read_ahead_stilled_total", Counter, "/figures/readahead_disabled", "Descriptors through which the kernel was told to read nothing ahead, each time."),
     metric("files_steering", Gauge, "/figures/steering", "1 while evictions are carried out, 0 while nothing is gained by them."),
     metric("node_replica_bytes", Gauge, "/figures/replica_bytes", "Bytes of replicas on a memory node.").by("node"),
     metric("pages_local_share", Gauge, "/figures/sampled/local_share", "Of the accesses sampled, those that found their page on their own node."),

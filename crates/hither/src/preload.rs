@@ -11,7 +11,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use hither_sys::folder;
+use hither_sys::private_folder;
 
 /// A library, and what its version is told by.
 struct Library {
@@ -42,7 +42,7 @@ pub(crate) fn pages_library() -> anyhow::Result<PathBuf> {
 }
 
 fn path_of(library: &Library) -> anyhow::Result<PathBuf> {
-    let user = folder::user().context("/proc is needed")?;
+    let user = private_folder::user().context("/proc is needed")?;
     let folder = std::env::temp_dir().join(format!("hither-{user}"));
     lay_down(library, &folder)
         .with_context(|| format!("cannot put the preload library into {}", folder.display()))
@@ -50,7 +50,7 @@ fn path_of(library: &Library) -> anyhow::Result<PathBuf> {
 
 fn lay_down(of: &Library, folder: &Path) -> anyhow::Result<PathBuf> {
     // Somebody else may have made a folder of that name first, to have us load a library of theirs.
-    folder::own(folder, 0o755)?;
+    private_folder::create(folder, 0o755)?;
     let library = folder.join(format!("libhither_preload-{}.so", of.fingerprint));
     // By its content, for the name alone could be somebody's junk.
     if fs::read(&library).is_ok_and(|bytes| bytes == of.content) {

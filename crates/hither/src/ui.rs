@@ -6,6 +6,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use anyhow::Context;
+use hither_analysis::progress::{Progress, Task};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Where notes and progress go.
@@ -57,6 +58,46 @@ impl Ui {
             bar.set_draw_target(ProgressDrawTarget::hidden());
         }
         bar
+    }
+}
+
+impl Progress for Ui {
+    fn begin(&self, what: &'static str, length: Option<u64>) -> Box<dyn Task> {
+        Box::new(Bar(match length {
+            Some(length) => self.bar(what, length),
+            None => self.spinner(what),
+        }))
+    }
+
+    fn note(&self, text: fmt::Arguments<'_>) {
+        Ui::note(self, text);
+    }
+}
+
+/// A bar that goes when the work is done.
+struct Bar(ProgressBar);
+
+impl Task for Bar {
+    fn set_position(&self, position: u64) {
+        self.0.set_position(position);
+    }
+
+    fn advance(&self, units: u64) {
+        self.0.inc(units);
+    }
+
+    fn set_message(&self, text: String) {
+        self.0.set_message(text);
+    }
+
+    fn reset_rate(&self) {
+        self.0.reset_eta();
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
     }
 }
 

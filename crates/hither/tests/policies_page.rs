@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use hither_core::placement::{self, Of};
+use hither_core::placement::{self, Target};
 use hither_core::registry::{self, Needs, Param};
 
 const INTRODUCTION: &str = "\
@@ -116,9 +116,9 @@ fn listed() -> [Vec<Listed>; 2] {
         name: entry.name,
         summary: entry.summary,
         source: entry.source,
-        places: match entry.of {
-            Of::Memory => "pages of memory",
-            Of::Files => "blocks of files",
+        places: match entry.target {
+            Target::Memory => "pages of memory",
+            Target::Files => "blocks of files",
         },
         needs: match (entry.foresight, needs(entry.needs)) {
             (true, known) if known.is_empty() => "who will use what".to_owned(),

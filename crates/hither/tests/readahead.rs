@@ -18,7 +18,7 @@ fn ways(folder: &Path, options: &[&str], tries: &str) -> (String, u64) {
         .output()
         .expect("it starts");
     assert!(ran.status.success(), "{ran:?}");
-    let stilled = figures(&ran)["read_ahead_stilled"].as_u64();
+    let stilled = figures(&ran)["readahead_disabled"].as_u64();
     let said = String::from_utf8_lossy(&ran.stdout).into_owned();
     (said, stilled.expect("a count"))
 }

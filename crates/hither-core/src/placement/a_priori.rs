@@ -25,7 +25,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::{Counters, Entry, Nodes, Of, Placement, Settings};
+use super::{Counters, Entry, Nodes, Placement, Settings, Target};
 use crate::access::Access;
 use crate::ids::{Block, Node};
 use crate::registry::Needs;
@@ -36,7 +36,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "the static placement of least latency, from knowing all accesses; waiting for busy memories not counted",
     source: "cache-aware thesis, section 3.1.1; a bound on latency without contention",
     params: &[],
-    of: Of::Memory,
+    target: Target::Memory,
     needs: Needs::NOTHING,
     foresight: true,
     live: false,

@@ -1,7 +1,7 @@
 //! Always migrate (AMG): a block moves to whoever asks for it, and the block that has to make room
 //! there moves to where it came from.
 
-use super::{Action, Entry, Incoming, Nodes, Of, Placement};
+use super::{Action, Entry, Incoming, Nodes, Placement, Target};
 use crate::access::Access;
 use crate::ids::{Block, Node};
 use crate::registry::Needs;
@@ -11,7 +11,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "moves to whoever asks for it, changing places with the victim",
     source: "Son, Kandemir, Zhang and Garg, topology-aware I/O caching, section 6.1",
     params: &[],
-    of: Of::Files,
+    target: Target::Files,
     needs: Needs::NOTHING,
     foresight: false,
     live: false,

@@ -44,7 +44,7 @@
 //!
 //! A hint fault costs its thread `fault_ns`, scanning `scan_ns` a page.
 
-use super::{Action, Entry, Nodes, Of, Outcome, Placement, Region, Settings};
+use super::{Action, Entry, Nodes, Outcome, Placement, Region, Settings, Target};
 use crate::access::Access;
 use crate::ids::{Block, Node, Process, Thread};
 use crate::registry::{Kind, Needs, Param};
@@ -55,7 +55,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "to the node of two hint faults in a row (the kernel's, Linux)",
     source: "Linux 6.1, kernel/sched/fair.c",
     params: PARAMS,
-    of: Of::Memory,
+    target: Target::Memory,
     needs: Needs {
         processes: true,
         ..Needs::NOTHING

@@ -45,7 +45,7 @@ use std::sync::Arc;
 
 use self::sequence::Sequences;
 use self::usage::Usage;
-use super::{Action, Class, Entry, Nodes, Of, Placement, Region, Settings};
+use super::{Action, Entry, Nodes, Placement, Region, RegionTier, Settings, Target};
 use crate::access::Access;
 use crate::ids::{Block, Node, Object, Process};
 use crate::registry::{Kind, Needs, Param};
@@ -139,7 +139,7 @@ pub(super) const ENTRY: Entry = Entry {
             },
         },
     ],
-    of: Of::Memory,
+    target: Target::Memory,
     needs: Needs {
         objects: true,
         processes: true,
@@ -183,7 +183,7 @@ enum State {
     #[default]
     None,
     Watched(Sequences),
-    Settled(Class),
+    Settled(RegionTier),
 }
 
 #[derive(Clone, Copy, Default)]
@@ -220,7 +220,7 @@ impl CacheAware {
     }
 
     /// What the region of a page is, this fault included; none where it is of no region.
-    fn fault(&mut self, access: &Access) -> Option<Class> {
+    fn fault(&mut self, access: &Access) -> Option<RegionTier> {
         let state = &mut self.regions.get_mut(access.object.index())?.state;
         if let State::Watched(sequences) = state
             && let Some(class) = sequences.fault(access.index)
@@ -229,7 +229,7 @@ impl CacheAware {
         }
         match state {
             State::None => None,
-            State::Watched(_) => Some(Class::Local),
+            State::Watched(_) => Some(RegionTier::Local),
             State::Settled(class) => Some(*class),
         }
     }
@@ -324,7 +324,7 @@ impl Placement for CacheAware {
         }
     }
 
-    fn class(&self, object: Object) -> Option<Class> {
+    fn class(&self, object: Object) -> Option<RegionTier> {
         match self.regions.get(object.index())?.state {
             State::Settled(class) => Some(class),
             _ => None,
@@ -346,13 +346,15 @@ impl Placement for CacheAware {
         let class = self.fault(access);
         let local = access.node;
         let of = at(&mut self.applications, access.process.index());
-        if class == Some(Class::Remote) && (of.remote + 1) as f64 > self.limit * of.pages as f64 {
+        if class == Some(RegionTier::Remote)
+            && (of.remote + 1) as f64 > self.limit * of.pages as f64
+        {
             of.limited = true;
         }
         let limited = of.limited;
         let node = match class {
             None => local,
-            Some(Class::Remote) if !limited => self.for_remote(local, nodes),
+            Some(RegionTier::Remote) if !limited => self.for_remote(local, nodes),
             Some(_) => self.for_local(local, nodes),
         };
         if node != local || nodes.free(node) == 0 {
@@ -391,8 +393,8 @@ impl Placement for CacheAware {
             |class| count(&|state| matches!(state, State::Settled(settled) if *settled == class));
         let limited = self.applications.iter().filter(|of| of.limited).count();
         vec![
-            ("remote_regions", settled(Class::Remote)),
-            ("local_regions", settled(Class::Local)),
+            ("remote_regions", settled(RegionTier::Remote)),
+            ("local_regions", settled(RegionTier::Local)),
             (
                 "undecided_regions",
                 count(&|state| matches!(state, State::Watched(_))),

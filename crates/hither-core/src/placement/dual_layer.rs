@@ -41,7 +41,7 @@ mod tests;
 use std::collections::VecDeque;
 
 use super::{
-    Action, Entry, Epoch, EpochKind, Incoming, Layer, Nodes, Of, Outcome, Placement, Settings,
+    Action, Entry, Epoch, EpochKind, Incoming, Layer, Nodes, Outcome, Placement, Settings, Target,
 };
 use crate::access::{Access, Op};
 use crate::ids::{Block, Node};
@@ -54,7 +54,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "where it was first read; others cache a replica from their second access on",
     source: "Zhou, Meng and Ma, dual-layered file cache on cc-NUMA",
     params: PARAMS,
-    of: Of::Files,
+    target: Target::Files,
     needs: Needs::NOTHING,
     foresight: false,
     live: true,

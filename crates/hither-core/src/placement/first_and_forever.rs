@@ -1,7 +1,7 @@
 //! First and forever (FAF): a block stays with the node that first asked for it, until that node
 //! needs the room. What most cooperative caches do, and what post-office is measured against.
 
-use super::{Entry, Nodes, Of, Placement};
+use super::{Entry, Nodes, Placement, Target};
 use crate::access::Access;
 use crate::ids::Node;
 use crate::registry::Needs;
@@ -11,7 +11,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "with the node that asked first, until it is evicted there",
     source: "Son, Kandemir, Zhang and Garg, topology-aware I/O caching, section 6.1",
     params: &[],
-    of: Of::Files,
+    target: Target::Files,
     needs: Needs::NOTHING,
     foresight: false,
     live: false,

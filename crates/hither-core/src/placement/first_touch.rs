@@ -1,7 +1,7 @@
 //! First touch: a page lives on the node whose processor touches it first, for good. What Linux,
 //! IRIX and Solaris do by default (UPM paper, section 1; cache-aware thesis, chapter 2).
 
-use super::{Entry, Nodes, Of, Placement};
+use super::{Entry, Nodes, Placement, Target};
 use crate::access::Access;
 use crate::ids::Node;
 use crate::registry::Needs;
@@ -11,7 +11,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "on the node that touches it first, for good",
     source: "Linux and IRIX default; Marchetti et al., IPPS 1995",
     params: &[],
-    of: Of::Memory,
+    target: Target::Memory,
     needs: Needs::NOTHING,
     foresight: false,
     live: true,

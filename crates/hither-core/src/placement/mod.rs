@@ -58,7 +58,7 @@ pub trait Placement: Send {
 
     /// What was found out about a region for good. Its pages can then be bound by ranges rather
     /// than placed one by one, and what its call site allocates next be known from the start.
-    fn class(&self, _object: Object) -> Option<Class> {
+    fn class(&self, _object: Object) -> Option<RegionTier> {
         None
     }
 
@@ -164,12 +164,12 @@ pub struct Region {
     /// Its size in bytes.
     pub bytes: u64,
     /// What earlier regions of the same call site turned out to be, where there were any.
-    pub known: Option<Class>,
+    pub known: Option<RegionTier>,
 }
 
 /// Where a region's pages are wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Class {
+pub enum RegionTier {
     /// On the node that uses them, while it has room.
     Local,
     /// On another node, since processors' caches do without its being near.
@@ -293,7 +293,7 @@ pub struct Moved {
 
 /// What a policy places.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Of {
+pub enum Target {
     /// Pages of memory on the nodes of a machine: nothing is evicted while there are frames.
     Memory,
     /// Blocks of files in the caches of nodes, over storage.
@@ -312,7 +312,7 @@ pub struct Entry {
     /// Its parameters, in the order in which they are written out.
     pub params: &'static [Param],
     /// What it places.
-    pub of: Of,
+    pub target: Target,
     /// What it must know of an access besides its block, node, thread and op.
     pub needs: Needs,
     /// Whether it must know beforehand who uses what ([`Settings::totals`]).

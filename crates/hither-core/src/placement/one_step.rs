@@ -4,7 +4,7 @@
 //! The paper leaves open along which axis: it is the topology's route, along the last axis (`X`)
 //! first.
 
-use super::{Action, Entry, Incoming, Nodes, Of, Placement};
+use super::{Action, Entry, Incoming, Nodes, Placement, Target};
 use crate::access::Access;
 use crate::ids::{Block, Node};
 use crate::registry::Needs;
@@ -14,7 +14,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "moves one hop towards whoever asks for it, changing places with the victim",
     source: "Son, Kandemir, Zhang and Garg, topology-aware I/O caching, section 6.1",
     params: &[],
-    of: Of::Files,
+    target: Target::Files,
     needs: Needs::NOTHING,
     foresight: false,
     live: false,

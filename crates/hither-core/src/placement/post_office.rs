@@ -29,7 +29,7 @@
 //!   is first written, for good. The copy that the write went to stays and is the original.
 //!   Replicas are ranked with all other copies of their node.
 
-use super::{Action, Entry, Incoming, Nodes, Of, Placement, Settings};
+use super::{Action, Entry, Incoming, Nodes, Placement, Settings, Target};
 use crate::access::Access;
 use crate::ids::{Block, Node};
 use crate::registry::{Kind, Needs, Param};
@@ -41,7 +41,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "moves to the weighted median of its accesses; victims go to nodes that have few misses",
     source: "Son, Kandemir, Zhang and Garg, topology-aware I/O caching for shared storage systems",
     params: PARAMS,
-    of: Of::Files,
+    target: Target::Files,
     needs: Needs::NOTHING,
     foresight: false,
     live: false,

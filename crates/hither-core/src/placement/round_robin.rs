@@ -2,7 +2,7 @@
 //! `numactl --interleave` do where accesses are to be spread evenly and nothing is known of them
 //! (UPM paper, section 5.2). A full node loses its turn.
 
-use super::{Entry, Nodes, Of, Placement};
+use super::{Entry, Nodes, Placement, Target};
 use crate::access::Access;
 use crate::ids::Node;
 use crate::registry::Needs;
@@ -12,7 +12,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "on the nodes in turn",
     source: "IRIX; Nikolopoulos et al., ICS 2000",
     params: &[],
-    of: Of::Memory,
+    target: Target::Memory,
     needs: Needs::NOTHING,
     foresight: false,
     live: false,

@@ -1,7 +1,7 @@
 //! Single node: all pages on one node, as where one thread initialises what all use. The UPM
 //! paper's worst case (section 5.2). Where the node is full the nearest ones take the rest.
 
-use super::{Entry, Nodes, Of, Placement};
+use super::{Entry, Nodes, Placement, Target};
 use crate::access::Access;
 use crate::ids::Node;
 use crate::registry::{Kind, Needs, Param};
@@ -19,7 +19,7 @@ pub(super) const ENTRY: Entry = Entry {
             max: 65_535,
         },
     }],
-    of: Of::Memory,
+    target: Target::Memory,
     needs: Needs::NOTHING,
     foresight: false,
     live: false,

@@ -20,7 +20,7 @@
 //! - An interrupt costs `interrupt_ns`, paid by the thread whose access caused it (on the Origin by
 //!   a processor of the home), a visit of the walk nothing.
 
-use super::{Action, Counters, Entry, Nodes, Of, Outcome, Placement, Region, Settings};
+use super::{Action, Counters, Entry, Nodes, Outcome, Placement, Region, Settings, Target};
 use crate::access::Access;
 use crate::ids::{Block, Node};
 use crate::registry::{Kind, Needs, Param};
@@ -31,7 +31,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "when a remote node is ahead of the home by a threshold, filtered (the kernel's, IRIX)",
     source: "IRIX 6.5 on the Origin2000; Nikolopoulos et al., ICS 2000, section 2.2",
     params: PARAMS,
-    of: Of::Memory,
+    target: Target::Memory,
     needs: Needs::NOTHING,
     foresight: false,
     live: false,

@@ -3,10 +3,10 @@
 
 use std::io;
 
-pub use hither_sys::arm::{Cost, Unarmed};
-pub use hither_sys::faults::Unwatched;
 pub use hither_sys::machine::Refusal;
 use hither_sys::machine::{Machine, NodeMemory, PageState};
+pub use hither_sys::page_faults::WatchError;
+pub use hither_sys::page_sampling::{Cost, SamplingError};
 
 use super::counters::{Budget, PERMILLE};
 
@@ -19,7 +19,7 @@ pub struct Capabilities {
     pub huge_page_bytes: Option<u64>,
     /// Whether the page faults that are watched include the kernel's own on a program's behalf; or
     /// why none are.
-    pub faults: Result<bool, Unwatched>,
+    pub faults: Result<bool, WatchError>,
     /// Whether pages can be moved.
     pub moving: Result<(), Refusal>,
     /// The ways to count accesses, the best first.
@@ -34,7 +34,7 @@ pub struct CounterProbe {
     /// Its name.
     pub name: &'static str,
     /// What it can do, or why it cannot be used.
-    pub answer: Result<Counting, Unarmed>,
+    pub answer: Result<Counting, SamplingError>,
 }
 
 /// What a way to count accesses can do.
@@ -49,7 +49,7 @@ pub struct Counting {
 impl Capabilities {
     /// Asks the machine.
     pub fn of(machine: &dyn Machine) -> io::Result<Capabilities> {
-        let counter = |rung: hither_sys::arm::Rung| CounterProbe {
+        let counter = |rung: hither_sys::page_sampling::SamplerCandidate| CounterProbe {
             name: rung.name,
             answer: rung.arm.map(|mut arm| Counting {
                 sees_reads: arm.sees_reads(),
@@ -63,7 +63,11 @@ impl Capabilities {
             huge_page_bytes: machine.huge_page_bytes(),
             faults: machine.faults().map(|faults| faults.sees_kernel()),
             moving: moving(machine),
-            counters: machine.ladder().into_iter().map(counter).collect(),
+            counters: machine
+                .sampler_candidates()
+                .into_iter()
+                .map(counter)
+                .collect(),
             budget: Budget::of(cpus, PERMILLE).share,
         })
     }
@@ -102,7 +106,7 @@ mod tests {
         };
         assert!(!survey.nodes.is_empty());
         let names: Vec<&str> = survey.counters.iter().map(|counter| counter.name).collect();
-        assert_eq!(names, hither_sys::arm::NAMES);
+        assert_eq!(names, hither_sys::page_sampling::NAMES);
         let counting = survey
             .counters
             .iter()
@@ -129,14 +133,14 @@ mod tests {
             faults: Ok(true),
             moving: Ok(()),
             counters: vec![
-                counter("one", Err(Unarmed::NoHardware)),
+                counter("one", Err(SamplingError::NoHardware)),
                 counter("two", Ok(counting)),
             ],
             budget: 0.01,
         };
         assert_eq!(survey.chosen().map(|counter| counter.name), Some("two"));
         assert_eq!(survey.rate(cost), 5_000);
-        survey.faults = Err(Unwatched::NoPerf);
+        survey.faults = Err(WatchError::NoPerf);
         assert_eq!(survey.chosen(), None);
     }
 }

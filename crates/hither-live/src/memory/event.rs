@@ -1,6 +1,6 @@
 //! What the controller hears and what it decides, in the form in which both are logged.
 
-use hither_core::placement::Class;
+use hither_core::placement::RegionTier;
 use hither_sys::record::ConstructKind;
 use serde::{Deserialize, Serialize};
 
@@ -192,7 +192,7 @@ pub(crate) struct Settled {
     /// Whether its site was known, so that no fault was needed.
     pub(crate) known: bool,
     #[serde(with = "class")]
-    pub(crate) class: Class,
+    pub(crate) class: RegionTier,
     /// The node that it was touched (or, if its site was known, allocated) from, by the kernel's
     /// number.
     pub(crate) from: u32,
@@ -289,25 +289,25 @@ pub(crate) mod construct {
 
 /// Classes by the policy's words.
 pub(crate) mod class {
-    use hither_core::placement::Class;
+    use hither_core::placement::RegionTier;
     use serde::{Deserialize, Deserializer, Serializer, de};
 
     pub(crate) fn serialize<S: Serializer>(
-        class: &Class,
+        class: &RegionTier,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(match class {
-            Class::Local => "local",
-            Class::Remote => "remote",
+            RegionTier::Local => "local",
+            RegionTier::Remote => "remote",
         })
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
-    ) -> Result<Class, D::Error> {
+    ) -> Result<RegionTier, D::Error> {
         match String::deserialize(deserializer)?.as_str() {
-            "local" => Ok(Class::Local),
-            "remote" => Ok(Class::Remote),
+            "local" => Ok(RegionTier::Local),
+            "remote" => Ok(RegionTier::Remote),
             other => Err(de::Error::unknown_variant(other, &["local", "remote"])),
         }
     }

@@ -19,10 +19,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use hither_core::Spec;
-use hither_core::placement::{self, Class};
-use hither_sys::arm::Unarmed;
-use hither_sys::faults::Unwatched;
+use hither_core::placement::{self, RegionTier};
 use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
+use hither_sys::page_faults::WatchError;
+use hither_sys::page_sampling::SamplingError;
 use hither_sys::process::cpu_ns;
 use hither_sys::session::{Lost, SessionOptions};
 
@@ -44,7 +44,7 @@ pub struct MemoryOptions {
     /// What that is made of, in place of what its parameter names.
     pub initial: Option<Spec<placement::Entry>>,
     /// What is known of allocation sites, by signature.
-    pub sites: Vec<(u64, Class)>,
+    pub sites: Vec<(u64, RegionTier)>,
     /// Where regions of an earlier run had their pages in the end.
     pub saved_placements: Vec<SavedPlacement>,
     /// Where calibrations of machines are kept; none are read or made without.
@@ -84,17 +84,17 @@ pub struct MemoryReport {
     /// The figures.
     pub summary: Summary,
     /// What is known of allocation sites now.
-    pub sites: Vec<(u64, Class)>,
+    pub sites: Vec<(u64, RegionTier)>,
     /// Where regions had their pages in the end.
     pub saved_placements: Vec<SavedPlacement>,
     /// How accesses were counted, if the policy wanted it and there was a way.
     pub counters: Option<&'static str>,
     /// Which other ways there are, and why they are not taken.
-    pub uncounted: Vec<(&'static str, Unarmed)>,
+    pub uncounted: Vec<(&'static str, SamplingError)>,
     /// The last reason for which pages could not be sampled.
-    pub unarmed: Option<Unarmed>,
+    pub unarmed: Option<SamplingError>,
     /// RefusalReason no faults were watched: only known sites could be placed.
-    pub unwatched: Option<Unwatched>,
+    pub unwatched: Option<WatchError>,
     /// Faults of the kernel on the program's behalf (`read` into fresh memory) were not seen.
     pub without_kernel: bool,
     /// Faults that found no room in their ring.
@@ -192,7 +192,7 @@ impl Runner {
     }
 
     fn config(&self, nodes: &[NodeMemory], calibration: Option<&Calibration>) -> Config {
-        let known = |&(signature, class): &(u64, Class)| KnownSiteTier { signature, class };
+        let known = |&(signature, class): &(u64, RegionTier)| KnownSiteTier { signature, class };
         let page_bytes = self.machine.page_bytes();
         Config {
             huge_page_bytes: self.machine.huge_page_bytes(),

@@ -12,7 +12,7 @@ use super::*;
 use crate::controller::Controller;
 use crate::decision_log::DecisionLog;
 use crate::numa::ranges::{LocatedRun, MoveResult, RefusalReason, RefusedRun};
-use hither_core::placement::Class;
+use hither_core::placement::RegionTier;
 use hither_sys::record::ConstructKind;
 
 const PAGE: u64 = 4096;
@@ -39,7 +39,7 @@ fn config(dry_run: bool) -> Config {
         },
         sites: vec![KnownSiteTier {
             signature: 3,
-            class: Class::Remote,
+            class: RegionTier::Remote,
         }],
         placed: vec![SavedPlacement {
             signature: 4,

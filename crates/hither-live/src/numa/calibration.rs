@@ -2,7 +2,7 @@
 //! page does.
 //!
 //! Firmware tells distances, which are relative, coarse, and at times made up; so both are measured
-//! ([`hither_sys::probe`]) and kept (`cache`) under what the machine is. A pair that could not be
+//! ([`hither_sys::memory_probe`]) and kept (`cache`) under what the machine is. A pair that could not be
 //! measured, or of which a measurement says nonsense, gets the firmware's latency (HMAT, which
 //! tells the nearest only) or its distance, in proportion to a load that was measured.
 //!

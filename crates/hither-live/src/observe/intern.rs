@@ -242,7 +242,7 @@ mod tests {
             index,
             pid,
             tid,
-            foreign: false,
+            other_pid_namespace: false,
             generation,
         }
     }

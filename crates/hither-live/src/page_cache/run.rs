@@ -174,7 +174,7 @@ impl Runner {
         launch::check_preload(&options.run.preload)?;
         let session = SessionOptions {
             block_bytes: BLOCK_BYTES,
-            read_ahead: options.disable_readahead && !options.run.dry_run,
+            readahead: options.disable_readahead && !options.run.dry_run,
             ..options.session
         };
         let agent = Agent::new(

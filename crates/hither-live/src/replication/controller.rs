@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hither_core::placement::{
-    Action, Counters, Entry, Epoch, EpochKind, Nodes, Of, Outcome, Placement, Settings,
+    Action, Counters, Entry, Epoch, EpochKind, Nodes, Outcome, Placement, Settings, Target,
 };
 use hither_core::topology::Topology;
 use hither_core::{Access, Block, NEVER, Node, Object, Op, Process, Site, Slot, Spec, Thread};
@@ -152,7 +152,7 @@ impl Controller for ReplicationController {
             Ok(spec) => spec,
             Err(error) => return wrong(format!("{}: {error}", config.policy)),
         };
-        if spec.entry().of != Of::Files || !spec.live() {
+        if spec.entry().target != Target::Files || !spec.live() {
             return wrong(format!("{spec}: not for files of a running program"));
         }
         let nodes = usize::from(config.nodes) + usize::from(config.all);

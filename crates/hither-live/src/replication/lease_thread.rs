@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use hither_sys::lease::{self, Break, Lease, Listener};
+use hither_sys::lease::{self, Break, BreakListener, Lease};
 use hither_sys::replica::agent::Shared;
 use rustc_hash::FxHashMap;
 
@@ -52,7 +52,7 @@ struct State {
 #[derive(Debug)]
 pub(super) struct LeaseThread {
     state: Arc<State>,
-    listener: Listener,
+    listener: BreakListener,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -82,8 +82,8 @@ impl LeaseThread {
         let thread = thread::Builder::new()
             .name("leases".to_owned())
             .spawn(move || {
-                let listener =
-                    Listener::here().and_then(|listener| keeps.replicas.hold().map(|()| listener));
+                let listener = BreakListener::here()
+                    .and_then(|listener| keeps.replicas.hold().map(|()| listener));
                 let listens = listener.as_ref().ok().copied();
                 // Nobody hears it where the agent has given up.
                 let _ = ready.send(listener);
@@ -102,7 +102,7 @@ impl LeaseThread {
     }
 
     /// Who breaks are told to.
-    pub(super) fn listener(&self) -> &Listener {
+    pub(super) fn listener(&self) -> &BreakListener {
         &self.listener
     }
 
@@ -144,7 +144,7 @@ impl LeaseThread {
 }
 
 impl State {
-    fn keep(&self, listener: &Listener) {
+    fn keep(&self, listener: &BreakListener) {
         if self.is_outlived {
             self.replicas.end_unmarked();
         }

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use hither_live::SessionOptions;
 use hither_live::observe::{RecordOptions, Recorder};
 use hither_sys::page_cache::{CachedFile, FileId, PageCache, ThisPageCache};
-use hither_sys::raw;
+use hither_sys::syscalls;
 
 /// The recorder's library.
 #[allow(dead_code)] // Each test binary has its own copy of this module, and not all need everything.
@@ -142,7 +142,7 @@ int main(int count, char **words) {
 #[allow(dead_code)] // As above.
 fn id_of(path: &Path) -> FileId {
     let file = File::open(path).expect("opened");
-    let status = raw::status(file.as_raw_fd()).expect("a status");
+    let status = syscalls::status(file.as_raw_fd()).expect("a status");
     FileId {
         device: status.device,
         inode: status.inode,

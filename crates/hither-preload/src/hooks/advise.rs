@@ -7,7 +7,7 @@ use std::ffi::c_int;
 
 use libc::{off_t, size_t, ssize_t};
 
-use crate::{ahead, real};
+use crate::{readahead, real};
 
 /// Defines exported symbols that have the descriptor left alone and make the real call.
 macro_rules! advising {
@@ -16,7 +16,7 @@ macro_rules! advising {
             /// Stands in for libc's function.
             #[unsafe(no_mangle)]
             unsafe extern "C-unwind" fn $symbol(fd: c_int, $($argument: $kind),*) -> $result {
-                ahead::leave(fd);
+                readahead::leave(fd);
                 // SAFETY: the program's own call, passed on.
                 unsafe { real::$symbol(fd, $($argument),*) }
             }

@@ -271,7 +271,7 @@ fn given(block: *mut c_void, size: Option<usize>, sp: *const u64, rbp: u64) -> *
 }
 
 unsafe extern "C-unwind" fn malloc_hook(size: size_t, sp: *const u64, rbp: u64) -> *mut c_void {
-    pages::obey();
+    pages::apply_bind_requests();
     // SAFETY: the program's own call, passed on.
     match unsafe { heap::malloc(size) } {
         Some(block) => given(block, Some(size), sp, rbp),
@@ -285,7 +285,7 @@ unsafe extern "C-unwind" fn calloc_hook(
     sp: *const u64,
     rbp: u64,
 ) -> *mut c_void {
-    pages::obey();
+    pages::apply_bind_requests();
     let bytes = count.checked_mul(size);
     // SAFETY: the program's own call, passed on.
     match unsafe { heap::calloc(count, size) } {
@@ -304,7 +304,7 @@ macro_rules! aligning {
                 sp: *const u64,
                 rbp: u64,
             ) -> *mut c_void {
-                pages::obey();
+                pages::apply_bind_requests();
                 // SAFETY: the program's own call, passed on.
                 match unsafe { heap::$real(alignment, size) } {
                     Some(block) => given(block, Some(size), sp, rbp),
@@ -325,7 +325,7 @@ macro_rules! paging {
     ($($hook:ident => $real:ident;)*) => {
         $(
             unsafe extern "C-unwind" fn $hook(size: size_t, sp: *const u64, rbp: u64) -> *mut c_void {
-                pages::obey();
+                pages::apply_bind_requests();
                 // SAFETY: the program's own call, passed on.
                 match unsafe { heap::$real(size) } {
                     Some(block) => given(block, Some(size), sp, rbp),
@@ -348,7 +348,7 @@ unsafe extern "C-unwind" fn posix_memalign_hook(
     sp: *const u64,
     rbp: u64,
 ) -> c_int {
-    pages::obey();
+    pages::apply_bind_requests();
     // SAFETY: the program's own call, passed on.
     let result = unsafe { heap::posix_memalign(block, alignment, size) };
     match result {
@@ -375,7 +375,7 @@ unsafe extern "C-unwind" fn free_hook(block: *mut c_void) {
     if early_size(block).is_some() {
         return;
     }
-    pages::obey();
+    pages::apply_bind_requests();
     pages::freeing(block as u64);
     // SAFETY: the program's own call, passed on. There is nothing to free before the functions are
     // found.
@@ -426,7 +426,7 @@ fn resized(
         }
         return fresh;
     }
-    pages::obey();
+    pages::apply_bind_requests();
     let region = pages::freeing(block as u64);
     // There is nothing yet that could be resized before the real functions are found.
     let moved = resize().unwrap_or_else(|| early(size, EARLY_ALIGNMENT));

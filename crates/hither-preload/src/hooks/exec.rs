@@ -8,10 +8,10 @@ use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use hither_sys::process::monotonic_ns;
-use hither_sys::raw;
+use hither_sys::syscalls;
 use libc::{pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
-use crate::{ahead, files, real, recorder};
+use crate::{files, readahead, real, recorder};
 
 /// The variables that make a program record, and that let one built with the address sanitizer
 /// start all the same.
@@ -94,7 +94,7 @@ pub(crate) fn remember() {
         // SAFETY: getenv returned a C string.
         let value = unsafe { CStr::from_ptr(value) };
         let parts = [name.to_bytes(), b"=", value.to_bytes_with_nul()];
-        let Ok(copy) = raw::map(parts.iter().map(|part| part.len()).sum(), None) else {
+        let Ok(copy) = syscalls::map(parts.iter().map(|part| part.len()).sum(), None) else {
             continue;
         };
         let mut at = copy;
@@ -125,7 +125,7 @@ fn announce_file(fd: c_int) {
     if recorder::session().is_none() {
         return;
     }
-    recorder::exec(raw::pid(), files::path_of(fd, &mut [0; 4096]));
+    recorder::exec(syscalls::pid(), files::path_of(fd, &mut [0; 4096]));
 }
 
 /// Announces, runs an exec that only returns if it failed, and says so then.
@@ -140,11 +140,11 @@ unsafe fn become_program(
     if recorder::session().is_none() {
         return exec(environment);
     }
-    let pid = raw::pid();
+    let pid = syscalls::pid();
     // SAFETY: as the caller says.
     unsafe { announce(pid, path) };
     // What takes this one's place has its descriptors.
-    ahead::take_back_all();
+    readahead::take_back_all();
     // SAFETY: as the caller says.
     let result = unsafe { with_ours(environment, exec) };
     recorder::exec_failed(pid);
@@ -400,7 +400,7 @@ impl List {
         let mapped = if count < Self::SHORT {
             None
         } else {
-            match raw::map(bytes, None) {
+            match syscalls::map(bytes, None) {
                 Ok(array) => Some(array),
                 Err(_) => return real::fail(libc::E2BIG),
             }
@@ -421,7 +421,7 @@ impl List {
         let result = run(strings.cast_const(), next.cast());
         if let Some(array) = mapped {
             // SAFETY: the array was mapped here, and the exec that used it has returned.
-            unsafe { raw::unmap(array, bytes) };
+            unsafe { syscalls::unmap(array, bytes) };
         }
         result
     }

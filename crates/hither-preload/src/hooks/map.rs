@@ -151,7 +151,7 @@ unsafe extern "C-unwind" fn munmap_hook(
 ) -> c_int {
     #[cfg(feature = "pages")]
     {
-        pages::obey();
+        pages::apply_bind_requests();
         pages::ending(address as u64, length);
     }
     replicas::memory_changed();
@@ -172,7 +172,7 @@ unsafe extern "C-unwind" fn munmap_hook(
 )]
 fn mapping(address: *mut c_void, length: size_t, flags: c_int) {
     #[cfg(feature = "pages")]
-    pages::obey();
+    pages::apply_bind_requests();
     if flags & libc::MAP_FIXED != 0 {
         replicas::memory_changed();
         #[cfg(feature = "pages")]
@@ -202,7 +202,7 @@ unsafe extern "C-unwind" fn mremap_hook(
     _sp: *const u64,
     _rbp: u64,
 ) -> *mut c_void {
-    pages::obey();
+    pages::apply_bind_requests();
     replicas::memory_changed();
     // First: a call that would move a range onto itself fails, and leaves it as it was.
     let moved = pages::moving(address as u64, length);

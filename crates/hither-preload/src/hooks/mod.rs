@@ -125,7 +125,7 @@ fn moved(op: Op, fd: i32, position: Position, result: isize, sp: *const u64, rbp
     // Programs often read their data in, a piece at a time, into memory that the agent has just
     // understood.
     #[cfg(feature = "pages")]
-    crate::pages::obey();
+    crate::pages::apply_bind_requests();
     if result > 0 {
         recorder::access(op, 0, fd, position, result as u64, Caller { sp, rbp });
     }

@@ -6,7 +6,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use libc::{FILE, cmsghdr, mmsghdr, msghdr, ssize_t};
 
 use crate::recorder::owns_descriptors;
-use crate::{ahead, files, real, replicas};
+use crate::{files, readahead, real, replicas};
 
 /// Defines an exported symbol that calls a function and then jumps to the real one with every
 /// argument register as it was.
@@ -68,7 +68,7 @@ extern "C" fn about_to_vfork() -> *const c_void {
 /// A child may share the one and not the other, in any way.
 extern "C" fn about_to_clone() -> *const c_void {
     replicas::stop();
-    ahead::stop();
+    readahead::stop();
     or_missing(real::CLONE.get())
 }
 
@@ -78,7 +78,7 @@ unsafe extern "C-unwind" fn unshare(flags: c_int) -> c_int {
     if flags & libc::CLONE_FILES != 0 {
         // From here on a number means one file to this thread and another to the others.
         replicas::stop();
-        ahead::stop();
+        readahead::stop();
     }
     // SAFETY: the program's own call, passed on.
     unsafe { real::unshare(flags) }

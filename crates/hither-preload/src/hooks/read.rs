@@ -10,7 +10,7 @@ use super::{explicit, trampoline};
 use crate::recorder::Position::BeforeCurrent;
 use crate::replicas::Into::{self, Buffer, Vector};
 use crate::signature::Caller;
-use crate::{placed, real, replicas};
+use crate::{read_placement, real, replicas};
 
 trampoline! {
     read => read_hook, 3;
@@ -42,7 +42,7 @@ macro_rules! reading {
                 rbp: u64,
             ) -> libc::ssize_t {
                 let position = $position;
-                if !replicas::may_serve() && !placed::is_on() {
+                if !replicas::may_serve() && !read_placement::is_on() {
                     // SAFETY: the program's own call, passed on.
                     let result = unsafe { real::$real(fd, $($argument),*) };
                     super::moved(Op::Read, fd, position, result, sp, rbp);
@@ -54,14 +54,14 @@ macro_rules! reading {
                     return result;
                 }
                 // SAFETY: the program's own call.
-                if let Some(result) = unsafe { placed::read(fd, position, into, true) } {
+                if let Some(result) = unsafe { read_placement::read(fd, position, into, true) } {
                     super::moved(Op::Read, fd, position, result, sp, rbp);
                     return result;
                 }
                 // SAFETY: the program's own call, passed on.
                 let result = unsafe { real::$real(fd, $($argument),*) };
                 super::moved(Op::Read, fd, position, result, sp, rbp);
-                placed::was_read(fd, position, result);
+                read_placement::was_read(fd, position, result);
                 // SAFETY: the call was made with these.
                 unsafe { replicas::was_read(fd, position, into, result) };
                 result

@@ -19,7 +19,7 @@
 
 use std::ffi::{c_int, c_long, c_uint, c_void};
 
-use crate::{ahead, descriptors, files, real, recorder, replicas};
+use crate::{descriptors, files, readahead, real, recorder, replicas};
 
 /// Stands in for libc's function.
 #[unsafe(no_mangle)]
@@ -146,7 +146,7 @@ extern "C" fn prepare(number: c_long, first: usize, second: usize, third: usize)
             files::shared(first as i32);
             descriptors::forget(second as i32);
         }
-        libc::SYS_fadvise64 | libc::SYS_readahead => ahead::leave(first as i32),
+        libc::SYS_fadvise64 | libc::SYS_readahead => readahead::leave(first as i32),
         // Whose descriptors and memory are whose, and what a ring closes and opens, is not
         // followed.
         libc::SYS_clone
@@ -155,7 +155,7 @@ extern "C" fn prepare(number: c_long, first: usize, second: usize, third: usize)
         | libc::SYS_unshare
         | libc::SYS_io_uring_setup => {
             replicas::stop();
-            ahead::stop();
+            readahead::stop();
         }
         _ => {}
     }

@@ -6,8 +6,8 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use hither_sys::raw;
 use hither_sys::record::Op;
+use hither_sys::syscalls;
 use libc::FILE;
 
 use super::moved;
@@ -15,7 +15,7 @@ use crate::recorder::Position::BeforeCurrent;
 use crate::recorder::owns_descriptors;
 use crate::replicas::Into;
 use crate::signature::Caller;
-use crate::{descriptors, placed, replicas};
+use crate::{descriptors, read_placement, replicas};
 
 /// Entries of `struct _IO_jump_t`.
 const READ: usize = 14;
@@ -89,7 +89,7 @@ fn writable(entries: &[AtomicPtr<c_void>], yes: bool) -> bool {
     // SAFETY: the pages hold libc's tables; they stay readable throughout, and nobody relies on a
     // store to them failing.
     let result = unsafe {
-        raw::syscall(
+        syscalls::syscall(
             libc::SYS_mprotect,
             [start, end - start, protection as usize, 0, 0, 0],
         )
@@ -148,7 +148,7 @@ unsafe extern "C-unwind" fn read_hook(
         }
     }
     // SAFETY: libc's own call.
-    if let Some(result) = unsafe { placed::read(fd, BeforeCurrent, into, false) } {
+    if let Some(result) = unsafe { read_placement::read(fd, BeforeCurrent, into, false) } {
         moved(Op::Read, fd, BeforeCurrent, result, sp, rbp);
         return result;
     }
@@ -156,7 +156,7 @@ unsafe extern "C-unwind" fn read_hook(
     let result = unsafe { call(&REAL_READ, stream, buffer, count) };
     if result > 0 {
         moved(Op::Read, fd, BeforeCurrent, result, sp, rbp);
-        placed::was_read(fd, BeforeCurrent, result);
+        read_placement::was_read(fd, BeforeCurrent, result);
         // SAFETY: the call was made with these.
         unsafe { replicas::was_read(fd, BeforeCurrent, into, result) };
     }

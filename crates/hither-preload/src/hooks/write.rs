@@ -2,8 +2,8 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
-use hither_sys::raw;
 use hither_sys::record::Op;
+use hither_sys::syscalls;
 use libc::{iovec, off_t, size_t};
 
 use super::{explicit, moving, trampoline};
@@ -91,10 +91,10 @@ unsafe fn truncated_path(path: *const c_char, length: off_t, caller: Caller) {
     }
     // SAFETY: as the caller says.
     let path = unsafe { CStr::from_ptr(path) };
-    if let Ok(fd) = raw::open(path, libc::O_PATH) {
+    if let Ok(fd) = syscalls::open(path, libc::O_PATH) {
         descriptors::forget(fd);
         recorder::access(Op::Truncate, 0, fd, At(length as u64), 0, caller);
         descriptors::forget(fd);
-        raw::close(fd);
+        syscalls::close(fd);
     }
 }

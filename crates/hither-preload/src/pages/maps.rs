@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use hither_sys::raw;
+use hither_sys::syscalls;
 
 /// What is known of a mapping here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,12 +49,12 @@ pub(crate) fn each(mut found: impl FnMut(&Mapping) -> bool) {
 
 /// Reads a file, byte by byte, while `take` says so.
 fn read_all(path: &std::ffi::CStr, mut take: impl FnMut(u8) -> bool) {
-    let Ok(fd) = raw::open(path, libc::O_RDONLY) else {
+    let Ok(fd) = syscalls::open(path, libc::O_RDONLY) else {
         return;
     };
     let mut buffer = [0; 1024];
     loop {
-        match raw::read(fd, &mut buffer) {
+        match syscalls::read(fd, &mut buffer) {
             Err(libc::EINTR) => {}
             Ok(length @ 1..) => {
                 let mut read = buffer.iter().take(length);
@@ -65,7 +65,7 @@ fn read_all(path: &std::ffi::CStr, mut take: impl FnMut(u8) -> bool) {
             _ => break,
         }
     }
-    raw::close(fd);
+    syscalls::close(fd);
 }
 
 /// A line of the file as far as it was read: "start-end rights offset device inode name".

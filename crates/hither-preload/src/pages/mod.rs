@@ -46,10 +46,10 @@ mod live {
     use std::ops::Range;
     use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-    use hither_sys::attach::Attached;
     use hither_sys::process::monotonic_ns;
-    use hither_sys::raw;
+    use hither_sys::program_session::ProgramSession;
     use hither_sys::record::{Bind, BindMode, OWN_POLICY, Record, RegionKind};
+    use hither_sys::syscalls;
 
     use super::table::{Bound, Region, Table};
     use super::{maps, offer};
@@ -91,9 +91,9 @@ mod live {
     };
 
     /// Begins to track, if the session wants it.
-    pub(crate) fn start(session: &Attached) {
+    pub(crate) fn start(session: &ProgramSession) {
         let least = usize::try_from(session.region_min()).unwrap_or(NOT_TRACKED);
-        if least > 0 && session.orders().is_some() && !has_sanitizer() {
+        if least > 0 && session.bind_requests().is_some() && !has_sanitizer() {
             CONFINED.store(session.is_confined(), Ordering::Relaxed);
             if is_confined() {
                 REFUSED.store(libc::EPERM as u32, Ordering::Relaxed);
@@ -177,7 +177,7 @@ mod live {
     }
 
     /// Enters a region, tells the agent, and binds it: as it was before, or as its site is to be.
-    fn enter(session: &'static Attached, region: Region) {
+    fn enter(session: &'static ProgramSession, region: Region) {
         // Of a mapping that an allocator gives parts out of, the rest stays bound.
         cut(region.range.clone(), region.kind == RegionKind::Malloc);
         let bound = region.bound;
@@ -202,7 +202,7 @@ mod live {
             Bound::Us(policy) if policy.mode == BindMode::Sampled => Some(DEFAULT),
             Bound::Us(policy) => Some(policy),
             Bound::Nobody => session
-                .orders()
+                .bind_requests()
                 .and_then(|orders| orders.site(region.signature)),
         };
         if let Some(policy) = policy {
@@ -212,7 +212,7 @@ mod live {
 
     /// Tells the agent of a region. False, and told as well, if the thread `asks` for nodes by a
     /// policy of its own (numactl): what it touches first goes where it said.
-    fn announce(session: &'static Attached, region: &Region, asks: bool) -> bool {
+    fn announce(session: &'static ProgramSession, region: &Region, asks: bool) -> bool {
         let Range { start, end } = region.range;
         recorder::region(
             session,
@@ -226,7 +226,7 @@ mod live {
             },
         );
         let asks = asks && REFUSED.load(Ordering::Relaxed) == 0;
-        if asks && raw::thread_has_nodes() {
+        if asks && syscalls::thread_has_nodes() {
             tell(session, &region.range, DEFAULT, OWN_POLICY, true);
             return false;
         }
@@ -303,7 +303,7 @@ mod live {
 
     /// Carries out the orders that have come since the last time.
     #[inline]
-    pub(crate) fn obey() {
+    pub(crate) fn apply_bind_requests() {
         if !is_tracking() {
             return;
         }
@@ -311,7 +311,7 @@ mod live {
         let Some(session) = recorder::session() else {
             return;
         };
-        let Some(orders) = session.orders() else {
+        let Some(orders) = session.bind_requests() else {
             return;
         };
         let pending = orders.pending();
@@ -321,9 +321,9 @@ mod live {
     }
 
     #[cold]
-    fn carry_out(session: &'static Attached, pending: u32) {
+    fn carry_out(session: &'static ProgramSession, pending: u32) {
         SEEN.store(pending, Ordering::Relaxed);
-        let Some(orders) = session.orders() else {
+        let Some(orders) = session.bind_requests() else {
             return;
         };
         let mut done = 0;
@@ -343,7 +343,7 @@ mod live {
     /// Another thread may free the region at any moment. It then finds the policy noted and resets
     /// it, or it was earlier, and we reset what we set; a mapping that has taken the place in
     /// between is left with a preference for a node, no worse.
-    fn bind(session: &'static Attached, range: Range<u64>, policy: Bind, site: bool) {
+    fn bind(session: &'static ProgramSession, range: Range<u64>, policy: Bind, site: bool) {
         let error = match REFUSED.load(Ordering::Relaxed) {
             0 => bind_region(&range, policy),
             refused => refused,
@@ -354,7 +354,13 @@ mod live {
         tell(session, &range, policy, error, site);
     }
 
-    fn tell(session: &'static Attached, range: &Range<u64>, bind: Bind, error: u32, site: bool) {
+    fn tell(
+        session: &'static ProgramSession,
+        range: &Range<u64>,
+        bind: Bind,
+        error: u32,
+        site: bool,
+    ) {
         let (start, length) = (range.start, range.end - range.start);
         let record = Record::Bound {
             start,
@@ -390,7 +396,7 @@ mod live {
             return;
         }
         TABLE.each(&range, |region| {
-            let keeps = |at: u64| !range.contains(&at) && raw::range_has_policy(at);
+            let keeps = |at: u64| !range.contains(&at) && syscalls::range_has_policy(at);
             let is_free = !ends_of(&region.range).into_iter().any(keeps);
             if is_free && region.process == recorder::process() {
                 end(region, true);
@@ -418,7 +424,7 @@ mod live {
             Some(before) => before,
         };
         // What we did not bind, the program may have.
-        if before == Bound::Nobody && ends_of(range).into_iter().any(raw::range_has_policy) {
+        if before == Bound::Nobody && ends_of(range).into_iter().any(syscalls::range_has_policy) {
             TABLE.note(range, Bound::Nobody);
             return OWN_POLICY;
         }
@@ -477,6 +483,6 @@ mod live {
         if pages.is_empty() {
             return Ok(());
         }
-        raw::bind(pages.start, pages.end - pages.start, policy)
+        syscalls::bind(pages.start, pages.end - pages.start, policy)
     }
 }

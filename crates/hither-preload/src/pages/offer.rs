@@ -9,10 +9,10 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use hither_sys::arm::Offer;
-use hither_sys::attach::Attached;
-use hither_sys::offers::Offered;
-use hither_sys::raw;
+use hither_sys::page_sampling::UserfaultfdOffer;
+use hither_sys::program_session::ProgramSession;
+use hither_sys::syscalls;
+use hither_sys::userfaultfd_offers::PendingOffer;
 
 use crate::recorder;
 
@@ -30,22 +30,22 @@ static INODE: AtomicU64 = AtomicU64::new(0);
 
 /// Makes this process's offer, if the agent wants it and it was not made before.
 #[inline]
-pub(crate) fn make(session: &Attached) {
+pub(crate) fn make(session: &ProgramSession) {
     if DONE_BY.load(Ordering::Relaxed) != recorder::process() && session.sampling() {
         make_first(session);
     }
 }
 
 #[cold]
-fn make_first(session: &Attached) {
+fn make_first(session: &ProgramSession) {
     let pid = recorder::process();
     // The child of a vfork has its parent's memory, and descriptors of its own.
-    if raw::pid() != pid || DONE_BY.swap(pid, Ordering::Relaxed) == pid {
+    if syscalls::pid() != pid || DONE_BY.swap(pid, Ordering::Relaxed) == pid {
         return;
     }
     let opened = match super::is_confined() {
         true => Err(libc::EPERM),
-        false => raw::userfaultfd(),
+        false => syscalls::userfaultfd(),
     };
     match opened {
         Ok(fd) => put(session, pid, fd),
@@ -53,12 +53,14 @@ fn make_first(session: &Attached) {
     }
 }
 
-fn put(session: &Attached, pid: u32, fd: i32) {
-    let offered = raw::status(fd).and_then(|status| {
+fn put(session: &ProgramSession, pid: u32, fd: i32) {
+    let offered = syscalls::status(fd).and_then(|status| {
         let inode = status.inode;
         INODE.store(inode, Ordering::Relaxed);
         // Too many are on offer: as if there were too many descriptors.
-        session.offer(&Offer { pid, fd, inode }).ok_or(libc::EMFILE)
+        session
+            .offer(&UserfaultfdOffer { pid, fd, inode })
+            .ok_or(libc::EMFILE)
     });
     match offered {
         Ok(offered) => {
@@ -68,7 +70,7 @@ fn put(session: &Attached, pid: u32, fd: i32) {
         }
         Err(error) => {
             session.no_offer(error);
-            raw::close(fd);
+            syscalls::close(fd);
         }
     }
 }
@@ -84,9 +86,9 @@ pub(crate) fn settle() {
 #[cold]
 fn settle_now() {
     let offer = OFFER.load(Ordering::Acquire);
-    let offered = Offered::from_words([SLOT.load(Ordering::Relaxed), offer]);
+    let offered = PendingOffer::from_words([SLOT.load(Ordering::Relaxed), offer]);
     let waiting = recorder::session().is_some_and(|session| !session.is_answered(&offered));
-    if offer != 0 && !waiting && offered.pid() == raw::pid() {
+    if offer != 0 && !waiting && offered.pid() == syscalls::pid() {
         take_back();
     }
 }
@@ -94,13 +96,13 @@ fn settle_now() {
 /// Closes the descriptor if there is one. What the agent has taken it keeps.
 pub(crate) fn take_back() {
     let offer = OFFER.swap(0, Ordering::AcqRel);
-    let fd = Offered::from_words([0, offer]).fd();
+    let fd = PendingOffer::from_words([0, offer]).fd();
     let is_ours = |fd| {
         let inode = INODE.load(Ordering::Relaxed);
-        raw::status(fd).is_ok_and(|status| status.inode == inode)
+        syscalls::status(fd).is_ok_and(|status| status.inode == inode)
     };
     if offer != 0 && is_ours(fd) {
-        raw::close(fd);
+        syscalls::close(fd);
     }
 }
 
@@ -117,21 +119,21 @@ pub(crate) fn refuse() {
     };
     let pid = recorder::process();
     let is_done = REFUSED_BY.load(Ordering::Relaxed) == pid;
-    if session.sampling() && raw::pid() == pid && !is_done {
+    if session.sampling() && syscalls::pid() == pid && !is_done {
         DONE_BY.store(pid, Ordering::Relaxed);
         take_back();
         // Without room the agent is not told, and the program's own registration may fail.
-        let told = session.offer(&Offer {
+        let told = session.offer(&UserfaultfdOffer {
             pid,
             fd: -1,
             inode: 0,
         });
-        let waits = |offered: &Offered| session.recording() && !session.is_answered(offered);
+        let waits = |offered: &PendingOffer| session.recording() && !session.is_answered(offered);
         for _ in 0..LOOKS_MAX {
             if super::is_confined() || !told.as_ref().is_some_and(waits) {
                 break;
             }
-            raw::sleep_ns(1_000_000);
+            syscalls::sleep_ns(1_000_000);
         }
         // Only now, so that no other thread goes ahead of the agent meanwhile.
         if told.is_some() {

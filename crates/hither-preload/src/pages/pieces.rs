@@ -11,7 +11,7 @@
 
 use std::ops::Range;
 
-use hither_sys::raw;
+use hither_sys::syscalls;
 use libc::c_int;
 
 use super::maps::{self, Mapping};
@@ -245,7 +245,7 @@ fn remapped(at: u64, length: u64, to: u64, flags: c_int, target: u64) -> Result<
     ];
     // SAFETY: what is moved is what the program has moved, to where it wants it or to what was
     // reserved for that.
-    answer(unsafe { raw::syscall(libc::SYS_mremap, arguments) })
+    answer(unsafe { syscalls::syscall(libc::SYS_mremap, arguments) })
 }
 
 /// Addresses that nothing else will have, here or anywhere.
@@ -261,7 +261,7 @@ fn reserve(at: u64, is_fixed: bool, length: u64) -> Result<u64, c_int> {
         0,
     ];
     // SAFETY: what it replaces, the program has said may be replaced.
-    answer(unsafe { raw::syscall(libc::SYS_mmap, arguments) })
+    answer(unsafe { syscalls::syscall(libc::SYS_mmap, arguments) })
 }
 
 /// `mprotect` of what is reserved.
@@ -279,13 +279,13 @@ fn allow(range: &Range<u64>, rights: [u8; 4]) -> Result<(), c_int> {
     let length = (range.end - range.start) as usize;
     let arguments = [range.start as usize, length, protection as usize, 0, 0, 0];
     // SAFETY: nothing refers to what was reserved here.
-    answer(unsafe { raw::syscall(libc::SYS_mprotect, arguments) }).map(drop)
+    answer(unsafe { syscalls::syscall(libc::SYS_mprotect, arguments) }).map(drop)
 }
 
 fn unmap(range: &Range<u64>) {
     let length = (range.end - range.start) as usize;
     // SAFETY: the range was reserved here, or everything has been moved out of it.
-    unsafe { raw::unmap(range.start as *mut u8, length) };
+    unsafe { syscalls::unmap(range.start as *mut u8, length) };
 }
 
 fn answer(result: isize) -> Result<u64, c_int> {
@@ -302,7 +302,7 @@ mod tests {
         const HOLE: u64 = 512 << 20;
         for (grows, fills) in [(0, false), (2 * PAGE, false), (2 * PAGE, true)] {
             let length = HOLE + 2 * PAGE;
-            let first = raw::map(length as usize, None).expect("mapped");
+            let first = syscalls::map(length as usize, None).expect("mapped");
             let pages = [HOLE, HOLE + PAGE].map(|at| {
                 // SAFETY: it lies in the mapping.
                 unsafe { first.add(at as usize) }

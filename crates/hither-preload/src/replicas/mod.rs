@@ -28,10 +28,10 @@ use std::ffi::{c_char, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::thread::LocalKey;
 
-use hither_sys::raw;
 use hither_sys::record::Op;
 use hither_sys::replica::view::{Match, View};
 use hither_sys::replica::{SERVED, SERVED_EACH};
+use hither_sys::syscalls;
 use libc::{iovec, off_t};
 
 pub(crate) use self::send::{Sent, is_stream, send};
@@ -99,7 +99,7 @@ pub(crate) fn start() {
         return;
     };
     // A program that may have little address space has other uses for it.
-    if raw::address_space_is_limited() || !arena::open() {
+    if syscalls::address_space_is_limited() || !arena::open() {
         return;
     }
     arena::apart(&mut || {
@@ -149,7 +149,7 @@ fn is_another() -> bool {
     if !SUSPECT.get() {
         return false;
     }
-    let another = recorder::process() != raw::pid();
+    let another = recorder::process() != syscalls::pid();
     SUSPECT.set(another);
     another
 }
@@ -301,7 +301,7 @@ unsafe fn next(view: &View, of: Match, fd: i32, into: Into) -> Option<(u64, isiz
     let expected = table::take_offset(fd, |offset| offset + count as u64 <= bytes)?;
     // What cannot be served is better seen before the offset is moved.
     let moved = match view.holds(of, expected, count) {
-        true => raw::seek(fd, count as i64, libc::SEEK_CUR).ok(),
+        true => syscalls::seek(fd, count as i64, libc::SEEK_CUR).ok(),
         false => None,
     };
     let Some(after) = moved else {
@@ -324,7 +324,7 @@ unsafe fn next(view: &View, of: Match, fd: i32, into: Into) -> Option<(u64, isiz
     if unread > 0 {
         // Seeking back fails only where somebody has set the offset meanwhile, whose word then
         // holds.
-        let _ = raw::seek(fd, -unread, libc::SEEK_CUR);
+        let _ = syscalls::seek(fd, -unread, libc::SEEK_CUR);
     }
     table::put_offset(fd, start + result.max(0) as u64);
     (result >= 0).then_some((start, result))
@@ -342,7 +342,7 @@ unsafe fn real_at(fd: i32, into: Into, offset: u64) -> isize {
     };
     let arguments = [fd as usize, address, count, offset as usize, 0, 0];
     // SAFETY: as the caller says.
-    unsafe { raw::syscall(number, arguments) }
+    unsafe { syscalls::syscall(number, arguments) }
 }
 
 /// The real call has sent so much: the kernel has found a place good for the offset.

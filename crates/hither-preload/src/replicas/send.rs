@@ -19,9 +19,9 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use hither_sys::raw;
 use hither_sys::record::IN_KERNEL;
 use hither_sys::replica::{LENT_MIN, SENT, SERVED};
+use hither_sys::syscalls;
 use libc::{c_int, iovec, off_t};
 
 use super::{is_another, stop, table, tell, view};
@@ -129,7 +129,7 @@ pub(crate) unsafe fn send(
             // As the kernel does it: the offset is looked at before and set after. It was looked
             // at, so that this does not fail.
             true => {
-                let _ = raw::seek(from, at as i64, libc::SEEK_SET);
+                let _ = syscalls::seek(from, at as i64, libc::SEEK_SET);
                 table::put_offset(from, at);
             }
             // SAFETY: the kernel has written there, and this call is to.
@@ -164,7 +164,7 @@ pub(crate) unsafe fn send(
 /// As [`send`].
 unsafe fn start(from: c_int, offset: *mut off_t) -> Option<u64> {
     if offset.is_null() {
-        return raw::seek(from, 0, libc::SEEK_CUR).ok();
+        return syscalls::seek(from, 0, libc::SEEK_CUR).ok();
     }
     let seen = buffers::are_writable(offset as u64, size_of::<off_t>());
     // SAFETY: the kernel has written there for the program, which asks for it again.
@@ -215,7 +215,7 @@ pub(crate) fn is_stream(fd: c_int) -> bool {
         0,
     ];
     // SAFETY: the kernel writes a number, and its length.
-    let result = unsafe { raw::syscall(libc::SYS_getsockopt, arguments) };
+    let result = unsafe { syscalls::syscall(libc::SYS_getsockopt, arguments) };
     result == 0 && kind == libc::SOCK_STREAM
 }
 
@@ -242,7 +242,7 @@ impl Pipe {
             0,
         ];
         // SAFETY: the kernel writes two numbers.
-        if unsafe { raw::syscall(libc::SYS_pipe2, arguments) } != 0 {
+        if unsafe { syscalls::syscall(libc::SYS_pipe2, arguments) } != 0 {
             ended();
             return None;
         }
@@ -264,7 +264,7 @@ impl Pipe {
             0,
         ];
         // SAFETY: the pieces are memory of this process's that is only read.
-        let result = unsafe { raw::syscall(libc::SYS_vmsplice, arguments) };
+        let result = unsafe { syscalls::syscall(libc::SYS_vmsplice, arguments) };
         result.max(0) as usize
     }
 
@@ -277,15 +277,15 @@ impl Pipe {
         };
         let arguments = [self.out as usize, 0, to as usize, 0, count, flags];
         // SAFETY: the call takes no memory.
-        let result = unsafe { raw::syscall(libc::SYS_splice, arguments) };
+        let result = unsafe { syscalls::syscall(libc::SYS_splice, arguments) };
         usize::try_from(result).map_err(|_| -result as c_int)
     }
 }
 
 impl Drop for Pipe {
     fn drop(&mut self) {
-        raw::close(self.out);
-        raw::close(self.into);
+        syscalls::close(self.out);
+        syscalls::close(self.into);
         ended();
     }
 }

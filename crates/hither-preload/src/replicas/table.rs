@@ -8,9 +8,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use hither_sys::raw;
 use hither_sys::replica::FileId;
 use hither_sys::replica::view::{Match, View};
+use hither_sys::syscalls;
 
 use crate::descriptors::{Row, Table};
 use crate::files;
@@ -137,11 +137,11 @@ fn look_up(view: &View, fd: i32, descriptor: &Descriptor, word: u64) -> Option<M
 /// The file behind `fd`, if reads of it may be served: a regular one, opened for reading alone and
 /// through the page cache.
 fn is_served(fd: i32) -> Option<FileId> {
-    let flags = raw::status_flags(fd).ok()?;
+    let flags = syscalls::status_flags(fd).ok()?;
     if flags & libc::O_ACCMODE != libc::O_RDONLY || flags & (libc::O_DIRECT | libc::O_PATH) != 0 {
         return None;
     }
-    let status = raw::status(fd).ok()?;
+    let status = syscalls::status(fd).ok()?;
     (status.mode & libc::S_IFMT == libc::S_IFREG).then_some(FileId {
         device: status.device,
         inode: status.inode,
@@ -187,7 +187,7 @@ pub(super) fn moved_on(fd: i32, length: u64) {
         }
         return;
     }
-    if let Ok(offset) = raw::seek(fd, 0, libc::SEEK_CUR) {
+    if let Ok(offset) = syscalls::seek(fd, 0, libc::SEEK_CUR) {
         descriptor.offset.store(offset, Ordering::Relaxed);
     }
 }

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use framehop::x86_64::UnwinderX86_64;
 use framehop::{ExplicitModuleSectionInfo, MustNotAllocateDuringUnwind, Unwinder};
-use hither_sys::own;
 use hither_sys::record::Record;
+use hither_sys::this_process;
 
 /// Counts unloaded libraries: addresses seen before may belong to another module since.
 static EPOCH: AtomicU64 = AtomicU64::new(1);
@@ -147,7 +147,7 @@ impl Image {
     fn describe(&self) -> (Module, ExplicitModuleSectionInfo<&'static [u8]>) {
         let build_id = self.build_id().unwrap_or_default();
         let path = if self.path.is_empty() {
-            own::exe()
+            this_process::exe()
         } else {
             self.path
         };

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use hither_sys::own;
+use hither_sys::this_process;
 
 /// The main thread's stack ends here; 0 where libc does not say.
 static MAIN_TOP: AtomicU64 = AtomicU64::new(0);
@@ -56,13 +56,13 @@ impl Stack {
             let Some(top) = nearest.filter(|&top| top - sp <= STACK_BYTES_MAX) else {
                 return false;
             };
-            if !own::readable(sp, top) {
+            if !this_process::readable(sp, top) {
                 return false;
             }
             *self = Stack { seen: sp, top };
         } else if sp < self.seen {
             // Guard pages and the kernel's gap keep this from running into another mapping.
-            if self.seen - sp > STACK_BYTES_MAX || !own::readable(sp, self.seen) {
+            if self.seen - sp > STACK_BYTES_MAX || !this_process::readable(sp, self.seen) {
                 return false;
             }
             self.seen = sp;
@@ -109,7 +109,7 @@ impl Window {
         let base = address & !(BYTES - 1);
         if base != self.base || base == 0 {
             self.base = 0;
-            if !own::copy_memory(base, self.words.as_mut_slice()) {
+            if !this_process::copy_memory(base, self.words.as_mut_slice()) {
                 return None;
             }
             self.base = base;

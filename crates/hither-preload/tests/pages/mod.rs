@@ -1,7 +1,7 @@
 //! Large allocations under the preload library: what the agent hears of them, and that programs
 //! notice nothing.
 
-mod orders;
+mod bind_requests;
 mod programs;
 mod sampling;
 

@@ -4,10 +4,10 @@
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 
-use hither_sys::arm::{Arm, Unarmed};
-use hither_sys::faults::{Fault, PageFaults, Rings};
+use hither_sys::page_faults::{Fault, PageFaults, PerfRings};
+use hither_sys::page_sampling::{PageSampler, SamplingError};
 use hither_sys::session::Session;
-use hither_sys::userfaultfd::WriteProtect;
+use hither_sys::userfaultfd::WriteProtectSampler;
 
 use super::MIB;
 use crate::support::{compile, placed, sampled_session};
@@ -17,9 +17,9 @@ const PAGE: u64 = 4096;
 /// A program that does as it is told, and the agent that samples it.
 struct Puppet {
     session: Session,
-    arm: WriteProtect,
+    arm: WriteProtectSampler,
     /// None where they cannot be watched.
-    faults: Option<Rings>,
+    faults: Option<PerfRings>,
     child: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
@@ -36,7 +36,7 @@ struct Said {
 impl Puppet {
     /// `None` where the kernel cannot do it.
     fn start() -> Option<Puppet> {
-        let arm = match WriteProtect::tried() {
+        let arm = match WriteProtectSampler::tried() {
             Ok(arm) => arm,
             Err(reason) => {
                 println!("skipped: {reason}");
@@ -45,7 +45,7 @@ impl Puppet {
         };
         let session = sampled_session(MIB);
         let program = compile("sampled.c", &["-O1"]);
-        let faults = Rings::open()
+        let faults = PerfRings::open()
             .inspect_err(|reason| println!("faults are not looked at: {reason}"))
             .ok();
         let mut child = placed(&session, &program)
@@ -86,7 +86,7 @@ impl Puppet {
     }
 
     /// Takes what is on offer.
-    fn take(&mut self) -> Vec<Result<(), Unarmed>> {
+    fn take(&mut self) -> Vec<Result<(), SamplingError>> {
         let arm = &mut self.arm;
         let mut taken = Vec::new();
         self.session.offers(|offer| taken.push(arm.offered(offer)));
@@ -109,7 +109,7 @@ impl Puppet {
         Some((puppet, start, length))
     }
 
-    fn arm(&mut self, start: u64, length: u64) -> Result<(), Unarmed> {
+    fn arm(&mut self, start: u64, length: u64) -> Result<(), SamplingError> {
         self.arm.arm(self.child.id(), start, length)
     }
 
@@ -158,7 +158,7 @@ fn armed_pages_fault_once_and_the_agent_s_end_undoes_all() {
     puppet.arm.ended(puppet.child.id());
     let after = puppet.tell("write").result;
     assert!(after < 50, "{after} faults, {quiet} before");
-    assert_eq!(puppet.arm(start, PAGE), Err(Unarmed::NotOffered));
+    assert_eq!(puppet.arm(start, PAGE), Err(SamplingError::NotOffered));
     let pages = puppet.tell("sum").result;
     assert_eq!(pages as u64, length / PAGE + 1, "read, then written once");
     puppet.finish();
@@ -174,7 +174,7 @@ fn forks_moves_and_frees_of_armed_memory_do_no_harm() {
     // The child offers a descriptor of its own memory, and nobody takes it before it ends.
     assert_eq!(puppet.tell("fork").result, 1 << 8);
     for refused in puppet.take() {
-        assert_eq!(refused, Err(Unarmed::NoProcess));
+        assert_eq!(refused, Err(SamplingError::NoProcess));
     }
     assert_eq!(puppet.arm(start, length), Ok(()));
     let said = puppet.tell("move");
@@ -200,10 +200,10 @@ fn a_program_with_a_userfaultfd_of_its_own_is_left_alone() {
     while taken.is_empty() {
         taken = puppet.take();
     }
-    assert_eq!(taken, [Err(Unarmed::InUse)]);
+    assert_eq!(taken, [Err(SamplingError::InUse)]);
     let tries = puppet.said("own").result;
     assert!(tries >= 0, "it could register: {tries}");
-    assert_eq!(puppet.arm(start, length), Err(Unarmed::NotOffered));
+    assert_eq!(puppet.arm(start, length), Err(SamplingError::NotOffered));
     puppet.finish();
 }
 

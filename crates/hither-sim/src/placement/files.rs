@@ -12,7 +12,7 @@ mod room;
 #[cfg(test)]
 mod tests;
 
-use hither_core::placement::Of;
+use hither_core::placement::Target;
 use hither_core::{Access, Topology};
 
 pub use self::costs::Costs;
@@ -22,7 +22,7 @@ use self::disks::Disks;
 use self::network::Network;
 use super::source::{BATCH, Source};
 use super::{Configuration, Options, Outcome};
-use crate::one_cache::Error;
+use crate::caches::Error;
 use crate::references::References;
 
 /// What the calendars of links and disks take in memory, which does not depend on the trace: 64 MiB
@@ -42,7 +42,7 @@ pub fn run(
     costs: &Costs,
     options: &Options<'_>,
 ) -> Result<Outcome, Error> {
-    configuration.check(references, Of::Files)?;
+    configuration.check(references, Target::Files)?;
     let needs = configuration.replacement.entry().needs;
     let source = Source::new(references, configuration, needs, options);
     let mut caches = Caches::new(references, configuration, costs, options)?;

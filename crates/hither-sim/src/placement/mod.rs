@@ -15,11 +15,11 @@ pub use report::{Interval, Move, OfProcess, Outcome, Totals};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hither_core::placement::{Entry, EpochKind, Of};
+use hither_core::placement::{Entry, EpochKind, Target};
 use hither_core::{Access, Node, Spec, Topology};
 use serde::Serialize;
 
-use crate::one_cache::{Error, missing};
+use crate::caches::{Error, missing};
 use crate::references::References;
 
 /// A placement policy with its parameters.
@@ -51,17 +51,17 @@ impl Configuration {
     }
 
     /// Refuses what cannot be simulated by the engine of `of`.
-    fn check(&self, references: &impl References, of: Of) -> Result<(), Error> {
+    fn check(&self, references: &impl References, target: Target) -> Result<(), Error> {
         let placement = self.spec.entry().name;
-        let named = |of| match of {
-            Of::Memory => "pages of memory",
-            Of::Files => "blocks of files",
+        let named = |target| match target {
+            Target::Memory => "pages of memory",
+            Target::Files => "blocks of files",
         };
-        if self.spec.entry().of != of {
+        if self.spec.entry().target != target {
             return Err(Error::WrongKind {
                 placement,
-                of: named(self.spec.entry().of),
-                asked: named(of),
+                of: named(self.spec.entry().target),
+                asked: named(target),
             });
         }
         if self.capacity.len() != self.topology.nodes() {

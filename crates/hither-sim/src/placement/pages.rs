@@ -29,7 +29,7 @@ mod tests;
 
 use hither_core::Placement;
 use hither_core::ids::Object;
-use hither_core::placement::{Of, Region, Settings};
+use hither_core::placement::{Region, Settings, Target};
 use hither_core::registry::Needs;
 
 pub use self::costs::Costs;
@@ -38,7 +38,7 @@ use self::source::End;
 use super::report::Outcome;
 use super::source::{BATCH, Source};
 use super::{Configuration, Options};
-use crate::one_cache::Error;
+use crate::caches::Error;
 use crate::references::References;
 
 /// Runs a placement of pages over all references.
@@ -48,7 +48,7 @@ pub fn run(
     costs: &Costs,
     options: &Options<'_>,
 ) -> Result<Outcome, Error> {
-    configuration.check(references, Of::Memory)?;
+    configuration.check(references, Target::Memory)?;
     let source = Source::new(references, configuration, Needs::NOTHING, options);
     let known = source.known(configuration.spec.foresight())?;
     let mut policy = configuration.spec.build(&Settings {

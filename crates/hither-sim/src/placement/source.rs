@@ -4,11 +4,11 @@ use hither_core::Access;
 use hither_core::registry::Needs;
 
 use super::{Binding, Configuration, Options};
-use crate::one_cache::Error;
+use crate::caches::Error;
 use crate::references::References;
 
 /// References read at a time: with their decoding they stay in a core's second-level cache, as in
-/// `one_cache`.
+/// `caches`.
 pub(super) const BATCH: usize = 8192;
 
 /// The references, each from one of the simulated nodes.

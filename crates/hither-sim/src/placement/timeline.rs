@@ -5,7 +5,7 @@ use hither_core::Node;
 
 use super::report::{Interval, Move, OfProcess, Outcome, Totals};
 use super::{Configuration, Options};
-use crate::one_cache::params;
+use crate::caches::params;
 use crate::references::References;
 
 /// A report in the making.

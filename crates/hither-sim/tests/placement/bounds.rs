@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use hither_core::Spec;
-use hither_core::placement::Of;
+use hither_core::placement::Target;
 use hither_sim::placement::{Configuration, Options, PlacementSpec, pages};
 
 use super::world::World;
@@ -26,9 +26,9 @@ fn no_placement_of_files_misses_less_than_the_optimum_of_all_caches_as_one() {
     let opt = "opt".parse().expect("a policy");
     let mut above = 0;
     for seed in 0..100 {
-        let world = World::new(seed, Of::Files);
+        let world = World::new(seed, Target::Files);
         let least = misses(&world, opt, world.capacity.iter().sum());
-        for spec in all(Of::Files) {
+        for spec in all(Target::Files) {
             println!("seed {seed}: {spec} on {}", world.topology.name());
             let totals = simulate(&world, spec, &Options::default()).totals;
             assert!(totals.misses >= least, "{} < {least}", totals.misses);
@@ -45,13 +45,13 @@ fn no_placement_of_files_misses_less_than_the_optimum_of_all_caches_as_one() {
 fn on_one_node_a_placement_of_files_is_the_replacement_alone() {
     let mut worlds = 0;
     for seed in 0..200 {
-        let world = World::new(seed, Of::Files);
+        let world = World::new(seed, Target::Files);
         let [capacity] = world.capacity[..] else {
             continue;
         };
         worlds += 1;
         let alone = misses(&world, world.replacement, capacity);
-        for spec in all(Of::Files) {
+        for spec in all(Target::Files) {
             println!("seed {seed}: {spec} with {}", world.replacement);
             let totals = simulate(&world, spec, &Options::default()).totals;
             assert_eq!(totals.misses, alone);
@@ -87,9 +87,9 @@ fn no_static_placement_of_pages_beats_a_priori() {
     let a_priori: PlacementSpec = "a-priori".parse().expect("a placement");
     let (mut compared, mut better) = (0, 0);
     for seed in 0..100 {
-        let world = World::new(seed, Of::Memory);
+        let world = World::new(seed, Target::Memory);
         let least = latency_ns(&world, a_priori).expect("it is static");
-        for spec in all(Of::Memory) {
+        for spec in all(Target::Memory) {
             let Some(ns) = latency_ns(&world, spec) else {
                 continue;
             };

@@ -2,7 +2,7 @@
 //! no two copies on one node; no node holds more than fits. Engines walk all of it, and what the
 //! policy believes, after each access.
 
-use hither_core::placement::{Of, placements};
+use hither_core::placement::{Target, placements};
 use hither_core::registry::{Kind, Param};
 use hither_sim::placement::{Binding, Options, Outcome, PlacementSpec, Totals, WarmUp};
 
@@ -89,16 +89,16 @@ fn conserved(world: &World, outcome: &Outcome) {
 
 #[test]
 fn on_random_worlds() {
-    for of in [Of::Memory, Of::Files] {
+    for target in [Target::Memory, Target::Files] {
         for seed in 0..WORLDS {
-            let world = World::new(seed, of);
+            let world = World::new(seed, target);
             let warm_up = match seed % 3 {
                 0 => WarmUp::References(seed % 7 * 50),
                 1 => WarmUp::Iterations(seed % 4),
                 _ => WarmUp::References(0),
             };
             let options = Options { warm_up, ..CHECKED };
-            for spec in all(of) {
+            for spec in all(target) {
                 println!("seed {seed}: {spec} on {}", world.topology.name());
                 let outcome = simulate(&world, spec, &options);
                 conserved(&world, &outcome);
@@ -122,7 +122,7 @@ fn extremes(param: &Param) -> Vec<String> {
         Kind::Placement { .. } => {
             let made_of_another = |param: &Param| matches!(param.kind, Kind::Placement { .. });
             let simple = placements().iter().filter(|entry| {
-                entry.of == Of::Memory && !entry.params.iter().any(made_of_another)
+                entry.target == Target::Memory && !entry.params.iter().any(made_of_another)
             });
             simple.map(|entry| entry.name.to_owned()).collect()
         }
@@ -155,7 +155,7 @@ fn at_the_ends_of_every_parameter() {
             println!("seed {seed}: {text}");
             let spec: PlacementSpec = text.parse().expect("allowed");
             for seed in [seed, seed + 1] {
-                let world = World::new(1000 + seed, entry.of);
+                let world = World::new(1000 + seed, entry.target);
                 conserved(&world, &simulate(&world, spec, &CHECKED));
             }
         }
@@ -164,16 +164,16 @@ fn at_the_ends_of_every_parameter() {
 
 #[test]
 fn threads_and_processes_stand_for_nodes() {
-    for of in [Of::Memory, Of::Files] {
+    for target in [Target::Memory, Target::Files] {
         for (seed, binding) in [
             (1, Binding::Threads),
             (2, Binding::Processes),
             (3, Binding::Auto),
             (4, Binding::Threads),
         ] {
-            let world = World::new(seed, of);
+            let world = World::new(seed, target);
             let options = Options { binding, ..CHECKED };
-            for spec in all(of) {
+            for spec in all(target) {
                 println!(
                     "seed {seed}: {spec} on {}, {binding:?}",
                     world.topology.name()

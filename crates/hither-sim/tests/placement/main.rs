@@ -12,7 +12,7 @@ mod world;
 use std::sync::Arc;
 
 use hither_core::Spec;
-use hither_core::placement::{Entry, Of, placements};
+use hither_core::placement::{Entry, Target, placements};
 use hither_sim::placement::{Configuration, Options, Outcome, PlacementSpec, files, pages};
 use world::World;
 
@@ -24,9 +24,9 @@ fn simulate(world: &World, spec: PlacementSpec, options: &Options<'_>) -> Outcom
         ..Configuration::even(spec, Arc::clone(&world.topology), 1)
     };
     let trace = &world.trace;
-    let outcome = match spec.entry().of {
-        Of::Memory => pages::run(trace, &configuration, &pages::Costs::default(), options),
-        Of::Files => {
+    let outcome = match spec.entry().target {
+        Target::Memory => pages::run(trace, &configuration, &pages::Costs::default(), options),
+        Target::Files => {
             let costs = files::Costs::of(&world.topology, 4096);
             files::run(trace, &configuration, &costs, options)
         }
@@ -35,7 +35,9 @@ fn simulate(world: &World, spec: PlacementSpec, options: &Options<'_>) -> Outcom
 }
 
 /// All placements, with their defaults.
-fn all(of: Of) -> impl Iterator<Item = PlacementSpec> {
-    let entries = placements().iter().filter(move |entry| entry.of == of);
+fn all(target: Target) -> impl Iterator<Item = PlacementSpec> {
+    let entries = placements()
+        .iter()
+        .filter(move |entry| entry.target == target);
     entries.map(Spec::<Entry>::defaults)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hither_core::placement::{EpochKind, Mark, Of};
+use hither_core::placement::{EpochKind, Mark, Target};
 use hither_core::registry::{self, Needs};
 use hither_core::{Access, Block, Node, Object, Op, Process, Random, Site, Spec, Thread, Topology};
 use hither_sim::References;
@@ -73,7 +73,7 @@ impl World {
     /// Threads on nodes that they change now and then, in two processes, sweeping over files and
     /// coming back to some of their blocks more often than to others, with iterations and
     /// constructs if the seed is even.
-    pub(crate) fn new(seed: u64, of: Of) -> World {
+    pub(crate) fn new(seed: u64, target: Target) -> World {
         let mut random = Random::new(seed);
         let mut topologies = topologies();
         let topology = topologies.swap_remove(random.below(topologies.len() as u64) as usize);
@@ -123,13 +123,13 @@ impl World {
                     process: Process(thread as u32 % 2),
                     op: match random.below(20) {
                         op if op < writes => Op::Write,
-                        19 if of == Of::Files => Op::Map,
+                        19 if target == Target::Files => Op::Map,
                         _ => Op::Read,
                     },
                     node: Node(runs_on[thread as usize] as u16),
-                    count: match of {
-                        Of::Memory => 1 + random.below(60) as u32,
-                        Of::Files => 1,
+                    count: match target {
+                        Target::Memory => 1 + random.below(60) as u32,
+                        Target::Files => 1,
                     },
                     ..Access::bare(tick, Block((bases[object as usize] + index) as u32))
                 }

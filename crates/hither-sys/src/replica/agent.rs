@@ -16,7 +16,7 @@ use super::{
 };
 use crate::process::tick_ns;
 use crate::record::{Bind, BindMode};
-use crate::{raw, segment};
+use crate::{segment, syscalls};
 
 /// A slot that was given up is given back to the kernel no sooner than this: a program that was
 /// stopped amid a copy would have the kernel make a page of zeros for it, which it then would not
@@ -36,7 +36,7 @@ pub struct ReplicaOptions {
 
 /// Why a block has no replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unfilled {
+pub enum FillError {
     /// The node's memory for replicas is used up, or the machine's.
     NoMemory,
     /// The file cannot be read there, or ends before.
@@ -146,7 +146,7 @@ fn nameless(name: &std::ffi::CStr, bytes: usize) -> io::Result<(Area, OwnedFd)> 
     if unsafe { libc::fchmod(fd.as_raw_fd(), 0o400) } != 0 {
         return Err(last());
     }
-    let base = raw::map(bytes, Some(fd.as_raw_fd())).map_err(io::Error::from_raw_os_error)?;
+    let base = syscalls::map(bytes, Some(fd.as_raw_fd())).map_err(io::Error::from_raw_os_error)?;
     let area = Area { base, bytes };
     let readable = OpenFile::open(format!("/proc/self/fd/{}", fd.as_raw_fd()))?;
     Ok((area, readable.into()))
@@ -171,13 +171,13 @@ impl Replicas {
             let (area, fd) = nameless(c"hither-replicas", layout.arena_bytes())?;
             // What is lent is single pages. A kernel without large ones refuses.
             // SAFETY: the area was just made, and the advice keeps its contents.
-            let _ = unsafe { raw::advise(area.base, area.bytes, libc::MADV_NOHUGEPAGE) };
+            let _ = unsafe { syscalls::advise(area.base, area.bytes, libc::MADV_NOHUGEPAGE) };
             if options.nodes.len() > 1 {
                 let bind = Bind {
                     mode: BindMode::Preferred,
                     nodes: 1_u64.checked_shl(node).unwrap_or(0),
                 };
-                raw::bind(area.base as u64, area.bytes as u64, bind)
+                syscalls::bind(area.base as u64, area.bytes as u64, bind)
                     .map_err(io::Error::from_raw_os_error)?;
             }
             told.store(fd.as_raw_fd() as u32, Ordering::Relaxed);
@@ -271,18 +271,20 @@ impl Replicas {
         file: u32,
         block: u32,
         node: u8,
-    ) -> Result<(), Unfilled> {
+    ) -> Result<(), FillError> {
         self.drop_block(file, block, node);
-        let held = self.files[file as usize].as_ref().ok_or(Unfilled::Unread)?;
+        let held = self.files[file as usize]
+            .as_ref()
+            .ok_or(FillError::Unread)?;
         let offset = u64::from(block) << BLOCK_SHIFT;
         let wanted = held.bytes.saturating_sub(offset).min(BLOCK_BYTES) as usize;
         if wanted == 0 {
-            return Err(Unfilled::Unread);
+            return Err(FillError::Unread);
         }
         let directory = held.directory;
         let lends = self.lends();
         let arena = &mut self.arenas[usize::from(node)];
-        let slot = arena.take(lends).ok_or(Unfilled::NoMemory)?;
+        let slot = arena.take(lends).ok_or(FillError::NoMemory)?;
         // Its version is even: nobody takes it for a block before it is one.
         fence(Ordering::SeqCst);
         if let Err(why) = arena.read(slot, from, offset, wanted) {
@@ -377,7 +379,7 @@ impl Arena {
     /// Gives the memory of a slot without a block back to the kernel, if it takes it.
     fn strip(&self, slot: u32) -> bool {
         // SAFETY: the slot is a block of the area, and nobody relies on what is in it.
-        unsafe { raw::advise(self.at(slot), BLOCK_BYTES as usize, libc::MADV_REMOVE) }.is_ok()
+        unsafe { syscalls::advise(self.at(slot), BLOCK_BYTES as usize, libc::MADV_REMOVE) }.is_ok()
     }
 
     fn at(&self, slot: u32) -> *mut u8 {
@@ -386,20 +388,26 @@ impl Arena {
 
     /// Has the kernel write a part of a file into a slot: where there is no memory for that, it
     /// fails and nothing faults.
-    fn read(&self, slot: u32, from: &OpenFile, offset: u64, wanted: usize) -> Result<(), Unfilled> {
+    fn read(
+        &self,
+        slot: u32,
+        from: &OpenFile,
+        offset: u64,
+        wanted: usize,
+    ) -> Result<(), FillError> {
         let mut done = 0;
         while done < wanted {
             let to = self.at(slot).wrapping_add(done);
             let at = (offset + done as u64) as i64;
             // SAFETY: the kernel writes at most as many bytes as are left of the slot.
             match unsafe { libc::pread(from.as_raw_fd(), to.cast(), wanted - done, at) } {
-                0 => return Err(Unfilled::Unread),
+                0 => return Err(FillError::Unread),
                 -1 => match io::Error::last_os_error().raw_os_error() {
                     Some(libc::EINTR) => {}
                     Some(libc::EFAULT | libc::ENOMEM | libc::ENOSPC) => {
-                        return Err(Unfilled::NoMemory);
+                        return Err(FillError::NoMemory);
                     }
-                    _ => return Err(Unfilled::Unread),
+                    _ => return Err(FillError::Unread),
                 },
                 read => done += read as usize,
             }
@@ -472,11 +480,11 @@ impl Shared {
         // SAFETY: the list is well formed and lies in a mapping that `self` keeps; this thread has
         // no use for the list that its C library keeps for robust mutexes, since nobody here has
         // any.
-        let result = unsafe { raw::syscall(libc::SYS_set_robust_list, arguments) };
+        let result = unsafe { syscalls::syscall(libc::SYS_set_robust_list, arguments) };
         if result != 0 {
             return Err(io::Error::from_raw_os_error(-result as i32));
         }
-        header.pulse.alive.store(raw::tid(), Ordering::Release);
+        header.pulse.alive.store(syscalls::tid(), Ordering::Release);
         Ok(())
     }
 
@@ -491,7 +499,7 @@ impl Shared {
     /// what tests of that must notice.
     pub fn end_unmarked(&self) {
         // SAFETY: an empty list is well formed as far as the kernel cares: none.
-        unsafe { raw::syscall(libc::SYS_set_robust_list, [0, 24, 0, 0, 0, 0]) };
+        unsafe { syscalls::syscall(libc::SYS_set_robust_list, [0, 24, 0, 0, 0, 0]) };
     }
 
     /// The time by the clock that replicas are kept by.

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use super::agent::{ReplicaOptions, Replicas, Unfilled};
+use super::agent::{FillError, ReplicaOptions, Replicas};
 use super::view::{Match, View};
 use super::*;
 
@@ -32,7 +32,7 @@ fn both(content: &[u8], nodes: usize, blocks: u64) -> Both {
     let path = folder.path().join("file");
     fs::write(&path, content).expect("written");
     let file = File::open(path).expect("opened");
-    let status = raw::status(file.as_raw_fd()).expect("a status");
+    let status = syscalls::status(file.as_raw_fd()).expect("a status");
     Both {
         agent,
         view,
@@ -212,9 +212,9 @@ fn room_runs_out_and_comes_back() {
     for block in 0..2 {
         agent.fill(&file, entered, block, 1).expect("filled");
     }
-    assert_eq!(agent.fill(&file, entered, 2, 1), Err(Unfilled::NoMemory));
+    assert_eq!(agent.fill(&file, entered, 2, 1), Err(FillError::NoMemory));
     agent.fill(&file, entered, 2, 0).expect("on the other node");
-    assert_eq!(agent.fill(&file, entered, 4, 0), Err(Unfilled::Unread));
+    assert_eq!(agent.fill(&file, entered, 4, 0), Err(FillError::Unread));
     agent.drop_block(entered, 0, 1);
     agent.trim(true);
     agent.fill(&file, entered, 2, 1).expect("filled");
@@ -331,7 +331,7 @@ fn programs_cannot_write_what_they_see() {
     ];
     // SAFETY: the call is refused, which is what is tested; nobody else relies on the pages being
     // read-only.
-    let result = unsafe { raw::syscall(libc::SYS_mprotect, arguments) };
+    let result = unsafe { syscalls::syscall(libc::SYS_mprotect, arguments) };
     assert_eq!(result, -(libc::EACCES as isize));
     let path = format!("/proc/self/fd/{control}");
     let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(path).expect("there"));

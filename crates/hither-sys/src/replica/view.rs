@@ -11,7 +11,7 @@ use super::{
     PAGE, places,
 };
 use crate::process::tick_ns;
-use crate::raw;
+use crate::syscalls;
 
 /// Replicas, as a program sees them.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl View {
     pub fn open(agent: u32, control: u32, nonce: u64) -> Option<View> {
         let fd = open(agent, control)?;
         let control = View::map_control(fd, nonce);
-        raw::close(fd);
+        syscalls::close(fd);
         let control = control?;
         let arenas = [const { AtomicPtr::new(std::ptr::null_mut()) }; NODES_MAX];
         let view = View { control, arenas };
@@ -74,12 +74,12 @@ impl View {
         for (node, arena) in view.arenas.iter().enumerate().take(layout.nodes) {
             let fd = view.control.header().arenas.get(node)?;
             let fd = open(agent, fd.load(Ordering::Relaxed))?;
-            let size = raw::status(fd).map_or(0, |status| status.size);
+            let size = syscalls::status(fd).map_or(0, |status| status.size);
             let mapped = match size >= layout.arena_bytes() as u64 {
-                true => raw::map_read_only(layout.arena_bytes(), fd),
+                true => syscalls::map_read_only(layout.arena_bytes(), fd),
                 false => Err(libc::EINVAL),
             };
-            raw::close(fd);
+            syscalls::close(fd);
             let arena_at = mapped.ok()?;
             arena.store(arena_at, Ordering::Relaxed);
             // A crash of the program should not write everybody's blocks into its core file, and
@@ -87,25 +87,25 @@ impl View {
             // either only where there is nothing to forbid.
             for advice in [libc::MADV_DONTDUMP, libc::MADV_NOHUGEPAGE] {
                 // SAFETY: the mapping was just made, and the advice keeps its contents.
-                let _ = unsafe { raw::advise(arena_at, layout.arena_bytes(), advice) };
+                let _ = unsafe { syscalls::advise(arena_at, layout.arena_bytes(), advice) };
             }
         }
         Some(view)
     }
 
     fn map_control(fd: i32, nonce: u64) -> Option<Control> {
-        let size = raw::status(fd).ok()?.size as usize;
+        let size = syscalls::status(fd).ok()?.size as usize;
         if size < Layout::VERSIONS_AT + PAGE {
             return None;
         }
         // All of it is sealed against being cut, so what is mapped is there.
         let area = Area {
-            base: raw::map_read_only(size, fd).ok()?,
+            base: syscalls::map_read_only(size, fd).ok()?,
             bytes: size,
         };
         // As with the arenas.
         // SAFETY: as there.
-        let _ = unsafe { raw::advise(area.base, size, libc::MADV_DONTDUMP) };
+        let _ = unsafe { syscalls::advise(area.base, size, libc::MADV_DONTDUMP) };
         let layout = Layout { nodes: 1, slots: 1 };
         let mut control = Control { area, layout };
         let header = control.header();
@@ -424,7 +424,7 @@ fn open(pid: u32, fd: u32) -> Option<i32> {
     put(b"/fd/")?;
     put(decimal(fd, &mut digits))?;
     let path = CStr::from_bytes_until_nul(&path).ok()?;
-    raw::open(path, libc::O_RDONLY).ok()
+    syscalls::open(path, libc::O_RDONLY).ok()
 }
 
 fn decimal(number: u32, to: &mut [u8; 10]) -> &[u8] {

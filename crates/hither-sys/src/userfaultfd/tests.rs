@@ -38,7 +38,7 @@ fn some_file() -> File {
 }
 
 impl Kernel for Scripted {
-    fn take(&mut self, _: &Offer) -> Result<OwnedFd, i32> {
+    fn take(&mut self, _: &UserfaultfdOffer) -> Result<OwnedFd, i32> {
         self.answer("take", some_file().into())
     }
 
@@ -75,7 +75,7 @@ impl Kernel for Scripted {
     }
 }
 
-const OFFER: Offer = Offer {
+const OFFER: UserfaultfdOffer = UserfaultfdOffer {
     pid: 5,
     fd: 900,
     inode: 1,
@@ -84,22 +84,22 @@ const OFFER: Offer = Offer {
 #[test]
 fn an_offer_that_cannot_be_taken_leaves_nothing() {
     for (call, error, reason) in [
-        ("take", libc::EBADF, Unarmed::Withdrawn),
-        ("take", libc::ESRCH, Unarmed::NoProcess),
-        ("take", libc::EPERM, Unarmed::NotPermitted),
-        ("take", libc::EMFILE, Unarmed::NoRoom),
-        ("take", libc::ENFILE, Unarmed::NoRoom),
-        ("take", libc::ENOSYS, Unarmed::NoCall),
-        ("set_up", libc::EINVAL, Unarmed::NoCall),
-        ("set_up", libc::EPERM, Unarmed::NotPermitted),
-        ("set_up", libc::ENOTTY, Unarmed::NoCall),
-        ("page_map", libc::EACCES, Unarmed::NotPermitted),
-        ("page_map", libc::ENOENT, Unarmed::NoProcess),
-        ("page_map", libc::EMFILE, Unarmed::NoRoom),
+        ("take", libc::EBADF, SamplingError::Withdrawn),
+        ("take", libc::ESRCH, SamplingError::NoProcess),
+        ("take", libc::EPERM, SamplingError::NotPermitted),
+        ("take", libc::EMFILE, SamplingError::NoRoom),
+        ("take", libc::ENFILE, SamplingError::NoRoom),
+        ("take", libc::ENOSYS, SamplingError::NoCall),
+        ("set_up", libc::EINVAL, SamplingError::NoCall),
+        ("set_up", libc::EPERM, SamplingError::NotPermitted),
+        ("set_up", libc::ENOTTY, SamplingError::NoCall),
+        ("page_map", libc::EACCES, SamplingError::NotPermitted),
+        ("page_map", libc::ENOENT, SamplingError::NoProcess),
+        ("page_map", libc::EMFILE, SamplingError::NoRoom),
     ] {
         let mut arm = Scripted::refusing(call, error);
         assert_eq!(arm.offered(&OFFER), Err(reason), "{call} {error}");
-        assert_eq!(arm.begin(5, 0, 4096), Err(Unarmed::NotOffered));
+        assert_eq!(arm.begin(5, 0, 4096), Err(SamplingError::NotOffered));
     }
 }
 
@@ -108,20 +108,20 @@ fn a_process_that_does_it_itself_is_left_alone() {
     let mut arm = Programs::new(Scripted::default());
     assert_eq!(arm.offered(&OFFER), Ok(()));
     assert_eq!(arm.begin(5, 0, 4096), Ok(()));
-    let leave = Offer { fd: -1, ..OFFER };
-    assert_eq!(arm.offered(&leave), Err(Unarmed::InUse));
-    assert_eq!(arm.arm(5, 0, 4096), Err(Unarmed::NotOffered));
+    let leave = UserfaultfdOffer { fd: -1, ..OFFER };
+    assert_eq!(arm.offered(&leave), Err(SamplingError::InUse));
+    assert_eq!(arm.arm(5, 0, 4096), Err(SamplingError::NotOffered));
 }
 
 #[test]
 fn refusals_of_ranges_say_why_and_the_rest_goes_on() {
     for (call, error, reason) in [
-        ("register", libc::EBUSY, Unarmed::InUse),
-        ("register", libc::EINVAL, Unarmed::NoMemory),
-        ("register", libc::ENOMEM, Unarmed::NoRoom),
-        ("register", libc::EPERM, Unarmed::NotPermitted),
-        ("is_huge", libc::ENOTTY, Unarmed::NoCall),
-        ("is_huge", libc::EFAULT, Unarmed::Other(libc::EFAULT)),
+        ("register", libc::EBUSY, SamplingError::InUse),
+        ("register", libc::EINVAL, SamplingError::NoMemory),
+        ("register", libc::ENOMEM, SamplingError::NoRoom),
+        ("register", libc::EPERM, SamplingError::NotPermitted),
+        ("is_huge", libc::ENOTTY, SamplingError::NoCall),
+        ("is_huge", libc::EFAULT, SamplingError::Other(libc::EFAULT)),
     ] {
         let mut arm = Scripted::refusing(call, error);
         assert_eq!(arm.offered(&OFFER), Ok(()));
@@ -129,12 +129,12 @@ fn refusals_of_ranges_say_why_and_the_rest_goes_on() {
         assert_eq!(arm.end(5, 0, 1 << 20), Ok(()));
     }
     for (error, reason) in [
-        (libc::EPERM, Unarmed::NoMemory),
-        (libc::EINTR, Unarmed::Busy),
-        (libc::EAGAIN, Unarmed::Busy),
-        (libc::ESRCH, Unarmed::NoProcess),
-        (libc::ENOMEM, Unarmed::NoRoom),
-        (libc::ENOTTY, Unarmed::NoCall),
+        (libc::EPERM, SamplingError::NoMemory),
+        (libc::EINTR, SamplingError::Busy),
+        (libc::EAGAIN, SamplingError::Busy),
+        (libc::ESRCH, SamplingError::NoProcess),
+        (libc::ENOMEM, SamplingError::NoRoom),
+        (libc::ENOTTY, SamplingError::NoCall),
     ] {
         let mut arm = Scripted::refusing("protect", error);
         assert_eq!(arm.offered(&OFFER), Ok(()));
@@ -145,7 +145,7 @@ fn refusals_of_ranges_say_why_and_the_rest_goes_on() {
         (libc::EINVAL, Ok(())),
         (libc::ESRCH, Ok(())),
         (libc::ENOMEM, Ok(())),
-        (libc::EPERM, Err(Unarmed::NotPermitted)),
+        (libc::EPERM, Err(SamplingError::NotPermitted)),
     ] {
         let mut arm = Scripted::refusing("unregister", error);
         assert_eq!(arm.offered(&OFFER), Ok(()));
@@ -170,21 +170,21 @@ fn a_region_is_registered_with_the_pages_that_it_begins_and_ends_in() {
     }
     let mut arm = Scripted::refusing("register", libc::EBUSY);
     assert_eq!(arm.offered(&OFFER), Ok(()));
-    assert_eq!(arm.begin(5, 4 * page, 2 * page), Err(Unarmed::InUse));
+    assert_eq!(arm.begin(5, 4 * page, 2 * page), Err(SamplingError::InUse));
     assert_eq!(arm.kernel.ranges, [(4 * page, 2 * page)], "no other");
 }
 
 /// As realloc does with a block that has a mapping of its own.
 #[test]
 fn what_is_sampled_can_be_moved_with_the_head_of_its_block() {
-    let mut arm = WriteProtect(Programs::new(Linux));
+    let mut arm = WriteProtectSampler(Programs::new(Linux));
     if let Err(reason) = offer_own(&mut arm) {
         println!("skipped: {reason}");
         return;
     }
     let page = machine::page_bytes();
     let (length, pid) = (8 * page as usize, std::process::id());
-    let block = raw::map(length, None).expect("mapped");
+    let block = syscalls::map(length, None).expect("mapped");
     // SAFETY: it is mapped, and nobody else's.
     unsafe { block.write(7) };
     let start = block as u64;
@@ -198,7 +198,7 @@ fn what_is_sampled_can_be_moved_with_the_head_of_its_block() {
     assert_eq!(unsafe { moved.read() }, 7);
     assert_eq!(arm.end(pid, start + page, 6 * page), Ok(()));
     // SAFETY: as above.
-    unsafe { raw::unmap(moved, 2 * length) };
+    unsafe { syscalls::unmap(moved, 2 * length) };
 }
 
 #[test]
@@ -208,7 +208,7 @@ fn huge_pages_are_left_whole() {
         ..Scripted::default()
     });
     assert_eq!(arm.offered(&OFFER), Ok(()));
-    assert_eq!(arm.begin(5, 0, 1 << 30), Err(Unarmed::HugePages));
+    assert_eq!(arm.begin(5, 0, 1 << 30), Err(SamplingError::HugePages));
     assert!(!arm.kernel.calls.contains(&"register"));
     let looked = arm.kernel.calls.iter().filter(|&&call| call == "is_huge");
     assert_eq!(looked.count(), 16, "not at all of it");
@@ -230,8 +230,8 @@ fn faults_of(touch: impl FnOnce()) -> i64 {
     faults() - before
 }
 
-fn registered(pages: u64) -> Option<(WriteProtect, Own)> {
-    let mut arm = WriteProtect(Programs::new(Linux));
+fn registered(pages: u64) -> Option<(WriteProtectSampler, Own)> {
+    let mut arm = WriteProtectSampler(Programs::new(Linux));
     match Own::new(&mut arm, pages) {
         Ok(own) => Some((arm, own)),
         Err(reason) => {
@@ -294,23 +294,23 @@ fn what_is_not_sampled_any_more_cannot_be_armed() {
         Ok(())
     );
     assert_eq!(faults_of(|| own.touch(0)), 0);
-    assert_eq!(own.arm(&mut arm, 0), Err(Unarmed::NoMemory));
+    assert_eq!(own.arm(&mut arm, 0), Err(SamplingError::NoMemory));
     // A second userfaultfd may have it now, and then we may not.
-    let mut other = WriteProtect(Programs::new(Linux));
+    let mut other = WriteProtectSampler(Programs::new(Linux));
     assert_eq!(offer_own(&mut other), Ok(()));
     let length = own.length as u64;
     assert_eq!(other.begin(std::process::id(), start, length), Ok(()));
     assert_eq!(
         arm.begin(std::process::id(), start, length),
-        Err(Unarmed::InUse)
+        Err(SamplingError::InUse)
     );
 }
 
 #[test]
 fn another_descriptor_than_the_one_offered_is_not_taken() {
-    let mut arm = WriteProtect(Programs::new(Linux));
+    let mut arm = WriteProtectSampler(Programs::new(Linux));
     let file = some_file();
-    let offer = Offer {
+    let offer = UserfaultfdOffer {
         pid: std::process::id(),
         fd: file.as_raw_fd(),
         inode: u64::MAX,
@@ -320,7 +320,7 @@ fn another_descriptor_than_the_one_offered_is_not_taken() {
     assert!(
         matches!(
             taken,
-            Err(Unarmed::Withdrawn | Unarmed::NotPermitted | Unarmed::NoCall)
+            Err(SamplingError::Withdrawn | SamplingError::NotPermitted | SamplingError::NoCall)
         ),
         "{taken:?}"
     );

@@ -6,17 +6,17 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use hither_core::placement::Of;
+use hither_core::placement::Target;
 use hither_trace::Trace;
 use serde_json::json;
 
 use super::Subcommand;
+use super::options::placement::Placing;
 use super::options::{Caches, Learnt, Loading};
 use super::record::{self, Recording};
 use crate::exit;
 use crate::format::{Lean, Table, bytes, count, counted, percent, shortened};
 use crate::output;
-use crate::place::options::Placing;
 use crate::place::{self, Placed};
 use crate::plan::Plan;
 use crate::simulate::{about, hit_ratios};
@@ -112,8 +112,9 @@ impl Subcommand for Advise {
 impl Advise {
     fn advise(&self, path: &Path, ui: &Ui) -> anyhow::Result<()> {
         let trace = self.loading.load(path, ui)?;
-        let placed = Placed::of(&trace, &self.placing, self.caches.sizes_as_written(), 0, ui)?;
-        if place::kind(&trace) == Some(Of::Memory) {
+        let placing = self.placing.chosen()?;
+        let placed = Placed::of(&trace, &placing, self.caches.sizes_as_written(), 0, ui)?;
+        if place::kind(&trace) == Some(Target::Memory) {
             self.save(placed.plan(), placed.sentences().cloned(), ui)?;
             return self.advise_on_memory(&trace, &placed);
         }
@@ -187,7 +188,7 @@ impl Advise {
                 path.display()
             ));
         }
-        plan.unwrap_or_default().save(path, &about)
+        Ok(plan.unwrap_or_default().save(path, &about)?)
     }
 
     /// Pages are not cached: for them, where they are is all there is to say.

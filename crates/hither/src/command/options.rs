@@ -1,11 +1,16 @@
 //! Arguments that several commands take, and what they turn into.
 
+pub(super) mod curves;
+pub(super) mod placement;
+
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
+use hither_analysis::loading::whole;
+pub(super) use hither_analysis::loading::{block_bytes, format_name};
 use hither_core::Spec;
 use hither_sim::Size;
 use hither_trace::{Input, LoadOptions, Sample, Trace};
@@ -70,25 +75,6 @@ fn memory_bytes(text: &str) -> Result<u64, String> {
     match text.parse::<Size>().map_err(|error| error.to_string())? {
         Size::Bytes(bytes) | Size::Blocks(bytes) => Ok(bytes),
         Size::Percent(_) => Err("memory is given in bytes, such as 2GiB".to_owned()),
-    }
-}
-
-/// The name of a format of traces.
-pub(crate) fn format_name(text: &str) -> Result<String, String> {
-    hither_trace::format::find(text)
-        .map(|format| format.name.to_owned())
-        .map_err(|error| error.to_string())
-}
-
-/// The size of a block.
-pub(crate) fn block_bytes(text: &str) -> Result<u32, String> {
-    let bytes = match text.parse::<Size>().map_err(|error| error.to_string())? {
-        Size::Bytes(bytes) | Size::Blocks(bytes) => bytes,
-        Size::Percent(_) => return Err("a block has a size in bytes".to_owned()),
-    };
-    match u32::try_from(bytes) {
-        Ok(bytes) if bytes > 0 => Ok(bytes),
-        _ => Err(format!("a block is 1 to {} bytes large", u32::MAX)),
     }
 }
 
@@ -196,14 +182,6 @@ impl Sampling {
     }
 }
 
-/// A part of all is no sample.
-pub(crate) fn whole(sample: Sample) -> Sample {
-    match sample {
-        Sample::Rate(1.0) => Sample::All,
-        sample => sample,
-    }
-}
-
 /// Which caches are simulated.
 #[derive(Args, Debug)]
 pub(super) struct Caches {
@@ -254,7 +232,7 @@ impl Caches {
     /// none were named.
     pub(super) fn sizes(&self, trace: &Trace) -> anyhow::Result<Vec<(Size, u32)>> {
         let block_bytes = u64::from(trace.options().block_bytes);
-        sizes(&self.sizes, block_bytes, trace.blocks_of_all())
+        Ok(sizes(&self.sizes, block_bytes, trace.blocks_of_all())?)
     }
 
     /// Whether sizes were named.

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use hither_core::placement::{self, Of};
+use hither_core::placement::{self, Target};
 use hither_core::registry::{self, Param};
 use hither_core::spec::SpecError;
 use hither_core::{Spec, placement::Entry as Placement, registry::Entry as Policy};
@@ -42,7 +42,7 @@ struct Listed {
     needs: Vec<&'static str>,
     params: &'static [Param],
     /// Of a placement.
-    of: Option<Of>,
+    target: Option<Target>,
 }
 
 impl From<&Policy> for Listed {
@@ -53,7 +53,7 @@ impl From<&Policy> for Listed {
             source: entry.source,
             needs: entry.needs.names().collect(),
             params: entry.params,
-            of: None,
+            target: None,
         }
     }
 }
@@ -67,7 +67,7 @@ impl From<&Placement> for Listed {
             source: entry.source,
             needs: entry.needs.names().chain(foresight).collect(),
             params: entry.params,
-            of: Some(entry.of),
+            target: Some(entry.target),
         }
     }
 }
@@ -92,7 +92,7 @@ impl Subcommand for Policies {
             let of = |placement: bool| -> Vec<_> {
                 let those = listed
                     .iter()
-                    .filter(|entry| entry.of.is_some() == placement);
+                    .filter(|entry| entry.target.is_some() == placement);
                 those.map(document).collect()
             };
             ui::print_json(&json!({ "policies": of(false), "placements": of(true) }))?;
@@ -121,10 +121,10 @@ fn find(name: &str) -> Result<Listed, SpecError> {
     }
 }
 
-fn places(of: Of) -> &'static str {
-    match of {
-        Of::Memory => "memory",
-        Of::Files => "files",
+fn places(target: Target) -> &'static str {
+    match target {
+        Target::Memory => "memory",
+        Target::Files => "files",
     }
 }
 
@@ -133,9 +133,9 @@ fn text(entry: &Listed) -> String {
         "{}: {}\n    source: {}\n",
         entry.name, entry.summary, entry.source
     );
-    match entry.of {
-        Some(Of::Memory) => text += "    places: pages of memory\n",
-        Some(Of::Files) => text += "    places: blocks of files\n",
+    match entry.target {
+        Some(Target::Memory) => text += "    places: pages of memory\n",
+        Some(Target::Files) => text += "    places: blocks of files\n",
         None => {}
     }
     if !entry.needs.is_empty() {
@@ -178,8 +178,8 @@ fn document(entry: &Listed) -> serde_json::Value {
         "needs": entry.needs,
         "params": params,
     });
-    if let Some(of) = entry.of {
-        document["places"] = places(of).into();
+    if let Some(target) = entry.target {
+        document["places"] = places(target).into();
     }
     document
 }

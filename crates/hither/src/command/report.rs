@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::Subcommand;
+use super::options::placement::Placing;
 use super::options::{Caches, Loading};
 use crate::exit::Usage;
 use crate::output;
-use crate::place::options::Placing;
 use crate::place::pretty;
 use crate::report::{self, Asked};
 use crate::ui::{self, Ui};
@@ -72,7 +72,7 @@ impl Subcommand for Report {
             own_policies: self.caches.names_policies(),
             sizes: self.caches.sizes_as_written().to_vec(),
             points: self.points.map(usize::from),
-            placing: &self.placing,
+            placing: self.placing.chosen()?,
         };
         let load = |path: &PathBuf| self.loading.load(path, ui);
         let report = report::of(&self.traces, load, &asked, ui)?;

@@ -18,7 +18,7 @@ use clap::{ArgGroup, Args};
 use hither_live::observe::unseen;
 use hither_live::{RunOptions, has_one_node};
 use hither_sim::Size;
-use hither_sys::arm;
+use hither_sys::page_sampling;
 
 use super::Subcommand;
 use crate::exit::{self, Usage};
@@ -127,7 +127,7 @@ pub(super) struct Run {
 
     /// How upm counts accesses; auto takes the first that works, and `hither topo --live` says
     /// which do
-    #[arg(long, value_name = "HOW", default_value = AUTO, conflicts_with_all = ["files", "replicas", "place_files"], value_parser = [&[AUTO], &arm::NAMES[..]].concat())]
+    #[arg(long, value_name = "HOW", default_value = AUTO, conflicts_with_all = ["files", "replicas", "place_files"], value_parser = [&[AUTO], &page_sampling::NAMES[..]].concat())]
     counters: String,
 
     /// Share of the CPUs that counting may take; of more than 16 as of 16

@@ -10,11 +10,11 @@ use hither_trace::Trace;
 use serde_json::json;
 
 use super::Subcommand;
+use super::options::curves::Curves;
+use super::options::placement::{Drawing, Placing};
 use super::options::{Caches, Learnt, Loading, Sampling};
-use crate::curve::{self, Curves};
 use crate::exit::Usage;
 use crate::format::{bytes, count, counted, percent};
-use crate::place::options::{Drawing, Placing};
 use crate::place::{self, Request, Watch};
 use crate::simulate::{self, about, hit_ratios};
 use crate::ui::{self, Ui};
@@ -118,7 +118,8 @@ impl Sim {
         };
         let outcomes = place::run(&trace, &cases, &running, self.drawing.moves(), watch)?;
         bar.finish_and_clear();
-        place::write(&trace, &cases, &outcomes, &running, &self.drawing, ui)?;
+        let pictures = place::Pictures::of(&trace, &cases, &outcomes, &running);
+        self.drawing.write(&pictures, ui)?;
         if self.json {
             let results = cases.iter().zip(&outcomes);
             let results =
@@ -164,7 +165,7 @@ impl Subcommand for Sim {
             .loading
             .sample(&self.trace, self.sampling.sample(), ui)?;
         if self.curves.wanted() {
-            curve::write(&trace, &policies, &self.curves, ui)?;
+            self.curves.write(&trace, &policies, ui)?;
             return Ok(ExitCode::SUCCESS);
         }
         let sizes = self.caches.sizes(&trace)?;

@@ -14,15 +14,16 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use super::Subcommand;
+use super::options::placement::Placing;
 use super::options::{Caches, Loading, Sampling};
 use crate::exit::Usage;
 use crate::format::{bytes, counted};
 use crate::output;
 use crate::place;
-use crate::place::options::Placing;
 use crate::rows::Format;
 use crate::simulate::{self, Ratio, ratio_table};
 use crate::sweep::{self, Defaults, End, Job, Journal, Plan, Run, Sweep};
+use crate::this_machine;
 use crate::ui::{self, Ui};
 
 /// Simulate many policies and sizes on many traces, and go on after an interruption
@@ -118,7 +119,6 @@ impl Subcommand for Sweeping {
         let run = Run {
             unit_references: self.save_every,
             cancel: cancelled_by_signals()?,
-            bar: ui.bar("", 0),
         };
         let mut sweep = Sweep::new(&plan, journal, run)?;
         let (done, _) = sweep.progress();
@@ -128,17 +128,16 @@ impl Subcommand for Sweeping {
                 counted(done as u64, "cache")
             ));
         }
-        let end = sweep.run();
-        sweep.run.bar.finish_and_clear();
+        let end = sweep.run(ui);
         let (done, _) = sweep.progress();
         let end = match end {
             Ok(end) => end,
             // Nothing to go on with: the next attempt may well be another plan.
             Err(error) if done == 0 => {
                 sweep.finish()?;
-                return Err(error);
+                return Err(error.into());
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         };
         if let End::Cancelled = end {
             match self.output {
@@ -184,7 +183,7 @@ impl Sweeping {
         let (format, options) = self.loading.options(self.sampling.sample());
         let defaults = Defaults { format, options };
         let mut plan = match &self.spec {
-            Some(path) => sweep::read(path, &defaults)?,
+            Some(path) => sweep::read(path, &defaults, &this_machine::topology)?,
             None => Plan { jobs: Vec::new() },
         };
         if !self.traces.is_empty() {
@@ -195,7 +194,7 @@ impl Sweeping {
                 options: defaults.options,
                 policies: Vec::new(),
                 sizes: Vec::new(),
-                placing: sweep::Placing::default(),
+                placing: place::Placing::default(),
             };
             plan.jobs = self.traces.iter().map(of_all).collect();
         }
@@ -244,7 +243,7 @@ impl Sweeping {
             "{}: already exists (--force replaces it, -o names another)",
             output.display()
         );
-        Journal::open(path, &plan.digest(), self.restart)
+        Ok(Journal::open(path, &plan.digest(), self.restart)?)
     }
 
     fn deliver(

@@ -149,7 +149,7 @@ fn of_run(run: &Status) -> String {
             },
             bytes(number("foreign_bytes")),
             bytes(number("absent_bytes")),
-            match number("read_ahead_stilled") {
+            match number("readahead_disabled") {
                 0 => String::new(),
                 times => format!(
                     "; readahead switched off {}",
@@ -413,7 +413,7 @@ mod tests {
             figures: json!({
                 "budget_bytes": 1 << 30, "files": 1, "missed_bytes": 3 << 20, "lru_missed_bytes": 4 << 20,
                 "dropped_bytes": 2 << 20, "foreign_bytes": 0, "absent_bytes": 1 << 20, "steering": false,
-                "read_ahead_stilled": 3,
+                "readahead_disabled": 3,
                 "busiest_files": [
                     { "path": "/data/index\n1", "referenced_bytes": 8 << 20, "missed_bytes": 3 << 20, "lru_missed_bytes": 4 << 20 },
                 ],

@@ -19,7 +19,8 @@ use super::Subcommand;
 use crate::format::{self, Lean, Table};
 use crate::output::{check_folder, write_whole};
 use crate::plot::{Network, Picture as _};
-use crate::topology::{drawing, load};
+use crate::this_machine;
+use crate::topology::drawing;
 use crate::ui::{self, Ui};
 
 /// Show and draw a topology: this machine's nodes, a mesh, the machines of the papers
@@ -94,7 +95,7 @@ impl Subcommand for Topo {
             self.live(ui)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let topology = load(&self.topology)?;
+        let topology = this_machine::load(&self.topology)?;
         if let Some(Picture { path, png }) = &self.output {
             check_folder(path)?;
             let subtitle = head(&topology);

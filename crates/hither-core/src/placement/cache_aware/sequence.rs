@@ -6,7 +6,7 @@
 //! local. Sequences go upwards: a region that is walked down is local, as in the thesis, which
 //! speaks of the sequence's end.
 
-use crate::placement::Class;
+use crate::placement::RegionTier;
 
 /// The faults of a region that is not decided on.
 pub(super) struct Sequences {
@@ -29,19 +29,19 @@ impl Sequences {
 
     /// A fault at the page with this number in the region: what the region is, where that is known
     /// now.
-    pub(super) fn fault(&mut self, index: u32) -> Option<Class> {
+    pub(super) fn fault(&mut self, index: u32) -> Option<RegionTier> {
         self.seen += 1;
         match self.known.iter_mut().find(|(next, _)| *next == index) {
             Some((next, length)) => {
                 *next += 1;
                 *length += 1;
                 if *length >= self.sequence {
-                    return Some(Class::Remote);
+                    return Some(RegionTier::Remote);
                 }
             }
             None => self.known.push((index + 1, 1)),
         }
-        (self.seen >= self.faults).then_some(Class::Local)
+        (self.seen >= self.faults).then_some(RegionTier::Local)
     }
 }
 
@@ -49,7 +49,7 @@ impl Sequences {
 mod tests {
     use super::*;
 
-    fn decided(faults: &[u32]) -> Option<(usize, Class)> {
+    fn decided(faults: &[u32]) -> Option<(usize, RegionTier)> {
         let mut sequences = Sequences::new(5, 10);
         let mut at = (1..).zip(faults);
         at.find_map(|(number, &index)| Some((number, sequences.fault(index)?)))
@@ -58,7 +58,7 @@ mod tests {
     #[test]
     fn five_in_a_row() {
         assert_eq!(decided(&[0, 1, 2, 3]), None);
-        assert_eq!(decided(&[7, 8, 9, 10, 11]), Some((5, Class::Remote)));
+        assert_eq!(decided(&[7, 8, 9, 10, 11]), Some((5, RegionTier::Remote)));
     }
 
     #[test]
@@ -66,20 +66,20 @@ mod tests {
         // Two sequences take turns; the first is complete with the ninth fault.
         assert_eq!(
             decided(&[0, 50, 1, 51, 2, 52, 3, 53, 4]),
-            Some((9, Class::Remote))
+            Some((9, RegionTier::Remote))
         );
         // Noise between: the tenth fault completes it.
         let faults = [0, 90, 1, 80, 2, 70, 3, 60, 30, 4];
-        assert_eq!(decided(&faults), Some((10, Class::Remote)));
+        assert_eq!(decided(&faults), Some((10, RegionTier::Remote)));
     }
 
     #[test]
     fn ten_without() {
         let three_at_a_time = [0, 50, 70, 1, 51, 71, 2, 52, 72, 3];
-        assert_eq!(decided(&three_at_a_time), Some((10, Class::Local)));
+        assert_eq!(decided(&three_at_a_time), Some((10, RegionTier::Local)));
         let downwards: Vec<u32> = (0..10).rev().collect();
-        assert_eq!(decided(&downwards), Some((10, Class::Local)));
+        assert_eq!(decided(&downwards), Some((10, RegionTier::Local)));
         let every_other: Vec<u32> = (0..10).map(|page| 2 * page).collect();
-        assert_eq!(decided(&every_other), Some((10, Class::Local)));
+        assert_eq!(decided(&every_other), Some((10, RegionTier::Local)));
     }
 }

@@ -6,7 +6,7 @@ use crate::spec::Spec;
 
 const PAGE: u64 = 4096;
 
-fn region(object: u32, owner: u32, pages: u64, known: Option<Class>) -> Region {
+fn region(object: u32, owner: u32, pages: u64, known: Option<RegionTier>) -> Region {
     Region {
         object: Object(object),
         owner: Process(owner),
@@ -285,7 +285,7 @@ fn regions_come_and_go() {
     let mut machine = Machine::new("cache-aware", topology, &[1000, 1000], &[(300, 0)]);
     assert_eq!(machine.policy.class(Object(0)), None);
     machine.faults(0, 0..154);
-    assert_eq!(machine.policy.class(Object(0)), Some(Class::Remote));
+    assert_eq!(machine.policy.class(Object(0)), Some(RegionTier::Remote));
     for block in (0..154).map(Block) {
         let node = machine.nodes.home(block).unwrap();
         machine.nodes.remove(block, node);
@@ -298,11 +298,11 @@ fn regions_come_and_go() {
     // site does is known.
     machine
         .policy
-        .allocated(&region(0, 0, 256, Some(Class::Remote)));
+        .allocated(&region(0, 0, 256, Some(RegionTier::Remote)));
     assert_eq!(machine.faults(0, [7, 3, 90]), [1, 1, 1]);
     machine
         .policy
-        .allocated(&region(1, 0, 256, Some(Class::Local)));
+        .allocated(&region(1, 0, 256, Some(RegionTier::Local)));
     assert_eq!(machine.faults(1, 0..10), [0; 10]);
     machine.policy.freed(Object(5));
 }

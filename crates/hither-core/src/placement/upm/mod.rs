@@ -51,8 +51,8 @@ mod tests;
 use std::collections::VecDeque;
 
 use super::{
-    Action, Class, Counters, Entry, Epoch, EpochKind, Nodes, Of, Outcome, Placement, Region,
-    Settings,
+    Action, Counters, Entry, Epoch, EpochKind, Nodes, Outcome, Placement, Region, RegionTier,
+    Settings, Target,
 };
 use crate::access::Access;
 use crate::ids::{Block, Node, Object, Process};
@@ -69,7 +69,7 @@ pub(super) const ENTRY: Entry = Entry {
     summary: "at the end of each iteration, to where remote accesses cost more than a move",
     source: "Nikolopoulos et al., ICS 2000",
     params: PARAMS,
-    of: Of::Memory,
+    target: Target::Memory,
     needs: Needs {
         objects: true,
         processes: true,
@@ -435,7 +435,7 @@ impl Placement for Upm {
         self.initial.ended(process);
     }
 
-    fn class(&self, object: Object) -> Option<Class> {
+    fn class(&self, object: Object) -> Option<RegionTier> {
         self.initial.class(object)
     }
 

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use hither_sys::faults::{PageFaults, Unwatched};
 use hither_sys::machine::{Machine, NodeMemory, PageState, Refusal, page_bytes};
 use hither_sys::page_cache::{FileId, PageCache, ThisPageCache};
-use hither_sys::raw;
+use hither_sys::page_faults::{PageFaults, WatchError};
+use hither_sys::syscalls;
 
 use super::*;
 
@@ -57,8 +57,8 @@ impl Machine for Two {
         Ok(())
     }
 
-    fn faults(&self) -> Result<Box<dyn PageFaults>, Unwatched> {
-        Err(Unwatched::NoPerf)
+    fn faults(&self) -> Result<Box<dyn PageFaults>, WatchError> {
+        Err(WatchError::NoPerf)
     }
 }
 
@@ -74,7 +74,7 @@ fn file(pages: u64, bytes: u64) -> tempfile::NamedTempFile {
 }
 
 fn open(file: &tempfile::NamedTempFile) -> Box<dyn CachedFile> {
-    let status = raw::status(file.as_file().as_raw_fd()).expect("a status");
+    let status = syscalls::status(file.as_file().as_raw_fd()).expect("a status");
     let id = FileId {
         device: status.device,
         inode: status.inode,

@@ -190,7 +190,7 @@ impl FileMigrationActuator {
                     self.leave_alone(why);
                     let for_good = !why.may_pass();
                     if for_good {
-                        agent.session.stop_hearing_of(key);
+                        agent.session.stop_recording_file(key);
                     }
                     agent.input(now_ns, Input::Unreachable { job, for_good });
                 }

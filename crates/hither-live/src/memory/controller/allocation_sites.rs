@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hither_core::placement::Class;
+use hither_core::placement::RegionTier;
 
 /// All sites, by signature.
 #[derive(Debug, Default)]
@@ -14,7 +14,7 @@ pub(super) struct AllocationSites {
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     /// What all of its regions were; none where they differ.
-    class: Option<Class>,
+    class: Option<RegionTier>,
     /// Where programs bind its regions at once.
     bound: Option<u64>,
     /// Its regions were of several classes, or went to several nodes.
@@ -24,7 +24,7 @@ struct Known {
 }
 
 impl AllocationSites {
-    pub(super) fn new(known: impl IntoIterator<Item = (u64, Class)>) -> AllocationSites {
+    pub(super) fn new(known: impl IntoIterator<Item = (u64, RegionTier)>) -> AllocationSites {
         let site = |(signature, class)| {
             let known = Known {
                 class: Some(class),
@@ -38,7 +38,7 @@ impl AllocationSites {
     }
 
     /// What the next region of a site will be. The unknown site, 0, is not one place in a program.
-    pub(super) fn class(&self, signature: u64) -> Option<Class> {
+    pub(super) fn class(&self, signature: u64) -> Option<RegionTier> {
         self.sites.get(&signature)?.class
     }
 
@@ -53,7 +53,7 @@ impl AllocationSites {
     pub(super) fn settled(
         &mut self,
         signature: u64,
-        class: Class,
+        class: RegionTier,
         nodes: Option<u64>,
     ) -> Option<Option<u64>> {
         if signature == 0 {
@@ -79,7 +79,7 @@ impl AllocationSites {
     }
 
     /// What is known of each site, by signature.
-    pub(super) fn known(&self) -> impl Iterator<Item = (u64, Class)> + '_ {
+    pub(super) fn known(&self) -> impl Iterator<Item = (u64, RegionTier)> + '_ {
         let sites = self.sites.iter();
         sites.filter_map(|(&signature, site)| Some((signature, site.class?)))
     }
@@ -91,20 +91,24 @@ mod tests {
 
     #[test]
     fn a_site_is_known_while_its_regions_agree() {
-        let mut sites = AllocationSites::new([(9, Class::Remote)]);
-        assert_eq!(sites.class(9), Some(Class::Remote));
+        let mut sites = AllocationSites::new([(9, RegionTier::Remote)]);
+        assert_eq!(sites.class(9), Some(RegionTier::Remote));
         assert_eq!(sites.bound(9), None, "no region has shown where");
-        assert_eq!(sites.settled(9, Class::Remote, Some(2)), Some(Some(2)));
-        assert_eq!(sites.settled(9, Class::Remote, Some(2)), None);
+        assert_eq!(sites.settled(9, RegionTier::Remote, Some(2)), Some(Some(2)));
+        assert_eq!(sites.settled(9, RegionTier::Remote, Some(2)), None);
         // From the other node.
-        assert_eq!(sites.settled(9, Class::Remote, Some(1)), Some(None));
-        assert_eq!(sites.settled(9, Class::Remote, Some(1)), None, "for good");
-        assert_eq!(sites.class(9), Some(Class::Remote));
-        assert_eq!(sites.settled(9, Class::Local, None), None);
+        assert_eq!(sites.settled(9, RegionTier::Remote, Some(1)), Some(None));
+        assert_eq!(
+            sites.settled(9, RegionTier::Remote, Some(1)),
+            None,
+            "for good"
+        );
+        assert_eq!(sites.class(9), Some(RegionTier::Remote));
+        assert_eq!(sites.settled(9, RegionTier::Local, None), None);
         assert_eq!(sites.class(9), None);
-        assert_eq!(sites.settled(9, Class::Remote, Some(2)), None);
+        assert_eq!(sites.settled(9, RegionTier::Remote, Some(2)), None);
         assert_eq!(sites.class(9), None, "it was both");
-        assert_eq!(sites.settled(0, Class::Remote, Some(2)), None);
+        assert_eq!(sites.settled(0, RegionTier::Remote, Some(2)), None);
         assert_eq!(sites.class(0), None);
         assert_eq!(sites.known().count(), 0);
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hither_core::placement::Class;
+use hither_core::placement::RegionTier;
 use hither_core::{Block, Object};
 use hither_sys::record::OWN_POLICY;
 
@@ -111,7 +111,7 @@ impl PlacementController {
         for (run, state) in runs {
             if state == State::Requested {
                 out.push(region.bind_request(&run, run.nodes, self.page_bytes));
-                if region.class == Some(Class::Remote) && !self.dry_run {
+                if region.class == Some(RegionTier::Remote) && !self.dry_run {
                     self.spilled.leaves(object);
                 }
             }

@@ -1,6 +1,6 @@
 //! First faults, and what the policy makes of a region once it has seen enough of them.
 
-use hither_core::placement::Class;
+use hither_core::placement::RegionTier;
 use hither_core::{Block, Node, Object, Thread};
 
 use super::super::event::{Decision, Settled};
@@ -35,7 +35,7 @@ impl PlacementController {
         }
         let found = found.and_then(|(object, page)| {
             let region = self.tracked[object.index()].as_mut()?;
-            if region.class != Some(Class::Remote) && !region.own {
+            if region.class != Some(RegionTier::Remote) && !region.own {
                 let node = self.model.node_of_cpu(cpu);
                 self.spilled.touched(object, page, node);
             }
@@ -92,8 +92,8 @@ impl PlacementController {
         region.from = from;
         let here = self.model.bit(from);
         let runs = match class {
-            Class::Local => Vec::new(),
-            Class::Remote => wanted(&mut self.model, object, region, from, thread),
+            RegionTier::Local => Vec::new(),
+            RegionTier::Remote => wanted(&mut self.model, object, region, from, thread),
         };
         let (away, stays): (Vec<Run>, Vec<Run>) = runs
             .into_iter()
@@ -115,8 +115,8 @@ impl PlacementController {
             });
         }
         match class {
-            Class::Local => self.summary.near += 1,
-            Class::Remote => self.summary.far += 1,
+            RegionTier::Local => self.summary.near += 1,
+            RegionTier::Remote => self.summary.far += 1,
         }
         self.summary.pages_away += u64::from(pages_away);
         out.push(Decision::Settled(Settled {
@@ -142,7 +142,7 @@ impl PlacementController {
         }
         region.kept = stays;
         self.send(now_ns, object, away, by_site, out);
-        if class == Class::Local {
+        if class == RegionTier::Local {
             self.count(now_ns, object, out);
         }
     }

@@ -1,6 +1,6 @@
 //! What a controller starts from: the first line of a log.
 
-use hither_core::placement::{self, Class};
+use hither_core::placement::{self, RegionTier};
 use hither_core::{Spec, Topology};
 use hither_sys::machine::NodeMemory;
 use serde::{Deserialize, Serialize};
@@ -106,7 +106,7 @@ pub(crate) struct KnownSiteTier {
     #[serde(with = "super::super::event::hex")]
     pub(crate) signature: u64,
     #[serde(with = "super::super::event::class")]
-    pub(crate) class: Class,
+    pub(crate) class: RegionTier,
 }
 
 impl Config {

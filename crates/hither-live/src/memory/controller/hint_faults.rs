@@ -1,7 +1,7 @@
 //! RegionMap that the kernel samples by itself: its hint faults are the samples.
 //!
 //! A region is *held* where it is by having the program give each run of pages with one home the
-//! policy under which they are sampled and stay (`hither_sys::hints`): when most of its pages are
+//! policy under which they are sampled and stay (`hither_sys::hint_faults`): when most of its pages are
 //! there, or no more come, since a policy given before would say where they are to come from.
 //!
 //! - One that *lies in parts* then, as what several threads have filled does, lies where it is

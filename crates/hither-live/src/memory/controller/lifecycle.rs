@@ -1,6 +1,6 @@
 //! RegionMap come and go, and with them their pages.
 
-use hither_core::placement::{Class, Region};
+use hither_core::placement::{Region, RegionTier};
 use hither_core::{Block, Node, Object, Process, Thread};
 use rustc_hash::FxHashMap;
 
@@ -31,7 +31,7 @@ pub(super) struct TrackedRegion {
     pub(super) faults: u32,
     pub(super) unit: Unit,
     /// Nothing while it is watched.
-    pub(super) class: Option<Class>,
+    pub(super) class: Option<RegionTier>,
     /// The node that it was settled from.
     pub(super) from: Node,
     pub(super) segments: Vec<Segment>,

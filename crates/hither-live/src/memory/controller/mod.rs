@@ -41,7 +41,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hither_core::placement::Class;
+use hither_core::placement::RegionTier;
 use hither_core::{Object, Process};
 use rustc_hash::FxHashMap;
 
@@ -361,7 +361,7 @@ impl PlacementController {
     }
 
     /// What is known of allocation sites.
-    pub(crate) fn sites(&self) -> impl Iterator<Item = (u64, Class)> + '_ {
+    pub(crate) fn sites(&self) -> impl Iterator<Item = (u64, RegionTier)> + '_ {
         self.sites.known()
     }
 

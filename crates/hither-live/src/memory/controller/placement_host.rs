@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use hither_core::placement::{Action, Class, Epoch, Nodes, Outcome, Placement, Region, Settings};
+use hither_core::placement::{
+    Action, Epoch, Nodes, Outcome, Placement, Region, RegionTier, Settings,
+};
 use hither_core::{Access, Block, NEVER, Node, Object, Op, Process, Site, Slot, Thread};
 
 use super::Config;
@@ -107,7 +109,7 @@ impl PlacementHost {
         self.placement.ended(process);
     }
 
-    pub(crate) fn class(&self, object: Object) -> Option<Class> {
+    pub(crate) fn class(&self, object: Object) -> Option<RegionTier> {
         self.placement.class(object)
     }
 

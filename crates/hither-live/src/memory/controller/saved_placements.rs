@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use hither_core::placement::Class;
+use hither_core::placement::RegionTier;
 use hither_core::{Block, Object};
 use rustc_hash::FxHashMap;
 
@@ -148,7 +148,7 @@ impl PlacementController {
             .saved_placements
             .known
             .get(&(region.signature, thread, nth));
-        let placed = placed.filter(|_| region.class != Some(Class::Remote));
+        let placed = placed.filter(|_| region.class != Some(RegionTier::Remote));
         // Of another size it is another thing.
         let Some(placed) = placed.filter(|placed| placed.pages == region.pages) else {
             return;

@@ -1,6 +1,6 @@
 //! What the controller knows at a moment, for whoever looks on.
 
-use hither_core::placement::Class;
+use hither_core::placement::RegionTier;
 use hither_core::{Block, Node};
 
 use super::PlacementController;
@@ -37,9 +37,9 @@ impl PlacementController {
             }
         }
         let state = match region.class {
-            Some(Class::Remote) => "far",
+            Some(RegionTier::Remote) => "far",
             _ if region.counted => "sampled",
-            Some(Class::Local) => "near",
+            Some(RegionTier::Local) => "near",
             None if region.watched => "watched",
             None => "left alone",
         };

@@ -237,7 +237,7 @@ fn of_a_program_that_grows_more_may_be_far() {
     let mut config = two_nodes();
     config.sites.push(KnownSiteTier {
         signature: 5,
-        class: Class::Remote,
+        class: RegionTier::Remote,
     });
     let mut world = World::new(&config);
     // Known to be a stream, and all that the program has so far.
@@ -348,7 +348,7 @@ fn a_known_site_needs_no_faults() {
     let mut config = two_nodes();
     config.sites.push(KnownSiteTier {
         signature: 5,
-        class: Class::Remote,
+        class: RegionTier::Remote,
     });
     config.policy = "cache-aware{region=4096,limit=1}".to_owned();
     let mut world = World::new(&config);
@@ -383,7 +383,7 @@ fn a_known_site_needs_no_faults() {
     );
     assert_eq!(
         world.controller.sites().collect::<Vec<_>>(),
-        [(5, Class::Remote)]
+        [(5, RegionTier::Remote)]
     );
     assert_eq!(world.controller.summary().known, 3);
 }
@@ -393,7 +393,7 @@ fn a_site_s_policy_is_undone_where_the_policy_wants_it_no_longer() {
     let mut config = two_nodes();
     config.sites.push(KnownSiteTier {
         signature: 5,
-        class: Class::Remote,
+        class: RegionTier::Remote,
     });
     let mut world = World::new(&config);
     world.region(7, 5000, 100, 6);

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use hither_sys::arm::{Arm, Unarmed};
-use hither_sys::faults::{PageFaults, Unwatched};
 use hither_sys::machine::Machine;
+use hither_sys::page_faults::{PageFaults, WatchError};
+use hither_sys::page_sampling::{PageSampler, SamplingError};
 use hither_sys::process::{monotonic_ns, short_slices, thread_cpu_ns};
 use hither_sys::record::{Bind, BindMode, Record};
 use hither_sys::session::RingInfo;
@@ -51,7 +51,7 @@ pub(super) struct PlacementActuator {
     loads: Option<Box<dyn PageFaults>>,
     mover: Option<Mover>,
     /// How pages are armed, if they are.
-    arm: Option<Box<dyn Arm>>,
+    arm: Option<Box<dyn PageSampler>>,
     /// When programs' offers were taken.
     offered: BTreeMap<u32, u64>,
     /// RegionMap that begin or end within a page: by process and first whole page, where they start,
@@ -96,7 +96,7 @@ impl PlacementActuator {
     /// Takes everything in until `ended` is set, and then once more.
     pub(super) fn run_loop(
         &mut self,
-        faults: std::result::Result<Box<dyn PageFaults>, Unwatched>,
+        faults: std::result::Result<Box<dyn PageFaults>, WatchError>,
         loads: Option<Box<dyn PageFaults>>,
         ended: &AtomicBool,
     ) -> std::io::Result<()> {
@@ -236,7 +236,7 @@ impl PlacementActuator {
                     self.alive.remove(&pid);
                     self.uneven.retain(|&(of, _), _| of != pid);
                     self.end_offer(pid, at.time_ns);
-                    if let Some(mut orders) = self.agent.session.orders() {
+                    if let Some(mut orders) = self.agent.session.bind_requests() {
                         orders.withdraw(pid);
                     }
                 }
@@ -332,7 +332,7 @@ impl PlacementActuator {
                 let done = self
                     .arm
                     .as_mut()
-                    .map_or(Err(Unarmed::NoCall), |arm| match on {
+                    .map_or(Err(SamplingError::NoCall), |arm| match on {
                         true => arm.begin(pid, whole.0, whole.1),
                         false => arm.end(pid, start, length),
                     });
@@ -381,7 +381,7 @@ impl PlacementActuator {
                     mode: BindMode::Sampled,
                     nodes: 1_u64.checked_shl(node).unwrap_or(0),
                 });
-                let orders = self.agent.session.orders();
+                let orders = self.agent.session.bind_requests();
                 let refused =
                     orders.is_none_or(|mut orders| orders.post(pid, start, length, bind).is_err());
                 if refused {
@@ -406,14 +406,14 @@ impl PlacementActuator {
                 length,
                 nodes,
             } => {
-                let orders = self.agent.session.orders();
+                let orders = self.agent.session.bind_requests();
                 orders.is_none_or(|mut orders| {
                     orders.post(pid, start, length, policy(nodes)).is_err()
                 })
             }
             Decision::Site { signature, nodes } => {
                 let bind = (nodes != 0).then(|| policy(nodes));
-                let orders = self.agent.session.orders();
+                let orders = self.agent.session.bind_requests();
                 orders.is_none_or(|mut orders| orders.set_site(signature, bind).is_err())
             }
             Decision::Move {
@@ -454,9 +454,9 @@ impl PlacementActuator {
     }
 
     /// The controller is to hear that a range cannot be armed.
-    fn unarmed(&mut self, pid: u32, (start, length): (u64, u64), reason: Unarmed) {
+    fn unarmed(&mut self, pid: u32, (start, length): (u64, u64), reason: SamplingError) {
         // Its end is heard of, and says all there is to say.
-        if reason == Unarmed::NoProcess {
+        if reason == SamplingError::NoProcess {
             return;
         }
         let pages = length / self.machine.page_bytes();

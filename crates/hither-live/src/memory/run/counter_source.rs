@@ -1,8 +1,8 @@
 //! The way in which accesses are counted, found by trying.
 
-use hither_sys::arm::{Arm, By, Unarmed};
-use hither_sys::faults::PageFaults;
 use hither_sys::machine::{Machine, NodeMemory};
+use hither_sys::page_faults::PageFaults;
+use hither_sys::page_sampling::{ArmedBy, PageSampler, SamplingError};
 
 use super::super::controller::SampleSource;
 use super::super::counters::Budget;
@@ -17,16 +17,16 @@ const SAMPLE_NS: (u64, u64) = (1_000, 20_000);
 #[derive(Default)]
 pub(super) struct CounterSource {
     /// Nothing where none works, or none is wanted.
-    arm: Option<Box<dyn Arm>>,
+    arm: Option<Box<dyn PageSampler>>,
     /// What refused, by its name.
-    pub(super) refused: Vec<(&'static str, Unarmed)>,
+    pub(super) refused: Vec<(&'static str, SamplingError)>,
 }
 
 impl CounterSource {
     /// Tries all ways, or the only one that may be taken.
     pub(super) fn find(machine: &dyn Machine, wanted: Option<&'static str>) -> CounterSource {
         let mut way = CounterSource::default();
-        for rung in machine.ladder() {
+        for rung in machine.sampler_candidates() {
             if wanted.is_some_and(|wanted| wanted != rung.name) {
                 continue;
             }
@@ -51,7 +51,7 @@ impl CounterSource {
     }
 
     /// The way, for whoever arms; where the processor samples nobody does.
-    pub(super) fn take_arm(&mut self) -> Option<Box<dyn Arm>> {
+    pub(super) fn take_arm(&mut self) -> Option<Box<dyn PageSampler>> {
         match self.source() {
             SampleSource::Processor => None,
             SampleSource::Armed | SampleSource::Hints => self.arm.take(),
@@ -59,16 +59,18 @@ impl CounterSource {
     }
 
     pub(super) fn source(&self) -> SampleSource {
-        match self.arm.as_ref().map(|arm| arm.by()) {
-            Some(By::Processor) => SampleSource::Processor,
-            Some(By::Kernel) => SampleSource::Hints,
-            Some(By::Agent) | None => SampleSource::Armed,
+        match self.arm.as_ref().map(|arm| arm.armed_by()) {
+            Some(ArmedBy::Processor) => SampleSource::Processor,
+            Some(ArmedBy::Kernel) => SampleSource::Hints,
+            Some(ArmedBy::Agent) | None => SampleSource::Armed,
         }
     }
 
     /// Whether programs have to offer a descriptor for it.
     pub(super) fn needs_offers(&self) -> bool {
-        self.arm.as_ref().is_some_and(|arm| arm.by() == By::Agent)
+        self.arm
+            .as_ref()
+            .is_some_and(|arm| arm.armed_by() == ArmedBy::Agent)
     }
 
     /// The processor's samples of what the calling thread starts, as many as the budget pays for.
@@ -80,7 +82,10 @@ impl CounterSource {
     ) -> Option<Box<dyn PageFaults>> {
         let cpus: usize = nodes.iter().map(|node| node.cpus.len()).sum();
         let hertz = Budget::of(cpus, cpu_permille).samples_a_second() / cpus.max(1) as u64;
-        let arm = self.arm.as_ref().filter(|arm| arm.by() == By::Processor)?;
+        let arm = self
+            .arm
+            .as_ref()
+            .filter(|arm| arm.armed_by() == ArmedBy::Processor)?;
         // It was opened for the trial a moment ago; if it is not now, nothing is counted.
         arm.samples(hertz.max(1)).ok()
     }

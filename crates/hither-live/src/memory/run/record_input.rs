@@ -25,7 +25,7 @@ pub(super) fn heard(
     // successor. In a container of its own a process has a number that may be somebody else's here.
     let mut current = || {
         let stream = streams.of(ring);
-        !ring.foreign && streams.youngest(pid) == Some(streams.stream(stream).image)
+        !ring.other_pid_namespace && streams.youngest(pid) == Some(streams.stream(stream).image)
     };
     match record {
         Record::Region {
@@ -103,7 +103,7 @@ pub(super) fn heard(
             ..
         } => streams
             .announced(ring, parent, exe, args)
-            .filter(|_| !ring.foreign)
+            .filter(|_| !ring.other_pid_namespace)
             .and_then(|_| at(time_ns, Input::Started { pid })),
         Record::Site { .. } | Record::Module { .. } => {
             definitions.on_record(&record);
@@ -127,7 +127,7 @@ mod tests {
             index: 0,
             pid: 7,
             tid: 7,
-            foreign: false,
+            other_pid_namespace: false,
             generation: 1,
         };
         let (start, length) = (1 << 20, 1 << 21);

@@ -3,33 +3,33 @@
 use std::fs;
 use std::io;
 
-use hither_sys::faults::{PageFaults, Unwatched};
 use hither_sys::machine::{Identity, Nearest, PageState, Refusal};
-use hither_sys::probe::{Probe, Unmeasured};
+use hither_sys::memory_probe::{MemoryProbe, ProbeError};
+use hither_sys::page_faults::{PageFaults, WatchError};
 
 use super::*;
 
 /// Of each pair of nodes, picoseconds a load.
-type Loads = Vec<Vec<Result<Vec<u64>, Unmeasured>>>;
+type Loads = Vec<Vec<Result<Vec<u64>, ProbeError>>>;
 
 /// A machine that has been measured.
 #[derive(Clone)]
 struct Scripted {
     nodes: Vec<NodeMemory>,
     loads: Loads,
-    moves: Result<Vec<u64>, Unmeasured>,
+    moves: Result<Vec<u64>, ProbeError>,
     kernel: &'static str,
 }
 
-impl Probe for Scripted {
-    fn loads(&mut self, cpus: &[u32], node: u32, _: usize) -> Result<Vec<u64>, Unmeasured> {
+impl MemoryProbe for Scripted {
+    fn loads(&mut self, cpus: &[u32], node: u32, _: usize) -> Result<Vec<u64>, ProbeError> {
         let at = |wanted: &dyn Fn(&NodeMemory) -> bool| self.nodes.iter().position(wanted);
         let from = at(&|of| of.cpus == cpus).expect("one of the nodes");
         let to = at(&|of| of.node == node).expect("one of the nodes");
         self.loads[from][to].clone()
     }
 
-    fn moves(&mut self, _: (u32, u32), _: usize) -> Result<Vec<u64>, Unmeasured> {
+    fn moves(&mut self, _: (u32, u32), _: usize) -> Result<Vec<u64>, ProbeError> {
         self.moves.clone()
     }
 }
@@ -57,11 +57,11 @@ impl Machine for Scripted {
         Err(Refusal::NoCall)
     }
 
-    fn faults(&self) -> Result<Box<dyn PageFaults>, Unwatched> {
-        Err(Unwatched::NotPermitted { paranoid: None })
+    fn faults(&self) -> Result<Box<dyn PageFaults>, WatchError> {
+        Err(WatchError::NotPermitted { paranoid: None })
     }
 
-    fn probe(&self) -> Option<Box<dyn Probe>> {
+    fn probe(&self) -> Option<Box<dyn MemoryProbe>> {
         Some(Box::new(self.clone()))
     }
 
@@ -88,7 +88,7 @@ fn machine(ns: [[u64; 3]; 2]) -> Scripted {
     // A chunk that somebody else's work fell into changes nothing.
     let of = |ns: u64| Ok(vec![ns * 1000, 1_000_000, ns * 1000, ns * 1000 - 1, 1]);
     let mut loads: Loads = ns.iter().map(|row| row.map(of).to_vec()).collect();
-    loads.push(vec![Err(Unmeasured::NoCpu); 3]);
+    loads.push(vec![Err(ProbeError::NoCpu); 3]);
     Scripted {
         nodes: vec![
             node(0, &[0, 1], &[10, 21, 17]),
@@ -166,7 +166,7 @@ fn nodes_that_are_made_up_are_what_they_are_said_to_be() {
 fn what_cannot_be_measured_falls_back_in_order() {
     let mut machine = machine([[80, 130, 200], [131, 82, 260]]);
     for row in &mut machine.loads {
-        row[2] = Err(Unmeasured::NoMemory);
+        row[2] = Err(ProbeError::NoMemory);
     }
     // Nearer than node 1 by distance, so not farther than what was measured of that.
     assert_eq!(costs(&machine).latency_ns()[..3], [80, 130, 130]);
@@ -177,9 +177,9 @@ fn what_cannot_be_measured_falls_back_in_order() {
     let told = costs(&machine);
     assert_eq!(told.latency_ns()[..3], [80, 130, 190]);
     assert_eq!(&sources(&told)[..6], "mmlmmd");
-    machine.moves = Err(Unmeasured::Refused(1));
+    machine.moves = Err(ProbeError::Refused(1));
     for row in &mut machine.loads {
-        row.fill(Err(Unmeasured::NoFlush));
+        row.fill(Err(ProbeError::NoFlush));
     }
     let measured = Calibration::measure(&machine, &machine.nodes, Effort::THOROUGH);
     assert_eq!(measured, None);

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use hither_sys::faults::{PageFaults, Unwatched};
 use hither_sys::machine::NodeMemory;
+use hither_sys::page_faults::{PageFaults, WatchError};
 
 use super::*;
 
@@ -75,8 +75,8 @@ impl Machine for Scripted {
         Ok(())
     }
 
-    fn faults(&self) -> Result<Box<dyn PageFaults>, Unwatched> {
-        Err(Unwatched::NoPerf)
+    fn faults(&self) -> Result<Box<dyn PageFaults>, WatchError> {
+        Err(WatchError::NoPerf)
     }
 }
 

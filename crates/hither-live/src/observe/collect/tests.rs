@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 
-use hither_sys::attach::{Attached, Producer, Pushed};
+use hither_sys::program_session::{Producer, ProgramSession, Pushed};
 use hither_sys::session::SessionOptions;
 use hither_trace::{LoadOptions, Trace};
 
@@ -15,7 +15,7 @@ use super::*;
 struct Fixture {
     folder: tempfile::TempDir,
     session: Session,
-    attached: Attached,
+    attached: ProgramSession,
     collector: Collector,
 }
 
@@ -27,7 +27,7 @@ fn fixture() -> Fixture {
     })
     .expect("a session");
     let path = CString::new(session.path().as_os_str().as_bytes()).expect("no NUL");
-    let attached = Attached::open(&path).expect("attached");
+    let attached = ProgramSession::open(&path).expect("attached");
     let writer = Writer::create(folder.path().join("t.hither"), false).expect("a writer");
     let mut start = Start::now(vec!["tool".to_owned()]);
     start.time_ns = 1000;

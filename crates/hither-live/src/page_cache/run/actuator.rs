@@ -163,7 +163,7 @@ impl PageCacheActuator {
             let Some(size) = size else {
                 continue;
             };
-            let reserve = READ_AHEADS * self.program_files.read_ahead_bytes(file);
+            let reserve = READ_AHEADS * self.program_files.readahead_bytes(file);
             if reserve > self.reserve_bytes {
                 self.reserve_bytes = reserve;
                 self.look_at_budget(agent, now_ns);
@@ -199,7 +199,7 @@ impl PageCacheActuator {
         if !self.spare_preexisting || size == 0 {
             return;
         }
-        let ahead = 2 * self.program_files.read_ahead_bytes(file);
+        let ahead = 2 * self.program_files.readahead_bytes(file);
         let (mut from, mut to, mut read, mut last) = (u64::MAX, 0, 0, 0);
         for at in events {
             if let Input::Access {
@@ -312,7 +312,7 @@ impl PageCacheActuator {
         } = self;
         let controller = &agent.controller;
         files.summary = controller.summary();
-        files.readahead_disabled = agent.session.read_ahead_stilled();
+        files.readahead_disabled = agent.session.readahead_disabled();
         files.busiest_sites = controller.busiest_sites(BUSIEST);
         let busiest = controller.busiest_files(BUSIEST).into_iter();
         let named = busiest.map(|(file, tally)| FileStats {
@@ -332,7 +332,7 @@ impl PageCacheActuator {
                     offset,
                     length,
                 } => drops.push((file, offset, length)),
-                Decision::Full => agent.session.still_read_ahead(),
+                Decision::Full => agent.session.disable_readahead(),
                 Decision::Judged(_) => {}
             }
         }

@@ -63,7 +63,7 @@ pub(super) fn end(files: &PageCacheReport) -> Value {
         "classes": classes.map(by_class),
         "busiest_files": busiest_files.collect::<Vec<_>>(),
         "busiest_sites": busiest_sites.collect::<Vec<_>>(),
-        "read_ahead_stilled": files.readahead_disabled,
+        "readahead_disabled": files.readahead_disabled,
         "accesses_lost": files.lost.events + files.lost.no_ring + files.lost.nested,
     })
 }

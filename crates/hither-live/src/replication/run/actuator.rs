@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hither_sys::lease::{Lease, Leased};
+use hither_sys::lease::{Lease, LeasedFile};
 use hither_sys::machine::NodeMemory;
 use hither_sys::page_cache::{self, ThisPageCache, Unreachable};
 use hither_sys::record::{IN_KERNEL, Op, Record};
-use hither_sys::replica::agent::{Replicas as Shared, Unfilled};
+use hither_sys::replica::agent::{FillError, Replicas as Shared};
 use hither_sys::replica::{BLOCK_BYTES, SENT, SERVED, SERVED_EACH};
 use hither_sys::session::RingInfo;
 
@@ -41,7 +41,7 @@ const AGE_NS: u64 = 6 * 3_600_000_000_000;
 struct Held {
     lease: Arc<Lease>,
     place: u32,
-    seen: Leased,
+    seen: LeasedFile,
     since_ns: u64,
 }
 
@@ -247,7 +247,7 @@ impl ReplicationActuator {
         {
             Ok(()) => true,
             Err(why) => {
-                self.run.no_memory += u64::from(why == Unfilled::NoMemory);
+                self.run.no_memory += u64::from(why == FillError::NoMemory);
                 false
             }
         }
@@ -263,7 +263,7 @@ impl ReplicationActuator {
             Ok(()) => Input::Held { file },
             Err(later) => {
                 if !later {
-                    agent.session.stop_hearing_of(file);
+                    agent.session.stop_recording_file(file);
                 }
                 Input::NotHeld { file, later }
             }

@@ -21,8 +21,8 @@ mod runtime;
 use std::cell::Cell;
 
 use hither_sys::process::monotonic_ns;
-use hither_sys::raw;
 use hither_sys::record::{ConstructKind, Record};
+use hither_sys::syscalls;
 
 use super::trampoline;
 use crate::signature::Caller;
@@ -58,7 +58,7 @@ unsafe extern "C-unwind" fn iteration(sp: *const u64, rbp: u64) {
 /// carried out: between two constructs they hold nobody up but the master.
 #[inline]
 fn located(caller: Caller) -> Option<u64> {
-    pages::obey();
+    pages::apply_bind_requests();
     recorder::signature(recorder::session()?, caller)
 }
 
@@ -96,7 +96,9 @@ fn tell_new_place(last: Option<Place>, cpu: u16) {
         return;
     };
     // libc asks for the CPU without a system call, which a sandbox may kill for.
-    let asked = (!session.is_confined()).then(raw::cpu_and_node).flatten();
+    let asked = (!session.is_confined())
+        .then(syscalls::cpu_and_node)
+        .flatten();
     let (cpu, node) = asked.map_or((cpu, UNKNOWN), |(cpu, node)| (cpu as u16, node));
     PLACE.set(Some(Place { cpu, node }));
     if last.is_none_or(|last| last.node != node) {

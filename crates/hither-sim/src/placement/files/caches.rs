@@ -17,7 +17,7 @@ use hither_core::{Access, Block, Node, Op, Placement, Policy, Process, Slot, Top
 use super::costs::Costs;
 use super::disks::Disks;
 use super::network::Network;
-use crate::one_cache::Error;
+use crate::caches::Error;
 use crate::placement::timeline::Timeline;
 use crate::placement::{Configuration, Options, Outcome as Report, Totals};
 use crate::references::References;

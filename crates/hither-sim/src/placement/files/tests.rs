@@ -8,7 +8,7 @@ use hither_core::registry::Needs;
 use hither_core::{Access, Block, Node, Op, Process, Random, Topology};
 
 use super::{Costs, calendar_bytes, run};
-use crate::one_cache;
+use crate::caches;
 use crate::placement::{Binding, Configuration, Options, Outcome, WarmUp};
 use crate::references::InMemory;
 
@@ -266,11 +266,11 @@ fn random_runs_hold_together_and_never_beat_the_optimum() {
     ];
     for (seed, (topology, capacity)) in topologies.into_iter().enumerate() {
         let rows = random_rows(seed as u64, capacity.len() as u16, 60, 3000);
-        let optimum = one_cache::Configuration {
+        let optimum = caches::Configuration {
             spec: "opt".parse().unwrap(),
             cache_blocks: capacity.iter().sum(),
         };
-        let least = one_cache::run(&references(&rows), &[optimum], &Default::default());
+        let least = caches::run(&references(&rows), &[optimum], &Default::default());
         let least = least.unwrap()[0].misses;
         let costs = Costs::plain().with("contention=true,disk_ns=0").unwrap();
         for placement in PLACEMENTS {

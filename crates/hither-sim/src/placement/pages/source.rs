@@ -4,7 +4,7 @@
 use hither_core::placement::Counters;
 use hither_core::{Access, Process};
 
-use crate::one_cache::Error;
+use crate::caches::Error;
 use crate::placement::source::{BATCH, Source};
 use crate::references::References;
 

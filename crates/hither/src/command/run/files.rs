@@ -57,7 +57,7 @@ pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
         budget: budget(run)?,
         run: run.options(preload::library()?),
         all_files: run.all_files,
-        still_read_ahead: !run.keep_readahead,
+        disable_readahead: !run.keep_readahead,
         sites: run
             .known()?
             .map(knowledge::load_sites)
@@ -71,7 +71,10 @@ pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
     } else {
         report(&ran.files, run.dry_run, ui);
     }
-    run.keep(|path| knowledge::save_sites(path, &ran.files.sites), ui);
+    run.keep(
+        |path| Ok(knowledge::save_sites(path, &ran.files.sites)?),
+        ui,
+    );
     Ok(exit::pass_on(ran.exit))
 }
 
@@ -106,10 +109,10 @@ fn report(files: &PageCacheReport, dry_run: bool, ui: &Ui) {
             duration_ns(files.drop_time.as_nanos() as f64)
         ));
     }
-    if files.read_ahead_stilled > 0 {
+    if files.readahead_disabled > 0 {
         ui.note(format_args!(
             "readahead was switched off {} where the program read at random",
-            counted(files.read_ahead_stilled, "time")
+            counted(files.readahead_disabled, "time")
         ));
     }
     if let Some(evicted) = summary.evicted_by_class
@@ -133,10 +136,10 @@ fn report(files: &PageCacheReport, dry_run: bool, ui: &Ui) {
             counted(summary.stopped, "time"),
         ));
     }
-    if summary.foreign_bytes > 0 {
+    if summary.preexisting_bytes > 0 {
         ui.note(format_args!(
             "{} left alone that were cached before the program came; --all-files steers them too",
-            bytes(summary.foreign_bytes)
+            bytes(summary.preexisting_bytes)
         ));
     }
     if summary.mapped > 0 {

@@ -2,13 +2,13 @@
 
 use std::process::ExitCode;
 
-use hither_core::placement::{self, Of};
+use hither_core::placement::{self, Target};
 use hither_core::spec::{Choice, SpecError, Value};
 use hither_core::{Spec, placement::Entry};
 use hither_live::SessionOptions;
 use hither_live::memory::{Locality, MemoryOptions, MemoryReport, Runner};
 use hither_live::numa::calibration;
-use hither_sys::{arm, userfaultfd};
+use hither_sys::{page_sampling, userfaultfd};
 
 use super::{Run, note_agent, started};
 use crate::exit::{self, Usage};
@@ -41,7 +41,7 @@ fn policies(text: &str) -> Result<(Spec<Entry>, Option<Spec<Entry>>), Usage> {
 }
 
 fn is_live(entry: &Entry) -> bool {
-    entry.of == Of::Memory && entry.live
+    entry.target == Target::Memory && entry.live
 }
 
 /// The names of such placements.
@@ -53,11 +53,11 @@ fn names(wanted: &dyn Fn(&Entry) -> bool) -> String {
 
 fn check(spec: &Spec<Entry>) -> Result<(), Usage> {
     let entry = spec.entry();
-    if entry.of != Of::Memory {
+    if entry.target != Target::Memory {
         return Err(Usage(format!(
             "--pages {}: it places blocks of files; placements of memory are {}",
             entry.name,
-            names(&|entry| entry.of == Of::Memory)
+            names(&|entry| entry.target == Target::Memory)
         )));
     }
     if !spec.live() {
@@ -87,9 +87,11 @@ pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> 
         placement,
         initial,
         sites,
-        placed,
+        saved_placements: placed.into_iter().map(to_live).collect(),
         cache: calibration::cache_folder(),
-        counters: arm::NAMES.into_iter().find(|name| *name == run.counters),
+        counters: page_sampling::NAMES
+            .into_iter()
+            .find(|name| *name == run.counters),
         cpu_permille: run.cpu_budget,
         session: SessionOptions {
             region_min: run.region_min,
@@ -110,10 +112,32 @@ pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> 
     }
     let learnt = Regions {
         sites: pages.sites,
-        placed: pages.placed,
+        placed: pages.saved_placements.into_iter().map(from_live).collect(),
     };
-    run.keep(|path| knowledge::save_regions(path, &learnt), ui);
+    run.keep(|path| Ok(knowledge::save_regions(path, &learnt)?), ui);
     Ok(exit::pass_on(ran.exit))
+}
+
+/// What a run takes of a region in the file.
+fn to_live(region: knowledge::Placed) -> hither_live::memory::SavedPlacement {
+    hither_live::memory::SavedPlacement {
+        signature: region.signature,
+        thread: region.thread,
+        nth: region.nth,
+        pages: region.pages,
+        runs: region.runs,
+    }
+}
+
+/// What the file keeps of a region of a run.
+fn from_live(region: hither_live::memory::SavedPlacement) -> knowledge::Placed {
+    knowledge::Placed {
+        signature: region.signature,
+        thread: region.thread,
+        nth: region.nth,
+        pages: region.pages,
+        runs: region.runs,
+    }
 }
 
 /// A policy may have a least size of its own.
@@ -181,12 +205,12 @@ fn report(pages: &MemoryReport, dry_run: bool, ui: &Ui) {
         );
     }
     let lost = pages.faults_lost + pages.lost.events + pages.lost.no_ring + pages.lost.regions;
-    if lost + pages.orders_refused > 0 {
+    if lost + pages.bind_requests_refused > 0 {
         ui.note(format_args!(
             "missed: {} and {} for which there was no room, {} that did not fit",
             counted(pages.faults_lost, "fault"),
             counted(lost - pages.faults_lost, "allocation"),
-            counted(pages.orders_refused, "order"),
+            counted(pages.bind_requests_refused, "order"),
         ));
     }
     if pages.unwatched_cpus > 0 {

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use hither_core::Spec;
-use hither_core::placement::{Entry, Of, placements};
+use hither_core::placement::{Entry, Target, placements};
 use hither_live::SessionOptions;
 use hither_live::replication::{ReplicationOptions, ReplicationReport, Runner, Scope};
 
@@ -18,12 +18,12 @@ fn policy(text: &str) -> Result<String, Usage> {
     let spec: Spec<Entry> = text
         .parse()
         .map_err(|error| Usage(format!("--replicas {text}: {error}")))?;
-    if spec.entry().of == Of::Files && spec.live() {
+    if spec.entry().target == Target::Files && spec.live() {
         return Ok(spec.to_string());
     }
     let live = placements()
         .iter()
-        .filter(|entry| entry.of == Of::Files && entry.live);
+        .filter(|entry| entry.target == Target::Files && entry.live);
     let names: Vec<&str> = live.map(|entry| entry.name).collect();
     Err(Usage(format!(
         "--replicas {}: it does not replicate files of a running program; {} does",

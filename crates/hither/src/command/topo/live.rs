@@ -189,7 +189,7 @@ pub(super) fn document(survey: &Capabilities, costs: &Costs) -> serde_json::Valu
 
 #[cfg(test)]
 mod tests {
-    use hither_live::memory::capabilities::{Cost, Counting, Refusal, Unarmed, Unwatched};
+    use hither_live::memory::capabilities::{Cost, Counting, Refusal, SamplingError, WatchError};
     use hither_live::numa::topology::NodeMemory;
     use insta::assert_snapshot;
 
@@ -222,7 +222,7 @@ mod tests {
             faults: Ok(true),
             moving: Ok(()),
             counters: vec![
-                counter("hardware", Err(Unarmed::NoHardware)),
+                counter("hardware", Err(SamplingError::NoHardware)),
                 counter("write-protect", Ok(counting)),
             ],
             budget: 0.01,
@@ -288,9 +288,9 @@ mod tests {
         let mut survey = survey();
         survey.nodes.truncate(1);
         survey.huge_page_bytes = None;
-        survey.faults = Err(Unwatched::NotPermitted { paranoid: Some(4) });
+        survey.faults = Err(WatchError::NotPermitted { paranoid: Some(4) });
         survey.moving = Err(Refusal::NoCall);
-        survey.counters[1].answer = Err(Unarmed::NoCall);
+        survey.counters[1].answer = Err(SamplingError::NoCall);
         assert_snapshot!(text(&survey, &by_distance(&survey)).unwrap(), @"
         Memory nodes
           node  CPUs    memory      free  distances

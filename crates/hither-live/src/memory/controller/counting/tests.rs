@@ -12,7 +12,7 @@ use crate::memory::controller::{
 use crate::memory::event::{Input, Migrate, TimedInput};
 use crate::numa::ranges::addresses;
 use crate::numa::ranges::{LocatedRun, MoveResult, RefusalReason, RefusedRun};
-use hither_core::placement::Class;
+use hither_core::placement::RegionTier;
 
 mod sources;
 
@@ -647,7 +647,7 @@ fn a_dry_run_decides_once() {
 #[test]
 fn with_cache_aware_near_regions_are_counted_and_far_ones_are_not() {
     let mut config = config("cache-aware{region=4096,limit=1},upm");
-    for (signature, class) in [(11, Class::Local), (12, Class::Remote)] {
+    for (signature, class) in [(11, RegionTier::Local), (12, RegionTier::Remote)] {
         config.sites.push(KnownSiteTier { signature, class });
     }
     let mut rig = Rig::new(&config);

@@ -1,0 +1,105 @@
+//! Miss-ratio curves of a trace, written as data and as pictures.
+
+use std::path::Path;
+
+use hither_core::Spec;
+use hither_sim::{MissRatioCurve, Options, Points};
+use hither_trace::Trace;
+
+use crate::format::{bytes, counted, policy, shortened};
+use crate::plot::{Chart, Line};
+use crate::progress::Progress;
+use crate::rows::{Row, Source};
+use crate::{Error, Result};
+
+/// The miss-ratio curves of some policies on one trace.
+#[derive(Debug)]
+pub struct Curves {
+    source: Source,
+    curves: Vec<MissRatioCurve>,
+}
+
+impl Curves {
+    /// Works out the curve of each policy at these cache sizes. Fails where the trace has no
+    /// references.
+    pub fn of(
+        trace: &Trace,
+        policies: &[Spec],
+        points: Points,
+        progress: &dyn Progress,
+    ) -> Result<Curves> {
+        if trace.references() == 0 {
+            let path = trace.path().display();
+            let problem = format!("{path} has no references: there is no curve");
+            return Err(Error::Usage(problem));
+        }
+        let bar = progress.begin("simulating", Some(trace.references() as u64));
+        let progress = |done| bar.set_position(done);
+        let options = Options {
+            progress: Some(&progress),
+            ..Options::default()
+        };
+        Ok(Curves {
+            curves: hither_sim::curves(trace, policies, points, &options)?,
+            source: Source::of(trace, trace.path()),
+        })
+    }
+
+    /// One row for each policy and cache size.
+    pub fn rows(&self) -> Vec<Row<'_>> {
+        let rows = self.curves.iter().map(|curve| rows(curve, &self.source));
+        rows.flatten().collect()
+    }
+
+    /// The curves as a picture, over a logarithmic axis of cache sizes or a linear one.
+    pub fn chart(&self, log: bool) -> Chart {
+        chart(&self.curves, &self.source, log)
+    }
+}
+
+fn rows<'a>(curve: &'a MissRatioCurve, source: &'a Source) -> impl Iterator<Item = Row<'a>> {
+    curve.outcomes.iter().map(move |outcome| Row {
+        source,
+        policy: Some(curve.spec),
+        size: outcome.cache_blocks.to_string(),
+        cache_blocks: outcome.cache_blocks.into(),
+        hits: outcome.hits,
+        misses: outcome.misses,
+        standard_error: outcome
+            .estimate
+            .and_then(|estimate| estimate.standard_error),
+        placed: None,
+    })
+}
+
+fn chart(curves: &[MissRatioCurve], source: &Source, log: bool) -> Chart {
+    let name = Path::new(&source.trace).file_name();
+    let name = name.map_or_else(
+        || source.trace.clone(),
+        |name| name.to_string_lossy().into(),
+    );
+    Chart {
+        title: format!("Miss ratio by cache size: {}", shortened(&name, 60)),
+        subtitle: format!(
+            "{} to {} of {}  ·  trace {}  ·  hither {}",
+            counted(source.references, "reference"),
+            counted(source.distinct, "distinct block"),
+            bytes(source.block_bytes).replace(".00", ""),
+            source.sha256.get(..12).unwrap_or("made up"),
+            env!("CARGO_PKG_VERSION")
+        ),
+        block_bytes: source.block_bytes,
+        log,
+        lines: curves
+            .iter()
+            .map(|curve| Line {
+                label: shortened(&policy(&curve.spec), 32),
+                points: curve
+                    .outcomes
+                    .iter()
+                    .map(|outcome| (outcome.cache_blocks.into(), 1.0 - outcome.hit_ratio))
+                    .collect(),
+            })
+            .collect(),
+    }
+}

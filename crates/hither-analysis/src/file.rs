@@ -1,0 +1,43 @@
+//! Files that are written whole or not at all.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use crate::{Error, Result};
+
+/// Writes a file under another name beside it, and then renames it, so that nobody ever sees a part
+/// of it and what was there before stays until the new one is on the disk.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+    let partial = beside(path, &format!(".partial-{}", std::process::id()));
+    write_by(&partial, path, bytes)
+}
+
+/// As [`write_whole`], by the name `partial` until the file is complete.
+pub fn write_by(partial: &Path, path: &Path, bytes: &[u8]) -> Result<()> {
+    let written = File::create(partial)
+        .and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(partial, path))
+        // The name has to be on the disk as well before anybody removes what the file was made
+        // from.
+        .and_then(|()| File::open(folder_of(path))?.sync_all());
+    if written.is_err() {
+        let _ = fs::remove_file(partial);
+    }
+    written.map_err(Error::of_file(path))
+}
+
+/// The folder that a file is in.
+pub fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// The path with something added to its name.
+pub fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}

@@ -1,0 +1,104 @@
+//! A plan: what `hither advise` found to help, as a file that `hither run --plan` applies. TOML,
+//! with the names of the options of `hither run`, so that a person can read it, change it, and
+//! write one.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::file::write_whole;
+use crate::{Error, Result};
+
+/// What to run a program with. Nothing set: as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Plan {
+    /// What the page cache keeps of its files: a replacement policy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files: Option<String>,
+    /// How much of the page cache these may have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<String>,
+    /// Which blocks of files have replicas near their readers: a placement.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<String>,
+    /// Where pages go: one placement, or two.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pages: Option<String>,
+}
+
+impl Plan {
+    /// Reads a plan. Errors name the file, and the place in it.
+    pub fn load(path: &Path) -> Result<Plan> {
+        let text = std::fs::read_to_string(path).map_err(Error::of_file(path))?;
+        let plan: Plan = toml::from_str(&text)
+            .map_err(|error| Error::Usage(format!("{}: {error}", path.display())))?;
+        let whats = [&plan.files, &plan.replicas, &plan.pages];
+        if whats.into_iter().flatten().count() > 1 {
+            return Err(Error::Usage(format!(
+                "{}: `files`, `replicas` and `pages` do not go together",
+                path.display()
+            )));
+        }
+        if plan.cache.is_some() && plan.files.is_none() {
+            return Err(Error::Usage(format!(
+                "{}: `cache` is the size of what `files` is the policy of",
+                path.display()
+            )));
+        }
+        Ok(plan)
+    }
+
+    /// Writes it whole or not at all, below what is said about it.
+    pub fn save(&self, path: &Path, about: &[String]) -> Result<()> {
+        let lines = about.iter().flat_map(|about| about.lines());
+        let mut text: String = lines.map(|line| format!("# {line}\n")).collect();
+        text += &toml::to_string(self).expect("a plan is a table of strings");
+        write_whole(path, text.as_bytes())
+    }
+
+    /// Whether it leaves the program as it is.
+    pub fn is_empty(&self) -> bool {
+        *self == Plan::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_saved_is_loaded() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("plan.toml");
+        let plan = Plan {
+            files: Some("pcc{other=arc}".to_owned()),
+            cache: Some("256MiB".to_owned()),
+            ..Plan::default()
+        };
+        plan.save(&path, &["Two\nlines.".to_owned()])
+            .expect("saved");
+        let text = std::fs::read_to_string(&path).expect("text");
+        assert!(text.starts_with("# Two\n# lines.\nfiles = "), "{text}");
+        assert_eq!(Plan::load(&path).expect("loaded"), plan);
+        Plan::default().save(&path, &[]).expect("saved");
+        assert!(Plan::load(&path).expect("loaded").is_empty());
+    }
+
+    #[test]
+    fn what_is_none_is_refused_by_name_and_place() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("plan.toml");
+        for (text, says) in [
+            ("files = 'pcc'\nspeed = 3\n", "speed"),
+            ("files = 'pcc'\npages = 'upm'\n", "do not go together"),
+            ("cache = '1GiB'\n", "`cache`"),
+            ("files = \n", "line 1"),
+        ] {
+            std::fs::write(&path, text).expect("written");
+            let error = Plan::load(&path).expect_err(text).to_string();
+            assert!(error.contains(says), "{error}");
+            assert!(error.contains("plan.toml"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,435 @@
+//! One run in a report: what the other commands say of it, and what was gathered besides, cut to
+//! what a page can hold.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hither_core::placement::Target;
+use hither_sim::{Outcome, Points, Size, Spacing};
+use hither_trace::schema::Machine;
+use hither_trace::{Ranked, Trace};
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::Asked;
+use super::activity::{Activity, Process};
+use super::distribution::Distribution;
+use super::picture::Picture;
+use crate::Result;
+use crate::advice::Advice;
+use crate::format::policy;
+use crate::place::{self, Placed};
+use crate::progress::Progress;
+use crate::simulate::{about, in_passes, statistics};
+use crate::verdict::{self, CallSite, Verdict};
+
+/// What a table of a page may take, in bytes of JSON; two runs share it. At worst that is half of
+/// it for the call sites' counts and some three times as much for what is known of them, three
+/// quarters for files, half for processes, half for what two runs compare: with the drawings, the
+/// picture, the library and the scripts a page stays below 10 MiB.
+pub(super) const TABLE_BYTES: usize = 1 << 20;
+const DRAWINGS_BYTES: usize = 1 << 20;
+
+/// Cells of the picture of a page: less than 5 MiB at worst, where references are random and each
+/// cell has another call site.
+const CELLS: usize = 1 << 20;
+
+/// Rows of a table.
+const ROWS: usize = 2000;
+
+/// Points of a curve that costs nothing more for more of them.
+const EXACT: usize = 200;
+
+/// A run.
+#[derive(Serialize)]
+pub(super) struct Run {
+    /// As in `stat --json` and `sim --json`.
+    pub(super) trace: Value,
+    kind: &'static str,
+    started_unix_ns: u64,
+    machine: Machine,
+    pub(super) advice: Advice,
+    /// All that is to be said first, the advice included.
+    sentences: Vec<String>,
+    /// A command line that does what is advised.
+    apply: Option<String>,
+    /// As in `stat --json`, but for the rows that `left_out` counts and for the threads'
+    /// references, which stand with `processes`.
+    pub(super) bytes: Value,
+    pub(super) stats: Value,
+    left_out: LeftOut,
+    sizes: Vec<CacheSize>,
+    /// As in `sim --json`: by policy, then by size.
+    pub(super) results: Vec<Outcome>,
+    curves: Vec<Curve>,
+    pub(super) sites: Vec<Site>,
+    distributions: Distributions,
+    processes: Vec<Process>,
+    picture: Picture,
+    /// As in `sim --nodes --json`.
+    placements: Vec<Value>,
+    placement_advice: Value,
+    drawings: Vec<Drawing>,
+    /// Drawings that the page has no room for.
+    drawings_left_out: u64,
+    /// What comparing needs of all rows; not on the page.
+    #[serde(skip)]
+    pub(super) all: All,
+}
+
+/// Every call site and file, also those that the page leaves out.
+pub(super) struct All {
+    pub(super) sites: Vec<CallSite>,
+    pub(super) objects: Vec<Ranked>,
+    pub(super) references: u64,
+    pub(super) names_objects: bool,
+}
+
+/// How many rows of each table are not on the page.
+#[derive(Serialize)]
+struct LeftOut {
+    sites: u64,
+    objects: u64,
+    processes: u64,
+}
+
+/// A size as it was written, and in blocks.
+#[derive(Serialize)]
+struct CacheSize {
+    size: String,
+    cache_blocks: u32,
+}
+
+/// Hits of one policy by cache size: what `sim --size N` gives at each.
+#[derive(Serialize)]
+struct Curve {
+    policy: String,
+    cache_blocks: Vec<u32>,
+    hits: Vec<u64>,
+    hit_ratio: Vec<f64>,
+}
+
+/// A call site as `advise --json` has it, and the processes that made its references, those with
+/// most of them first.
+#[derive(Serialize)]
+pub(super) struct Site {
+    #[serde(flatten)]
+    pub(super) site: CallSite,
+    /// Number and references, four at most.
+    processes: Vec<(u32, u64)>,
+    processes_all: u64,
+}
+
+#[derive(Serialize)]
+struct Distributions {
+    sites: Distribution,
+    objects: Distribution,
+}
+
+#[derive(Serialize)]
+struct Drawing {
+    title: String,
+    /// SVG as a data URL: an image runs no script, whatever is in it.
+    image: String,
+}
+
+impl Run {
+    /// Everything about one trace; `share` runs are on the page.
+    pub(super) fn of(
+        trace: &Trace,
+        asked: &Asked,
+        sizes: &[(Size, u32)],
+        share: usize,
+        progress: &dyn Progress,
+    ) -> Result<Run> {
+        let memory = place::kind(trace) == Some(Target::Memory);
+        // Pages of memory are not cached: for them, where they are is all there is to simulate.
+        let (policies, sizes) = match (memory, asked.own_policies) {
+            (true, _) => (Vec::new(), &[][..]),
+            (false, true) => (asked.policies.clone(), sizes),
+            (false, false) => (
+                verdict::possible(asked.policies.clone(), trace, progress),
+                sizes,
+            ),
+        };
+        let placed = Placed::of(trace, &asked.placing, &asked.sizes, 100_000, progress)?;
+        let asked_sizes = !asked.sizes.is_empty();
+        let verdict = Verdict::of(trace, policies, sizes.to_vec(), asked_sizes, None, progress)?;
+        let curves = curves(trace, &verdict, asked.points, progress)?;
+        let cells = CELLS / share;
+        let activity = Activity::of(trace, &verdict.stats, &verdict.policies, cells, progress)?;
+
+        let mut sentences = match memory {
+            true if placed.cases.is_empty() => vec![
+                "Nothing says on how many nodes this ran: --nodes simulates where the pages should be."
+                    .to_owned(),
+            ],
+            true => Vec::new(),
+            false => verdict.sentences(trace),
+        };
+        sentences.extend(placed.sentences().cloned());
+        let mut placements = json!({});
+        placed.add_to(&mut placements, trace);
+
+        let room = TABLE_BYTES / share;
+        let Verdict {
+            mut stats,
+            advice,
+            outcomes,
+            sites,
+            ..
+        } = verdict;
+        let distributions = Distributions {
+            sites: Distribution::of(&stats.by_site),
+            objects: Distribution::of(&stats.by_object),
+        };
+        let all = All {
+            sites: sites.clone(),
+            objects: stats.by_object.clone(),
+            references: stats.references,
+            names_objects: trace.has_objects(),
+        };
+        let rows = (stats.by_site.len(), stats.by_object.len());
+        stats.by_site = fitting(stats.by_site, room / 2);
+        stats.by_object = most_used(stats.by_object, room / 4 * 3);
+        // The processes have them.
+        stats.by_thread = Vec::new();
+        let kept = (stats.by_site.len(), stats.by_object.len());
+
+        let mut picture = activity.picture;
+        let shown: FxHashSet<u32> = stats.by_object.iter().map(|row| row.number).collect();
+        picture
+            .objects
+            .retain(|[object, ..]| shown.contains(object));
+        let sites = sites.into_iter().take(kept.0);
+        let sites = sites
+            .map(|site| Site::of(site, &activity.of_sites))
+            .collect();
+        let processes_all = activity.processes.len();
+        let processes = fitting(activity.processes, room / 2);
+        let (drawings, drawings_left_out) = drawings(trace, &placed, DRAWINGS_BYTES / share);
+        let document = statistics(trace, &stats);
+        Ok(Run {
+            trace: about(trace),
+            kind: match place::kind(trace) {
+                Some(Target::Memory) => "memory",
+                Some(Target::Files) => "files",
+                None => "blocks",
+            },
+            started_unix_ns: trace.meta().started_unix_ns,
+            machine: trace.meta().machine.clone(),
+            apply: apply(trace, &advice),
+            advice,
+            sentences,
+            bytes: document["bytes"].clone(),
+            stats: document["stats"].clone(),
+            left_out: LeftOut {
+                sites: (rows.0 - kept.0) as u64,
+                objects: (rows.1 - kept.1) as u64,
+                processes: (processes_all - processes.len()) as u64,
+            },
+            sizes: sizes
+                .iter()
+                .map(|&(size, cache_blocks)| CacheSize {
+                    size: size.to_string(),
+                    cache_blocks,
+                })
+                .collect(),
+            results: outcomes,
+            curves,
+            sites,
+            distributions,
+            processes,
+            picture,
+            placements: match placements["placements"].take() {
+                Value::Array(results) => results,
+                _ => Vec::new(),
+            },
+            placement_advice: placements["placement"].take(),
+            drawings,
+            drawings_left_out,
+            all,
+        })
+    }
+}
+
+impl Site {
+    fn of(site: CallSite, of_sites: &FxHashMap<u32, Vec<(u32, u64)>>) -> Site {
+        let processes = of_sites.get(&site.site).map_or(&[][..], Vec::as_slice);
+        Site {
+            processes: processes.iter().copied().take(4).collect(),
+            processes_all: processes.len() as u64,
+            site,
+        }
+    }
+}
+
+/// The curves of the policies that the verdict goes by.
+fn curves(
+    trace: &Trace,
+    verdict: &Verdict,
+    asked: Option<usize>,
+    progress: &dyn Progress,
+) -> Result<Vec<Curve>> {
+    // Six sizes of a long trace take about as long as the verdict does; with those of the table
+    // they still show a curve.
+    let affordable = 60_000_000 / trace.references().max(1);
+    let simulated = asked.unwrap_or(affordable.clamp(6, 16));
+    let points = Points {
+        simulated,
+        exact: EXACT.max(simulated),
+        spacing: Spacing::Linear,
+    };
+    let curves = in_passes(
+        trace,
+        &verdict.policies,
+        simulated,
+        progress,
+        |policies, done| {
+            let options = hither_sim::Options {
+                progress: Some(done),
+                ..hither_sim::Options::default()
+            };
+            Ok(hither_sim::curves(trace, policies, points, &options)?)
+        },
+    )?;
+    let curves = curves.iter().map(|curve| Curve {
+        policy: policy(&curve.spec),
+        cache_blocks: curve
+            .outcomes
+            .iter()
+            .map(|outcome| outcome.cache_blocks)
+            .collect(),
+        hits: curve.outcomes.iter().map(|outcome| outcome.hits).collect(),
+        hit_ratio: curve
+            .outcomes
+            .iter()
+            .map(|outcome| outcome.hit_ratio)
+            .collect(),
+    });
+    Ok(curves.collect())
+}
+
+/// As many of the first rows as a page has room for.
+pub(super) fn fitting<T: Serialize>(mut rows: Vec<T>, bytes: usize) -> Vec<T> {
+    let mut left = bytes;
+    let fits = rows
+        .iter()
+        .take(ROWS)
+        .take_while(|row| takes(row, &mut left));
+    let kept = fits.count();
+    rows.truncate(kept);
+    rows
+}
+
+/// Takes the room for a row, if it is there.
+fn takes(row: &impl Serialize, left: &mut usize) -> bool {
+    let length = serde_json::to_string(row).map_or(0, |text| text.len());
+    let rest = left.checked_sub(length);
+    *left = rest.unwrap_or(*left);
+    rest.is_some()
+}
+
+/// The objects with most references and those that moved most bytes, as they were sorted: large
+/// reads of a few files are not to be hidden by many small ones.
+fn most_used(rows: Vec<Ranked>, bytes: usize) -> Vec<Ranked> {
+    let mut by_bytes: Vec<usize> = (0..rows.len()).collect();
+    by_bytes.sort_by_key(|&at| {
+        let tally = &rows[at].tally;
+        (
+            std::cmp::Reverse(tally.read_bytes.saturating_add(tally.written_bytes)),
+            at,
+        )
+    });
+    let mut kept = vec![false; rows.len()];
+    let mut left = bytes;
+    // In turns, so that neither order takes the room of the other.
+    for at in (0..rows.len().min(ROWS / 2)).flat_map(|place| [place, by_bytes[place]]) {
+        if !kept[at] {
+            if !takes(&rows[at], &mut left) {
+                break;
+            }
+            kept[at] = true;
+        }
+    }
+    let each = rows.into_iter().zip(kept);
+    each.filter_map(|(row, kept)| kept.then_some(row)).collect()
+}
+
+/// What does what is advised, where a run can and the trace says which command it is of.
+fn apply(trace: &Trace, advice: &Advice) -> Option<String> {
+    let plan = advice.plan(trace.options().block_bytes.into())?;
+    let (policy, cache) = (quoted(&plan.files?), plan.cache?);
+    let command = &trace.meta().command;
+    let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
+    let words = words.join(" ");
+    (!command.is_empty()).then(|| format!("hither run --files {policy} --cache {cache} -- {words}"))
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    match !word.is_empty() && word.chars().all(plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+/// Who served whom, what moved and what happened over time, as far as there is room; and how many
+/// drawings there was none for.
+fn drawings(trace: &Trace, placed: &Placed, bytes: usize) -> (Vec<Drawing>, u64) {
+    if placed.cases.is_empty() {
+        return (Vec::new(), 0);
+    }
+    let mut left = bytes;
+    let drawn = place::Pictures::of(trace, &placed.cases, &placed.outcomes, &placed.running).all();
+    let all = drawn.len();
+    let drawings = drawn.into_iter().map(|(title, svg)| Drawing {
+        title,
+        image: format!("data:image/svg+xml;base64,{}", STANDARD.encode(svg)),
+    });
+    let kept: Vec<Drawing> = drawings
+        .filter(|drawing| takes(drawing, &mut left))
+        .collect();
+    let left_out = (all - kept.len()) as u64;
+    (kept, left_out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        assert_eq!(quoted("/usr/bin/grep"), "/usr/bin/grep");
+        assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
+        assert_eq!(quoted(""), "''");
+        assert_eq!(quoted("pcc{sample=5}"), "'pcc{sample=5}'");
+    }
+
+    #[test]
+    fn rows_stop_where_room_does() {
+        assert_eq!(fitting(vec!["aaaa", "b", "c"], 9), ["aaaa", "b"]);
+        assert_eq!(fitting(vec![0; 3 * ROWS], 1 << 20).len(), ROWS);
+    }
+
+    #[test]
+    fn a_file_with_few_references_and_many_bytes_is_kept() {
+        let row = |number: u32| Ranked {
+            number,
+            name: format!("file {number}"),
+            references: 10_000 - u64::from(number),
+            share: 0.0,
+            blocks: 1,
+            tally: hither_trace::Tally {
+                read_bytes: u64::from(number),
+                ..Default::default()
+            },
+        };
+        let rows = most_used((0..5000).map(row).collect(), 1 << 20);
+        assert_eq!(rows.len(), ROWS);
+        assert!(rows.is_sorted_by_key(|row| row.number));
+        assert_eq!((rows[0].number, rows[ROWS - 1].number), (0, 4999));
+        assert!(most_used((0..5000).map(row).collect(), 1000).len() < 10);
+    }
+}

@@ -1,0 +1,283 @@
+//! Running the simulator for a command: progress, what is known of call sites, and what a result
+//! says of its trace.
+
+use std::path::Path;
+
+use hither_core::Spec;
+use hither_core::replacement::SiteRecord;
+use hither_sim::{Configuration, Options, Outcome, Size};
+use hither_trace::{Stats, Trace};
+use serde_json::json;
+
+use crate::format::{Lean, Table, bytes, percent, policy};
+use crate::knowledge;
+use crate::memory::half_of_free_bytes;
+use crate::progress::Progress;
+use crate::{Error, Result};
+
+/// Simulates every policy at every size; the results go by policy, then by size. What is known of
+/// call sites is read from a file before, and written to it after.
+pub fn run(
+    trace: &Trace,
+    policies: &[Spec],
+    sizes: &[(Size, u32)],
+    sites: Option<&Path>,
+    progress: &dyn Progress,
+) -> Result<Vec<Outcome>> {
+    let known = known(trace, sites)?;
+    let outcomes = caches(trace, policies, sizes, &known, 0, progress)?;
+    keep(trace, &outcomes, sites, progress)?;
+    Ok(outcomes)
+}
+
+/// What a file knows of call sites.
+pub fn known(trace: &Trace, sites: Option<&Path>) -> Result<Vec<SiteRecord>> {
+    let known = sites.map(|path| knowledge::load(path, trace)).transpose()?;
+    Ok(known.unwrap_or_default())
+}
+
+/// Simulates every policy at every size, with hits by so many stretches; the results go by policy,
+/// then by size.
+pub fn caches(
+    trace: &Trace,
+    policies: &[Spec],
+    sizes: &[(Size, u32)],
+    known: &[SiteRecord],
+    stretches: u64,
+    progress: &dyn Progress,
+) -> Result<Vec<Outcome>> {
+    in_passes(trace, policies, sizes.len(), progress, |policies, done| {
+        let configurations: Vec<Configuration> = policies
+            .iter()
+            .flat_map(|&spec| {
+                let sizes = sizes.iter();
+                sizes.map(move |&(_, cache_blocks)| Configuration { spec, cache_blocks })
+            })
+            .collect();
+        let options = Options {
+            sites: known,
+            progress: Some(done),
+            stretches,
+            ..Options::default()
+        };
+        Ok(hither_sim::run(trace, &configurations, &options)?)
+    })
+}
+
+/// Writes what was learnt of call sites to a file, if there is to be one.
+pub fn keep(
+    trace: &Trace,
+    outcomes: &[Outcome],
+    sites: Option<&Path>,
+    progress: &dyn Progress,
+) -> Result<()> {
+    if let Some(path) = sites {
+        match outcomes.iter().find_map(|outcome| outcome.sites.as_deref()) {
+            Some(learnt) => knowledge::save(path, trace, learnt)?,
+            None => progress.note(format_args!(
+                "none of these policies learns about call sites: --sites is left as it was"
+            )),
+        }
+    }
+    Ok(())
+}
+
+/// What a cache takes in memory for each distinct block of the trace: 30 bytes in the mean over
+/// `arc`, `dear`, `ubm` and `pcc` of all sizes (3.6 million blocks, 64 caches, 2026-11).
+const CACHE_BYTES: u64 = 32;
+
+/// Runs policies, so many caches each, in one pass of the trace, or in several where the caches of
+/// all would take more than half of the memory that is free. Caches share nothing, so the results
+/// are the same.
+pub fn in_passes<T>(
+    trace: &Trace,
+    policies: &[Spec],
+    caches: usize,
+    progress: &dyn Progress,
+    run: impl Fn(&[Spec], &(dyn Fn(u64) + Sync)) -> Result<Vec<T>>,
+) -> Result<Vec<T>> {
+    let each = CACHE_BYTES * (trace.blocks().max(1) * caches.max(1)) as u64;
+    let at_once = usize::try_from(half_of_free_bytes() / each).unwrap_or(usize::MAX);
+    grouped(trace, policies, at_once, progress, run)
+}
+
+/// Runs so many of the policies in a pass, one at least.
+fn grouped<T>(
+    trace: &Trace,
+    policies: &[Spec],
+    at_once: usize,
+    progress: &dyn Progress,
+    run: impl Fn(&[Spec], &(dyn Fn(u64) + Sync)) -> Result<Vec<T>>,
+) -> Result<Vec<T>> {
+    let groups = || policies.chunks(at_once.clamp(1, policies.len().max(1)));
+    let references = trace.references() as u64;
+    let bar = progress.begin("simulating", Some(references * groups().len() as u64));
+    let mut results = Vec::new();
+    for (group, policies) in groups().enumerate() {
+        let before = references * group as u64;
+        results.extend(run(policies, &|done| bar.set_position(before + done))?);
+    }
+    drop(bar);
+    Ok(results)
+}
+
+/// A table of the hit ratio of each policy at each size.
+pub fn hit_ratios(
+    policies: &[Spec],
+    sizes: &[(Size, u32)],
+    outcomes: &[Outcome],
+    block_bytes: u64,
+) -> String {
+    let ratios = outcomes.iter().map(|outcome| Ratio {
+        ratio: outcome.hit_ratio,
+        estimated: outcome.estimate.map(|estimate| estimate.standard_error),
+    });
+    ratio_table("hit ratio", policies, sizes, block_bytes, ratios)
+}
+
+/// A ratio, and whether it was estimated from a sample, with its standard error where that is
+/// known.
+pub struct Ratio {
+    pub ratio: f64,
+    pub estimated: Option<Option<f64>>,
+}
+
+impl Ratio {
+    fn text(self) -> String {
+        let ratio = percent(self.ratio);
+        match self.estimated {
+            None => ratio,
+            Some(None) => format!("{ratio} ± ?"),
+            Some(Some(error)) => format!("{ratio} ± {}", percent(error)),
+        }
+    }
+}
+
+/// A table of a ratio of each policy, a row, at each size, a column; the ratios go by policy, then
+/// by size.
+pub fn ratio_table(
+    head: &str,
+    policies: &[Spec],
+    sizes: &[(Size, u32)],
+    block_bytes: u64,
+    ratios: impl IntoIterator<Item = Ratio>,
+) -> String {
+    let heads = sizes.iter().map(|(size, blocks)| {
+        let size = format!("{size} ({})", bytes(u64::from(*blocks) * block_bytes));
+        (size, Lean::Right)
+    });
+    let mut table = Table::new([(head.to_owned(), Lean::Left)].into_iter().chain(heads));
+    let mut ratios = ratios.into_iter().map(Ratio::text);
+    for spec in policies {
+        let row = ratios.by_ref().take(sizes.len());
+        table.row([policy(spec)].into_iter().chain(row));
+    }
+    table.render()
+}
+
+/// Sizes in blocks, with what was written for each, or five parts of the distinct blocks if none
+/// were named.
+pub fn sizes(named: &[Size], block_bytes: u64, distinct: u64) -> Result<Vec<(Size, u32)>> {
+    let defaults = [5.0, 10.0, 25.0, 50.0, 75.0].map(Size::Percent);
+    let sizes = if named.is_empty() { &defaults } else { named };
+    let mut found = Vec::new();
+    for &size in sizes {
+        match size.blocks(block_bytes, distinct) {
+            Ok(blocks) => found.push((size, blocks)),
+            // A trace may be too small for a part of it that nobody asked for.
+            Err(_) if named.is_empty() => {}
+            Err(error) => return Err(Error::Usage(error.to_string())),
+        }
+    }
+    Ok(found)
+}
+
+/// What a result says of the trace that it comes from.
+pub fn about(trace: &Trace) -> serde_json::Value {
+    let meta = trace.meta();
+    json!({
+        "path": trace.path().to_string_lossy(),
+        "format": trace.format(),
+        "sha256": trace.sha256(),
+        "hither": env!("CARGO_PKG_VERSION"),
+        "command": meta.command,
+        "references": trace.references_of_all(),
+        "distinct_blocks": trace.blocks_of_all(),
+        "block_bytes": trace.options().block_bytes,
+        "loaded_with": trace.options(),
+        "skipped": trace.counts().skipped,
+        "losses": meta.losses,
+    })
+}
+
+/// What `stat --json` prints of a trace, and a report holds.
+pub fn statistics(trace: &Trace, stats: &Stats) -> serde_json::Value {
+    let total = stats.counts.total;
+    json!({
+        "trace": about(trace),
+        "bytes": {
+            "read": total.read_bytes,
+            "written": total.written_bytes,
+            "in_kernel": total.in_kernel_bytes,
+            "mapped": total.mapped_bytes,
+        },
+        "stats": stats,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use hither_trace::LoadOptions;
+
+    use super::*;
+
+    /// Where memory is short the policies take turns, and come to the same.
+    #[test]
+    fn several_passes_give_what_one_gives() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let block = |tick: u64| match tick % 3 {
+            0 => tick % 500,
+            _ => 1000 + tick * tick % 700,
+        };
+        let lines: String = (0..20_000)
+            .map(|tick| format!("{}\n", block(tick)))
+            .collect();
+        std::fs::write(file.path(), lines).unwrap();
+        let trace = Trace::load(file.path(), None, &LoadOptions::default()).unwrap();
+        let policies = Spec::parse_list("lru,arc,ubm,lirs,opt").unwrap();
+        let sizes = [50, 200, 400];
+        let passes = |at_once: usize| {
+            let calls = std::cell::Cell::new(0);
+            let outcomes = grouped(
+                &trace,
+                &policies,
+                at_once,
+                &crate::progress::Silent,
+                |policies, done| {
+                    calls.set(calls.get() + 1);
+                    assert!(policies.len() <= at_once.max(1));
+                    let configurations: Vec<Configuration> = policies
+                        .iter()
+                        .flat_map(|&spec| {
+                            sizes.map(|cache_blocks| Configuration { spec, cache_blocks })
+                        })
+                        .collect();
+                    let options = Options {
+                        progress: Some(done),
+                        stretches: 4,
+                        ..Options::default()
+                    };
+                    Ok(hither_sim::run(&trace, &configurations, &options)?)
+                },
+            );
+            (calls.get(), outcomes.unwrap())
+        };
+        let (calls, whole) = passes(usize::MAX);
+        assert_eq!((calls, whole.len()), (1, 15));
+        for (at_once, expected) in [(0, 5), (1, 5), (2, 3), (4, 2)] {
+            let (calls, outcomes) = passes(at_once);
+            assert_eq!(calls, expected, "{at_once} at once");
+            assert_eq!(outcomes, whole, "{at_once} at once");
+        }
+    }
+}

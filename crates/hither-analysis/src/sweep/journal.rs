@@ -1,0 +1,380 @@
+//! What a sweep has done so far, in a file beside its output.
+//!
+//! One line an entry, each with a checksum in front: a line that was cut short by the end of the
+//! process or of the machine is told by it and dropped. The first line has the hash of the plan, so
+//! that a journal is never taken for that of another sweep. The file is locked (`flock`) while a
+//! sweep runs, which ends with the process however it ends.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use hither_sim::placement::{self, Totals};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::plan::hex;
+use crate::place::{Case, Running};
+use crate::rows::{self, Source};
+use crate::{Error, Result};
+
+/// The first line.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Header {
+    journal: u32,
+    plan: String,
+}
+
+const VERSION: u32 = 2;
+
+/// One thing that happened.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "lowercase")]
+pub enum Entry {
+    /// A trace was loaded.
+    Trace {
+        trace: usize,
+        source: Source,
+        stamp: String,
+    },
+    /// Caches of a trace were simulated.
+    Done { trace: usize, counts: Vec<Counts> },
+}
+
+/// What became of one cache.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Counts {
+    /// Its number within the trace.
+    pub(super) cache: usize,
+    pub(super) hits: u64,
+    pub(super) misses: u64,
+    /// The standard error, where there is one, as its bits: JSON has no exact fractions.
+    pub(super) error_bits: Option<u64>,
+    /// What more a placement counted.
+    pub(super) placed: Option<Placed>,
+}
+
+/// What a placement counted after its warm-up.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Placed {
+    pub(super) totals: Totals,
+    pub(super) modelled_time_ns: u64,
+    pub(super) imbalance_bits: u64,
+}
+
+impl Counts {
+    /// Those of a cache.
+    pub(super) fn cache((&cache, outcome): (&usize, &hither_sim::Outcome)) -> Counts {
+        let error = outcome
+            .estimate
+            .and_then(|estimate| estimate.standard_error);
+        Counts {
+            cache,
+            hits: outcome.hits,
+            misses: outcome.misses,
+            error_bits: error.map(f64::to_bits),
+            placed: None,
+        }
+    }
+
+    /// Those of a placement.
+    pub(super) fn placed((&cache, outcome): (&usize, &placement::Outcome)) -> Counts {
+        let totals = outcome.totals;
+        Counts {
+            cache,
+            hits: totals.local + totals.remote,
+            misses: totals.misses,
+            error_bits: None,
+            placed: Some(Placed {
+                totals,
+                modelled_time_ns: outcome.modelled_time_ns,
+                imbalance_bits: outcome.node_imbalance().to_bits(),
+            }),
+        }
+    }
+}
+
+impl Placed {
+    /// What a row tells of it.
+    pub(super) fn row(&self, case: &Case, running: &Running) -> rows::Placed {
+        rows::Placed {
+            spec: case.configuration.spec,
+            nodes: case.configuration.topology.name().to_owned(),
+            binding: running.binding,
+            warm_up: running.warm_up,
+            costs: running.costs.to_string(),
+            totals: self.totals,
+            modelled_time_ns: self.modelled_time_ns,
+            node_imbalance: f64::from_bits(self.imbalance_bits),
+        }
+    }
+}
+
+/// A journal that is being written, locked.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    file: File,
+}
+
+impl Journal {
+    /// Opens the journal of the sweep with that plan and reads what is in it; `restart` throws that
+    /// away.
+    pub fn open(path: PathBuf, plan: &str, restart: bool) -> Result<(Journal, Vec<Entry>)> {
+        let file = locked(&path)?;
+        let mut journal = Journal { path, file };
+        if restart {
+            return journal.begin(plan);
+        }
+        let mut text = Vec::new();
+        journal
+            .file
+            .read_to_end(&mut text)
+            .map_err(Error::of_file(&journal.path))?;
+        let mut lines = sound_lines(&text).map_err(|line| {
+            journal.unusable(format!(
+                "a damaged journal of a sweep; --restart throws it away and begins anew: \
+                 line {line} is damaged"
+            ))
+        })?;
+        let kept: usize = lines.iter().map(|line| line.len() + CHECKSUM + 2).sum();
+        journal
+            .file
+            .set_len(kept as u64)
+            .map_err(Error::of_file(&journal.path))?;
+        journal
+            .file
+            .seek(SeekFrom::End(0))
+            .map_err(Error::of_file(&journal.path))?;
+        if lines.is_empty() {
+            return journal.begin(plan);
+        }
+        let foreign = |cause: String| {
+            journal.unusable(format!(
+                "not a journal that this version of hither wrote; --restart throws it away{cause}"
+            ))
+        };
+        let unread = |error: serde_json::Error| foreign(format!(": {error}"));
+        let header: Header = serde_json::from_str(lines.remove(0)).map_err(unread)?;
+        if header.journal != VERSION {
+            return Err(foreign(String::new()));
+        }
+        let entries = lines.iter().map(|line| serde_json::from_str(line));
+        let entries: Vec<Entry> = entries.collect::<Result<_, _>>().map_err(unread)?;
+        let nothing_done = !entries
+            .iter()
+            .any(|entry| matches!(entry, Entry::Done { .. }));
+        if header.plan != plan && nothing_done {
+            return journal.begin(plan);
+        }
+        if header.plan != plan {
+            return Err(journal.unusable(
+                "the journal of an unfinished sweep with other traces, policies, sizes or \
+                 options, or by another version of hither; --restart throws it away and begins \
+                 anew, -o names another output"
+                    .to_owned(),
+            ));
+        }
+        Ok((journal, entries))
+    }
+
+    /// Empties it and begins anew.
+    fn begin(mut self, plan: &str) -> Result<(Journal, Vec<Entry>)> {
+        let header = Header {
+            journal: VERSION,
+            plan: plan.to_owned(),
+        };
+        let emptied = self.file.set_len(0).and_then(|()| self.file.rewind());
+        let begun = emptied
+            .map_err(Error::of_file(&self.path))
+            .and_then(|()| self.write(&header));
+        match begun {
+            Ok(()) => Ok((self, Vec::new())),
+            Err(error) => {
+                // An empty one beside an output looks like that of a sweep which was killed at its
+                // very end, and the output would be replaced unasked.
+                let _ = self.remove();
+                Err(error)
+            }
+        }
+    }
+
+    fn unusable(&self, problem: String) -> Error {
+        Error::Unusable {
+            path: self.path.clone(),
+            problem,
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Adds an entry; when this returns, it is on the disk.
+    pub(super) fn append(&mut self, entry: &Entry) -> Result<()> {
+        self.write(entry)
+    }
+
+    fn write(&mut self, what: &impl Serialize) -> Result<()> {
+        let text = serde_json::to_string(what)?;
+        let line = format!("{} {text}\n", checksum(text.as_bytes()));
+        let written = self
+            .file
+            .write_all(line.as_bytes())
+            .and_then(|()| self.file.sync_data());
+        written.map_err(Error::of_file(&self.path))
+    }
+
+    /// Removes it.
+    pub(super) fn remove(self) -> Result<()> {
+        fs::remove_file(&self.path).map_err(Error::of_file(&self.path))
+    }
+}
+
+/// Opens and locks the file at `path`. The one who had it before may remove it between the two, so
+/// that what is locked must be looked up again.
+fn locked(path: &Path) -> Result<File> {
+    loop {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)
+            .map_err(Error::of_file(path))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(Error::Unusable {
+                    path: path.to_owned(),
+                    problem: "another sweep with this output is at work".to_owned(),
+                });
+            }
+            Err(TryLockError::Error(error)) => return Err(Error::of_file(path)(error)),
+        }
+        let ours = file.metadata().map_err(Error::of_file(path))?.ino();
+        if fs::metadata(path).is_ok_and(|there| there.ino() == ours) {
+            return Ok(file);
+        }
+    }
+}
+
+/// Digits of the checksum.
+const CHECKSUM: usize = 16;
+
+/// No first line is as long.
+const HEADER_MAX: usize = 160;
+
+fn checksum(text: &[u8]) -> String {
+    let mut digits = hex(&Sha256::digest(text));
+    digits.truncate(CHECKSUM);
+    digits
+}
+
+/// The lines without their checksums, but for the last one where it was cut short. Fails where a
+/// whole line is unsound (with its number from 1), and where the first line was cut but is too long to be one of ours.
+fn sound_lines(bytes: &[u8]) -> Result<Vec<&str>, usize> {
+    let mut sound = Vec::new();
+    for (number, line) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
+        let cut = !line.ends_with(b"\n") && (number > 0 || line.len() < HEADER_MAX);
+        match sound_line(line) {
+            Some(text) => sound.push(text),
+            None if cut => {}
+            None => return Err(number + 1),
+        }
+    }
+    Ok(sound)
+}
+
+fn sound_line(line: &[u8]) -> Option<&str> {
+    let (sum, text) = line.strip_suffix(b"\n")?.split_at_checked(CHECKSUM)?;
+    let text = text.strip_prefix(b" ")?;
+    if checksum(text).as_bytes() == sum {
+        str::from_utf8(text).ok()
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn done(trace: usize) -> Entry {
+        Entry::Done {
+            trace,
+            counts: [(0, 5, None), (1, u64::MAX, Some(u64::MAX))]
+                .map(|(cache, hits, error_bits)| Counts {
+                    cache,
+                    hits,
+                    misses: 6,
+                    error_bits,
+                    placed: error_bits.map(|imbalance_bits| Placed {
+                        totals: Totals {
+                            hit_ns: u64::MAX,
+                            ..Totals::default()
+                        },
+                        modelled_time_ns: 7,
+                        imbalance_bits,
+                    }),
+                })
+                .to_vec(),
+        }
+    }
+
+    #[test]
+    fn a_journal_cut_anywhere_keeps_its_whole_lines() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.csv.journal");
+        let (mut journal, entries) = Journal::open(path.clone(), "plan", false).unwrap();
+        assert!(entries.is_empty());
+        (0..3).for_each(|trace| journal.append(&done(trace)).unwrap());
+        drop(journal);
+        let whole = fs::read(&path).unwrap();
+        let ends: Vec<usize> = (0..whole.len()).filter(|&at| whole[at] == b'\n').collect();
+        assert_eq!(ends.len(), 4);
+        for length in 0..=whole.len() {
+            fs::write(&path, &whole[..length]).unwrap();
+            let (mut journal, entries) = Journal::open(path.clone(), "plan", false).unwrap();
+            let lines = ends.iter().filter(|&&end| end < length).count();
+            let expected: Vec<Entry> = (0..lines.saturating_sub(1)).map(done).collect();
+            assert_eq!(entries, expected, "cut at {length}");
+            journal.append(&done(9)).unwrap();
+            drop(journal);
+            let (_, entries) = Journal::open(path.clone(), "plan", false).unwrap();
+            assert_eq!(entries.len(), expected.len() + 1);
+            assert_eq!(entries.last(), Some(&done(9)));
+        }
+    }
+
+    #[test]
+    fn damage_another_plan_and_a_second_sweep_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.csv.journal");
+        let open = |plan: &str, restart| Journal::open(path.clone(), plan, restart);
+        let (mut journal, _) = open("plan", false).unwrap();
+        journal.append(&done(0)).unwrap();
+        let busy = open("plan", true).unwrap_err().to_string();
+        assert!(
+            busy.ends_with("another sweep with this output is at work"),
+            "{busy}"
+        );
+        drop(journal);
+        let other = open("other", false).unwrap_err().to_string();
+        assert!(other.contains("other traces, policies"), "{other}");
+
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[20] ^= 1;
+        fs::write(&path, &bytes).unwrap();
+        let damaged = format!("{:#}", open("plan", false).unwrap_err());
+        assert!(damaged.contains("line 1 is damaged"), "{damaged}");
+        let (journal, entries) = open("other", true).unwrap();
+        assert!(entries.is_empty());
+        journal.remove().unwrap();
+        assert!(!path.exists());
+    }
+}

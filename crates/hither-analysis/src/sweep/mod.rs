@@ -1,0 +1,474 @@
+//! Sweeps: every policy at every size (and every placement on every topology) on every trace, over
+//! hours if need be, and never the same work twice.
+//!
+//! A sweep goes trace by trace, and within a trace by *units*: some caches that are simulated over
+//! one pass. After each unit its counts go to a [journal](mod@journal) beside the output, so that a
+//! sweep that ended before its time, by whatever means, loses one unit at most. Which caches make a
+//! unit depends on the machine; the counts and their order in the output do not.
+
+mod journal;
+mod plan;
+mod spec;
+mod stamp;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use hither_sim::{Configuration, Options};
+use hither_trace::{Input, Trace};
+use rayon::current_num_threads;
+
+pub use journal::{Entry, Journal};
+pub use plan::{Defaults, Job, Plan};
+pub use spec::read;
+
+use crate::place::{self, Case, Running, Watch};
+use crate::progress::{Progress, Task};
+use crate::rows::{Row, Source};
+use crate::simulate;
+use crate::{Error, Result};
+use journal::Counts;
+
+/// A sweep at work.
+pub struct Sweep<'a> {
+    plan: &'a Plan,
+    /// What is known of each trace and its caches.
+    states: Vec<State>,
+    journal: Option<Journal>,
+    run: Run,
+}
+
+/// How a sweep runs; no result depends on it.
+pub struct Run {
+    /// About how many references, times caches, make a unit.
+    pub unit_references: u64,
+    /// Set where the sweep is to end early.
+    pub cancel: Arc<AtomicBool>,
+}
+
+/// How far a trace is. Nothing is known of it before it was loaded, by this run or by one that the
+/// journal tells of.
+#[derive(Default)]
+struct State {
+    known: Option<Known>,
+}
+
+struct Known {
+    source: Source,
+    stamp: String,
+    caches: Vec<Cache>,
+}
+
+/// One cache, or one placement on nodes.
+struct Cache {
+    what: What,
+    /// The size as it was written.
+    size: String,
+    counts: Option<Counts>,
+}
+
+#[derive(Clone)]
+enum What {
+    Cache(Box<Configuration>),
+    Placed(Box<Case>),
+}
+
+/// How a sweep ended.
+pub enum End {
+    /// All is done.
+    Complete,
+    /// It was cancelled, with so many caches done of those known by then.
+    Cancelled,
+}
+
+impl<'a> Sweep<'a> {
+    /// A sweep that goes on from what is in the journal, where it has one.
+    pub fn new(
+        plan: &'a Plan,
+        journal: Option<(Journal, Vec<Entry>)>,
+        run: Run,
+    ) -> Result<Sweep<'a>> {
+        let mut sweep = Sweep {
+            plan,
+            states: plan.jobs.iter().map(|_| State::default()).collect(),
+            journal: None,
+            run,
+        };
+        if let Some((journal, entries)) = journal {
+            for entry in entries {
+                sweep.replay(entry, journal.path())?;
+            }
+            sweep.journal = Some(journal);
+        }
+        Ok(sweep)
+    }
+
+    fn replay(&mut self, entry: Entry, journal: &Path) -> Result<()> {
+        let foreign = |problem: &str| Error::Unusable {
+            path: journal.to_owned(),
+            problem: format!("not of this sweep: {problem}"),
+        };
+        let missing = |problem: &'static str| move || foreign(problem);
+        match entry {
+            Entry::Trace {
+                trace,
+                source,
+                stamp,
+            } => {
+                let job = self
+                    .plan
+                    .jobs
+                    .get(trace)
+                    .ok_or_else(missing("a trace too many"))?;
+                self.states[trace].known = Some(Known::new(job, source, stamp)?);
+            }
+            Entry::Done { trace, counts } => {
+                let state = self
+                    .states
+                    .get_mut(trace)
+                    .ok_or_else(missing("a trace too many"))?;
+                let known = state
+                    .known
+                    .as_mut()
+                    .ok_or_else(missing("a trace not announced"))?;
+                for counts in counts {
+                    let cache = known.caches.get_mut(counts.cache);
+                    cache.ok_or_else(missing("a cache too many"))?.counts = Some(counts);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How many caches are done, and how many there are; those of traces not looked at yet are not
+    /// among them.
+    pub fn progress(&self) -> (usize, usize) {
+        let caches = || self.states.iter().filter_map(|state| state.known.as_ref());
+        let done = |known: &Known| {
+            known
+                .caches
+                .iter()
+                .filter(|cache| cache.counts.is_some())
+                .count()
+        };
+        (
+            caches().map(done).sum(),
+            caches().map(|known| known.caches.len()).sum(),
+        )
+    }
+
+    /// Does what is left to do.
+    pub fn run(&mut self, progress: &dyn Progress) -> Result<End> {
+        let weights: Vec<u64> = self.plan.jobs.iter().map(Job::weight).collect();
+        let task = progress.begin("", Some(weights.iter().sum()));
+        let mut before = 0;
+        for (index, job) in self.plan.jobs.iter().enumerate() {
+            task.set_position(before);
+            let number = format!(
+                "{}/{} {}",
+                index + 1,
+                self.plan.jobs.len(),
+                job.name.display()
+            );
+            task.set_message(number);
+            match self.one_trace(index, job, before, weights[index], &*task) {
+                Ok(()) => before += weights[index],
+                Err(Error::Cancelled) => return Ok(End::Cancelled),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(End::Complete)
+    }
+
+    /// Does one trace, whose part of the bar begins at `before` and is `weight` wide.
+    fn one_trace(
+        &mut self,
+        index: usize,
+        job: &Job,
+        before: u64,
+        weight: u64,
+        task: &dyn Task,
+    ) -> Result<()> {
+        let stamp = stamp::of(&job.path)?;
+        let state = &self.states[index];
+        if let Some(known) = &state.known
+            && known.is_done()
+            && known.stamp == stamp
+        {
+            return Ok(());
+        }
+        let trace = Trace::load(&job.path, job.format.as_deref(), &job.options)?;
+        let of_job = |error: Error| match error {
+            Error::Cancelled => Error::Cancelled,
+            error => error.in_trace(&job.name),
+        };
+        self.announce(index, job, &trace, stamp).map_err(of_job)?;
+        let known = self.states[index].known.as_mut().expect("announced");
+
+        let open: Vec<usize> = known.open().collect();
+        let (all, done_before) = (known.caches.len(), known.caches.len() - open.len());
+        let part = |caches: f64| before + (weight as f64 * caches / all.max(1) as f64) as u64;
+        task.set_position(part(done_before as f64));
+        task.reset_rate();
+        let mut done = done_before;
+        for unit in units(&open, known, self.run.unit_references, trace.references()) {
+            let progress = |caches: f64| {
+                task.set_position(part(done as f64 + caches));
+            };
+            let counts = known.simulate(&unit, &trace, job, &progress, &self.run.cancel);
+            let counts = counts.map_err(of_job)?;
+            done += unit.len();
+            for of_cache in &counts {
+                known.caches[of_cache.cache].counts = Some(*of_cache);
+            }
+            if let Some(journal) = &mut self.journal {
+                journal.append(&Entry::Done {
+                    trace: index,
+                    counts,
+                })?;
+            }
+        }
+        match self.run.cancel.load(Ordering::Relaxed) {
+            true => Err(Error::Cancelled),
+            false => Ok(()),
+        }
+    }
+
+    /// Holds a trace that was loaded against what the journal says of it; a trace that is new to it
+    /// is written down.
+    fn announce(&mut self, index: usize, job: &Job, trace: &Trace, stamp: String) -> Result<()> {
+        let source = Source::of(trace, &job.name);
+        let state = &mut self.states[index];
+        if let Some(known) = &state.known {
+            if known.source == source {
+                return Ok(());
+            }
+            return Err(Error::Changed {
+                before: known.source.sha256.clone(),
+                now: source.sha256,
+            });
+        }
+        if let Some(journal) = &mut self.journal {
+            journal.append(&Entry::Trace {
+                trace: index,
+                source: source.clone(),
+                stamp: stamp.clone(),
+            })?;
+        }
+        state.known = Some(Known::new(job, source, stamp)?);
+        Ok(())
+    }
+
+    /// A row for each cache, in the order of the plan.
+    pub fn rows(&self) -> Vec<Row<'_>> {
+        self.rows_by_trace().flat_map(|(_, rows)| rows).collect()
+    }
+
+    /// The rows of each trace.
+    pub fn rows_by_trace(&self) -> impl Iterator<Item = (&Source, Vec<Row<'_>>)> {
+        self.states
+            .iter()
+            .zip(&self.plan.jobs)
+            .filter_map(|(state, job)| {
+                let known = state.known.as_ref()?;
+                Some((&known.source, known.rows(&job.placing.running).collect()))
+            })
+    }
+
+    /// What is placed where on each trace, with what came of it: nothing where caches are
+    /// simulated.
+    pub fn cases_by_trace(&self) -> impl Iterator<Item = Vec<&Case>> {
+        let known = self.states.iter().filter_map(|state| state.known.as_ref());
+        known.map(|known| {
+            let cases = (0..known.caches.len()).filter_map(|cache| known.case(cache));
+            cases.collect()
+        })
+    }
+
+    /// Removes the journal: the output is written.
+    pub fn finish(self) -> Result<()> {
+        self.journal.map_or(Ok(()), Journal::remove)
+    }
+}
+
+impl Known {
+    fn new(job: &Job, source: Source, stamp: String) -> Result<Known> {
+        // A part of no blocks is no size; there is nothing to simulate anyway.
+        let caches = match (source.references, job.placing.nodes.is_empty()) {
+            (0, _) => Vec::new(),
+            (_, true) => {
+                let sizes = simulate::sizes(&job.sizes, source.block_bytes, source.distinct)?;
+                let caches = job.policies.iter().flat_map(|&spec| {
+                    sizes.iter().map(move |&(size, cache_blocks)| Cache {
+                        what: What::Cache(Box::new(Configuration { spec, cache_blocks })),
+                        size: size.to_string(),
+                        counts: None,
+                    })
+                });
+                caches.collect()
+            }
+            (_, false) => {
+                let request = job.request(&source.placements)?;
+                let cases = place::cases(&request, source.block_bytes, source.distinct)?;
+                let caches = cases.into_iter().map(|case| Cache {
+                    size: case.size.clone(),
+                    what: What::Placed(Box::new(case)),
+                    counts: None,
+                });
+                caches.collect()
+            }
+        };
+        Ok(Known {
+            caches,
+            source,
+            stamp,
+        })
+    }
+
+    /// Simulates some caches, all of one sort, telling how many of them would be done by now.
+    fn simulate(
+        &self,
+        unit: &[usize],
+        trace: &Trace,
+        job: &Job,
+        progress: &(dyn Fn(f64) + Sync),
+        cancel: &AtomicBool,
+    ) -> Result<Vec<Counts>> {
+        let passes = |references: u64| references as f64 / trace.references().max(1) as f64;
+        let cases: Vec<Case> = unit
+            .iter()
+            .filter_map(|&cache| self.case(cache))
+            .cloned()
+            .collect();
+        if !cases.is_empty() {
+            let watch = Watch {
+                progress: Some(&|references| progress(passes(references))),
+                cancel: Some(cancel),
+            };
+            let outcomes = place::run(trace, &cases, &job.placing.running, 0, watch)?;
+            return Ok(unit.iter().zip(&outcomes).map(Counts::placed).collect());
+        }
+        let configurations = unit
+            .iter()
+            .filter_map(|&cache| match &self.caches[cache].what {
+                What::Cache(configuration) => Some(**configuration),
+                What::Placed(_) => None,
+            });
+        let configurations: Vec<Configuration> = configurations.collect();
+        let options = Options {
+            progress: Some(&|references| progress(passes(references) * unit.len() as f64)),
+            cancel: Some(cancel),
+            ..Options::default()
+        };
+        let outcomes = hither_sim::run(trace, &configurations, &options)?;
+        Ok(unit.iter().zip(&outcomes).map(Counts::cache).collect())
+    }
+
+    fn case(&self, cache: usize) -> Option<&Case> {
+        match &self.caches[cache].what {
+            What::Cache(_) => None,
+            What::Placed(case) => Some(case),
+        }
+    }
+
+    /// The caches that are not done.
+    fn open(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.caches.len()).filter(|&cache| self.caches[cache].counts.is_none())
+    }
+
+    fn is_done(&self) -> bool {
+        self.open().next().is_none()
+    }
+
+    fn rows<'a>(&'a self, running: &'a Running) -> impl Iterator<Item = Row<'a>> {
+        self.caches.iter().filter_map(|cache| {
+            let counts = cache.counts?;
+            let (policy, cache_blocks, placed) = match &cache.what {
+                What::Cache(own) => (Some(own.spec), own.cache_blocks.into(), None),
+                What::Placed(case) => (
+                    case.policy(),
+                    case.blocks(),
+                    counts.placed.map(|counts| counts.row(case, running)),
+                ),
+            };
+            Some(Row {
+                source: &self.source,
+                policy,
+                size: cache.size.clone(),
+                cache_blocks,
+                hits: counts.hits,
+                misses: counts.misses,
+                standard_error: counts.error_bits.map(f64::from_bits),
+                placed,
+            })
+        })
+    }
+}
+
+/// Parts the caches into units: as many as there are threads at least, or else threads would idle,
+/// and then as many as the references allow. All sizes of a policy with a stack stay together: they
+/// are one pass over it.
+fn units(
+    open: &[usize],
+    known: &Known,
+    unit_references: u64,
+    references: usize,
+) -> Vec<Vec<usize>> {
+    let mut whole: Vec<Vec<usize>> = Vec::new();
+    for &cache in open {
+        let stack = |cache: usize| match &known.caches[cache].what {
+            What::Cache(own) if hither_sim::stack::exists(&own.spec) => Some(own.spec),
+            _ => None,
+        };
+        let spec = stack(cache);
+        let same = whole
+            .iter_mut()
+            .find(|caches| spec.is_some() && stack(caches[0]) == spec);
+        match same {
+            Some(caches) => caches.push(cache),
+            None => whole.push(vec![cache]),
+        }
+    }
+    let passes = unit_references / references.max(1) as u64;
+    let most = usize::try_from(passes)
+        .unwrap_or(usize::MAX)
+        .max(current_num_threads());
+    whole.chunks(most).map(<[Vec<usize>]>::concat).collect()
+}
+
+/// Fails where a trace is missing or in no format that can be told: better said before hours of
+/// simulation than after.
+pub fn check_traces(plan: &Plan) -> Result<()> {
+    if plan.jobs.is_empty() {
+        let problem = "no traces: name some with --trace or in a TOML file";
+        return Err(Error::Usage(problem.to_owned()));
+    }
+    for job in &plan.jobs {
+        let Job {
+            path,
+            format,
+            placing,
+            ..
+        } = job;
+        if placing.nodes.is_empty() && !placing.placements.is_empty() {
+            let problem = "placements are for nodes, and none are named";
+            return Err(Error::Usage(format!("{}: {problem}", job.name.display())));
+        }
+        if path == Path::new("-") {
+            let problem = "a sweep may read its traces again, so none of them is standard input (a file -: ./-)";
+            return Err(Error::Usage(problem.to_owned()));
+        }
+        let found = std::fs::metadata(path).map_err(Error::of_file(path))?;
+        // What is read from a pipe would be gone.
+        if found.is_file() || found.is_dir() {
+            hither_trace::format::choose(format.as_deref(), &mut Input::open(path)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// The name of the journal of an output.
+pub fn journal_path(output: &Path) -> std::path::PathBuf {
+    crate::file::beside(output, ".journal")
+}

@@ -1,0 +1,100 @@
+//! What a sweep is to do.
+
+use std::path::PathBuf;
+
+use hither_core::Spec;
+use hither_sim::Size;
+use hither_sim::placement::PlacementSpec;
+use hither_trace::LoadOptions;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use super::stamp;
+use crate::Result;
+use crate::place::{self, Placing, Request};
+
+/// All traces of a sweep, each with its caches.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub jobs: Vec<Job>,
+}
+
+/// One trace with its caches: each policy at each size, or where nodes are named, each placement on
+/// each of them.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// The path as the user wrote it.
+    pub name: PathBuf,
+    /// Where it is.
+    pub path: PathBuf,
+    pub format: Option<String>,
+    pub options: LoadOptions,
+    pub policies: Vec<Spec>,
+    /// Five parts of the distinct blocks, where it is empty; of each node, where there are nodes.
+    pub sizes: Vec<Size>,
+    pub placing: Placing,
+}
+
+/// What holds for a trace of which nothing else is said.
+#[derive(Clone, Debug)]
+pub struct Defaults {
+    pub format: Option<String>,
+    pub options: LoadOptions,
+}
+
+impl Plan {
+    /// A hash of all that decides on the results but for the content of the traces.
+    pub fn digest(&self) -> String {
+        let jobs: Vec<serde_json::Value> = self
+            .jobs
+            .iter()
+            .map(|job| {
+                let policies: Vec<String> = job.policies.iter().map(Spec::to_string).collect();
+                let sizes: Vec<String> = job.sizes.iter().map(Size::to_string).collect();
+                let placing = &job.placing;
+                let placements = placing.placements.iter().map(PlacementSpec::to_string);
+                // All of a topology, since it may come from a file or from this machine.
+                let nodes = placing.nodes.iter().map(|nodes| format!("{nodes:?}"));
+                json!({
+                    "name": job.name.to_string_lossy(),
+                    "format": job.format,
+                    "options": job.options,
+                    "policies": policies,
+                    "sizes": sizes,
+                    "nodes": nodes.collect::<Vec<_>>(),
+                    "placements": placements.collect::<Vec<_>>(),
+                    "running": format!("{:?}", placing.running),
+                })
+            })
+            .collect();
+        let text = json!({ "hither": env!("CARGO_PKG_VERSION"), "jobs": jobs }).to_string();
+        hex(&Sha256::digest(text))
+    }
+}
+
+impl Job {
+    /// What is placed where, of a trace with these usual placements.
+    pub(super) fn request(&self, usual: &str) -> Result<Request> {
+        Ok(Request {
+            nodes: self.placing.nodes.clone(),
+            placements: place::named_or(&self.placing.placements, usual)?,
+            sizes: self.sizes.clone(),
+            policies: self.policies.clone(),
+        })
+    }
+
+    /// Its share of the work, roughly: the bytes to read times the caches.
+    pub fn weight(&self) -> u64 {
+        let placing = &self.placing;
+        let placed = placing.nodes.len().max(1) * placing.placements.len().max(1);
+        let caches = self.policies.len().max(1) * self.sizes.len().max(1) * placed;
+        stamp::bytes(&self.path)
+            .max(1)
+            .saturating_mul(caches as u64)
+    }
+}
+
+/// Bytes in hexadecimal.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

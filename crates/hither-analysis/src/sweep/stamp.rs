@@ -1,0 +1,51 @@
+//! Whether a trace may have changed, told without reading it.
+//!
+//! A sweep that goes on does not read traces again that it is done with. The size and the time of
+//! change of each file of a trace say whether it has to: only where they differ is the trace read
+//! and its hash compared.
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::{Error, Result};
+
+/// The stamp of a trace.
+pub(super) fn of(path: &Path) -> Result<String> {
+    let files = files(path).map_err(Error::of_file(path))?;
+    let stamps: Vec<String> = files
+        .iter()
+        .map(|(name, file)| {
+            let name = name.display();
+            format!(
+                "{name} {} {}.{:09}",
+                file.len(),
+                file.mtime(),
+                file.mtime_nsec()
+            )
+        })
+        .collect();
+    Ok(stamps.join("; "))
+}
+
+/// How large a trace is on the disk; 0 where it cannot be told.
+pub(super) fn bytes(path: &Path) -> u64 {
+    let files = files(path).unwrap_or_default();
+    files.iter().map(|(_, file)| file.len()).sum()
+}
+
+/// The files of a trace, by name: itself, or those in its folder.
+fn files(path: &Path) -> io::Result<Vec<(PathBuf, Metadata)>> {
+    let own = fs::metadata(path)?;
+    if !own.is_dir() {
+        return Ok(vec![(PathBuf::new(), own)]);
+    }
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        files.push((PathBuf::from(entry.file_name()), entry.metadata()?));
+    }
+    files.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok(files)
+}

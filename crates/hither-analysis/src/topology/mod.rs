@@ -1,0 +1,35 @@
+//! Topologies as users name them: a shape, a preset, a file, or the machine that we run on.
+
+mod drawing;
+mod file;
+
+use std::path::Path;
+
+use hither_core::Topology;
+use hither_core::topology::TopologyError;
+
+use crate::{Error, Result};
+
+pub use drawing::drawing;
+
+/// Finds out the topology of the machine that the caller runs on. `Err` says why it cannot.
+pub type ThisMachine<'a> = &'a dyn Fn() -> Result<Topology, String>;
+
+/// The topology that a user wrote: a shape (`mesh:5x5`), a preset (`opteron2`), `this`, or a path
+/// that ends in `.toml`.
+pub fn load(text: &str, this_machine: ThisMachine<'_>) -> Result<Topology> {
+    let name = text.trim();
+    if name == "this" {
+        return this_machine().map_err(Error::Hidden);
+    }
+    if name.ends_with(".toml") {
+        return file::read(Path::new(name));
+    }
+    name.parse().map_err(|error| {
+        let more = match error {
+            TopologyError::Unknown { .. } => "; or `this` machine, or a file that ends in .toml",
+            _ => "",
+        };
+        Error::Usage(format!("{error}{more}"))
+    })
+}

@@ -1,0 +1,218 @@
+//! Has the pages of files that a program's reads bring in come from the nodes that the agent named.
+//!
+//! The kernel takes such pages, and those that it reads ahead, from where the memory policy of the
+//! reading thread says. So a read that may bring some in is made under a policy of ours; a read of
+//! pages that are there is made as ever. Which of these it will be cannot be asked of the kernel:
+//! `RWF_NOWAIT` reads ahead before it says that something is missing, and a read of what is there
+//! starts the next read ahead where it meets the kernel's mark. So it is remembered what was read
+//! (`resident_filter`), and what was not read yet is taken for missing; unless it is cached to well beyond the
+//! read, which one call tells of 256 KiB.
+//!
+//! **What the program does not see.** The thread's policy is looked at before and put back after; a
+//! thread that has one of its own is left alone. All signals are blocked in between, so that no
+//! handler runs under our policy, forks, or leaves by a jump; a read of a regular file waits for
+//! storage, which no signal but a fatal one ends anyway. The call goes past libc, whose
+//! cancellation would unwind through here; the thread can be cancelled before it. Fewer than all
+//! bytes, and errors, are the kernel's own. What is remembered may be wrong: it says which way the
+//! call is made, and never what it is.
+//!
+//! **What is not placed.** Pages that come by touching a mapping, by `sendfile` and its like, which
+//! wait for sockets, and what is written.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hither_sys::record::{Bind, BindMode};
+use hither_sys::syscalls;
+
+use crate::real;
+use crate::recorder::{self, Position};
+use crate::replicas::Into;
+use crate::resident_filter::{self, PAGE_BYTES, Pages, WINDOW_BYTES};
+use crate::signature::mix;
+
+/// A bit each node; 0 where nothing is placed.
+static NODES: AtomicU64 = AtomicU64::new(0);
+
+const DEFAULT: Bind = Bind {
+    mode: BindMode::Default,
+    nodes: 0,
+};
+
+unsafe extern "C-unwind" {
+    /// Ends the calling thread if that was asked for.
+    fn pthread_testcancel();
+}
+
+/// Has pages placed from now on, if the agent wants that. To be called when the library is loaded.
+pub(crate) fn start() {
+    let Some(session) = recorder::session() else {
+        return;
+    };
+    let nodes = session.file_nodes();
+    // A program under a filter may be killed for a call that it does not make itself.
+    if nodes != 0 && !session.is_confined() && resident_filter::prepare() {
+        NODES.store(nodes, Ordering::Release);
+    }
+}
+
+/// No page is placed in this process any more.
+pub(crate) fn stop() {
+    NODES.store(0, Ordering::Release);
+}
+
+/// Whether pages are placed in this process.
+#[inline]
+pub(crate) fn is_on() -> bool {
+    NODES.load(Ordering::Relaxed) != 0
+}
+
+/// Makes a read that may bring pages in; before, a thread that is to be cancelled is, if the call
+/// is a point for that. `None` if the real call is to be made, as if nothing had been tried.
+///
+/// # Safety
+/// The arguments are those of the program's own call.
+#[inline]
+pub(crate) unsafe fn read(
+    fd: i32,
+    position: Position,
+    into: Into,
+    cancellable: bool,
+) -> Option<isize> {
+    let nodes = NODES.load(Ordering::Acquire);
+    if nodes == 0 {
+        return None;
+    }
+    let count = match into {
+        Into::Buffer(_, count) => count as u64,
+        // The array may be nowhere: the kernel is to find out.
+        Into::Vector(..) => 1,
+        Into::Unserved => return None,
+    };
+    if resident_filter::is_known(fd, at(position), count) {
+        return None;
+    }
+    if cancellable {
+        // SAFETY: the program's own call is a cancellation point as well, and nothing is held here.
+        unsafe { pthread_testcancel() };
+    }
+    // SAFETY: as the caller says.
+    unsafe { read_anew(nodes, fd, position, into, count) }
+}
+
+/// The real call has read so much.
+#[inline]
+pub(crate) fn was_read(fd: i32, position: Position, result: isize) {
+    if result > 0 && NODES.load(Ordering::Acquire) != 0 {
+        moved_on(fd, position, result as u64);
+    }
+}
+
+/// The offset that a call gives.
+fn at(position: Position) -> Option<u64> {
+    match position {
+        Position::At(offset) => Some(offset),
+        Position::BeforeCurrent => None,
+    }
+}
+
+fn moved_on(fd: i32, position: Position, length: u64) {
+    if let Position::BeforeCurrent = position {
+        resident_filter::moved_on(fd, length);
+    }
+}
+
+/// As [`read`], of what was not seen lately.
+///
+/// # Safety
+/// As [`read`].
+#[cold]
+unsafe fn read_anew(
+    nodes: u64,
+    fd: i32,
+    position: Position,
+    into: Into,
+    count: u64,
+) -> Option<isize> {
+    // The child of a vfork has other descriptors than the parent whose memory this is.
+    let session = recorder::session().filter(|_| recorder::owns_descriptors())?;
+    let status = syscalls::status(fd).ok()?;
+    if status.mode & libc::S_IFMT != libc::S_IFREG {
+        resident_filter::ignore(fd);
+        return None;
+    }
+    let file = mix(status.device ^ mix(status.inode ^ mix(status.birth_ns)));
+    let offset = match at(position) {
+        Some(offset) => offset,
+        None => syscalls::seek(fd, 0, libc::SEEK_CUR).ok()?,
+    };
+    let pages = Pages::of(file, offset, count, status.size)?;
+    resident_filter::learn(fd, file, offset);
+    if pages.are_seen() {
+        return None;
+    }
+    if pages.is_new() && is_cached(fd, offset, status.size) {
+        pages.mark_window();
+        if pages.are_seen() {
+            return None;
+        }
+    }
+    if syscalls::thread_has_policy() {
+        pages.mark();
+        session.count_file_read(false);
+        return None;
+    }
+    let before = syscalls::block_signals(u64::MAX);
+    let ours = syscalls::set_policy(Bind {
+        mode: BindMode::Preferred,
+        nodes: resident_filter::node_of_window(nodes, file, offset),
+    });
+    if ours.is_err() {
+        syscalls::block_signals(before);
+        stop();
+        return None;
+    }
+    // SAFETY: as the caller says.
+    let result = unsafe { call(fd, position, into) };
+    // It cannot fail: the default takes no memory.
+    let _ = syscalls::set_policy(DEFAULT);
+    syscalls::block_signals(before);
+    session.count_file_read(true);
+    if let Some(pages) = Pages::of(file, offset, result.max(0) as u64, status.size) {
+        pages.mark();
+    }
+    if result < 0 {
+        return Some(real::fail(-result as i32) as isize);
+    }
+    moved_on(fd, position, result as u64);
+    Some(result)
+}
+
+/// Whether the window that a read is in is cached, and the next one: then no read in it brings
+/// anything in, nor starts a read ahead.
+fn is_cached(fd: i32, offset: u64, size: u64) -> bool {
+    let start = offset - offset % WINDOW_BYTES;
+    let length = (2 * WINDOW_BYTES).min(size - start);
+    let found = syscalls::cachestat(fd, start, length);
+    found.is_ok_and(|found| found.cached >= length.div_ceil(PAGE_BYTES))
+}
+
+/// The call as the program made it, past libc.
+///
+/// # Safety
+/// As [`read`].
+unsafe fn call(fd: i32, position: Position, into: Into) -> isize {
+    let (address, count) = match into {
+        Into::Buffer(buffer, count) => (buffer as usize, count),
+        Into::Vector(vector, count) => (vector as usize, count as usize),
+        Into::Unserved => return -(libc::EINVAL as isize),
+    };
+    let (number, offset) = match (into, position) {
+        (Into::Buffer(..), Position::At(offset)) => (libc::SYS_pread64, offset),
+        (Into::Buffer(..), Position::BeforeCurrent) => (libc::SYS_read, 0),
+        (_, Position::At(offset)) => (libc::SYS_preadv, offset),
+        (_, Position::BeforeCurrent) => (libc::SYS_readv, 0),
+    };
+    let arguments = [fd as usize, address, count, offset as usize, 0, 0];
+    // SAFETY: as the caller says.
+    unsafe { syscalls::syscall(number, arguments) }
+}

@@ -1,0 +1,552 @@
+//! Caches of one level, any number of them over one pass of a trace.
+//!
+//! Where many sizes of `lru` or `opt` are asked for, one [stack](crate::stack) takes the place of
+//! the caches and gives the same counts; so does one for each size of `opt` where they are few.
+//!
+//! The trace is decoded once, a batch at a time; each batch is then run through all caches in
+//! parallel while the next one is being decoded. Every cache sees every access in order and shares
+//! nothing, so that the number of threads cannot change a result. A batch of 8192 accesses (0.5
+//! MiB) stays in a core's second-level cache, and at 4 ns an access (lru) to 60 ns (dear; all
+//! measured 2026-11 by `benches/caches.rs`) a cache's share of a batch is well above the
+//! microsecond or two that handing it to a thread costs.
+
+use crate::references::References;
+use crate::sample::{self, Estimate, PART_BLOCKS_MIN, PARTS};
+use crate::stack::{Curve, Stack};
+use hither_core::registry::{Needs, Settings};
+use hither_core::replacement::SiteRecord;
+use hither_core::spec::{Choice, Value};
+use hither_core::{Access, Policy, Residency, Spec};
+use hither_trace::Sampled;
+use rayon::prelude::*;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const BATCH: usize = 8192;
+
+/// One cache to simulate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Configuration {
+    /// The policy with its parameters.
+    pub spec: Spec,
+    /// How many blocks it holds, at least one.
+    pub cache_blocks: u32,
+}
+
+/// What goes with a run besides the trace and the caches.
+#[derive(Clone, Copy, Default)]
+pub struct Options<'a> {
+    /// What is known of the call sites beforehand, for policies that learn about them.
+    pub sites: &'a [SiteRecord],
+    /// Called now and then with the number of references done.
+    pub progress: Option<&'a (dyn Fn(u64) + Sync)>,
+    /// Ends the run with [`Error::Cancelled`] soon after it becomes true.
+    pub cancel: Option<&'a AtomicBool>,
+    /// Into how many stretches of equal length the hits of each cache are divided as well, at most
+    /// one a reference; 0 for none.
+    pub stretches: u64,
+}
+
+/// A part of the references, one after the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stretch {
+    /// References made; of a sample, those that are in it.
+    pub accesses: u64,
+    /// Those that found their block.
+    pub hits: u64,
+}
+
+/// What became of one cache.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outcome {
+    /// The policy's name.
+    pub policy: &'static str,
+    /// Its parameters, all written out.
+    pub params: BTreeMap<&'static str, serde_json::Value>,
+    /// How many blocks the cache holds.
+    pub cache_blocks: u32,
+    /// References made.
+    pub accesses: u64,
+    /// References that found their block.
+    pub hits: u64,
+    /// References that did not; cold misses are among them.
+    pub misses: u64,
+    /// Hits by accesses; 0 for an empty trace.
+    pub hit_ratio: f64,
+    /// Where a sample was simulated: of what, and how good the estimate is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub estimate: Option<Estimate>,
+    /// How many accesses were classified as `sequential`, `looping` and `other`; empty where the
+    /// policy does not classify.
+    pub classes: BTreeMap<&'static str, u64>,
+    /// What the policy learnt about the call sites, if it learns about them.
+    #[serde(skip)]
+    pub sites: Option<Vec<SiteRecord>>,
+    /// The same references and hits by [stretch](Options::stretches).
+    #[serde(skip)]
+    pub stretches: Vec<Stretch>,
+}
+
+/// Why a run did not take place or did not end.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A policy needs what the trace does not have.
+    #[error("policy `{policy}` needs {what}, which this trace does not have{advice}")]
+    Lacks {
+        /// The policy.
+        policy: &'static str,
+        /// What is missing.
+        what: &'static str,
+        /// How to get it.
+        advice: &'static str,
+    },
+    /// A cache without room.
+    #[error("a cache of 0 blocks for policy `{policy}`; the smallest cache is one block")]
+    NoRoom {
+        /// The policy.
+        policy: &'static str,
+    },
+    /// There is not one capacity a node.
+    #[error("{given} capacities for the {nodes} nodes of `{topology}`: give one, or one a node")]
+    Capacities {
+        /// The topology.
+        topology: String,
+        /// How many nodes it has.
+        nodes: usize,
+        /// How many capacities there were.
+        given: usize,
+    },
+    /// A node that the topology does not have.
+    #[error("a disk at node {node}, which `{topology}` does not have")]
+    NoNode {
+        /// The topology.
+        topology: String,
+        /// The node.
+        node: u16,
+    },
+    /// A placement of pages for caches of files, or the other way round.
+    #[error("placement `{placement}` places {of}, not {asked}")]
+    WrongKind {
+        /// The placement.
+        placement: &'static str,
+        /// What it places.
+        of: &'static str,
+        /// What was to be placed.
+        asked: &'static str,
+    },
+    /// The caller wanted it to end.
+    #[error("cancelled")]
+    Cancelled,
+    /// The references could not be read.
+    #[error(transparent)]
+    Trace(#[from] hither_trace::Error),
+}
+
+/// Replays `references` through every cache and gives what became of each, in the order of
+/// `configurations`.
+pub fn run(
+    references: &impl References,
+    configurations: &[Configuration],
+    options: &Options<'_>,
+) -> Result<Vec<Outcome>, Error> {
+    for configuration in configurations {
+        check(references, configuration)?;
+    }
+    let sampled = references.sampled();
+    let mut lanes = lanes(configurations, references.blocks(), options.sites, sampled);
+    let mut parts: [Vec<Access>; PARTS] = Default::default();
+    let (mut batch, mut ahead) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
+    let needs = lanes
+        .iter()
+        .map(|driven| driven.lane.needs())
+        .fold(Needs::NOTHING, Needs::and);
+    let read = |start: u64, out: &mut Vec<Access>| references.fill(start, BATCH, needs, out);
+
+    let ends = ends_of_stretches(references.references(), options.stretches);
+    read(0, &mut batch)?;
+    let mut done = 0;
+    while !batch.is_empty() {
+        if options
+            .cancel
+            .is_some_and(|cancel| cancel.load(Ordering::Relaxed))
+        {
+            return Err(Error::Cancelled);
+        }
+        let start = done + batch.len() as u64;
+        if sampled.is_some() {
+            sample::deal(&batch, &mut parts);
+        }
+        let within = ends
+            .iter()
+            .filter(|&&end| (done + 1..=start).contains(&end));
+        let cuts: Vec<usize> = within.map(|end| (end - done) as usize).collect();
+        let drive = |driven: &mut Driven| match driven.of {
+            Of::All => driven.drive(&batch, &cuts),
+            Of::Part(part) => driven.drive(&parts[part], &[]),
+        };
+        let ((), read) = rayon::join(
+            || lanes.par_iter_mut().for_each(drive),
+            || read(start, &mut ahead),
+        );
+        read?;
+        std::mem::swap(&mut batch, &mut ahead);
+        done = start;
+        if let Some(progress) = options.progress {
+            progress(done);
+        }
+    }
+    debug_assert_eq!(
+        done,
+        references.references(),
+        "a trace of another length than it says"
+    );
+    let mut outcomes = vec![None; configurations.len()];
+    let mut of_parts = [const { Vec::new() }; PARTS];
+    for driven in lanes {
+        match driven.of {
+            Of::All => driven.settle(&ends, configurations, &mut outcomes),
+            Of::Part(part) => {
+                of_parts[part].resize(configurations.len(), None);
+                driven.settle(&[], configurations, &mut of_parts[part]);
+            }
+        }
+    }
+    let settled =
+        |outcome: &Option<Outcome>| outcome.clone().expect("each configuration has its lane");
+    let mut outcomes: Vec<Outcome> = outcomes.iter().map(settled).collect();
+    if let Some(sampled) = sampled {
+        for (index, outcome) in outcomes.iter_mut().enumerate() {
+            let misses = of_parts.each_ref().map(|part| settled(&part[index]).misses);
+            outcome.estimate(sampled, &misses);
+        }
+    }
+    Ok(outcomes)
+}
+
+/// Refuses what cannot be simulated.
+fn check(references: &impl References, configuration: &Configuration) -> Result<(), Error> {
+    let Configuration { spec, cache_blocks } = configuration;
+    let policy = spec.entry().name;
+    let needs = spec.entry().needs;
+    if *cache_blocks == 0 {
+        return Err(Error::NoRoom { policy });
+    }
+    if references.sampled().is_some()
+        && let Some(what) = sample::refusal(spec)
+    {
+        let advice = ", being a sample";
+        return Err(Error::Lacks {
+            policy,
+            what,
+            advice,
+        });
+    }
+    missing(needs, references.knows()).map_or(Ok(()), |(what, advice)| {
+        Err(Error::Lacks {
+            policy,
+            what,
+            advice,
+        })
+    })
+}
+
+pub(crate) fn missing(needs: Needs, known: Needs) -> Option<(&'static str, &'static str)> {
+    if needs.sites && !known.sites {
+        let advice = "; `hither record` makes traces that have them, and `ubm` does without";
+        Some(("call sites", advice))
+    } else if needs.objects && !known.objects {
+        Some(("files and positions in them", ""))
+    } else if needs.processes && !known.processes {
+        Some(("processes", "; `ubm` does without"))
+    } else {
+        None
+    }
+}
+
+/// Which references a lane is driven over.
+#[derive(Clone, Copy, Debug)]
+enum Of {
+    All,
+    /// Those of one part of a sample.
+    Part(usize),
+}
+
+/// Where the stretches of a trace end, as equal as whole references allow.
+fn ends_of_stretches(references: u64, stretches: u64) -> Vec<u64> {
+    let stretches = stretches.min(references);
+    (1..=stretches)
+        .map(|number| (u128::from(references) * u128::from(number) / u128::from(stretches)) as u64)
+        .collect()
+}
+
+/// A lane, over which references it is driven, and the hits so far of each of its configurations at
+/// each end of a stretch.
+struct Driven {
+    of: Of,
+    lane: Lane,
+    hits: Vec<Vec<u64>>,
+}
+
+impl Driven {
+    /// The next references; `cuts` are the ends of stretches among them. A policy is told of one
+    /// access after the other, so cutting a batch changes nothing but what is known in between.
+    fn drive(&mut self, batch: &[Access], cuts: &[usize]) {
+        let mut from = 0;
+        for &cut in cuts {
+            self.lane.drive(&batch[from..cut]);
+            self.hits.push(self.lane.hits());
+            from = cut;
+        }
+        self.lane.drive(&batch[from..]);
+    }
+
+    /// Writes what came of it to the places of its configurations.
+    fn settle(
+        self,
+        ends: &[u64],
+        configurations: &[Configuration],
+        outcomes: &mut [Option<Outcome>],
+    ) {
+        let indices = self.lane.settle(configurations, outcomes);
+        for (place, index) in indices.into_iter().enumerate() {
+            let so_far = ends.iter().zip(&self.hits);
+            let mut before = (0, 0);
+            let stretches = so_far.map(|(&end, hits)| {
+                let stretch = Stretch {
+                    accesses: end - before.0,
+                    hits: hits[place] - before.1,
+                };
+                before = (end, hits[place]);
+                stretch
+            });
+            if let Some(outcome) = &mut outcomes[index] {
+                outcome.stretches = stretches.collect();
+            }
+        }
+    }
+}
+
+/// What one thread at a time drives: a cache, or a stack in place of one or several.
+enum Lane {
+    Cache {
+        configuration: usize,
+        residency: Residency,
+        policy: Box<dyn Policy>,
+        needs: Needs,
+    },
+    Stack {
+        /// Which configurations, and the size of each.
+        configurations: Vec<(usize, u32)>,
+        stack: Stack,
+    },
+}
+
+/// A lane for each configuration, or for several of which the sizes alone differ. Stacks come
+/// first: one of them takes longer than a cache does, and what starts last should be short.
+///
+/// A sample has lanes of smaller caches, and then those of its parts.
+fn lanes(
+    configurations: &[Configuration],
+    blocks: u32,
+    sites: &[SiteRecord],
+    sampled: Option<Sampled>,
+) -> Vec<Driven> {
+    let over = |of: Of, rate: f64| {
+        let smaller = configurations.iter().map(|configuration| Configuration {
+            cache_blocks: sample::scaled(configuration.cache_blocks, rate),
+            ..*configuration
+        });
+        let lanes = lanes_of(&smaller.collect::<Vec<_>>(), blocks, sites);
+        lanes.into_iter().map(move |lane| Driven {
+            of,
+            lane,
+            hits: Vec::new(),
+        })
+    };
+    let Some(Sampled { rate, .. }) = sampled else {
+        return over(Of::All, 1.0).collect();
+    };
+    let parts = (0..PARTS).flat_map(|part| over(Of::Part(part), rate / PARTS as f64));
+    over(Of::All, rate).chain(parts).collect()
+}
+
+fn lanes_of(configurations: &[Configuration], blocks: u32, sites: &[SiteRecord]) -> Vec<Lane> {
+    let mut by_name: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (index, configuration) in configurations.iter().enumerate() {
+        let name = configuration.spec.entry().name;
+        by_name.entry(name).or_default().push(index);
+    }
+    let (mut stacks, mut caches) = (Vec::new(), Vec::new());
+    for same in by_name.into_values() {
+        let spec = &configurations[same[0]].spec;
+        let Some(at_once) = Stack::sizes_at_once(spec, same.len()) else {
+            let lane = |&index: &usize| Lane::cache(index, &configurations[index], blocks, sites);
+            caches.extend(same.iter().map(lane));
+            continue;
+        };
+        stacks.extend(same.chunks(at_once).map(|indices| {
+            let size = |&index: &usize| configurations[index].cache_blocks;
+            let sizes: Vec<u32> = indices.iter().map(size).collect();
+            Lane::Stack {
+                stack: Stack::new(spec, &sizes, blocks),
+                configurations: indices.iter().copied().zip(sizes).collect(),
+            }
+        }));
+    }
+    stacks.extend(caches);
+    stacks
+}
+
+impl Lane {
+    fn cache(
+        index: usize,
+        configuration: &Configuration,
+        blocks: u32,
+        sites: &[SiteRecord],
+    ) -> Lane {
+        // A cache larger than the trace's footprint never evicts: what it does not need it does not
+        // get, so that `--size 1TiB` costs no memory.
+        let capacity = configuration.cache_blocks.min(blocks.max(1));
+        Lane::Cache {
+            configuration: index,
+            residency: Residency::new(capacity, blocks as usize),
+            policy: configuration.spec.build(&Settings { capacity, sites }),
+            needs: configuration.spec.entry().needs,
+        }
+    }
+
+    /// What it has to be told of an access beyond its block.
+    fn needs(&self) -> Needs {
+        match self {
+            Lane::Cache { needs, .. } => *needs,
+            Lane::Stack { .. } => Needs::NOTHING,
+        }
+    }
+
+    fn drive(&mut self, batch: &[Access]) {
+        match self {
+            Lane::Cache {
+                residency, policy, ..
+            } => policy.drive(residency, batch),
+            Lane::Stack { stack, .. } => stack.drive(batch),
+        }
+    }
+
+    /// The hits so far of each of its configurations.
+    fn hits(&self) -> Vec<u64> {
+        match self {
+            Lane::Cache { residency, .. } => vec![residency.hits()],
+            Lane::Stack {
+                configurations,
+                stack,
+            } => {
+                let curve = stack.curve();
+                let sizes = configurations.iter().map(|&(_, size)| size);
+                sizes.map(|size| hits_at(&curve, size)).collect()
+            }
+        }
+    }
+
+    /// Writes what came of it to the places of its configurations, and says which these are.
+    fn settle(
+        self,
+        configurations: &[Configuration],
+        outcomes: &mut [Option<Outcome>],
+    ) -> Vec<usize> {
+        match self {
+            Lane::Cache {
+                configuration: index,
+                residency,
+                policy,
+                ..
+            } => {
+                let classes = policy.classes().map_or_else(BTreeMap::new, |classes| {
+                    BTreeMap::from([
+                        ("sequential", classes.sequential),
+                        ("looping", classes.looping),
+                        ("other", classes.other),
+                    ])
+                });
+                let (hits, misses) = (residency.hits(), residency.misses());
+                outcomes[index] = Some(Outcome {
+                    classes,
+                    sites: policy.sites(),
+                    ..Outcome::new(&configurations[index], hits, misses)
+                });
+                vec![index]
+            }
+            Lane::Stack {
+                configurations: indices,
+                stack,
+            } => {
+                let curve = stack.curve();
+                for &(index, cache_blocks) in &indices {
+                    let hits = hits_at(&curve, cache_blocks);
+                    let misses = curve.references() - hits;
+                    outcomes[index] = Some(Outcome::new(&configurations[index], hits, misses));
+                }
+                indices.into_iter().map(|(index, _)| index).collect()
+            }
+        }
+    }
+}
+
+fn hits_at(curve: &Curve, cache_blocks: u32) -> u64 {
+    curve.hits(cache_blocks).expect("the size was asked for")
+}
+
+impl Outcome {
+    /// Turns the counts of a sample into those of the whole trace, with their error.
+    fn estimate(&mut self, sampled: Sampled, misses_of_parts: &[u64; PARTS]) {
+        let of_part = f64::from(self.cache_blocks) * sampled.rate / PARTS as f64;
+        let large_enough = of_part >= f64::from(PART_BLOCKS_MIN);
+        self.estimate = Some(Estimate {
+            rate: sampled.rate,
+            references: self.accesses,
+            cache_blocks: sample::scaled(self.cache_blocks, sampled.rate),
+            standard_error: large_enough.then(|| sample::standard_error(sampled, misses_of_parts)),
+        });
+        let (hits, misses) = sample::whole(sampled, self.misses);
+        (self.accesses, self.hits, self.misses) = (sampled.references, hits, misses);
+        self.hit_ratio = ratio(hits, self.accesses);
+    }
+
+    /// The counts of one configuration, by a policy that does not classify and learns nothing.
+    fn new(configuration: &Configuration, hits: u64, misses: u64) -> Outcome {
+        let accesses = hits + misses;
+        Outcome {
+            policy: configuration.spec.entry().name,
+            params: params(&configuration.spec),
+            cache_blocks: configuration.cache_blocks,
+            accesses,
+            hits,
+            misses,
+            hit_ratio: ratio(hits, accesses),
+            estimate: None,
+            classes: BTreeMap::new(),
+            sites: None,
+            stretches: Vec::new(),
+        }
+    }
+}
+
+fn ratio(hits: u64, accesses: u64) -> f64 {
+    if accesses == 0 {
+        0.0
+    } else {
+        hits as f64 / accesses as f64
+    }
+}
+
+/// Every parameter of a spec with its value.
+pub(crate) fn params<E: Choice>(spec: &Spec<E>) -> BTreeMap<&'static str, serde_json::Value> {
+    let to_json = |value: Value| match value {
+        Value::Count(value) => value.into(),
+        Value::Real(value) => value.into(),
+        Value::Policy(value) | Value::Placement(value) | Value::Name(value) => value.into(),
+    };
+    spec.params()
+        .map(|(param, value)| (param.name, to_json(value)))
+        .collect()
+}

@@ -1,0 +1,612 @@
+//! Page faults of a program and of all that it starts, as perf's software event tells them: no
+//! hardware counter and no privilege is needed, and the program does not wait for anybody.
+//!
+//! userfaultfd would stop the faulting thread until somebody answers, and with UFFD_FEATURE_SIGBUS
+//! `read` into a watched page fails with EFAULT, which changes what programs do (tried on Linux
+//! 6.18, 2026-11). perf looks on: 0.3 to 1 us a fault on top of the 2.5 to 3.5 us that a fault
+//! takes on that machine, nothing while it is switched off.
+//!
+//! An event that children inherit can have a ring only if it is bound to a CPU (perf_event_open(2),
+//! EINVAL), hence one event and one ring a CPU. They are opened, and on, in the thread that starts
+//! the program, whose own faults are told apart by its process id. `enable_on_exec` would spare us
+//! these, but what a program starts inherits it too, mostly: each further exec then switches on
+//! what was switched off (1 in 12 runs of the test below, which way depended on whether the kernel
+//! swapped the two tasks' contexts).
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::machine;
+
+/// One page fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// CLOCK_MONOTONIC, in nanoseconds.
+    pub time_ns: u64,
+    /// The address that was touched.
+    pub address: u64,
+    /// The process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// The CPU that it ran on.
+    pub cpu: u32,
+}
+
+/// A source of page faults.
+pub trait PageFaults: Send {
+    /// Passes on the faults since the last call; those of one CPU in their order, one CPU after the
+    /// other. Returns their number.
+    fn drain(&mut self, sink: &mut dyn FnMut(Fault)) -> usize;
+
+    /// Faults that found no room.
+    fn lost(&self) -> u64;
+
+    /// Switches the watching on or off; while it is off, faults cost nothing.
+    fn watch(&mut self, on: bool) -> io::Result<()>;
+
+    /// Whether faults are seen that the kernel makes on a program's behalf (`read` into fresh
+    /// memory).
+    fn sees_kernel(&self) -> bool;
+
+    /// CPUs that are online and not watched: they came after the start.
+    fn unwatched_cpus(&self) -> usize;
+}
+
+/// Why faults cannot be watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchError {
+    /// The kernel, or a container's filter of system calls, does not let us (EACCES, EPERM); with
+    /// `kernel.perf_event_paranoid` where it can be read.
+    NotPermitted {
+        /// The setting: above 2 it refuses everybody without CAP_PERFMON.
+        paranoid: Option<i32>,
+    },
+    /// The kernel has no perf events, or a container hides them (ENOSYS, ENOENT, EOPNOTSUPP).
+    NoPerf,
+    /// Not enough descriptors: one a CPU is needed (EMFILE, ENFILE).
+    NoDescriptors {
+        /// How many CPUs there are.
+        cpus: usize,
+    },
+    /// No memory for the rings that may be locked, not even small ones (EPERM or ENOMEM of mmap).
+    NoMemory,
+    /// The list of CPUs cannot be read.
+    NoCpus,
+    /// Another error number.
+    Other(i32),
+}
+
+impl std::fmt::Display for WatchError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            WatchError::NotPermitted {
+                paranoid: Some(level),
+            } if *level > 2 => write!(
+                f,
+                "kernel.perf_event_paranoid is {level}; with 2 or less, or CAP_PERFMON, page faults can be watched"
+            ),
+            WatchError::NotPermitted { .. } => f.write_str(
+                "perf_event_open is not permitted here: a container's filter of system calls, or a security module",
+            ),
+            WatchError::NoPerf => f.write_str("this kernel has no perf events, or hides them"),
+            WatchError::NoDescriptors { cpus } => write!(
+                f,
+                "one descriptor for each of {cpus} CPUs is needed, which is more than may be open (ulimit -n)"
+            ),
+            WatchError::NoMemory => f.write_str(
+                "no memory may be locked for the faults' rings (kernel.perf_event_mlock_kb, ulimit -l)",
+            ),
+            WatchError::NoCpus => f.write_str("/sys does not say which CPUs are online"),
+            WatchError::Other(error) => {
+                write!(f, "perf_event_open: {}", io::Error::from_raw_os_error(*error))
+            }
+        }
+    }
+}
+
+impl std::error::Error for WatchError {}
+
+/// `struct perf_event_attr` up to version 5 (Linux 4.8).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct Attributes {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup: u32,
+    breakpoint: u32,
+    config1: u64,
+    config2: u64,
+    branch_sample_type: u64,
+    sample_regs_user: u64,
+    sample_stack_user: u32,
+    clock: i32,
+    sample_regs_interrupt: u64,
+    aux_watermark: u32,
+    sample_max_stack: u16,
+    reserved: u16,
+}
+
+const TYPE_SOFTWARE: u32 = 1;
+const SW_PAGE_FAULTS: u64 = 2;
+const SAMPLE_TID: u64 = 1 << 1;
+const SAMPLE_TIME: u64 = 1 << 2;
+const SAMPLE_ADDR: u64 = 1 << 3;
+const SAMPLE_CPU: u64 = 1 << 7;
+const INHERIT: u64 = 1 << 1;
+const EXCLUDE_KERNEL: u64 = 1 << 5;
+const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
+const FREQUENCY: u64 = 1 << 10;
+const WATERMARK: u64 = 1 << 14;
+const PRECISE_AT: u32 = 15;
+const USE_CLOCK: u64 = 1 << 25;
+const FLAG_FD_CLOEXEC: libc::c_ulong = 8;
+const IOC_ENABLE: libc::c_ulong = 0x2400;
+const IOC_DISABLE: libc::c_ulong = 0x2401;
+const RECORD_LOST: u32 = 2;
+const RECORD_SAMPLE: u32 = 9;
+const RECORD_LOST_SAMPLES: u32 = 13;
+
+/// Offsets in the first page of a ring (`struct perf_event_mmap_page`).
+const DATA_HEAD: usize = 1024;
+const DATA_TAIL: usize = 1032;
+
+/// Pages of a ring: what perf_event_mlock_kb allows an unprivileged user on each CPU by default
+/// (512 KiB and a page), and room for 13 000 faults, which take 13 ms at the least. Halved down to
+/// the other where less is allowed.
+const RING_PAGES: usize = 128;
+const RING_PAGES_MIN: usize = 4;
+
+/// What is sampled: page faults, or what [`crate::pmu`] finds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Event {
+    /// The kernel's number of the device.
+    pub(crate) kind: u32,
+    /// What of it.
+    pub(crate) config: [u64; 3],
+    pub(crate) every: Every,
+    /// How exactly the address has to be that of the sampled instruction, 0 to 3.
+    pub(crate) precise: u8,
+}
+
+/// How often.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Every {
+    /// One in so many.
+    Count(u64),
+    /// So many a second of each CPU.
+    Second(u64),
+}
+
+impl Event {
+    /// Each page fault.
+    pub(crate) const PAGE_FAULTS: Event = Event {
+        kind: TYPE_SOFTWARE,
+        config: [SW_PAGE_FAULTS, 0, 0],
+        every: Every::Count(1),
+        precise: 0,
+    };
+}
+
+/// The events of the calling thread, and of what it starts if they are `inherited`, on one CPU.
+fn attributes(event: Event, with_kernel: bool, inherited: bool) -> Attributes {
+    let kernel = if with_kernel { 0 } else { EXCLUDE_KERNEL };
+    let inherit = if inherited { INHERIT } else { 0 };
+    let (sample_period, frequency) = match event.every {
+        Every::Count(count) => (count, 0),
+        Every::Second(times) => (times, FREQUENCY),
+    };
+    let precise = u64::from(event.precise.min(3)) << PRECISE_AT;
+    Attributes {
+        kind: event.kind,
+        size: size_of::<Attributes>() as u32,
+        config: event.config[0],
+        config1: event.config[1],
+        config2: event.config[2],
+        sample_period,
+        sample_type: SAMPLE_TID | SAMPLE_TIME | SAMPLE_ADDR | SAMPLE_CPU,
+        flags: inherit | EXCLUDE_HYPERVISOR | WATERMARK | USE_CLOCK | kernel | frequency | precise,
+        // Nobody sleeps on the descriptor, so there is never a reason to wake anybody.
+        wakeup: u32::MAX,
+        clock: libc::CLOCK_MONOTONIC,
+        ..Attributes::default()
+    }
+}
+
+/// `perf_event_open` of this thread's events on `cpu`, or on any for itself alone.
+fn open_event(event: Event, cpu: Option<u32>, with_kernel: bool) -> Result<OwnedFd, i32> {
+    let attributes = attributes(event, with_kernel, cpu.is_some());
+    let cpu = cpu.map_or(-1, |cpu| cpu as i32);
+    // SAFETY: the kernel reads `size` bytes of the attributes, which outlive the call.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            &raw const attributes,
+            0,
+            cpu,
+            -1,
+            FLAG_FD_CLOEXEC,
+        )
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error()
+            .raw_os_error()
+            .unwrap_or(libc::EIO));
+    }
+    // SAFETY: the kernel just gave us this descriptor, and nobody else knows of it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+fn paranoid() -> Option<i32> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok()?;
+    text.trim().parse().ok()
+}
+
+/// Opens an event on each CPU; with the kernel's own faults if that is allowed on all of them, else
+/// without: what one CPU shows and another does not would be a bias. A CPU that went offline since
+/// the list was read is left out.
+fn open_all<T>(
+    cpus: &[u32],
+    mut open: impl FnMut(u32, bool) -> Result<T, i32>,
+    paranoid: impl Fn() -> Option<i32>,
+) -> Result<(Vec<(u32, T)>, bool), WatchError> {
+    let mut open_each = |with_kernel| {
+        let events = cpus.iter().map(|&cpu| match open(cpu, with_kernel) {
+            Ok(event) => Ok(Some((cpu, event))),
+            Err(libc::ENODEV | libc::ENXIO) => Ok(None),
+            Err(error) => Err(error),
+        });
+        events
+            .filter_map(Result::transpose)
+            .collect::<Result<Vec<_>, i32>>()
+    };
+    let (events, with_kernel) = match open_each(true) {
+        Err(libc::EACCES | libc::EPERM) => (open_each(false), false),
+        events => (events, true),
+    };
+    match events {
+        Ok(events) if events.is_empty() => Err(WatchError::NoCpus),
+        Ok(events) => Ok((events, with_kernel)),
+        Err(libc::EACCES | libc::EPERM) => Err(WatchError::NotPermitted {
+            paranoid: paranoid(),
+        }),
+        Err(libc::ENOSYS | libc::ENOENT | libc::EOPNOTSUPP) => Err(WatchError::NoPerf),
+        Err(libc::EMFILE | libc::ENFILE) => Err(WatchError::NoDescriptors { cpus: cpus.len() }),
+        Err(libc::ENOMEM) => Err(WatchError::NoMemory),
+        Err(error) => Err(WatchError::Other(error)),
+    }
+}
+
+/// The events of all CPUs and their rings.
+#[derive(Debug)]
+pub struct PerfRings {
+    rings: Vec<Ring>,
+    with_kernel: bool,
+    lost: u64,
+    own: u32,
+}
+
+impl PerfRings {
+    /// Watches the page faults of what the calling thread starts from now on.
+    pub fn open() -> Result<PerfRings, WatchError> {
+        PerfRings::of(Event::PAGE_FAULTS)
+    }
+
+    /// Watches events of what the calling thread starts from now on.
+    pub(crate) fn of(event: Event) -> Result<PerfRings, WatchError> {
+        let cpus = machine::online_cpus().map_err(|error| match error.raw_os_error() {
+            Some(error) if error != libc::ENOENT => WatchError::Other(error),
+            _ => WatchError::NoCpus,
+        })?;
+        let open = |cpu, with_kernel| open_event(event, Some(cpu), with_kernel);
+        let (events, with_kernel) = open_all(&cpus, open, paranoid)?;
+        PerfRings::map(events, with_kernel, std::process::id())
+    }
+
+    /// Watches the calling thread alone.
+    pub(crate) fn of_this_thread(event: Event) -> Result<PerfRings, WatchError> {
+        let open = |_, with_kernel| open_event(event, None, with_kernel);
+        let (events, with_kernel) = open_all(&[0], open, paranoid)?;
+        PerfRings::map(events, with_kernel, 0)
+    }
+
+    /// `own`: the process whose events are left out.
+    fn map(
+        events: Vec<(u32, OwnedFd)>,
+        with_kernel: bool,
+        own: u32,
+    ) -> Result<PerfRings, WatchError> {
+        let rings = events
+            .into_iter()
+            .map(|(cpu, fd)| Ring::map(cpu, fd).ok_or(WatchError::NoMemory))
+            .collect::<Result<Vec<_>, _>>()?;
+        Ok(PerfRings {
+            rings,
+            with_kernel,
+            lost: 0,
+            own,
+        })
+    }
+}
+
+impl PageFaults for PerfRings {
+    fn drain(&mut self, sink: &mut dyn FnMut(Fault)) -> usize {
+        let mut faults = 0;
+        for ring in &mut self.rings {
+            self.lost += ring.drain(&mut |fault| {
+                if fault.pid != self.own {
+                    faults += 1;
+                    sink(fault);
+                }
+            });
+        }
+        faults
+    }
+
+    fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    fn watch(&mut self, on: bool) -> io::Result<()> {
+        let request = if on { IOC_ENABLE } else { IOC_DISABLE };
+        for ring in &self.rings {
+            // SAFETY: the request takes no memory, and the descriptor is open as long as the ring.
+            if unsafe { libc::ioctl(ring.fd.as_raw_fd(), request, 0) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    }
+
+    fn sees_kernel(&self) -> bool {
+        self.with_kernel
+    }
+
+    fn unwatched_cpus(&self) -> usize {
+        let online = machine::online_cpus().unwrap_or_default();
+        let watched = |cpu: &u32| self.rings.iter().any(|ring| ring.cpu == *cpu);
+        online.iter().filter(|cpu| !watched(cpu)).count()
+    }
+}
+
+/// One CPU's event and its ring: a page of control words, then a power of two of pages that records
+/// go round in.
+#[derive(Debug)]
+struct Ring {
+    cpu: u32,
+    fd: OwnedFd,
+    base: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: the mapping is not tied to a thread, and it is reached through one `Ring` alone.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    fn map(cpu: u32, fd: OwnedFd) -> Option<Ring> {
+        let page = machine::page_bytes() as usize;
+        let mut pages = RING_PAGES;
+        while pages >= RING_PAGES_MIN {
+            if let Ok(base) = crate::syscalls::map((1 + pages) * page, Some(fd.as_raw_fd())) {
+                let bytes = pages * page;
+                return Some(Ring {
+                    cpu,
+                    fd,
+                    base,
+                    bytes,
+                });
+            }
+            pages /= 2;
+        }
+        None
+    }
+
+    fn mapped_bytes(&self) -> usize {
+        self.bytes + machine::page_bytes() as usize
+    }
+
+    fn control(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: `offset` is one of two within the first page of the mapping.
+        let word = unsafe { self.base.add(offset) };
+        // SAFETY: a word that the kernel reads and writes whole, aligned, in a mapping that lives
+        // as long as `self`.
+        unsafe { AtomicU64::from_ptr(word.cast()) }
+    }
+
+    /// The word at a position that goes round.
+    fn word(&self, position: u64) -> u64 {
+        let offset = (position % self.bytes as u64) as usize & !7;
+        // SAFETY: the records begin after the first page, and `offset` is within their `bytes`.
+        let word = unsafe { self.base.add(self.mapped_bytes() - self.bytes + offset) };
+        // SAFETY: aligned and mapped as long as `self`; the kernel does not write between tail and
+        // head.
+        unsafe { word.cast::<u64>().read_volatile() }
+    }
+
+    /// Passes the faults on and returns how many were lost.
+    fn drain(&mut self, sink: &mut dyn FnMut(Fault)) -> u64 {
+        let head = self.control(DATA_HEAD).load(Ordering::Acquire);
+        let mut tail = self.control(DATA_TAIL).load(Ordering::Relaxed);
+        let mut lost = 0;
+        while tail < head {
+            let record = tail;
+            let (kind, bytes) = header(self.word(record));
+            if bytes < 8 || record + bytes > head {
+                // Not what the kernel writes: nothing after it can be made sense of.
+                tail = head;
+                lost += 1;
+                break;
+            }
+            match kind {
+                RECORD_SAMPLE => sink(sample([1, 2, 3, 4].map(|at| self.word(record + 8 * at)))),
+                RECORD_LOST => lost += self.word(record + 16),
+                RECORD_LOST_SAMPLES => lost += self.word(record + 8),
+                // Throttling and the like: of no use here.
+                _ => {}
+            }
+            tail += bytes;
+        }
+        self.control(DATA_TAIL).store(tail, Ordering::Release);
+        lost
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: this is the mapping that `map` made, and nothing refers to it any more.
+        unsafe { crate::syscalls::unmap(self.base, self.mapped_bytes()) };
+    }
+}
+
+/// Kind and size of the record that begins with this word.
+fn header(word: u64) -> (u32, u64) {
+    (word as u32, word >> 48)
+}
+
+/// The sample in the four words after a header, in perf's fixed order of fields.
+fn sample([ids, time_ns, address, cpu]: [u64; 4]) -> Fault {
+    Fault {
+        time_ns,
+        address,
+        pid: ids as u32,
+        tid: (ids >> 32) as u32,
+        cpu: cpu as u32,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    fn opened(
+        cpus: &[u32],
+        answer: impl Fn(u32, bool) -> Result<(), i32>,
+        paranoid: Option<i32>,
+    ) -> Result<(Vec<u32>, bool), WatchError> {
+        open_all(cpus, answer, || paranoid).map(|(events, with_kernel)| {
+            (
+                events.into_iter().map(|(cpu, ())| cpu).collect(),
+                with_kernel,
+            )
+        })
+    }
+
+    #[test]
+    fn the_kernel_s_faults_are_left_out_where_they_are_not_allowed() {
+        assert_eq!(opened(&[0, 1], |_, _| Ok(()), None), Ok((vec![0, 1], true)));
+        let paranoid_2 = |_, with_kernel| match with_kernel {
+            true => Err(libc::EACCES),
+            false => Ok(()),
+        };
+        assert_eq!(opened(&[0, 1], paranoid_2, None), Ok((vec![0, 1], false)));
+        // Refused halfway, as by a limit: all are opened alike.
+        let halfway = |cpu, with_kernel| match (cpu, with_kernel) {
+            (1, true) => Err(libc::EPERM),
+            _ => Ok(()),
+        };
+        assert_eq!(
+            opened(&[0, 1, 2], halfway, None),
+            Ok((vec![0, 1, 2], false))
+        );
+    }
+
+    #[test]
+    fn offline_cpus_are_left_out() {
+        let offline = |cpu, _| match cpu {
+            0 => Err(libc::ENODEV),
+            _ => Ok(()),
+        };
+        assert_eq!(opened(&[0, 1], offline, None), Ok((vec![1], true)));
+        assert_eq!(opened(&[0], offline, None), Err(WatchError::NoCpus));
+    }
+
+    #[test]
+    fn refusals_say_why() {
+        let reason = |error: i32, paranoid| {
+            opened(&[0, 1], |_, _| Err(error), paranoid).expect_err("refused")
+        };
+        let refused = reason(libc::EACCES, Some(3));
+        assert_eq!(refused, WatchError::NotPermitted { paranoid: Some(3) });
+        assert!(refused.to_string().contains("perf_event_paranoid is 3"));
+        let filtered = reason(libc::EPERM, Some(1)).to_string();
+        assert!(filtered.contains("container"), "{filtered}");
+        for error in [libc::ENOSYS, libc::ENOENT, libc::EOPNOTSUPP] {
+            assert_eq!(reason(error, None), WatchError::NoPerf);
+        }
+        let descriptors = reason(libc::EMFILE, None);
+        assert!(descriptors.to_string().contains("2 CPUs"), "{descriptors}");
+        assert_eq!(reason(libc::ENOMEM, None), WatchError::NoMemory);
+        assert_eq!(reason(libc::EINVAL, None), WatchError::Other(libc::EINVAL));
+    }
+
+    #[test]
+    fn the_attributes_are_as_long_as_version_5() {
+        assert_eq!(size_of::<Attributes>(), 112);
+    }
+
+    /// A shell that starts programs: their faults are seen, ours are not, and each CPU's are in
+    /// order of time.
+    #[test]
+    fn faults_of_a_program_and_of_what_it_starts_are_seen() {
+        let mut rings = match PerfRings::open() {
+            Ok(rings) => rings,
+            Err(reason) => {
+                println!("skipped: {reason}");
+                return;
+            }
+        };
+        let mut child = Command::new("sh")
+            .args(["-c", "ls / >/dev/null; ls / >/dev/null"])
+            .spawn()
+            .expect("sh starts");
+        let mut faults = Vec::new();
+        while child.try_wait().expect("waited for").is_none() {
+            rings.drain(&mut |fault| faults.push(fault));
+        }
+        rings.drain(&mut |fault| faults.push(fault));
+        let mut pids: Vec<u32> = faults.iter().map(|fault| fault.pid).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        assert!(pids.contains(&child.id()), "{pids:?}");
+        assert!(pids.len() >= 3, "the shell and two programs: {pids:?}");
+        assert!(!pids.contains(&std::process::id()));
+        for &cpu in &machine::online_cpus().expect("CPUs") {
+            let times = faults.iter().filter(|fault| fault.cpu == cpu);
+            assert!(times.map(|fault| fault.time_ns).is_sorted());
+        }
+        assert_eq!(rings.lost(), 0);
+        assert_eq!(rings.unwatched_cpus(), 0);
+    }
+
+    #[test]
+    fn nothing_is_seen_while_it_is_off() {
+        let Ok(mut rings) = PerfRings::open() else {
+            println!("skipped: no perf events");
+            return;
+        };
+        let mut child = Command::new("sh")
+            .args(["-c", "read line; ls / >/dev/null"])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("sh starts");
+        // It waits for a line once it has started.
+        let mut seen = 0;
+        while seen == 0 {
+            seen = rings.drain(&mut |_| ());
+        }
+        rings.watch(false).expect("off");
+        rings.drain(&mut |_| ());
+        drop(child.stdin.take());
+        child.wait().expect("waited for");
+        assert_eq!(rings.drain(&mut |_| ()), 0);
+        rings.watch(true).expect("on");
+    }
+}

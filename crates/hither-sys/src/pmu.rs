@@ -1,0 +1,325 @@
+//! Sampling by the processor: Intel's PEBS, AMD's IBS.
+//!
+//! Either tells address, thread and CPU of one in so many loads, without a fault. What to count is
+//! looked up where the kernel describes the processor (`/sys/bus/event_source/devices`), in this
+//! order:
+//!
+//! - `cpu` or `cpu_core` (Intel): loads that no cache answered, `MEM_LOAD_RETIRED.L3_MISS` (event
+//!   0xd1, umask 0x20, which has been its encoding since Haswell; Intel SDM volume 3B,
+//!   "Performance-Monitoring Events"), for it needs no second event in a group as `mem-loads` does
+//!   since Sapphire Rapids;
+//! - the same devices' `mem-loads`, as the kernel spells it;
+//! - `ibs_op` (AMD): micro-operations, those with an address.
+//!
+//! No encoding is believed: what opens has to show loads of our own, which miss since their lines
+//! were flushed before, at the addresses that they were made at (`tried`, some ms). So a wrong
+//! guess is a refusal with its reason, not wrong samples. No machine that this was written on has
+//! such hardware; what could be tested is the search, the trial's verdict, and that samples with
+//! addresses come by these rings (with the software event of [`crate::page_faults`], whose records are
+//! the same).
+
+use std::fs;
+use std::path::Path;
+
+use crate::page_faults::{Event, Every, PageFaults, PerfRings, WatchError};
+use crate::page_sampling::{ArmedBy, PageSampler, SamplingError};
+use crate::syscalls;
+
+/// Its name on the command line.
+pub const NAME: &str = "hardware";
+
+/// Sampled of the trial's loads.
+const TRIAL_PERIOD: u64 = 500;
+
+/// Lines of the trial, and how often each is flushed and loaded: 65,536 misses, some 10 ms, and 131
+/// samples.
+const TRIAL_LINES: usize = 16_384;
+const TRIAL_ROUNDS: usize = 4;
+const LINE: usize = 64;
+
+/// Samples that the trial has to show, at its addresses.
+const TRIAL_SAMPLES: usize = 16;
+
+/// What samples on this processor.
+#[derive(Debug)]
+pub struct PmuSampler {
+    event: Event,
+}
+
+/// What samples here, tried on loads of our own.
+pub(crate) fn tried() -> Result<PmuSampler, SamplingError> {
+    let events = events(Path::new("/sys/bus/event_source/devices"));
+    first_that_works(events, on_trial)
+}
+
+fn first_that_works(
+    events: Vec<Event>,
+    trial: impl Fn(Event) -> Result<bool, WatchError>,
+) -> Result<PmuSampler, SamplingError> {
+    let mut reason = SamplingError::NoHardware;
+    for event in events {
+        match trial(event) {
+            Ok(true) => return Ok(PmuSampler { event }),
+            Ok(false) => reason = SamplingError::NoSamples,
+            Err(WatchError::NotPermitted { .. }) => reason = SamplingError::NotPermitted,
+            Err(_) => reason = SamplingError::NoSamples,
+        }
+    }
+    Err(reason)
+}
+
+/// What could sample, by what the kernel says of the processor.
+fn events(devices: &Path) -> Vec<Event> {
+    let mut events = Vec::new();
+    for name in ["cpu", "cpu_core"] {
+        let device = devices.join(name);
+        let described = fs::read_to_string(device.join("events/mem-loads"));
+        let (Some(kind), Ok(described)) = (kind(&device), described) else {
+            continue;
+        };
+        for terms in ["event=0xd1,umask=0x20", described.trim()] {
+            let config = encode(&device, terms);
+            // PEBS comes in grades; the highest that the processor has says where loads went.
+            events.extend(config.into_iter().flat_map(|config| {
+                [3, 2].map(|precise| Event {
+                    kind,
+                    config,
+                    every: Every::Count(TRIAL_PERIOD),
+                    precise,
+                })
+            }));
+        }
+    }
+    let device = devices.join("ibs_op");
+    if let (Some(kind), Some(config)) = (kind(&device), encode(&device, "cnt_ctl=1")) {
+        events.push(Event {
+            kind,
+            config,
+            every: Every::Count(TRIAL_PERIOD),
+            precise: 0,
+        });
+    }
+    events
+}
+
+fn kind(device: &Path) -> Option<u32> {
+    let kind = fs::read_to_string(device.join("type")).ok()?;
+    kind.trim().parse().ok()
+}
+
+/// The three words that `event=0xcd,umask=0x1,ldlat=3` stands for, by the device's `format` files:
+/// `config1:0-15`, or `config:0-7,32-35`.
+fn encode(device: &Path, terms: &str) -> Option<[u64; 3]> {
+    let mut config = [0; 3];
+    for term in terms.split(',') {
+        let (name, value) = term.split_once('=').unwrap_or((term, "1"));
+        let mut value = match value.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16).ok()?,
+            None => value.parse().ok()?,
+        };
+        let format = fs::read_to_string(device.join("format").join(name)).ok()?;
+        let (word, ranges) = format.trim().split_once(':')?;
+        let word = match word {
+            "config" => 0,
+            "config1" => 1,
+            "config2" => 2,
+            _ => return None,
+        };
+        for range in ranges.split(',') {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+            let bits = last.checked_sub(first)? + 1;
+            let mask = u64::MAX.checked_shr(64_u32.checked_sub(bits)?)?;
+            config[word] |= (value & mask).checked_shl(first)?;
+            value = value.checked_shr(bits).unwrap_or(0);
+        }
+        if value != 0 {
+            return None;
+        }
+    }
+    Some(config)
+}
+
+/// Whether loads of our own are seen where they were made.
+fn on_trial(event: Event) -> Result<bool, WatchError> {
+    let bytes = TRIAL_LINES * LINE;
+    let base = syscalls::map(bytes, None).map_err(WatchError::Other)?;
+    let mut rings = PerfRings::of_this_thread(event);
+    if rings.is_ok() {
+        miss(base, bytes);
+    }
+    let mut seen = Vec::new();
+    if let Ok(rings) = &mut rings {
+        rings.drain(&mut |sample| seen.push(sample.address));
+    }
+    // SAFETY: mapped above, and nothing refers to it.
+    unsafe { syscalls::unmap(base, bytes) };
+    rings.map(|_| shows(&seen, base as u64, bytes as u64))
+}
+
+/// Whether enough samples lie where the loads were; others, of the loop's own stack, and
+/// micro-operations without an address may be among them.
+fn shows(seen: &[u64], start: u64, bytes: u64) -> bool {
+    let with_address = seen.iter().filter(|&&address| address != 0);
+    let there = with_address
+        .clone()
+        .filter(|&&address| address.wrapping_sub(start) < bytes);
+    let there = there.count();
+    there >= TRIAL_SAMPLES && 2 * there >= with_address.count()
+}
+
+/// Loads each line of the range after flushing it, all of them a few times.
+fn miss(base: *mut u8, bytes: usize) {
+    for round in 0..TRIAL_ROUNDS {
+        for at in (0..bytes).step_by(LINE) {
+            // SAFETY: `at` is within the mapping, which is the caller's alone.
+            let line = unsafe { base.add(at) };
+            // SAFETY: as above; the byte is written, so that the line has a page of its own.
+            unsafe { line.write_volatile(round as u8) };
+            // SAFETY: as above; nobody writes while the reference lasts.
+            syscalls::flush(unsafe { &*line });
+        }
+        for at in (0..bytes).step_by(LINE) {
+            // SAFETY: `at` is within the mapping, which is the caller's alone.
+            let line = unsafe { base.add(at) };
+            // SAFETY: as above.
+            unsafe { line.read_volatile() };
+        }
+    }
+}
+
+impl PageSampler for PmuSampler {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn sees_reads(&self) -> bool {
+        true
+    }
+
+    fn armed_by(&self) -> ArmedBy {
+        ArmedBy::Processor
+    }
+
+    fn samples(&self, hertz: u64) -> Result<Box<dyn PageFaults>, WatchError> {
+        let event = Event {
+            every: Every::Second(hertz),
+            ..self.event
+        };
+        Ok(Box::new(PerfRings::of(event)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(folder: &Path, file: &str, text: &str) {
+        let file = folder.join(file);
+        fs::create_dir_all(file.parent().expect("a folder")).expect("made");
+        fs::write(file, text).expect("written");
+    }
+
+    /// What Linux 6.12 shows of a Sapphire Rapids and of a Genoa, as far as it matters.
+    fn intel(folder: &Path) {
+        write(folder, "cpu/type", "4\n");
+        write(
+            folder,
+            "cpu/events/mem-loads",
+            "event=0xcd,umask=0x1,ldlat=3\n",
+        );
+        write(folder, "cpu/format/event", "config:0-7\n");
+        write(folder, "cpu/format/umask", "config:8-15\n");
+        write(folder, "cpu/format/ldlat", "config1:0-15\n");
+    }
+
+    fn amd(folder: &Path) {
+        write(folder, "ibs_op/type", "11\n");
+        write(folder, "ibs_op/format/cnt_ctl", "config:19\n");
+    }
+
+    #[test]
+    fn the_kernel_s_description_is_followed() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        assert!(events(folder.path()).is_empty());
+        intel(folder.path());
+        amd(folder.path());
+        let found: Vec<(u32, [u64; 3], u8)> = events(folder.path())
+            .into_iter()
+            .map(|event| (event.kind, event.config, event.precise))
+            .collect();
+        let (misses, loads) = ([0x20d1, 0, 0], [0x1cd, 3, 0]);
+        assert_eq!(
+            found,
+            [
+                (4, misses, 3),
+                (4, misses, 2),
+                (4, loads, 3),
+                (4, loads, 2),
+                (11, [1 << 19, 0, 0], 0)
+            ]
+        );
+        let device = folder.path().join("cpu");
+        write(&device, "format/split", "config:0-3,32-35\n");
+        assert_eq!(encode(&device, "split=0xab"), Some([0xa_0000_000b, 0, 0]));
+        for wrong in ["split=0x1ab", "event", "other=1", "event=x", "ldlat=65536"] {
+            let known = wrong == "event";
+            assert_eq!(encode(&device, wrong).is_some(), known, "{wrong}");
+        }
+        write(&device, "format/odd", "config9:0-1\n");
+        assert_eq!(encode(&device, "odd=1"), None);
+    }
+
+    #[test]
+    fn only_what_shows_our_loads_is_taken() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        assert_eq!(
+            first_that_works(events(folder.path()), |_| panic!("nothing to try")).err(),
+            Some(SamplingError::NoHardware)
+        );
+        intel(folder.path());
+        let all = || events(folder.path());
+        let found = first_that_works(all(), |event| Ok(event.precise == 2));
+        assert_eq!(found.expect("one works").event.config, [0x20d1, 0, 0]);
+        assert_eq!(
+            first_that_works(all(), |_| Ok(false)).err(),
+            Some(SamplingError::NoSamples)
+        );
+        let refused = |_| Err(WatchError::NotPermitted { paranoid: Some(3) });
+        assert_eq!(
+            first_that_works(all(), refused).err(),
+            Some(SamplingError::NotPermitted)
+        );
+        let odd = |_| Err(WatchError::Other(libc::EINVAL));
+        assert_eq!(
+            first_that_works(all(), odd).err(),
+            Some(SamplingError::NoSamples)
+        );
+    }
+
+    #[test]
+    fn samples_have_to_lie_where_the_loads_were() {
+        let there: Vec<u64> = (0..20).map(|at| 4096 + 64 * at).collect();
+        assert!(shows(&there, 4096, 8192));
+        assert!(!shows(&there, 1 << 20, 8192), "elsewhere");
+        assert!(!shows(&there[..15], 4096, 8192), "too few");
+        let mut mixed = [there.clone(), vec![0; 500]].concat();
+        assert!(shows(&mixed, 4096, 8192), "some have no address");
+        mixed.extend((0..30).map(|at| (1 << 40) + at));
+        assert!(!shows(&mixed, 4096, 8192), "most are not ours");
+    }
+
+    /// The trial with an event that every kernel has: first touches of the range are seen where
+    /// they were made.
+    #[test]
+    fn a_trial_sees_this_thread_s_own_addresses() {
+        let faults = Event {
+            every: Every::Count(1),
+            ..Event::PAGE_FAULTS
+        };
+        match on_trial(faults) {
+            Ok(works) => assert!(works),
+            Err(reason) => println!("skipped: {reason}"),
+        }
+    }
+}

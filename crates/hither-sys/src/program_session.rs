@@ -1,0 +1,410 @@
+//! The recorded program's side of a session.
+//!
+//! Everything here works inside other people's programs: system calls go past libc, nothing
+//! allocates or panics, and no descriptor stays open (programs close all that they did not open).
+//! Memory for the slots is asked for in chunks before it is written, because a store into a file of
+//! a full /dev/shm would be a SIGBUS in the program.
+
+use std::ffi::CStr;
+use std::sync::atomic::Ordering;
+
+use crate::bind_requests::BindRequestReceiver;
+use crate::page_sampling::UserfaultfdOffer;
+use crate::record::{ACCESS_WORDS, FRAMES_MAX, Record, WORDS_MAX, Words};
+use crate::replica::view::View;
+use crate::ring::Ring;
+use crate::seccomp;
+use crate::segment::{self, Layout, Segment};
+use crate::syscalls;
+use crate::userfaultfd_offers::PendingOffer;
+
+/// Slots are backed with memory in steps of this many bytes: 64 KiB costs some 5 us once in 1300
+/// events.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Marks an owner whose ids belong to another pid namespace than the agent's, which cannot look it
+/// up.
+pub(crate) const OTHER_PID_NAMESPACE: u64 = 1 << 63;
+
+pub(crate) fn pack_owner(pid: u32, tid: u32, other_pid_namespace: bool) -> u64 {
+    u64::from(pid & 0x7fff_ffff) << 32
+        | u64::from(tid)
+        | if other_pid_namespace {
+            OTHER_PID_NAMESPACE
+        } else {
+            0
+        }
+}
+
+pub(crate) fn unpack_owner(owner: u64) -> (u32, u32) {
+    ((owner >> 32) as u32 & 0x7fff_ffff, owner as u32)
+}
+
+/// A session that this process can record into.
+#[derive(Debug)]
+pub struct ProgramSession {
+    segment: Segment,
+    other_pid_namespace: bool,
+    confined: bool,
+}
+
+impl ProgramSession {
+    /// Maps the session at `path`. `None` if it is not there, is not ours to open, has another
+    /// version or is closed.
+    pub fn open(path: &CStr) -> Option<Self> {
+        let fd = syscalls::open(path, libc::O_RDWR | libc::O_NOFOLLOW).ok()?;
+        let segment = Self::map(fd);
+        syscalls::close(fd);
+        let segment = segment?;
+        let agent_namespace = segment.header().pid_namespace.load(Ordering::Relaxed);
+        let other_pid_namespace = agent_namespace != segment::pid_namespace();
+        let confined = seccomp::filter_count() > segment.header().filters.load(Ordering::Relaxed);
+        let attached = ProgramSession {
+            segment,
+            other_pid_namespace,
+            confined,
+        };
+        attached.recording().then_some(attached)
+    }
+
+    fn map(fd: i32) -> Option<Segment> {
+        let size = syscalls::status(fd).ok()?.size;
+        // The smallest possible segment first, for its header; the file must be at least that long
+        // to be read.
+        let probe = Layout::new(1, 512)?;
+        if size < probe.bytes() as u64 {
+            return None;
+        }
+        let probe = Segment::map(fd, probe).ok()?;
+        let header = probe.header();
+        if header.magic.load(Ordering::Acquire) != segment::MAGIC {
+            return None;
+        }
+        let rings = header.rings.load(Ordering::Relaxed) as usize;
+        let layout = Layout::new(rings, header.ring_words.load(Ordering::Relaxed) as usize)?;
+        (layout.bytes() as u64 <= size).then(|| Segment::map(fd, layout).ok())?
+    }
+
+    /// Whether the agent still takes events.
+    #[inline]
+    pub fn recording(&self) -> bool {
+        self.segment.header().state.load(Ordering::Relaxed) == segment::RECORDING
+    }
+
+    /// How many frames of a call stack the agent wants, between 1 and [`FRAMES_MAX`].
+    pub fn frames_max(&self) -> usize {
+        (self.segment.header().frames_max.load(Ordering::Relaxed) as usize).clamp(1, FRAMES_MAX)
+    }
+
+    /// The smallest allocation that the agent wants to hear of, in bytes; 0 where it wants none.
+    pub fn region_min(&self) -> u64 {
+        self.segment.header().region_min.load(Ordering::Relaxed)
+    }
+
+    /// Whether the agent wants to hear of accesses to files.
+    #[inline]
+    pub fn files(&self) -> bool {
+        self.segment.header().no_files.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whether the agent wants to hear no more of the file of this key.
+    #[inline]
+    pub fn is_unrecorded(&self, object: u64) -> bool {
+        let unrecorded = &self.segment.header().unrecorded;
+        unrecorded.place(object).load(Ordering::Relaxed) == object
+    }
+
+    /// Where pages of files go that this process reads in, a bit each node; 0 for where the kernel
+    /// puts them.
+    pub fn file_nodes(&self) -> u64 {
+        self.segment.header().file_nodes.load(Ordering::Relaxed)
+    }
+
+    /// Counts a read that had its pages go there, or was left alone.
+    pub fn count_file_read(&self, placed: bool) {
+        let header = self.segment.header();
+        let count = match placed {
+            true => &header.file_reads_placed,
+            false => &header.file_reads_left,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Whether this process follows how its descriptors are read, so that
+    /// [`ProgramSession::disables_readahead`] can have a sense.
+    pub fn tracks_readahead(&self) -> bool {
+        self.segment.header().readahead.load(Ordering::Relaxed) != segment::READAHEAD_UNTRACKED
+    }
+
+    /// Whether the kernel is to read nothing ahead where this process reads at random.
+    #[inline]
+    pub fn disables_readahead(&self) -> bool {
+        self.segment.header().readahead.load(Ordering::Relaxed) == segment::READAHEAD_DISABLED
+    }
+
+    /// Counts a descriptor of which it was told so.
+    pub fn count_readahead_disabled(&self) {
+        let stilled = &self.segment.header().readahead_disabled;
+        stilled.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Of how many bits of offset a block of a file is within which a thread's repeated reads need
+    /// not be told; 0 where each is to be.
+    #[inline]
+    pub fn block_bits(&self) -> u32 {
+        self.segment.header().block_bits.load(Ordering::Relaxed)
+    }
+
+    /// Whether this process was under more seccomp filters than the agent when it attached, which
+    /// may kill it for a system call that neither it nor the agent makes.
+    pub fn is_confined(&self) -> bool {
+        self.confined
+    }
+
+    /// What the agent has ordered, if it tracks regions; not of a process that it could not look
+    /// up, whose number is another's to it.
+    #[inline]
+    pub fn bind_requests(&self) -> Option<BindRequestReceiver<'_>> {
+        match self.other_pid_namespace {
+            true => None,
+            false => self
+                .segment
+                .bind_request_queue()
+                .map(BindRequestReceiver::new),
+        }
+    }
+
+    /// Replicas of files' blocks, where the agent has any and this process may see them. Opens
+    /// files.
+    pub fn replicas(&self) -> Option<View> {
+        let header = self.segment.header();
+        let told = header.replicas.load(Ordering::Acquire);
+        if self.other_pid_namespace || told == 0 {
+            return None;
+        }
+        let nonce = header.replicas_nonce.load(Ordering::Relaxed);
+        View::open((told >> 32) as u32, told as u32, nonce)
+    }
+
+    /// Whether the agent wants a userfaultfd of this process; not one that it could not look up.
+    pub fn sampling(&self) -> bool {
+        !self.other_pid_namespace && self.segment.header().sampling.load(Ordering::Relaxed) != 0
+    }
+
+    /// Lets the agent have a descriptor. `None` if too many have been offered and not been taken.
+    pub fn offer(&self, offer: &UserfaultfdOffer) -> Option<PendingOffer> {
+        self.segment.header().offers.put(offer)
+    }
+
+    /// Whether the agent has dealt with an offer.
+    pub fn is_answered(&self, offered: &PendingOffer) -> bool {
+        self.segment.header().offers.is_answered(offered)
+    }
+
+    /// Says why there is no offer.
+    pub fn no_offer(&self, error: i32) {
+        self.segment
+            .header()
+            .offer_error
+            .store(error as u32, Ordering::Relaxed);
+    }
+
+    /// Counts an allocation that this process has no room to track.
+    pub fn count_untracked(&self) {
+        self.segment
+            .header()
+            .regions_untracked
+            .fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Takes a free ring for thread `tid` of process `pid`. `None` if there is none or memory is
+    /// short; the caller reports the accesses that it cannot record with
+    /// [`ProgramSession::count_no_ring`].
+    pub fn claim(&self, pid: u32, tid: u32) -> Option<Producer> {
+        let owner = pack_owner(pid, tid, self.other_pid_namespace);
+        let header = self.segment.header();
+        for index in 0..self.segment.rings() {
+            let ring = self.segment.ring(index)?;
+            let control = ring.control;
+            // The load keeps the scan from taking every busy ring's cache line for itself.
+            if control.owner.load(Ordering::Relaxed) != 0
+                || control
+                    .owner
+                    .compare_exchange(0, owner, Ordering::Acquire, Ordering::Relaxed)
+                    .is_err()
+            {
+                continue;
+            }
+            header
+                .rings_used
+                .fetch_max(index as u32 + 1, Ordering::Relaxed);
+            control.sequence.store(
+                header.claims.fetch_add(1, Ordering::Relaxed) + 1,
+                Ordering::Relaxed,
+            );
+            let generation = control.generation.load(Ordering::Relaxed);
+            return Some(Producer {
+                index,
+                pid,
+                generation,
+                backed_words: 0,
+            });
+        }
+        None
+    }
+
+    /// Counts an access that no ring was free for.
+    pub fn count_no_ring(&self) {
+        self.segment
+            .header()
+            .no_ring
+            .fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn ring(&self, producer: &Producer) -> Option<Ring<'_>> {
+        let ring = self.segment.ring(producer.index)?;
+        (ring.control.generation.load(Ordering::Relaxed) == producer.generation).then_some(ring)
+    }
+
+    /// Appends an encoded record. `moved` is the size of the access that it tells of, 0 for what
+    /// happened to a region or in a team, `None` for definitions; a refused event is counted as
+    /// lost, a refused definition is the caller's to send again.
+    #[inline]
+    pub fn push(&self, producer: &mut Producer, record: &[u64], moved: Option<u64>) -> Pushed {
+        let Some(ring) = self.ring(producer) else {
+            return Pushed::NoRing;
+        };
+        let end = ring.head().wrapping_add(record.len() as u64);
+        let backed = end <= producer.backed_words || self.back(producer, end);
+        if backed && ring.push(record) {
+            return Pushed::Taken;
+        }
+        if let Some(bytes) = moved {
+            ring.control.lost_events.fetch_add(1, Ordering::Relaxed);
+            ring.control.lost_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
+        Pushed::Full
+    }
+
+    /// Encodes and appends a record; [`ProgramSession::push`] for those who have a buffer of their own.
+    #[inline]
+    pub fn push_record(&self, producer: &mut Producer, record: &Record<'_>) -> Pushed {
+        let moved = match record {
+            Record::Access { length, .. } => *length,
+            Record::Region { .. }
+            | Record::RegionEnd { .. }
+            | Record::Bound { .. }
+            | Record::Construct { .. }
+            | Record::At { .. } => 0,
+            _ => return self.push_definition(producer, record),
+        };
+        let mut buffer = [0; ACCESS_WORDS];
+        let words = record.encode(&mut buffer);
+        self.push(producer, buffer.get(..words).unwrap_or(&[]), Some(moved))
+    }
+
+    /// Apart, because its buffer is larger than what the stack of a signal handler may have to
+    /// spare for every access.
+    #[cold]
+    #[inline(never)]
+    fn push_definition(&self, producer: &mut Producer, record: &Record<'_>) -> Pushed {
+        let mut buffer: Words = [0; WORDS_MAX];
+        let words = record.encode(&mut buffer);
+        self.push(producer, buffer.get(..words).unwrap_or(&[]), None)
+    }
+
+    /// Backs the slots below position `end` with memory. False when there is none: the access is
+    /// dropped.
+    #[cold]
+    fn back(&self, producer: &mut Producer, end: u64) -> bool {
+        let ring_bytes = self.segment.layout().ring_bytes();
+        let from = 8 * producer.backed_words as usize;
+        // A ring that went round once is backed for good: the agent punches holes only between
+        // owners.
+        let to = (8 * end as usize)
+            .next_multiple_of(CHUNK_BYTES)
+            .min(ring_bytes);
+        if from < to {
+            // SAFETY: `from` is below `ring_bytes`, so the sum stays inside this ring's slots.
+            let start = unsafe { self.segment.slots(producer.index).add(from) };
+            if !populate(start, to - from) {
+                return false;
+            }
+        }
+        producer.backed_words = if to == ring_bytes {
+            u64::MAX
+        } else {
+            to as u64 / 8
+        };
+        true
+    }
+
+    /// Counts a call that a signal handler made while it interrupted the recorder.
+    pub fn count_nested(&self, producer: &Producer) {
+        if let Some(ring) = self.ring(producer) {
+            ring.control.nested.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Gives the ring back; the agent empties it and hands it on.
+    pub fn release(&self, producer: Producer) {
+        if let Some(ring) = self.ring(&producer) {
+            ring.control.released.store(1, Ordering::Release);
+        }
+    }
+}
+
+/// One thread's claim on a ring. It is plain data, so that it can be wiped with the memory that it
+/// lies in (a forked child must not go on with its parent's ring).
+#[derive(Debug)]
+pub struct Producer {
+    index: usize,
+    pid: u32,
+    generation: u64,
+    /// Slots below this position have memory behind them.
+    backed_words: u64,
+}
+
+impl Producer {
+    /// The process that claimed it.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+}
+
+/// What became of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// It is in the ring.
+    Taken,
+    /// The ring is full, or memory is.
+    Full,
+    /// The agent took the ring away, believing its owner dead: claim another.
+    NoRing,
+}
+
+/// Asks for memory behind a range of the segment, without the SIGBUS that a store would end in when
+/// there is none.
+fn populate(start: *mut u8, length: usize) -> bool {
+    // SAFETY: the range is this ring's; populating keeps its contents.
+    match unsafe { syscalls::advise(start, length, libc::MADV_POPULATE_WRITE) } {
+        Ok(()) => true,
+        // Before Linux 5.14. A system call that writes to each page asks too, and fails with
+        // EFAULT.
+        Err(libc::EINVAL) => (0..length).step_by(4096).all(|page| {
+            let arguments = [
+                libc::CLOCK_MONOTONIC as usize,
+                start.wrapping_add(page) as usize,
+                0,
+                0,
+                0,
+                0,
+            ];
+            // SAFETY: the kernel writes 16 bytes to the start of a page of slots that this owner
+            // has not reached yet.
+            let result = unsafe { syscalls::syscall(libc::SYS_clock_gettime, arguments) };
+            result == 0
+        }),
+        Err(_) => false,
+    }
+}

@@ -1,0 +1,121 @@
+//! The arguments of miss-ratio curves.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, ValueEnum};
+use hither_core::Spec;
+use hither_sim::{Points, Spacing};
+use hither_trace::Trace;
+
+use crate::curve;
+use crate::output;
+use crate::plot::Picture;
+use crate::rows;
+use crate::ui::Ui;
+
+/// Which curves go where.
+#[derive(Args, Debug)]
+pub(in crate::command) struct Curves {
+    /// Write the miss ratio at all cache sizes to FILE, which is replaced if it is there: data as
+    /// .csv, .json or .parquet, a picture as .svg or .png; may be given several times
+    #[arg(
+        long = "curve",
+        value_name = "FILE",
+        conflicts_with_all = ["sizes", "sites", "json"]
+    )]
+    files: Vec<CurveFile>,
+
+    /// Cache sizes at which a curve is worked out, at most. lru and opt are exact at any size and
+    /// have 1000
+    #[arg(long, value_name = "N", default_value_t = 64, requires = "files",
+        value_parser = clap::value_parser!(u16).range(2..=4096))]
+    points: u16,
+
+    /// How these sizes are spread, and the axis of a picture: by equal factors or by equal steps
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = Scale::Log, requires = "files")]
+    scale: Scale,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Scale {
+    /// Equal factors
+    Log,
+    /// Equal steps
+    Linear,
+}
+
+/// A file to write, and as what.
+#[derive(Clone, Debug)]
+struct CurveFile {
+    path: PathBuf,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Data(rows::Format),
+    Svg,
+    Png,
+}
+
+impl FromStr for CurveFile {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<CurveFile, String> {
+        let path = PathBuf::from(text);
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        let kind = match ending {
+            Some("svg") => Kind::Svg,
+            Some("png") => Kind::Png,
+            other => other
+                .and_then(|name| name.parse().ok())
+                .map(Kind::Data)
+                .ok_or("the name ends in none of .csv, .json, .parquet, .svg, .png")?,
+        };
+        Ok(CurveFile { path, kind })
+    }
+}
+
+impl Curves {
+    pub(in crate::command) fn wanted(&self) -> bool {
+        !self.files.is_empty()
+    }
+
+    /// Fails where a file could not be written.
+    pub(in crate::command) fn check(&self) -> anyhow::Result<()> {
+        self.files
+            .iter()
+            .try_for_each(|file| output::check_folder(&file.path))
+    }
+
+    /// Works out the curves of the policies and writes them.
+    pub(in crate::command) fn write(
+        &self,
+        trace: &Trace,
+        policies: &[Spec],
+        ui: &Ui,
+    ) -> anyhow::Result<()> {
+        let points = Points {
+            simulated: self.points.into(),
+            spacing: match self.scale {
+                Scale::Log => Spacing::Log,
+                Scale::Linear => Spacing::Linear,
+            },
+            ..Points::default()
+        };
+        let curves = curve::Curves::of(trace, policies, points, ui)?;
+        let rows = curves.rows();
+        let chart = curves.chart(self.scale == Scale::Log);
+        for CurveFile { path, kind } in &self.files {
+            let content = match kind {
+                Kind::Data(format) => format.write(&rows)?,
+                Kind::Svg => chart.svg().into_bytes(),
+                Kind::Png => chart.png()?,
+            };
+            output::write_whole(path, &content)?;
+            ui.note(format_args!("wrote {}", path.display()));
+        }
+        Ok(())
+    }
+}
