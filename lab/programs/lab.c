@@ -456,7 +456,7 @@ void lab_bring_home(struct lab_area *area)
 
 /* ---- the region and its facts ---- */
 
-/* A run that only teaches whoever watches it (`hither run --sites`), or that is there beside
+/* A run that only teaches whoever watches it (`hither run --profile`), or that is there beside
  * another, is no region of interest. */
 static bool marked(void)
 {

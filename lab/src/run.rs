@@ -99,7 +99,7 @@ fn command(case: &Case, repetition: u32, copy: u32) -> String {
         words.push(format!("./hither run {}={}", way.option, quote(argument)));
         words.extend(way.more.iter().map(|&word| word.to_owned()));
         if way.given == Given::Sites {
-            words.push(format!("--sites {SITES}"));
+            words.push(format!("--profile {SITES}"));
         }
         words.push("--".to_owned());
     }

@@ -75,7 +75,7 @@ pub fn keep(
         match outcomes.iter().find_map(|outcome| outcome.sites.as_deref()) {
             Some(learnt) => knowledge::save(path, trace, learnt)?,
             None => progress.note(format_args!(
-                "none of these policies learns about call sites: --sites is left as it was"
+                "none of these policies learns about call sites: --profile is left as it was"
             )),
         }
     }

@@ -12,7 +12,7 @@ mod support;
 
 use support::{figures, folder};
 
-const NODE_0: &[&str] = &["--place-files", "single-node{node=0}"];
+const NODE_0: &[&str] = &["--file-placement=single-node{node=0}"];
 
 fn hither(folder: &Path) -> Command {
     let mut hither = support::hither(folder, NODE_0);

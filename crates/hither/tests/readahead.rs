@@ -1,4 +1,4 @@
-//! `hither run --files` and readahead: off where a program reads at random, on where it reads on or
+//! `hither run --page-cache` and readahead: off where a program reads at random, on where it reads on or
 //! says anything itself.
 
 mod support;
@@ -10,7 +10,7 @@ use support::{figures, hither};
 
 /// What the program says of its ways to read, and how often readahead was switched off.
 fn ways(folder: &Path, options: &[&str], tries: &str) -> (String, u64) {
-    let options = [&["--files", "--cache", "8MiB", "--all-files"], options].concat();
+    let options = [&["--page-cache", "--cache", "8MiB", "--all-files"], options].concat();
     let data = File::open(folder.join("data")).expect("the file");
     let ran = hither(folder, &options)
         .args(["./program", "data", tries])

@@ -93,7 +93,7 @@ impl Advice {
         let bytes = self.cache_blocks? * block_bytes;
         let policy = self.policy.clone()?;
         (bytes >= STEERABLE_MIN_BYTES).then(|| Plan {
-            files: Some(policy),
+            page_cache: Some(policy),
             cache: Some(match bytes {
                 large if large >= 16 << 20 => format!("{}MiB", large.div_ceil(1 << 20)),
                 small => format!("{}KiB", small.div_ceil(1 << 10)),

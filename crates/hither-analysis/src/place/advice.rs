@@ -19,7 +19,7 @@ fn live(name: &str) -> Option<Plan> {
     let name = Some(name.to_owned());
     match name.as_deref() {
         Some("cache-aware" | "upm") => Some(Plan {
-            pages: name,
+            memory: name,
             ..Plan::default()
         }),
         Some("dual-layer") => Some(Plan {
@@ -109,9 +109,9 @@ fn one(lines: &[Line<'_>], block_bytes: u64) -> Advice {
             }
             sentences.push(match live(&name(best.case)) {
                 Some(Plan {
-                    pages: Some(pages), ..
+                    memory: Some(memory), ..
                 }) => format!(
-                    "This is simulated; `hither run --pages {pages} -- CMD` does it on a machine with several nodes."
+                    "This is simulated; `hither run --memory={memory} -- CMD` does it on a machine with several nodes."
                 ),
                 Some(_) => "This is simulated; `hither run --replicas -- CMD` does it on a machine with several nodes."
                     .to_owned(),

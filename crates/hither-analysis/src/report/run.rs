@@ -359,11 +359,12 @@ fn most_used(rows: Vec<Ranked>, bytes: usize) -> Vec<Ranked> {
 /// What does what is advised, where a run can and the trace says which command it is of.
 fn apply(trace: &Trace, advice: &Advice) -> Option<String> {
     let plan = advice.plan(trace.options().block_bytes.into())?;
-    let (policy, cache) = (quoted(&plan.files?), plan.cache?);
+    let (policy, cache) = (quoted(&plan.page_cache?), plan.cache?);
     let command = &trace.meta().command;
     let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
     let words = words.join(" ");
-    (!command.is_empty()).then(|| format!("hither run --files {policy} --cache {cache} -- {words}"))
+    let switches = format!("--page-cache={policy} --cache {cache}");
+    (!command.is_empty()).then(|| format!("hither run {switches} -- {words}"))
 }
 
 /// A word as a shell takes it.

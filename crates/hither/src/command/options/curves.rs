@@ -22,7 +22,7 @@ pub(in crate::command) struct Curves {
     #[arg(
         long = "curve",
         value_name = "FILE",
-        conflicts_with_all = ["sizes", "sites", "json"]
+        conflicts_with_all = ["sizes", "profile", "json"]
     )]
     files: Vec<CurveFile>,
 

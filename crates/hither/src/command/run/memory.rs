@@ -1,20 +1,104 @@
-//! `hither run --pages`: a program's memory on the right nodes.
+//! `hither run --memory`: a program's memory on the right nodes.
 
 use std::process::ExitCode;
 
+use clap::Args;
 use hither_core::placement::{self, Target};
 use hither_core::spec::{RegistryEntry, SpecError, Value};
 use hither_core::{Spec, placement::PlacementEntry};
 use hither_live::SessionOptions;
 use hither_live::pages::{Pages, PagesOptions, Runner, Tally, calibration};
+use hither_sim::Size;
 use hither_sys::{page_sampling, userfaultfd};
 
-use super::{Run, note_agent, started};
+use super::{Run, note_agent};
 use crate::exit::{self, Usage};
 use crate::format::{count, counted, percent};
 use crate::knowledge::{self, Regions};
 use crate::preload;
 use crate::ui::Ui;
+
+/// The switch.
+pub(super) const SWITCH: &str = "--memory";
+
+/// The policy where none is named.
+pub(super) const POLICY: &str = "upm";
+
+/// The first way to count that works.
+const AUTO: &str = "auto";
+
+/// The smallest allocation whose pages are placed, where nothing is said.
+const REGION_BYTES_MIN: u64 = 1 << 20;
+
+/// The share of the CPUs that counting may take, where nothing is said.
+const CPU_PERMILLE: u32 = 10;
+
+/// The switch and its options.
+#[derive(Args, Debug)]
+pub(super) struct MemoryArgs {
+    /// Place the program's memory on nodes by POLICY [default: upm]
+    ///
+    /// upm moves pages to where they are used, cache-aware puts streamed memory far and the rest
+    /// near, and cache-aware,upm does both. A policy may have parameters, as in
+    /// 'cache-aware{limit=0.3}'; `hither policies --placements` explains them.
+    #[arg(
+        long = "memory",
+        value_name = "POLICY[,POLICY]",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = POLICY
+    )]
+    pub(super) policy: Option<String>,
+
+    /// The smallest allocation whose pages are placed [default: 1MiB]
+    #[arg(long, value_name = "BYTES", value_parser = region_min, hide_short_help = true)]
+    region_min: Option<u64>,
+
+    /// How upm counts accesses [default: auto, the first that works]
+    ///
+    /// `hither topo --live` says which work on this machine.
+    #[arg(
+        long,
+        value_name = "HOW",
+        value_parser = [&[AUTO], &page_sampling::NAMES[..]].concat(),
+        hide_short_help = true
+    )]
+    counters: Option<String>,
+
+    /// The share of the CPUs that counting may take, at most 16 of them [default: 1%]
+    #[arg(long, value_name = "PERCENT", value_parser = permille, hide_short_help = true)]
+    cpu_budget: Option<u32>,
+}
+
+impl MemoryArgs {
+    /// The first option that is given.
+    pub(super) fn options(&self) -> Option<&'static str> {
+        match (self.region_min, &self.counters) {
+            (Some(_), _) => Some("--region-min"),
+            (_, Some(_)) => Some("--counters"),
+            _ => self.cpu_budget.map(|_| "--cpu-budget"),
+        }
+    }
+}
+
+fn region_min(text: &str) -> Result<u64, String> {
+    let size = text.parse::<Size>();
+    match size.map_err(|_| "give a size in bytes, as in 4MiB".to_owned())? {
+        Size::Bytes(bytes) | Size::Blocks(bytes) if bytes >= 4096 => Ok(bytes),
+        Size::Percent(_) => Err("an allocation has a size in bytes".to_owned()),
+        _ => Err("an allocation of less than a page (4KiB) has none to place".to_owned()),
+    }
+}
+
+/// A part of the CPUs, in thousandths.
+fn permille(text: &str) -> Result<u32, String> {
+    let percent = text.strip_suffix('%').unwrap_or(text).parse::<f64>();
+    let permille = percent.map_or(f64::NAN, |percent| percent * 10.0);
+    match (1.0..=1000.0).contains(&permille) {
+        true => Ok(permille.round() as u32),
+        false => Err("give a percentage from 0.1% to 100%".to_owned()),
+    }
+}
 
 /// The policy, if it can place the pages of a running program, and what it is made of where that
 /// was given before it.
@@ -22,10 +106,10 @@ fn policies(text: &str) -> Result<(Spec<PlacementEntry>, Option<Spec<PlacementEn
     let specs = Spec::<PlacementEntry>::parse_list(text);
     let specs = specs.map_err(|error| match error {
         SpecError::Unknown { name, hint, .. } => Usage(format!(
-            "--pages {text}: unknown placement `{name}`{hint}; {} can follow a running program",
+            "{SWITCH}={text}: unknown placement `{name}`{hint}; {} can follow a running program",
             names(&is_live)
         )),
-        error => Usage(format!("--pages {text}: {error}")),
+        error => Usage(format!("{SWITCH}={text}: {error}")),
     })?;
     specs.iter().try_for_each(check)?;
     match *specs.as_slice() {
@@ -34,7 +118,8 @@ fn policies(text: &str) -> Result<(Spec<PlacementEntry>, Option<Spec<PlacementEn
             Ok((policy, Some(initial)))
         }
         _ => Err(Usage(format!(
-            "--pages {text}: of two policies the first says where pages are put and the second moves them, as in cache-aware,upm"
+            "{SWITCH}={text}: of two policies the first says where pages are put \
+             and the second moves them, as in cache-aware,upm"
         ))),
     }
 }
@@ -56,21 +141,22 @@ fn check(spec: &Spec<PlacementEntry>) -> Result<(), Usage> {
     let entry = spec.entry();
     if entry.target != Target::Memory {
         return Err(Usage(format!(
-            "--pages {}: it places blocks of files; placements of memory are {}",
+            "{SWITCH}={}: it places blocks of files; placements of memory are {}",
             entry.name,
             names(&|entry| entry.target == Target::Memory)
         )));
     }
     if !spec.live() {
         return Err(Usage(format!(
-            "--pages {spec}: it cannot follow a running program; {} can",
+            "{SWITCH}={spec}: it cannot follow a running program; {} can",
             names(&is_live)
         )));
     }
     let replay = spec.params().find(|(param, _)| param.name == "replay");
     if replay.is_some_and(|(_, value)| value != Value::Count(0)) {
         return Err(Usage(format!(
-            "--pages {}: replay is not for a running program, whose constructs do not wait for its pages",
+            "{SWITCH}={}: replay is not for a running program, \
+             whose constructs do not wait for its pages",
             entry.name
         )));
     }
@@ -80,9 +166,16 @@ fn check(spec: &Spec<PlacementEntry>) -> Result<(), Usage> {
 /// Runs the program.
 pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
     let (placement, initial) = policies(policy)?;
-    let known = run.known()?.map(knowledge::load_regions).transpose()?;
+    let known = run.profile()?.map(knowledge::load_regions).transpose()?;
     let Regions { sites, placed } = known.unwrap_or_default();
-    note_small_regions(initial.as_ref().unwrap_or(&placement), run.region_min, ui);
+    let MemoryArgs {
+        region_min,
+        counters,
+        cpu_budget,
+        ..
+    } = &run.memory;
+    let region_min = region_min.unwrap_or(REGION_BYTES_MIN);
+    note_small_regions(initial.as_ref().unwrap_or(&placement), region_min, ui);
     let options = PagesOptions {
         run: run.options(preload::pages_library()?),
         placement,
@@ -92,30 +185,30 @@ pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> 
         cache: calibration::place(),
         counters: page_sampling::NAMES
             .into_iter()
-            .find(|name| *name == run.counters),
-        cpu_permille: run.cpu_budget,
+            .find(|name| Some(*name) == counters.as_deref()),
+        cpu_permille: cpu_budget.unwrap_or(CPU_PERMILLE),
         session: SessionOptions {
-            region_min: run.region_min,
+            region_min,
             files: false,
             ..SessionOptions::default()
         },
     };
     run.note_one_node(ui);
-    let ran = started(Runner::new(options).run())?;
+    let ran = Runner::new(options).run().map_err(exit::not_started)?;
     let Some(pages) = ran.pages else {
         run.ran_on_one_node();
         return Ok(exit::pass_on(ran.exit));
     };
-    if run.json {
+    if run.output.json {
         eprintln!("{}", pages.to_json());
     } else {
-        report(&pages, run.dry_run, ui);
+        report(&pages, run.output.dry_run, ui);
     }
     let learnt = Regions {
         sites: pages.sites,
         placed: pages.placed.into_iter().map(from_live).collect(),
     };
-    run.keep(|path| Ok(knowledge::save_regions(path, &learnt)?), ui);
+    run.add_to_profile(|path| Ok(knowledge::save_regions(path, &learnt)?), ui);
     Ok(exit::pass_on(ran.exit))
 }
 
@@ -148,9 +241,8 @@ fn note_small_regions(policy: &Spec<PlacementEntry>, region_min: u64, ui: &Ui) {
         && least > region_min
     {
         ui.note(format_args!(
-            "{} has nothing to say of regions of less than its own region={least}; --region-min is {}",
+            "{} ignores regions of less than its own region={least}; --region-min is {region_min}",
             policy.entry().name,
-            region_min
         ));
     }
 }
@@ -202,7 +294,8 @@ fn report(pages: &Pages, dry_run: bool, ui: &Ui) {
         ));
     } else if pages.without_kernel {
         ui.note(
-            "faults inside system calls were not seen; kernel.perf_event_paranoid=1, or CAP_PERFMON, shows them",
+            "faults inside system calls were not seen; \
+             kernel.perf_event_paranoid=1, or CAP_PERFMON, shows them",
         );
     }
     let lost = pages.faults_lost + pages.lost.events + pages.lost.no_ring + pages.lost.regions;

@@ -1,8 +1,9 @@
-//! `hither run --place-files`: pages of files on the nodes that a policy says, as the program reads
+//! `hither run --file-placement`: pages of files on the nodes that a policy says, as the program reads
 //! them in, or where they are read.
 
 use std::process::ExitCode;
 
+use clap::Args;
 use hither_core::Spec;
 use hither_core::placement::PlacementEntry;
 use hither_live::Error;
@@ -10,7 +11,7 @@ use hither_live::file_pages::{self, FilePagesOptions, Ran};
 use hither_live::following::{Followed, FollowingOptions, Runner};
 use hither_live::pages::calibration;
 
-use super::{Run, note_agent, started};
+use super::{Run, note_agent};
 use crate::exit::{self, Usage};
 use crate::format::{counted, duration_ns, percent};
 use crate::preload;
@@ -25,35 +26,67 @@ pub(super) enum Way {
     Following(Box<Spec<PlacementEntry>>),
 }
 
-/// What the options ask for.
-pub(super) fn way(run: &Run, text: &str) -> Result<Way, Usage> {
-    let way = named(text)?;
-    let watched = [
-        ("--dry-run", run.dry_run),
-        ("--log", run.log.is_some()),
-        ("--metrics", run.metrics.is_some()),
-    ];
-    match (&way, watched.iter().find(|(_, given)| *given)) {
-        (Way::Placed(_), Some((option, _))) => Err(Usage(format!(
-            "{option}: with --place-files {text} the program itself places pages as it reads, and there is nothing to watch; there is with upm"
-        ))),
-        _ => Ok(way),
+/// The switch.
+pub(super) const SWITCH: &str = "--file-placement";
+
+/// The policy where none is named.
+const POLICY: &str = "round-robin";
+
+/// The switch.
+#[derive(Args, Debug)]
+pub(super) struct FilePlacementArgs {
+    /// Place pages of files on nodes by POLICY [default: round-robin]
+    ///
+    /// round-robin puts pages on all nodes in turn as the program reads them in, and
+    /// 'single-node{node=1}' on one; threads with a memory policy of their own are left alone. upm
+    /// moves pages that are cached to the node that reads them.
+    #[arg(
+        long = "file-placement",
+        value_name = "POLICY",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = POLICY
+    )]
+    pub(super) policy: Option<String>,
+}
+
+impl FilePlacementArgs {
+    /// What the options ask for, if they ask for anything.
+    pub(super) fn way(&self, run: &Run) -> Result<Option<Way>, Usage> {
+        let Some(text) = &self.policy else {
+            return Ok(None);
+        };
+        let way = named(text)?;
+        let output = &run.output;
+        let watched = [
+            ("--dry-run", output.dry_run),
+            ("--log", output.log.is_some()),
+            ("--metrics", output.metrics.is_some()),
+        ];
+        match (&way, watched.iter().find(|(_, given)| *given)) {
+            (Way::Placed(_), Some((option, _))) => Err(Usage(format!(
+                "{option} with {SWITCH}={text}: the program itself places pages as it reads, \
+                 so there is nothing to watch; with {SWITCH}=upm there is"
+            ))),
+            _ => Ok(Some(way)),
+        }
     }
 }
 
 fn named(text: &str) -> Result<Way, Usage> {
     let spec: Spec<PlacementEntry> = text
         .parse()
-        .map_err(|error| Usage(format!("--place-files {text}: {error}")))?;
+        .map_err(|error| Usage(format!("{SWITCH}={text}: {error}")))?;
     match spec.entry().name {
         "round-robin" => Ok(Way::Placed(None)),
         "single-node" => Ok(Way::Placed(Some(spec.values().count(0) as u32))),
         "upm" => Ok(Way::Following(Box::new(spec))),
-        "first-touch" => Err(Usage(
-            "--place-files first-touch: that is what the kernel does anyway".to_owned(),
-        )),
+        "first-touch" => Err(Usage(format!(
+            "{SWITCH}=first-touch: that is what the kernel does anyway"
+        ))),
         name => Err(Usage(format!(
-            "--place-files {name}: round-robin and single-node say where pages of files come into memory, upm moves them to where they are read"
+            "{SWITCH}={name}: it does not place pages of files; round-robin and single-node \
+             place them as they come into memory, upm moves them to where they are read"
         ))),
     }
 }
@@ -74,11 +107,11 @@ fn placed(run: &Run, node: Option<u32>, ui: &Ui) -> anyhow::Result<ExitCode> {
     };
     let ran = match file_pages::run(&options) {
         Err(error @ Error::NoNode { .. }) => {
-            return Err(Usage(format!("--place-files: {error}")).into());
+            return Err(Usage(format!("{SWITCH}: {error}")).into());
         }
-        ran => started(ran)?,
+        ran => ran.map_err(exit::not_started)?,
     };
-    match run.json {
+    match run.output.json {
         true => eprintln!("{}", ran.to_json()),
         false => report_placed(&ran, ui),
     }
@@ -92,14 +125,14 @@ fn following(run: &Run, policy: Spec<PlacementEntry>, ui: &Ui) -> anyhow::Result
         cache: calibration::place(),
     };
     run.note_one_node(ui);
-    let ran = started(Runner::new(options).run())?;
+    let ran = Runner::new(options).run().map_err(exit::not_started)?;
     let Some(followed) = ran.followed else {
         run.ran_on_one_node();
         return Ok(exit::pass_on(ran.exit));
     };
-    match run.json {
+    match run.output.json {
         true => eprintln!("{}", followed.to_json()),
-        false => report_followed(&followed, run.dry_run, ui),
+        false => report_followed(&followed, run.output.dry_run, ui),
     }
     Ok(exit::pass_on(ran.exit))
 }

@@ -1,25 +1,87 @@
-//! `hither run --files`: what the page cache keeps of a program's files.
+//! `hither run --page-cache`: what the page cache keeps of a program's files.
 
 use std::process::ExitCode;
 
+use clap::Args;
 use hither_core::Spec;
 use hither_core::registry::replacement_policies;
 use hither_live::SessionOptions;
-use hither_live::files::{Budget, Files, FilesOptions, Runner};
+use hither_live::files::{BUDGET_MIN_BYTES, Budget, Files, FilesOptions, Runner};
+use hither_sim::Size;
 use hither_sys::cgroup::MemoryGroup;
 
-use super::{Run, note_agent, started};
+use super::{Run, note_agent};
 use crate::exit::{self, Usage};
 use crate::format::{bytes, counted, duration_ns, saved};
 use crate::knowledge;
 use crate::preload;
 use crate::ui::Ui;
 
+/// The switch.
+pub(super) const SWITCH: &str = "--page-cache";
+
+/// The policy where none is named.
+pub(super) const POLICY: &str = "pcc";
+
+/// The switch and its options.
+#[derive(Args, Debug)]
+pub(super) struct PageCacheArgs {
+    /// Decide by POLICY what the page cache keeps of the program's files [default: pcc]
+    ///
+    /// A policy may have parameters, as in 'pcc{other=arc}'; `hither policies` explains them.
+    #[arg(
+        long = "page-cache",
+        value_name = "POLICY",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = POLICY
+    )]
+    pub(super) policy: Option<String>,
+
+    /// Let these files have SIZE of the page cache [default: what the memory cgroup leaves]
+    ///
+    /// It has to be given where no memory cgroup has a limit.
+    #[arg(long, value_name = "SIZE", value_parser = cache_bytes)]
+    pub(super) cache: Option<u64>,
+
+    /// Steer files, too, of which something was cached before the program opened them
+    ///
+    /// Other programs may need these pages.
+    #[arg(long, hide_short_help = true)]
+    all_files: bool,
+
+    /// Leave the kernel's readahead on where the program reads at random
+    ///
+    /// Readahead brings in what was not asked for, in place of what the policy keeps.
+    #[arg(long, hide_short_help = true)]
+    keep_readahead: bool,
+}
+
+impl PageCacheArgs {
+    /// The first option that is given.
+    pub(super) fn options(&self) -> Option<&'static str> {
+        match self.cache {
+            Some(_) => Some("--cache"),
+            None if self.all_files => Some("--all-files"),
+            None => self.keep_readahead.then_some("--keep-readahead"),
+        }
+    }
+}
+
+/// The size of a cache that can be steered.
+pub(super) fn cache_bytes(text: &str) -> Result<u64, String> {
+    match text.parse::<Size>().map_err(|error| error.to_string())? {
+        Size::Bytes(bytes) if bytes >= BUDGET_MIN_BYTES => Ok(bytes),
+        Size::Bytes(_) => Err("drops are of 2MiB at once: give at least 8MiB".to_owned()),
+        _ => Err("give a size in bytes, as in 256MiB".to_owned()),
+    }
+}
+
 /// The policy, if it can follow a running program.
 fn policy(text: &str) -> Result<Spec, Usage> {
     let spec: Spec = text
         .parse()
-        .map_err(|error| Usage(format!("--files {text}: {error}")))?;
+        .map_err(|error| Usage(format!("{SWITCH}={text}: {error}")))?;
     if !spec.entry().needs.future {
         return Ok(spec);
     }
@@ -28,13 +90,13 @@ fn policy(text: &str) -> Result<Spec, Usage> {
         .filter(|entry| !entry.needs.future);
     let names: Vec<&str> = live.map(|entry| entry.name).collect();
     Err(Usage(format!(
-        "--files {spec}: it needs the future; {} do not",
+        "{SWITCH}={spec}: it needs the future; {} do not",
         names.join(", ")
     )))
 }
 
 fn budget(run: &Run) -> anyhow::Result<Budget> {
-    if let Some(bytes) = run.cache {
+    if let Some(bytes) = run.page_cache.cache {
         return Ok(Budget::Bytes(bytes));
     }
     match MemoryGroup::of_this_process() {
@@ -45,7 +107,8 @@ fn budget(run: &Run) -> anyhow::Result<Budget> {
                 Ok(_) => "no memory cgroup sets a limit".to_owned(),
             };
             let message = format!(
-                "how much of the page cache may the program's files have? {why}; say it, as in --cache 1GiB"
+                "{SWITCH} without --cache: {why}; say how much of the page cache \
+                 the program's files may have, as in --cache 1GiB"
             );
             Err(Usage(message).into())
         }
@@ -58,22 +121,22 @@ pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
         policy: policy(text)?,
         budget: budget(run)?,
         run: run.options(preload::library()?),
-        all_files: run.all_files,
-        disable_readahead: !run.keep_readahead,
+        all_files: run.page_cache.all_files,
+        disable_readahead: !run.page_cache.keep_readahead,
         sites: run
-            .known()?
+            .profile()?
             .map(knowledge::load_sites)
             .transpose()?
             .unwrap_or_default(),
         session: SessionOptions::default(),
     };
-    let ran = started(Runner::new(options).run())?;
-    if run.json {
+    let ran = Runner::new(options).run().map_err(exit::not_started)?;
+    if run.output.json {
         eprintln!("{}", ran.files.to_json());
     } else {
-        report(&ran.files, run.dry_run, ui);
+        report(&ran.files, run.output.dry_run, ui);
     }
-    run.keep(
+    run.add_to_profile(
         |path| Ok(knowledge::save_sites(path, &ran.files.sites)?),
         ui,
     );
@@ -94,7 +157,10 @@ fn report(files: &Files, dry_run: bool, ui: &Ui) {
         saved(summary.lru_missed_bytes, summary.missed_bytes),
     ));
     if summary.judged > 0 && summary.stopped == 0 && !summary.steering {
-        ui.note("the page cache was left to the kernel: nothing was to be gained over least recently used");
+        ui.note(
+            "the page cache was left to the kernel: \
+             nothing was to be gained over least recently used",
+        );
     } else if summary.drops == 0 {
         ui.note("nothing was to be dropped");
     } else if dry_run {
