@@ -1,4 +1,5 @@
-"""Charts as SVG, for the experiments: groups of bars, and lines. No dependencies; the same data give the same bytes."""
+"""Charts as SVG, for the experiments: groups of bars, and lines. No dependencies; the same data
+give the same bytes."""
 
 import math
 from pathlib import Path
@@ -34,7 +35,8 @@ class Chart:
             fill = colour if number < len(COLOURS) else "none"
             box = f'stroke="{colour}" stroke-width="2"' if fill == "none" else ""
             self.parts.append(
-                f'<rect x="{at}" y="{y}" width="11" height="11" fill="{fill}"{" " * bool(box)}{box}/>'
+                f'<rect x="{at}" y="{y}" width="11" height="11" '
+                f'fill="{fill}"{" " * bool(box)}{box}/>'
             )
             self.text(at + 15, y + 10, name, size=11)
         value = 0.0
@@ -51,12 +53,16 @@ class Chart:
 
     def text(self, x: float, y: float, text: str, size: int, anchor: str = "start") -> None:
         self.parts.append(
-            f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}">{escape(text)}</text>'
+            f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" '
+            f'text-anchor="{anchor}">{escape(text)}</text>'
         )
 
     def write(self, path: Path) -> None:
         height = HEIGHT + self.above
-        head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 {-self.above} {WIDTH} {height}" font-family="sans-serif">'
+        head = (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 {-self.above} {WIDTH} '
+            f'{height}" font-family="sans-serif">'
+        )
         ground = f'<rect y="{-self.above}" width="{WIDTH}" height="{height}" fill="#fff"/>'
         path.write_text("\n".join([head, ground, *self.parts, "</svg>", ""]))
 
@@ -84,8 +90,8 @@ def bars(
     series: list[str],
     spread: dict | None = None,
 ) -> None:
-    """A group of bars each: one a series, a gap where there is no value. `spread`: the least and the most of a bar, by
-    group and number of the series."""
+    """A group of bars each: one a series, a gap where there is no value. `spread`: the least and
+    the most of a bar, by group and number of the series."""
     spread = spread or {}
     values = [value for group in groups.values() for value in group if value is not None]
     chart = Chart(title, unit, series, max([*values, *(most for _, most in spread.values())]))
@@ -99,14 +105,16 @@ def bars(
                 continue
             x, y = left + bar * width, chart.y(value)
             chart.parts.append(
-                f'<rect x="{x:.1f}" y="{y:.1f}" width="{width * 0.92:.1f}" height="{chart.y(0) - y:.1f}" fill="{COLOURS[bar % len(COLOURS)]}">'
+                f'<rect x="{x:.1f}" y="{y:.1f}" width="{width * 0.92:.1f}" '
+                f'height="{chart.y(0) - y:.1f}" fill="{COLOURS[bar % len(COLOURS)]}">'
                 f"<title>{escape(f'{name}, {series[bar]}: {value:.4g}')}</title></rect>"
             )
             if (name, bar) in spread:
                 least, most = (chart.y(end) for end in spread[name, bar])
                 middle = x + width * 0.46
                 chart.parts.append(
-                    f'<line x1="{middle:.1f}" x2="{middle:.1f}" y1="{least:.1f}" y2="{most:.1f}" stroke="#000"/>'
+                    f'<line x1="{middle:.1f}" x2="{middle:.1f}" y1="{least:.1f}" '
+                    f'y2="{most:.1f}" stroke="#000"/>'
                 )
     chart.write(path)
 
@@ -119,8 +127,9 @@ def lines(
     series: dict[str, list[tuple[float, float]]],
     log: bool = False,
 ) -> None:
-    """A line a series, through its points. With `log` equal factors are equal distances, there is a number at each step of 1, 2 and 5,
-    and the points, of which there are many then, are not marked."""
+    """A line a series, through its points. With `log` equal factors are equal distances, there is a
+    number at each step of 1, 2 and 5, and the points, of which there are many then, are not
+    marked."""
     points = [point for line in series.values() for point in line]
     chart = Chart(title, unit, list(series), max(y for _, y in points))
     place = math.log if log else float

@@ -1,20 +1,23 @@
 #!/usr/bin/env python3
-"""Cache-aware page placement (thesis of the University of Toronto on NUMAchine) against first-touch, round-robin and the
-best static placement, under memory pressure: one program at a time (figures 3.2, 5.10 and 5.11), mixes of two on one node
-(figure 5.12 and table 5.4), and, what the thesis leaves open (section 6.1), cache-aware placement as the start of user-level
-page migration.
+"""Cache-aware page placement (thesis of the University of Toronto on NUMAchine) against
+first-touch, round-robin and the best static placement, under memory pressure: one program at a time
+(figures 3.2, 5.10 and 5.11), mixes of two on one node (figure 5.12 and table 5.4), and, what the
+thesis leaves open (section 6.1), cache-aware placement as the start of user-level page migration.
 
-The machine is the thesis' (`--nodes numachine-4`: 900 ns local, 3960 ns remote), at a sixteenth of its size: caches of 64 KiB
-for 1 MiB, regions from 64 KiB for 1 MiB, and frames such that a program has the part of its memory on the local node
-that it has in the thesis (96 MB of table 5.2's). What is not scaled: pages of 4 KiB, the thresholds of 5 pages and 10 faults.
-NUMAchine's network caches, which keep some remote lines near, are not modelled, and page faults cost nothing: both sides'
+The machine is the thesis' (`--nodes numachine-4`: 900 ns local, 3960 ns remote), at a sixteenth of
+its size: caches of 64 KiB for 1 MiB, regions from 64 KiB for 1 MiB, and frames such that a program
+has the part of its memory on the local node that it has in the thesis (96 MB of table 5.2's). What
+is not scaled: pages of 4 KiB, the thresholds of 5 pages and 10 faults. NUMAchine's network caches,
+which keep some remote lines near, are not modelled, and page faults cost nothing: both sides'
 programs run long after the last one, ours far shorter.
 
-Programs are `hither gen`'s with one thread: bucket-sort for buk, matmul for mxm, multigrid for mgrid, stencil for swim, cfd for
-applu (both solve the Navier-Stokes equations by sweeps over a cube); the thesis' others have no counterpart here. A thread
-computes `--compute-ns` between two misses.
+Programs are `hither gen`'s with one thread: bucket-sort for buk, matmul for mxm, multigrid for
+mgrid, stencil for swim, cfd for applu (both solve the Navier-Stokes equations by sweeps over a
+cube); the thesis' others have no counterpart here. A thread computes `--compute-ns` between two
+misses.
 
-Also what its parameters do, and several remote distances, which the thesis proposes and could not measure (section 5.1.1).
+Also what its parameters do, and several remote distances, which the thesis proposes and could not
+measure (section 5.1.1).
 
 Writes a CSV file for each part, charts (SVG) and cache_aware.md into --output. Takes two minutes.
 
@@ -43,10 +46,11 @@ NAMES = ["first-touch", "round-robin", "cache-aware", "a-priori"]
 
 
 class Program:
-    """A program of ours, at the thesis' sizes by 16 as far as its parameters allow, and the thesis' figures for its
-    counterpart: memory alone and in mixes in MB (table 5.2), the local part of references by first-touch and cache-aware
-    (figure 5.11, as far as the text gives numbers), how much shorter it runs (section 5.4: up to 27 %, the others with no
-    appreciable difference), and mean seconds in mixes (table 5.4)."""
+    """A program of ours, at the thesis' sizes by 16 as far as its parameters allow, and the thesis'
+    figures for its counterpart: memory alone and in mixes in MB (table 5.2), the local part of
+    references by first-touch and cache-aware (figure 5.11, as far as the text gives numbers), how
+    much shorter it runs (section 5.4: up to 27 %, the others with no appreciable difference), and
+    mean seconds in mixes (table 5.4)."""
 
     def __init__(self, name, thesis, single, mixed, megabytes, local, mixed_s, factor=1.0):
         self.name, self.thesis, self.factor = name, thesis, factor
@@ -209,12 +213,17 @@ def single(bench: Bench) -> list[str]:
     lines = [
         "## One program",
         "",
-        "Local part of memory accesses in %, and modelled time as a part of first-touch's in %. The thesis gives numbers in its text only:",
-        "local part 50 to over 95 for buk and mxm; time down by up to 27 % for them, 6 % or more for hydro2d, no appreciable difference for",
-        "the others; for those whose regions are nearly all sequential (applu, mgrid, swim, wave) the limit of 50 % is reached and the",
+        "Local part of memory accesses in %, and modelled time as a part of first-touch's in "
+        "%. The thesis gives numbers in its text only:",
+        "local part 50 to over 95 for buk and mxm; time down by up to 27 % for them, 6 % or "
+        "more for hydro2d, no appreciable difference for",
+        "the others; for those whose regions are nearly all sequential (applu, mgrid, swim, "
+        "wave) the limit of 50 % is reached and the",
         "local part goes down a little.",
         "",
-        "| program | for | first-touch | round-robin | cache-aware | a-priori | thesis: first-touch, cache-aware | time: cache-aware | time: a-priori | regions remote, local | limit reached |",
+        "| program | for | first-touch | round-robin | cache-aware | a-priori | thesis: "
+        "first-touch, cache-aware | time: cache-aware | time: a-priori | regions remote, "
+        "local | limit reached |",
         "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|---|",
     ]
     for program in PROGRAMS:
@@ -226,8 +235,10 @@ def single(bench: Bench) -> list[str]:
         lines.append(
             f"| {program.name} | {program.thesis} | "
             + " | ".join(percent(own[name]["local_part"]) for name in NAMES)
-            + f" | {thesis} | {percent(aware['time_by_first_touch'])} | {percent(own['a-priori']['time_by_first_touch'])}"
-            + f" | {aware['remote_regions']}, {aware['local_regions']} | {'yes' if aware['limited'] else 'no'} |"
+            + f" | {thesis} | {percent(aware['time_by_first_touch'])} | "
+            f"{percent(own['a-priori']['time_by_first_touch'])}"
+            + f" | {aware['remote_regions']}, {aware['local_regions']} | "
+            f"{'yes' if aware['limited'] else 'no'} |"
         )
     return lines
 
@@ -266,7 +277,8 @@ def pressure(bench: Bench) -> list[str]:
         "",
         "## How much fits",
         "",
-        "Modelled time by cache-aware (a-priori) placement as a part of first-touch's in %, by the part of the program's pages that a node holds.",
+        "Modelled time by cache-aware (a-priori) placement as a part of first-touch's in %, "
+        "by the part of the program's pages that a node holds.",
         "",
     ]
     parts = sorted({row["frames_by_footprint"] for row in rows})
@@ -321,10 +333,12 @@ def mixes(bench: Bench) -> list[str]:
         "",
         "## Mixes of two on one node",
         "",
-        "Mean time of each program over all pairs, as a part of first-touch's in % (the least and the most in brackets), beside the thesis' means",
+        "Mean time of each program over all pairs, as a part of first-touch's in % (the least "
+        "and the most in brackets), beside the thesis' means",
         "(table 5.4). The thesis ran lists of programs, we run pairs that begin together.",
         "",
-        "| program | first-touch | cache-aware | a-priori | thesis: cache-aware | for | local part: first-touch | cache-aware |",
+        "| program | first-touch | cache-aware | a-priori | thesis: cache-aware | for | local "
+        "part: first-touch | cache-aware |",
         "|---|--:|--:|--:|--:|---|--:|--:|",
     ]
     drawn, spread = {}, {}
@@ -348,7 +362,8 @@ def mixes(bench: Bench) -> list[str]:
         ]
         thesis = 100 * program.mixed_s[1] / program.mixed_s[0]
         lines.append(
-            f"| {program.name} | {' | '.join(cells)} | {thesis:.0f} | {program.thesis} | {' | '.join(parts)} |"
+            f"| {program.name} | {' | '.join(cells)} | {thesis:.0f} | {program.thesis} | "
+            f"{' | '.join(parts)} |"
         )
     plot.bars(
         bench.output / "mixes.svg",
@@ -374,7 +389,8 @@ PARAMETERS = [
 
 
 def parameters(bench: Bench) -> list[str]:
-    """How much depends on the thesis' numbers; it calls its programs relatively insensitive to the thresholds of the detection."""
+    """How much depends on the thesis' numbers; it calls its programs relatively insensitive to the
+    thresholds of the detection."""
     rows, cells = [], {}
     for program in PROGRAMS:
         trace = bench.work / f"{program.name}-single"
@@ -399,7 +415,8 @@ def parameters(bench: Bench) -> list[str]:
         "",
         "## Parameters",
         "",
-        "Modelled time as a part of first-touch's in %, one program as above: 5 of 10 faults, limit 0.5, threshold 0.8 and no sample unless said otherwise.",
+        "Modelled time as a part of first-touch's in %, one program as above: 5 of 10 faults, "
+        "limit 0.5, threshold 0.8 and no sample unless said otherwise.",
         "",
         "| changed | " + " | ".join(program.name for program in PROGRAMS) + " |",
         "|---|" + "--:|" * len(PROGRAMS),
@@ -408,8 +425,9 @@ def parameters(bench: Bench) -> list[str]:
 
 
 def two_rings(bench: Bench) -> list[str]:
-    """Two rings of four stations: what section 5.1.1 proposes for several remote distances. The other ring is twice the way, which
-    is ours: the thesis' global ring did not work. A node holds 15 % of the program, so that a ring does not hold all of it."""
+    """Two rings of four stations: what section 5.1.1 proposes for several remote distances. The
+    other ring is twice the way, which is ours: the thesis' global ring did not work. A node holds
+    15 % of the program, so that a ring does not hold all of it."""
     stations = range(8)
     matrix = [
         [900 if a == b else 3960 if a // 4 == b // 4 else 7020 for b in stations] for a in stations
@@ -444,10 +462,12 @@ def two_rings(bench: Bench) -> list[str]:
         "",
         "## Several remote distances",
         "",
-        "Two rings of four stations, 900 ns local, 3960 ns on the ring, 7020 ns to the other one; a node holds 15 % of the program. Modelled time as a part of",
+        "Two rings of four stations, 900 ns local, 3960 ns on the ring, 7020 ns to the other "
+        "one; a node holds 15 % of the program. Modelled time as a part of",
         "first-touch's in %, in brackets the accesses to the other ring.",
         "",
-        "| program | first-touch | remote nodes alike | sequential regions furthest, others nearest | a-priori |",
+        "| program | first-touch | remote nodes alike | sequential regions furthest, others "
+        "nearest | a-priori |",
         "|---|--:|--:|--:|--:|",
     ]
     for program in PROGRAMS:
@@ -477,8 +497,8 @@ INITIAL = ["single-node", "first-touch", "round-robin", "cache-aware"]
 
 
 def together(bench: Bench) -> list[str]:
-    """Cache-aware placement as the start of page migration: section 6.1 asks how many migrations it saves, and whether it leaves the room on
-    the nodes that migration needs."""
+    """Cache-aware placement as the start of page migration: section 6.1 asks how many migrations it
+    saves, and whether it leaves the room on the nodes that migration needs."""
     rows = []
 
     def add(name: str, threads: int, trace: Path, frames: int, initials: list[str]) -> None:
@@ -525,7 +545,8 @@ def together(bench: Bench) -> list[str]:
                 moved = of[initial, "upm"]
                 cells.append(percent(of[initial, ""]["time_by_first_touch"]))
                 cells.append(
-                    f"{percent(moved['time_by_first_touch'])} ({moved['migrations']}, {moved['refused']})"
+                    f"{percent(moved['time_by_first_touch'])} ({moved['migrations']}, "
+                    f"{moved['refused']})"
                 )
             lines.append(
                 f"| {name} | "
@@ -536,7 +557,10 @@ def together(bench: Bench) -> list[str]:
                 100 * of[initial, "upm"]["time_by_first_touch"] for initial in initials
             ] + [100 * of["a-priori", ""]["time_by_first_touch"]]
         series = [*(f"{initial}, upm" for initial in initials), "a-priori"]
-        title = f"Page migration from different starts, {threads} thread{'s' if threads > 1 else ''}: first-touch alone = 100"
+        title = (
+            f"Page migration from different starts, {threads} "
+            f"thread{'s' if threads > 1 else ''}: first-touch alone = 100"
+        )
         plot.bars(bench.output / f"together_{threads}.svg", title, "%", drawn, series)
         return lines
 
@@ -558,11 +582,13 @@ def together(bench: Bench) -> list[str]:
         "",
         "## Cache-aware placement and page migration together",
         "",
-        "Modelled time as a part of first-touch's without migration in %; in brackets migrations and refused ones (the node that a page should go to was",
+        "Modelled time as a part of first-touch's without migration in %; in brackets "
+        "migrations and refused ones (the node that a page should go to was",
         "full). Regions are arrays of 1 MiB or more here. One thread, as above:",
         *table(1, ["first-touch", "cache-aware"]),
         "",
-        "16 threads on the four stations, all data initialised by thread 0, frames for a quarter more than the program's pages:",
+        "16 threads on the four stations, all data initialised by thread 0, frames for a "
+        "quarter more than the program's pages:",
         *table(16, INITIAL),
     ]
 
@@ -570,23 +596,37 @@ def together(bench: Bench) -> list[str]:
 READING = [
     "## What it shows",
     "",
-    "- bucket-sort is the thesis' case: arrays that are touched in sequence come first, and then a table that is accessed at random. Cache-aware",
-    "  placement keeps the frames for the table and has most of what the best static placement gains, as buk does. The gain is larger than",
-    "  the thesis' because NUMAchine's network caches, which are not modelled, make some remote accesses cheap.",
-    "- Where all regions are initialised in sequence they are all taken for well cached, the limit of 50 % decides, and nothing is gained: the thesis' third",
-    "  group (mgrid, swim, applu). Our matmul is among them, and mxm was not: it is blocked, and writes its operands in order before it reads them",
+    "- bucket-sort is the thesis' case: arrays that are touched in sequence come first, and "
+    "then a table that is accessed at random. Cache-aware",
+    "  placement keeps the frames for the table and has most of what the best static "
+    "placement gains, as buk does. The gain is larger than",
+    "  the thesis' because NUMAchine's network caches, which are not modelled, make some "
+    "remote accesses cheap.",
+    "- Where all regions are initialised in sequence they are all taken for well cached, the "
+    "limit of 50 % decides, and nothing is gained: the thesis' third",
+    "  group (mgrid, swim, applu). Our matmul is among them, and mxm was not: it is blocked, "
+    "and writes its operands in order before it reads them",
     "  in another. A loop that initialises hides from the fault order how data are used later.",
-    "- Where the program fits on its node, first-touch is best and cache-aware placement puts half of the program far away for nothing, as the thesis",
+    "- Where the program fits on its node, first-touch is best and cache-aware placement puts "
+    "half of the program far away for nothing, as the thesis",
     "  found for wave; its usage threshold guards the remote nodes and not the local one.",
-    "- The numbers of the detection hardly matter, as the thesis says. The limit does: a lower one would do better for all of ours, since what is sent away",
-    "  beyond the room that the rest needs is sent for nothing. The usage threshold only matters where the machine as a whole is nearly full.",
-    "- Sending sequential regions furthest gains nothing to speak of: pages that are remote anyway are as often on the wrong side of the limit, where they",
+    "- The numbers of the detection hardly matter, as the thesis says. The limit does: a "
+    "lower one would do better for all of ours, since what is sent away",
+    "  beyond the room that the rest needs is sent for nothing. The usage threshold only "
+    "matters where the machine as a whole is nearly full.",
+    "- Sending sequential regions furthest gains nothing to speak of: pages that are remote "
+    "anyway are as often on the wrong side of the limit, where they",
     "  are local ones, as on the right one.",
-    "- In mixes the order among programs is the thesis', and so is the smaller spread: who comes first no longer takes the node. multigrid loses",
-    "  where mgrid gained: our pairs begin together and find the node empty; in the thesis' lists the other processor's program held it.",
-    "- Migration cannot repair first-touch under pressure: pages that should come to the full node are refused, nearly all of them. From cache-aware",
-    "  placement a few find room, as the thesis supposes (section 6.1), and little is left for them to gain. With threads on all nodes it is",
-    "  migration that gains, from any start; round-robin is the start that leaves it most room, and cache-aware placement, which knows",
+    "- In mixes the order among programs is the thesis', and so is the smaller spread: who "
+    "comes first no longer takes the node. multigrid loses",
+    "  where mgrid gained: our pairs begin together and find the node empty; in the thesis' "
+    "lists the other processor's program held it.",
+    "- Migration cannot repair first-touch under pressure: pages that should come to the full "
+    "node are refused, nearly all of them. From cache-aware",
+    "  placement a few find room, as the thesis supposes (section 6.1), and little is left "
+    "for them to gain. With threads on all nodes it is",
+    "  migration that gains, from any start; round-robin is the start that leaves it most "
+    "room, and cache-aware placement, which knows",
     "  one local node a page, is not a better one.",
 ]
 
@@ -609,8 +649,10 @@ def main() -> None:
     lines = [
         "# Cache-aware page placement",
         "",
-        f"Made by `experiments/cache_aware/cache_aware.py --compute-ns {options.compute_ns}` with {version}, Python {platform.python_version()}; what is modelled",
-        "and how it is scaled stands in the script. The same version gives the same figures on any machine.",
+        f"Made by `experiments/cache_aware/cache_aware.py --compute-ns {options.compute_ns}` "
+        f"with {version}, Python {platform.python_version()}; what is modelled",
+        "and how it is scaled stands in the script. The same version gives the same figures "
+        "on any machine.",
         "",
     ]
     for part in (single, pressure, mixes, parameters, two_rings, together):

@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
-"""The dual-layered file cache against plain first touch: figures 3 and 4 and tables 1, 2, 3 to 5 and 6 of Zhou, Meng and Ma,
-"Dual-layered file cache on cc-NUMA system", ours beside the paper's, and what it left open: memory pressure, more nodes, its
-parameters, and its three extensions one by one.
+"""The dual-layered file cache against plain first touch: figures 3 and 4 and tables 1, 2, 3 to 5
+and 6 of Zhou, Meng and Ma, "Dual-layered file cache on cc-NUMA system", ours beside the paper's,
+and what it left open: memory pressure, more nodes, its parameters, and its three extensions one by
+one.
 
-The paper's machine is two Opteron nodes with 1 GiB each (`--nodes opteron2 --size 1GiB`); its workloads are `hither gen
-parallel-grep`, `compile`, `iozone` and `web-server` with the paper's sizes. First touch of blocks of files is the placement
-`first-and-forever` with LRU on each node. *Local* is the part of the accesses to cached blocks that the accessing node
-served itself: the paper counts pages that it just read from the disk as local ones, which these are not.
+The paper's machine is two Opteron nodes with 1 GiB each (`--nodes opteron2 --size 1GiB`); its
+workloads are `hither gen parallel-grep`, `compile`, `iozone` and `web-server` with the paper's
+sizes. First touch of blocks of files is the placement `first-and-forever` with LRU on each node.
+*Local* is the part of the accesses to cached blocks that the accessing node served itself: the
+paper counts pages that it just read from the disk as local ones, which these are not.
 
-Writes results.csv (every run), README.md (the tables, and notes.md from beside this script) and *.svg under --output. About a minute on two
-cores; --quick is a tenth of the work, for whoever changes this script.
+Writes results.csv (every run), README.md (the tables, and notes.md from beside this script) and
+*.svg under --output. About a minute on two cores; --quick is a tenth of the work, for whoever
+changes this script.
 
-    python3 dual_layer.py --hither target/release/hither --work /tmp/dual_layer --output experiments/dual_layer/results
+    python3 dual_layer.py --hither target/release/hither --work /tmp/dual_layer --output \\
+        experiments/dual_layer/results
 """
 
 import argparse
@@ -29,9 +33,24 @@ import plot
 FIRST = "first-and-forever"
 DUAL = "dual-layer"
 COLUMNS = [
-    "experiment", "workload", "nodes", "size", "placement", "accesses", "local", "remote", "misses", "replications",
-    "invalidations", "evictions", "bytes_moved", "hit_latency_ns", "access_latency_ns", "overhead_ns", "modelled_time_ns",
-]  # fmt: skip
+    "experiment",
+    "workload",
+    "nodes",
+    "size",
+    "placement",
+    "accesses",
+    "local",
+    "remote",
+    "misses",
+    "replications",
+    "invalidations",
+    "evictions",
+    "bytes_moved",
+    "hit_latency_ns",
+    "access_latency_ns",
+    "overhead_ns",
+    "modelled_time_ns",
+]
 
 # Table 1: seconds of an average grep, first touch and dual-layered. Figure 3 gives 50 % and 98.8 %
 # local hits in the text.
@@ -216,7 +235,8 @@ def building(lab: Lab, out: Path) -> str:
 
 
 def by_test(result: dict, tests: int) -> list[tuple[int, int]]:
-    """Local hits and hits in each of so many parts of equal length, from the intervals that are wholly inside one."""
+    """Local hits and hits in each of so many parts of equal length, from the intervals that are
+    wholly inside one."""
     sums = [[0, 0] for _ in range(tests)]
     last = result["timeline"][-1]["end"]
     start = 0
@@ -231,7 +251,8 @@ def by_test(result: dict, tests: int) -> list[tuple[int, int]]:
 
 
 def iozone(lab: Lab, out: Path) -> str:
-    """Means over some seeds: which thread of a test is on which node is chance, and few threads are few chances."""
+    """Means over some seeds: which thread of a test is on which node is chance, and few threads are
+    few chances."""
     rows, groups, table_rows = [], {}, {test: [] for test in IOZONE}
     for at, threads in enumerate(SHELLS):
         runs = []
@@ -277,10 +298,13 @@ def iozone(lab: Lab, out: Path) -> str:
         "dual-layer %",
     ]
     text = (
-        "## iozone (tables 3 to 5, figure 4)\n\nFiles and memory are a quarter of the paper's; means over 8 seeds.\n\n"
-        + table(head, rows)
+        "## iozone (tables 3 to 5, figure 4)\n\nFiles and memory are a quarter of the "
+        "paper's; means over 8 seeds.\n\n" + table(head, rows)
     )
-    text += "\nMore local hits, in points of percent of the test's hits; in brackets the paper's percent of more bandwidth:\n\n"
+    text += (
+        "\nMore local hits, in points of percent of the test's hits; in brackets the "
+        "paper's percent of more bandwidth:\n\n"
+    )
     text += table(
         ["test", *(f"{threads} threads" for threads in SHELLS)],
         [[test, *cells] for test, cells in table_rows.items()],
@@ -321,7 +345,8 @@ def web(lab: Lab, out: Path) -> str:
 
 
 def pressure(lab: Lab, out: Path) -> str:
-    """40 MiB of files on two nodes: 10 to 45 MiB each, where all originals, and all replicas too, fit from 40 MiB on."""
+    """40 MiB of files on two nodes: 10 to 45 MiB each, where all originals, and all replicas too,
+    fit from 40 MiB on."""
     trace = lab.trace(f"parallel-grep{{runs={lab.scaled(120)}}}", 8, 2)
     variants = {
         "first touch": FIRST,
@@ -436,7 +461,10 @@ def parameters(lab: Lab, out: Path) -> str:
                 ),
             ]
         )
-    text += "\nRanking of replicas where memory is scarce and generation is not gated; percent of hits that are local / of accesses that miss:\n\n"
+    text += (
+        "\nRanking of replicas where memory is scarce and generation is not gated; "
+        "percent of hits that are local / of accesses that miss:\n\n"
+    )
     return text + table(["", *variants], rows)
 
 
@@ -444,7 +472,10 @@ def extensions(lab: Lab, out: Path) -> str:
     size = f"sources={lab.scaled(1000)},source_mib={lab.scaled(16)}"
     compiling = lab.trace(f"compile{{{size}}}", 8, 2)
     traces = {"tar, gcc and cscope": compiling, "web server": lab.trace("web-server", 8, 2)}
-    text = "## Delayed generation\n\nReplicas made, percent of hits that are local, and time of copying replicas in ms, by delay:\n\n"
+    text = (
+        "## Delayed generation\n\nReplicas made, percent of hits that are local, and time "
+        "of copying replicas in ms, by delay:\n\n"
+    )
     delays = [0, 100, 1_000, 10_000, 100_000, 1_000_000]
     rows = []
     for name, trace in traces.items():
@@ -459,14 +490,18 @@ def extensions(lab: Lab, out: Path) -> str:
             [
                 name,
                 *(
-                    f"{result['replications']:,} / {local(result):.1f} / {result['overhead_ns'] / 1e6:.1f}"
+                    f"{result['replications']:,} / {local(result):.1f} / "
+                    f"{result['overhead_ns'] / 1e6:.1f}"
                     for result in results
                 ),
             ]
         )
     text += table(["", *(f"{delay:,} us" for delay in delays)], rows)
 
-    text += "\n## Switching roles\n\nPercent of accesses that miss / of hits that are local, without the gate:\n\n"
+    text += (
+        "\n## Switching roles\n\nPercent of accesses that miss / of hits that are local, "
+        "without the gate:\n\n"
+    )
     rows = []
     for name, trace in traces.items():
         for mib in (10, 15, 20, 30, 40):
@@ -497,7 +532,10 @@ def extensions(lab: Lab, out: Path) -> str:
         "--bind",
         "processes",
     )
-    text += "\n## Mapped files\n\n400 processes on two nodes map libraries (20 of 2 MiB, Zipf) and read a shared file of 8 MiB:\n\n"
+    text += (
+        "\n## Mapped files\n\n400 processes on two nodes map libraries (20 of 2 MiB, "
+        "Zipf) and read a shared file of 8 MiB:\n\n"
+    )
     rows = [
         [placement, local(result), result["replications"]]
         for placement, result in zip(placements, results)
@@ -516,7 +554,8 @@ def mapped_libraries(lab: Lab) -> Path:
                 state = state * 6364136223846793005 + 1442695040888963407 & (1 << 64) - 1
                 if (state >> 33) % rank == 0:
                     log.write(
-                        f"{pid} mmap(NULL, 2097152, PROT_READ, MAP_PRIVATE, 3</usr/lib/lib{rank}.so>, 0) = 0x7f0000000000\n"
+                        f"{pid} mmap(NULL, 2097152, PROT_READ, MAP_PRIVATE, "
+                        f"3</usr/lib/lib{rank}.so>, 0) = 0x7f0000000000\n"
                     )
             for offset in range(0, 8 << 20, 131072):
                 log.write(f'{pid} pread64(4</srv/shared>, "", 131072, {offset}) = 131072\n')
@@ -551,7 +590,11 @@ def main() -> None:
         writer.writeheader()
         writer.writerows(lab.rows)
     quick = " --quick" if arguments.quick else ""
-    head = f"# Dual-layered file cache: ours beside the paper's\n\nWritten by `dual_layer.py{quick}` with {version}, Linux {platform.release()}; every run is in results.csv.\n"
+    head = (
+        f"# Dual-layered file cache: ours beside the paper's\n\nWritten by "
+        f"`dual_layer.py{quick}` with {version}, Linux {platform.release()}; every run is "
+        f"in results.csv.\n"
+    )
     notes = Path(__file__).with_name("notes.md")
     text = [head, *sections, *([notes.read_text()] if notes.exists() else [])]
     (arguments.output / "README.md").write_text("\n".join(text))

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """Does the recorder see every byte, and does it leave the programs alone?
 
-Runs each program three times: plain, under `hither record`, and under `strace -f -y`. Compares the outputs byte for
-byte, and the bytes that hither recorded as read from files with those that strace saw. Reads by the dynamic loader
-(the first 832 bytes and the program headers of each library) happen inside ld.so, where no preloaded library can see
-them; they are listed apart, and so are mapped bytes, which no system call shows being read.
+Runs each program three times: plain, under `hither record`, and under `strace -f -y`. Compares the
+outputs byte for byte, and the bytes that hither recorded as read from files with those that strace
+saw. Reads by the dynamic loader (the first 832 bytes and the program headers of each library)
+happen inside ld.so, where no preloaded library can see them; they are listed apart, and so are
+mapped bytes, which no system call shows being read.
 
 Needs: strace, cscope, sqlite3, git, gcc, ripgrep (Debian packages), a source tree.
 
-    python3 coverage.py --hither target/release/hither --tree /usr/src/linux-source-6.1 --work /tmp/coverage
+    python3 coverage.py --hither target/release/hither --tree /usr/src/linux-source-6.1 --work \\
+        /tmp/coverage
 """
 
 import argparse
@@ -36,12 +38,16 @@ def workloads(tree: Path, work: Path) -> dict[str, str]:
         "grep -r": f"grep -rc EXPORT_SYMBOL {tree}/lib",
         "gcc -c": f"gcc -O1 -c {work}/hello.c -o {work}/hello.o && cksum < {work}/hello.o",
         "cscope": f"cd {tree} && cscope -d -f {work}/cscope.out -L0 vfs_read",
-        "python": f"{sys.executable} -B -c 'import asyncio, ctypes, email.mime.text, http.server, json, multiprocessing, sqlite3, unittest, xml.dom.minidom; print(len(__import__(\"sys\").modules))'",
+        "python": f"{sys.executable} -B -c 'import asyncio, ctypes, email.mime.text, "
+        f"http.server, json, multiprocessing, sqlite3, unittest, xml.dom.minidom; "
+        f'print(len(__import__("sys").modules))\'',
         "sort": f"sort {work}/lines",
         "md5sum": f"md5sum {work}/lines",
         "git grep": f"cd {work}/repository && git --no-pager grep -c printk",
-        "sqlite3": f"sqlite3 {work}/table.db 'pragma cache_size=-2000; select count(*), sum(length(b)), max(c) from t where b like \"%77%\"'",
-        "ripgrep (threads)": f"rg --no-config -j4 --no-mmap --sort path -c EXPORT_SYMBOL {tree}/lib",
+        "sqlite3": f"sqlite3 {work}/table.db 'pragma cache_size=-2000; select count(*), "
+        f'sum(length(b)), max(c) from t where b like "%77%"\'',
+        "ripgrep (threads)": f"rg --no-config -j4 --no-mmap --sort path -c EXPORT_SYMBOL "
+        f"{tree}/lib",
         "tar": f"tar cf - {tree}/lib 2>/dev/null | cksum",
         "java": "java -Xshare:off -version 2>&1",
         "node": "node -e 'console.log(Object.keys(require(\"module\").builtinModules).length)'",
@@ -52,7 +58,8 @@ def workloads(tree: Path, work: Path) -> dict[str, str]:
 def prepare(tree: Path, work: Path) -> None:
     work.mkdir(parents=True, exist_ok=True)
     (work / "hello.c").write_text(
-        "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <pthread.h>\n#include <sys/socket.h>\n"
+        "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <pthread.h>\n"
+        "#include <sys/socket.h>\n"
         'int main(void) { printf("%zu\\n", strlen("hello")); return 0; }\n'
     )
     lines = work / "lines"
@@ -86,8 +93,10 @@ def prepare(tree: Path, work: Path) -> None:
             [
                 "sqlite3",
                 work / "table.db",
-                "create table t(a integer primary key, b text, c real); with recursive n(i) as (select 1 union all select i+1 from n where i<400000) "
-                "insert into t select i, 'row ' || i || ' ' || hex(i*7919), i*0.5 from n; create index tb on t(b);",
+                "create table t(a integer primary key, b text, c real); with recursive n(i) "
+                "as (select 1 union all select i+1 from n where i<400000) "
+                "insert into t select i, 'row ' || i || ' ' || hex(i*7919), i*0.5 from n; "
+                "create index tb on t(b);",
             ],
             check=True,
         )
@@ -106,7 +115,8 @@ def output_of(command: list[str] | str) -> tuple[str, int]:
 
 
 def traced_bytes(command: str, log: Path) -> tuple[int, int, int]:
-    """Bytes read from files, by programs and by the loader, and bytes mapped, as strace saw them."""
+    """Bytes read from files, by programs and by the loader, and bytes mapped, as strace saw
+    them."""
     subprocess.run(
         [
             "strace",
@@ -178,7 +188,8 @@ def main() -> None:
     prepare(tree, work)
     os.environ.setdefault("LC_ALL", "C")
     print(
-        "| program | bytes seen by strace | recorded | difference | loader | mapped | output equal |"
+        "| program | bytes seen by strace | recorded | difference | loader | mapped | output "
+        "equal |"
     )
     print("|---|--:|--:|--:|--:|--:|---|")
     failed = []
@@ -209,7 +220,8 @@ def main() -> None:
         if abs(difference) > 0.001 or not equal:
             failed.append(name)
         print(
-            f"| {name} | {seen:,} | {ours:,} | {difference:+.4%} | {loader:,} | {mapped:,} | {'yes' if equal else 'NO'} |",
+            f"| {name} | {seen:,} | {ours:,} | {difference:+.4%} | {loader:,} | {mapped:,} | "
+            f"{'yes' if equal else 'NO'} |",
             flush=True,
         )
     if failed:

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Hit ratios of the replacement policies on programs recorded here, and what each classifier makes of them.
+"""Hit ratios of the replacement policies on programs recorded here, and what each classifier makes
+of them.
 
-Records cscope (queries over an index of a kernel source tree, in one session), gcc (building a part of that kernel), passes
-of grep over a part of the tree, and cscope and gcc at once (the paper's multi1); simulates lru, arc, dear, ubm, pcc
-and opt at five cache sizes; prints both tables in Markdown (PCC paper, figures 10 and 11).
+Records cscope (queries over an index of a kernel source tree, in one session), gcc (building a part
+of that kernel), passes of grep over a part of the tree, and cscope and gcc at once (the paper's
+multi1); simulates lru, arc, dear, ubm, pcc and opt at five cache sizes; prints both tables in
+Markdown (PCC paper, figures 10 and 11).
 
-Needs: cscope, gcc, make, flex, bison, bc (Debian packages), an unpacked Linux source tree that may be built in.
+Needs: cscope, gcc, make, flex, bison, bc (Debian packages), an unpacked Linux source tree that may
+be built in.
 
-    python3 hit_ratios.py --hither target/release/hither --tree /tmp/linux-source-6.1 --work /tmp/hit_ratios
+    python3 hit_ratios.py --hither target/release/hither --tree /tmp/linux-source-6.1 --work \\
+        /tmp/hit_ratios
 """
 
 import argparse
@@ -19,7 +23,10 @@ from pathlib import Path
 POLICIES = ["lru", "arc", "dear", "ubm", "pcc", "opt"]
 SIZES = ["5%", "10%", "25%", "50%", "75%"]
 FOLDERS = ["block", "fs", "include", "ipc", "kernel", "lib", "mm", "net"]
-QUERIES = "0vfs_read\n1kmalloc\n3schedule\n0page_cache_alloc\n3mutex_lock\n0EXPORT_SYMBOL_GPL\n2tcp_sendmsg\n0readahead\nq\n"
+QUERIES = (
+    "0vfs_read\n1kmalloc\n3schedule\n0page_cache_alloc\n3mutex_lock\n"
+    "0EXPORT_SYMBOL_GPL\n2tcp_sendmsg\n0readahead\nq\n"
+)
 
 
 def prepare(tree: Path, work: Path) -> None:
@@ -49,7 +56,8 @@ def workloads(tree: Path, work: Path) -> dict[str, str]:
     return {
         "cscope": f"cd {tree} && {cscope}",
         "gcc": f"cd {tree} && {gcc}",
-        "grep": f"cd {tree} && for word in printk kmalloc spin_lock; do grep -rc $word fs > /dev/null; done",
+        "grep": f"cd {tree} && for word in printk kmalloc spin_lock; do grep -rc $word fs > "
+        f"/dev/null; done",
         "multi1": f"cd {tree} && {{ {cscope} & {gcc} & wait; }}",
     }
 
@@ -100,7 +108,8 @@ def main() -> None:
         document = json.loads(subprocess.run(run, check=True, stdout=subprocess.PIPE).stdout)
         about, results = document["trace"], document["results"]
         print(
-            f"\n**{name}**: {about['references']:,} references to {about['distinct_blocks']:,} blocks\n"
+            f"\n**{name}**: {about['references']:,} references to "
+            f"{about['distinct_blocks']:,} blocks\n"
         )
         blocks = list(dict.fromkeys(row["cache_blocks"] for row in results))
         print(

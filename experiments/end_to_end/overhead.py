@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
-"""What recording costs, or placing pages: programs under hither against alone, in pairs, as ratios of wall time and CPU time.
+"""What recording costs, or placing pages: programs under hither against alone, in pairs, as ratios
+of wall time and CPU time.
 
-The two are run in turn, so that a machine that drifts drifts for both; the median of the ratios is what to quote. The time
-of writing the trace and finding symbols, after the program has ended, is listed apart: it is no cost to the program.
+The two are run in turn, so that a machine that drifts drifts for both; the median of the ratios is
+what to quote. The time of writing the trace and finding symbols, after the program has ended, is
+listed apart: it is no cost to the program.
 
-    python3 overhead.py --hither target/release/hither --pairs 9 -- cscope -d -f /tmp/cscope.out -L0 vfs_read
-    python3 overhead.py --hither target/release/hither --memory cache-aware -- gcc -O2 -c memory.c
+    python3 overhead.py --hither target/release/hither --pairs 9 -- cscope -d -f /tmp/cscope.out \\
+        -L0 vfs_read
+    python3 overhead.py --hither target/release/hither --memory cache-aware -- \\
+        gcc -O2 -c memory.c
 
-With --memory the run is a dry one, on any machine: everything is watched and decided, and nothing moved. With --wet it is what a user gets:
-on one node nothing is watched. The agent's own start and end are in its wall time, and its CPU time in the program's.
+With --memory the run is a dry one, on any machine: everything is watched and decided, and nothing
+moved. With --wet it is what a user gets: on one node nothing is watched. The agent's own start and
+end are in its wall time, and its CPU time in the program's.
 """
 
 import argparse
@@ -88,11 +93,13 @@ def main() -> None:
         print(f"{name}, plain s:  " + " ".join(f"{run:.3f}" for run in plain))
         print(f"{name}, hither s: " + " ".join(f"{run:.3f}" for run in under))
         print(
-            f"{name}, ratio: min {min(ratios):.3f}  median {statistics.median(ratios):.3f}  max {max(ratios):.3f}"
+            f"{name}, ratio: min {min(ratios):.3f}  median {statistics.median(ratios):.3f}  "
+            f"max {max(ratios):.3f}"
         )
     if agent:
         print(
-            f"before and after the program (symbols, writing): median {statistics.median(agent):.2f} s"
+            f"before and after the program (symbols, writing): median "
+            f"{statistics.median(agent):.2f} s"
         )
     shutil.rmtree(work)
 

@@ -1,21 +1,25 @@
 #!/usr/bin/env python3
-"""The PCC paper's experiments in today's form: records its workloads, simulates them, and writes its table 1 and figures 7 to 11
-as tables, with the paper's numbers where it prints them (Gniady, Butt and Hu, OSDI 2004, section 5).
+"""The PCC paper's experiments in today's form: records its workloads, simulates them, and writes
+its table 1 and figures 7 to 11 as tables, with the paper's numbers where it prints them (Gniady,
+Butt and Hu, OSDI 2004, section 5).
 
-    python3 experiments/pcc/pcc.py --hither target/release/hither --work /tmp/pcc --results experiments/pcc/results
-    python3 experiments/pcc/pcc.py --hither target/debug/hither --work /tmp/pcc --tiny      what CI runs: everything once, small
+    python3 experiments/pcc/pcc.py --hither target/release/hither --work /tmp/pcc --results \\
+        experiments/pcc/results
+    python3 experiments/pcc/pcc.py --hither target/debug/hither --work /tmp/pcc --tiny      what \\
+        CI runs: everything once, small
 
-| paper | here |
-|---|---|
-| cscope over Linux 2.4.20 | cscope over Debian's Linux source, eight queries in one session |
-| glimpse | full-text queries: an index (SQLite's FTS5) says which files, grep reads those |
-| gcc, Linux 2.4.20 | make mm/ lib/ of a tinyconfig kernel; of generated files with --tiny |
-| tpc-h on PostgreSQL | scans, joins and aggregates like its queries 1, 3, 4, 6 on PostgreSQL, over generated rows |
-| viewperf (SPEC's, not free) | gnuplot drawing surfaces: five data sets of 8, 4, 1, 4 and 3 files, as many as the paper says make 95 % of the references; each set is read whole by five invocations, one a view, and then not again |
-| - | epochs: a reader that goes over its files in another order each time, as machine learning does |
-| multi1, multi2, multi3 | cscope and gcc at once, with viewperf too, glimpse and tpc-h at once |
+| paper | here | |---|---| | cscope over Linux 2.4.20 | cscope over Debian's Linux source, eight
+queries in one session | | glimpse | full-text queries: an index (SQLite's FTS5) says which files,
+grep reads those | | gcc, Linux 2.4.20 | make mm/ lib/ of a tinyconfig kernel; of generated files
+with --tiny | | tpc-h on PostgreSQL | scans, joins and aggregates like its queries 1, 3, 4, 6 on
+PostgreSQL, over generated rows | | viewperf (SPEC's, not free) | gnuplot drawing surfaces: five
+data sets of 8, 4, 1, 4 and 3 files, as many as the paper says make 95 % of the references; each set
+is read whole by five invocations, one a view, and then not again | | - | epochs: a reader that goes
+over its files in another order each time, as machine learning does | | multi1, multi2, multi3 |
+cscope and gcc at once, with viewperf too, glimpse and tpc-h at once |
 
-As root on Debian it installs what it needs. A workload whose programs are missing is left out and said so.
+As root on Debian it installs what it needs. A workload whose programs are missing is left out and
+said so.
 """
 
 import argparse
@@ -130,7 +134,8 @@ class Lab:
             )
             if not archive:
                 sys.exit(
-                    "no Linux source to unpack: install Debian's linux-source, or name a tree with --tree"
+                    "no Linux source to unpack: install Debian's linux-source, or name a tree "
+                    "with --tree"
                 )
             subprocess.run(["tar", "-xf", archive, "-C", self.work], check=True)
             (self.work / archive.name.removesuffix(".tar.xz")).rename(tree)
@@ -192,7 +197,8 @@ class Lab:
         return found
 
     def search(self) -> str:
-        """A full-text index over the tree's text, and a program that asks it and reads what it names."""
+        """A full-text index over the tree's text, and a program that asks it and reads what it
+        names."""
         index = self.work / "index.db"
         if not index.exists():
             database = sqlite3.connect(index)
@@ -211,22 +217,31 @@ class Lab:
         script = self.work / "search.sh"
         lines = []
         for word in WORDS:
-            query = f"select path from files where id in (select rowid from texts where texts match '{word}*')"
+            query = (
+                f"select path from files where id in (select rowid from texts where texts "
+                f"match '{word}*')"
+            )
             lines.append(
-                f'python3 {self.work}/ask.py "{query}" | xargs -r -d "\\n" grep -c {word} >/dev/null'
+                f'python3 {self.work}/ask.py "{query}" | xargs -r -d "\\n" grep -c {word} '
+                f">/dev/null"
             )
         script.write_text("\n".join([*lines, *lines, "true"]) + "\n")
         (self.work / "ask.py").write_text(
-            f"import sqlite3, sys\nfor row in sqlite3.connect({str(index)!r}).execute(sys.argv[1]): print(*row)\n"
+            f"import sqlite3, sys\nfor row in "
+            f"sqlite3.connect({str(index)!r}).execute(sys.argv[1]): print(*row)\n"
         )
         return f"sh {script}"
 
     def database(self) -> str:
-        """A database in single-user mode, which is one process; its own buffers are small, so that reads are the kernel's."""
+        """A database in single-user mode, which is one process; its own buffers are small, so that
+        reads are the kernel's."""
         data, programs = self.work / "postgres", server()
         rows = 20_000 if self.tiny else 600_000
         as_owner = ["runuser", "-u", "postgres", "--"]
-        settings = "-c shared_buffers=1MB -c work_mem=4MB -c max_parallel_workers_per_gather=0 -c autovacuum=off -c jit=off"
+        settings = (
+            "-c shared_buffers=1MB -c work_mem=4MB -c "
+            "max_parallel_workers_per_gather=0 -c autovacuum=off -c jit=off"
+        )
         single = f"{programs}/postgres --single {settings} -D {data} postgres"
         if not data.exists():
             data.mkdir()
@@ -235,9 +250,15 @@ class Lab:
                 [*as_owner, programs / "initdb", "-D", data], check=True, stdout=subprocess.DEVNULL
             )
             made = [
-                f"create table orders as select o orderkey, o % {rows // 40} custkey, date '1992-01-01' + (o * 37) % 2400 orderdate, o % 5 priority, repeat('o', 60) comment from generate_series(1, {rows // 4}) o",
-                f"create table lineitem as select l / 4 orderkey, l % 50 quantity, (l::bigint * 7919) % 100000 price, (l % 11) / 100.0 discount, l % 3 flag, date '1992-01-01' + (l * 13) % 2500 shipdate, repeat('l', 70) comment from generate_series(1, {rows}) l",
-                f"create table customer as select c custkey, c % 5 segment, repeat('c', 100) comment from generate_series(1, {rows // 40}) c",
+                f"create table orders as select o orderkey, o % {rows // 40} custkey, date "
+                f"'1992-01-01' + (o * 37) % 2400 orderdate, o % 5 priority, repeat('o', 60) "
+                f"comment from generate_series(1, {rows // 4}) o",
+                f"create table lineitem as select l / 4 orderkey, l % 50 quantity, (l::bigint "
+                f"* 7919) % 100000 price, (l % 11) / 100.0 discount, l % 3 flag, date "
+                f"'1992-01-01' + (l * 13) % 2500 shipdate, repeat('l', 70) comment from "
+                f"generate_series(1, {rows}) l",
+                f"create table customer as select c custkey, c % 5 segment, repeat('c', 100) "
+                f"comment from generate_series(1, {rows // 40}) c",
                 "create index on orders(orderkey)",
                 "vacuum freeze analyze",
             ]
@@ -253,10 +274,17 @@ class Lab:
         queries.write_text(
             "\n".join(
                 [
-                    "select flag, sum(quantity), sum(price * (1 - discount)), count(*) from lineitem where shipdate <= date '1998-09-02' group by flag",
-                    "select l.orderkey, sum(l.price * (1 - l.discount)) from customer c, orders o, lineitem l where c.segment = 1 and c.custkey = o.custkey and l.orderkey = o.orderkey and o.orderdate < date '1995-03-15' group by l.orderkey order by 2 desc limit 10",
-                    "select priority, count(*) from orders o where orderdate < date '1993-10-01' and exists (select 1 from lineitem l where l.orderkey = o.orderkey and l.shipdate < date '1996-01-01') group by priority",
-                    "select sum(price * discount) from lineitem where shipdate < date '1995-01-01' and discount between 0.05 and 0.07 and quantity < 24",
+                    "select flag, sum(quantity), sum(price * (1 - discount)), count(*) from "
+                    "lineitem where shipdate <= date '1998-09-02' group by flag",
+                    "select l.orderkey, sum(l.price * (1 - l.discount)) from customer c, "
+                    "orders o, lineitem l where c.segment = 1 and c.custkey = o.custkey and "
+                    "l.orderkey = o.orderkey and o.orderdate < date '1995-03-15' group by "
+                    "l.orderkey order by 2 desc limit 10",
+                    "select priority, count(*) from orders o where orderdate < date "
+                    "'1993-10-01' and exists (select 1 from lineitem l where l.orderkey = "
+                    "o.orderkey and l.shipdate < date '1996-01-01') group by priority",
+                    "select sum(price * discount) from lineitem where shipdate < date "
+                    "'1995-01-01' and discount between 0.05 and 0.07 and quantity < 24",
                 ]
                 * 2
             )
@@ -266,7 +294,8 @@ class Lab:
         return f"{single} < {queries} >/dev/null 2>&1"
 
     def viewperf(self) -> str:
-        """Surfaces over square grids. gnuplot goes over all of each file, but draws only some of it: what it reads is what counts here."""
+        """Surfaces over square grids. gnuplot goes over all of each file, but draws only some of
+        it: what it reads is what counts here."""
         grids, side = self.work / "grids", 64 if self.tiny else 1024
         grids.mkdir(exist_ok=True)
         lines = []
@@ -285,7 +314,8 @@ class Lab:
             )
             for view in range(VIEWS):
                 lines.append(
-                    f"gnuplot -e \"set terminal svg; set output '/dev/null'; set view {15 + 15 * view},30; splot {surfaces}\""
+                    f"gnuplot -e \"set terminal svg; set output '/dev/null'; set view "
+                    f'{15 + 15 * view},30; splot {surfaces}"'
                 )
         script = self.work / "viewperf.sh"
         script.write_text("\n".join(lines) + "\n")
@@ -529,7 +559,11 @@ def main() -> None:
         print(text)
         return
     arguments.results.mkdir(parents=True, exist_ok=True)
-    about = f"hither {next(iter(reports.values()))['trace']['hither']}, Linux {os.uname().release}, {os.cpu_count()} CPUs; `experiments/pcc/pcc.py` wrote this."
+    about = (
+        f"hither {next(iter(reports.values()))['trace']['hither']}, Linux "
+        f"{os.uname().release}, {os.cpu_count()} CPUs; `experiments/pcc/pcc.py` wrote "
+        f"this."
+    )
     (arguments.results / "pcc.md").write_text(f"{about}\n\n{text}")
     quarter = lambda run, policy: next(
         100 * row["hit_ratio"]

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Post-office placement (POP) against first-and-forever (FAF), always-migrate (AMG) and one-step (OSM): figures 2, 3 and 6 to 10 of
-Son, Kandemir, Zhang and Garg, "Topology-aware I/O caching for shared storage systems", ours beside the paper's, and what it left open:
-other topologies, replication distance, sizes of network, block and cache, places of disks, thresholds, contention.
+"""Post-office placement (POP) against first-and-forever (FAF), always-migrate (AMG) and one-step
+(OSM): figures 2, 3 and 6 to 10 of Son, Kandemir, Zhang and Garg, "Topology-aware I/O caching for
+shared storage systems", ours beside the paper's, and what it left open: other topologies,
+replication distance, sizes of network, block and cache, places of disks, thresholds, contention.
 
-The six applications are `hither gen shared-files` in the likeness of each, which has the sharing of figures 2 and 3. Writes CSV
-tables, SVG plots and summary.md to --output; traces go to --work and are used again by the next run.
+The six applications are `hither gen shared-files` in the likeness of each, which has the sharing of
+figures 2 and 3. Writes CSV tables, SVG plots and summary.md to --output; traces go to --work and
+are used again by the next run.
 
-    python3 post_office.py --hither target/release/hither --work /tmp/post_office --output experiments/post_office/results
+    python3 post_office.py --hither target/release/hither --work /tmp/post_office --output \\
+        experiments/post_office/results
 """
 
 import argparse
@@ -202,7 +205,8 @@ def figures(lab: Lab, results: Path, pool: ThreadPoolExecutor) -> str:
     def by_application_of(
         name: str, schemes: list[str], scale: float = 1.0, relative: bool = False
     ) -> dict[str, list[float]]:
-        """For each application the values of the schemes; `relative`: by those of the first scheme."""
+        """For each application the values of the schemes; `relative`: by those of the first
+        scheme."""
         at = [list(SCHEMES).index(scheme) for scheme in schemes]
         return {
             app: [scale * all_of[one][name] / (all_of[0][name] if relative else 1) for one in at]
@@ -356,7 +360,8 @@ def row_values(row: dict) -> dict:
 
 
 def shares(stat: dict) -> dict[str, dict[str, float]]:
-    """By the threads that use a block: one, two, more; of the blocks, and of the accesses to them."""
+    """By the threads that use a block: one, two, more; of the blocks, and of the accesses to
+    them."""
     users = stat["stats"]["sharing"]["threads"]
     out = {}
     for of in ("blocks", "accesses"):
@@ -369,7 +374,8 @@ def shares(stat: dict) -> dict[str, dict[str, float]]:
 def sweep(
     lab: Lab, pool: ThreadPoolExecutor, cases: list[tuple[str, dict, list[str]]]
 ) -> list[dict]:
-    """Every case (what it is called, arguments of `simulate`, placements) for the applications that stand for all: the means."""
+    """Every case (what it is called, arguments of `simulate`, placements) for the applications that
+    stand for all: the means."""
     jobs = [
         (label, arguments, placements, application)
         for label, arguments, placements in cases
@@ -433,7 +439,8 @@ def compared(title: str, why: str, rows: list[dict]) -> str:
 def relative(
     path: Path, title: str, across: str, at: list[int], base: dict, rows: list[dict]
 ) -> None:
-    """Draws how a parameter matters: hit latency, miss rate and access latency, by first-and-forever's."""
+    """Draws how a parameter matters: hit latency, miss rate and access latency, by
+    first-and-forever's."""
     drawn = {
         "hit latency": "hit_latency_ms",
         "miss rate": "miss_rate",
@@ -540,7 +547,8 @@ def open_questions(lab: Lab, results: Path, pool: ThreadPoolExecutor) -> str:
     section(
         "pressure",
         "The pressure T_m",
-        "The local miss ratio from which on victims are forwarded; what other caches serve counted as missed or not.",
+        "The local miss ratio from which on victims are forwarded; what other caches serve "
+        "counted as missed or not.",
         [
             (
                 "",
@@ -657,9 +665,13 @@ def main() -> None:
     with ThreadPoolExecutor(arguments.jobs) as pool:
         parts = [figures(lab, arguments.output, pool), open_questions(lab, arguments.output, pool)]
     head = (
-        f"# Post-office placement: figures of the paper, and what it left open\n\n{version}, {time.strftime('%Y-%m')}, Linux {platform.release()}. "
-        f"`post_office.py --scale {arguments.scale:g}`: {int(40_000 * arguments.scale):,} blocks an application, 100 accesses to each on average, "
-        f"{100 * 25 * NODE_PART:.0f} % of the data in all caches together, 8.2 ms a disk access, 1 ms of computation between a node's accesses; sweeps are means over {' and '.join(SWEPT)}. "
+        f"# Post-office placement: figures of the paper, and what it left open\n\n{version}, "
+        f"{time.strftime('%Y-%m')}, Linux {platform.release()}. "
+        f"`post_office.py --scale {arguments.scale:g}`: {int(40_000 * arguments.scale):,} "
+        f"blocks an application, 100 accesses to each on average, "
+        f"{100 * 25 * NODE_PART:.0f} % of the data in all caches together, 8.2 ms a disk "
+        f"access, 1 ms of computation between a node's accesses; sweeps are means over "
+        f"{' and '.join(SWEPT)}. "
         "See [discussion.md](discussion.md).\n\n"
     )
     (arguments.output / "summary.md").write_text(head + "\n".join(parts))

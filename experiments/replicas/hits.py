@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""What a read of cached bytes costs served from a replica, against alone: nanoseconds of CPU a call at several sizes, in pairs. (Of wall time
-others would be a part.)
+"""What a read of cached bytes costs served from a replica, against alone: nanoseconds of CPU a call
+at several sizes, in pairs. (Of wall time others would be a part.)
 
-`pread` over a file of 1 MiB, which stays in the processor's cache, and of 64 MiB, which does not; `read`, whose offset stays in the kernel; and `sendfile` to a socket, with the
-`recv` that takes it from there. On one node all of the page cache is taken for far (--replicate all). The agent works on another CPU, if there is one free.
+`pread` over a file of 1 MiB, which stays in the processor's cache, and of 64 MiB, which does not;
+`read`, whose offset stays in the kernel; and `sendfile` to a socket, with the `recv` that takes it
+from there. On one node all of the page cache is taken for far (--replicate all). The agent works on
+another CPU, if there is one free.
 
     python3 hits.py --hither target/release/hither --work /tmp/replicas --pairs 9
 """
@@ -47,7 +49,8 @@ int main(int count, char **words) {
     for (int round = 0; round < 4; round++) {
         for (size_t offset = 0; offset < bytes; offset += 131072) {
             if (sends) send_and_receive(file, offset, 131072);
-            else for (int half = 0; half < 2; half++) pread(file, buffer, 65536, offset + half * 65536);
+            else for (int half = 0; half < 2; half++)
+                pread(file, buffer, 65536, offset + half * 65536);
         }
         usleep(250000);
     }
@@ -94,10 +97,12 @@ def main() -> None:
         "--",
     ]
     print(
-        f"machine: {os.uname().release}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}; {arguments.pairs} pairs\n"
+        f"machine: {os.uname().release}, {os.cpu_count()} CPUs, load "
+        f"{os.getloadavg()[0]:.1f}; {arguments.pairs} pairs\n"
     )
     print(
-        "| call | over | bytes | alone, ns | replicas, ns | alone / replicas: min, median, max | all pairs, ns |"
+        "| call | over | bytes | alone, ns | replicas, ns | alone / replicas: min, median, "
+        "max | all pairs, ns |"
     )
     print("|---|--:|--:|--:|--:|--:|---|")
     reads = ((512, 1_000_000), (4096, 500_000), (65536, 50_000))

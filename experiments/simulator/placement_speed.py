@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Cost of placements as work grows: processor time of `hither sim --nodes` for up to ten million references, and for 4 to
-256 nodes, of post-office and dual-layer on files (`hither gen shared-files`) and of upm and first-touch on pages (`hither gen
-stencil`).
+"""Cost of placements as work grows: processor time of `hither sim --nodes` for up to ten million
+references, and for 4 to 256 nodes, of post-office and dual-layer on files (`hither gen
+shared-files`) and of upm and first-touch on pages (`hither gen stencil`).
 
-A run's own cost is told from that of reading the trace by running the placement once and four times over the same
-trace: a third of the difference, the least and the median of several. All threads are counted, on one core: while a run of files
-goes on, another thread decodes. Prints a Markdown table and writes every run as JSON. About five minutes; --quick takes a tenth
-of the references.
+A run's own cost is told from that of reading the trace by running the placement once and four times
+over the same trace: a third of the difference, the least and the median of several. All threads are
+counted, on one core: while a run of files goes on, another thread decodes. Prints a Markdown table
+and writes every run as JSON. About five minutes; --quick takes a tenth of the references.
 
-    python3 placement_speed.py --hither target/release/hither --work /tmp/speed --output placement_speed.json
+    python3 placement_speed.py --hither target/release/hither --work /tmp/speed --output \\
+        placement_speed.json
 """
 
 import argparse
@@ -91,13 +92,23 @@ class Bench:
         cost_s, median_s = (max(of(costs), 1e-9) for of in (min, statistics.median))
         references = document["trace"]["references"]
         row = {
-            "grows": grows, "placement": placement, "nodes": nodes, "topology": topology, "size": size, "references": references,
-            "accesses": document["results"][0]["accesses"], "blocks": document["trace"]["distinct_blocks"], "cpu_s": round(cost_s, 4), "cpu_s_runs": [round(cost, 4) for cost in costs],
-        }  # fmt: skip
+            "grows": grows,
+            "placement": placement,
+            "nodes": nodes,
+            "topology": topology,
+            "size": size,
+            "references": references,
+            "accesses": document["results"][0]["accesses"],
+            "blocks": document["trace"]["distinct_blocks"],
+            "cpu_s": round(cost_s, 4),
+            "cpu_s_runs": [round(cost, 4) for cost in costs],
+        }
         self.rows.append(row)
         speed = references / cost_s / 1e6
         print(
-            f"| {placement} | {topology} | {references:,} | {row['blocks']:,} | {cost_s:.3f} | {speed:.1f} | {1e9 * cost_s / references:.0f} | {1e9 * median_s / references:.0f} |",
+            f"| {placement} | {topology} | {references:,} | {row['blocks']:,} | {cost_s:.3f} "
+            f"| {speed:.1f} | {1e9 * cost_s / references:.0f} | "
+            f"{1e9 * median_s / references:.0f} |",
             flush=True,
         )
 
@@ -136,7 +147,8 @@ def main() -> None:
         "hither": version,
     }
     print(
-        f"{about}\n\n| placement | nodes | references | blocks | processor, s | M references/s | ns a reference | median, ns |\n|---|---|--:|--:|--:|--:|--:|--:|"
+        f"{about}\n\n| placement | nodes | references | blocks | processor, s | M "
+        f"references/s | ns a reference | median, ns |\n|---|---|--:|--:|--:|--:|--:|--:|"
     )
     # Accesses grow at the same number of blocks; each node holds 2 % of them, half of all together
     # on 25 nodes.

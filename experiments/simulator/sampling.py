@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""How far estimates from samples are from the truth, and whether the error that `hither sim --sample` states is right:
-for each trace, policy and size, the hit ratio of the whole trace and that of samples of several sizes. Prints a
-Markdown table: the median and the largest distance, the median stated error, and how many estimates are within one,
-two and three stated errors of the truth (of a normal distribution 68, 95 and 99.7 %).
+"""How far estimates from samples are from the truth, and whether the error that `hither sim
+--sample` states is right: for each trace, policy and size, the hit ratio of the whole trace and
+that of samples of several sizes. Prints a Markdown table: the median and the largest distance, the
+median stated error, and how many estimates are within one, two and three stated errors of the truth
+(of a normal distribution 68, 95 and 99.7 %).
 
     python3 sampling.py --hither target/release/hither --traces traces
 """
@@ -41,7 +42,8 @@ def main() -> None:
     arguments.add_argument("--traces", type=Path, required=True)
     options = arguments.parse_args()
     print(
-        "| trace | blocks sampled | estimates | median distance | largest | median stated error | within 1, 2, 3 errors |"
+        "| trace | blocks sampled | estimates | median distance | largest | median stated "
+        "error | within 1, 2, 3 errors |"
     )
     print("|---|--:|--:|--:|--:|--:|--:|")
     for name, (group, policies) in itertools.product(TRACES, POLICIES.items()):
@@ -72,7 +74,8 @@ def main() -> None:
                 )
             ]
             print(
-                f"| {Path(name).name.split('.')[0]}{group} | {sample:,} | {len(distances)} | {points[0]} | {points[1]} | {points[2]} | {shares} |",
+                f"| {Path(name).name.split('.')[0]}{group} | {sample:,} | {len(distances)} | "
+                f"{points[0]} | {points[1]} | {points[2]} | {shares} |",
                 flush=True,
             )
 

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""Cost as work grows: wall time, CPU time and peak memory of `hither sim` for 1, 10 and 100 million references and for 1 to
-64 configurations, which are sizes of LRU (one pass serves them all), sizes of S3-FIFO, or policies by sizes.
+"""Cost as work grows: wall time, CPU time and peak memory of `hither sim` for 1, 10 and 100 million
+references and for 1 to 64 configurations, which are sizes of LRU (one pass serves them all), sizes
+of S3-FIFO, or policies by sizes.
 
-Traces are Zipf (skew 1) over a tenth as many blocks as references, generated under --work in oracleGeneral (24 bytes a
-reference: 2.4 GB for the largest) and removed at the end. All cores are used. Prints a Markdown table, writes a plot as SVG
-and every run as JSON. About five minutes on two cores; --quick takes a hundredth of the references.
+Traces are Zipf (skew 1) over a tenth as many blocks as references, generated under --work in
+oracleGeneral (24 bytes a reference: 2.4 GB for the largest) and removed at the end. All cores are
+used. Prints a Markdown table, writes a plot as SVG and every run as JSON. About five minutes on two
+cores; --quick takes a hundredth of the references.
 
 Needs: GNU time.
 
-    python3 scaling.py --hither target/release/hither --work /tmp/scaling --plot docs/simulator_scaling.svg --output scaling.json
+    python3 scaling.py --hither target/release/hither --work /tmp/scaling --plot \\
+        docs/simulator_scaling.svg --output scaling.json
 """
 
 import argparse
@@ -51,7 +54,8 @@ def generate(hither: Path, references: int, path: Path) -> None:
 
 
 def configured(kind: str, configurations: int, blocks: int) -> tuple[list[str], list[int]]:
-    """Policies and sizes whose product is so many configurations; sizes from 0.1 % to half of the blocks."""
+    """Policies and sizes whose product is so many configurations; sizes from 0.1 % to half of the
+    blocks."""
     policies = KINDS[kind][:configurations]
     count = configurations // len(policies)
     least, most = math.log(blocks / 1000), math.log(blocks / 2)
@@ -151,7 +155,8 @@ class Panel:
                 f'<text x="{x}" y="{bottom + 16}" text-anchor="middle">{short(power)}</text>'
             )
         parts.append(
-            f'<text x="{self.x + self.WIDTH / 2}" y="{bottom + 34}" text-anchor="middle">{self.across}</text>'
+            f'<text x="{self.x + self.WIDTH / 2}" y="{bottom + 34}" '
+            f'text-anchor="middle">{self.across}</text>'
         )
         for colour, line in zip(self.COLOURS, self.lines.values()):
             placed = [self.place(point) for point in line]
@@ -202,12 +207,14 @@ def plot(rows: list[dict], middle: int) -> str:
         ),
     ]
     parts = [
-        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 850 620" font-family="sans-serif" font-size="12" fill="#222">'
+        '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 850 620" '
+        'font-family="sans-serif" font-size="12" fill="#222">'
     ]
     parts.append('<rect width="850" height="620" fill="white"/>')
     for at, (colour, kind) in enumerate(zip(Panel.COLOURS, KINDS)):
         parts.append(
-            f'<circle cx="{76 + at * 170}" cy="20" r="5" fill="{colour}"/><text x="{86 + at * 170}" y="24">{kind}</text>'
+            f'<circle cx="{76 + at * 170}" cy="20" r="5" fill="{colour}"/><text '
+            f'x="{86 + at * 170}" y="24">{kind}</text>'
         )
     for panel in panels:
         parts += panel.svg()
@@ -244,7 +251,8 @@ def main() -> None:
         "hither": version,
     }
     print(
-        f"{about}\n\n| references | configurations | of | wall, s | CPU, s | M references x configurations/CPU-s | peak memory, MB |\n|--:|--:|---|--:|--:|--:|--:|"
+        f"{about}\n\n| references | configurations | of | wall, s | CPU, s | M references x "
+        f"configurations/CPU-s | peak memory, MB |\n|--:|--:|---|--:|--:|--:|--:|"
     )
     rows = []
     for at, references in enumerate(lengths):
@@ -259,7 +267,8 @@ def main() -> None:
                     rows.append(row)
                     speed = references * configurations / row["cpu_s"] / 1e6
                     print(
-                        f"| {references:,} | {configurations} | {kind} | {row['wall_s']:.3f} | {row['cpu_s']:.3f} "
+                        f"| {references:,} | {configurations} | {kind} | {row['wall_s']:.3f} "
+                        f"| {row['cpu_s']:.3f} "
                         f"| {speed:.1f} | {row['peak_bytes'] / 1e6:.0f} |",
                         flush=True,
                     )

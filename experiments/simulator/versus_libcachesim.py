@@ -1,25 +1,30 @@
 #!/usr/bin/env python3
-"""hither beside libCacheSim: references a CPU-second, wall time, peak memory and miss counts, on the same traces.
+"""hither beside libCacheSim: references a CPU-second, wall time, peak memory and miss counts, on
+the same traces.
 
-Each run is a whole process that reads a trace from disk, simulates and ends; the two programs take turns on one core
-(taskset, RAYON_NUM_THREADS=1), and who starts a pair alternates. Two cases a trace and policy: one cache of 10 % of the
-distinct blocks, and eight sizes at once. libCacheSim runs through its Python package, where eight sizes are best done as
-a loop over caches with one reader (the package has no call for several sizes; on one core its threads gain nothing), each
-cache freed before the next. hither runs as `hither sim --size a,b,c,...`.
+Each run is a whole process that reads a trace from disk, simulates and ends; the two programs take
+turns on one core (taskset, RAYON_NUM_THREADS=1), and who starts a pair alternates. Two cases a
+trace and policy: one cache of 10 % of the distinct blocks, and eight sizes at once. libCacheSim
+runs through its Python package, where eight sizes are best done as a loop over caches with one
+reader (the package has no call for several sizes; on one core its threads gain nothing), each cache
+freed before the next. hither runs as `hither sim --size a,b,c,...`.
 
-libCacheSim starts with a hash table of 2^24 buckets (128 MB) unless told otherwise, which weighs on small traces and on the
-processor's address translation; `--hashpower 20` gives its caches one that fits a million objects. Report both.
+libCacheSim starts with a hash table of 2^24 buckets (128 MB) unless told otherwise, which weighs on
+small traces and on the processor's address translation; `--hashpower 20` gives its caches one that
+fits a million objects. Report both.
 
-CPU time is that of the process (wait4); `work` leaves out what a process costs that does nothing (`import libcachesim`,
-`hither --version`). Peak memory is GNU time's. Ratios are medians over the pairs. Prints Markdown; --output keeps every run
-as JSON.
+CPU time is that of the process (wait4); `work` leaves out what a process costs that does nothing
+(`import libcachesim`, `hither --version`). Peak memory is GNU time's. Ratios are medians over the
+pairs. Prints Markdown; --output keeps every run as JSON.
 
-Needs: GNU time, zstd; a Python with libcachesim (pip install libcachesim==0.3.5); the traces that `--traces` names (the
-LIRS authors', ARC's and libCacheSim's samples; without it only the generated zipf is run).
+Needs: GNU time, zstd; a Python with libcachesim (pip install libcachesim==0.3.5); the traces that
+`--traces` names (the LIRS authors', ARC's and libCacheSim's samples; without it only the generated
+zipf is run).
 
 About 30 minutes with 5 pairs; half of it is libCacheSim's eight sizes of the zipf trace.
 
-    python3 versus_libcachesim.py --hither target/release/hither --python venv/bin/python --traces traces \\
+    python3 versus_libcachesim.py --hither target/release/hither --python venv/bin/python \\
+        --traces traces \\
         --work /tmp/versus --output versus.json
 """
 
@@ -93,7 +98,8 @@ class Trace:
 
 
 def write_oracle_general(keys: list[int], path: Path) -> None:
-    """libCacheSim's binary format; the next access counts references from 1, as libCacheSim's own files do."""
+    """libCacheSim's binary format; the next access counts references from 1, as libCacheSim's own
+    files do."""
     upcoming: dict[int, int] = {}
     following = [-1] * len(keys)
     for at in range(len(keys) - 1, -1, -1):
@@ -352,7 +358,8 @@ def compare(
 
 def table(results: list[dict], speed: float) -> str:
     lines = [
-        "| trace | policy | libCacheSim, M refs/CPU-s | hither, M refs/CPU-s | CPU | without start-up | wall | memory, MB | memory | misses |",
+        "| trace | policy | libCacheSim, M refs/CPU-s | hither, M refs/CPU-s | CPU | without "
+        "start-up | wall | memory, MB | memory | misses |",
         "|---|---|--:|--:|--:|--:|--:|--:|--:|---|",
     ]
     short = []
@@ -378,16 +385,20 @@ def table(results: list[dict], speed: float) -> str:
             f"{row['libcachesim_peak_bytes'] / 1e6:.0f} / {row['hither_peak_bytes'] / 1e6:.0f}"
         )
         lines.append(
-            f"| {row['trace']} | {row['policy']}{mark} | {row['libcachesim_million_refs_per_cpu_s']:.2f} "
-            f"| {row['hither_million_refs_per_cpu_s']:.2f} | {row['cpu_ratio']:.1f} x | {row['work_ratio']:.1f} x "
+            f"| {row['trace']} | {row['policy']}{mark} | "
+            f"{row['libcachesim_million_refs_per_cpu_s']:.2f} "
+            f"| {row['hither_million_refs_per_cpu_s']:.2f} | {row['cpu_ratio']:.1f} x | "
+            f"{row['work_ratio']:.1f} x "
             f"| {row['wall_ratio']:.1f} x | {megabytes} | 1/{row['memory_ratio']:.1f} | {misses} |"
         )
     met = len(results) - len(short)
     lines.append(
-        f"\n{met} of {len(results)} reach the goal ({speed:g} x the references a CPU-second in a fifth of the memory); * falls short."
+        f"\n{met} of {len(results)} reach the goal ({speed:g} x the references a CPU-second "
+        f"in a fifth of the memory); * falls short."
     )
     lines.append(
-        "Misses: whether the counts are equal, or by how much hither's differ where the policies' rules do."
+        "Misses: whether the counts are equal, or by how much hither's differ where the "
+        "policies' rules do."
     )
     return "\n".join(lines)
 
@@ -480,13 +491,15 @@ def main() -> None:
                 row = compare(arguments, name, trace, policy, fractions, idle)
                 document[case].append(row)
                 print(
-                    f"{case} {name} {policy}: CPU {row['cpu_ratio']:.2f} x, memory 1/{row['memory_ratio']:.1f}",
+                    f"{case} {name} {policy}: CPU {row['cpu_ratio']:.2f} x, memory "
+                    f"1/{row['memory_ratio']:.1f}",
                     file=sys.stderr,
                 )
                 if arguments.output:
                     arguments.output.write_text(json.dumps(document, indent=1) + "\n")
         print(
-            f"### {'One size' if case == 'one' else 'Eight sizes'}\n\n{table(document[case], goal)}\n",
+            f"### {'One size' if case == 'one' else 'Eight sizes'}\n\n"
+            f"{table(document[case], goal)}\n",
             flush=True,
         )
 

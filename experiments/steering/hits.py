@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""What a pread of cached bytes costs under hither run --page-cache, against alone: nanoseconds of CPU a call at several sizes, in
-rounds. (Of wall time others would be a part: with a load of 8 on 2 CPUs ratios of 0.25 to 1.34 were seen.)
+"""What a pread of cached bytes costs under hither run --page-cache, against alone: nanoseconds of
+CPU a call at several sizes, in rounds. (Of wall time others would be a part: with a load of 8 on 2
+CPUs ratios of 0.25 to 1.34 were seen.)
 
-Three ways: alone; recorded with the agent's drops off (--dry-run), which is what interposition and the model cost; steered. The file fits
-the budget, so nothing is dropped; the agent works on another CPU, if there is one free.
+Three ways: alone; recorded with the agent's drops off (--dry-run), which is what interposition and
+the model cost; steered. The file fits the budget, so nothing is dropped; the agent works on another
+CPU, if there is one free.
 
     python3 hits.py --hither target/release/hither --work /tmp/steering --pairs 9
 """
@@ -66,10 +68,12 @@ def main() -> None:
     ]
     ways = {"alone": [], "dry": [*steered[:-1], "--dry-run", "--"], "steered": steered}
     print(
-        f"machine: {os.uname().release}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}; {arguments.pairs} rounds\n"
+        f"machine: {os.uname().release}, {os.cpu_count()} CPUs, load "
+        f"{os.getloadavg()[0]:.1f}; {arguments.pairs} rounds\n"
     )
     print(
-        "| bytes | alone, ns | dry, ns | steered, ns | dry / alone | steered / alone: min, median, max |"
+        "| bytes | alone, ns | dry, ns | steered, ns | dry / alone | steered / alone: min, "
+        "median, max |"
     )
     print("|--:|--:|--:|--:|--:|--:|")
     for size, calls in ((512, 1_000_000), (4096, 500_000), (65536, 50_000)):
@@ -89,8 +93,10 @@ def main() -> None:
             for way in ways
         }
         print(
-            f"| {size} | {alone:.0f} | {dry:.0f} | {steered_ns:.0f} | {statistics.median(ratio['dry']):.3f} |"
-            f" {ratio['steered'][0]:.3f}, **{statistics.median(ratio['steered']):.3f}**, {ratio['steered'][-1]:.3f} |",
+            f"| {size} | {alone:.0f} | {dry:.0f} | {steered_ns:.0f} | "
+            f"{statistics.median(ratio['dry']):.3f} |"
+            f" {ratio['steered'][0]:.3f}, **{statistics.median(ratio['steered']):.3f}**, "
+            f"{ratio['steered'][-1]:.3f} |",
             flush=True,
         )
 

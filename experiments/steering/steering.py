@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
-"""Bytes read from storage and wall time of programs whose loops are larger than their memory cgroup: by the kernel's own page
-cache, and steered by hither run --page-cache with each policy; beside the optimum by hither sim.
+"""Bytes read from storage and wall time of programs whose loops are larger than their memory
+cgroup: by the kernel's own page cache, and steered by hither run --page-cache with each policy;
+beside the optimum by hither sim.
 
-Programs that loop: passes over a file of twice the limit; queries in one cscope session over an index of a kernel source tree; scans of
-a table by sqlite, and by PostgreSQL; a reader that shuffles the records of a file anew each epoch; cscope and g++ at once. Programs with
-nothing to gain, run plain and with pcc alone: g++, and a reader of 4 KiB here and there, by Zipf's law. Each run starts with none of their
-files cached, in a cgroup of its own (version 1 or 2; needs root). All ways take turns within a round, and rounds begin with another
-way each. The optimum, by hither sim, is for the budget that the runs with pcc had at their end, in blocks of 16 KiB. Prints Markdown.
+Programs that loop: passes over a file of twice the limit; queries in one cscope session over an
+index of a kernel source tree; scans of a table by sqlite, and by PostgreSQL; a reader that shuffles
+the records of a file anew each epoch; cscope and g++ at once. Programs with nothing to gain, run
+plain and with pcc alone: g++, and a reader of 4 KiB here and there, by Zipf's law. Each run starts
+with none of their files cached, in a cgroup of its own (version 1 or 2; needs root). All ways take
+turns within a round, and rounds begin with another way each. The optimum, by hither sim, is for the
+budget that the runs with pcc had at their end, in blocks of 16 KiB. Prints Markdown.
 
-Needs Debian's g++, cscope, sqlite3, postgresql and linux-source-6.1 (some 6 GB of disk); what is missing is installed by apt-get.
+Needs Debian's g++, cscope, sqlite3, postgresql and linux-source-6.1 (some 6 GB of disk); what is
+missing is installed by apt-get.
 
     python3 steering.py --hither target/release/hither --work /tmp/steering --rounds 3
 """
@@ -29,7 +33,10 @@ from pathlib import Path
 MIB = 1 << 20
 POLICIES = ["lru", "ubm", "arc", "pcc"]
 FOLDERS = ["block", "drivers", "fs", "include", "ipc", "kernel", "lib", "mm", "net", "sound"]
-QUERIES = "0vfs_read\n1kmalloc\n3schedule\n0page_cache_alloc\n3mutex_lock\n0EXPORT_SYMBOL_GPL\n2tcp_sendmsg\n0readahead\nq\n"
+QUERIES = (
+    "0vfs_read\n1kmalloc\n3schedule\n0page_cache_alloc\n3mutex_lock\n"
+    "0EXPORT_SYMBOL_GPL\n2tcp_sendmsg\n0readahead\nq\n"
+)
 PASSES = """
 # include <fcntl.h>
 # include <stdlib.h>
@@ -210,7 +217,8 @@ def sqlite(work: Path) -> Workload:
 
 
 def postgres(work: Path) -> Workload:
-    """In single-user mode, which is one process; its own buffers are small, so that reads are the kernel's."""
+    """In single-user mode, which is one process; its own buffers are small, so that reads are the
+    kernel's."""
     if not list(Path("/usr/lib/postgresql").glob("*/bin")):
         install({"postgres-is-not-on-the-path": "postgresql"})
     programs = sorted(Path("/usr/lib/postgresql").glob("*/bin"))[-1]
@@ -226,7 +234,10 @@ def postgres(work: Path) -> Workload:
         subprocess.run(
             [*user, programs / "initdb", "-D", data], check=True, stdout=subprocess.DEVNULL
         )
-        made = "create table t as select l id, l % 50 number, repeat(md5(l::text), 3) word from generate_series(1, 3000000) l\nvacuum freeze t\n"
+        made = (
+            "create table t as select l id, l % 50 number, repeat(md5(l::text), 3) word "
+            "from generate_series(1, 3000000) l\nvacuum freeze t\n"
+        )
         load = subprocess.run(
             [*user, "sh", "-c", single], input=made, text=True, capture_output=True
         )
@@ -347,30 +358,27 @@ def main() -> None:
     hither = Path(shutil.copy(arguments.hither.resolve(), work / "hither"))
     os.environ["LC_ALL"] = "C"
     print(
-        f"machine: {os.uname().release}, {os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}; medians of {arguments.rounds} rounds\n"
+        f"machine: {os.uname().release}, {os.cpu_count()} CPUs, load "
+        f"{os.getloadavg()[0]:.1f}; medians of {arguments.rounds} rounds\n"
     )
     print(
-        "| program | limit, MiB | way | budget, MiB | read, MiB | of plain | of opt | simulated, MiB | time, s | of plain | CPU, s |"
+        "| program | limit, MiB | way | budget, MiB | read, MiB | of plain | of opt | "
+        "simulated, MiB | time, s | of plain | CPU, s |"
     )
     print("|---|--:|---|--:|--:|--:|--:|--:|--:|--:|--:|")
     raw = []
     for name in arguments.only or WORKLOADS:
         workload = WORKLOADS[name](work)
         steered = [str(hither), "-q", "run", "--json"]
-        sites = kept / f"{name}.sites"
-        sites.unlink(missing_ok=True)
-        *_, said = measured(workload, [*steered, "--page-cache=pcc", "--profile", str(sites), "--"])
+        profile = kept / f"{name}.profile"
+        profile.unlink(missing_ok=True)
+        pcc = [*steered, "--page-cache=pcc"]
+        *_, said = measured(workload, [*pcc, "--profile", str(profile), "--"])
         ways: dict[str, list[str]] = {
             policy: [*steered, f"--page-cache={policy}", "--"]
             for policy in (POLICIES if workload.loops else ["pcc"])
         }
-        ways["pcc, sites known"] = [
-            *steered,
-            "--page-cache=pcc",
-            "--read-only-profile",
-            str(sites),
-            "--",
-        ]
+        ways["pcc, sites known"] = [*pcc, "--read-only-profile", str(profile), "--"]
         ways = {"plain": []} | {way: ways[way] for way in arguments.way or ways if way in ways}
         runs: dict[str, list[tuple[float, float, float, dict]]] = {way: [] for way in ways}
         for number in range(arguments.rounds):
@@ -390,7 +398,8 @@ def main() -> None:
             expected, had = misses.get(way.split(",")[0]), of_way[-1][3].get("budget_bytes")
             expected = f"{expected:.0f}" if expected and "known" not in way else ""
             print(
-                f"{first} {way} | {had // MIB if had else ''} | {read:.0f} | {read / of_plain[0]:.3f} | {read / opt:.3f} |"
+                f"{first} {way} | {had // MIB if had else ''} | {read:.0f} | "
+                f"{read / of_plain[0]:.3f} | {read / opt:.3f} |"
                 f" {expected} | {wall:.2f} | {wall / of_plain[1]:.3f} | {cpu:.2f} |"
             )
             raw.append(

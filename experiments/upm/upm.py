@@ -1,19 +1,21 @@
 #!/usr/bin/env python3
-"""User-level dynamic page migration (Nikolopoulos et al., ICS 2000) on a modelled Origin2000: the paper's figures 2 to 4 and
-table 1, ours beside theirs, and what it leaves open: how much each parameter matters, cache-aware placement as the start,
-periods instead of iterations, record-replay.
+"""User-level dynamic page migration (Nikolopoulos et al., ICS 2000) on a modelled Origin2000: the
+paper's figures 2 to 4 and table 1, ours beside theirs, and what it leaves open: how much each
+parameter matters, cache-aware placement as the start, periods instead of iterations, record-replay.
 
-Programs are `hither gen`'s: cfd for BT and SP (alternating directions on a cube), cg for CG, and multigrid and stencil
-besides, which the paper does not have. Like the paper's they iterate and begin with an iteration that is not counted. They
-are scaled: about as many pages as the paper's resident sets, but of 4 KiB for 16 KiB, and caches of 64 KiB for 4 MiB. What
-belongs to a page is a quarter of the Origin's: a migration takes 275 us for 1.1 ms (section 5.4), in the criterion as on the
-modelled machine. As in the paper, the migrations of upm are done beside the program; `--hidden` says how much of their
-time it does not notice, a number that the paper does not give. Migrations by the kernel's engines keep the thread waiting
-whose access caused them. autonuma's periods are a hundredth of Linux's, because runs take a second and not minutes.
+Programs are `hither gen`'s: cfd for BT and SP (alternating directions on a cube), cg for CG, and
+multigrid and stencil besides, which the paper does not have. Like the paper's they iterate and
+begin with an iteration that is not counted. They are scaled: about as many pages as the paper's
+resident sets, but of 4 KiB for 16 KiB, and caches of 64 KiB for 4 MiB. What belongs to a page is a
+quarter of the Origin's: a migration takes 275 us for 1.1 ms (section 5.4), in the criterion as on
+the modelled machine. As in the paper, the migrations of upm are done beside the program; `--hidden`
+says how much of their time it does not notice, a number that the paper does not give. Migrations by
+the kernel's engines keep the thread waiting whose access caused them. autonuma's periods are a
+hundredth of Linux's, because runs take a second and not minutes.
 
-16 processors are 8 nodes, 32 are 16, as in the paper; every node has room for everything, so that single-node is what it
-says. Writes placements.csv, remote.csv, migrations.csv, threads.csv, sensitivity.csv, start.csv, charts (SVG) and upm.md into
---output. About seven minutes on two cores.
+16 processors are 8 nodes, 32 are 16, as in the paper; every node has room for everything, so that
+single-node is what it says. Writes placements.csv, remote.csv, migrations.csv, threads.csv,
+sensitivity.csv, start.csv, charts (SVG) and upm.md into --output. About seven minutes on two cores.
 
     python3 upm.py --hither target/release/hither --work /tmp/upm --output results
 """
@@ -141,7 +143,8 @@ def ends_ns(result: dict) -> list[int]:
 
 
 def loop_ns(result: dict) -> int:
-    """The main loop: without the first iteration, which initialises and which the paper's times leave out (section 5)."""
+    """The main loop: without the first iteration, which initialises and which the paper's times
+    leave out (section 5)."""
     ends = ends_ns(result)
     return ends[-1] - ends[0]
 
@@ -239,7 +242,10 @@ def figure_2(bench: Bench) -> str:
         return mean(of[*key, start, engine] / of[*key, base_start, base_engine] for key in keys)
 
     def all_over(*arguments, **more) -> str:
-        return f"{over(*arguments, **more):.2f} ({over(*arguments, programs=tuple(PROGRAMS), **more):.2f})"
+        return (
+            f"{over(*arguments, **more):.2f} "
+            f"({over(*arguments, programs=tuple(PROGRAMS), **more):.2f})"
+        )
 
     claims = [
         [
@@ -304,7 +310,8 @@ def figure_2(bench: Bench) -> str:
     return "\n\n".join(
         [
             "## Starts and engines (figure 2, sections 5.2 and 5.3)",
-            "Geometric means over cfd and cg on 16 and 32 processors, the paper's over BT, SP and CG; in brackets ours with multigrid and stencil, too.",
+            "Geometric means over cfd and cg on 16 and 32 processors, the paper's over BT, SP "
+            "and CG; in brackets ours with multigrid and stencil, too.",
             table(["time of the main loop", "paper", "ours"], claims),
             "By program, first-touch without migration = 1:",
             table(head, by_program),
@@ -338,7 +345,10 @@ def figure_3(bench: Bench) -> str:
     falls = [
         [name, *(f"{points[at][1]:.2f}" for at in (0, 1, 2, 3))] for name, points in drawn.items()
     ]
-    text = "Remote accesses of the first iterations of the main loop, the most being 1. As in the paper they fall to their final level at once."
+    text = (
+        "Remote accesses of the first iterations of the main loop, the most being 1. As in "
+        "the paper they fall to their final level at once."
+    )
     return "\n\n".join(
         [
             "## Remote accesses over time (figure 3)",
@@ -385,7 +395,8 @@ def table_1(bench: Bench) -> str:
                     [
                         f"{program}, {STARTS[start]}, {variant}",
                         first,
-                        f"{of['migrated']}/{of['candidates']} ({percent(of['migrated'], of['candidates'])})",
+                        f"{of['migrated']}/{of['candidates']} "
+                        f"({percent(of['migrated'], of['candidates'])})",
                         percent(of["migrated_in_first_two"], of["migrated"]),
                     ]
                 )
@@ -469,7 +480,11 @@ def threads(bench: Bench) -> str:
         drawn,
         list(engines),
     )
-    text = "How much shorter runs are than with first-touch and the kernel's engine (`threshold`), in the mean over the programs of a mix; first-touch everywhere. A swap exchanges the threads of two nodes, all nodes at once."
+    text = (
+        "How much shorter runs are than with first-touch and the kernel's engine "
+        "(`threshold`), in the mean over the programs of a mix; first-touch everywhere. A "
+        "swap exchanges the threads of two nodes, all nodes at once."
+    )
     return "\n\n".join(
         [
             "## Threads that move, and mixes (figure 4, section 5.5)",
@@ -606,7 +621,8 @@ def sensitivity(bench: Bench) -> str:
     return "\n\n".join(
         [
             "## What each parameter matters",
-            "Value: time of the main loop (first-touch without migration = 1), migrations. `migration_ns` is `ml` alone, not what a migration takes on the machine.",
+            "Value: time of the main loop (first-touch without migration = 1), migrations. "
+            "`migration_ns` is `ml` alone, not what a migration takes on the machine.",
             table(["program, start", "parameter", "values"], lines),
             "The kernel's engine:",
             table(["program, start", "", "time", "migrated/eligible", "interrupts"], kernel),
@@ -650,7 +666,11 @@ def start_from(bench: Bench) -> str:
             for name, result in zip(cases, results)
         ]
     bench.csv("start.csv", rows)
-    text = "Time of the main loop by first-touch's, and the local part of accesses. 32 processors, no memory pressure, which is what cache-aware placement is made for; as a start of upm it has its default region of 1 MiB."
+    text = (
+        "Time of the main loop by first-touch's, and the local part of accesses. 32 "
+        "processors, no memory pressure, which is what cache-aware placement is made for; "
+        "as a start of upm it has its default region of 1 MiB."
+    )
     return "\n\n".join(
         ["## Cache-aware placement and upm together", text, table(["program", *cases], lines)]
     )
@@ -693,7 +713,9 @@ def main() -> None:
     started = time.monotonic()
     version = bench.run("--version").decode().strip()
     head = (
-        f"# User-level page migration: ours beside the paper's\n\n{version}, {time.strftime('%Y-%m')}, {platform.machine()}; modelled times, the same on every machine. "
+        f"# User-level page migration: ours beside the paper's\n\n{version}, "
+        f"{time.strftime('%Y-%m')}, {platform.machine()}; modelled times, the same on every "
+        f"machine. "
         f"`python3 upm.py --hidden {bench.hidden}`; costs `{COSTS}`.\n"
     )
     for name in options.part or PARTS:

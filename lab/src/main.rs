@@ -39,7 +39,13 @@ use crate::scenario::{Case, Scenario};
 /// The first run fetches QEMU and a kernel from Debian into a cache ($HITHER_LAB_CACHE, else
 /// ~/.cache/hither-lab); nothing is installed.
 #[derive(Parser)]
-#[command(name = "lab", version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = EXAMPLES)]
+#[command(
+    name = "lab",
+    version,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = EXAMPLES
+)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,

@@ -266,7 +266,8 @@ impl Policy {
         };
         format!(
             "[ -d /sys/kernel/debug/sched ] || mount -t debugfs none /sys/kernel/debug\n\
-             for knob in scan_delay_ms scan_period_min_ms scan_period_max_ms scan_size_mb hot_threshold_ms; do\n\
+             for knob in scan_delay_ms scan_period_min_ms scan_period_max_ms scan_size_mb \
+             hot_threshold_ms; do\n\
              file=/sys/kernel/debug/sched/numa_balancing/$knob\n\
              echo $(( ($(cat $file) + {scale} - 1) / {scale} )) > $file\n\
              done\n\

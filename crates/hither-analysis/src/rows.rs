@@ -7,15 +7,11 @@
 use std::fmt::{self, Write as _};
 use std::path::Path;
 use std::str::FromStr;
-use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt64Array};
-use arrow::datatypes::{DataType, Field, Schema};
 use hither_core::Spec;
 use hither_sim::placement::{Binding, PlacementSpec, Totals};
 use hither_trace::Trace;
-use parquet::arrow::ArrowWriter;
-use parquet::file::properties::WriterProperties;
+use hither_trace::table::{self, Cells, ColumnType};
 use serde::{Deserialize, Serialize};
 
 use crate::place::{self, WarmUp};
@@ -321,37 +317,33 @@ fn json(rows: &[Row<'_>]) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn parquet(rows: &[Row<'_>]) -> parquet::errors::Result<Vec<u8>> {
-    let fields = COLUMNS.iter().map(|(name, column)| match column {
-        Column::Text(_) => Field::new(*name, DataType::Utf8, false),
-        Column::Count(_) => Field::new(*name, DataType::UInt64, false),
-        Column::Real(_) => Field::new(*name, DataType::Float64, true),
-        Column::OptionalText(_) => Field::new(*name, DataType::Utf8, true),
-        Column::OptionalCount(_) => Field::new(*name, DataType::UInt64, true),
+fn parquet(rows: &[Row<'_>]) -> hither_trace::Result<Vec<u8>> {
+    let required = table::Column::required;
+    let nullable = table::Column::nullable;
+    let columns = COLUMNS.iter().map(|&(name, ref column)| match column {
+        Column::Text(value) => (
+            required(name, ColumnType::Utf8),
+            Cells::texts(rows.iter().map(value)),
+        ),
+        Column::Count(value) => (
+            required(name, ColumnType::UInt64),
+            Cells::u64s(rows.iter().map(value)),
+        ),
+        Column::Real(value) => (
+            nullable(name, ColumnType::Float64),
+            Cells::optional_f64s(rows.iter().map(value)),
+        ),
+        Column::OptionalText(value) => (
+            nullable(name, ColumnType::Utf8),
+            Cells::optional_texts(rows.iter().map(value)),
+        ),
+        Column::OptionalCount(value) => (
+            nullable(name, ColumnType::UInt64),
+            Cells::optional_u64s(rows.iter().map(value)),
+        ),
     });
-    let schema = Arc::new(Schema::new(fields.collect::<Vec<Field>>()));
-    let columns = COLUMNS.iter().map(|(_, column)| -> ArrayRef {
-        match column {
-            Column::Text(value) => Arc::new(StringArray::from_iter_values(rows.iter().map(value))),
-            Column::Count(value) => Arc::new(UInt64Array::from_iter_values(rows.iter().map(value))),
-            Column::Real(value) => Arc::new(rows.iter().map(value).collect::<Float64Array>()),
-            Column::OptionalText(value) => {
-                Arc::new(rows.iter().map(value).collect::<StringArray>())
-            }
-            Column::OptionalCount(value) => {
-                Arc::new(rows.iter().map(value).collect::<UInt64Array>())
-            }
-        }
-    });
-    let batch = RecordBatch::try_new(schema.clone(), columns.collect())?;
-    let properties = WriterProperties::builder()
-        .set_created_by(concat!("hither ", env!("CARGO_PKG_VERSION")).to_owned())
-        .build();
-    let mut bytes = Vec::new();
-    let mut writer = ArrowWriter::try_new(&mut bytes, schema, Some(properties))?;
-    writer.write(&batch)?;
-    writer.close()?;
-    Ok(bytes)
+    let created_by = concat!("hither ", env!("CARGO_PKG_VERSION"));
+    table::write_bytes(created_by, columns.collect())
 }
 
 #[cfg(test)]
@@ -359,7 +351,8 @@ mod tests {
     use std::io::Write as _;
 
     use super::*;
-    use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+    use parquet::file::reader::{FileReader as _, SerializedFileReader};
+    use parquet::record::Field;
 
     fn rows(source: &Source) -> Vec<Row<'_>> {
         let row = Row {
@@ -455,36 +448,23 @@ mod tests {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&Format::Parquet.write(&rows).unwrap())
             .unwrap();
-        let mut reader = ParquetRecordBatchReaderBuilder::try_new(file)
-            .unwrap()
-            .build()
-            .unwrap();
-        let batch = reader.next().unwrap().unwrap();
-        assert_eq!(batch.num_rows(), rows.len());
-        for (index, (name, column)) in COLUMNS.iter().enumerate() {
-            let array = batch.column_by_name(name).unwrap();
-            for row in 0..rows.len() {
-                let value = &parsed[row][name];
-                if array.is_null(row) {
-                    assert!(value.is_null(), "{name} of row {row}: {value}");
-                    continue;
-                }
-                match column {
-                    Column::Text(_) | Column::OptionalText(_) => {
-                        let array: &StringArray = array.as_any().downcast_ref().unwrap();
-                        assert_eq!(value, array.value(row));
-                    }
-                    Column::Count(_) | Column::OptionalCount(_) => {
-                        let array: &UInt64Array = array.as_any().downcast_ref().unwrap();
-                        assert_eq!(*value, array.value(row));
-                    }
-                    Column::Real(_) => {
-                        let array: &Float64Array = array.as_any().downcast_ref().unwrap();
-                        assert_eq!(*value, array.value(row));
-                    }
-                }
+        let reader = SerializedFileReader::new(file).unwrap();
+        let read: Vec<_> = reader.get_row_iter(None).unwrap().collect();
+        assert_eq!(read.len(), rows.len());
+        for (row, parsed) in read.into_iter().zip(parsed.as_array().unwrap()) {
+            let row = row.unwrap();
+            assert_eq!(row.len(), COLUMNS.len());
+            for ((name, field), (expected, _)) in row.get_column_iter().zip(COLUMNS) {
+                assert_eq!(name, expected);
+                let value = match field {
+                    Field::Null => serde_json::Value::Null,
+                    Field::Str(text) => text.as_str().into(),
+                    Field::ULong(count) => (*count).into(),
+                    Field::Double(real) => (*real).into(),
+                    other => panic!("{name}: {other}"),
+                };
+                assert_eq!(parsed[name], value, "{name}");
             }
-            assert_eq!(batch.schema().field(index).name(), name);
         }
         assert_eq!(Format::Json.write(&[]).unwrap(), b"[\n]\n");
         assert!(Format::Parquet.write(&[]).is_ok());

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use hither_core::knowledge::SiteKnowledge;
+use hither_core::site_profile::SiteProfile;
 use hither_live::files::{Budget, Files, FilesOptions, Ran, Runner, replay};
 use hither_live::{RunOptions, SessionOptions};
 use hither_sys::file_map::FileMap;
@@ -214,7 +214,7 @@ fn what_is_learnt_of_call_sites_is_there_from_the_first_access_on() {
     let data = lab.data(40);
     let command = format!("{} {} 4", lab.program.display(), data.display());
     let learnt = lab.run(&command, lab.options(&command, "pcc", 16)).sites;
-    let looping = |site: &&SiteKnowledge| site.looping > site.sequential && site.period > 0;
+    let looping = |site: &&SiteProfile| site.looping > site.sequential && site.period > 0;
     let known = learnt.iter().find(looping);
     let signature = known.expect("the loop's call site").signature;
     let log = fs::read_to_string(lab.path("log")).expect("a log");

@@ -7,8 +7,9 @@
 //! It lives inside programs that know nothing of it, so: no panic, no lock, no allocation from the
 //! program's heap, no descriptor left open, `errno` as the real call left it.
 //!
-//! The exported symbols exist only with the feature `interpose`, with which the command's build
-//! script builds the `cdylib`: a test or bench that links this crate must not interpose itself.
+//! The exported symbols exist only with the feature `interpose`, with which the packages in
+//! `libraries/` build a `cdylib` each: a test or bench that links this crate must not interpose
+//! itself.
 //! With the feature `pages` it also stands in front of the malloc family, tracks large allocations,
 //! and carries out the agent's orders on where they belong. Recording works on x86-64 with glibc;
 //! elsewhere this library is empty.

@@ -16,7 +16,7 @@
 //!
 //! One policy does not scale: `lfu` leaves a handful of slots to blocks referenced once in a cache
 //! of any size, and in a small one that is more. Its estimates are too high, by up to 13 points on
-//! OLTP (2026-11, docs/results.md).
+//! OLTP (2026-11, docs/results/simulator.md).
 
 use hither_core::random::mix;
 use hither_core::{Access, Spec};

@@ -3,7 +3,7 @@
 //! a page, of processor time: others may be using the machine.
 //!
 //! The armed memory is this process's own, reached as a program's is: by a descriptor that was
-//! taken by pidfd_getfd. Nobody watches the faults; perf adds what docs/ARCHITECTURE.md says.
+//! taken by pidfd_getfd. Nobody watches the faults; docs/internals/memory.md says what perf adds.
 
 #![allow(unsafe_code)]
 

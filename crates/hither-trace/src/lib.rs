@@ -13,6 +13,7 @@
 //! column.
 #![forbid(unsafe_code)]
 
+mod arrow_schema;
 mod counts;
 mod error;
 mod export;
@@ -29,7 +30,7 @@ mod sink;
 mod source;
 mod stats;
 mod store;
-mod table;
+pub mod table;
 mod text;
 mod trace;
 mod writer;

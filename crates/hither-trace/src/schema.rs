@@ -16,15 +16,14 @@
 //! and is null elsewhere.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Fields, Schema};
 use hither_core::placement::EpochKind;
 use rustc_hash::FxHashMap;
 
 pub use crate::meta::{
     FORMAT_VERSION, Losses, Machine, MemoryNode, Meta, NotRecorded, ProcessRow, ThreadRow,
 };
+use crate::table::{Column, ColumnType};
 
 /// File of the accesses.
 pub const ACCESSES: &str = "accesses.parquet";
@@ -329,79 +328,61 @@ pub fn labels(sites: &[SiteRow]) -> Vec<String> {
     labels
 }
 
-fn field(name: &str, data_type: DataType) -> Field {
-    Field::new(name, data_type, false)
+const fn field(name: &'static str, column_type: ColumnType) -> Column {
+    Column::required(name, column_type)
 }
 
-fn nullable(name: &str, data_type: DataType) -> Field {
-    Field::new(name, data_type, true)
-}
-
-/// The type of the column `op`: a dictionary, since it has nine values.
-pub(crate) fn op_type() -> DataType {
-    DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))
+const fn nullable(name: &'static str, column_type: ColumnType) -> Column {
+    Column::nullable(name, column_type)
 }
 
 /// Columns of `accesses.parquet`.
-pub(crate) fn accesses_schema() -> Arc<Schema> {
-    Arc::new(Schema::new(vec![
-        field("tick", DataType::UInt64),
-        field("time_ns", DataType::UInt64),
-        field("process", DataType::UInt32),
-        field("thread", DataType::UInt32),
-        field("node", DataType::UInt32),
-        field("site", DataType::UInt32),
-        field("object", DataType::UInt32),
-        field("op", op_type()),
-        field("in_kernel", DataType::Boolean),
-        field("offset", DataType::UInt64),
-        field("length", DataType::UInt64),
-        field("count", DataType::UInt32),
-    ]))
-}
+pub(crate) const ACCESSES_COLUMNS: [Column; 12] = [
+    field("tick", ColumnType::UInt64),
+    field("time_ns", ColumnType::UInt64),
+    field("process", ColumnType::UInt32),
+    field("thread", ColumnType::UInt32),
+    field("node", ColumnType::UInt32),
+    field("site", ColumnType::UInt32),
+    field("object", ColumnType::UInt32),
+    field("op", ColumnType::Utf8),
+    field("in_kernel", ColumnType::Boolean),
+    field("offset", ColumnType::UInt64),
+    field("length", ColumnType::UInt64),
+    field("count", ColumnType::UInt32),
+];
 
 /// Columns of `objects.parquet`.
-pub(crate) fn objects_schema() -> Arc<Schema> {
-    Arc::new(Schema::new(vec![
-        field("object", DataType::UInt32),
-        field("kind", DataType::Utf8),
-        field("path", DataType::Utf8),
-        nullable("path_bytes", DataType::Binary),
-        field("device", DataType::UInt64),
-        field("inode", DataType::UInt64),
-        field("size", DataType::UInt64),
-        field("first_seen_ns", DataType::UInt64),
-        field("last_seen_ns", DataType::UInt64),
-    ]))
-}
+pub(crate) const OBJECTS_COLUMNS: [Column; 9] = [
+    field("object", ColumnType::UInt32),
+    field("kind", ColumnType::Utf8),
+    field("path", ColumnType::Utf8),
+    nullable("path_bytes", ColumnType::Binary),
+    field("device", ColumnType::UInt64),
+    field("inode", ColumnType::UInt64),
+    field("size", ColumnType::UInt64),
+    field("first_seen_ns", ColumnType::UInt64),
+    field("last_seen_ns", ColumnType::UInt64),
+];
 
 /// Fields of a frame in `sites.parquet`.
-pub(crate) fn frame_fields() -> Fields {
-    Fields::from(vec![
-        field("module", DataType::Utf8),
-        field("build_id", DataType::Utf8),
-        field("offset", DataType::UInt64),
-        nullable("function", DataType::Utf8),
-        nullable("file", DataType::Utf8),
-        nullable("line", DataType::UInt32),
-    ])
-}
-
-/// The element of the column `frames`. `element` is the name that the Parquet specification wants.
-pub(crate) fn frame_field() -> Arc<Field> {
-    Arc::new(field("element", DataType::Struct(frame_fields())))
-}
+const FRAME_FIELDS: [Column; 6] = [
+    field("module", ColumnType::Utf8),
+    field("build_id", ColumnType::Utf8),
+    field("offset", ColumnType::UInt64),
+    nullable("function", ColumnType::Utf8),
+    nullable("file", ColumnType::Utf8),
+    nullable("line", ColumnType::UInt32),
+];
 
 /// Columns of `sites.parquet`.
-pub(crate) fn sites_schema() -> Arc<Schema> {
-    Arc::new(Schema::new(vec![
-        field("site", DataType::UInt32),
-        field("signature", DataType::UInt64),
-        field("truncated", DataType::Boolean),
-        nullable("function", DataType::Utf8),
-        nullable("file", DataType::Utf8),
-        nullable("line", DataType::UInt32),
-        nullable("module", DataType::Utf8),
-        field("frames", DataType::List(frame_field())),
-    ]))
-}
+pub(crate) const SITES_COLUMNS: [Column; 8] = [
+    field("site", ColumnType::UInt32),
+    field("signature", ColumnType::UInt64),
+    field("truncated", ColumnType::Boolean),
+    nullable("function", ColumnType::Utf8),
+    nullable("file", ColumnType::Utf8),
+    nullable("line", ColumnType::UInt32),
+    nullable("module", ColumnType::Utf8),
+    field("frames", ColumnType::List(&FRAME_FIELDS)),
+];

@@ -15,24 +15,19 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use arrow::array::{
-    ArrayRef, BinaryArray, BooleanArray, DictionaryArray, Int32Array, ListArray, RecordBatch,
-    StringArray, StructArray, UInt32Array, UInt64Array,
-};
-use arrow::buffer::OffsetBuffer;
-use arrow::datatypes::Schema;
-use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, Encoding, ZstdLevel};
-use parquet::file::properties::WriterProperties;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 use parquet::schema::types::ColumnPath;
 
+use crate::arrow_schema;
 use crate::error::{Error, Result};
 use crate::schema::{
-    ACCESSES, AccessRow, FILES, Frame, META, Meta, OBJECTS, ObjectRow, RowOp, SITES, SiteRow,
-    accesses_schema, frame_field, frame_fields, objects_schema, sites_schema,
+    ACCESSES, ACCESSES_COLUMNS, AccessRow, FILES, Frame, META, Meta, OBJECTS, OBJECTS_COLUMNS,
+    ObjectRow, RowOp, SITES, SITES_COLUMNS, SiteRow,
 };
+use crate::table::{Cells, Column, TableWriter};
 
 /// Rows that are gathered before they are handed to the encoder.
 const BATCH_ROWS: usize = 1 << 16;
@@ -44,7 +39,9 @@ const ROW_GROUP_ROWS: usize = 1 << 20;
 pub struct Writer {
     place: Place,
     partial: Partial,
-    accesses: ArrowWriter<File>,
+    accesses: TableWriter<File>,
+    /// Rows in the open row group of `accesses`.
+    row_group_rows: usize,
     pending: Pending,
     ticks: u64,
     highest: Highest,
@@ -60,12 +57,20 @@ impl Writer {
         let partial = Partial::create(place.sibling("partial"))?;
         let path = partial.path.join(ACCESSES);
         let file = File::create_new(&path).map_err(Error::io(&path))?;
-        let accesses = ArrowWriter::try_new(file, accesses_schema(), Some(properties()))
-            .map_err(Error::parquet(&path))?;
+        let arrow = KeyValue::new(
+            arrow_schema::KEY.to_owned(),
+            arrow_schema::ACCESSES.to_owned(),
+        );
+        let properties = properties()
+            .set_key_value_metadata(Some(vec![arrow]))
+            .build();
+        let accesses =
+            TableWriter::new(file, &ACCESSES_COLUMNS, properties).map_err(Error::parquet(&path))?;
         Ok(Writer {
             place,
             partial,
             accesses,
+            row_group_rows: 0,
             pending: Pending::default(),
             ticks: 0,
             highest: Highest::default(),
@@ -74,12 +79,12 @@ impl Writer {
 
     /// Appends an access or a mark. Rows come in order of time.
     pub fn push(&mut self, row: &AccessRow) -> Result<()> {
-        self.pending.push(self.ticks, row);
+        self.pending.0.push((self.ticks, *row));
         if row.op != RowOp::Mark {
             self.ticks += u64::from(row.count);
         }
         self.highest.add(row);
-        if self.pending.tick.len() == BATCH_ROWS {
+        if self.pending.0.len() == BATCH_ROWS {
             self.flush()
         } else {
             Ok(())
@@ -98,15 +103,15 @@ impl Writer {
         self.consistent(objects, sites, meta)?;
         self.flush()?;
         let path = self.partial.path.join(ACCESSES);
-        let file = self.accesses.into_inner().map_err(Error::parquet(&path))?;
+        let file = self.accesses.finish().map_err(Error::parquet(&path))?;
         file.sync_all().map_err(Error::io(&path))?;
         let folder = &self.partial.path;
         write_table(
             &folder.join(OBJECTS),
-            objects_schema(),
-            objects_columns(objects),
+            &OBJECTS_COLUMNS,
+            &objects_cells(objects),
         )?;
-        write_table(&folder.join(SITES), sites_schema(), sites_columns(sites))?;
+        write_table(&folder.join(SITES), &SITES_COLUMNS, &sites_cells(sites))?;
         write_meta(&folder.join(META), meta)?;
         sync_folder(folder)?;
         self.place.publish(folder)?;
@@ -115,14 +120,18 @@ impl Writer {
     }
 
     fn flush(&mut self) -> Result<()> {
-        if self.pending.tick.is_empty() {
-            return Ok(());
-        }
         let path = self.partial.path.join(ACCESSES);
-        let columns = std::mem::take(&mut self.pending).columns();
-        let batch = RecordBatch::try_new(accesses_schema(), columns)
-            .map_err(|error| Error::parquet(&path)(error.into()))?;
-        self.accesses.write(&batch).map_err(Error::parquet(&path))
+        let cells = self.pending.cells();
+        self.row_group_rows += self.pending.0.len();
+        self.pending.0.clear();
+        self.accesses.write(&cells).map_err(Error::parquet(&path))?;
+        if self.row_group_rows == ROW_GROUP_ROWS {
+            self.row_group_rows = 0;
+            self.accesses
+                .end_row_group()
+                .map_err(Error::parquet(&path))?;
+        }
+        Ok(())
     }
 
     fn consistent(&self, objects: &[ObjectRow], sites: &[SiteRow], meta: &Meta) -> Result<()> {
@@ -317,168 +326,118 @@ impl Highest {
     }
 }
 
-/// Rows on their way to the encoder, as columns.
+/// Rows on their way to the encoder, each with its tick.
 #[derive(Debug, Default)]
-struct Pending {
-    tick: Vec<u64>,
-    time_ns: Vec<u64>,
-    process: Vec<u32>,
-    thread: Vec<u32>,
-    node: Vec<u32>,
-    site: Vec<u32>,
-    object: Vec<u32>,
-    op: Vec<i32>,
-    in_kernel: Vec<bool>,
-    offset: Vec<u64>,
-    length: Vec<u64>,
-    count: Vec<u32>,
-}
+struct Pending(Vec<(u64, AccessRow)>);
 
 impl Pending {
-    fn push(&mut self, tick: u64, row: &AccessRow) {
-        self.tick.push(tick);
-        self.time_ns.push(row.time_ns);
-        self.process.push(row.process);
-        self.thread.push(row.thread);
-        self.node.push(row.node);
-        self.site.push(row.site);
-        self.object.push(row.object);
-        self.op.push(row.op as i32);
-        self.in_kernel.push(row.in_kernel);
-        self.offset.push(row.offset);
-        self.length.push(row.length);
-        self.count.push(row.count);
+    fn u32s(&self, get: fn(&AccessRow) -> u32) -> Cells {
+        Cells::u32s(self.0.iter().map(|(_, row)| get(row)))
     }
 
-    /// The columns in the order of [`accesses_schema`].
-    fn columns(self) -> Vec<ArrayRef> {
-        let names = StringArray::from_iter_values(RowOp::ALL.map(RowOp::name));
-        vec![
-            Arc::new(UInt64Array::from(self.tick)),
-            Arc::new(UInt64Array::from(self.time_ns)),
-            Arc::new(UInt32Array::from(self.process)),
-            Arc::new(UInt32Array::from(self.thread)),
-            Arc::new(UInt32Array::from(self.node)),
-            Arc::new(UInt32Array::from(self.site)),
-            Arc::new(UInt32Array::from(self.object)),
-            Arc::new(DictionaryArray::new(
-                Int32Array::from(self.op),
-                Arc::new(names),
-            )),
-            Arc::new(BooleanArray::from(self.in_kernel)),
-            Arc::new(UInt64Array::from(self.offset)),
-            Arc::new(UInt64Array::from(self.length)),
-            Arc::new(UInt32Array::from(self.count)),
+    fn u64s(&self, get: fn(&AccessRow) -> u64) -> Cells {
+        Cells::u64s(self.0.iter().map(|(_, row)| get(row)))
+    }
+
+    /// The cells in the order of [`ACCESSES_COLUMNS`].
+    fn cells(&self) -> [Cells; ACCESSES_COLUMNS.len()] {
+        [
+            Cells::u64s(self.0.iter().map(|(tick, _)| *tick)),
+            self.u64s(|row| row.time_ns),
+            self.u32s(|row| row.process),
+            self.u32s(|row| row.thread),
+            self.u32s(|row| row.node),
+            self.u32s(|row| row.site),
+            self.u32s(|row| row.object),
+            Cells::names(self.0.iter().map(|(_, row)| row.op.name())),
+            Cells::booleans(self.0.iter().map(|(_, row)| row.in_kernel)),
+            self.u64s(|row| row.offset),
+            self.u64s(|row| row.length),
+            self.u32s(|row| row.count),
         ]
     }
 }
 
-/// The columns in the order of [`objects_schema`].
-fn objects_columns(objects: &[ObjectRow]) -> Vec<ArrayRef> {
-    let numbers = |get: fn(&ObjectRow) -> u64| {
-        Arc::new(UInt64Array::from_iter_values(objects.iter().map(get)))
-    };
+/// The numbers of a table's rows.
+fn numbers<T>(rows: &[T]) -> Cells {
+    Cells::u32s((0u32..).zip(rows).map(|(number, _)| number))
+}
+
+/// The cells in the order of [`OBJECTS_COLUMNS`].
+fn objects_cells(objects: &[ObjectRow]) -> [Cells; OBJECTS_COLUMNS.len()] {
+    let u64s = |get: fn(&ObjectRow) -> u64| Cells::u64s(objects.iter().map(get));
     let bytes_of = |row: &ObjectRow| {
         std::str::from_utf8(&row.path)
             .is_err()
             .then(|| row.path.clone())
     };
-    vec![
-        Arc::new(UInt32Array::from_iter_values(
-            (0u32..).zip(objects).map(|(id, _)| id),
-        )),
-        Arc::new(StringArray::from_iter_values(
-            objects.iter().map(|row| row.kind.name()),
-        )),
-        Arc::new(StringArray::from_iter_values(
-            objects.iter().map(ObjectRow::path_lossy),
-        )),
-        Arc::new(BinaryArray::from_iter(objects.iter().map(bytes_of))),
-        numbers(|row| row.device),
-        numbers(|row| row.inode),
-        numbers(|row| row.size),
-        numbers(|row| row.first_seen_ns),
-        numbers(|row| row.last_seen_ns),
+    [
+        numbers(objects),
+        Cells::names(objects.iter().map(|row| row.kind.name())),
+        Cells::texts(objects.iter().map(ObjectRow::path_lossy)),
+        Cells::optional_bytes(objects.iter().map(bytes_of)),
+        u64s(|row| row.device),
+        u64s(|row| row.inode),
+        u64s(|row| row.size),
+        u64s(|row| row.first_seen_ns),
+        u64s(|row| row.last_seen_ns),
     ]
 }
 
-/// The columns in the order of [`sites_schema`].
-fn sites_columns(sites: &[SiteRow]) -> Vec<ArrayRef> {
-    let frames: Vec<&Frame> = sites.iter().flat_map(|site| &site.frames).collect();
+/// The cells of the leaves of [`SITES_COLUMNS`], in their order.
+fn sites_cells(sites: &[SiteRow]) -> Vec<Cells> {
     let texts = |get: fn(&SiteRow) -> &Option<String>| {
-        Arc::new(StringArray::from_iter(
-            sites.iter().map(|site| get(site).as_deref()),
-        ))
+        Cells::optional_texts(sites.iter().map(|site| get(site).as_deref()))
     };
-    let structs = StructArray::new(frame_fields(), frame_columns(&frames), None);
-    let offsets = OffsetBuffer::from_lengths(sites.iter().map(|site| site.frames.len()));
-    vec![
-        Arc::new(UInt32Array::from_iter_values(
-            (0u32..).zip(sites).map(|(id, _)| id),
-        )),
-        Arc::new(UInt64Array::from_iter_values(
-            sites.iter().map(|site| site.signature),
-        )),
-        Arc::new(BooleanArray::from_iter(
-            sites.iter().map(|site| Some(site.truncated)),
-        )),
+    let mut cells = vec![
+        numbers(sites),
+        Cells::u64s(sites.iter().map(|site| site.signature)),
+        Cells::booleans(sites.iter().map(|site| site.truncated)),
         texts(|site| &site.function),
         texts(|site| &site.file),
-        Arc::new(UInt32Array::from_iter(sites.iter().map(|site| site.line))),
+        Cells::optional_u32s(sites.iter().map(|site| site.line)),
         texts(|site| &site.module),
-        Arc::new(ListArray::new(
-            frame_field(),
-            offsets,
-            Arc::new(structs),
-            None,
-        )),
+    ];
+    let frames: Vec<&Frame> = sites.iter().flat_map(|site| &site.frames).collect();
+    let lengths = sites.iter().map(|site| site.frames.len());
+    let in_lists = |field: Cells| field.in_lists(lengths.clone());
+    cells.extend(frames_cells(&frames).map(in_lists));
+    cells
+}
+
+/// The cells of the fields of frames, in the order of the fields of [`SITES_COLUMNS`].
+fn frames_cells(frames: &[&Frame]) -> [Cells; 6] {
+    let texts = |get: fn(&Frame) -> &Option<String>| {
+        Cells::optional_texts(frames.iter().map(|frame| get(frame).as_deref()))
+    };
+    [
+        Cells::texts(frames.iter().map(|frame| frame.module.as_str())),
+        Cells::texts(frames.iter().map(|frame| frame.build_id.as_str())),
+        Cells::u64s(frames.iter().map(|frame| frame.offset)),
+        texts(|frame| &frame.function),
+        texts(|frame| &frame.file),
+        Cells::optional_u32s(frames.iter().map(|frame| frame.line)),
     ]
 }
 
-/// The columns in the order of [`frame_fields`].
-fn frame_columns(frames: &[&Frame]) -> Vec<ArrayRef> {
-    vec![
-        Arc::new(StringArray::from_iter_values(
-            frames.iter().map(|frame| &frame.module),
-        )),
-        Arc::new(StringArray::from_iter_values(
-            frames.iter().map(|frame| &frame.build_id),
-        )),
-        Arc::new(UInt64Array::from_iter_values(
-            frames.iter().map(|frame| frame.offset),
-        )),
-        Arc::new(StringArray::from_iter(
-            frames.iter().map(|frame| frame.function.as_deref()),
-        )),
-        Arc::new(StringArray::from_iter(
-            frames.iter().map(|frame| frame.file.as_deref()),
-        )),
-        Arc::new(UInt32Array::from_iter(
-            frames.iter().map(|frame| frame.line),
-        )),
-    ]
-}
-
-fn properties() -> WriterProperties {
-    let mut builder = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(ZstdLevel::default()))
-        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS));
+fn properties() -> WriterPropertiesBuilder {
+    let mut builder =
+        WriterProperties::builder().set_compression(Compression::ZSTD(ZstdLevel::default()));
     for column in ["tick", "time_ns"] {
         let column = ColumnPath::from(column);
         builder = builder
             .set_column_dictionary_enabled(column.clone(), false)
             .set_column_encoding(column, Encoding::DELTA_BINARY_PACKED);
     }
-    builder.build()
+    builder
 }
 
-fn write_table(path: &Path, schema: Arc<Schema>, columns: Vec<ArrayRef>) -> Result<()> {
+fn write_table(path: &Path, columns: &[Column], cells: &[Cells]) -> Result<()> {
     let write = || {
         let file = File::create_new(path)?;
-        let batch = RecordBatch::try_new(schema.clone(), columns)?;
-        let mut writer = ArrowWriter::try_new(file, schema, Some(properties()))?;
-        writer.write(&batch)?;
-        writer.into_inner()?.sync_all()?;
+        let mut writer = TableWriter::new(file, columns, properties().build())?;
+        writer.write(cells)?;
+        writer.finish()?.sync_all()?;
         Ok(())
     };
     write().map_err(Error::parquet(path))

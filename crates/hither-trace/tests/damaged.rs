@@ -5,11 +5,16 @@ mod common;
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
 use common::Sample;
 use common::samples::{gzipped, samples, xz, zstd};
 use hither_trace::schema::{ACCESSES, FILES, META, OBJECTS, SITES};
 use hither_trace::{Error, Input, LoadOptions, Stats, Trace};
+use parquet::data_type::Int64Type;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::parser::parse_message_type;
 
 /// A trace whose files can be spoilt and mended.
 struct Victim {
@@ -248,15 +253,17 @@ fn a_missing_column_and_one_of_another_type_are_named() {
 
 /// A Parquet file with one column of signed numbers.
 fn one_column(name: &str) -> Vec<u8> {
-    let column: arrow::array::ArrayRef =
-        std::sync::Arc::new(arrow::array::Int64Array::from(vec![1]));
-    let batch = arrow::array::RecordBatch::try_from_iter([(name, column)]).unwrap();
-    let mut bytes = Vec::new();
-    let mut writer =
-        parquet::arrow::ArrowWriter::try_new(&mut bytes, batch.schema(), None).unwrap();
-    writer.write(&batch).unwrap();
-    writer.close().unwrap();
-    bytes
+    let schema = parse_message_type(&format!("message schema {{ required int64 {name}; }}"));
+    let properties = Arc::new(WriterProperties::default());
+    let schema = Arc::new(schema.unwrap());
+    let mut file = SerializedFileWriter::new(Vec::new(), schema, properties).unwrap();
+    let mut row_group = file.next_row_group().unwrap();
+    let mut column = row_group.next_column().unwrap().unwrap();
+    let values = column.typed::<Int64Type>();
+    values.write_batch(&[1], None, None).unwrap();
+    column.close().unwrap();
+    row_group.close().unwrap();
+    file.into_inner().unwrap()
 }
 
 #[test]

@@ -56,7 +56,7 @@ fn main() -> ExitCode {
 fn keep_decoder_panics_quiet() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        let decoder = |file: &str| file.contains("/parquet-") || file.contains("/arrow-");
+        let decoder = |file: &str| file.contains("/parquet-") || file.contains("/bytes-");
         if !panic
             .location()
             .is_some_and(|location| decoder(location.file()))

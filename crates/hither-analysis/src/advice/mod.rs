@@ -5,15 +5,14 @@
 //! cache would gain more than three times as much is that the advice (of a loop a cache of half of
 //! it can keep a half, and twice that all). Of the policies that gain nearly as much as the best,
 //! the one that has to know least is taken. How sure it is goes by what the experiments taught
-//! (`docs/results.md`, PCC's experiments again): a gain may be that of one phase, may hang on the
-//! size being just this one, and what a policy learns of call sites may hang on how it samples
-//! them.
+//! (`docs/results/papers.md`): a gain may be that of one phase, may hang on the size being just
+//! this one, and what a policy learns of call sites may hang on how it samples them.
 
 mod confidence;
 
 use hither_core::Spec;
 use hither_core::registry::Needs;
-use hither_sim::{Configuration, Outcome};
+use hither_sim::{CacheConfiguration, CacheOutcome};
 use serde::Serialize;
 
 use crate::format::{bytes, count, counted, percent, policy};
@@ -114,7 +113,7 @@ pub struct Evidence<'a> {
     /// The simulated sizes in blocks, as they were named.
     pub sizes: &'a [u32],
     /// By policy, then by size, in [`STRETCHES`].
-    pub outcomes: &'a [Outcome],
+    pub outcomes: &'a [CacheOutcome],
     /// Whether `hither run` could steer the cache, if it is large enough.
     pub steerable: bool,
     /// Whether somebody asked about caches of these sizes: else they are no more than parts of the
@@ -129,9 +128,9 @@ pub struct Evidence<'a> {
 pub struct Room {
     /// LRU in caches up to one for all blocks, ascending, in [`STRETCHES`]; those of the evidence
     /// are among them.
-    pub lru: Vec<Outcome>,
+    pub lru: Vec<CacheOutcome>,
     /// What [`Candidate::variants`] asked for.
-    pub variants: Vec<(Configuration, Outcome)>,
+    pub variants: Vec<(CacheConfiguration, CacheOutcome)>,
 }
 
 /// The change of policy that is in question.
@@ -140,8 +139,8 @@ pub struct Candidate<'a> {
     /// The number of the size at which it gains most.
     at: usize,
     spec: &'a Spec,
-    outcome: &'a Outcome,
-    lru: &'a Outcome,
+    outcome: &'a CacheOutcome,
+    lru: &'a CacheOutcome,
 }
 
 impl Candidate<'_> {
@@ -160,7 +159,7 @@ impl Candidate<'_> {
 
     /// The same change with a little less and a little more cache, and for a policy that samples
     /// with other periods.
-    pub fn variants(&self) -> Vec<Configuration> {
+    pub fn variants(&self) -> Vec<CacheConfiguration> {
         let size = self.outcome.cache_blocks;
         let sizes = [
             size - size / 5,
@@ -170,7 +169,7 @@ impl Candidate<'_> {
         let of_sizes = sizes.map(|cache_blocks| (*self.spec, cache_blocks));
         let of_periods = periods(self.spec).into_iter().map(|spec| (spec, size));
         let all = of_sizes.chain(of_periods);
-        all.map(|(spec, cache_blocks)| Configuration { spec, cache_blocks })
+        all.map(|(spec, cache_blocks)| CacheConfiguration { spec, cache_blocks })
             .collect()
     }
 }
@@ -210,7 +209,7 @@ fn told(needs: Needs) -> u8 {
 }
 
 impl<'a> Evidence<'a> {
-    fn of(&self, name: &str) -> &'a [Outcome] {
+    fn of(&self, name: &str) -> &'a [CacheOutcome] {
         let place = self
             .policies
             .iter()
@@ -218,7 +217,7 @@ impl<'a> Evidence<'a> {
         place.map_or(&[], |place| self.row(place))
     }
 
-    fn row(&self, place: usize) -> &'a [Outcome] {
+    fn row(&self, place: usize) -> &'a [CacheOutcome] {
         let sizes = self.sizes.len();
         &self.outcomes[place * sizes..(place + 1) * sizes]
     }
@@ -302,7 +301,7 @@ impl<'a> Evidence<'a> {
 
     /// The cache that room is added to: the smallest that was asked about, or else the smallest
     /// that there may be.
-    fn smallest<'b>(&self, room: &'b Room) -> Option<&'b Outcome>
+    fn smallest<'b>(&self, room: &'b Room) -> Option<&'b CacheOutcome>
     where
         'a: 'b,
     {
@@ -453,7 +452,7 @@ impl<'a> Evidence<'a> {
         self.surely(Claim::Gain, candidate, advice)
     }
 
-    fn more_room(&self, smallest: &Outcome, candidate: &Candidate<'_>, room: &Room) -> Advice {
+    fn more_room(&self, smallest: &CacheOutcome, candidate: &Candidate<'_>, room: &Room) -> Advice {
         let gain_max = self.ceiling() - smallest.hit_ratio;
         let wanted = smallest.hit_ratio + NEARLY_ALL * gain_max;
         let enough = room
@@ -552,8 +551,8 @@ impl<'a> Evidence<'a> {
     fn with_confidence(
         &self,
         claim: Claim,
-        from: &Outcome,
-        to: &Outcome,
+        from: &CacheOutcome,
+        to: &CacheOutcome,
         mut advice: Advice,
     ) -> Advice {
         let mut doubts = self.doubts.clone();
@@ -590,7 +589,7 @@ impl<'a> Evidence<'a> {
 
 impl Room {
     /// LRU in a cache of just this size, if that was simulated.
-    fn at(&self, cache_blocks: u32) -> Option<&Outcome> {
+    fn at(&self, cache_blocks: u32) -> Option<&CacheOutcome> {
         let at = self
             .lru
             .binary_search_by_key(&cache_blocks, |outcome| outcome.cache_blocks);
@@ -599,7 +598,7 @@ impl Room {
 
     /// LRU in the largest cache that was simulated of those that are no larger than this, and what
     /// it gains.
-    fn gain_at_most(&self, from: &Outcome, cache_blocks: u32) -> Option<(&Outcome, f64)> {
+    fn gain_at_most(&self, from: &CacheOutcome, cache_blocks: u32) -> Option<(&CacheOutcome, f64)> {
         let larger = self
             .lru
             .partition_point(|outcome| outcome.cache_blocks <= cache_blocks);
@@ -608,7 +607,7 @@ impl Room {
     }
 }
 
-fn lru_at(from: &Outcome, to: &Outcome) -> Change {
+fn lru_at(from: &CacheOutcome, to: &CacheOutcome) -> Change {
     Change {
         policy: None,
         from_blocks: from.cache_blocks.into(),

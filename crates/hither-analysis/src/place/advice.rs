@@ -161,14 +161,18 @@ mod tests {
     use std::sync::Arc;
 
     use hither_core::Topology;
-    use hither_sim::placement::{Configuration, Totals};
+    use hither_sim::placement::{PlacementConfiguration, Totals};
 
     use super::*;
 
     fn advised(times_ns: &[(&str, u64)]) -> Advice {
         let topology = Arc::new(Topology::uniform(4));
         let cases = times_ns.iter().map(|(spec, _)| Case {
-            configuration: Configuration::even(spec.parse().unwrap(), topology.clone(), 10),
+            configuration: PlacementConfiguration::even(
+                spec.parse().unwrap(),
+                topology.clone(),
+                10,
+            ),
             size: "10".to_owned(),
         });
         let cases: Vec<Case> = cases.collect();

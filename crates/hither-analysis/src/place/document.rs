@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use hither_core::placement::Target;
-use hither_sim::placement::Outcome;
+use hither_sim::placement::PlacementOutcome;
 use hither_trace::Trace;
 use serde_json::{Value, json};
 
@@ -12,7 +12,12 @@ use super::{Case, Running};
 use hither_sim::References;
 
 /// The result of one case.
-pub fn document(case: &Case, outcome: &Outcome, running: &Running, trace: &Trace) -> Value {
+pub fn document(
+    case: &Case,
+    outcome: &PlacementOutcome,
+    running: &Running,
+    trace: &Trace,
+) -> Value {
     let nodes = outcome.capacity.len();
     let totals = &outcome.totals;
     let rows: Vec<&[u64]> = outcome.traffic.chunks(nodes.max(1)).collect();

@@ -20,7 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use hither_core::placement::{self, Target};
 use hither_core::{Spec, Topology};
 use hither_sim::placement::{
-    Binding, Configuration, Options, Outcome, PlacementSpec, files, pages,
+    Binding, PlacementConfiguration, PlacementOptions, PlacementOutcome, PlacementSpec, files,
+    memory,
 };
 use hither_sim::{References, Size};
 use hither_trace::Trace;
@@ -70,7 +71,7 @@ pub struct Running {
 /// One run.
 #[derive(Clone, Debug)]
 pub struct Case {
-    pub configuration: Configuration,
+    pub configuration: PlacementConfiguration,
     /// The size of a node as it was written, or what was chosen.
     pub size: String,
 }
@@ -79,8 +80,8 @@ pub struct Case {
 #[derive(Serialize)]
 #[serde(untagged)]
 pub enum EngineCosts {
-    Files(files::Costs),
-    Memory(pages::Costs),
+    Files(files::FileCosts),
+    Memory(memory::MemoryCosts),
 }
 
 impl Case {
@@ -162,7 +163,7 @@ pub fn cases(request: &Request, block_bytes: u64, distinct: u64) -> Result<Vec<C
                     };
                     enough(&spec, topology, &capacity, distinct, &size)?;
                     cases.push(Case {
-                        configuration: Configuration {
+                        configuration: PlacementConfiguration {
                             spec,
                             topology: topology.clone(),
                             capacity,
@@ -255,7 +256,7 @@ pub fn check_kind(trace: &Trace, placements: &[PlacementSpec]) -> Result<()> {
             Target::Memory => "pages of memory",
             Target::Files => "blocks of files",
         };
-        let others = placement::placements()
+        let others = placement::placement_policies()
             .iter()
             .filter(|other| other.target != entry.target);
         let others: Vec<&str> = others.map(|other| other.name).collect();
@@ -293,7 +294,7 @@ pub fn run(
     running: &Running,
     moves: usize,
     watch: Watch<'_>,
-) -> Result<Vec<Outcome>> {
+) -> Result<Vec<PlacementOutcome>> {
     let placements: Vec<PlacementSpec> = cases.iter().map(|case| case.configuration.spec).collect();
     check_kind(trace, &placements)?;
     let warm_up = running.warm_up.of(trace)?;
@@ -312,23 +313,23 @@ pub fn run(
                 progress(all);
             }
         };
-        let options = Options {
+        let options = PlacementOptions {
             binding: running.binding,
             warm_up,
             moves,
             progress: Some(&progress),
             cancel: watch.cancel,
-            ..Options::default()
+            ..PlacementOptions::default()
         };
         match costs {
             EngineCosts::Files(costs) => files::run(trace, &case.configuration, costs, &options),
-            EngineCosts::Memory(costs) => pages::run(trace, &case.configuration, costs, &options),
+            EngineCosts::Memory(costs) => memory::run(trace, &case.configuration, costs, &options),
         }
     };
     let mut outcomes = Vec::with_capacity(cases.len());
     let each: Vec<(&Case, &EngineCosts)> = cases.iter().zip(&costs).collect();
     for some in each.chunks(at_once(trace, &each)) {
-        let ended: Result<Vec<Outcome>, _> = some.par_iter().copied().map(one).collect();
+        let ended: Result<Vec<PlacementOutcome>, _> = some.par_iter().copied().map(one).collect();
         outcomes.extend(ended?);
     }
     Ok(outcomes)

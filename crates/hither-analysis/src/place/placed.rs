@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use hither_sim::placement::{Binding, Outcome};
+use hither_sim::placement::{Binding, PlacementOutcome};
 use hither_sim::{References, Size};
 use hither_trace::Trace;
 use serde_json::json;
@@ -21,7 +21,7 @@ pub struct Placed {
     pub running: Running,
     binding: Binding,
     pub cases: Vec<Case>,
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<PlacementOutcome>,
     /// One for each topology and size.
     advice: Vec<Advice>,
 }

@@ -2,7 +2,7 @@
 //! order asked for.
 
 use hither_core::placement::Target;
-use hither_sim::placement::{Binding, Outcome, Totals};
+use hither_sim::placement::{Binding, PlacementOutcome, Totals};
 
 use super::Case;
 use crate::format::{Lean, Table, bytes, count, counted, duration_ns, percent, policy};
@@ -15,8 +15,8 @@ pub struct Line<'a> {
 }
 
 /// The rows of whole outcomes.
-pub fn lines<'a>(cases: &'a [Case], outcomes: &'a [Outcome]) -> Vec<Line<'a>> {
-    let line = |(case, outcome): (&'a Case, &'a Outcome)| Line {
+pub fn lines<'a>(cases: &'a [Case], outcomes: &'a [PlacementOutcome]) -> Vec<Line<'a>> {
+    let line = |(case, outcome): (&'a Case, &'a PlacementOutcome)| Line {
         case,
         totals: &outcome.totals,
         modelled_time_ns: outcome.modelled_time_ns,
@@ -145,7 +145,7 @@ fn rows(lines: &[Line<'_>]) -> String {
 const TRAFFIC_MAX: usize = 16;
 
 /// The accesses from each node to each node that served them, in percent of all, for people.
-pub fn traffic(cases: &[Case], outcomes: &[Outcome]) -> String {
+pub fn traffic(cases: &[Case], outcomes: &[PlacementOutcome]) -> String {
     let mut text = String::new();
     for (case, outcome) in cases.iter().zip(outcomes) {
         let nodes = outcome.capacity.len();

@@ -4,7 +4,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hither_core::placement::Target;
-use hither_sim::{Outcome, Points, Size, Spacing};
+use hither_sim::{CacheOutcome, Points, Size, Spacing};
 use hither_trace::schema::Machine;
 use hither_trace::{Ranked, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -60,7 +60,7 @@ pub(super) struct Run {
     left_out: LeftOut,
     sizes: Vec<CacheSize>,
     /// As in `sim --json`: by policy, then by size.
-    pub(super) results: Vec<Outcome>,
+    pub(super) results: Vec<CacheOutcome>,
     curves: Vec<Curve>,
     pub(super) sites: Vec<Site>,
     distributions: Distributions,
@@ -286,9 +286,9 @@ fn curves(
         simulated,
         progress,
         |policies, done| {
-            let options = hither_sim::Options {
+            let options = hither_sim::CacheOptions {
                 progress: Some(done),
-                ..hither_sim::Options::default()
+                ..hither_sim::CacheOptions::default()
             };
             Ok(hither_sim::curves(trace, policies, points, &options)?)
         },

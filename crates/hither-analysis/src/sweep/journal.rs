@@ -68,7 +68,7 @@ pub(super) struct Placed {
 
 impl Counts {
     /// Those of a cache.
-    pub(super) fn cache((&cache, outcome): (&usize, &hither_sim::Outcome)) -> Counts {
+    pub(super) fn cache((&cache, outcome): (&usize, &hither_sim::CacheOutcome)) -> Counts {
         let error = outcome
             .estimate
             .and_then(|estimate| estimate.standard_error);
@@ -82,7 +82,7 @@ impl Counts {
     }
 
     /// Those of a placement.
-    pub(super) fn placed((&cache, outcome): (&usize, &placement::Outcome)) -> Counts {
+    pub(super) fn placed((&cache, outcome): (&usize, &placement::PlacementOutcome)) -> Counts {
         let totals = outcome.totals;
         Counts {
             cache,

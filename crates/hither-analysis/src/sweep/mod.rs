@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hither_sim::{Configuration, Options};
+use hither_sim::{CacheConfiguration, CacheOptions};
 use hither_trace::{Input, Trace};
 use rayon::current_num_threads;
 
@@ -70,7 +70,7 @@ struct Cache {
 
 #[derive(Clone)]
 enum What {
-    Cache(Box<Configuration>),
+    Cache(Box<CacheConfiguration>),
     Placed(Box<Case>),
 }
 
@@ -301,7 +301,7 @@ impl Known {
                 let sizes = simulate::sizes(&job.sizes, source.block_bytes, source.distinct)?;
                 let caches = job.policies.iter().flat_map(|&spec| {
                     sizes.iter().map(move |&(size, cache_blocks)| Cache {
-                        what: What::Cache(Box::new(Configuration { spec, cache_blocks })),
+                        what: What::Cache(Box::new(CacheConfiguration { spec, cache_blocks })),
                         size: size.to_string(),
                         counts: None,
                     })
@@ -355,11 +355,11 @@ impl Known {
                 What::Cache(configuration) => Some(**configuration),
                 What::Placed(_) => None,
             });
-        let configurations: Vec<Configuration> = configurations.collect();
-        let options = Options {
+        let configurations: Vec<CacheConfiguration> = configurations.collect();
+        let options = CacheOptions {
             progress: Some(&|references| progress(passes(references) * unit.len() as f64)),
             cancel: Some(cancel),
-            ..Options::default()
+            ..CacheOptions::default()
         };
         let outcomes = hither_sim::run(trace, &configurations, &options)?;
         Ok(unit.iter().zip(&outcomes).map(Counts::cache).collect())

@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hither_core::Spec;
-use hither_core::spec::Choice;
+use hither_core::spec::RegistryEntry;
 use hither_sim::Size;
 use hither_trace::Sample;
 use serde::Deserialize;
@@ -193,7 +193,7 @@ impl Said<'_> {
     }
 }
 
-fn specs<E: Choice>(list: &[Spanned<String>]) -> Result<Vec<Spec<E>>, Problem> {
+fn specs<E: RegistryEntry>(list: &[Spanned<String>]) -> Result<Vec<Spec<E>>, Problem> {
     let spec = |text: &Spanned<String>| {
         let spec: Result<Spec<E>, _> = text.as_ref().parse();
         spec.map_err(Problem::at(text.span()))
@@ -223,7 +223,8 @@ mod tests {
             format: None,
             options: LoadOptions::default(),
         };
-        read(&path, &defaults)
+        let no_machine = || Err("no machine in a test".to_owned());
+        read(&path, &defaults, &no_machine)
     }
 
     #[test]

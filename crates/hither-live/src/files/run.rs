@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hither_core::Spec;
-use hither_core::knowledge::SiteKnowledge;
+use hither_core::site_profile::SiteProfile;
 use hither_sys::cgroup::MemoryGroup;
 use hither_sys::page_cache::{PageCache, Refused, ThisPageCache, Unreachable};
 use hither_sys::process::children_read_bytes;
@@ -85,7 +85,7 @@ pub struct FilesOptions {
     /// cache is full.
     pub disable_readahead: bool,
     /// What is known of call sites.
-    pub sites: Vec<SiteKnowledge>,
+    pub sites: Vec<SiteProfile>,
     /// Rings, and how far call stacks are followed.
     pub session: SessionOptions,
 }
@@ -114,7 +114,7 @@ pub struct Files {
     /// The figures.
     pub summary: Summary,
     /// What is known of call sites now.
-    pub sites: Vec<SiteKnowledge>,
+    pub sites: Vec<SiteProfile>,
     /// The files that most was read of, the most first.
     pub busiest_files: Vec<FileTally>,
     /// The call sites that read most, the most first.

@@ -16,7 +16,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use hither_core::placement::{Action, Counters, Epoch, EpochKind, Outcome};
+use hither_core::placement::{Action, ActionOutcome, Counters, Epoch, EpochKind};
 use hither_core::{Block, Node, Object, Process, Thread};
 use rustc_hash::FxHashMap;
 
@@ -108,7 +108,7 @@ pub(crate) struct Driver {
     jobs: BTreeMap<u64, Batch>,
     job_count: u64,
     /// What the policy asked for and has not heard of.
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<ActionOutcome>,
     of_block: FxHashMap<Block, usize>,
     migration_ns: u64,
     /// Pages that the cost was measured by.
@@ -285,7 +285,7 @@ impl Driver {
         let mut to: BTreeMap<Node, Vec<Block>> = BTreeMap::new();
         for action in actions {
             let done = false;
-            self.outcomes.push(Outcome { action, done });
+            self.outcomes.push(ActionOutcome { action, done });
             // A full node refuses, as in the simulator.
             if let Action::Migrate { block, to: node } = action
                 && self.model.free(node) > 0

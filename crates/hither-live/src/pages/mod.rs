@@ -11,7 +11,7 @@
 //! what memory costs here. `event` is what goes in and out. [`survey`] is what a machine would let
 //! it do.
 //!
-//! First faults are observed and not intercepted; docs/ARCHITECTURE.md says why.
+//! First faults are observed and not intercepted; docs/internals/memory.md says why.
 
 pub mod calibration;
 mod counters;

@@ -39,10 +39,10 @@ use crate::launch::{self, Attended, Tools};
 pub struct PagesOptions {
     /// The program.
     pub run: RunOptions,
-    /// Where pages go; one that can be [live](placement::Entry::live).
-    pub placement: Spec<placement::Entry>,
+    /// Where pages go; one that can be [live](placement::PlacementEntry::live).
+    pub placement: Spec<placement::PlacementEntry>,
     /// What that is made of, in place of what its parameter names.
-    pub initial: Option<Spec<placement::Entry>>,
+    pub initial: Option<Spec<placement::PlacementEntry>>,
     /// What is known of allocation sites, by signature.
     pub sites: Vec<(u64, RegionTier)>,
     /// Where regions of an earlier run had their pages in the end.

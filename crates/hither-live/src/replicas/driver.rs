@@ -19,7 +19,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hither_core::placement::{
-    Action, Counters, Entry, Epoch, EpochKind, Nodes, Outcome, Placement, Settings, Target,
+    Action, ActionOutcome, Counters, Epoch, EpochKind, Nodes, Placement, PlacementEntry,
+    PlacementSettings, Target,
 };
 use hither_core::topology::Topology;
 use hither_core::{Access, Block, NEVER, Node, Object, Op, Process, Site, Slot, Spec, Thread};
@@ -148,7 +149,7 @@ impl Driven for Driver {
         if config.block_bytes != BLOCK_BYTES {
             return wrong(format!("blocks of {} bytes", config.block_bytes));
         }
-        let spec: Spec<Entry> = match config.policy.parse() {
+        let spec: Spec<PlacementEntry> = match config.policy.parse() {
             Ok(spec) => spec,
             Err(error) => return wrong(format!("{}: {error}", config.policy)),
         };
@@ -158,7 +159,7 @@ impl Driven for Driver {
         let nodes = usize::from(config.nodes) + usize::from(config.all);
         let topology = Arc::new(Topology::uniform(nodes));
         let capacity = vec![FRAMES; nodes];
-        let placement = spec.build(&Settings {
+        let placement = spec.build(&PlacementSettings {
             topology: Arc::clone(&topology),
             capacity: &capacity,
             blocks: 0,
@@ -351,7 +352,7 @@ impl Driver {
                         continue;
                     }
                     if !self.replicate(block, to, out) {
-                        let refused = Outcome {
+                        let refused = ActionOutcome {
                             action,
                             done: false,
                         };
@@ -363,7 +364,7 @@ impl Driver {
                 }
                 // Originals are where the kernel has them.
                 Action::Migrate { .. } | Action::Promote { .. } => {
-                    let refused = Outcome {
+                    let refused = ActionOutcome {
                         action,
                         done: false,
                     };
@@ -459,7 +460,7 @@ impl Driver {
             }
             false => self.summary.failed += 1,
         }
-        let outcome = Outcome {
+        let outcome = ActionOutcome {
             action: Action::Replicate { block, to: node },
             done,
         };

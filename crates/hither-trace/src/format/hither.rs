@@ -5,17 +5,11 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-use arrow::array::{
-    Array, BinaryArray, BooleanArray, DictionaryArray, ListArray, StringArray, StructArray,
-    UInt32Array, UInt64Array,
-};
-use arrow::datatypes::Int32Type;
-
 use crate::error::{Error, Result};
 use crate::format::{Format, Records};
 use crate::schema::{
-    ACCESSES, AccessRow, FILES, FORMAT_VERSION, Frame, META, Meta, OBJECTS, ObjectKind, ObjectRow,
-    RowOp, SITES, SiteRow, accesses_schema, objects_schema, sites_schema,
+    ACCESSES, ACCESSES_COLUMNS, AccessRow, FILES, FORMAT_VERSION, Frame, META, Meta, OBJECTS,
+    OBJECTS_COLUMNS, ObjectKind, ObjectRow, RowOp, SITES, SITES_COLUMNS, SiteRow,
 };
 use crate::sink::Sink;
 use crate::source::{self, Head, Input};
@@ -93,99 +87,77 @@ fn read_meta(path: &Path) -> Result<Meta> {
 }
 
 fn read_accesses(path: PathBuf, sink: &mut dyn Sink) -> Result<()> {
-    const COLUMNS: [&str; 11] = [
-        "time_ns",
-        "process",
-        "thread",
-        "node",
-        "site",
-        "object",
-        "op",
-        "in_kernel",
-        "offset",
-        "length",
-        "count",
-    ];
-    let mut table = Table::open(path.clone(), &accesses_schema(), &COLUMNS)?;
+    // The column `tick` is for who reads the file without us.
+    let columns = ACCESSES_COLUMNS
+        .iter()
+        .filter(|column| column.name() != "tick");
+    let mut table = Table::open(path, columns)?;
     while let Some(batch) = table.next_batch()? {
-        let time_ns = batch.column::<UInt64Array>("time_ns")?.values();
-        let process = batch.column::<UInt32Array>("process")?.values();
-        let thread = batch.column::<UInt32Array>("thread")?.values();
-        let node = batch.column::<UInt32Array>("node")?.values();
-        let site = batch.column::<UInt32Array>("site")?.values();
-        let object = batch.column::<UInt32Array>("object")?.values();
-        let op = batch.column::<DictionaryArray<Int32Type>>("op")?;
-        let ops = ops(&batch, op)?;
-        let in_kernel = batch.column::<BooleanArray>("in_kernel")?.values();
-        let offset = batch.column::<UInt64Array>("offset")?.values();
-        let length = batch.column::<UInt64Array>("length")?.values();
-        let count = batch.column::<UInt32Array>("count")?.values();
-        for (row, key) in op.keys().values().iter().enumerate() {
+        let time_ns = batch.u64s("time_ns")?;
+        let process = batch.u32s("process")?;
+        let thread = batch.u32s("thread")?;
+        let node = batch.u32s("node")?;
+        let site = batch.u32s("site")?;
+        let object = batch.u32s("object")?;
+        let ops = batch.bytes("op")?;
+        let in_kernel = batch.booleans("in_kernel")?;
+        let offset = batch.u64s("offset")?;
+        let length = batch.u64s("length")?;
+        let count = batch.u32s("count")?;
+        // Neighbours often have the same op, and then its name is not looked up again.
+        let mut op = RowOp::Read;
+        for row in 0..batch.len() {
+            let name = ops[row].data();
+            if name != op.name().as_bytes() {
+                op = op_named(&batch, name)?;
+            }
             sink.request(&AccessRow {
-                time_ns: time_ns[row],
-                process: process[row],
-                thread: thread[row],
-                node: node[row],
-                site: site[row],
-                object: object[row],
-                op: *ops
-                    .get(*key as usize)
-                    .ok_or_else(|| batch.error("op", "points outside its dictionary"))?,
-                in_kernel: in_kernel.value(row),
-                offset: offset[row],
-                length: length[row],
-                count: count[row],
+                time_ns: time_ns.get(row),
+                process: process.get(row),
+                thread: thread.get(row),
+                node: node.get(row),
+                site: site.get(row),
+                object: object.get(row),
+                op,
+                in_kernel: in_kernel[row],
+                offset: offset.get(row),
+                length: length.get(row),
+                count: count.get(row),
             })?;
         }
     }
     Ok(())
 }
 
-/// The ops of a batch's dictionary.
-fn ops(batch: &Batch, column: &DictionaryArray<Int32Type>) -> Result<Vec<RowOp>> {
-    let names: Option<&StringArray> = column.values().as_any().downcast_ref();
-    let names = names.ok_or_else(|| batch.error("op", "has an unexpected type"))?;
-    let op = |name: Option<&str>| {
-        let name = name.unwrap_or_default();
-        RowOp::from_name(name).ok_or_else(|| batch.error("op", &format!("unknown op {name:?}")))
-    };
-    names.iter().map(op).collect()
+fn op_named(batch: &Batch<'_>, name: &[u8]) -> Result<RowOp> {
+    let name = String::from_utf8_lossy(name);
+    RowOp::from_name(&name).ok_or_else(|| batch.error("op", &format!("unknown op {name:?}")))
 }
 
 fn read_objects(path: PathBuf) -> Result<Vec<ObjectRow>> {
-    let schema = objects_schema();
-    let columns: Vec<&str> = schema
-        .fields()
-        .iter()
-        .map(|field| field.name().as_str())
-        .collect();
-    let mut table = Table::open(path.clone(), &schema, &columns)?;
+    let mut table = Table::open(path.clone(), &OBJECTS_COLUMNS)?;
     let mut objects = Vec::new();
     while let Some(batch) = table.next_batch()? {
-        let ids = batch.column::<UInt32Array>("object")?;
-        let kind = batch.column::<StringArray>("kind")?;
-        let text = batch.column::<StringArray>("path")?;
-        let bytes = batch.nullable::<BinaryArray>("path_bytes")?;
-        let numbers = |name| batch.column::<UInt64Array>(name);
-        let (device, inode, size) = (numbers("device")?, numbers("inode")?, numbers("size")?);
-        let (first_seen_ns, last_seen_ns) = (numbers("first_seen_ns")?, numbers("last_seen_ns")?);
-        for row in 0..batch.len() {
-            numbered(&path, objects.len(), ids.value(row))?;
-            let kind = kind.value(row);
+        let ids = batch.u32s("object")?;
+        let kind = batch.bytes("kind")?;
+        let text = batch.bytes("path")?;
+        let bytes = batch.optional_bytes("path_bytes")?;
+        let (device, inode) = (batch.u64s("device")?, batch.u64s("inode")?);
+        let size = batch.u64s("size")?;
+        let first_seen_ns = batch.u64s("first_seen_ns")?;
+        let last_seen_ns = batch.u64s("last_seen_ns")?;
+        for (row, bytes) in bytes.into_iter().enumerate() {
+            numbered(&path, objects.len(), ids.get(row))?;
+            let kind = String::from_utf8_lossy(kind[row].data());
             objects.push(ObjectRow {
-                kind: ObjectKind::from_name(kind)
+                kind: ObjectKind::from_name(&kind)
                     .ok_or_else(|| batch.error("kind", &format!("unknown kind {kind:?}")))?,
-                path: if bytes.is_valid(row) {
-                    bytes.value(row)
-                } else {
-                    text.value(row).as_bytes()
-                }
-                .to_owned(),
-                device: device.value(row),
-                inode: inode.value(row),
-                size: size.value(row),
-                first_seen_ns: first_seen_ns.value(row),
-                last_seen_ns: last_seen_ns.value(row),
+                path: bytes.unwrap_or_else(|| text[row].data()).to_owned(),
+                device: device.get(row),
+                inode: inode.get(row),
+                size: size.get(row),
+                first_seen_ns: first_seen_ns.get(row),
+                last_seen_ns: last_seen_ns.get(row),
             });
         }
     }
@@ -193,61 +165,51 @@ fn read_objects(path: PathBuf) -> Result<Vec<ObjectRow>> {
 }
 
 fn read_sites(path: PathBuf) -> Result<Vec<SiteRow>> {
-    let schema = sites_schema();
-    let columns: Vec<&str> = schema
-        .fields()
-        .iter()
-        .map(|field| field.name().as_str())
-        .collect();
-    let mut table = Table::open(path.clone(), &schema, &columns)?;
+    let mut table = Table::open(path.clone(), &SITES_COLUMNS)?;
     let mut sites = Vec::new();
     while let Some(batch) = table.next_batch()? {
-        let ids = batch.column::<UInt32Array>("site")?;
-        let signature = batch.column::<UInt64Array>("signature")?;
-        let truncated = batch.column::<BooleanArray>("truncated")?;
-        let function = batch.nullable::<StringArray>("function")?;
-        let file = batch.nullable::<StringArray>("file")?;
-        let line = batch.nullable::<UInt32Array>("line")?;
-        let module = batch.nullable::<StringArray>("module")?;
-        let lists = batch.column::<ListArray>("frames")?;
-        for row in 0..batch.len() {
-            numbered(&path, sites.len(), ids.value(row))?;
+        let ids = batch.u32s("site")?;
+        let signature = batch.u64s("signature")?;
+        let truncated = batch.booleans("truncated")?;
+        let function = batch.optional_texts("function")?;
+        let file = batch.optional_texts("file")?;
+        let line = batch.optional_u32s("line")?;
+        let module = batch.optional_texts("module")?;
+        let lengths = batch.list_lengths("frames")?;
+        let mut frames = read_frames(&batch)?.into_iter();
+        for (row, length) in lengths.into_iter().enumerate() {
+            numbered(&path, sites.len(), ids.get(row))?;
             sites.push(SiteRow {
-                signature: signature.value(row),
-                truncated: truncated.value(row),
-                function: text(function, row),
-                file: text(file, row),
-                line: line.is_valid(row).then(|| line.value(row)),
-                module: text(module, row),
-                frames: read_frames(&batch, &lists.value(row))?,
+                signature: signature.get(row),
+                truncated: truncated[row],
+                function: function[row].map(str::to_owned),
+                file: file[row].map(str::to_owned),
+                line: line[row],
+                module: module[row].map(str::to_owned),
+                frames: frames.by_ref().take(length).collect(),
             });
         }
     }
     Ok(sites)
 }
 
-fn read_frames(batch: &Batch, frames: &dyn Array) -> Result<Vec<Frame>> {
-    let frames: Option<&StructArray> = frames.as_any().downcast_ref();
-    let frames = frames.ok_or_else(|| batch.error("frames", "has an unexpected type"))?;
-    let module = batch.nested::<StringArray>(frames, "module")?;
-    let build_id = batch.nested::<StringArray>(frames, "build_id")?;
-    let offset = batch.nested::<UInt64Array>(frames, "offset")?;
-    let function = batch.nested::<StringArray>(frames, "function")?;
-    let file = batch.nested::<StringArray>(frames, "file")?;
-    let line = batch.nested::<UInt32Array>(frames, "line")?;
-    let frame = |row| Frame {
-        module: text(module, row).unwrap_or_default(),
-        build_id: text(build_id, row).unwrap_or_default(),
-        offset: offset.value(row),
-        function: text(function, row),
-        file: text(file, row),
-        line: line.is_valid(row).then(|| line.value(row)),
+/// The frames of all sites of a batch, one after the other.
+fn read_frames(batch: &Batch<'_>) -> Result<Vec<Frame>> {
+    let module = batch.optional_texts("frames.module")?;
+    let build_id = batch.optional_texts("frames.build_id")?;
+    let offset = batch.optional_u64s("frames.offset")?;
+    let function = batch.optional_texts("frames.function")?;
+    let file = batch.optional_texts("frames.file")?;
+    let line = batch.optional_u32s("frames.line")?;
+    let frame = |at: usize| Frame {
+        module: module[at].unwrap_or_default().to_owned(),
+        build_id: build_id[at].unwrap_or_default().to_owned(),
+        offset: offset[at].unwrap_or_default(),
+        function: function[at].map(str::to_owned),
+        file: file[at].map(str::to_owned),
+        line: line[at],
     };
-    Ok((0..frames.len()).map(frame).collect())
-}
-
-fn text(column: &StringArray, row: usize) -> Option<String> {
-    column.is_valid(row).then(|| column.value(row).to_owned())
+    Ok((0..module.len()).map(frame).collect())
 }
 
 /// A table's rows stand in the order of their numbers, without gaps.

@@ -6,7 +6,9 @@ use clap::Args;
 use hither_core::placement::{self, Target};
 use hither_core::registry::{self, Param};
 use hither_core::spec::SpecError;
-use hither_core::{Spec, placement::Entry as Placement, registry::Entry as Policy};
+use hither_core::{
+    Spec, placement::PlacementEntry as Placement, registry::ReplacementEntry as Policy,
+};
 use serde_json::json;
 
 use super::Subcommand;
@@ -78,8 +80,8 @@ impl Subcommand for Policies {
     const NAME: &'static str = "policies";
 
     fn run(self, _ui: &Ui) -> anyhow::Result<ExitCode> {
-        let placements = || placement::placements().iter().map(Listed::from);
-        let policies = || registry::policies().iter().map(Listed::from);
+        let placements = || placement::placement_policies().iter().map(Listed::from);
+        let policies = || registry::replacement_policies().iter().map(Listed::from);
         let listed: Vec<Listed> = match (self.names.is_empty(), self.placements) {
             (true, true) => placements().collect(),
             (true, false) => policies().chain(placements()).collect(),

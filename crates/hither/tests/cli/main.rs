@@ -30,7 +30,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use hither_core::registry::Entry;
+use hither_core::registry::ReplacementEntry;
 use serde_json::Value;
 
 /// A folder in which command lines run.
@@ -160,8 +160,8 @@ impl Ran {
 
 /// The names of the policies that are `wanted`, as messages list them: a new policy is to change no
 /// snapshot.
-fn policies(wanted: impl Fn(&Entry) -> bool) -> String {
-    let names: Vec<&str> = hither_core::registry::policies()
+fn policies(wanted: impl Fn(&ReplacementEntry) -> bool) -> String {
+    let names: Vec<&str> = hither_core::registry::replacement_policies()
         .iter()
         .filter(|entry| wanted(entry))
         .map(|entry| entry.name)

@@ -21,11 +21,12 @@ mod judge;
 mod tally;
 mod visits;
 
-use hither_core::knowledge::{self, SiteKnowledge};
-use hither_core::registry::{Entry, Settings};
+use hither_core::registry::{ReplacementEntry, ReplacementSettings};
 use hither_core::replacement::{ClassCounts, SiteRecord};
+use hither_core::site_profile::{self, SiteProfile};
 use hither_core::{
-    Access, Block, NEVER, Node, Object, Op, Policy, Process, Residency, Served, Site, Spec, Thread,
+    Access, AccessResult, Block, NEVER, Node, Object, Op, Process, ReplacementPolicy, Residency,
+    Site, Spec, Thread,
 };
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
@@ -73,7 +74,7 @@ pub(crate) struct Config {
     pub(crate) sites: Vec<KnownSite>,
 }
 
-/// What is known of a call site; see [`SiteKnowledge`].
+/// What is known of a call site; see [`SiteProfile`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct KnownSite {
     #[serde(with = "hex")]
@@ -128,18 +129,18 @@ pub struct Summary {
 /// A cache and who rules it.
 struct Cache {
     residency: Residency,
-    policy: Box<dyn Policy>,
+    policy: Box<dyn ReplacementPolicy>,
 }
 
 impl Cache {
-    fn new(spec: &Spec<Entry>, capacity: u32, sites: &[SiteRecord]) -> Cache {
+    fn new(spec: &Spec<ReplacementEntry>, capacity: u32, sites: &[SiteRecord]) -> Cache {
         Cache {
             residency: Residency::new(capacity, 0),
-            policy: spec.build(&Settings { capacity, sites }),
+            policy: spec.build(&ReplacementSettings { capacity, sites }),
         }
     }
 
-    fn access(&mut self, access: &Access) -> Served {
+    fn access(&mut self, access: &Access) -> AccessResult {
         self.residency.access(self.policy.as_mut(), access)
     }
 
@@ -159,8 +160,8 @@ struct File {
 
 /// See the module.
 pub(crate) struct Driver {
-    spec: Spec<Entry>,
-    lru: Spec<Entry>,
+    spec: Spec<ReplacementEntry>,
+    lru: Spec<ReplacementEntry>,
     model: Cache,
     shadow: Cache,
     judge: Judge,
@@ -197,20 +198,20 @@ impl Driven for Driver {
         if config.block_bytes != BLOCK_BYTES {
             return wrong(format!("blocks of {} bytes", config.block_bytes));
         }
-        let spec: Spec<Entry> = match config.policy.parse() {
+        let spec: Spec<ReplacementEntry> = match config.policy.parse() {
             Ok(spec) => spec,
             Err(error) => return wrong(format!("{}: {error}", config.policy)),
         };
         if spec.entry().needs.future {
             return wrong(format!("{}: it needs the future", spec.entry().name));
         }
-        let lru: Spec<Entry> = "lru".parse().expect("it is in the registry");
+        let lru: Spec<ReplacementEntry> = "lru".parse().expect("it is in the registry");
         let mut sites = Numbers::default();
         sites.number(0);
-        let known: Vec<SiteKnowledge> = config.sites.iter().map(SiteKnowledge::from).collect();
+        let known: Vec<SiteProfile> = config.sites.iter().map(SiteProfile::from).collect();
         let numbered = config.sites.iter();
         let numbered = numbered.map(|site| (Site(sites.number(site.signature)), site.signature));
-        let records = knowledge::import(&known, numbered.collect::<Vec<_>>());
+        let records = site_profile::import(&known, numbered.collect::<Vec<_>>());
         let capacity = blocks(config.budget_bytes);
         let alone = blocks(config.alone_bytes).max(capacity);
         Ok(Driver {
@@ -433,16 +434,16 @@ impl Driver {
         }
         let served = self.model.access(&access);
         let evicted = match served {
-            Served::Miss { evicted } => evicted,
-            Served::Hit => None,
+            AccessResult::Miss { evicted } => evicted,
+            AccessResult::Hit => None,
         };
         if let Some(evicted) = evicted {
             self.evicted(evicted);
         }
-        let miss = served != Served::Hit;
+        let miss = served != AccessResult::Hit;
         let lru = self.shadow.access(&access);
-        let lru_miss = lru != Served::Hit;
-        let full = matches!(lru, Served::Miss { evicted: Some(_) });
+        let lru_miss = lru != AccessResult::Hit;
+        let full = matches!(lru, AccessResult::Miss { evicted: Some(_) });
         if full && !std::mem::replace(&mut self.full, true) {
             out.push(Decision::Full);
         }
@@ -581,7 +582,7 @@ impl Driver {
     fn fill(&mut self, held: Vec<Access>) {
         let mut given_up = Vec::new();
         for access in held {
-            if let Served::Miss {
+            if let AccessResult::Miss {
                 evicted: Some(evicted),
             } = self.model.access(&access)
             {
@@ -632,9 +633,9 @@ impl Driver {
     }
 
     /// What is known of call sites now.
-    pub(crate) fn sites(&self) -> Vec<SiteKnowledge> {
+    pub(crate) fn sites(&self) -> Vec<SiteProfile> {
         let records = self.model.policy.sites().unwrap_or_default();
-        knowledge::export(&records, |site| self.sites.keys()[site.index()])
+        site_profile::export(&records, |site| self.sites.keys()[site.index()])
     }
 
     /// Walks every invariant and panics on a broken one.
@@ -649,9 +650,9 @@ impl Driver {
     }
 }
 
-impl From<&KnownSite> for SiteKnowledge {
-    fn from(site: &KnownSite) -> SiteKnowledge {
-        SiteKnowledge {
+impl From<&KnownSite> for SiteProfile {
+    fn from(site: &KnownSite) -> SiteProfile {
+        SiteProfile {
             signature: site.signature,
             sequential: site.sequential,
             looping: site.looping,
@@ -660,8 +661,8 @@ impl From<&KnownSite> for SiteKnowledge {
     }
 }
 
-impl From<&SiteKnowledge> for KnownSite {
-    fn from(site: &SiteKnowledge) -> KnownSite {
+impl From<&SiteProfile> for KnownSite {
+    fn from(site: &SiteProfile) -> KnownSite {
         KnownSite {
             signature: site.signature,
             sequential: site.sequential,

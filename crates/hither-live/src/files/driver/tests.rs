@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hither_core::Block;
-use hither_core::registry::policies;
+use hither_core::registry::replacement_policies;
 use proptest::prelude::*;
 
 use super::super::event::Judged;
@@ -202,7 +202,10 @@ fn six_passes_over_twice_the_budget_cost_what_the_optimum_does() {
 fn whatever_the_policy_no_more_is_cached_than_the_budget_and_what_is_read() {
     // Neither is a number of whole extents.
     let (budget, file) = (1000, 2500);
-    for entry in policies().iter().filter(|entry| !entry.needs.future) {
+    for entry in replacement_policies()
+        .iter()
+        .filter(|entry| !entry.needs.future)
+    {
         let mut lab = Lab::new(entry.name, budget);
         let mut most = 0;
         for _ in 0..5 {
@@ -543,7 +546,9 @@ fn reads() -> impl Strategy<Value = Vec<(u64, u64, u64, u64)>> {
 }
 
 fn live_policies() -> Vec<&'static str> {
-    let live = policies().iter().filter(|entry| !entry.needs.future);
+    let live = replacement_policies()
+        .iter()
+        .filter(|entry| !entry.needs.future);
     live.map(|entry| entry.name).collect()
 }
 

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::machine;
 
 /// A policy with its parameters.
-type Placement = Spec<placement::Entry>;
+type Placement = Spec<placement::PlacementEntry>;
 
 /// What the driver starts from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
-use hither_core::placement::{Action, Outcome};
+use hither_core::placement::{Action, ActionOutcome};
 use hither_core::{Block, Node, Object};
 use rustc_hash::FxHashMap;
 
@@ -19,7 +19,7 @@ const MEASURED_MIN: u32 = 64;
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     /// In the order in which they were asked for.
-    outcomes: Vec<Outcome>,
+    outcomes: Vec<ActionOutcome>,
     index: FxHashMap<Block, usize>,
     jobs: FxHashMap<u64, Batch>,
 }
@@ -46,7 +46,7 @@ impl Driver {
             .collect();
         let mut batches: BTreeMap<(Object, Node), Vec<Block>> = BTreeMap::new();
         for action in counting.actions.drain(..) {
-            pending.outcomes.push(Outcome {
+            pending.outcomes.push(ActionOutcome {
                 action,
                 done: false,
             });

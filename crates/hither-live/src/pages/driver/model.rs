@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use hither_core::placement::{
-    Action, Epoch, Nodes, Outcome, Placement, Region, RegionTier, Settings,
+    Action, ActionOutcome, Epoch, Nodes, Placement, PlacementSettings, Region, RegionTier,
 };
 use hither_core::{Access, Block, NEVER, Node, Object, Op, Process, Site, Slot, Thread};
 
@@ -39,7 +39,7 @@ impl Model {
         let topology = Arc::new(config.topology()?);
         let capacity: Vec<u32> = config.nodes.iter().map(|node| node.frames).collect();
         let (policy, initial) = config.policy()?;
-        let placement = policy.build(&Settings {
+        let placement = policy.build(&PlacementSettings {
             topology: Arc::clone(&topology),
             capacity: &capacity,
             blocks: 0,
@@ -249,7 +249,7 @@ impl Model {
         self.placement.epoch(epoch, &self.nodes, out);
     }
 
-    pub(crate) fn settled(&mut self, outcomes: &[Outcome]) {
+    pub(crate) fn settled(&mut self, outcomes: &[ActionOutcome]) {
         self.placement.settled(outcomes, &self.nodes);
     }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use hither_core::Spec;
-use hither_core::placement::Entry;
+use hither_core::placement::PlacementEntry;
 use hither_live::Error;
 use hither_live::file_pages::{self, FilePagesOptions, Ran};
 use hither_live::following::{Followed, FollowingOptions, Runner};
@@ -23,7 +23,7 @@ pub(super) enum Way {
     /// asks nobody, so such a policy looks at nothing but what is read.
     Placed(Option<u32>),
     /// They follow their readers.
-    Following(Box<Spec<Entry>>),
+    Following(Box<Spec<PlacementEntry>>),
 }
 
 /// The switch.
@@ -74,7 +74,7 @@ impl FilePlacementArgs {
 }
 
 fn named(text: &str) -> Result<Way, Usage> {
-    let spec: Spec<Entry> = text
+    let spec: Spec<PlacementEntry> = text
         .parse()
         .map_err(|error| Usage(format!("{SWITCH}={text}: {error}")))?;
     match spec.entry().name {
@@ -118,7 +118,7 @@ fn placed(run: &Run, node: Option<u32>, ui: &Ui) -> anyhow::Result<ExitCode> {
     Ok(exit::pass_on(ran.exit))
 }
 
-fn following(run: &Run, policy: Spec<Entry>, ui: &Ui) -> anyhow::Result<ExitCode> {
+fn following(run: &Run, policy: Spec<PlacementEntry>, ui: &Ui) -> anyhow::Result<ExitCode> {
     let options = FollowingOptions {
         run: run.options(preload::library()?),
         policy,

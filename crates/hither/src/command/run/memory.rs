@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use hither_core::placement::{self, Target};
-use hither_core::spec::{Choice, SpecError, Value};
-use hither_core::{Spec, placement::Entry};
+use hither_core::spec::{RegistryEntry, SpecError, Value};
+use hither_core::{Spec, placement::PlacementEntry};
 use hither_live::SessionOptions;
 use hither_live::pages::{Pages, PagesOptions, Runner, Tally, calibration};
 use hither_sim::Size;
@@ -102,8 +102,8 @@ fn permille(text: &str) -> Result<u32, String> {
 
 /// The policy, if it can place the pages of a running program, and what it is made of where that
 /// was given before it.
-fn policies(text: &str) -> Result<(Spec<Entry>, Option<Spec<Entry>>), Usage> {
-    let specs = Spec::<Entry>::parse_list(text);
+fn policies(text: &str) -> Result<(Spec<PlacementEntry>, Option<Spec<PlacementEntry>>), Usage> {
+    let specs = Spec::<PlacementEntry>::parse_list(text);
     let specs = specs.map_err(|error| match error {
         SpecError::Unknown { name, hint, .. } => Usage(format!(
             "{SWITCH}={text}: unknown placement `{name}`{hint}; {} can follow a running program",
@@ -124,18 +124,20 @@ fn policies(text: &str) -> Result<(Spec<Entry>, Option<Spec<Entry>>), Usage> {
     }
 }
 
-fn is_live(entry: &Entry) -> bool {
+fn is_live(entry: &PlacementEntry) -> bool {
     entry.target == Target::Memory && entry.live
 }
 
 /// The names of such placements.
-fn names(wanted: &dyn Fn(&Entry) -> bool) -> String {
-    let entries = placement::placements().iter();
-    let names = entries.filter(|entry| wanted(entry)).map(Choice::name);
+fn names(wanted: &dyn Fn(&PlacementEntry) -> bool) -> String {
+    let entries = placement::placement_policies().iter();
+    let names = entries
+        .filter(|entry| wanted(entry))
+        .map(RegistryEntry::name);
     names.collect::<Vec<_>>().join(", ")
 }
 
-fn check(spec: &Spec<Entry>) -> Result<(), Usage> {
+fn check(spec: &Spec<PlacementEntry>) -> Result<(), Usage> {
     let entry = spec.entry();
     if entry.target != Target::Memory {
         return Err(Usage(format!(
@@ -233,7 +235,7 @@ fn from_live(region: hither_live::pages::Placed) -> knowledge::Placed {
 }
 
 /// A policy may have a least size of its own.
-fn note_small_regions(policy: &Spec<Entry>, region_min: u64, ui: &Ui) {
+fn note_small_regions(policy: &Spec<PlacementEntry>, region_min: u64, ui: &Ui) {
     let region = policy.params().find(|(param, _)| param.name == "region");
     if let Some((_, Value::Count(least))) = region
         && least > region_min

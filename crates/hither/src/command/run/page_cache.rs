@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use hither_core::Spec;
-use hither_core::registry::policies;
+use hither_core::registry::replacement_policies;
 use hither_live::SessionOptions;
 use hither_live::files::{BUDGET_MIN_BYTES, Budget, Files, FilesOptions, Runner};
 use hither_sim::Size;
@@ -85,7 +85,9 @@ fn policy(text: &str) -> Result<Spec, Usage> {
     if !spec.entry().needs.future {
         return Ok(spec);
     }
-    let live = policies().iter().filter(|entry| !entry.needs.future);
+    let live = replacement_policies()
+        .iter()
+        .filter(|entry| !entry.needs.future);
     let names: Vec<&str> = live.map(|entry| entry.name).collect();
     Err(Usage(format!(
         "{SWITCH}={spec}: it needs the future; {} do not",

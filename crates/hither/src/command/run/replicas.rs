@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use hither_core::Spec;
-use hither_core::placement::{Entry, Target, placements};
+use hither_core::placement::{PlacementEntry, Target, placement_policies};
 use hither_live::SessionOptions;
 use hither_live::replicas::{Replicas, ReplicasOptions, Runner, Which};
 use hither_sim::Size;
@@ -68,13 +68,13 @@ fn replica_bytes(text: &str) -> Result<u64, String> {
 
 /// The policy with its parameters, if it says where files of a running program go.
 fn policy(text: &str) -> Result<String, Usage> {
-    let spec: Spec<Entry> = text
+    let spec: Spec<PlacementEntry> = text
         .parse()
         .map_err(|error| Usage(format!("{SWITCH}={text}: {error}")))?;
     if spec.entry().target == Target::Files && spec.live() {
         return Ok(spec.to_string());
     }
-    let live = placements()
+    let live = placement_policies()
         .iter()
         .filter(|entry| entry.target == Target::Files && entry.live);
     let names: Vec<&str> = live.map(|entry| entry.name).collect();

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use hither_core::placement::{Action, Epoch, EpochKind, Nodes, Outcome, Placement, Settings};
+use hither_core::placement::{
+    Action, ActionOutcome, Epoch, EpochKind, Nodes, Placement, PlacementSettings,
+};
 use hither_core::{Access, NEVER, Object, Op, Process, Random, Site, Slot, Spec, Thread, Topology};
 
 use hither_sys::record::ConstructKind;
@@ -386,9 +388,9 @@ struct Judge {
 impl Judge {
     fn new(nodes: usize) -> Judge {
         let topology = Arc::new(Topology::uniform(nodes));
-        let spec: Spec<hither_core::placement::Entry> = SPEC.parse().expect("a policy");
+        let spec: Spec<hither_core::placement::PlacementEntry> = SPEC.parse().expect("a policy");
         let capacity = vec![64; nodes];
-        let mut upm = spec.build(&Settings {
+        let mut upm = spec.build(&PlacementSettings {
             topology: Arc::clone(&topology),
             capacity: &capacity,
             blocks: 16,
@@ -447,7 +449,7 @@ impl Judge {
         );
         let action = *out.first()?;
         self.upm.settled(
-            &[Outcome {
+            &[ActionOutcome {
                 action,
                 done: false,
             }],

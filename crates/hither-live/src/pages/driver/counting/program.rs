@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hither_core::placement::Moved as ThreadMoved;
+use hither_core::placement::ThreadMigration;
 use hither_core::{Block, Node, Process, Thread};
 
 use super::super::super::counters::{Estimates, Phases};
@@ -212,12 +212,12 @@ impl Program {
     }
 
     /// Threads that run on another node than the policy was told of, which it now is.
-    pub(super) fn moved(&mut self) -> Vec<ThreadMoved> {
+    pub(super) fn moved(&mut self) -> Vec<ThreadMigration> {
         let process = self.process;
         let places = self.threads.iter_mut();
         places
             .filter(|(_, place)| place.node != place.told)
-            .map(|(&tid, place)| ThreadMoved {
+            .map(|(&tid, place)| ThreadMigration {
                 thread: Thread(tid),
                 process,
                 from: std::mem::replace(&mut place.told, place.node),
