@@ -399,7 +399,8 @@ fn a_disk_that_fills_up_while_recording() {
     // ends.
     let script = "
         hither record -q -o disk/t.hither -- cat data >/dev/null; ls -A disk
-        hither record -o disk/t.hither --force -- dd if=data of=copy bs=1 status=none; echo exit code $?
+        hither record -o disk/t.hither --force -- dd if=data of=copy bs=1 status=none; echo exit \
+        code $?
         cmp data copy && echo the copy is right; ls -A disk
         hither stat disk/t.hither | head -1";
     assert_snapshot!(lab.run(&format!("{SMALL_DISK}{script}'")), @"

@@ -199,7 +199,8 @@ fn what_is_no_file_is_not_replaced_by_one() {
 #[test]
 fn a_full_standard_output_is_named() {
     let lab = Lab::with_loop();
-    let line = "hither export loop.trace --format csv -q -o - >/dev/full; hither gen scan -n 9 --format csv -q -o - >/dev/full";
+    let line = "hither export loop.trace --format csv -q -o - >/dev/full; hither gen scan -n 9 \
+                --format csv -q -o - >/dev/full";
     assert_snapshot!(lab.run(line), @"
     exit code: 1
     ----- stdout -----

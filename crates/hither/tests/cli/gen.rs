@@ -11,7 +11,8 @@ use crate::Lab;
 #[test]
 fn a_loop_that_lru_keeps_nothing_of() {
     let lab = Lab::new();
-    assert_snapshot!(lab.run("hither gen 'loop{blocks=100}' -n 500 && hither sim trace.hither -s 50 -p lru,mru"), @"
+    assert_snapshot!(lab.run("hither gen 'loop{blocks=100}' -n 500 && hither sim trace.hither -s \
+                              50 -p lru,mru"), @"
     exit code: 0
     ----- stdout -----
     500 references to 100 distinct blocks of 4.00 KiB
@@ -28,7 +29,10 @@ fn a_loop_that_lru_keeps_nothing_of() {
 #[test]
 fn parts_are_told_apart() {
     let lab = Lab::new();
-    lab.run("hither gen -q 'nested{outer=20,inner=50}' 'loop{blocks=300,weight=2}' 'loop{blocks=7}' -n 20k -o mixed");
+    lab.run(
+        "hither gen -q 'nested{outer=20,inner=50}' 'loop{blocks=300,weight=2}' \
+             'loop{blocks=7}' -n 20k -o mixed",
+    );
     let stat = &lab.json("hither stat mixed --json")["stats"];
     let names = |table: &str| {
         let rows = stat[table].as_array().unwrap().iter();
@@ -54,7 +58,8 @@ fn parts_are_told_apart() {
 fn the_seed_decides() {
     let lab = Lab::new();
     let ran = lab.run(
-        "for seed in 1 1 2; do hither gen -q zipf -n 1000 --seed $seed -o z --force && sha256sum z/accesses.parquet; done",
+        "for seed in 1 1 2; do hither gen -q zipf -n 1000 --seed $seed -o z --force && sha256sum \
+         z/accesses.parquet; done",
     );
     let sums: Vec<&str> = ran.stdout().lines().collect();
     assert_eq!(sums.len(), 3, "{ran}");
@@ -182,7 +187,8 @@ fn the_help_lists_every_pattern_and_every_program() {
 #[test]
 fn a_program_has_processes_threads_nodes_and_a_clock() {
     let lab = Lab::new();
-    assert_snapshot!(lab.run("hither gen 'parallel-grep{runs=6,files=20,size_mib=1}' --threads 2 -o grep && hither stat grep --top 2 | sed '/^LRU/,/first use/d'"), @"
+    assert_snapshot!(lab.run("hither gen 'parallel-grep{runs=6,files=20,size_mib=1}' --threads 2 \
+                              -o grep && hither stat grep --top 2 | sed '/^LRU/,/first use/d'"), @"
     exit code: 0
     ----- stdout -----
     command       hither gen parallel-grep{runs=6,files=20,size_mib=1,read_kib=32} --threads 2 --seed 1
@@ -271,7 +277,9 @@ fn programs_in_other_formats_hold_the_same_references() {
 #[test]
 fn a_program_over_memory_is_a_trace_of_its_misses() {
     let lab = Lab::new();
-    assert_snapshot!(lab.run("hither gen 'stencil{points=48,iterations=3,l2_kib=32}' --threads 4 --nodes 2 -o swim && hither stat swim --top 2 | sed '/^LRU/,/first use/d'"), @"
+    assert_snapshot!(lab.run("hither gen 'stencil{points=48,iterations=3,l2_kib=32}' --threads 4 \
+                              --nodes 2 -o swim && hither stat swim --top 2 | sed '/^LRU/,/first \
+                              use/d'"), @"
     exit code: 0
     ----- stdout -----
     command       hither gen stencil{points=48,iterations=3,serial_init=0,l1_ways=4,l2_kib=32,slice_ns=20000} --threads 4 --nodes 2 --seed 1

@@ -180,7 +180,7 @@ fn programs() -> String {
 fn folded(line: &str) -> String {
     let fits = |text: &str| text.chars().count() <= SNAPSHOT_COLUMNS;
     let (mut folded, mut piece) = (String::new(), String::new());
-    for word in line.split_inclusive(' ') {
+    for word in line.split_inclusive([' ', ',']) {
         if !piece.is_empty() && !fits(&format!("{piece}{}", word.trim_end())) {
             folded += &format!("{}\n", piece.trim_end());
             piece = "  ... ".to_owned();

@@ -194,7 +194,8 @@ const STREAM: &str = "import time; x = bytearray(8 << 20); time.sleep(0.5); x[:]
 fn what_is_learnt_about_call_sites_is_kept() {
     let lab = Lab::new();
     let line = format!(
-        "hither run --memory=cache-aware --dry-run --profile sites --log log -- python3 -c '{STREAM}'"
+        "hither run --memory=cache-aware --dry-run --profile sites --log log -- python3 -c \
+         '{STREAM}'"
     );
     let ran = lab.run(&line);
     assert_eq!(ran.code, 0, "{ran}");

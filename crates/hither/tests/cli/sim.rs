@@ -375,7 +375,8 @@ fn a_sample_comes_with_its_error() {
 #[test]
 fn a_sample_of_no_block_tells_nothing() {
     let lab = Lab::with_loop();
-    let line = "for caches in sim 'sweep -t'; do hither $caches loop.trace -p lru -s 5 --sample 0.0000001%; done";
+    let line = "for caches in sim 'sweep -t'; do hither $caches loop.trace -p lru -s 5 --sample \
+                0.0000001%; done";
     assert_snapshot!(lab.run(line), @"
     exit code: 1
     ----- stdout -----
@@ -415,7 +416,8 @@ fn an_empty_file_is_of_no_format() {
 fn an_empty_tmpdir_is_none() {
     let lab = Lab::new();
     // In a folder that is gone, nothing can be written into the current one.
-    let line = "mkdir gone && cd gone && rmdir ../gone && hither gen loop -n 20k --format csv -q -o - \
+    let line = "mkdir gone && cd gone && rmdir ../gone && hither gen loop -n 20k --format csv -q \
+                -o - \
                 | TMPDIR= hither sim - -p lru -s 5 --memory 0";
     assert_snapshot!(lab.run(line), @"
     exit code: 0

@@ -115,7 +115,8 @@ fn what_the_command_line_names_replaces_what_the_file_says() {
         "folder/spec.toml",
         "policies = [\"mru\", \"lru\"]\nsizes = [8]\n\
          [[traces]]\npath = \"other.trace\"\nformat = \"lirs\"\nblock = \"64KiB\"\n\
-         [[traces]]\npath = \"../loop.trace\"\nsizes = [\"50%\", 2]\npolicies = [\"ubm{threshold=4}\"]\n",
+         [[traces]]\npath = \"../loop.trace\"\nsizes = [\"50%\", 2]\npolicies = \
+         [\"ubm{threshold=4}\"]\n",
     );
     let with = |options: &str| lab.run(&format!("hither sweep --to csv {options} | {SHORT_ROWS}"));
     assert_snapshot!(with("folder/spec.toml"), @r#"
@@ -520,7 +521,8 @@ fn samples_are_estimates_with_their_error() {
 #[test]
 fn standard_input_is_no_trace_and_no_output() {
     let lab = Lab::with_loop();
-    let line = "hither sweep -t - -p lru -s 5 <loop.trace; hither sweep -t loop.trace -p lru -s 5 --to csv -o -";
+    let line = "hither sweep -t - -p lru -s 5 <loop.trace; hither sweep -t loop.trace -p lru -s 5 \
+                --to csv -o -";
     assert_snapshot!(lab.run(line), @"
     exit code: 2
     ----- stdout -----

@@ -93,7 +93,8 @@ fn a_torus_leads_around() {
 
 #[test]
 fn hypercubes_by_gray_code_and_trees_and_rings() {
-    let line = "for t in hypercube:4 hypercube:3x2 hypercube:5 ring:2x3x4 tree:2x3 mesh:4; do hither topo $t | sed -n '4,/^$/p'; done";
+    let line = "for t in hypercube:4 hypercube:3x2 hypercube:5 ring:2x3x4 tree:2x3 mesh:4; do \
+                hither topo $t | sed -n '4,/^$/p'; done";
     assert_snapshot!(Lab::new().run(line), @"
     exit code: 0
     ----- stdout -----
@@ -152,8 +153,10 @@ fn a_file() {
     let lab = Lab::new();
     lab.write(
         "box.toml",
-        "distances = [[10, 21, 31], [21, 10, 31], [31, 31, 10]]\nlocal_ns = 90\nstorage_ns = 80_000\ncpus = 8\n\
-         capacity = \"64GiB\"\n[[nodes]]\nname = \"left\"\n[[nodes]]\nname = \"right\"\nweight = 2\n[[nodes]]\nname = \"cxl\"\n\
+        "distances = [[10, 21, 31], [21, 10, 31], [31, 31, 10]]\nlocal_ns = 90\nstorage_ns = \
+         80_000\ncpus = 8\n\
+         capacity = \"64GiB\"\n[[nodes]]\nname = \"left\"\n[[nodes]]\nname = \"right\"\nweight = \
+         2\n[[nodes]]\nname = \"cxl\"\n\
          cpus = 0\ncapacity = \"256GiB\"\n",
     );
     assert_snapshot!(lab.run("hither topo box.toml"), @"
@@ -304,7 +307,10 @@ fn one_document_for_programs() {
 #[test]
 fn pictures() {
     let lab = Lab::new();
-    let ran = lab.run("hither topo torus:4x4 --svg t.svg && hither topo -q torus:4x4 -o t.png && hither topo torus:4x4 -o t.svg --json | head -c 1");
+    let ran = lab.run(
+        "hither topo torus:4x4 --svg t.svg && hither topo -q torus:4x4 -o t.png && \
+                       hither topo torus:4x4 -o t.svg --json | head -c 1",
+    );
     assert_snapshot!(ran, @"
     exit code: 0
     ----- stdout -----
@@ -325,7 +331,8 @@ fn pictures() {
     );
     assert_eq!(lab.names(), ["t.png", "t.svg"]);
 
-    assert_snapshot!(lab.run("hither topo 300 -o a.svg; hither topo 4 -o no/a.svg; hither topo 4 -o a.jpg"), @"
+    assert_snapshot!(lab.run("hither topo 300 -o a.svg; hither topo 4 -o no/a.svg; hither topo 4 \
+                              -o a.jpg"), @"
     exit code: 2
     ----- stdout -----
 
@@ -341,7 +348,8 @@ fn pictures() {
 
 #[test]
 fn what_is_no_topology() {
-    let line = "hither topo mash:5x5; hither topo mesh:0x5; hither topo mesh:99999999999x2; hither topo 5000; hither topo ''";
+    let line = "hither topo mash:5x5; hither topo mesh:0x5; hither topo mesh:99999999999x2; \
+                hither topo 5000; hither topo ''";
     assert_snapshot!(Lab::new().run(line), @"
     exit code: 2
     ----- stdout -----

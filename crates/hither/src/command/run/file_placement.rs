@@ -1,5 +1,5 @@
-//! `hither run --file-placement`: pages of files on the nodes that a policy says, as the program reads
-//! them in, or where they are read.
+//! `hither run --file-placement`: pages of files on the nodes that a policy says, as the program
+//! reads them in, or on the nodes that read them.
 
 use std::process::ExitCode;
 
