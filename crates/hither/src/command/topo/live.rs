@@ -23,7 +23,7 @@ pub(super) fn text(survey: &Survey, costs: &Costs) -> Result<String, std::fmt::E
             "watched, but for those inside system calls (kernel.perf_event_paranoid is above 1)"
                 .to_owned()
         }
-        Err(reason) => format!("not watched:\n  {reason}"),
+        Err(reason) => format!("not watched, because\n{reason}"),
     };
     writeln!(text, "page faults: {faults}")?;
     let each = costs.migration_ns.filter(|_| survey.moving.is_ok());
@@ -305,8 +305,8 @@ mod tests {
              0     2  8.00 GiB  5.00 GiB  10 21
 
         huge pages: off
-        page faults: not watched:
-          kernel.perf_event_paranoid is 4; with 2 or less, or CAP_PERFMON, page faults can be watched
+        page faults: not watched, because
+        kernel.perf_event_paranoid is 4; with 2 or less, or CAP_PERFMON, page faults can be watched
         moving pages: no: this kernel does not have it, or a container hides it
 
         Counting accesses, in at most 1.0 % of a CPU
