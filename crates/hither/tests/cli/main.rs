@@ -155,7 +155,7 @@ impl Ran {
         text.lines()
             // Whether there is one is the machine's affair.
             .filter(|line| !line.starts_with("hither: one memory node:"))
-            .map(|line| folded(&redacted_line(line)) + "\n")
+            .map(|line| folded(redacted_line(line).trim_end()) + "\n")
             .collect()
     }
 }

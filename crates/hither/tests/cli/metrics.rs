@@ -129,7 +129,8 @@ fn an_address_that_is_none_or_taken_is_told_before_the_program_starts() {
     ----- stdout -----
 
     ----- stderr -----
-    error: invalid value 'here' for '--metrics <ADDR>': give a port, or an address and a port, as in 127.0.0.1:9464
+    error: invalid value 'here' for '--metrics <ADDR>': give a port, or an address and a port, as in
+      ... 127.0.0.1:9464
 
     For more information, try '--help'.
     ");

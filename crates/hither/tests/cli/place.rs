@@ -27,9 +27,12 @@ fn a_table_of_placements_in_the_order_asked_for() {
     30 references to 10 distinct blocks of 4.00 KiB
 
     2 nodes of 10 frames (40.00 KiB) each, threads in turn
-      placement     local  remote    miss  hops      hit  access  migrations  replicas  moved     time  by round-robin
-      round-robin  33.3 %  33.3 %  33.3 %  0.50  87.0 ns  420 ns           0         0  960 B  12.6 µs           1.000
-      first-touch  66.7 %   0.0 %  33.3 %  0.00  70.0 ns  403 ns           0         0    0 B  12.1 µs           0.960
+      placement     local  remote    miss  hops      hit  access  migrations  replicas  moved
+      ... time  by round-robin
+      round-robin  33.3 %  33.3 %  33.3 %  0.50  87.0 ns  420 ns           0         0  960 B  12.6
+      ... µs           1.000
+      first-touch  66.7 %   0.0 %  33.3 %  0.00  70.0 ns  403 ns           0         0    0 B  12.1
+      ... µs           0.960
 
     ----- stderr -----
     ");
@@ -40,8 +43,10 @@ fn a_table_of_placements_in_the_order_asked_for() {
     30 references to 10 distinct blocks of 4.00 KiB
 
     mesh:1x2: 2 nodes of 8 frames (32.00 KiB) each, threads in turn
-      placement     local  remote    miss  hops      hit  access  migrations  replicas  moved     time
-      first-touch  53.3 %  13.3 %  33.3 %  0.20  76.8 ns  410 ns           0         0  384 B  12.3 µs
+      placement     local  remote    miss  hops      hit  access  migrations  replicas  moved
+      ... time
+      first-touch  53.3 %  13.3 %  33.3 %  0.20  76.8 ns  410 ns           0         0  384 B  12.3
+      ... µs
 
     first-touch on mesh:1x2: accesses in %, from (row) to the node that served
       from     0     1
@@ -83,14 +88,20 @@ fn files_are_placed_in_caches_over_storage() {
     2,216 references to 277 distinct blocks of 4.00 KiB, the first 222 not counted
 
     2 nodes of 55 blocks (220.00 KiB) each, lru, on the nodes that the trace says
-      placement           local  remote    miss  hops     hit  access  migrations  replicas     moved    time  by first-and-forever
-      first-and-forever  11.9 %  49.8 %  38.3 %  0.81  623 ns  581 µs           0         0  3.88 MiB  566 ms                 1.000
-      post-office        11.9 %  49.8 %  38.3 %  0.81  623 ns  581 µs           0         0  3.88 MiB  566 ms                 1.000
+      placement           local  remote    miss  hops     hit  access  migrations  replicas
+      ... moved    time  by first-and-forever
+      first-and-forever  11.9 %  49.8 %  38.3 %  0.81  623 ns  581 µs           0         0  3.88
+      ... MiB  566 ms                 1.000
+      post-office        11.9 %  49.8 %  38.3 %  0.81  623 ns  581 µs           0         0  3.88
+      ... MiB  566 ms                 1.000
 
     2 nodes of 55 blocks (220.00 KiB) each, arc, on the nodes that the trace says
-      placement           local  remote    miss  hops     hit  access  migrations  replicas     moved    time  by first-and-forever
-      first-and-forever  18.9 %  21.5 %  59.6 %  0.53  564 ns  864 µs           0         0  1.68 MiB  848 ms                 1.000
-      post-office        18.8 %  21.6 %  59.6 %  0.53  564 ns  865 µs           0         0  1.69 MiB  846 ms                 0.998
+      placement           local  remote    miss  hops     hit  access  migrations  replicas
+      ... moved    time  by first-and-forever
+      first-and-forever  18.9 %  21.5 %  59.6 %  0.53  564 ns  864 µs           0         0  1.68
+      ... MiB  848 ms                 1.000
+      post-office        18.8 %  21.6 %  59.6 %  0.53  564 ns  865 µs           0         0  1.69
+      ... MiB  846 ms                 0.998
 
     ----- stderr -----
     "

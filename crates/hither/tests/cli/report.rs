@@ -524,7 +524,8 @@ fn mistakes_are_told() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: policy `pcc` needs call sites, which this trace does not have; `hither record` makes traces that have them, and `ubm` does without
+    hither: policy `pcc` needs call sites, which this trace does not have; `hither record` makes
+      ... traces that have them, and `ubm` does without
     ");
     assert_eq!(lab.names(), ["loop.trace"]);
 }

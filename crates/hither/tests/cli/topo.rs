@@ -84,7 +84,8 @@ fn a_torus_leads_around() {
         │    │    │         │     │     │
       ┄ 6 ── 7 ── 8 ┄    ┄ 15 ── 16 ── 17 ┄
         ┊    ┊    ┊         ┊     ┊     ┊
-      (dotted lines lead around; each node has links to its places in the layers before and after, around as well)
+      (dotted lines lead around; each node has links to its places in the layers before and after,
+      ... around as well)
 
 
     ----- stderr -----
@@ -124,7 +125,8 @@ fn hypercubes_by_gray_code_and_trees_and_rings() {
          │     │     │     │         │     │     │     │
       ┄  8 ──  9 ── 11 ── 10 ┄    ┄ 24 ── 25 ── 27 ── 26 ┄
          ┊     ┊     ┊     ┊         ┊     ┊     ┊     ┊
-      (dotted lines lead around; each node has links to its places in the layers that differ in one bit)
+      (dotted lines lead around; each node has links to its places in the layers that differ in one
+      ... bit)
 
       ring 0 ╭→ (ring 1) → (ring 2) →╮
              ╰←──────────────────────╯
@@ -183,7 +185,8 @@ fn a_file() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: bad.toml:2: unknown field `hop`, expected one of `shape`, `latency_ns`, `distances`, `local_ns`, `hop_ns`, `storage_ns`, `cpus`, `capacity`, `weight`, `nodes`
+    hither: bad.toml:2: unknown field `hop`, expected one of `shape`, `latency_ns`, `distances`,
+      ... `local_ns`, `hop_ns`, `storage_ns`, `cpus`, `capacity`, `weight`, `nodes`
     ");
     assert_snapshot!(lab.run("hither topo none.toml"), @"
     exit code: 1
@@ -200,16 +203,19 @@ fn the_presets() {
     assert_snapshot!(lab.run("hither topo --list"), @"
     exit code: 0
     ----- stdout -----
-    mesh5x5-io: 25 nodes in a mesh that cache blocks of 4 KiB over disks: 0.1 ms a node, 0.1 ms a hop, 8.2 ms from disk
+    mesh5x5-io: 25 nodes in a mesh that cache blocks of 4 KiB over disks: 0.1 ms a node, 0.1 ms a
+      ... hop, 8.2 ms from disk
         source: Son, Kandemir, Zhang and Garg, topology-aware I/O caching, table 1
 
     numachine-4: NUMAchine: 4 stations of 4 processors on a ring: 900 ns local, 3960 ns remote
-        source: Ho, page placement based on predicted cache behaviour (thesis, Toronto 2004), section 5.1.1 and table 5.1
+        source: Ho, page placement based on predicted cache behaviour (thesis, Toronto 2004),
+      ... section 5.1.1 and table 5.1
 
     opteron2: two AMD Opterons: 70 ns local, 104 ns remote
         source: Zhou, Meng and Ma, dual-layered file cache on cc-NUMA, section 1
 
-    origin2000-16: SGI Origin2000: 16 nodes of 2 processors, two on each of 8 routers in a hypercube: 300 ns local, 100 ns a router
+    origin2000-16: SGI Origin2000: 16 nodes of 2 processors, two on each of 8 routers in a
+      ... hypercube: 300 ns local, 100 ns a router
         source: Nikolopoulos et al., ICS 2000, section 3.1; Laudon and Lenoski, ISCA 1997
 
     ----- stderr -----
@@ -355,11 +361,17 @@ fn what_is_no_topology() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: unknown topology `mash:5x5` (did you mean `mesh`?); write a number of nodes, mesh:5x5, torus:4x4x4, hypercube:4, ring:4x4, tree:4x4, or one of mesh5x5-io, numachine-4, opteron2, origin2000-16; or `this` machine, or a file that ends in .toml
-    hither: `mesh:0x5`: `0` is not a whole number from 1 to 1024; write for example `mesh:5x5` (5 rows of 5 nodes)
-    hither: `mesh:99999999999x2`: `99999999999` is not a whole number from 1 to 1024; write for example `mesh:5x5` (5 rows of 5 nodes)
+    hither: unknown topology `mash:5x5` (did you mean `mesh`?); write a number of nodes, mesh:5x5,
+      ... torus:4x4x4, hypercube:4, ring:4x4, tree:4x4, or one of mesh5x5-io, numachine-4, opteron2,
+      ... origin2000-16; or `this` machine, or a file that ends in .toml
+    hither: `mesh:0x5`: `0` is not a whole number from 1 to 1024; write for example `mesh:5x5` (5
+      ... rows of 5 nodes)
+    hither: `mesh:99999999999x2`: `99999999999` is not a whole number from 1 to 1024; write for
+      ... example `mesh:5x5` (5 rows of 5 nodes)
     hither: `5000` has more than 1024 nodes
-    hither: unknown topology ``; write a number of nodes, mesh:5x5, torus:4x4x4, hypercube:4, ring:4x4, tree:4x4, or one of mesh5x5-io, numachine-4, opteron2, origin2000-16; or `this` machine, or a file that ends in .toml
+    hither: unknown topology ``; write a number of nodes, mesh:5x5, torus:4x4x4, hypercube:4,
+      ... ring:4x4, tree:4x4, or one of mesh5x5-io, numachine-4, opteron2, origin2000-16; or `this`
+      ... machine, or a file that ends in .toml
     ");
 }
 
