@@ -1,5 +1,5 @@
-//! `hither run --file-placement`: pages of files on the nodes that a policy says, as the program reads
-//! them in, or where they are read.
+//! `hither run --file-placement`: pages of files on the nodes that a policy says, as the program
+//! reads them in, or on the nodes that read them.
 
 use std::process::ExitCode;
 
@@ -41,6 +41,7 @@ pub(super) struct FilePlacementArgs {
     /// 'single-node{node=1}' on one; threads with a memory policy of their own are left alone. upm
     /// moves pages that are cached to the node that reads them.
     #[arg(
+        id = "file_placement",
         long = "file-placement",
         value_name = "POLICY",
         num_args = 0..=1,

@@ -43,7 +43,8 @@ pub(super) struct MemoryArgs {
     /// near, and cache-aware,upm does both. A policy may have parameters, as in
     /// 'cache-aware{limit=0.3}'; `hither policies --placements` explains them.
     #[arg(
-        long = "memory",
+        id = "memory",
+        long,
         value_name = "POLICY[,POLICY]",
         num_args = 0..=1,
         require_equals = true,

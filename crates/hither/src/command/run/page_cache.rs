@@ -32,6 +32,7 @@ pub(super) struct PageCacheArgs {
     ///
     /// A policy may have parameters, as in 'pcc{other=arc}'; `hither policies` explains them.
     #[arg(
+        id = "page_cache",
         long = "page-cache",
         value_name = "POLICY",
         num_args = 0..=1,

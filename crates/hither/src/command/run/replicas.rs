@@ -29,7 +29,8 @@ pub(super) struct ReplicaArgs {
     /// They are read there as POLICY says. A writer of a file, whoever it is, waits until its
     /// copies are out of use.
     #[arg(
-        long = "replicas",
+        id = "replicas",
+        long,
         value_name = "POLICY",
         num_args = 0..=1,
         require_equals = true,

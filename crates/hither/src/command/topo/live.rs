@@ -23,7 +23,7 @@ pub(super) fn text(survey: &Capabilities, costs: &Costs) -> Result<String, std::
             "watched, but for those inside system calls (kernel.perf_event_paranoid is above 1)"
                 .to_owned()
         }
-        Err(reason) => format!("not watched: {reason}"),
+        Err(reason) => format!("not watched, because\n{reason}"),
     };
     writeln!(text, "page faults: {faults}")?;
     let each = costs.migration_ns.filter(|_| survey.moving.is_ok());
@@ -57,6 +57,9 @@ fn yes_or_why<T>(answer: &Result<T, impl Display>) -> String {
     }
 }
 
+/// Where the second column of the counters is.
+const CAUSE_INDENT: usize = 17;
+
 fn told(survey: &Capabilities, counter: &CounterProbe) -> String {
     let counting = match &counter.answer {
         Ok(counting) => counting,
@@ -68,7 +71,9 @@ fn told(survey: &Capabilities, counter: &CounterProbe) -> String {
     };
     match counting.cost {
         Some(cost) => format!(
-            "{sees}: {} ns to arm a page, {} ns for its next touch; {} samples a second",
+            "{sees}:\n{:CAUSE_INDENT$}{} ns to arm a page, {} ns for its next touch; \
+             {} samples a second",
+            "",
             cost.arm_ns,
             cost.touch_ns,
             format::count(survey.rate(cost))
@@ -117,7 +122,7 @@ fn latencies(text: &mut String, survey: &Capabilities, costs: &Costs) -> std::fm
     };
     writeln!(
         text,
-        "Latency of a load in ns, from the CPUs of the row's node: {whence}"
+        "Latency of a load in ns, from the CPUs of the row's node:\n{whence}"
     )?;
     let heads = survey.nodes.iter().map(|node| node.node.to_string());
     let heads = [String::new()].into_iter().chain(heads);
@@ -248,7 +253,8 @@ mod tests {
              0     2  8.00 GiB  5.00 GiB  10 21
              2     0  8.00 GiB  5.00 GiB  21 10
 
-        Latency of a load in ns, from the CPUs of the row's node: measured, or by the firmware's table of latencies (l) or distances (d)
+        Latency of a load in ns, from the CPUs of the row's node:
+        measured, or by the firmware's table of latencies (l) or distances (d)
                  0      2
           0     84  190 l
           2  147 d   70 d
@@ -267,7 +273,8 @@ mod tests {
              0     2  8.00 GiB  5.00 GiB  10 21
              2     0  8.00 GiB  5.00 GiB  21 10
 
-        Latency of a load in ns, from the CPUs of the row's node: by the firmware's distances; `hither topo --live --calibrate` measures
+        Latency of a load in ns, from the CPUs of the row's node:
+        by the firmware's distances; `hither topo --live --calibrate` measures
                0    2
           0   70  147
           2  147   70
@@ -278,7 +285,8 @@ mod tests {
 
         Counting accesses, in at most 1.0 % of a CPU
           hardware       no: the processor does not have it, or a hypervisor hides it
-          write-protect  yes, writes only, and not on huge pages: 1400 ns to arm a page, 700 ns for its next touch; 4,761 samples a second
+          write-protect  yes, writes only, and not on huge pages:
+                         1400 ns to arm a page, 700 ns for its next touch; 4,761 samples a second
         `upm` would count by write-protect
         ");
     }
@@ -297,7 +305,8 @@ mod tests {
              0     2  8.00 GiB  5.00 GiB  10 21
 
         huge pages: off
-        page faults: not watched: kernel.perf_event_paranoid is 4; with 2 or less, or CAP_PERFMON, page faults can be watched
+        page faults: not watched, because
+        kernel.perf_event_paranoid is 4; with 2 or less, or CAP_PERFMON, page faults can be watched
         moving pages: no: this kernel does not have it, or a container hides it
 
         Counting accesses, in at most 1.0 % of a CPU
