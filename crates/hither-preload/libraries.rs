@@ -36,8 +36,8 @@ pub(crate) fn build(
         // 6 MB with line tables, 0.7 without.
         .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
         .env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo")
-        // What the outer cargo passes on would otherwise apply to the inner build: clippy's wrapper,
-        // sanitizer flags, coverage, another target.
+        // What the outer cargo passes on would otherwise apply to the inner build: clippy's
+        // wrapper, sanitizer flags, coverage, another target.
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("RUSTFLAGS")
         .env_remove("RUSTC_WORKSPACE_WRAPPER")

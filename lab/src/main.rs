@@ -15,6 +15,9 @@ mod programs;
 mod report;
 mod run;
 mod scenario;
+#[cfg(test)]
+#[path = "../../testing/skip.rs"]
+mod skip;
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};

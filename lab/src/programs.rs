@@ -173,6 +173,7 @@ fn compile(compiler: &OsString, arguments: &[OsString]) -> Result<Output> {
 
 #[cfg(test)]
 mod tests {
+    use crate::skip::skip;
     use std::process::Stdio;
     use std::sync::OnceLock;
 
@@ -274,7 +275,7 @@ mod tests {
     #[test]
     fn with_llvm_the_result_is_the_same() {
         if let Err(error) = Command::new("clang").arg("--version").output() {
-            println!("skipped: clang: {error}");
+            skip(format_args!("clang: {error}"));
             return;
         }
         let clang = Programs::build(&test_cache(), Compiler::Clang).unwrap();

@@ -3,6 +3,8 @@
 //! distinct blocks that they are known to have.
 
 mod common;
+#[path = "../../../testing/skip.rs"]
+mod skip;
 
 use std::path::Path;
 
@@ -11,6 +13,7 @@ use hither_core::registry::Needs;
 use hither_core::{Access, Op};
 use hither_trace::format::{FORMATS, find, recognise};
 use hither_trace::{Input, LoadOptions, Result, Trace};
+use skip::skip;
 
 fn read(bytes: &[u8], format: Option<&str>) -> Result<Trace> {
     Trace::read(Input::new("input", bytes)?, format, &LoadOptions::default())
@@ -372,7 +375,7 @@ const REAL: [(&str, &str, usize, usize); 21] = [
 #[test]
 fn the_real_traces_have_their_known_counts() {
     let Some(folder) = std::env::var_os("HITHER_TRACES") else {
-        println!("skipped: HITHER_TRACES is not set");
+        skip("HITHER_TRACES is not set");
         return;
     };
     let mut cloud_physics = Vec::new();

@@ -20,8 +20,8 @@ use std::process::ExitCode;
 
 use clap::Command;
 use hither_analysis::{
-    advice, curve, format, knowledge, memory, place, plan, plot, report, rows, simulate, sweep,
-    topology, verdict,
+    advice, cache_analysis, curve, format, free_memory, placement, plot, profile, report,
+    result_rows, run_plan, simulate, sweep, topology,
 };
 use hither_sys::huge_pages::HugePageAllocator;
 

@@ -15,14 +15,14 @@ use super::options::heading::{CACHES, NODES, OUTPUT, READING};
 use super::options::placement::Placing;
 use super::options::{Caches, Learnt, Loading};
 use super::record::{self, Recording};
+use crate::cache_analysis::{self, CacheAnalysis, CallSite, DEFAULT_POLICIES};
 use crate::exit;
 use crate::format::{Lean, Table, bytes, count, counted, percent, shortened};
 use crate::output;
-use crate::place::{self, Placed};
-use crate::plan::Plan;
-use crate::simulate::{about, hit_ratios};
+use crate::placement::{self, PlacementAnalysis};
+use crate::run_plan::RunPlan;
+use crate::simulate::{hit_ratios, trace_summary};
 use crate::ui::{self, Ui};
-use crate::verdict::{self, CallSite, POLICIES, Verdict};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -126,19 +126,24 @@ impl Advise {
     fn advise(&self, path: &Path, ui: &Ui) -> anyhow::Result<()> {
         let trace = self.loading.load(path, ui)?;
         let placing = self.placing.chosen()?;
-        let placed = Placed::of(&trace, &placing, self.caches.sizes_as_written(), 0, ui)?;
-        if place::kind(&trace) == Some(Target::Memory) {
+        let placed =
+            PlacementAnalysis::of(&trace, &placing, self.caches.sizes_as_written(), 0, ui)?;
+        if placement::data_kind(&trace) == Some(Target::Memory) {
             self.save(placed.plan(), placed.sentences().cloned(), ui)?;
             return self.advise_on_memory(&trace, &placed);
         }
         let policies = match self.caches.names_policies() {
-            true => self.caches.policies(POLICIES),
-            false => verdict::possible(self.caches.policies(POLICIES), &trace, ui),
+            true => self.caches.policies(DEFAULT_POLICIES),
+            false => cache_analysis::supported_policies(
+                self.caches.policies(DEFAULT_POLICIES),
+                &trace,
+                ui,
+            ),
         };
         let sizes = self.caches.sizes(&trace)?;
         let asked = self.caches.names_sizes();
         let learnt = self.learnt.profile.as_deref();
-        let verdict = Verdict::of(&trace, policies, sizes, asked, learnt, ui)?;
+        let verdict = CacheAnalysis::of(&trace, policies, sizes, asked, learnt, ui)?;
         let stats = &verdict.stats;
         let block_bytes = u64::from(trace.options().block_bytes);
         let said = verdict.advice.sentences.iter().chain(placed.sentences());
@@ -146,7 +151,7 @@ impl Advise {
         self.save(plan, said.cloned(), ui)?;
         if self.json {
             let mut document = json!({
-                "trace": about(&trace),
+                "trace": trace_summary(&trace),
                 "advice": verdict.advice,
                 "results": verdict.outcomes,
                 "sites": verdict.sites,
@@ -166,7 +171,7 @@ impl Advise {
             text += &format!("{sentence}\n");
         }
         if !verdict.sizes.is_empty() {
-            let Verdict {
+            let CacheAnalysis {
                 policies,
                 sizes,
                 outcomes,
@@ -182,7 +187,7 @@ impl Advise {
     /// Keeps what can be applied, below the advice in words.
     fn save(
         &self,
-        plan: Option<Plan>,
+        plan: Option<RunPlan>,
         said: impl Iterator<Item = String>,
         ui: &Ui,
     ) -> anyhow::Result<()> {
@@ -205,9 +210,9 @@ impl Advise {
     }
 
     /// Pages are not cached: for them, where they are is all there is to say.
-    fn advise_on_memory(&self, trace: &Trace, placed: &Placed) -> anyhow::Result<()> {
+    fn advise_on_memory(&self, trace: &Trace, placed: &PlacementAnalysis) -> anyhow::Result<()> {
         if self.json {
-            let mut document = json!({ "trace": about(trace) });
+            let mut document = json!({ "trace": trace_summary(trace) });
             placed.add_to(&mut document, trace);
             return ui::print_json(&document);
         }

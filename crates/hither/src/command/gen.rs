@@ -23,8 +23,8 @@ use super::policies::params;
 use super::record::{OUTPUT, hint};
 use crate::exit::Usage;
 use crate::format::counted;
+use crate::free_memory::half_of_free_bytes;
 use crate::interrupt;
-use crate::memory::half_of_free_bytes;
 use crate::ui::Ui;
 
 /// Make up a trace: patterns (zipf, scans, loops) or threaded programs, alone or mixed

@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::Args;
-use hither_analysis::loading::whole;
-pub(super) use hither_analysis::loading::{block_bytes, format_name};
+use hither_analysis::load_options::whole;
+pub(super) use hither_analysis::load_options::{block_bytes, format_name};
 use hither_core::Spec;
 use hither_sim::Size;
 use hither_trace::{Input, LoadOptions, Sample, Trace};
 use indicatif::ProgressBar;
 
-use crate::memory::half_of_free_bytes;
+use crate::free_memory::half_of_free_bytes;
 use crate::simulate::sizes;
 use crate::ui::Ui;
 

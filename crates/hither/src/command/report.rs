@@ -10,12 +10,12 @@ use super::Subcommand;
 use super::options::heading::{CACHES, NODES, OUTPUT, READING};
 use super::options::placement::Placing;
 use super::options::{Caches, Loading};
+use crate::cache_analysis::DEFAULT_POLICIES;
 use crate::exit::Usage;
 use crate::output;
-use crate::place::pretty;
-use crate::report::{self, Asked};
+use crate::placement::pretty;
+use crate::report::{self, ReportRequest};
 use crate::ui::{self, Ui};
-use crate::verdict::POLICIES;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -88,8 +88,8 @@ impl Subcommand for Report {
                 return Err(Usage(problem).into());
             }
         }
-        let asked = Asked {
-            policies: self.caches.policies(POLICIES),
+        let asked = ReportRequest {
+            policies: self.caches.policies(DEFAULT_POLICIES),
             own_policies: self.caches.names_policies(),
             sizes: self.caches.sizes_as_written().to_vec(),
             points: self.points.map(usize::from),

@@ -27,7 +27,7 @@ use super::Subcommand;
 use crate::exit::{self, Usage};
 use crate::format::{duration_ns, percent};
 use crate::metrics;
-use crate::plan::Plan;
+use crate::run_plan::RunPlan;
 use crate::ui::Ui;
 
 /// Run an unmodified program with its page cache steered, its files replicated or placed, or its
@@ -272,7 +272,7 @@ impl Run {
 
     /// Takes over what a plan says, as if it had been written on the command line.
     fn apply_plan(&mut self, path: &Path, ui: &Ui) -> anyhow::Result<()> {
-        let plan = Plan::load(path)?;
+        let plan = RunPlan::load(path)?;
         if plan.is_empty() {
             ui.note(format_args!(
                 "{}: nothing to apply: the program runs as it is",

@@ -16,8 +16,8 @@ use super::options::placement::{Drawing, Placing};
 use super::options::{Caches, Learnt, Loading, Sampling};
 use crate::exit::Usage;
 use crate::format::{bytes, count, counted, percent};
-use crate::place::{self, Request, Watch};
-use crate::simulate::{self, about, hit_ratios};
+use crate::placement::{self, PlacementRequest, RunControl};
+use crate::simulate::{self, hit_ratios, trace_summary};
 use crate::ui::{self, Ui};
 
 const EXAMPLES: &str = "\
@@ -111,10 +111,10 @@ impl Sim {
         let trace = self
             .loading
             .sample(&self.trace, self.sampling.sample(), ui)?;
-        let usual = place::usual(place::kind(&trace));
-        let placements = place::named_or(&self.placing.placements(), usual)?;
-        place::check_kind(&trace, &placements)?;
-        let request = Request {
+        let usual = placement::default_placements(placement::data_kind(&trace));
+        let placements = placement::placements_or_default(&self.placing.placements(), usual)?;
+        placement::check_kind(&trace, &placements)?;
+        let request = PlacementRequest {
             nodes,
             placements,
             sizes: self.caches.sizes_as_written().to_vec(),
@@ -128,30 +128,30 @@ impl Sim {
                 return Err(Usage(problem).into());
             }
             match self.json {
-                true => ui::print_json(&json!({ "trace": about(&trace), "results": [] }))?,
+                true => ui::print_json(&json!({ "trace": trace_summary(&trace), "results": [] }))?,
                 false => ui::print(&format!("{} has no references\n", self.trace.display()))?,
             }
             return Ok(ExitCode::SUCCESS);
         }
-        let cases = place::cases(&request, block_bytes, trace.blocks_of_all())?;
+        let cases = placement::cases(&request, block_bytes, trace.blocks_of_all())?;
         let running = self.placing.running();
         let bar = ui.bar("simulating", trace.references() as u64 * cases.len() as u64);
         let progress = |done| bar.set_position(done);
-        let watch = Watch {
+        let watch = RunControl {
             progress: Some(&progress),
             cancel: None,
         };
-        let outcomes = place::run(&trace, &cases, &running, self.drawing.moves(), watch)?;
+        let outcomes = placement::run(&trace, &cases, &running, self.drawing.moves(), watch)?;
         bar.finish_and_clear();
-        let pictures = place::Pictures::of(&trace, &cases, &outcomes, &running);
+        let pictures = placement::Pictures::of(&trace, &cases, &outcomes, &running);
         self.drawing.write(&pictures, ui)?;
         if self.json {
             let results = cases.iter().zip(&outcomes);
             let results =
-                results.map(|(case, outcome)| place::document(case, outcome, &running, &trace));
+                results.map(|(case, outcome)| placement::document(case, outcome, &running, &trace));
             let results: Vec<serde_json::Value> = results.collect();
-            ui::print(&place::pretty(
-                &json!({ "trace": about(&trace), "results": results }),
+            ui::print(&placement::pretty(
+                &json!({ "trace": trace_summary(&trace), "results": results }),
             ))?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -165,10 +165,10 @@ impl Sim {
                 0 => String::new(),
                 references => format!(", the first {} not counted", count(references)),
             },
-            place::table(&place::lines(&cases, &outcomes), binding, block_bytes)
+            placement::table(&placement::lines(&cases, &outcomes), binding, block_bytes)
         );
         if self.drawing.traffic {
-            text += &place::traffic(&cases, &outcomes);
+            text += &placement::traffic(&cases, &outcomes);
         }
         ui::print(&text)?;
         Ok(ExitCode::SUCCESS)
@@ -195,9 +195,9 @@ impl Subcommand for Sim {
         }
         let sizes = self.caches.sizes(&trace)?;
         let sites = self.learnt.profile.as_deref();
-        let outcomes = simulate::run(&trace, &policies, &sizes, sites, ui)?;
+        let outcomes = simulate::simulate_with_profile(&trace, &policies, &sizes, sites, ui)?;
         if self.json {
-            ui::print_json(&json!({ "trace": about(&trace), "results": outcomes }))?;
+            ui::print_json(&json!({ "trace": trace_summary(&trace), "results": outcomes }))?;
             return Ok(ExitCode::SUCCESS);
         }
         if trace.references() == 0 {

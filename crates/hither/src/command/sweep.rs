@@ -20,10 +20,12 @@ use super::options::{Caches, Loading, Sampling};
 use crate::exit::Usage;
 use crate::format::{bytes, counted};
 use crate::output;
-use crate::place;
-use crate::rows::Format;
+use crate::placement;
+use crate::result_rows::RowFormat;
 use crate::simulate::{self, Ratio, ratio_table};
-use crate::sweep::{self, Defaults, End, Job, Journal, Plan, Run, Sweep};
+use crate::sweep::{
+    self, JobDefaults, Journal, Sweep, SweepEnd, SweepOptions, SweepPlan, TraceJob,
+};
 use crate::this_machine;
 use crate::ui::{self, Ui};
 
@@ -82,7 +84,7 @@ pub(super) struct Sweeping {
 
     /// Format of the results: csv, json or parquet; without --output they are printed in it
     #[arg(long, value_name = "FORMAT", help_heading = OUTPUT, hide_short_help = true)]
-    to: Option<Format>,
+    to: Option<RowFormat>,
 
     /// Replace an output that is there already
     #[arg(long, requires = "output", help_heading = OUTPUT)]
@@ -138,7 +140,7 @@ impl Subcommand for Sweeping {
             Some(output) => Some(self.journal(output, &plan)?),
             None => None,
         };
-        let run = Run {
+        let run = SweepOptions {
             unit_references: self.save_every,
             cancel: cancelled_by_signals()?,
         };
@@ -161,7 +163,7 @@ impl Subcommand for Sweeping {
             }
             Err(error) => return Err(error.into()),
         };
-        if let End::Cancelled = end {
+        if let SweepEnd::Cancelled = end {
             match self.output {
                 Some(_) => ui.note(format_args!(
                     "interrupted: {} done and saved; the same command goes on from there",
@@ -201,22 +203,22 @@ fn cancelled_by_signals() -> anyhow::Result<Arc<AtomicBool>> {
 }
 
 impl Sweeping {
-    fn plan(&self) -> anyhow::Result<Plan> {
+    fn plan(&self) -> anyhow::Result<SweepPlan> {
         let (format, options) = self.loading.options(self.sampling.sample());
-        let defaults = Defaults { format, options };
+        let defaults = JobDefaults { format, options };
         let mut plan = match &self.spec {
             Some(path) => sweep::read(path, &defaults, &this_machine::topology)?,
-            None => Plan { jobs: Vec::new() },
+            None => SweepPlan { jobs: Vec::new() },
         };
         if !self.traces.is_empty() {
-            let of_all = |trace: &PathBuf| Job {
+            let of_all = |trace: &PathBuf| TraceJob {
                 name: trace.clone(),
                 path: trace.clone(),
                 format: defaults.format.clone(),
                 options: defaults.options,
                 policies: Vec::new(),
                 sizes: Vec::new(),
-                placing: place::Placing::default(),
+                placing: placement::PlacementSetup::default(),
             };
             plan.jobs = self.traces.iter().map(of_all).collect();
         }
@@ -236,7 +238,7 @@ impl Sweeping {
     }
 
     /// The format for the rows; none where people are to read them.
-    fn format(&self) -> anyhow::Result<Option<Format>> {
+    fn format(&self) -> anyhow::Result<Option<RowFormat>> {
         let (Some(output), None) = (&self.output, self.to) else {
             return Ok(self.to);
         };
@@ -251,7 +253,11 @@ impl Sweeping {
         Ok(Some(format.ok_or_else(unknown)?))
     }
 
-    fn journal(&self, output: &Path, plan: &Plan) -> anyhow::Result<(Journal, Vec<sweep::Entry>)> {
+    fn journal(
+        &self,
+        output: &Path,
+        plan: &SweepPlan,
+    ) -> anyhow::Result<(Journal, Vec<sweep::JournalEntry>)> {
         if output == Path::new("-") {
             let problem = "results go to standard output without --output";
             return Err(Usage(problem.to_owned()).into());
@@ -271,8 +277,8 @@ impl Sweeping {
     fn deliver(
         &self,
         sweep: Sweep<'_>,
-        plan: &Plan,
-        format: Option<Format>,
+        plan: &SweepPlan,
+        format: Option<RowFormat>,
         ui: &Ui,
     ) -> anyhow::Result<()> {
         let Some(format) = format else {
@@ -301,7 +307,7 @@ impl Sweeping {
 }
 
 /// For people: a table a trace, with the miss ratio of each policy at each size.
-fn tables(sweep: &Sweep<'_>, plan: &Plan) -> anyhow::Result<String> {
+fn tables(sweep: &Sweep<'_>, plan: &SweepPlan) -> anyhow::Result<String> {
     let mut tables = Vec::new();
     for (((source, rows), cases), job) in sweep
         .rows_by_trace()
@@ -313,12 +319,12 @@ fn tables(sweep: &Sweep<'_>, plan: &Plan) -> anyhow::Result<String> {
             continue;
         }
         if !cases.is_empty() {
-            let results: Vec<place::Line<'_>> = cases
+            let results: Vec<placement::CaseResult<'_>> = cases
                 .into_iter()
                 .zip(&rows)
                 .filter_map(|(case, row)| {
-                    let placed = row.placed.as_ref()?;
-                    Some(place::Line {
+                    let placed = row.placement.as_ref()?;
+                    Some(placement::CaseResult {
                         case,
                         totals: &placed.totals,
                         modelled_time_ns: placed.modelled_time_ns,
@@ -331,7 +337,7 @@ fn tables(sweep: &Sweep<'_>, plan: &Plan) -> anyhow::Result<String> {
                 counted(source.references, "reference"),
                 counted(source.distinct, "distinct block"),
                 bytes(source.block_bytes),
-                place::table(&results, job.placing.running.binding, source.block_bytes)
+                placement::table(&results, job.placing.running.binding, source.block_bytes)
             ));
             continue;
         }

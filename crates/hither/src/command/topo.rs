@@ -18,7 +18,7 @@ use serde_json::json;
 use super::Subcommand;
 use crate::format::{self, Lean, Table};
 use crate::output::{check_folder, write_whole};
-use crate::plot::{Network, Picture as _};
+use crate::plot::{Network, Plot as _};
 use crate::this_machine;
 use crate::topology::drawing;
 use crate::ui::{self, Ui};

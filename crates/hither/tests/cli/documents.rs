@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use crate::skip::skip;
 use crate::{Lab, text};
 
 /// Prints every column of the tables with its type.
@@ -269,7 +270,7 @@ fn options_are_found_in_command_lines() {
 #[test]
 fn the_examples_run_and_every_column_is_described() {
     let Some(python) = std::env::var_os("HITHER_PYTHON") else {
-        println!("skipped: HITHER_PYTHON is not set");
+        skip("HITHER_PYTHON is not set");
         return;
     };
     let python = python.to_str().unwrap();

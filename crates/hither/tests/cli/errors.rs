@@ -5,6 +5,7 @@ use std::fs;
 
 use insta::assert_snapshot;
 
+use crate::skip::skip_on_this_machine;
 use crate::{Lab, rounds, text};
 
 #[test]
@@ -391,7 +392,7 @@ fn a_disk_that_fills_up_while_recording() {
     let lab = Lab::new();
     fs::create_dir(lab.path("disk")).unwrap();
     if lab.run(&format!("{SMALL_DISK} true'")).code != 0 {
-        println!("skipped: cannot mount a tmpfs");
+        skip_on_this_machine("cannot mount a tmpfs");
         return;
     }
     lab.write("data", text(40_000));

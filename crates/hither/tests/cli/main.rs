@@ -19,6 +19,8 @@ mod record;
 mod report;
 mod run;
 mod sim;
+#[path = "../../../../testing/skip.rs"]
+mod skip;
 mod stat;
 mod sweep;
 mod top;

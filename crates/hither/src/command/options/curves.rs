@@ -10,8 +10,8 @@ use hither_trace::Trace;
 
 use crate::curve;
 use crate::output;
-use crate::plot::Picture;
-use crate::rows;
+use crate::plot::Plot;
+use crate::result_rows;
 use crate::ui::Ui;
 
 /// Which curves go where.
@@ -54,7 +54,7 @@ struct CurveFile {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    Data(rows::Format),
+    Data(result_rows::RowFormat),
     Svg,
     Png,
 }

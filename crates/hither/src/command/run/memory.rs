@@ -9,13 +9,13 @@ use hither_core::{Spec, placement::PlacementEntry};
 use hither_live::SessionOptions;
 use hither_live::pages::{Pages, PagesOptions, Runner, Tally, calibration};
 use hither_sim::Size;
-use hither_sys::{page_sampling, userfaultfd};
+use hither_sys::{samplers, userfaultfd};
 
 use super::{Run, note_agent};
 use crate::exit::{self, Usage};
 use crate::format::{count, counted, percent};
-use crate::knowledge::{self, Regions};
 use crate::preload;
+use crate::profile::{self, RegionProfile};
 use crate::ui::Ui;
 
 /// The switch.
@@ -60,7 +60,7 @@ pub(super) struct MemoryArgs {
     #[arg(
         long,
         value_name = "HOW",
-        value_parser = [&[AUTO], &page_sampling::NAMES[..]].concat(),
+        value_parser = [&[AUTO], &samplers::NAMES[..]].concat(),
         hide_short_help = true
     )]
     counters: Option<String>,
@@ -166,8 +166,11 @@ fn check(spec: &Spec<PlacementEntry>) -> Result<(), Usage> {
 /// Runs the program.
 pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
     let (placement, initial) = policies(policy)?;
-    let known = run.profile()?.map(knowledge::load_regions).transpose()?;
-    let Regions { sites, placed } = known.unwrap_or_default();
+    let known = run.profile()?.map(profile::load_regions).transpose()?;
+    let RegionProfile {
+        call_sites,
+        saved_placements,
+    } = known.unwrap_or_default();
     let MemoryArgs {
         region_min,
         counters,
@@ -180,10 +183,10 @@ pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> 
         run: run.options(preload::pages_library()?),
         placement,
         initial,
-        sites,
-        placed: placed.into_iter().map(to_live).collect(),
+        sites: call_sites,
+        placed: saved_placements.into_iter().map(to_live).collect(),
         cache: calibration::place(),
-        counters: page_sampling::NAMES
+        counters: samplers::NAMES
             .into_iter()
             .find(|name| Some(*name) == counters.as_deref()),
         cpu_permille: cpu_budget.unwrap_or(CPU_PERMILLE),
@@ -204,16 +207,16 @@ pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> 
     } else {
         report(&pages, run.output.dry_run, ui);
     }
-    let learnt = Regions {
-        sites: pages.sites,
-        placed: pages.placed.into_iter().map(from_live).collect(),
+    let learnt = RegionProfile {
+        call_sites: pages.sites,
+        saved_placements: pages.placed.into_iter().map(from_live).collect(),
     };
-    run.add_to_profile(|path| Ok(knowledge::save_regions(path, &learnt)?), ui);
+    run.add_to_profile(|path| Ok(profile::save_regions(path, &learnt)?), ui);
     Ok(exit::pass_on(ran.exit))
 }
 
 /// What a run takes of a region in the file.
-fn to_live(region: knowledge::Placed) -> hither_live::pages::Placed {
+fn to_live(region: profile::SavedPlacement) -> hither_live::pages::Placed {
     hither_live::pages::Placed {
         signature: region.signature,
         thread: region.thread,
@@ -224,8 +227,8 @@ fn to_live(region: knowledge::Placed) -> hither_live::pages::Placed {
 }
 
 /// What the file keeps of a region of a run.
-fn from_live(region: hither_live::pages::Placed) -> knowledge::Placed {
-    knowledge::Placed {
+fn from_live(region: hither_live::pages::Placed) -> profile::SavedPlacement {
+    profile::SavedPlacement {
         signature: region.signature,
         thread: region.thread,
         nth: region.nth,

@@ -13,8 +13,8 @@ use hither_sys::cgroup::MemoryGroup;
 use super::{Run, note_agent};
 use crate::exit::{self, Usage};
 use crate::format::{bytes, counted, duration_ns, saved};
-use crate::knowledge;
 use crate::preload;
+use crate::profile;
 use crate::ui::Ui;
 
 /// The switch.
@@ -125,7 +125,7 @@ pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
         disable_readahead: !run.page_cache.keep_readahead,
         sites: run
             .profile()?
-            .map(knowledge::load_sites)
+            .map(profile::load_sites)
             .transpose()?
             .unwrap_or_default(),
         session: SessionOptions::default(),
@@ -136,10 +136,7 @@ pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
     } else {
         report(&ran.files, run.output.dry_run, ui);
     }
-    run.add_to_profile(
-        |path| Ok(knowledge::save_sites(path, &ran.files.sites)?),
-        ui,
-    );
+    run.add_to_profile(|path| Ok(profile::save_sites(path, &ran.files.sites)?), ui);
     Ok(exit::pass_on(ran.exit))
 }
 

@@ -5,17 +5,17 @@ use std::sync::Arc;
 use hither_core::Topology;
 use hither_sim::placement::{Binding, PlacementSpec};
 
-use super::Running;
+use super::RunSettings;
 
-/// What is placed where; with policies and sizes it makes a [`Request`](super::Request).
+/// What is placed where; with policies and sizes it makes a [`PlacementRequest`](super::PlacementRequest).
 #[derive(Clone, Debug, Default)]
-pub struct Placing {
+pub struct PlacementSetup {
     /// The topologies. None: nothing is placed, or on the nodes that the trace knows.
     pub nodes: Vec<Arc<Topology>>,
     /// The placements. None: those that are usual for the kind of data.
     pub placements: Vec<PlacementSpec>,
     /// How runs go.
-    pub running: Running,
+    pub running: RunSettings,
 }
 
 /// Every binding with its name, as a user writes it.

@@ -12,7 +12,7 @@ use crate::{Error, Result};
 /// What to run a program with. Nothing set: as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Plan {
+pub struct RunPlan {
     /// What the page cache keeps of its files: a replacement policy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_cache: Option<String>,
@@ -30,10 +30,10 @@ pub struct Plan {
     pub memory: Option<String>,
 }
 
-impl Plan {
+impl RunPlan {
     /// Reads a plan. Errors name the file, and the place in it. Whether what it says goes together
     /// is for the run to say.
-    pub fn load(path: &Path) -> Result<Plan> {
+    pub fn load(path: &Path) -> Result<RunPlan> {
         let text = std::fs::read_to_string(path).map_err(Error::of_file(path))?;
         toml::from_str(&text).map_err(|error| Error::Usage(format!("{}: {error}", path.display())))
     }
@@ -48,7 +48,7 @@ impl Plan {
 
     /// Whether it leaves the program as it is.
     pub fn is_empty(&self) -> bool {
-        *self == Plan::default()
+        *self == RunPlan::default()
     }
 }
 
@@ -60,18 +60,18 @@ mod tests {
     fn what_is_saved_is_loaded() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("plan.toml");
-        let plan = Plan {
+        let plan = RunPlan {
             page_cache: Some("pcc{other=arc}".to_owned()),
             cache: Some("256MiB".to_owned()),
-            ..Plan::default()
+            ..RunPlan::default()
         };
         plan.save(&path, &["Two\nlines.".to_owned()])
             .expect("saved");
         let text = std::fs::read_to_string(&path).expect("text");
         assert!(text.starts_with("# Two\n# lines.\npage-cache = "), "{text}");
-        assert_eq!(Plan::load(&path).expect("loaded"), plan);
-        Plan::default().save(&path, &[]).expect("saved");
-        assert!(Plan::load(&path).expect("loaded").is_empty());
+        assert_eq!(RunPlan::load(&path).expect("loaded"), plan);
+        RunPlan::default().save(&path, &[]).expect("saved");
+        assert!(RunPlan::load(&path).expect("loaded").is_empty());
     }
 
     #[test]
@@ -84,7 +84,7 @@ mod tests {
             ("memory = \n", "line 1"),
         ] {
             std::fs::write(&path, text).expect("written");
-            let error = Plan::load(&path).expect_err(text).to_string();
+            let error = RunPlan::load(&path).expect_err(text).to_string();
             assert!(error.contains(says), "{error}");
             assert!(error.contains("plan.toml"), "{error}");
         }

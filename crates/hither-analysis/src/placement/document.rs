@@ -8,14 +8,14 @@ use hither_sim::placement::PlacementOutcome;
 use hither_trace::Trace;
 use serde_json::{Value, json};
 
-use super::{Case, Running};
+use super::{PlacementCase, RunSettings};
 use hither_sim::References;
 
 /// The result of one case.
 pub fn document(
-    case: &Case,
+    case: &PlacementCase,
     outcome: &PlacementOutcome,
-    running: &Running,
+    running: &RunSettings,
     trace: &Trace,
 ) -> Value {
     let nodes = outcome.capacity.len();

@@ -9,35 +9,36 @@ use hither_trace::Trace;
 use serde_json::json;
 
 use super::{
-    Advice, Case, Placing, Request, Running, Watch, advice, cases, document, kind, lines, named_or,
-    recorded, run, table, usual,
+    PlacementAdvice, PlacementCase, PlacementRequest, PlacementSetup, RunControl, RunSettings,
+    advise, cases, data_kind, default_placements, document, lines, placements_or_default,
+    recorded_topology, run, table,
 };
 use crate::Result;
-use crate::plan::Plan;
 use crate::progress::Progress;
+use crate::run_plan::RunPlan;
 
 /// Placements that were simulated, if any.
-pub struct Placed {
-    pub running: Running,
+pub struct PlacementAnalysis {
+    pub running: RunSettings,
     binding: Binding,
-    pub cases: Vec<Case>,
+    pub cases: Vec<PlacementCase>,
     pub outcomes: Vec<PlacementOutcome>,
     /// One for each topology and size.
-    advice: Vec<Advice>,
+    advice: Vec<PlacementAdvice>,
 }
 
-impl Placed {
+impl PlacementAnalysis {
     /// Simulates placements on the nodes that are named, or else on those that the trace knows,
     /// where it knows several; keeps up to so many `moves` of each.
     pub fn of(
         trace: &Trace,
-        placing: &Placing,
+        placing: &PlacementSetup,
         sizes: &[Size],
         moves: usize,
         progress: &dyn Progress,
-    ) -> Result<Placed> {
+    ) -> Result<PlacementAnalysis> {
         let running = placing.running.clone();
-        let mut placed = Placed {
+        let mut placed = PlacementAnalysis {
             binding: running.binding.resolved(References::nodes(trace)),
             running,
             cases: Vec::new(),
@@ -47,15 +48,18 @@ impl Placed {
         let named = !placing.nodes.is_empty();
         let nodes = match named {
             true => placing.nodes.clone(),
-            false if trace.nodes() > 1 => vec![Arc::new(recorded(trace))],
+            false if trace.nodes() > 1 => vec![Arc::new(recorded_topology(trace))],
             false => Vec::new(),
         };
         if nodes.is_empty() || trace.references() == 0 {
             return Ok(placed);
         }
-        let request = Request {
+        let request = PlacementRequest {
             nodes,
-            placements: named_or(&placing.placements, usual(kind(trace)))?,
+            placements: placements_or_default(
+                &placing.placements,
+                default_placements(data_kind(trace)),
+            )?,
             sizes: match named {
                 true => sizes.to_vec(),
                 false => Vec::new(),
@@ -66,14 +70,14 @@ impl Placed {
         placed.cases = cases(&request, block_bytes, trace.blocks_of_all())?;
         let runs = trace.references() as u64 * placed.cases.len() as u64;
         let bar = progress.begin("placing", Some(runs));
-        let watch = Watch {
+        let watch = RunControl {
             progress: Some(&|done| bar.set_position(done)),
             cancel: None,
         };
         placed.outcomes = run(trace, &placed.cases, &placed.running, moves, watch)?;
         drop(bar);
         let lines = lines(&placed.cases, &placed.outcomes);
-        placed.advice = advice(&lines, block_bytes);
+        placed.advice = advise(&lines, block_bytes);
         Ok(placed)
     }
 
@@ -82,10 +86,10 @@ impl Placed {
     }
 
     /// What `hither run` could apply: of all topologies and sizes, what gains most.
-    pub fn plan(&self) -> Option<Plan> {
-        let mut advice: Vec<&Advice> = self.advice.iter().collect();
+    pub fn plan(&self) -> Option<RunPlan> {
+        let mut advice: Vec<&PlacementAdvice> = self.advice.iter().collect();
         advice.sort_by(|a, b| b.gain.total_cmp(&a.gain));
-        advice.into_iter().find_map(Advice::plan)
+        advice.into_iter().find_map(PlacementAdvice::plan)
     }
 
     pub fn table(&self, block_bytes: u64) -> String {
@@ -93,7 +97,7 @@ impl Placed {
         table(&lines, self.binding, block_bytes)
     }
 
-    /// Adds `placement`, the advice, and `placements`, the results, where there are any.
+    /// Adds `placement`, the advise, and `placements`, the results, where there are any.
     pub fn add_to(&self, out: &mut serde_json::Value, trace: &Trace) {
         if self.cases.is_empty() {
             return;

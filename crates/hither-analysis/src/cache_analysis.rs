@@ -16,29 +16,29 @@ use hither_trace::{Stats, Trace};
 use serde::Serialize;
 
 use crate::Result;
-use crate::advice::{Advice, Evidence, Room, STRETCHES};
+use crate::advice::{AdviceInput, Alternatives, CacheAdvice, STRETCHES};
 use crate::format::{bytes, counted, percent, shortened};
-use crate::place;
+use crate::placement;
 use crate::progress::Progress;
 use crate::simulate;
 
 /// What is simulated unless policies are named.
-pub const POLICIES: &str = "lru,arc,dear,ubm,pcc,opt";
+pub const DEFAULT_POLICIES: &str = "lru,arc,dear,ubm,pcc,opt";
 
 /// What was found.
-pub struct Verdict {
+pub struct CacheAnalysis {
     pub policies: Vec<Spec>,
     /// The sizes of the caches as they were written, and in blocks.
     pub sizes: Vec<(Size, u32)>,
     /// By policy, then by size.
     pub outcomes: Vec<CacheOutcome>,
     pub stats: Stats,
-    pub advice: Advice,
+    pub advice: CacheAdvice,
     /// Empty where the trace has none.
     pub sites: Vec<CallSite>,
 }
 
-impl Verdict {
+impl CacheAnalysis {
     /// Simulates every policy at every size and counts what is in the trace. Sizes that nobody
     /// asked about are parts of the data.
     pub fn of(
@@ -48,29 +48,29 @@ impl Verdict {
         asked_sizes: bool,
         learnt: Option<&Path>,
         progress: &dyn Progress,
-    ) -> Result<Verdict> {
-        let known = simulate::known(trace, learnt)?;
+    ) -> Result<CacheAnalysis> {
+        let known = simulate::load_profile(trace, learnt)?;
         let outcomes = simulate::caches(trace, &policies, &sizes, &known, STRETCHES, progress)?;
-        simulate::keep(trace, &outcomes, learnt, progress)?;
+        simulate::save_profile(trace, &outcomes, learnt, progress)?;
         let spinner = progress.begin("counting", None);
         let stats = Stats::of(trace)?;
         drop(spinner);
         let blocks: Vec<u32> = sizes.iter().map(|&(_, blocks)| blocks).collect();
-        let evidence = Evidence {
+        let input = AdviceInput {
             references: trace.references_of_all(),
             blocks: trace.blocks_of_all(),
             block_bytes: trace.options().block_bytes.into(),
             policies: &policies,
             sizes: &blocks,
             outcomes: &outcomes,
-            steerable: place::kind(trace) == Some(Target::Files),
+            steerable: placement::data_kind(trace) == Some(Target::Files),
             asked_sizes,
-            doubts: cautions(trace),
+            doubts: trace_limitations(trace),
         };
-        let room = room(trace, &evidence, &known, progress)?;
-        let advice = evidence.advice(&room);
+        let alternatives = alternatives(trace, &input, &known, progress)?;
+        let advice = input.advice(&alternatives);
         let sites = call_sites(trace, &stats, &policies, &outcomes);
-        Ok(Verdict {
+        Ok(CacheAnalysis {
             policies,
             sizes,
             outcomes,
@@ -89,25 +89,25 @@ impl Verdict {
 }
 
 /// Sizes of LRU that are looked at: exact, and no more work than a few.
-const LADDER: usize = 1000;
+const LRU_SIZES: usize = 1000;
 
 /// LRU in caches of all sizes, and the change in question if things were a little different. It
 /// takes a pass of the trace, of which LRU is the smaller part.
-fn room(
+fn alternatives(
     trace: &Trace,
-    evidence: &Evidence<'_>,
+    input: &AdviceInput<'_>,
     known: &[SiteRecord],
     progress: &dyn Progress,
-) -> Result<Room> {
-    let mut policies = evidence.policies.iter();
+) -> Result<Alternatives> {
+    let mut policies = input.policies.iter();
     let lru = policies.find(|spec| spec.entry().name == "lru");
-    let (Some(candidate), Some(&lru)) = (evidence.candidate(), lru) else {
-        return Ok(Room::default());
+    let (Some(candidate), Some(&lru)) = (input.candidate(), lru) else {
+        return Ok(Alternatives::default());
     };
     let variants = candidate.variants();
-    let distinct = u32::try_from(evidence.blocks).unwrap_or(u32::MAX - 1);
-    let mut sizes = curve::sizes(distinct, LADDER, Spacing::Linear);
-    sizes.extend(evidence.sizes);
+    let distinct = u32::try_from(input.blocks).unwrap_or(u32::MAX - 1);
+    let mut sizes = curve::sizes(distinct, LRU_SIZES, Spacing::Linear);
+    sizes.extend(input.sizes);
     sizes.extend(variants.iter().map(|variant| variant.cache_blocks));
     sizes.sort_unstable();
     sizes.dedup();
@@ -126,7 +126,7 @@ fn room(
     let mut lru = hither_sim::run(trace, &configurations, &options)?;
     drop(bar);
     let others = lru.split_off(sizes.len());
-    Ok(Room {
+    Ok(Alternatives {
         lru,
         variants: variants.into_iter().zip(others).collect(),
     })
@@ -134,7 +134,11 @@ fn room(
 
 /// Those of our own choice of policies that this trace knows enough for; the others are named in a
 /// note.
-pub fn possible(mut policies: Vec<Spec>, trace: &Trace, progress: &dyn Progress) -> Vec<Spec> {
+pub fn supported_policies(
+    mut policies: Vec<Spec>,
+    trace: &Trace,
+    progress: &dyn Progress,
+) -> Vec<Spec> {
     let known = trace.knows();
     policies.retain(|spec| {
         let possible = knows_enough(spec.entry().needs, known);
@@ -226,7 +230,7 @@ fn call_sites(
 }
 
 /// What the trace lacks, if that could change the advice: the ends of a sentence.
-fn cautions(trace: &Trace) -> Vec<String> {
+fn trace_limitations(trace: &Trace) -> Vec<String> {
     let losses = &trace.meta().losses;
     let mut cautions = Vec::new();
     if losses.dropped_events > 0 {

@@ -11,12 +11,12 @@ use crate::{Error, Result};
 
 /// `NAME=VALUE,...`; which names there are depends on the engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Costs(String);
+pub struct CostOverrides(String);
 
-impl FromStr for Costs {
+impl FromStr for CostOverrides {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Costs, String> {
+    fn from_str(text: &str) -> Result<CostOverrides, String> {
         let parts = text
             .split(',')
             .map(str::trim)
@@ -24,18 +24,18 @@ impl FromStr for Costs {
         let parts: Vec<&str> = parts.collect();
         match parts.iter().find(|part| !part.contains('=')) {
             Some(part) => Err(format!("`{part}` is not NAME=VALUE")),
-            None => Ok(Costs(parts.join(","))),
+            None => Ok(CostOverrides(parts.join(","))),
         }
     }
 }
 
-impl fmt::Display for Costs {
+impl fmt::Display for CostOverrides {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl Costs {
+impl CostOverrides {
     /// Those of caches of blocks of this size on a topology.
     pub(super) fn files(&self, topology: &Topology, block_bytes: u32) -> Result<files::FileCosts> {
         let costs = files::FileCosts::of(topology, block_bytes).with(&self.0);

@@ -14,23 +14,23 @@ use crate::{Error, Result};
 
 /// How long a run warms up.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum WarmUp {
+pub enum WarmUpSpec {
     References(u64),
     /// A part of the references.
     Percent(f64),
     Iterations(u64),
 }
 
-impl Default for WarmUp {
+impl Default for WarmUpSpec {
     fn default() -> Self {
-        WarmUp::References(0)
+        WarmUpSpec::References(0)
     }
 }
 
-impl FromStr for WarmUp {
+impl FromStr for WarmUpSpec {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<WarmUp, String> {
+    fn from_str(text: &str) -> Result<WarmUpSpec, String> {
         let wrong = || {
             format!(
                 "`{text}` is no warm-up: write references (100k), a part of them (10%) or iterations (2iterations)"
@@ -40,35 +40,37 @@ impl FromStr for WarmUp {
         if let Some(part) = text.strip_suffix('%') {
             let part: f64 = part.trim_end().parse().map_err(|_| wrong())?;
             let allowed = (0.0..100.0).contains(&part);
-            return allowed.then_some(WarmUp::Percent(part)).ok_or_else(wrong);
+            return allowed
+                .then_some(WarmUpSpec::Percent(part))
+                .ok_or_else(wrong);
         }
         let iterations = text
             .strip_suffix("iterations")
             .or(text.strip_suffix("iteration"));
         let count = |text: &str| parse_count(text.trim_end()).ok_or_else(wrong);
         match iterations {
-            Some(number) => Ok(WarmUp::Iterations(count(number)?)),
-            None => Ok(WarmUp::References(count(text)?)),
+            Some(number) => Ok(WarmUpSpec::Iterations(count(number)?)),
+            None => Ok(WarmUpSpec::References(count(text)?)),
         }
     }
 }
 
-impl fmt::Display for WarmUp {
+impl fmt::Display for WarmUpSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            WarmUp::References(count) => count.fmt(f),
-            WarmUp::Percent(part) => write!(f, "{part}%"),
-            WarmUp::Iterations(count) => write!(f, "{count}iterations"),
+            WarmUpSpec::References(count) => count.fmt(f),
+            WarmUpSpec::Percent(part) => write!(f, "{part}%"),
+            WarmUpSpec::Iterations(count) => write!(f, "{count}iterations"),
         }
     }
 }
 
-impl WarmUp {
+impl WarmUpSpec {
     /// What it is for this trace. Fails where nothing would be left to count.
     pub(super) fn of(self, trace: &Trace) -> Result<placement::WarmUp> {
         let all = References::references(trace);
         match self {
-            WarmUp::References(_) | WarmUp::Percent(_) => {
+            WarmUpSpec::References(_) | WarmUpSpec::Percent(_) => {
                 let count = self.end(trace);
                 if count > 0 && count >= all {
                     return Err(Error::Usage(format!(
@@ -79,7 +81,7 @@ impl WarmUp {
                 }
                 Ok(placement::WarmUp::References(count))
             }
-            WarmUp::Iterations(count) => {
+            WarmUpSpec::Iterations(count) => {
                 let marks = References::marks(trace).iter();
                 let iterations = marks
                     .filter(|mark| mark.kind == EpochKind::Iteration)
@@ -97,12 +99,12 @@ impl WarmUp {
     /// References before the end of it.
     pub fn end(self, trace: &Trace) -> u64 {
         match self {
-            WarmUp::References(count) => count,
-            WarmUp::Percent(part) => {
+            WarmUpSpec::References(count) => count,
+            WarmUpSpec::Percent(part) => {
                 (References::references(trace) as f64 * part / 100.0).round() as u64
             }
-            WarmUp::Iterations(0) => 0,
-            WarmUp::Iterations(count) => {
+            WarmUpSpec::Iterations(0) => 0,
+            WarmUpSpec::Iterations(count) => {
                 let marks = References::marks(trace).iter();
                 let mut ends = marks.filter(|mark| mark.kind == EpochKind::Iteration);
                 ends.nth(count as usize - 1)
@@ -119,17 +121,17 @@ mod tests {
     #[test]
     fn what_users_write() {
         for (text, expected) in [
-            ("100k", WarmUp::References(100_000)),
-            ("12.5%", WarmUp::Percent(12.5)),
-            ("2iterations", WarmUp::Iterations(2)),
-            ("1 iteration", WarmUp::Iterations(1)),
+            ("100k", WarmUpSpec::References(100_000)),
+            ("12.5%", WarmUpSpec::Percent(12.5)),
+            ("2iterations", WarmUpSpec::Iterations(2)),
+            ("1 iteration", WarmUpSpec::Iterations(1)),
         ] {
-            let parsed: WarmUp = text.parse().unwrap();
+            let parsed: WarmUpSpec = text.parse().unwrap();
             assert_eq!(parsed, expected);
             assert_eq!(parsed.to_string().parse(), Ok(expected));
         }
         for junk in ["", "x", "100%", "-1%", "1.5", "iterations", "2 rounds"] {
-            assert!(junk.parse::<WarmUp>().is_err(), "{junk}");
+            assert!(junk.parse::<WarmUpSpec>().is_err(), "{junk}");
         }
     }
 }

@@ -1,15 +1,15 @@
 //! Placements for commands: what is asked for, the runs, and what they come to in tables, documents
 //! and pictures.
 //!
-//! Every combination of topology, size, replacement and placement is a [`Case`]; they go in that
+//! Every combination of topology, size, replacement and placement is a [`PlacementCase`]; they go in that
 //! order everywhere, so that what is compared with each other stands together.
 
 mod advice;
-mod costs;
+mod analysis;
+mod cost_overrides;
 mod document;
 mod pictures;
-mod placed;
-mod placing;
+mod setup;
 mod table;
 mod warm_up;
 
@@ -29,32 +29,32 @@ use hither_trace::schema::ObjectKind;
 use rayon::prelude::*;
 use serde::Serialize;
 
-pub use advice::{Advice, advice};
-pub use costs::Costs;
+pub use advice::{PlacementAdvice, advise};
+pub use analysis::PlacementAnalysis;
+pub use cost_overrides::CostOverrides;
 pub use document::{document, pretty};
 pub use pictures::Pictures;
-pub use placed::Placed;
-pub use placing::{Placing, binding_name, binding_named};
-pub use table::{Line, lines, table, traffic};
+pub use setup::{PlacementSetup, binding_name, binding_named};
+pub use table::{CaseResult, lines, table, traffic};
 
-pub use warm_up::WarmUp;
+pub use warm_up::WarmUpSpec;
 
 use crate::format::{count, counted};
-use crate::memory::half_of_free_bytes;
+use crate::free_memory::half_of_free_bytes;
 use crate::{Error, Result};
 
 /// What is compared where only nodes are named: the plain placement first, to which the others are
 /// held.
-const FILES: &str = "first-and-forever,always-migrate,one-step,post-office,dual-layer";
-const MEMORY: &str = "first-touch,round-robin,upm,a-priori";
+const FILE_PLACEMENTS: &str = "first-and-forever,always-migrate,one-step,post-office,dual-layer";
+const MEMORY_PLACEMENTS: &str = "first-touch,round-robin,upm,a-priori";
 
 /// What is to be placed, how, and on which nodes.
 #[derive(Clone, Debug, Default)]
-pub struct Request {
+pub struct PlacementRequest {
     /// None: no placement is simulated.
     pub nodes: Vec<Arc<Topology>>,
     pub placements: Vec<PlacementSpec>,
-    /// Of each node; [`fitting`] where it is empty.
+    /// Of each node; [`default_capacity`] where it is empty.
     pub sizes: Vec<Size>,
     /// What a node gives up where the placement does not say.
     pub policies: Vec<Spec>,
@@ -62,15 +62,15 @@ pub struct Request {
 
 /// How a run goes.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Running {
+pub struct RunSettings {
     pub binding: Binding,
-    pub warm_up: WarmUp,
-    pub costs: Costs,
+    pub warm_up: WarmUpSpec,
+    pub costs: CostOverrides,
 }
 
 /// One run.
 #[derive(Clone, Debug)]
-pub struct Case {
+pub struct PlacementCase {
     pub configuration: PlacementConfiguration,
     /// The size of a node as it was written, or what was chosen.
     pub size: String,
@@ -84,9 +84,9 @@ pub enum EngineCosts {
     Memory(memory::MemoryCosts),
 }
 
-impl Case {
+impl PlacementCase {
     /// What things cost in it.
-    pub fn costs(&self, costs: &Costs, block_bytes: u32) -> Result<EngineCosts> {
+    pub fn costs(&self, costs: &CostOverrides, block_bytes: u32) -> Result<EngineCosts> {
         match self.target() {
             Target::Files => costs
                 .files(&self.configuration.topology, block_bytes)
@@ -116,7 +116,7 @@ impl Case {
 }
 
 /// What a trace is of; nothing where it says nothing of objects, and its blocks may be either.
-pub fn kind(trace: &Trace) -> Option<Target> {
+pub fn data_kind(trace: &Trace) -> Option<Target> {
     let mut objects = trace.objects().iter().peekable();
     objects.peek()?;
     match objects.any(|object| object.kind == ObjectKind::Memory) {
@@ -126,23 +126,32 @@ pub fn kind(trace: &Trace) -> Option<Target> {
 }
 
 /// The placements that are compared where none is named, as a list.
-pub fn usual(kind: Option<Target>) -> &'static str {
+pub fn default_placements(kind: Option<Target>) -> &'static str {
     match kind {
-        Some(Target::Memory) => MEMORY,
-        Some(Target::Files) | None => FILES,
+        Some(Target::Memory) => MEMORY_PLACEMENTS,
+        Some(Target::Files) | None => FILE_PLACEMENTS,
     }
 }
 
-/// What is named, or else a list such as [`usual`] gives.
-pub fn named_or(named: &[PlacementSpec], usual: &str) -> Result<Vec<PlacementSpec>> {
+/// What is named, or else a list such as [`default_placements`] gives.
+pub fn placements_or_default(
+    named: &[PlacementSpec],
+    defaults: &str,
+) -> Result<Vec<PlacementSpec>> {
     match named.is_empty() {
-        true => PlacementSpec::parse_list(usual).map_err(|error| Error::Usage(error.to_string())),
+        true => {
+            PlacementSpec::parse_list(defaults).map_err(|error| Error::Usage(error.to_string()))
+        }
         false => Ok(named.to_vec()),
     }
 }
 
 /// Every combination of what is asked for, of a trace of so many blocks.
-pub fn cases(request: &Request, block_bytes: u64, distinct: u64) -> Result<Vec<Case>> {
+pub fn cases(
+    request: &PlacementRequest,
+    block_bytes: u64,
+    distinct: u64,
+) -> Result<Vec<PlacementCase>> {
     let mut cases = Vec::new();
     let sizes: Vec<Option<Size>> = match request.sizes.is_empty() {
         true => vec![None],
@@ -158,11 +167,11 @@ pub fn cases(request: &Request, block_bytes: u64, distinct: u64) -> Result<Vec<C
             for &replacement in &policies {
                 for &spec in &request.placements {
                     let (capacity, size) = match size {
-                        Some(size) => named(*size, topology, block_bytes, distinct)?,
-                        None => fitting(spec.entry().target, topology, distinct)?,
+                        Some(size) => capacity_of_size(*size, topology, block_bytes, distinct)?,
+                        None => default_capacity(spec.entry().target, topology, distinct)?,
                     };
-                    enough(&spec, topology, &capacity, distinct, &size)?;
-                    cases.push(Case {
+                    check_capacity(&spec, topology, &capacity, distinct, &size)?;
+                    cases.push(PlacementCase {
                         configuration: PlacementConfiguration {
                             spec,
                             topology: topology.clone(),
@@ -179,7 +188,7 @@ pub fn cases(request: &Request, block_bytes: u64, distinct: u64) -> Result<Vec<C
 }
 
 /// The blocks of each node where a node is to have that size, and the size as written.
-fn named(
+fn capacity_of_size(
     size: Size,
     topology: &Topology,
     block_bytes: u64,
@@ -187,12 +196,12 @@ fn named(
 ) -> Result<(Vec<u32>, String)> {
     let blocks = size.blocks(block_bytes, distinct);
     let blocks = blocks.map_err(|error| Error::Usage(error.to_string()))?;
-    Ok((shared(topology, blocks)?, size.to_string()))
+    Ok((capacity_by_share(topology, blocks)?, size.to_string()))
 }
 
 /// So many blocks a node in the mean, shared out as the topology's capacities are where it knows
 /// them.
-fn shared(topology: &Topology, blocks: u32) -> Result<Vec<u32>> {
+fn capacity_by_share(topology: &Topology, blocks: u32) -> Result<Vec<u32>> {
     let total = blocks.checked_mul(topology.nodes() as u32).ok_or_else(|| {
         let (nodes, most) = (topology.nodes(), u32::MAX);
         Error::Usage(format!(
@@ -209,18 +218,18 @@ fn shared(topology: &Topology, blocks: u32) -> Result<Vec<u32>> {
 /// The blocks of each node where nothing is said: caches of files hold half of the data in all
 /// nodes together, so that there is something to decide; each node's memory holds all pages, as
 /// that of most machines does, so that the placement and not the want of frames decides.
-fn fitting(target: Target, topology: &Topology, distinct: u64) -> Result<(Vec<u32>, String)> {
+fn default_capacity(target: Target, topology: &Topology, distinct: u64) -> Result<(Vec<u32>, String)> {
     let nodes = topology.nodes() as u64;
     let (blocks, size) = match target {
         Target::Files => (distinct.div_ceil(2 * nodes), "half of the data"),
         Target::Memory => (distinct, "all of the data"),
     };
     let blocks = u32::try_from(blocks.max(1)).unwrap_or(u32::MAX);
-    Ok((shared(topology, blocks)?, size.to_owned()))
+    Ok((capacity_by_share(topology, blocks)?, size.to_owned()))
 }
 
 /// Pages cannot be put anywhere else: all frames together hold them all.
-fn enough(
+fn check_capacity(
     spec: &PlacementSpec,
     topology: &Topology,
     capacity: &[u32],
@@ -244,7 +253,7 @@ fn enough(
 
 /// Fails where a placement is for another kind of data than the trace has.
 pub fn check_kind(trace: &Trace, placements: &[PlacementSpec]) -> Result<()> {
-    let mut found = kind(trace);
+    let mut found = data_kind(trace);
     for spec in placements {
         let entry = spec.entry();
         // Bare block numbers may be either, but not both at once: one table compares what can be
@@ -260,8 +269,8 @@ pub fn check_kind(trace: &Trace, placements: &[PlacementSpec]) -> Result<()> {
             .iter()
             .filter(|other| other.target != entry.target);
         let others: Vec<&str> = others.map(|other| other.name).collect();
-        let at_hand = match kind(trace) {
-            Some(target) => format!("{} is a trace of {}", trace.path().display(), words(target)),
+        let at_hand = match data_kind(trace) {
+            Some(of) => format!("{} is a trace of {}", trace.path().display(), words(of)),
             None => format!(
                 "`{}` places {}",
                 placements[0].entry().name,
@@ -280,7 +289,7 @@ pub fn check_kind(trace: &Trace, placements: &[PlacementSpec]) -> Result<()> {
 
 /// What a run tells while it goes, and what may end it.
 #[derive(Clone, Copy, Default)]
-pub struct Watch<'a> {
+pub struct RunControl<'a> {
     /// Called with the references done, summed over all runs.
     pub progress: Option<&'a (dyn Fn(u64) + Sync)>,
     pub cancel: Option<&'a AtomicBool>,
@@ -290,10 +299,10 @@ pub struct Watch<'a> {
 /// so many `moves` of each.
 pub fn run(
     trace: &Trace,
-    cases: &[Case],
-    running: &Running,
+    cases: &[PlacementCase],
+    running: &RunSettings,
     moves: usize,
-    watch: Watch<'_>,
+    watch: RunControl<'_>,
 ) -> Result<Vec<PlacementOutcome>> {
     let placements: Vec<PlacementSpec> = cases.iter().map(|case| case.configuration.spec).collect();
     check_kind(trace, &placements)?;
@@ -304,7 +313,7 @@ pub fn run(
         .map(|case| case.costs(&running.costs, block_bytes));
     let costs: Vec<EngineCosts> = costs.collect::<Result<_, _>>()?;
     let done = AtomicU64::new(0);
-    let one = |(case, costs): (&Case, &EngineCosts)| {
+    let one = |(case, costs): (&PlacementCase, &EngineCosts)| {
         let before = AtomicU64::new(0);
         let progress = |references: u64| {
             let more = references - before.swap(references, Ordering::Relaxed);
@@ -327,8 +336,8 @@ pub fn run(
         }
     };
     let mut outcomes = Vec::with_capacity(cases.len());
-    let each: Vec<(&Case, &EngineCosts)> = cases.iter().zip(&costs).collect();
-    for some in each.chunks(at_once(trace, &each)) {
+    let each: Vec<(&PlacementCase, &EngineCosts)> = cases.iter().zip(&costs).collect();
+    for some in each.chunks(concurrent_runs(trace, &each)) {
         let ended: Result<Vec<PlacementOutcome>, _> = some.par_iter().copied().map(one).collect();
         outcomes.extend(ended?);
     }
@@ -338,8 +347,8 @@ pub fn run(
 /// How many runs have room in memory at a time. A run takes about 40 bytes a block for who holds it
 /// and what ranks it, two counters for each block and node, and for files the calendars of links
 /// and disks.
-fn at_once(trace: &Trace, cases: &[(&Case, &EngineCosts)]) -> usize {
-    let bytes = |(case, costs): &(&Case, &EngineCosts)| {
+fn concurrent_runs(trace: &Trace, cases: &[(&PlacementCase, &EngineCosts)]) -> usize {
+    let bytes = |(case, costs): &(&PlacementCase, &EngineCosts)| {
         let topology = &case.configuration.topology;
         let calendars = match costs {
             EngineCosts::Files(costs) => files::calendar_bytes(topology, costs),
@@ -356,11 +365,11 @@ fn at_once(trace: &Trace, cases: &[(&Case, &EngineCosts)]) -> usize {
 
 /// Local latency of a machine of which only the firmware's distances are known, in which 10 is
 /// local.
-const LOCAL_NS: u32 = 70;
+const DEFAULT_LOCAL_NS: u32 = 70;
 
 /// The nodes of the machine that the trace was recorded on, as far apart as its firmware said, or
 /// else one hop.
-pub fn recorded(trace: &Trace) -> Topology {
+pub fn recorded_topology(trace: &Trace) -> Topology {
     let nodes = trace.nodes();
     let known = &trace.meta().nodes;
     let latencies: Vec<u32> = known
@@ -368,7 +377,7 @@ pub fn recorded(trace: &Trace) -> Topology {
         .flat_map(|node| {
             node.distances
                 .iter()
-                .map(|&distance| LOCAL_NS.saturating_mul(distance) / 10)
+                .map(|&distance| DEFAULT_LOCAL_NS.saturating_mul(distance) / 10)
         })
         .collect();
     let matrix = (latencies.len() == nodes * nodes)

@@ -21,23 +21,23 @@ use crate::{Error, Result};
 /// The file: JSON, so that it can be read, compared and thinned out by hand.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Knowledge {
+struct ProfileFile {
     format: u32,
     /// By signature in hexadecimal: JSON numbers do not hold 64 bits.
-    sites: BTreeMap<String, Known>,
+    sites: BTreeMap<String, CallSiteEntry>,
     /// What regions of memory turned out to be, by the signature of the call site that allocated
     /// them.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    regions: BTreeMap<String, Where>,
+    regions: BTreeMap<String, TierEntry>,
     /// Where such regions had their pages in the end, each by itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    placed: Vec<PlacedRegion>,
+    placed: Vec<SavedPlacementEntry>,
 }
 
 /// A region of memory and its pages' nodes.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct PlacedRegion {
+struct SavedPlacementEntry {
     /// The signature of the call site that allocated it.
     site: String,
     /// The thread that did, by the order in which threads first allocated a region.
@@ -52,7 +52,7 @@ struct PlacedRegion {
 /// Where the regions of a call site belong.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Where {
+enum TierEntry {
     Local,
     Remote,
 }
@@ -61,19 +61,19 @@ const FORMAT: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Known {
+struct CallSiteEntry {
     sequential: u64,
     looping: u64,
     period: u64,
 }
 
-fn read(path: &Path) -> Result<Knowledge> {
+fn read(path: &Path) -> Result<ProfileFile> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         // Where its folder is missing as well, it is better said before a long simulation than
         // after.
         Err(error) if error.kind() == io::ErrorKind::NotFound && folder_of(path).is_dir() => {
-            return Ok(Knowledge {
+            return Ok(ProfileFile {
                 format: FORMAT,
                 sites: BTreeMap::new(),
                 regions: BTreeMap::new(),
@@ -82,7 +82,7 @@ fn read(path: &Path) -> Result<Knowledge> {
         }
         Err(error) => return Err(Error::of_file(path)(error)),
     };
-    let knowledge: Knowledge = serde_json::from_str(&text).map_err(|error| {
+    let knowledge: ProfileFile = serde_json::from_str(&text).map_err(|error| {
         unusable(
             path,
             format!("not a file of call sites that hither wrote: {error}"),
@@ -109,7 +109,7 @@ fn parsed(signature: &str, path: &Path) -> Result<u64> {
         .map_err(|error| unusable(path, format!("{signature:?} is no signature: {error}")))
 }
 
-fn write(path: &Path, file: &Knowledge) -> Result<()> {
+fn write(path: &Path, file: &ProfileFile) -> Result<()> {
     let mut text = serde_json::to_string_pretty(file)?;
     text.push('\n');
     write_whole(path, text.as_bytes())
@@ -117,7 +117,7 @@ fn write(path: &Path, file: &Knowledge) -> Result<()> {
 
 /// Where the pages of one region of memory were when a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub struct SavedPlacement {
     /// The signature of the call site that allocated it.
     pub signature: u64,
     /// The thread that did, by the order in which threads first allocated a region.
@@ -132,33 +132,33 @@ pub struct Placed {
 
 /// What is known of call sites that allocate memory.
 #[derive(Default)]
-pub struct Regions {
+pub struct RegionProfile {
     /// What their regions turned out to be.
-    pub sites: Vec<(u64, RegionTier)>,
+    pub call_sites: Vec<(u64, RegionTier)>,
     /// Where regions had their pages in the end.
-    pub placed: Vec<Placed>,
+    pub saved_placements: Vec<SavedPlacement>,
 }
 
 /// What the file at `path` knows of call sites that allocate memory; nothing, if there is no such
 /// file yet.
-pub fn load_regions(path: &Path) -> Result<Regions> {
+pub fn load_regions(path: &Path) -> Result<RegionProfile> {
     let file = read(path)?;
     let sites = file.regions.into_iter().map(|(signature, known)| {
         let class = match known {
-            Where::Local => RegionTier::Local,
-            Where::Remote => RegionTier::Remote,
+            TierEntry::Local => RegionTier::Local,
+            TierEntry::Remote => RegionTier::Remote,
         };
         Ok((parsed(&signature, path)?, class))
     });
     let placed = file.placed.into_iter().map(|region| {
-        let PlacedRegion {
+        let SavedPlacementEntry {
             site,
             thread,
             nth,
             pages,
             runs,
         } = region;
-        Ok(Placed {
+        Ok(SavedPlacement {
             signature: parsed(&site, path)?,
             thread,
             nth,
@@ -166,31 +166,34 @@ pub fn load_regions(path: &Path) -> Result<Regions> {
             runs,
         })
     });
-    Ok(Regions {
-        sites: sites.collect::<Result<_>>()?,
-        placed: placed.collect::<Result<_>>()?,
+    Ok(RegionProfile {
+        call_sites: sites.collect::<Result<_>>()?,
+        saved_placements: placed.collect::<Result<_>>()?,
     })
 }
 
 /// Makes `learnt` what the file at `path` knows of call sites that allocate memory: a run starts
 /// from all that it knew.
-pub fn save_regions(path: &Path, learnt: &Regions) -> Result<()> {
+pub fn save_regions(path: &Path, learnt: &RegionProfile) -> Result<()> {
     let mut file = read(path)?;
-    let known = learnt.sites.iter().map(|&(signature, class)| {
+    let known = learnt.call_sites.iter().map(|&(signature, class)| {
         let known = match class {
-            RegionTier::Local => Where::Local,
-            RegionTier::Remote => Where::Remote,
+            RegionTier::Local => TierEntry::Local,
+            RegionTier::Remote => TierEntry::Remote,
         };
         (format!("{signature:016x}"), known)
     });
     file.regions = known.collect();
-    let placed = learnt.placed.iter().map(|region| PlacedRegion {
-        site: format!("{:016x}", region.signature),
-        thread: region.thread,
-        nth: region.nth,
-        pages: region.pages,
-        runs: region.runs.clone(),
-    });
+    let placed = learnt
+        .saved_placements
+        .iter()
+        .map(|region| SavedPlacementEntry {
+            site: format!("{:016x}", region.signature),
+            thread: region.thread,
+            nth: region.nth,
+            pages: region.pages,
+            runs: region.runs.clone(),
+        });
     file.placed = placed.collect();
     write(path, &file)
 }
@@ -198,8 +201,8 @@ pub fn save_regions(path: &Path, learnt: &Regions) -> Result<()> {
 /// What the file at `path` knows of call sites that read files; nothing, if there is no such file
 /// yet.
 pub fn load_sites(path: &Path) -> Result<Vec<SiteProfile>> {
-    let known = |(signature, known): (String, Known)| {
-        let Known {
+    let known = |(signature, known): (String, CallSiteEntry)| {
+        let CallSiteEntry {
             sequential,
             looping,
             period,
@@ -218,7 +221,7 @@ pub fn load_sites(path: &Path) -> Result<Vec<SiteProfile>> {
 pub fn save_sites(path: &Path, learnt: &[SiteProfile]) -> Result<()> {
     let mut file = read(path)?;
     let learnt = learnt.iter().map(|site| {
-        let known = Known {
+        let known = CallSiteEntry {
             sequential: site.sequential,
             looping: site.looping,
             period: site.period,
@@ -230,7 +233,7 @@ pub fn save_sites(path: &Path, learnt: &[SiteProfile]) -> Result<()> {
 }
 
 /// What the file at `path` knows of the trace's call sites; nothing, if there is no such file yet.
-pub fn load(path: &Path, trace: &Trace) -> Result<Vec<SiteRecord>> {
+pub fn load_for_trace(path: &Path, trace: &Trace) -> Result<Vec<SiteRecord>> {
     let sites = (0..)
         .map(Site)
         .zip(trace.sites().iter().map(|row| row.signature));
@@ -238,7 +241,7 @@ pub fn load(path: &Path, trace: &Trace) -> Result<Vec<SiteRecord>> {
 }
 
 /// As [`save_sites`], of the trace's call sites.
-pub fn save(path: &Path, trace: &Trace, learnt: &[SiteRecord]) -> Result<()> {
+pub fn save_for_trace(path: &Path, trace: &Trace, learnt: &[SiteRecord]) -> Result<()> {
     let signature = |site: Site| trace.sites()[site.index()].signature;
     save_sites(path, &site_profile::export(learnt, signature))
 }

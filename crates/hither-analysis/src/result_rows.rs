@@ -14,13 +14,13 @@ use hither_trace::Trace;
 use hither_trace::table::{self, Cells, ColumnType};
 use serde::{Deserialize, Serialize};
 
-use crate::place::{self, WarmUp};
+use crate::placement::{self, WarmUpSpec};
 use crate::{Error, Result};
 
 /// A trace, as far as rows tell of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Source {
+pub struct TraceInfo {
     /// The path, as the user wrote it.
     pub trace: String,
     pub sha256: String,
@@ -39,10 +39,10 @@ pub struct Source {
     pub placements: String,
 }
 
-impl Source {
+impl TraceInfo {
     /// What rows tell of `trace`, which the user called `name`.
-    pub fn of(trace: &Trace, name: &Path) -> Source {
-        Source {
+    pub fn of(trace: &Trace, name: &Path) -> TraceInfo {
+        TraceInfo {
             trace: name.to_string_lossy().into_owned(),
             sha256: trace.sha256().to_owned(),
             format: trace.format().to_owned(),
@@ -51,15 +51,15 @@ impl Source {
             references: trace.references_of_all(),
             distinct: trace.blocks_of_all(),
             block_bytes: trace.options().block_bytes.into(),
-            placements: place::usual(place::kind(trace)).to_owned(),
+            placements: placement::default_placements(placement::data_kind(trace)).to_owned(),
         }
     }
 }
 
 /// One cache, or one placement on nodes.
 #[derive(Clone, Debug)]
-pub struct Row<'a> {
-    pub source: &'a Source,
+pub struct ResultRow<'a> {
+    pub source: &'a TraceInfo,
     /// With all parameters written out; none where pages of memory are placed.
     pub policy: Option<Spec>,
     /// The size as it was written.
@@ -70,17 +70,17 @@ pub struct Row<'a> {
     pub misses: u64,
     /// Of the miss ratio, where it was estimated from a sample and the error can be told.
     pub standard_error: Option<f64>,
-    pub placed: Option<Placed>,
+    pub placement: Option<PlacementResult>,
 }
 
 /// What more there is to say of a placement.
 #[derive(Clone, Debug)]
-pub struct Placed {
+pub struct PlacementResult {
     pub spec: PlacementSpec,
     /// The topology, as a user writes it.
     pub nodes: String,
     pub binding: Binding,
-    pub warm_up: WarmUp,
+    pub warm_up: WarmUpSpec,
     /// What the model took things to cost, where that was said.
     pub costs: String,
     /// After the warm-up.
@@ -89,7 +89,7 @@ pub struct Placed {
     pub node_imbalance: f64,
 }
 
-impl Row<'_> {
+impl ResultRow<'_> {
     /// Misses by references; 0 where there are none.
     pub fn miss_ratio(&self) -> f64 {
         match self.hits + self.misses {
@@ -100,13 +100,13 @@ impl Row<'_> {
 }
 
 enum Column {
-    Text(fn(&Row<'_>) -> String),
-    Count(fn(&Row<'_>) -> u64),
-    Real(fn(&Row<'_>) -> Option<f64>),
+    Text(fn(&ResultRow<'_>) -> String),
+    Count(fn(&ResultRow<'_>) -> u64),
+    Real(fn(&ResultRow<'_>) -> Option<f64>),
     /// Not every row has one.
-    OptionalText(fn(&Row<'_>) -> Option<String>),
+    OptionalText(fn(&ResultRow<'_>) -> Option<String>),
     /// Not every row has one.
-    OptionalCount(fn(&Row<'_>) -> Option<u64>),
+    OptionalCount(fn(&ResultRow<'_>) -> Option<u64>),
 }
 
 const COLUMNS: &[(&str, Column)] = &[
@@ -144,65 +144,65 @@ const COLUMNS: &[(&str, Column)] = &[
     ("standard_error", Column::Real(|row| row.standard_error)),
     (
         "placement",
-        Column::OptionalText(|row| Some(row.placed.as_ref()?.spec.entry().name.to_owned())),
+        Column::OptionalText(|row| Some(row.placement.as_ref()?.spec.entry().name.to_owned())),
     ),
     (
         "placement_spec",
-        Column::OptionalText(|row| Some(row.placed.as_ref()?.spec.to_string())),
+        Column::OptionalText(|row| Some(row.placement.as_ref()?.spec.to_string())),
     ),
     (
         "nodes",
-        Column::OptionalText(|row| Some(row.placed.as_ref()?.nodes.clone())),
+        Column::OptionalText(|row| Some(row.placement.as_ref()?.nodes.clone())),
     ),
     (
         "binding",
         Column::OptionalText(|row| {
-            Some(place::binding_name(row.placed.as_ref()?.binding).to_owned())
+            Some(placement::binding_name(row.placement.as_ref()?.binding).to_owned())
         }),
     ),
     (
         "warm_up",
-        Column::OptionalText(|row| Some(row.placed.as_ref()?.warm_up.to_string())),
+        Column::OptionalText(|row| Some(row.placement.as_ref()?.warm_up.to_string())),
     ),
     (
         "costs",
-        Column::OptionalText(|row| Some(row.placed.as_ref()?.costs.clone())),
+        Column::OptionalText(|row| Some(row.placement.as_ref()?.costs.clone())),
     ),
     (
         "local_hit_ratio",
-        Column::Real(|row| Some(row.placed.as_ref()?.totals.local_hit_ratio())),
+        Column::Real(|row| Some(row.placement.as_ref()?.totals.local_hit_ratio())),
     ),
     (
         "hops",
-        Column::Real(|row| Some(row.placed.as_ref()?.totals.mean_hops())),
+        Column::Real(|row| Some(row.placement.as_ref()?.totals.mean_hops())),
     ),
     (
         "hit_latency_ns",
-        Column::Real(|row| Some(row.placed.as_ref()?.totals.hit_latency_ns())),
+        Column::Real(|row| Some(row.placement.as_ref()?.totals.hit_latency_ns())),
     ),
     (
         "access_latency_ns",
-        Column::Real(|row| Some(row.placed.as_ref()?.totals.access_latency_ns())),
+        Column::Real(|row| Some(row.placement.as_ref()?.totals.access_latency_ns())),
     ),
     (
         "migrations",
-        Column::OptionalCount(|row| Some(row.placed.as_ref()?.totals.migrations)),
+        Column::OptionalCount(|row| Some(row.placement.as_ref()?.totals.migrations)),
     ),
     (
         "replications",
-        Column::OptionalCount(|row| Some(row.placed.as_ref()?.totals.replications)),
+        Column::OptionalCount(|row| Some(row.placement.as_ref()?.totals.replications)),
     ),
     (
         "bytes_moved",
-        Column::OptionalCount(|row| Some(row.placed.as_ref()?.totals.bytes_moved)),
+        Column::OptionalCount(|row| Some(row.placement.as_ref()?.totals.bytes_moved)),
     ),
     (
         "modelled_time_ns",
-        Column::OptionalCount(|row| Some(row.placed.as_ref()?.modelled_time_ns)),
+        Column::OptionalCount(|row| Some(row.placement.as_ref()?.modelled_time_ns)),
     ),
     (
         "node_imbalance",
-        Column::Real(|row| Some(row.placed.as_ref()?.node_imbalance)),
+        Column::Real(|row| Some(row.placement.as_ref()?.node_imbalance)),
     ),
     (
         "hither",
@@ -212,26 +212,26 @@ const COLUMNS: &[(&str, Column)] = &[
 
 /// A format for rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum RowFormat {
     Csv,
     Json,
     Parquet,
 }
 
-impl Format {
+impl RowFormat {
     /// Each with its name, which is also the ending of its files.
-    pub const ALL: [(&'static str, Format); 3] = [
-        ("csv", Format::Csv),
-        ("json", Format::Json),
-        ("parquet", Format::Parquet),
+    pub const ALL: [(&'static str, RowFormat); 3] = [
+        ("csv", RowFormat::Csv),
+        ("json", RowFormat::Json),
+        ("parquet", RowFormat::Parquet),
     ];
 
     /// The rows as the content of a file.
-    pub fn write(self, rows: &[Row<'_>]) -> Result<Vec<u8>> {
+    pub fn write(self, rows: &[ResultRow<'_>]) -> Result<Vec<u8>> {
         match self {
-            Format::Csv => Ok(csv(rows).into_bytes()),
-            Format::Json => json(rows),
-            Format::Parquet => parquet(rows).map_err(|error| Error::Encode {
+            RowFormat::Csv => Ok(csv(rows).into_bytes()),
+            RowFormat::Json => json(rows),
+            RowFormat::Parquet => parquet(rows).map_err(|error| Error::Encode {
                 format: "Parquet",
                 problem: error.to_string(),
             }),
@@ -239,26 +239,26 @@ impl Format {
     }
 }
 
-impl FromStr for Format {
+impl FromStr for RowFormat {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Format, String> {
-        let known = Format::ALL.iter().find(|(name, _)| *name == text);
+    fn from_str(text: &str) -> Result<RowFormat, String> {
+        let known = RowFormat::ALL.iter().find(|(name, _)| *name == text);
         known
             .map(|&(_, format)| format)
             .ok_or_else(|| format!("unknown format {text:?} (known: csv, json, parquet)"))
     }
 }
 
-impl fmt::Display for Format {
+impl fmt::Display for RowFormat {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, _) = Format::ALL[*self as usize];
+        let (name, _) = RowFormat::ALL[*self as usize];
         f.write_str(name)
     }
 }
 
 /// RFC 4180, with line feeds alone.
-fn csv(rows: &[Row<'_>]) -> String {
+fn csv(rows: &[ResultRow<'_>]) -> String {
     let mut text = String::new();
     let names: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
     text.push_str(&names.join(","));
@@ -295,7 +295,7 @@ fn quoted(text: String) -> String {
 }
 
 /// One array, an object a line.
-fn json(rows: &[Row<'_>]) -> Result<Vec<u8>> {
+fn json(rows: &[ResultRow<'_>]) -> Result<Vec<u8>> {
     let mut bytes = b"[".to_vec();
     for (index, row) in rows.iter().enumerate() {
         bytes.extend(if index == 0 { &b"\n"[..] } else { b",\n" });
@@ -317,7 +317,7 @@ fn json(rows: &[Row<'_>]) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn parquet(rows: &[Row<'_>]) -> hither_trace::Result<Vec<u8>> {
+fn parquet(rows: &[ResultRow<'_>]) -> hither_trace::Result<Vec<u8>> {
     let required = table::Column::required;
     let nullable = table::Column::nullable;
     let columns = COLUMNS.iter().map(|&(name, ref column)| match column {
@@ -354,8 +354,8 @@ mod tests {
     use parquet::file::reader::{FileReader as _, SerializedFileReader};
     use parquet::record::Field;
 
-    fn rows(source: &Source) -> Vec<Row<'_>> {
-        let row = Row {
+    fn rows(source: &TraceInfo) -> Vec<ResultRow<'_>> {
+        let row = ResultRow {
             source,
             policy: Some("ubm{expire=0}".parse().unwrap()),
             size: "10%".to_owned(),
@@ -363,20 +363,20 @@ mod tests {
             hits: 3,
             misses: 1,
             standard_error: Some(0.01),
-            placed: None,
+            placement: None,
         };
-        let empty = Row {
+        let empty = ResultRow {
             policy: Some("lru".parse().unwrap()),
             hits: 0,
             misses: 0,
             standard_error: None,
             ..row.clone()
         };
-        let placed = Placed {
+        let placed = PlacementResult {
             spec: "first-touch".parse().unwrap(),
             nodes: "mesh:2x2".to_owned(),
             binding: Binding::Threads,
-            warm_up: WarmUp::Percent(10.0),
+            warm_up: WarmUpSpec::Percent(10.0),
             costs: String::new(),
             totals: Totals {
                 accesses: 4,
@@ -393,17 +393,17 @@ mod tests {
             modelled_time_ns: 800,
             node_imbalance: 1.5,
         };
-        let placed = Row {
+        let placed = ResultRow {
             policy: None,
-            placed: Some(placed),
+            placement: Some(placed),
             standard_error: None,
             ..row.clone()
         };
         vec![row, empty, placed]
     }
 
-    fn source() -> Source {
-        Source {
+    fn source() -> TraceInfo {
+        TraceInfo {
             trace: "a \"b\", c.trace".to_owned(),
             sha256: "00ff".to_owned(),
             format: "lirs".to_owned(),
@@ -444,9 +444,9 @@ mod tests {
         let source = source();
         let rows = rows(&source);
         let parsed: serde_json::Value =
-            serde_json::from_slice(&Format::Json.write(&rows).unwrap()).unwrap();
+            serde_json::from_slice(&RowFormat::Json.write(&rows).unwrap()).unwrap();
         let mut file = tempfile::tempfile().unwrap();
-        file.write_all(&Format::Parquet.write(&rows).unwrap())
+        file.write_all(&RowFormat::Parquet.write(&rows).unwrap())
             .unwrap();
         let reader = SerializedFileReader::new(file).unwrap();
         let read: Vec<_> = reader.get_row_iter(None).unwrap().collect();
@@ -466,7 +466,7 @@ mod tests {
                 assert_eq!(parsed[name], value, "{name}");
             }
         }
-        assert_eq!(Format::Json.write(&[]).unwrap(), b"[\n]\n");
-        assert!(Format::Parquet.write(&[]).is_ok());
+        assert_eq!(RowFormat::Json.write(&[]).unwrap(), b"[\n]\n");
+        assert!(RowFormat::Parquet.write(&[]).is_ok());
     }
 }

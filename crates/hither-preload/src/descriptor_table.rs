@@ -1,15 +1,12 @@
-//! What is known of descriptors: tables of a row each, by number, and that whatever closes or
-//! replaces one has all of them forget it.
+//! Tables of what a feature knows of descriptors: a row each, by number.
 //!
-//! A table is mapped when it is first of use, and of its rows only those that were touched have
-//! memory behind them. All threads share it.
+//! A table is mapped when its feature starts, and of its rows only those that were touched have
+//! memory behind them. All threads share it. Whatever closes or replaces a descriptor has every
+//! table forget it (`lifecycle`).
 
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use hither_sys::syscalls;
-
-#[cfg(feature = "interpose")]
-use crate::{files, readahead, replicas, resident_filter};
 
 /// Descriptors beyond this have no rows.
 const DESCRIPTORS: usize = 1 << 16;
@@ -82,22 +79,4 @@ impl<R: Row> Table<R> {
         // A look first: most of the table was never touched and has no memory behind it yet.
         rows.filter(|row| !row.is_blank()).for_each(Row::forget);
     }
-}
-
-/// Forgets all that is known of `fd`, which is closed or replaced.
-#[cfg(feature = "interpose")]
-pub(crate) fn forget(fd: i32) {
-    replicas::TABLE.forget(fd);
-    resident_filter::TABLE.forget(fd);
-    readahead::TABLE.forget(fd);
-    files::TABLE.forget(fd);
-}
-
-/// Forgets all that is known of every descriptor from `first` to `last`.
-#[cfg(feature = "interpose")]
-pub(crate) fn forget_range(first: u32, last: u32) {
-    replicas::TABLE.forget_range(first, last);
-    resident_filter::TABLE.forget_range(first, last);
-    readahead::TABLE.forget_range(first, last);
-    files::TABLE.forget_range(first, last);
 }

@@ -4,19 +4,22 @@
 use hither_core::placement::Target;
 use hither_sim::placement::{Binding, PlacementOutcome, Totals};
 
-use super::Case;
+use super::PlacementCase;
 use crate::format::{Lean, Table, bytes, count, counted, duration_ns, percent, policy};
 
 /// A row: a case, and as much of its outcome as a sweep keeps.
-pub struct Line<'a> {
-    pub case: &'a Case,
+pub struct CaseResult<'a> {
+    pub case: &'a PlacementCase,
     pub totals: &'a Totals,
     pub modelled_time_ns: u64,
 }
 
 /// The rows of whole outcomes.
-pub fn lines<'a>(cases: &'a [Case], outcomes: &'a [PlacementOutcome]) -> Vec<Line<'a>> {
-    let line = |(case, outcome): (&'a Case, &'a PlacementOutcome)| Line {
+pub fn lines<'a>(
+    cases: &'a [PlacementCase],
+    outcomes: &'a [PlacementOutcome],
+) -> Vec<CaseResult<'a>> {
+    let line = |(case, outcome): (&'a PlacementCase, &'a PlacementOutcome)| CaseResult {
         case,
         totals: &outcome.totals,
         modelled_time_ns: outcome.modelled_time_ns,
@@ -25,9 +28,9 @@ pub fn lines<'a>(cases: &'a [Case], outcomes: &'a [PlacementOutcome]) -> Vec<Lin
 }
 
 /// The tables.
-pub fn table(lines: &[Line<'_>], binding: Binding, block_bytes: u64) -> String {
+pub fn table(lines: &[CaseResult<'_>], binding: Binding, block_bytes: u64) -> String {
     let together = lines.chunk_by(|a, b| group(a.case) == group(b.case));
-    let text = |lines: &[Line<'_>]| {
+    let text = |lines: &[CaseResult<'_>]| {
         let heading = heading(lines[0].case, binding, block_bytes);
         format!("\n{heading}\n{}", rows(lines))
     };
@@ -36,7 +39,7 @@ pub fn table(lines: &[Line<'_>], binding: Binding, block_bytes: u64) -> String {
 
 /// What the placements of a table have in common. Two topologies may have one name, but not one
 /// place in memory.
-pub(super) fn group(case: &Case) -> (*const hither_core::Topology, &str, &[u32], String) {
+pub(super) fn group(case: &PlacementCase) -> (*const hither_core::Topology, &str, &[u32], String) {
     let configuration = &case.configuration;
     (
         std::sync::Arc::as_ptr(&configuration.topology),
@@ -47,7 +50,7 @@ pub(super) fn group(case: &Case) -> (*const hither_core::Topology, &str, &[u32],
 }
 
 /// Nodes, their sizes, what they give up, and who runs on them.
-pub(super) fn heading(case: &Case, binding: Binding, block_bytes: u64) -> String {
+pub(super) fn heading(case: &PlacementCase, binding: Binding, block_bytes: u64) -> String {
     let configuration = &case.configuration;
     let (name, nodes) = (
         configuration.topology.name(),
@@ -85,7 +88,7 @@ pub(super) fn heading(case: &Case, binding: Binding, block_bytes: u64) -> String
     )
 }
 
-fn rows(lines: &[Line<'_>]) -> String {
+fn rows(lines: &[CaseResult<'_>]) -> String {
     let first = &lines[0];
     let relative = format!("by {}", first.case.configuration.spec.entry().name);
     let heads = [
@@ -145,7 +148,7 @@ fn rows(lines: &[Line<'_>]) -> String {
 const TRAFFIC_MAX: usize = 16;
 
 /// The accesses from each node to each node that served them, in percent of all, for people.
-pub fn traffic(cases: &[Case], outcomes: &[PlacementOutcome]) -> String {
+pub fn traffic(cases: &[PlacementCase], outcomes: &[PlacementOutcome]) -> String {
     let mut text = String::new();
     for (case, outcome) in cases.iter().zip(outcomes) {
         let nodes = outcome.capacity.len();

@@ -25,7 +25,7 @@ use serde::Serialize;
 
 /// The picture as the page gets it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Picture {
+pub struct AccessPicture {
     /// References in a column.
     pub(super) column_references: u64,
     pub(super) columns: u64,
@@ -214,7 +214,7 @@ impl Grid {
         classes_by: Option<&'static str>,
         sites: Vec<u32>,
         objects: Vec<[u32; 3]>,
-    ) -> Picture {
+    ) -> AccessPicture {
         if !self.open.is_empty() {
             self.close();
         }
@@ -243,7 +243,7 @@ impl Grid {
             .write_all(&bytes)
             .and_then(|()| deflated.finish())
             .expect("memory can be written to");
-        Picture {
+        AccessPicture {
             column_references: self.step,
             columns: self.columns.len() as u64,
             row_blocks: 1 << self.shift,
@@ -277,7 +277,7 @@ mod tests {
 
     /// The cells of a picture, read as the page reads them: column, row, position of the site,
     /// class, references.
-    fn cells(picture: &Picture) -> Vec<(u64, u64, u64, u64, u64)> {
+    fn cells(picture: &AccessPicture) -> Vec<(u64, u64, u64, u64, u64)> {
         let deflated = STANDARD.decode(&picture.cells).unwrap();
         let mut bytes = Vec::new();
         ZlibDecoder::new(deflated.as_slice())

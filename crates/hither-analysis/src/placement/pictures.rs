@@ -7,16 +7,17 @@ use hither_core::placement::Target;
 use hither_sim::placement::{Binding, PlacementOutcome};
 use hither_trace::Trace;
 
-use super::{Case, Running, file_name, table};
+use super::{PlacementCase, RunSettings, file_name, table};
 use crate::format::{count, counted, percent, policy, shortened};
 use crate::plot::{
-    Arrow, Ground, Heatmap, History, Matrix, Moves, MovesMap, Picture, Step, Timeline,
+    Heatmap, HeatmapPanel, MoveArrow, MovesMap, MovesPanel, NodeLayout, Plot, Timeline,
+    TimelineRun, TimelineStep,
 };
 
 /// Draws the outcomes of placements.
 pub struct Pictures<'a> {
     trace: &'a Trace,
-    cases: &'a [Case],
+    cases: &'a [PlacementCase],
     outcomes: &'a [PlacementOutcome],
     binding: Binding,
     warm_up: u64,
@@ -26,9 +27,9 @@ impl<'a> Pictures<'a> {
     /// The pictures of cases and their outcomes, which stand in the same order.
     pub fn of(
         trace: &'a Trace,
-        cases: &'a [Case],
+        cases: &'a [PlacementCase],
         outcomes: &'a [PlacementOutcome],
-        running: &Running,
+        running: &RunSettings,
     ) -> Pictures<'a> {
         let nodes = hither_sim::References::nodes(trace);
         Pictures {
@@ -43,7 +44,7 @@ impl<'a> Pictures<'a> {
     /// Every picture as SVG, with its title: who served whom, what moved, and what happened over
     /// time.
     pub fn all(&self) -> Vec<(String, String)> {
-        let both = |picture: &dyn Picture| (picture.title().to_owned(), picture.svg());
+        let both = |picture: &dyn Plot| (picture.title().to_owned(), picture.svg());
         vec![
             both(&self.heatmap()),
             both(&self.moves()),
@@ -77,34 +78,34 @@ impl<'a> Pictures<'a> {
     }
 
     /// What tells a case from the others.
-    fn label(&self, case: &Case) -> String {
+    fn label(&self, case: &PlacementCase) -> String {
         let own = &case.configuration;
-        let differ = |of: &dyn Fn(&Case) -> String| {
+        let differ = |of: &dyn Fn(&PlacementCase) -> String| {
             let first = self.cases.first().map(of);
             self.cases.iter().any(|other| Some(of(other)) != first)
         };
         let mut label = policy(&own.spec);
-        let topology = |case: &Case| case.configuration.topology.name().to_owned();
+        let topology = |case: &PlacementCase| case.configuration.topology.name().to_owned();
         if differ(&topology) {
             label += &format!(", {}", topology(case));
         }
-        if differ(&|case: &Case| case.size.clone()) {
+        if differ(&|case: &PlacementCase| case.size.clone()) {
             label += &format!(", {}", case.size);
         }
-        let replacement = |case: &Case| policy(&case.configuration.replacement);
+        let replacement = |case: &PlacementCase| policy(&case.configuration.replacement);
         if differ(&replacement) {
             label += &format!(", {}", replacement(case));
         }
         shortened(&label, 40)
     }
 
-    fn each(&self) -> impl Iterator<Item = (&Case, &PlacementOutcome)> {
+    fn each(&self) -> impl Iterator<Item = (&PlacementCase, &PlacementOutcome)> {
         self.cases.iter().zip(self.outcomes)
     }
 
     /// The accesses from each node to each node that served them.
     pub fn heatmap(&self) -> Heatmap {
-        let panel = |(case, outcome): (&Case, &PlacementOutcome)| Matrix {
+        let panel = |(case, outcome): (&PlacementCase, &PlacementOutcome)| HeatmapPanel {
             label: self.label(case),
             note: format!(
                 "{} local, {:.2} hops a hit, imbalance {:.2}",
@@ -123,7 +124,7 @@ impl<'a> Pictures<'a> {
 
     /// The blocks that moved between nodes.
     pub fn moves(&self) -> MovesMap {
-        let panel = |(case, outcome): (&Case, &PlacementOutcome)| {
+        let panel = |(case, outcome): (&PlacementCase, &PlacementOutcome)| {
             let topology = &case.configuration.topology;
             let nodes = topology.nodes();
             let all = outcome.traffic.iter().sum::<u64>().max(1) as f64;
@@ -131,10 +132,10 @@ impl<'a> Pictures<'a> {
                 let column = outcome.traffic.iter().skip(node).step_by(nodes);
                 column.sum::<u64>() as f64 / all
             };
-            Moves {
+            MovesPanel {
                 label: self.label(case),
                 note: moved(outcome),
-                ground: Ground::of(topology),
+                ground: NodeLayout::of(topology),
                 served: (0..nodes).map(served).collect(),
                 arrows: arrows(outcome),
             }
@@ -148,12 +149,12 @@ impl<'a> Pictures<'a> {
 
     /// What each node holds, and how much is served locally, over time.
     pub fn timeline(&self) -> Timeline {
-        let run = |(case, outcome): (&Case, &PlacementOutcome)| History {
+        let run = |(case, outcome): (&PlacementCase, &PlacementOutcome)| TimelineRun {
             label: self.label(case),
             steps: outcome
                 .timeline
                 .iter()
-                .map(|interval| Step {
+                .map(|interval| TimelineStep {
                     end: interval.end,
                     local: interval.totals.local_hit_ratio(),
                     moved: interval.totals.migrations + interval.totals.replications,
@@ -260,14 +261,14 @@ fn moved(outcome: &PlacementOutcome) -> String {
     )
 }
 
-fn arrows(outcome: &PlacementOutcome) -> Vec<Arrow> {
+fn arrows(outcome: &PlacementOutcome) -> Vec<MoveArrow> {
     let mut blocks: BTreeMap<(u16, u16, bool), u64> = BTreeMap::new();
     for moved in &outcome.moves {
         *blocks
             .entry((moved.from, moved.to, moved.replica))
             .or_default() += 1;
     }
-    let arrow = |((from, to, replica), blocks): ((u16, u16, bool), u64)| Arrow {
+    let arrow = |((from, to, replica), blocks): ((u16, u16, bool), u64)| MoveArrow {
         from: from.into(),
         to: to.into(),
         replica,

@@ -6,25 +6,25 @@
 use hither_core::placement::Target;
 use serde::Serialize;
 
-use super::Case;
-use super::table::{Line, group};
+use super::PlacementCase;
+use super::table::{CaseResult, group};
 use crate::format::{bytes, counted, duration_ns, percent, policy};
-use crate::plan::Plan;
+use crate::run_plan::RunPlan;
 
 /// The smallest part of the modelled time worth acting on.
-const WORTH: f64 = 0.05;
+const GAIN_MIN_TIME_SHARE: f64 = 0.05;
 
 /// The placement of a running program's data that this is the name of.
-fn live(name: &str) -> Option<Plan> {
+fn run_plan_of(name: &str) -> Option<RunPlan> {
     let name = Some(name.to_owned());
     match name.as_deref() {
-        Some("cache-aware" | "upm") => Some(Plan {
+        Some("cache-aware" | "upm") => Some(RunPlan {
             memory: name,
-            ..Plan::default()
+            ..RunPlan::default()
         }),
-        Some("dual-layer") => Some(Plan {
+        Some("dual-layer") => Some(RunPlan {
             replicas: name,
-            ..Plan::default()
+            ..RunPlan::default()
         }),
         _ => None,
     }
@@ -32,7 +32,7 @@ fn live(name: &str) -> Option<Plan> {
 
 /// The advice for one topology and size.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Advice {
+pub struct PlacementAdvice {
     /// The topology, as a user writes it.
     pub nodes: String,
     /// What the others are held to.
@@ -45,29 +45,31 @@ pub struct Advice {
     pub sentences: Vec<String>,
 }
 
-impl Advice {
+impl PlacementAdvice {
     /// What `hither run` could apply of it.
-    pub fn plan(&self) -> Option<Plan> {
-        live(self.placement.as_deref()?)
+    pub fn plan(&self) -> Option<RunPlan> {
+        run_plan_of(self.placement.as_deref()?)
     }
 }
 
 /// The advice for each topology and size, over the first placement of each.
-pub fn advice(lines: &[Line<'_>], block_bytes: u64) -> Vec<Advice> {
+pub fn advise(lines: &[CaseResult<'_>], block_bytes: u64) -> Vec<PlacementAdvice> {
     let together = lines.chunk_by(|a, b| group(a.case) == group(b.case));
-    together.map(|lines| one(lines, block_bytes)).collect()
+    together
+        .map(|lines| advise_on_group(lines, block_bytes))
+        .collect()
 }
 
-fn name(case: &Case) -> String {
+fn name(case: &PlacementCase) -> String {
     policy(&case.configuration.spec)
 }
 
-fn one(lines: &[Line<'_>], block_bytes: u64) -> Advice {
+fn advise_on_group(lines: &[CaseResult<'_>], block_bytes: u64) -> PlacementAdvice {
     let baseline = &lines[0];
-    let saves = |line: &Line<'_>| {
+    let saves = |line: &CaseResult<'_>| {
         1.0 - line.modelled_time_ns as f64 / baseline.modelled_time_ns.max(1) as f64
     };
-    let foresees = |line: &&Line<'_>| line.case.configuration.spec.foresight();
+    let foresees = |line: &&CaseResult<'_>| line.case.configuration.spec.foresight();
     let candidates = lines.iter().filter(|line| !foresees(line));
     let best = candidates.min_by_key(|line| line.modelled_time_ns);
     let bound = lines
@@ -79,9 +81,9 @@ fn one(lines: &[Line<'_>], block_bytes: u64) -> Advice {
         true => counted(topology.nodes() as u64, "node"),
         false => topology.name().to_owned(),
     };
-    let local = |line: &Line<'_>| percent(line.totals.local_hit_ratio());
+    let local = |line: &CaseResult<'_>| percent(line.totals.local_hit_ratio());
     let mut sentences = Vec::new();
-    let helps = best.filter(|best| saves(best) >= WORTH);
+    let helps = best.filter(|best| saves(best) >= GAIN_MIN_TIME_SHARE);
     match helps {
         Some(best) => {
             sentences.push(format!(
@@ -107,8 +109,8 @@ fn one(lines: &[Line<'_>], block_bytes: u64) -> Advice {
                     bytes(moved * block_bytes)
                 ));
             }
-            sentences.push(match live(&name(best.case)) {
-                Some(Plan {
+            sentences.push(match run_plan_of(&name(best.case)) {
+                Some(RunPlan {
                     memory: Some(memory), ..
                 }) => format!(
                     "This is simulated; `hither run --memory={memory} -- CMD` does it on a machine with several nodes."
@@ -127,7 +129,7 @@ fn one(lines: &[Line<'_>], block_bytes: u64) -> Advice {
         None => sentences.push(format!(
             "No placement that was simulated on {on} takes {} less modelled time than {}, which serves {} of the accesses \
              locally.",
-            percent(WORTH),
+            percent(GAIN_MIN_TIME_SHARE),
             name(baseline.case),
             local(baseline)
         )),
@@ -147,7 +149,7 @@ fn one(lines: &[Line<'_>], block_bytes: u64) -> Advice {
             ),
         });
     }
-    Advice {
+    PlacementAdvice {
         nodes: topology.name().to_owned(),
         baseline: name(baseline.case),
         placement: helps.map(|best| name(best.case)),
@@ -165,9 +167,9 @@ mod tests {
 
     use super::*;
 
-    fn advised(times_ns: &[(&str, u64)]) -> Advice {
+    fn advised(times_ns: &[(&str, u64)]) -> PlacementAdvice {
         let topology = Arc::new(Topology::uniform(4));
-        let cases = times_ns.iter().map(|(spec, _)| Case {
+        let cases = times_ns.iter().map(|(spec, _)| PlacementCase {
             configuration: PlacementConfiguration::even(
                 spec.parse().unwrap(),
                 topology.clone(),
@@ -175,7 +177,7 @@ mod tests {
             ),
             size: "10".to_owned(),
         });
-        let cases: Vec<Case> = cases.collect();
+        let cases: Vec<PlacementCase> = cases.collect();
         let totals = Totals {
             accesses: 10,
             local: 4,
@@ -186,13 +188,13 @@ mod tests {
         let lines = cases
             .iter()
             .zip(times_ns)
-            .map(|(case, &(_, modelled_time_ns))| Line {
+            .map(|(case, &(_, modelled_time_ns))| CaseResult {
                 case,
                 totals: &totals,
                 modelled_time_ns,
             });
-        let lines: Vec<Line<'_>> = lines.collect();
-        let mut all = advice(&lines, 4096);
+        let lines: Vec<CaseResult<'_>> = lines.collect();
+        let mut all = advise(&lines, 4096);
         assert_eq!(all.len(), 1);
         all.remove(0)
     }
