@@ -1,8 +1,8 @@
 //! Placements for commands: what is asked for, the runs, and what they come to in tables, documents
 //! and pictures.
 //!
-//! Every combination of topology, size, replacement and placement is a [`PlacementCase`]; they go in that
-//! order everywhere, so that what is compared with each other stands together.
+//! Every combination of topology, size, replacement and placement is a [`PlacementCase`]. Cases keep
+//! that order everywhere, so that what is compared stands together.
 
 mod advice;
 mod analysis;
@@ -52,6 +52,7 @@ const MEMORY_PLACEMENTS: &str = "first-touch,round-robin,upm,a-priori";
 pub struct PlacementRequest {
     /// None: no placement is simulated.
     pub nodes: Vec<Arc<Topology>>,
+    /// The placements to compare; the first is the baseline.
     pub placements: Vec<PlacementSpec>,
     /// Of each node; [`default_capacity`] where it is empty.
     pub sizes: Vec<Size>,
@@ -62,14 +63,18 @@ pub struct PlacementRequest {
 /// How a run goes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunSettings {
+    /// Which node a thread runs on.
     pub binding: Binding,
+    /// The part at the beginning that is not counted.
     pub warm_up: WarmUpSpec,
+    /// Costs that differ from those of the model.
     pub costs: CostOverrides,
 }
 
 /// One run.
 #[derive(Clone, Debug)]
 pub struct PlacementCase {
+    /// What the engine is given.
     pub configuration: Configuration,
     /// The size of a node as it was written, or what was chosen.
     pub size: String,
@@ -79,7 +84,9 @@ pub struct PlacementCase {
 #[derive(Serialize)]
 #[serde(untagged)]
 pub enum EngineCosts {
+    /// Of caches of files.
     Files(files::Costs),
+    /// Of pages of memory.
     Memory(pages::Costs),
 }
 
@@ -217,7 +224,11 @@ fn capacity_by_share(topology: &Topology, blocks: u32) -> Result<Vec<u32>> {
 /// The blocks of each node where nothing is said: caches of files hold half of the data in all
 /// nodes together, so that there is something to decide; each node's memory holds all pages, as
 /// that of most machines does, so that the placement and not the want of frames decides.
-fn default_capacity(of: Target, topology: &Topology, distinct: u64) -> Result<(Vec<u32>, String)> {
+fn default_capacity(
+    target: Target,
+    topology: &Topology,
+    distinct: u64,
+) -> Result<(Vec<u32>, String)> {
     let nodes = topology.nodes() as u64;
     let (blocks, size) = match target {
         Target::Files => (distinct.div_ceil(2 * nodes), "half of the data"),
@@ -291,6 +302,7 @@ pub fn check_kind(trace: &Trace, placements: &[PlacementSpec]) -> Result<()> {
 pub struct RunControl<'a> {
     /// Called with the references done, summed over all runs.
     pub progress: Option<&'a (dyn Fn(u64) + Sync)>,
+    /// Ends the runs early with [`Error::Cancelled`] once it is true.
     pub cancel: Option<&'a AtomicBool>,
 }
 

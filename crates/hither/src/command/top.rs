@@ -13,8 +13,9 @@ use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
 use serde_json::Value;
 
 use super::Subcommand;
-use crate::format::{self, Lean, Table, bytes, count, percent};
+use crate::format::{self, bytes, count, percent};
 use crate::ui::{self, Ui};
+use hither_analysis::table::{Align, Table};
 
 /// Watch programs that run under `hither run`: file cache, nodes, regions, local share, moves
 #[derive(Args, Debug)]
@@ -102,10 +103,10 @@ fn text(runs: &[Status], nodes: &[NodeMemory]) -> String {
 
 fn of_nodes(nodes: &[NodeMemory]) -> String {
     let mut table = Table::new([
-        ("node", Lean::Right),
-        ("CPUs", Lean::Right),
-        ("memory", Lean::Right),
-        ("available", Lean::Right),
+        ("node", Align::Right),
+        ("CPUs", Align::Right),
+        ("memory", Align::Right),
+        ("available", Align::Right),
     ]);
     for node in nodes {
         table.row([
@@ -255,14 +256,14 @@ fn busiest(rows: &Value, head: &str, name: &str) -> String {
     let rows = rows.as_array().map_or(&[][..], Vec::as_slice);
     let classified = rows.iter().any(|row| row["class"].is_string());
     let mut heads = vec![
-        (head, Lean::Left),
-        ("read", Lean::Right),
-        ("hits", Lean::Right),
-        ("missed", Lean::Right),
-        ("to least recently used", Lean::Right),
+        (head, Align::Left),
+        ("read", Align::Right),
+        ("hits", Align::Right),
+        ("missed", Align::Right),
+        ("to least recently used", Align::Right),
     ];
     if classified {
-        heads.push(("class", Lean::Left));
+        heads.push(("class", Align::Left));
     }
     let mut table = Table::new(heads);
     for row in rows {
@@ -297,17 +298,17 @@ fn names(policies: &str) -> String {
 fn regions(run: &Status) -> String {
     let heads = ["process", "from", "size", "call site", "state"];
     let leans = [
-        Lean::Right,
-        Lean::Right,
-        Lean::Right,
-        Lean::Right,
-        Lean::Left,
+        Align::Right,
+        Align::Right,
+        Align::Right,
+        Align::Right,
+        Align::Left,
     ];
     let heads = heads.into_iter().map(str::to_owned).zip(leans);
     let pages = run
         .nodes
         .iter()
-        .map(|node| (format!("node {node}"), Lean::Right));
+        .map(|node| (format!("node {node}"), Align::Right));
     let mut table = Table::new(heads.chain(pages));
     for region in &run.largest {
         let all: u64 = region.pages.iter().sum();
