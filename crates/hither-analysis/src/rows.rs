@@ -51,7 +51,7 @@ impl Source {
             references: trace.references_of_all(),
             distinct: trace.blocks_of_all(),
             block_bytes: trace.options().block_bytes.into(),
-            placements: place::usual(place::kind(trace)).to_owned(),
+            placements: place::usual(place::kind(trace)),
         }
     }
 }

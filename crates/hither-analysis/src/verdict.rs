@@ -22,9 +22,6 @@ use crate::place;
 use crate::progress::Progress;
 use crate::simulate;
 
-/// What is simulated unless policies are named.
-pub const POLICIES: &str = "lru,arc,dear,ubm,pcc,opt";
-
 /// What was found.
 pub struct Verdict {
     pub policies: Vec<Spec>,

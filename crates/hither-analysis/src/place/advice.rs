@@ -3,7 +3,8 @@
 //! A twentieth of the modelled time is taken as the least that is worth a change: the model knows
 //! latencies to about as much.
 
-use hither_core::placement::Target;
+use hither_core::placement::{Target, placement_policies};
+use hither_core::registry::Mechanism;
 use serde::Serialize;
 
 use super::Case;
@@ -14,19 +15,26 @@ use crate::plan::Plan;
 /// The smallest part of the modelled time worth acting on.
 const WORTH: f64 = 0.05;
 
-/// The placement of a running program's data that this is the name of.
+/// What `hither run` does for the placement of this name, with its defaults. The baseline is what
+/// the kernel does without help.
 fn live(name: &str) -> Option<Plan> {
-    let name = Some(name.to_owned());
-    match name.as_deref() {
-        Some("cache-aware" | "upm") => Some(Plan {
-            pages: name,
+    let mut entries = placement_policies().iter();
+    let entry = entries.find(|entry| entry.name == name)?;
+    let name = || Some(entry.name.to_owned());
+    if entry.compared.position() == Some(1) {
+        None
+    } else if entry.runs(Mechanism::Memory) {
+        Some(Plan {
+            pages: name(),
             ..Plan::default()
-        }),
-        Some("dual-layer") => Some(Plan {
-            replicas: name,
+        })
+    } else if entry.runs(Mechanism::Replicas) {
+        Some(Plan {
+            replicas: name(),
             ..Plan::default()
-        }),
-        _ => None,
+        })
+    } else {
+        None
     }
 }
 
@@ -67,7 +75,7 @@ fn one(lines: &[Line<'_>], block_bytes: u64) -> Advice {
     let saves = |line: &Line<'_>| {
         1.0 - line.modelled_time_ns as f64 / baseline.modelled_time_ns.max(1) as f64
     };
-    let foresees = |line: &&Line<'_>| line.case.configuration.spec.foresight();
+    let foresees = |line: &&Line<'_>| line.case.configuration.spec.needs().totals;
     let candidates = lines.iter().filter(|line| !foresees(line));
     let best = candidates.min_by_key(|line| line.modelled_time_ns);
     let bound = lines

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hither_core::placement::{self, Target};
+use hither_core::registry::baseline;
 use hither_core::{Spec, Topology};
 use hither_sim::placement::{
     Binding, PlacementConfiguration, PlacementOptions, PlacementOutcome, PlacementSpec, files,
@@ -42,11 +43,6 @@ pub use warm_up::WarmUp;
 use crate::format::{count, counted};
 use crate::memory::half_of_free_bytes;
 use crate::{Error, Result};
-
-/// What is compared where only nodes are named: the plain placement first, to which the others are
-/// held.
-const FILES: &str = "first-and-forever,always-migrate,one-step,post-office,dual-layer";
-const MEMORY: &str = "first-touch,round-robin,upm,a-priori";
 
 /// What is to be placed, how, and on which nodes.
 #[derive(Clone, Debug, Default)]
@@ -97,7 +93,7 @@ impl Case {
 
     /// What it is of.
     pub fn target(&self) -> Target {
-        self.configuration.spec.entry().target
+        self.configuration.spec.entry().target()
     }
 
     /// What a node gives up; pages of memory are not given up.
@@ -125,12 +121,12 @@ pub fn kind(trace: &Trace) -> Option<Target> {
     }
 }
 
-/// The placements that are compared where none is named, as a list.
-pub fn usual(kind: Option<Target>) -> &'static str {
-    match kind {
-        Some(Target::Memory) => MEMORY,
-        Some(Target::Files) | None => FILES,
-    }
+/// The placements that are compared where none is named, as a list; bare block numbers are taken
+/// for those of files.
+pub fn usual(kind: Option<Target>) -> String {
+    let compared = placement::compared(kind.unwrap_or(Target::Files)).into_iter();
+    let names: Vec<&str> = compared.map(|spec| spec.entry().name).collect();
+    names.join(",")
 }
 
 /// What is named, or else a list such as [`usual`] gives.
@@ -148,9 +144,8 @@ pub fn cases(request: &Request, block_bytes: u64, distinct: u64) -> Result<Vec<C
         true => vec![None],
         false => request.sizes.iter().copied().map(Some).collect(),
     };
-    let lru = || Spec::parse_list("lru").expect("a policy");
     let policies = match request.policies.is_empty() {
-        true => lru(),
+        true => vec![baseline()],
         false => request.policies.clone(),
     };
     for topology in &request.nodes {
@@ -159,7 +154,7 @@ pub fn cases(request: &Request, block_bytes: u64, distinct: u64) -> Result<Vec<C
                 for &spec in &request.placements {
                     let (capacity, size) = match size {
                         Some(size) => named(*size, topology, block_bytes, distinct)?,
-                        None => fitting(spec.entry().target, topology, distinct)?,
+                        None => fitting(spec.entry().target(), topology, distinct)?,
                     };
                     enough(&spec, topology, &capacity, distinct, &size)?;
                     cases.push(Case {
@@ -228,7 +223,7 @@ fn enough(
     size: &str,
 ) -> Result<()> {
     let frames: u64 = capacity.iter().map(|&frames| u64::from(frames)).sum();
-    if spec.entry().target == Target::Memory && frames < distinct {
+    if spec.entry().target() == Target::Memory && frames < distinct {
         let nodes = topology.nodes() as u64;
         return Err(Error::Usage(format!(
             "{} ({} of size {size}) do not hold the {} of the trace: `{}` needs {} a node or more",
@@ -249,7 +244,7 @@ pub fn check_kind(trace: &Trace, placements: &[PlacementSpec]) -> Result<()> {
         let entry = spec.entry();
         // Bare block numbers may be either, but not both at once: one table compares what can be
         // compared.
-        if *found.get_or_insert(entry.target) == entry.target {
+        if *found.get_or_insert(entry.target()) == entry.target() {
             continue;
         }
         let words = |target| match target {
@@ -258,20 +253,20 @@ pub fn check_kind(trace: &Trace, placements: &[PlacementSpec]) -> Result<()> {
         };
         let others = placement::placement_policies()
             .iter()
-            .filter(|other| other.target != entry.target);
+            .filter(|other| other.target() != entry.target());
         let others: Vec<&str> = others.map(|other| other.name).collect();
         let at_hand = match kind(trace) {
             Some(target) => format!("{} is a trace of {}", trace.path().display(), words(target)),
             None => format!(
                 "`{}` places {}",
                 placements[0].entry().name,
-                words(placements[0].entry().target)
+                words(placements[0].entry().target())
             ),
         };
         return Err(Error::Usage(format!(
             "`{}` places {}, and {at_hand}; placements of those: {}",
             entry.name,
-            words(entry.target),
+            words(entry.target()),
             others.join(", ")
         )));
     }

@@ -55,7 +55,7 @@ impl Placed {
         }
         let request = Request {
             nodes,
-            placements: named_or(&placing.placements, usual(kind(trace)))?,
+            placements: named_or(&placing.placements, &usual(kind(trace)))?,
             sizes: match named {
                 true => sizes.to_vec(),
                 false => Vec::new(),

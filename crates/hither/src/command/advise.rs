@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use hither_core::placement::Target;
+use hither_core::registry::compared_in_advice;
 use hither_trace::Trace;
 use serde_json::json;
 
@@ -21,7 +22,7 @@ use crate::place::{self, Placed};
 use crate::plan::Plan;
 use crate::simulate::{about, hit_ratios};
 use crate::ui::{self, Ui};
-use crate::verdict::{self, CallSite, POLICIES, Verdict};
+use crate::verdict::{self, CallSite, Verdict};
 
 /// Say what would help a program's accesses: another policy, more cache, another placement, or
 /// nothing
@@ -119,8 +120,8 @@ impl Advise {
             return self.advise_on_memory(&trace, &placed);
         }
         let policies = match self.caches.names_policies() {
-            true => self.caches.policies(POLICIES),
-            false => verdict::possible(self.caches.policies(POLICIES), &trace, ui),
+            true => self.caches.policies(compared_in_advice),
+            false => verdict::possible(self.caches.policies(compared_in_advice), &trace, ui),
         };
         let sizes = self.caches.sizes(&trace)?;
         let asked = self.caches.names_sizes();

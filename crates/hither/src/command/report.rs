@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use hither_core::registry::compared_in_advice;
 
 use super::Subcommand;
 use super::options::placement::Placing;
@@ -14,7 +15,6 @@ use crate::output;
 use crate::place::pretty;
 use crate::report::{self, Asked};
 use crate::ui::{self, Ui};
-use crate::verdict::POLICIES;
 
 /// Draw a trace as one self-contained page: verdict, accesses over time, hit ratios, call sites,
 /// files; or compare two
@@ -68,7 +68,7 @@ impl Subcommand for Report {
             }
         }
         let asked = Asked {
-            policies: self.caches.policies(POLICIES),
+            policies: self.caches.policies(compared_in_advice),
             own_policies: self.caches.names_policies(),
             sizes: self.caches.sizes_as_written().to_vec(),
             points: self.points.map(usize::from),

@@ -501,8 +501,8 @@ impl Driver {
                     kind: EpochKind::Construct,
                     process: Some(process),
                     counts: &counting.counters,
-                    moved: &moved,
-                    threads,
+                    thread_migrations: &moved,
+                    active_threads: threads,
                 };
                 self.model.epoch(&epoch, &mut counting.actions);
                 debug_assert!(counting.actions.is_empty(), "nothing was counted");
@@ -611,8 +611,8 @@ impl Driver {
             kind,
             process,
             counts: counters,
-            moved: &moved,
-            threads,
+            thread_migrations: &moved,
+            active_threads: threads,
         };
         self.model.set_migration_ns(migration_ns / rounds.max(1));
         self.model.epoch(&epoch, actions);

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use hither_core::Spec;
-use hither_core::registry::replacement_policies;
+use hither_core::registry::{Mechanism, replacement_policies};
 use hither_live::SessionOptions;
 use hither_live::files::{Budget, Files, FilesOptions, Runner};
 use hither_sys::cgroup::MemoryGroup;
@@ -20,12 +20,12 @@ fn policy(text: &str) -> Result<Spec, Usage> {
     let spec: Spec = text
         .parse()
         .map_err(|error| Usage(format!("--files {text}: {error}")))?;
-    if !spec.entry().needs.future {
+    if spec.entry().runs(Mechanism::PageCache) {
         return Ok(spec);
     }
     let live = replacement_policies()
         .iter()
-        .filter(|entry| !entry.needs.future);
+        .filter(|entry| entry.runs(Mechanism::PageCache));
     let names: Vec<&str> = live.map(|entry| entry.name).collect();
     Err(Usage(format!(
         "--files {spec}: it needs the future; {} do not",

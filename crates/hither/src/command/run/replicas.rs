@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use hither_core::Spec;
-use hither_core::placement::{PlacementEntry, Target, placement_policies};
+use hither_core::placement::{PlacementEntry, placement_policies};
+use hither_core::registry::Mechanism;
 use hither_live::SessionOptions;
 use hither_live::replicas::{Replicas, ReplicasOptions, Runner, Which};
 
@@ -18,12 +19,12 @@ fn policy(text: &str) -> Result<String, Usage> {
     let spec: Spec<PlacementEntry> = text
         .parse()
         .map_err(|error| Usage(format!("--replicas {text}: {error}")))?;
-    if spec.entry().target == Target::Files && spec.live() {
+    if spec.runs(Mechanism::Replicas) {
         return Ok(spec.to_string());
     }
     let live = placement_policies()
         .iter()
-        .filter(|entry| entry.target == Target::Files && entry.live);
+        .filter(|entry| entry.runs(Mechanism::Replicas));
     let names: Vec<&str> = live.map(|entry| entry.name).collect();
     Err(Usage(format!(
         "--replicas {}: it does not replicate files of a running program; {} does",
