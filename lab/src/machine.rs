@@ -95,7 +95,8 @@ impl Machine {
                 };
                 ensure!(
                     right,
-                    "distances[{from}][{to}]: {distance}, not 10 for the node itself and more for others"
+                    "distances[{from}][{to}]: {distance}, not 10 for the node itself and more for \
+                     others"
                 );
             }
         }

@@ -15,6 +15,9 @@ mod programs;
 mod report;
 mod run;
 mod scenario;
+#[cfg(test)]
+#[path = "../../testing/skip.rs"]
+mod skip;
 
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -39,7 +42,13 @@ use crate::scenario::{Case, Scenario};
 /// The first run fetches QEMU and a kernel from Debian into a cache ($HITHER_LAB_CACHE, else
 /// ~/.cache/hither-lab); nothing is installed.
 #[derive(Parser)]
-#[command(name = "lab", version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = EXAMPLES)]
+#[command(
+    name = "lab",
+    version,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = EXAMPLES
+)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,

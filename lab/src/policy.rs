@@ -139,7 +139,7 @@ pub(crate) enum Given {
     /// NUMA balancing is on, with its scaled periods, so that hint faults can be had from the
     /// kernel.
     Hints,
-    /// What was learnt of its allocation sites (`--sites`) as the program ran so once before,
+    /// What was learnt of its allocation sites (`--profile`) as the program ran so once before,
     /// unmarked.
     Sites,
 }
@@ -152,25 +152,25 @@ const BUDGET: &[&str] = &["--cpu-budget", "10%"];
 const HITHER: &[Way] = &[
     Way {
         name: "hither",
-        option: "--pages",
+        option: "--memory",
         more: BUDGET,
         given: Given::Nothing,
     },
     Way {
         name: "hither-hints",
-        option: "--pages",
+        option: "--memory",
         more: BUDGET,
         given: Given::Hints,
     },
     Way {
         name: "hither-known",
-        option: "--pages",
+        option: "--memory",
         more: BUDGET,
         given: Given::Sites,
     },
     Way {
         name: "hither-placed",
-        option: "--place-files",
+        option: "--file-placement",
         more: &[],
         given: Given::Nothing,
     },
@@ -266,7 +266,8 @@ impl Policy {
         };
         format!(
             "[ -d /sys/kernel/debug/sched ] || mount -t debugfs none /sys/kernel/debug\n\
-             for knob in scan_delay_ms scan_period_min_ms scan_period_max_ms scan_size_mb hot_threshold_ms; do\n\
+             for knob in scan_delay_ms scan_period_min_ms scan_period_max_ms scan_size_mb \
+             hot_threshold_ms; do\n\
              file=/sys/kernel/debug/sched/numa_balancing/$knob\n\
              echo $(( ($(cat $file) + {scale} - 1) / {scale} )) > $file\n\
              done\n\

@@ -344,15 +344,18 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[0],
-            "case    machine  placement  policy   local  by arithmetic         misses  modelled ms  last half  kernel  migrated"
+            "case    machine  placement  policy   local  by arithmetic         misses  \
+             modelled ms  last half  kernel  migrated"
         );
         assert_eq!(
             lines[1],
-            "stream  two      good       kernel  99.5 %        100.0 %  131072 ±1.0 %  1.50 ±0.0 %       0.50   0.0 %         0"
+            "stream  two      good       kernel  99.5 %        100.0 %  131072 ±1.0 %  \
+             1.50 ±0.0 %       0.50   0.0 %         0"
         );
         assert_eq!(
             lines[2],
-            "c       two      good       kernel  99.5 %        100.0 %              7         1.50       0.50   0.0 %         0"
+            "c       two      good       kernel  99.5 %        100.0 %              7         \
+             1.50       0.50   0.0 %         0"
         );
     }
 }

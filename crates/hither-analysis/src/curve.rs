@@ -7,15 +7,15 @@ use hither_sim::{CacheOptions, MissRatioCurve, Points};
 use hither_trace::Trace;
 
 use crate::format::{bytes, counted, policy, shortened};
-use crate::plot::{Chart, Line};
+use crate::plot::{Chart, ChartLine};
 use crate::progress::Progress;
-use crate::rows::{Row, Source};
+use crate::result_rows::{ResultRow, TraceInfo};
 use crate::{Error, Result};
 
 /// The miss-ratio curves of some policies on one trace.
 #[derive(Debug)]
 pub struct Curves {
-    source: Source,
+    source: TraceInfo,
     curves: Vec<MissRatioCurve>,
 }
 
@@ -41,12 +41,12 @@ impl Curves {
         };
         Ok(Curves {
             curves: hither_sim::curves(trace, policies, points, &options)?,
-            source: Source::of(trace, trace.path()),
+            source: TraceInfo::of(trace, trace.path()),
         })
     }
 
     /// One row for each policy and cache size.
-    pub fn rows(&self) -> Vec<Row<'_>> {
+    pub fn rows(&self) -> Vec<ResultRow<'_>> {
         let rows = self.curves.iter().map(|curve| rows(curve, &self.source));
         rows.flatten().collect()
     }
@@ -57,8 +57,11 @@ impl Curves {
     }
 }
 
-fn rows<'a>(curve: &'a MissRatioCurve, source: &'a Source) -> impl Iterator<Item = Row<'a>> {
-    curve.outcomes.iter().map(move |outcome| Row {
+fn rows<'a>(
+    curve: &'a MissRatioCurve,
+    source: &'a TraceInfo,
+) -> impl Iterator<Item = ResultRow<'a>> {
+    curve.outcomes.iter().map(move |outcome| ResultRow {
         source,
         policy: Some(curve.spec),
         size: outcome.cache_blocks.to_string(),
@@ -68,11 +71,11 @@ fn rows<'a>(curve: &'a MissRatioCurve, source: &'a Source) -> impl Iterator<Item
         standard_error: outcome
             .estimate
             .and_then(|estimate| estimate.standard_error),
-        placed: None,
+        placement: None,
     })
 }
 
-fn chart(curves: &[MissRatioCurve], source: &Source, log: bool) -> Chart {
+fn chart(curves: &[MissRatioCurve], source: &TraceInfo, log: bool) -> Chart {
     let name = Path::new(&source.trace).file_name();
     let name = name.map_or_else(
         || source.trace.clone(),
@@ -92,7 +95,7 @@ fn chart(curves: &[MissRatioCurve], source: &Source, log: bool) -> Chart {
         log,
         lines: curves
             .iter()
-            .map(|curve| Line {
+            .map(|curve| ChartLine {
                 label: shortened(&policy(&curve.spec), 32),
                 points: curve
                     .outcomes

@@ -6,27 +6,27 @@
 //! that wants to show progress hands in a [`Progress`]; one that wants none hands in
 //! [`progress::Silent`].
 #![forbid(unsafe_code)]
-#![allow(missing_docs, unreachable_pub)]
+#![allow(missing_docs)]
 
 pub mod advice;
+pub mod cache_analysis;
 pub mod curve;
 mod error;
 pub mod file;
 pub mod format;
-pub mod knowledge;
-pub mod loading;
-mod located;
-pub mod memory;
-pub mod place;
-pub mod plan;
+pub mod free_memory;
+pub mod load_options;
+pub mod placement;
 pub mod plot;
+pub mod profile;
 pub mod progress;
 pub mod report;
-pub mod rows;
+pub mod result_rows;
+pub mod run_plan;
 pub mod simulate;
 pub mod sweep;
+mod toml_file;
 pub mod topology;
-pub mod verdict;
 
 pub use error::{Error, Result};
 pub use progress::Progress;

@@ -10,29 +10,31 @@ use hither_trace::{Stats, Trace};
 use serde_json::json;
 
 use crate::format::{Lean, Table, bytes, percent, policy};
-use crate::knowledge;
-use crate::memory::half_of_free_bytes;
+use crate::free_memory::half_of_free_bytes;
+use crate::profile;
 use crate::progress::Progress;
 use crate::{Error, Result};
 
 /// Simulates every policy at every size; the results go by policy, then by size. What is known of
 /// call sites is read from a file before, and written to it after.
-pub fn run(
+pub fn simulate_with_profile(
     trace: &Trace,
     policies: &[Spec],
     sizes: &[(Size, u32)],
     sites: Option<&Path>,
     progress: &dyn Progress,
 ) -> Result<Vec<CacheOutcome>> {
-    let known = known(trace, sites)?;
+    let known = load_profile(trace, sites)?;
     let outcomes = caches(trace, policies, sizes, &known, 0, progress)?;
-    keep(trace, &outcomes, sites, progress)?;
+    save_profile(trace, &outcomes, sites, progress)?;
     Ok(outcomes)
 }
 
 /// What a file knows of call sites.
-pub fn known(trace: &Trace, sites: Option<&Path>) -> Result<Vec<SiteRecord>> {
-    let known = sites.map(|path| knowledge::load(path, trace)).transpose()?;
+pub fn load_profile(trace: &Trace, sites: Option<&Path>) -> Result<Vec<SiteRecord>> {
+    let known = sites
+        .map(|path| profile::load_for_trace(path, trace))
+        .transpose()?;
     Ok(known.unwrap_or_default())
 }
 
@@ -65,7 +67,7 @@ pub fn caches(
 }
 
 /// Writes what was learnt of call sites to a file, if there is to be one.
-pub fn keep(
+pub fn save_profile(
     trace: &Trace,
     outcomes: &[CacheOutcome],
     sites: Option<&Path>,
@@ -73,9 +75,9 @@ pub fn keep(
 ) -> Result<()> {
     if let Some(path) = sites {
         match outcomes.iter().find_map(|outcome| outcome.sites.as_deref()) {
-            Some(learnt) => knowledge::save(path, trace, learnt)?,
+            Some(learnt) => profile::save_for_trace(path, trace, learnt)?,
             None => progress.note(format_args!(
-                "none of these policies learns about call sites: --sites is left as it was"
+                "none of these policies learns about call sites: --profile is left as it was"
             )),
         }
     }
@@ -84,7 +86,7 @@ pub fn keep(
 
 /// What a cache takes in memory for each distinct block of the trace: 30 bytes in the mean over
 /// `arc`, `dear`, `ubm` and `pcc` of all sizes (3.6 million blocks, 64 caches, 2026-11).
-const CACHE_BYTES: u64 = 32;
+const CACHE_BYTES_PER_BLOCK: u64 = 32;
 
 /// Runs policies, so many caches each, in one pass of the trace, or in several where the caches of
 /// all would take more than half of the memory that is free. Caches share nothing, so the results
@@ -96,7 +98,7 @@ pub fn in_passes<T>(
     progress: &dyn Progress,
     run: impl Fn(&[Spec], &(dyn Fn(u64) + Sync)) -> Result<Vec<T>>,
 ) -> Result<Vec<T>> {
-    let each = CACHE_BYTES * (trace.blocks().max(1) * caches.max(1)) as u64;
+    let each = CACHE_BYTES_PER_BLOCK * (trace.blocks().max(1) * caches.max(1)) as u64;
     let at_once = usize::try_from(half_of_free_bytes() / each).unwrap_or(usize::MAX);
     grouped(trace, policies, at_once, progress, run)
 }
@@ -193,7 +195,7 @@ pub fn sizes(named: &[Size], block_bytes: u64, distinct: u64) -> Result<Vec<(Siz
 }
 
 /// What a result says of the trace that it comes from.
-pub fn about(trace: &Trace) -> serde_json::Value {
+pub fn trace_summary(trace: &Trace) -> serde_json::Value {
     let meta = trace.meta();
     json!({
         "path": trace.path().to_string_lossy(),
@@ -214,7 +216,7 @@ pub fn about(trace: &Trace) -> serde_json::Value {
 pub fn statistics(trace: &Trace, stats: &Stats) -> serde_json::Value {
     let total = stats.counts.total;
     json!({
-        "trace": about(trace),
+        "trace": trace_summary(trace),
         "bytes": {
             "read": total.read_bytes,
             "written": total.written_bytes,

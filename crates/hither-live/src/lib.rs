@@ -27,6 +27,9 @@ pub mod pages;
 mod reach;
 mod references;
 pub mod replicas;
+#[cfg(test)]
+#[path = "../../../testing/skip.rs"]
+mod skip;
 pub mod status;
 pub mod symbolise;
 

@@ -1,6 +1,8 @@
 //! Real programs with their file cache steered: what stays in the page cache, and that the programs
 //! do not notice.
 
+#[path = "../../../testing/skip.rs"]
+mod skip;
 mod support;
 
 use std::fs::{self, File};
@@ -16,6 +18,7 @@ use hither_sys::file_map::FileMap;
 use hither_sys::page_cache::{
     Cached, CachedFile, FileId, PageCache, Refused, ThisPageCache, Unreachable, WithoutCachestat,
 };
+use skip::skip_on_this_machine;
 
 const MIB: u64 = 1 << 20;
 
@@ -110,7 +113,7 @@ fn a_loop_leaves_what_the_budget_holds() {
     );
     assert!(summary.steering && summary.missed_bytes < summary.lru_missed_bytes);
     let Some(cached) = cached else {
-        println!("skipped: this kernel does not say what is cached");
+        skip_on_this_machine("this kernel does not say what is cached");
         return;
     };
     // What was on its way in when the rest was dropped may be there still.
@@ -160,7 +163,7 @@ fn what_others_have_cached_is_left_alone_unless_it_is_asked_for() {
     for way in ways {
         read();
         if cached_mib(&data) != Some(64) {
-            println!("skipped: this kernel does not say what is cached, or caches less");
+            skip_on_this_machine("this kernel does not say what is cached, or caches less");
             return;
         }
         let runner = Runner::on(lab.options(&command, "mru", 8), way);

@@ -1,6 +1,8 @@
 //! A loop that is larger than its memory cgroup reads less from storage. One test in a binary of
 //! its own: what is read is counted of all that this process starts.
 
+#[path = "../../../testing/skip.rs"]
+mod skip;
 mod support;
 
 use std::fs;
@@ -8,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use hither_live::files::{Budget, FilesOptions, Runner};
 use hither_live::{RunOptions, SessionOptions};
+use skip::skip_on_this_machine;
 
 const MIB: u64 = 1 << 20;
 
@@ -49,7 +52,7 @@ fn a_loop_in_a_small_memory_cgroup_reads_less_from_storage() {
     let group = match Group::new(96) {
         Ok(group) => group,
         Err(why) => {
-            println!("skipped: no memory cgroup: {why}");
+            skip_on_this_machine(format_args!("no memory cgroup: {why}"));
             return;
         }
     };

@@ -1,6 +1,8 @@
 //! Real programs with their memory placed: on this machine, as far as it has nodes, and on one that
 //! is made up around its real page faults.
 
+#[path = "../../../testing/skip.rs"]
+mod skip;
 mod support;
 
 use std::collections::BTreeMap;
@@ -14,8 +16,9 @@ use hither_live::pages::{Pages, PagesOptions, Ran, Runner, replay};
 use hither_live::{RunOptions, SessionOptions};
 use hither_sys::machine::{Machine, NodeMemory, PageState, Refusal, ThisMachine};
 use hither_sys::page_faults::{PageFaults, WatchError};
-use hither_sys::page_sampling::SamplerCandidate;
+use hither_sys::samplers::SamplerCandidate;
 use serde_json::Value;
+use skip::skip_on_this_machine;
 
 /// Writes a region from its start to its end, and another one here and there; prints what it finds
 /// in them, and waits for a moment after each, as a program that computes does.
@@ -186,7 +189,7 @@ fn the_log_of_a_dry_run_says_what_streams() {
     options.run.dry_run = true;
     let pages = lab.check(Runner::new(options).run().expect("it ran"));
     if let Some(reason) = pages.unwatched {
-        println!("skipped: {reason}");
+        skip_on_this_machine(reason);
         return;
     }
     let classes = classes(&lab.log());
@@ -292,7 +295,7 @@ fn what_cannot_be_bound_is_moved_and_the_program_does_not_notice() {
     let runner = Runner::on(lab.options(), Arc::new(Pretended::new()));
     let pages = lab.check(runner.run().expect("it ran"));
     if let Some(reason) = pages.unwatched {
-        println!("skipped: {reason}");
+        skip_on_this_machine(reason);
         return;
     }
     assert_eq!(pages.summary.far, 2, "{:?}", pages.summary);
@@ -357,7 +360,7 @@ fn on_one_node_the_program_runs_as_it_is() {
     let lab = Lab::new();
     let nodes = ThisMachine.nodes().map_or(0, |nodes| nodes.len());
     if nodes != 1 {
-        println!("skipped: this machine has {nodes} nodes");
+        skip_on_this_machine(format_args!("this machine has {nodes} nodes"));
         return;
     }
     let mut options = lab.options();
@@ -415,7 +418,7 @@ fn upm_finds_the_iterations_of_openmp() {
 
 fn upm_moves(program: &str, ended: &str) {
     if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {
-        println!("skipped: one CPU");
+        skip_on_this_machine("one CPU");
         return;
     }
     let lab = Lab::of(program);
@@ -435,7 +438,7 @@ fn upm_moves(program: &str, ended: &str) {
         pages.unarmed.map(|reason| reason.to_string()),
     ) && pages.summary.sampled.samples == 0
     {
-        println!("skipped: {reason}, {:?}", pages.uncounted);
+        skip_on_this_machine(format_args!("{reason}, {:?}", pages.uncounted));
         return;
     }
     println!("{:?} by {:?}", pages.summary, pages.counters);

@@ -1,11 +1,10 @@
-//! Memory for the recorder inside a program, apart from the program's own heap, and a stack apart
-//! from the program's.
+//! The recorder's own heap and stack inside a program, one of each a thread.
 //!
-//! A hook may run in a signal handler that interrupted `malloc`, so it must never call it; and on a
-//! stack with a few hundred bytes left (a thread of the smallest size, a handler's alternative
-//! stack, a coroutine), so whatever needs more than a push into the ring runs on a stack of the
-//! recorder's. Both lie in a region of the thread's own, which is unmapped as a whole when the
-//! thread ends. No locks, so nothing that a fork could leave locked.
+//! A hook may run in a signal handler that interrupted `malloc`, so it must not call it. It may run
+//! on a stack with a few hundred bytes left (a thread of the smallest size, a handler's alternative
+//! stack, a coroutine), so whatever needs more than a push into the ring runs on the recorder's
+//! stack. Heap and stack lie in one region of the thread, which is unmapped when the thread ends.
+//! There are no locks, so a fork cannot leave one locked.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;

@@ -1,12 +1,12 @@
-//! Memory that may be copied to: what the kernel has written to for this thread's reads, since when
-//! no call has taken any memory away.
+//! Memory that may be copied to: the kernel has written to it for this thread's reads, and no call
+//! has unmapped or protected memory since.
 //!
-//! A read into memory that is not there, or not to be written, fails with EFAULT, and programs
-//! count on it (a collector's protected pages, a test of the call). A copy would end in SIGSEGV. So
-//! a buffer's first read is the kernel's, which finds out, and its pages are remembered: programs
-//! read into the same few buffers. Whatever unmaps or protects memory through libc has everything
-//! forgotten. What libc unmaps by itself (a large `free`) is not seen: a program that reads into
-//! memory that it has freed is killed where it would have been told EFAULT, if that.
+//! A read into memory that is unmapped or read-only fails with EFAULT, and programs rely on that (a
+//! collector's protected pages, a test of the call). A copy would end in SIGSEGV. So the first read
+//! into a buffer is the kernel's, and the buffer's pages are remembered if it succeeds: programs
+//! read into the same few buffers. Any call through libc that unmaps or protects memory clears what
+//! is remembered. What libc unmaps by itself (a large `free`) is not seen: a program that reads
+//! into memory that it has freed may be killed where the kernel would return EFAULT.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const RANGES: usize = 4;
 const PAGE: u64 = 4096;
 
-/// Counts calls that took memory away.
+/// Calls that unmapped or protected memory.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
-/// Some memory is not as it was, or will not be in a moment.
+/// Some memory was unmapped or protected, or is about to be.
 pub(crate) fn changed() {
     CHANGES.fetch_add(1, Ordering::Release);
 }
@@ -84,7 +84,7 @@ pub(crate) fn are_writable(start: u64, length: usize) -> bool {
     WRITABLE.with(|ranges| covers(ranges, start, length))
 }
 
-/// Whether they may be looked at.
+/// Whether `length` bytes at `start` may be read.
 pub(crate) fn is_readable(start: u64, length: usize) -> bool {
     READABLE.with(|ranges| covers(ranges, start, length))
 }

@@ -10,8 +10,12 @@
 //! The traces are not part of this repository: the folder that holds them is named by the
 //! environment variable `HITHER_TRACES`, and without it the test says that it was skipped.
 
+#[path = "../../../testing/skip.rs"]
+mod skip;
+
 use hither_sim::{CacheConfiguration, CacheOptions, Size, run};
 use hither_trace::{LoadOptions, Trace};
+use skip::skip;
 use std::path::PathBuf;
 
 /// trace, references, distinct, percent, cache_blocks, policy, misses
@@ -62,7 +66,7 @@ const DISTANCE_MEDIAN: f64 = 0.01;
 #[test]
 fn policies_miss_exactly_as_often_as_elsewhere() {
     let Some(folder) = std::env::var_os("HITHER_TRACES").map(PathBuf::from) else {
-        println!("skipped: HITHER_TRACES does not name the folder with the traces");
+        skip("HITHER_TRACES does not name the folder with the traces");
         return;
     };
     let rows: Vec<Vec<&str>> = COUNTS

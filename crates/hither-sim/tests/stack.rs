@@ -1,11 +1,15 @@
 //! Stack algorithms against the caches that they stand for, at every size.
 
+#[path = "../../../testing/skip.rs"]
+mod skip;
+
 use hither_core::registry::{Needs, ReplacementSettings};
 use hither_core::{Access, Block, Residency, Spec};
 use hither_sim::references::InMemory;
 use hither_sim::{CacheConfiguration, CacheOptions, CacheOutcome, References, Size, Stack, run};
 use hither_trace::{LoadOptions, Trace};
 use proptest::prelude::*;
+use skip::skip;
 use std::path::PathBuf;
 
 /// Hits of the policy itself: `run` would use its stack.
@@ -146,7 +150,7 @@ fn a_run_gives_the_same_outcomes_by_stacks_as_by_caches() {
 #[test]
 fn the_traces_of_the_lirs_authors_at_five_sizes() {
     let Some(folder) = std::env::var_os("HITHER_TRACES").map(PathBuf::from) else {
-        println!("skipped: HITHER_TRACES does not name the folder with the traces");
+        skip("HITHER_TRACES does not name the folder with the traces");
         return;
     };
     for name in ["2_pools", "cpp", "cs", "loop", "multi1", "ps", "scan"] {

@@ -1,16 +1,16 @@
-//! Leases on files (fcntl(2), `F_SETLEASE`): whoever holds a read lease hears of everybody who is
-//! about to open the file for writing or to cut it, *before* that happens, and keeps them waiting
-//! until it lets go.
+//! Leases on files (fcntl(2), `F_SETLEASE`). The holder of a read lease is notified *before*
+//! anybody opens the file for writing or truncates it, and they wait until the holder releases the
+//! lease.
 //!
-//! The kernel grants one only while nobody has the file open for writing, which a writable mapping
-//! counts as; renaming and unlinking leave the file as it is and break none. It waits for the
-//! holder for `fs.lease-break-time` (45 s) and then goes on without asking, so what a lease guards
-//! may be relied on only that long after the last look at it ([`break_time`],
+//! The kernel grants a lease only while nobody has the file open for writing, which a writable
+//! mapping counts as. Renaming and unlinking leave the file as it is and break no lease. The kernel
+//! waits for the holder for `fs.lease-break-time` (45 s) and then goes on without it. So what a
+//! lease guards is valid only that long after the last check of the lease ([`break_time`],
 //! [`Lease::is_broken`]).
 //!
-//! The signal that tells of a break goes to one thread, which waits for it. It is a hint: two
-//! breaks may be told as one when too many signals are queued (the kernel then sends SIGIO, without
-//! the descriptor). `F_SETSIG` is set anew after the lease was taken, which makes the process the
+//! The signal of a break goes to one thread, which waits for it. It is a hint: two breaks may
+//! arrive as one when too many signals are queued (the kernel then sends SIGIO, without the
+//! descriptor). `F_SETSIG` is set again after the lease was taken, which makes the process the
 //! owner, as `F_SETOWN` is.
 
 use std::fmt;
@@ -344,6 +344,7 @@ pub fn break_time() -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use crate::skip::skip_on_this_machine;
     use std::fs::OpenOptions;
     use std::os::unix::fs::OpenOptionsExt;
     use std::sync::mpsc;
@@ -378,7 +379,7 @@ mod tests {
         };
         let lease = match take() {
             Err(why @ (LeaseError::FileSystem(_) | LeaseError::AccessTimes)) => {
-                return println!("skipped: the sources lie {why}");
+                return skip_on_this_machine(format_args!("the sources lie {why}"));
             }
             lease => lease.expect("a lease"),
         };

@@ -15,8 +15,8 @@
 //! were flushed before, at the addresses that they were made at (`tried`, some ms). So a wrong
 //! guess is a refusal with its reason, not wrong samples. No machine that this was written on has
 //! such hardware; what could be tested is the search, the trial's verdict, and that samples with
-//! addresses come by these rings (with the software event of [`crate::page_faults`], whose records are
-//! the same).
+//! addresses come by these rings (with the software event of [`crate::page_faults`], whose records
+//! are the same).
 
 use std::fs;
 use std::path::Path;
@@ -213,6 +213,7 @@ impl PageSampler for PmuSampler {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::skip::skip_on_this_machine;
 
     fn write(folder: &Path, file: &str, text: &str) {
         let file = folder.join(file);
@@ -319,7 +320,7 @@ mod tests {
         };
         match on_trial(faults) {
             Ok(works) => assert!(works),
-            Err(reason) => println!("skipped: {reason}"),
+            Err(reason) => skip_on_this_machine(reason),
         }
     }
 }

@@ -9,8 +9,6 @@ use hither_core::registry::Needs;
 use hither_core::{Block, NEVER};
 use hither_trace::{Error, LoadOptions, Trace, Writer};
 
-/// Everything that a reader can ask for.
-
 fn load(path: &std::path::Path, options: &LoadOptions) -> Trace {
     Trace::load(path, None, options).unwrap()
 }

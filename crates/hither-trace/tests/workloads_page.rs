@@ -11,8 +11,9 @@ use hither_trace::generate::{PROGRAMS, Program};
 const INTRODUCTION: &str = "\
 # Workloads
 
-Threaded programs of a finite size that `hither gen` runs on a modelled machine and writes as a trace, with processes, threads,
-nodes, files or regions of memory, call sites and a clock. They stand for what the papers on placement ran.
+`hither gen` runs these threaded programs on a modelled machine and writes what they do as a trace:
+processes, threads, nodes, files or regions of memory, call sites and times. They stand for the
+programs that the papers on placement used.
 
 ```sh
 hither gen parallel-grep --threads 8 --nodes 2 -o grep.hither
@@ -20,16 +21,24 @@ hither gen 'shared-files{like=oltp,blocks=1M}' --seed 7 -o oltp.hither
 hither gen compile 'parallel-grep{runs=20}' --nodes 4 -o mix.hither      # at the same time
 ```
 
-`--threads` is the number of threads of each program, `--nodes` that of the machine's nodes (as many as threads by default): threads
-are dealt to the nodes in turn, over all programs of a mix, but where a program says that its scheduler balances. Programs of a
-mix run at the same time, each with processes of its own, and are merged by time. With `--migrate-every N` threads move to
-other nodes after N iterations, or in programs without iterations after N of a thread's own requests. The same programs, options
-and version give the same bytes. `hither stat` says who shares what. Patterns of references without threads (zipf,
-scans, loops) are in `hither gen --help`.
+- `--threads` is the number of threads of each program.
+- `--nodes` is the number of nodes of the machine, by default one for each thread. Threads are dealt
+  to the nodes in turn, over all programs of a mix, except where a program balances by itself.
+- The programs of a mix run at the same time, each with its own processes. Their accesses are merged
+  by time.
+- With `--migrate-every N` threads move to other nodes after N iterations. In programs without
+  iterations they move after N requests of a thread.
 
-This page is made from the registry and the sources (`HITHER_BLESS=1 cargo test -p hither-trace --test workloads_page`).
+Equal programs, options and versions give equal bytes. `hither stat` shows who shares what.
+`hither gen --help` describes the patterns without threads (zipf, scans, loops).
+
+A test makes this page from the registry and the sources:
+`HITHER_BLESS=1 cargo test -p hither-trace --test workloads_page`.
 
 ";
+
+/// The widest line of the page, but for tables.
+const COLUMNS_MAX: usize = 100;
 
 fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("src/generate/program")
@@ -49,12 +58,11 @@ fn module_text(name: &str) -> String {
 
 fn section(entry: &Program) -> String {
     let mut text = format!("\n## {}\n\n{}", entry.name, module_text(entry.name));
-    writeln!(
-        text,
-        "\nModelled after: {}. Threads: {}.",
-        entry.source, entry.threads
-    )
-    .unwrap();
+    let source = format!("Modelled after: {}.", entry.source);
+    let threads = format!("Threads: {}.", entry.threads);
+    let together = source.chars().count() + 1 + threads.chars().count();
+    let between = if together > COLUMNS_MAX { '\n' } else { ' ' };
+    writeln!(text, "\n{source}{between}{threads}").unwrap();
     text += "\n| parameter | default | what it does | allowed |\n|---|---|---|---|\n";
     for param in entry.params {
         let (name, doc, kind) = (param.name, param.doc.replace('|', "\\|"), param.kind);

@@ -7,10 +7,10 @@
 
 mod server;
 
-use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use hither_live::status::Status;
+use prometheus::{TextEncoder, proto};
 use serde_json::Value;
 
 pub(crate) use server::serve;
@@ -125,47 +125,34 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// All that is known of a run, as it goes out; of a run that has said nothing yet, nothing.
+/// The metrics of a run, in the text format. A run that has posted nothing yet has none.
 fn exposition(run: Option<&Status>) -> String {
-    let mut text = String::new();
     let Some(run) = run else {
-        return text;
+        return String::new();
     };
-    let _ = writeln!(
-        text,
-        "# HELP {PREFIX}run_info What runs: always 1.\n# TYPE {PREFIX}run_info gauge\n\
-        {PREFIX}run_info{{policy=\"{}\",version=\"{}\",dry_run=\"{}\"}} 1",
-        escaped(&run.policy),
-        env!("CARGO_PKG_VERSION"),
-        run.dry_run
-    );
-    let nodes = run.nodes.iter().map(u32::to_string);
-    let nodes: Vec<String> = nodes.collect();
+    let info = metric("run_info", Gauge, "", "What runs: always 1.");
+    let labels = [
+        ("policy", &run.policy[..]),
+        ("version", env!("CARGO_PKG_VERSION")),
+        ("dry_run", if run.dry_run { "true" } else { "false" }),
+    ];
+    let mut families = vec![info.family(vec![info.sample(&labels, 1.0)])];
+    let nodes: Vec<String> = run.nodes.iter().map(u32::to_string).collect();
     let run = serde_json::to_value(run).unwrap_or_default();
     for metric in METRICS {
         let samples = metric.samples(&run, &nodes);
-        if samples.is_empty() {
-            continue;
-        }
-        let (name, help) = (metric.name, metric.help);
-        let kind = match metric.kind {
-            Counter => "counter",
-            Gauge => "gauge",
-        };
-        let _ = writeln!(
-            text,
-            "# HELP {PREFIX}{name} {help}\n# TYPE {PREFIX}{name} {kind}"
-        );
-        for (label, value) in samples {
-            let _ = writeln!(text, "{PREFIX}{name}{label} {value}");
+        if !samples.is_empty() {
+            families.push(metric.family(samples));
         }
     }
-    text
+    // It fails on a family without a name or a sample.
+    let text = TextEncoder::new().encode_to_string(&families);
+    text.expect("each family has a name and samples")
 }
 
 impl Metric {
-    /// Labels and values.
-    fn samples(&self, run: &Value, nodes: &[String]) -> Vec<(String, f64)> {
+    /// The samples of a run.
+    fn samples(&self, run: &Value, nodes: &[String]) -> Vec<proto::Metric> {
         let Some(found) = run.pointer(self.at) else {
             return Vec::new();
         };
@@ -177,25 +164,51 @@ impl Metric {
             Value::Array(by_node) => nodes.iter().map(String::as_str).zip(by_node).collect(),
             one => vec![("", one)],
         };
-        let labelled = |key: &str| match self.label {
-            Some(label) => format!("{{{label}=\"{}\"}}", escaped(key)),
-            None => String::new(),
-        };
         let samples = figures.into_iter().filter_map(|(key, value)| {
             let value = match value {
                 Value::Bool(is) => f64::from(u8::from(*is)),
                 value => value.as_f64()? / self.per,
             };
-            Some((labelled(key), value))
+            let label = self.label.map(|label| (label, key));
+            Some(self.sample(label.as_slice(), value))
         });
         samples.collect()
     }
-}
 
-/// A label's value.
-fn escaped(text: &str) -> String {
-    let text = text.replace('\\', "\\\\").replace('"', "\\\"");
-    text.replace('\n', "\\n")
+    fn sample(&self, labels: &[(&str, &str)], value: f64) -> proto::Metric {
+        let pair = |&(name, value): &(&str, &str)| {
+            let mut pair = proto::LabelPair::default();
+            pair.set_name(name.to_owned());
+            pair.set_value(value.to_owned());
+            pair
+        };
+        let mut sample = proto::Metric::from_label(labels.iter().map(pair).collect());
+        match self.kind {
+            Counter => {
+                let mut counter = proto::Counter::default();
+                counter.set_value(value);
+                sample.set_counter(counter);
+            }
+            Gauge => {
+                let mut gauge = proto::Gauge::default();
+                gauge.set_value(value);
+                sample.set_gauge(gauge);
+            }
+        }
+        sample
+    }
+
+    fn family(&self, samples: Vec<proto::Metric>) -> proto::MetricFamily {
+        let mut family = proto::MetricFamily::default();
+        family.set_name(format!("{PREFIX}{}", self.name));
+        family.set_help(self.help.to_owned());
+        family.set_field_type(match self.kind {
+            Counter => proto::MetricType::COUNTER,
+            Gauge => proto::MetricType::GAUGE,
+        });
+        family.set_metric(samples);
+        family
+    }
 }
 
 #[cfg(test)]

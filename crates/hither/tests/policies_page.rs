@@ -12,25 +12,37 @@ use hither_core::registry::{self, Needs, Param};
 const INTRODUCTION: &str = "\
 # Policies
 
-What a cache keeps, and [which node holds what](#placements). This page is made from the registries and the sources
-(`HITHER_BLESS=1 cargo test -p hither --test policies_page`). [Adding a policy](adding-a-policy.md) says how to add one.
+This page lists what a cache can keep ([replacement](#replacement)) and which node can hold what
+([placements](#placements)). A test makes it from the registries and the sources:
+`HITHER_BLESS=1 cargo test -p hither --test policies_page`. [Adding a policy](adding-a-policy.md)
+says how to add one.
 
 # Replacement
 
-What a cache of a given size keeps. Each can be named in `--policy`, with parameters where it has some:
-`hither sim trace.hither --policy 'lru,lru-k{k=3},opt' --size 64MiB,10%`. All of them work from a cache of one block up.
-Below the table stands what each policy's file says of itself: the rule, its source, and where the code departs from
-the source.
+A replacement policy chooses the block that leaves a full cache. `--policy` takes any of these names,
+with parameters in braces:
+
+```sh
+hither sim trace.hither --policy 'lru,lru-k{k=3},opt' --size 64MiB,10%
+```
+
+All policies work with any cache of one block or more. Each section below the table is what the
+policy's source file says: the rule, its source, and where the code differs from the source.
 
 ";
 
 const PLACEMENTS: &str = "
 # Placements
 
-Which node holds what: pages of memory on the nodes of a machine, or blocks of files in the caches of nodes over storage.
-Each can be named in `--placement`, beside the nodes: `hither sim trace.hither --nodes mesh:5x5 --placement
-'first-and-forever,post-office'`. [Topologies](topologies.md) says what nodes there are,
-[ARCHITECTURE.md](ARCHITECTURE.md#where-placements) how they are simulated.
+A placement says which node holds what: pages of memory on the nodes of a machine, or blocks of files
+in the caches of nodes over storage. `--placement` takes these names, beside the nodes:
+
+```sh
+hither sim trace.hither --nodes mesh:5x5 --placement 'first-and-forever,post-office'
+```
+
+[Topologies](topologies.md) lists the nodes, and [Placements](internals/placements.md) describes the
+simulation.
 
 ";
 
@@ -78,6 +90,51 @@ fn with_file_links(folder: &str, text: &str) -> String {
         } else {
             write!(out, "`{name}`{rest}").unwrap();
         }
+    }
+    out
+}
+
+/// The widest line of the page, but for tables and words that are wider.
+const COLUMNS_MAX: usize = 100;
+
+/// Breaks the lines that links and names have made too wide; what is too much goes to the next line
+/// of the paragraph. Tables stay as they are.
+fn wrapped(page: &str) -> String {
+    let mut out = String::new();
+    // What did not fit into the line before, with its indentation.
+    let mut rest = String::new();
+    for line in page.lines() {
+        let words = line.trim_start();
+        let begins = ["|", "#", "- ", "```"]
+            .iter()
+            .any(|mark| words.starts_with(mark));
+        let mut line = line.to_owned();
+        if !rest.is_empty() {
+            if words.is_empty() || begins {
+                writeln!(out, "{rest}").unwrap();
+            } else {
+                line = format!("{rest} {words}");
+            }
+            rest.clear();
+        }
+        if !line.starts_with('|') && line.chars().count() > COLUMNS_MAX {
+            let fits = line.char_indices().nth(COLUMNS_MAX).unwrap().0;
+            let text = line.trim_start();
+            let mut indent = line.len() - text.len();
+            let end = line[..=fits].rfind(' ').filter(|&end| end > indent);
+            let end = end.or_else(|| line[fits..].find(' ').map(|end| fits + end));
+            if text.starts_with("- ") {
+                indent += 2;
+            }
+            if let Some(end) = end {
+                rest = format!("{}{}", " ".repeat(indent), &line[end + 1..]);
+                line.truncate(end);
+            }
+        }
+        writeln!(out, "{line}").unwrap();
+    }
+    if !rest.is_empty() {
+        writeln!(out, "{rest}").unwrap();
     }
     out
 }
@@ -182,7 +239,7 @@ fn page() -> String {
         .unwrap();
     }
     page.extend(placements.iter().map(section));
-    page
+    wrapped(&page)
 }
 
 #[test]
@@ -198,7 +255,8 @@ fn the_page_is_what_the_registry_says() {
     let first = differs.into_iter().find(|(ours, theirs)| ours != theirs);
     assert!(
         page == written,
-        "docs/policies.md is out of date; HITHER_BLESS=1 makes it anew. The first difference: {first:?}"
+        "docs/policies.md is out of date; HITHER_BLESS=1 makes it anew. The first difference: \
+         {first:?}"
     );
 }
 
@@ -212,4 +270,16 @@ fn links_between_items_lead_to_files() {
         "see `A`, [`lru`](../crates/hither-core/src/replacement/lru.rs) and \
          [`crate::heap`](../crates/hither-core/src/heap.rs), [c](d)"
     );
+}
+
+#[test]
+fn wide_lines_are_broken_between_words() {
+    let word = "word".to_owned() + &" word".repeat(20);
+    let page = wrapped(&format!("- {word}\n  end\n- next\n| {word} |\n\n{word}\n"));
+    let rows: Vec<&str> = page.lines().collect();
+    assert_eq!(rows.len(), 7, "{page}");
+    assert!(rows[0].starts_with("- word") && rows[0].len() <= COLUMNS_MAX);
+    assert_eq!((rows[1], rows[2]), ("  word word end", "- next"));
+    assert_eq!((rows[3], rows[4]), (format!("| {word} |").as_str(), ""));
+    assert_eq!(rows[6], "word");
 }

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use hither_sim::{CacheOutcome, Segment};
 
-use super::{WORTH, points};
+use super::{GAIN_MIN_HIT_RATIO, points};
 
 /// Into how many segments a trace is cut: 10 to 30 batches are what the method is good with.
 pub const STRETCHES: u64 = 16;
@@ -103,13 +103,13 @@ impl Confidence {
         let level = match (claim, interval) {
             (_, None) => Level::Unsure,
             (Claim::Gain, Some([low, _])) => match low {
-                low if low >= WORTH && 4 * gaining >= 3 * counted.len() => Level::Sure,
+                low if low >= GAIN_MIN_HIT_RATIO && 4 * gaining >= 3 * counted.len() => Level::Sure,
                 low if low > 0.0 && 2 * gaining > counted.len() => Level::Likely,
                 _ => Level::Unsure,
             },
             (Claim::Nothing, Some([_, high])) => match high {
-                high if high < WORTH => Level::Sure,
-                high if high < 2.0 * WORTH => Level::Likely,
+                high if high < GAIN_MIN_HIT_RATIO => Level::Sure,
+                high if high < 2.0 * GAIN_MIN_HIT_RATIO => Level::Likely,
                 _ => Level::Unsure,
             },
         };

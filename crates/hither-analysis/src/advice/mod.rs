@@ -16,23 +16,23 @@ use hither_sim::{CacheConfiguration, CacheOutcome};
 use serde::Serialize;
 
 use crate::format::{bytes, count, counted, percent, policy};
-use crate::plan::Plan;
+use crate::run_plan::RunPlan;
 use confidence::Claim;
 pub use confidence::{Confidence, STRETCHES};
 
 /// The smallest gain in hit ratio worth acting on: below it the choice of trace, not of policy,
 /// decides.
-const WORTH: f64 = 0.02;
+const GAIN_MIN_HIT_RATIO: f64 = 0.02;
 
 /// The part of a gain that stands for nearly all of it.
-const NEARLY_ALL: f64 = 0.9;
+const NEAR_BEST_SHARE: f64 = 0.9;
 
 /// How many times as much twice the cache has to gain to be preferred to another policy.
-const WORTH_MEMORY: f64 = 3.0;
+const DOUBLE_CACHE_GAIN_FACTOR: f64 = 3.0;
 
 /// The fewest references a block, on average, from which something may be said of what is used
 /// again.
-const USES_MIN: u64 = 3;
+const REFERENCES_PER_BLOCK_MIN: u64 = 3;
 
 /// The smallest cache in bytes that `hither run` can steer.
 pub const STEERABLE_MIN_BYTES: u64 = 8 << 20;
@@ -40,7 +40,7 @@ pub const STEERABLE_MIN_BYTES: u64 = 8 << 20;
 /// What is advised, in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum Recommendation {
     /// Another replacement policy.
     Policy,
     /// A cache of the right size; the policy matters little.
@@ -64,9 +64,9 @@ pub struct Change {
 
 /// The advice.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Advice {
+pub struct CacheAdvice {
     /// What to change.
-    pub change: Kind,
+    pub change: Recommendation,
     /// The policy to use, where another one helps.
     pub policy: Option<String>,
     /// The cache in blocks at which the change gains most, or which is enough.
@@ -86,25 +86,25 @@ pub struct Advice {
     pub sentences: Vec<String>,
 }
 
-impl Advice {
+impl CacheAdvice {
     /// What `hither run` could apply of it: a policy, in a cache that is not too small to be
     /// steered.
-    pub fn plan(&self, block_bytes: u64) -> Option<Plan> {
+    pub fn plan(&self, block_bytes: u64) -> Option<RunPlan> {
         let bytes = self.cache_blocks? * block_bytes;
         let policy = self.policy.clone()?;
-        (bytes >= STEERABLE_MIN_BYTES).then(|| Plan {
-            files: Some(policy),
+        (bytes >= STEERABLE_MIN_BYTES).then(|| RunPlan {
+            page_cache: Some(policy),
             cache: Some(match bytes {
                 large if large >= 16 << 20 => format!("{}MiB", large.div_ceil(1 << 20)),
                 small => format!("{}KiB", small.div_ceil(1 << 10)),
             }),
-            ..Plan::default()
+            ..RunPlan::default()
         })
     }
 }
 
 /// What the advice goes by.
-pub struct Evidence<'a> {
+pub struct AdviceInput<'a> {
     pub references: u64,
     pub blocks: u64,
     pub block_bytes: u64,
@@ -125,8 +125,8 @@ pub struct Evidence<'a> {
 
 /// What there is to know besides, once it is clear which change is in question.
 #[derive(Default)]
-pub struct Room {
-    /// LRU in caches up to one for all blocks, ascending, in [`STRETCHES`]; those of the evidence
+pub struct Alternatives {
+    /// LRU in caches up to one for all blocks, ascending, in [`STRETCHES`]; those of the input
     /// are among them.
     pub lru: Vec<CacheOutcome>,
     /// What [`Candidate::variants`] asked for.
@@ -201,14 +201,14 @@ fn periods(spec: &Spec) -> Vec<Spec> {
 }
 
 /// How much a policy has to be told, from nothing but blocks to the call sites.
-fn told(needs: Needs) -> u8 {
+fn knowledge_needed(needs: Needs) -> u8 {
     match needs {
         Needs { sites: true, .. } => 2,
         needs => u8::from(needs.objects || needs.processes),
     }
 }
 
-impl<'a> Evidence<'a> {
+impl<'a> AdviceInput<'a> {
     fn of(&self, name: &str) -> &'a [CacheOutcome] {
         let place = self
             .policies
@@ -273,7 +273,7 @@ impl<'a> Evidence<'a> {
         let some = self
             .rows()
             .flatten()
-            .any(|one| steered(&one) && one.gain() >= WORTH);
+            .any(|one| steered(&one) && one.gain() >= GAIN_MIN_HIT_RATIO);
         let rows = || {
             let counted = |row: Vec<Candidate<'a>>| -> Vec<Candidate<'a>> {
                 row.into_iter()
@@ -292,16 +292,17 @@ impl<'a> Evidence<'a> {
         let nearly = self
             .rows()
             .map(|row| row[best.at])
-            .filter(|one| one.gain() >= NEARLY_ALL * best.gain());
+            .filter(|one| one.gain() >= NEAR_BEST_SHARE * best.gain());
         nearly.min_by(|a, b| {
-            let least = told(a.spec.entry().needs).cmp(&told(b.spec.entry().needs));
+            let least =
+                knowledge_needed(a.spec.entry().needs).cmp(&knowledge_needed(b.spec.entry().needs));
             least.then_with(|| b.gain().total_cmp(&a.gain()))
         })
     }
 
     /// The cache that room is added to: the smallest that was asked about, or else the smallest
     /// that there may be.
-    fn smallest<'b>(&self, room: &'b Room) -> Option<&'b CacheOutcome>
+    fn smallest<'b>(&self, alternatives: &'b Alternatives) -> Option<&'b CacheOutcome>
     where
         'a: 'b,
     {
@@ -309,15 +310,15 @@ impl<'a> Evidence<'a> {
         if self.can_be_advised(smallest.cache_blocks) {
             return Some(smallest);
         }
-        let mut larger = room.lru.iter();
+        let mut larger = alternatives.lru.iter();
         larger
             .find(|lru| self.can_be_steered(lru.cache_blocks))
-            .or(room.lru.last())
+            .or(alternatives.lru.last())
             .or(Some(smallest))
     }
 
     /// The advice that follows.
-    pub fn advice(&self, room: &Room) -> Advice {
+    pub fn advice(&self, alternatives: &Alternatives) -> CacheAdvice {
         let ceiling = self.ceiling();
         if self.references == 0 {
             return nothing(
@@ -325,21 +326,22 @@ impl<'a> Evidence<'a> {
                     .to_owned(),
             );
         }
-        let (Some(candidate), Some(smallest)) = (self.candidate(), self.smallest(room)) else {
+        let (Some(candidate), Some(smallest)) = (self.candidate(), self.smallest(alternatives))
+        else {
             return nothing(
                 "Too little was simulated for advice: it takes lru and opt at one size or more."
                     .to_owned(),
             );
         };
         let to_gain = ceiling - smallest.hit_ratio;
-        if ceiling < WORTH {
+        if ceiling < GAIN_MIN_HIT_RATIO {
             let sentence = format!(
                 "{} of the references are first uses: no cache, of whatever policy or size, serves those.",
                 percent(1.0 - ceiling)
             );
             return self.surely(Claim::Nothing, &candidate, nothing(sentence));
         }
-        if to_gain < WORTH {
+        if to_gain < GAIN_MIN_HIT_RATIO {
             let sentence = format!(
                 "Nothing to do: a cache of {} already serves {} of the references, all that are not first uses but for {}.",
                 self.size(smallest.cache_blocks.into()),
@@ -347,24 +349,29 @@ impl<'a> Evidence<'a> {
                 counted((to_gain * 100.0).ceil().max(0.0) as u64, "point")
             );
             // Whatever is done, it cannot gain more than room for everything.
-            let most = room.lru.last().unwrap_or(candidate.outcome);
+            let most = alternatives.lru.last().unwrap_or(candidate.outcome);
             let mut advice = nothing(sentence);
             self.mention_small(&candidate, &mut advice);
             return self.with_confidence(Claim::Nothing, smallest, most, advice);
         }
-        let twice = room.gain_at_most(candidate.lru, candidate.lru.cache_blocks.saturating_mul(2));
+        let twice =
+            alternatives.gain_at_most(candidate.lru, candidate.lru.cache_blocks.saturating_mul(2));
         let twice = twice.map_or(0.0, |(_, gain)| gain);
-        if candidate.gain() >= WORTH
+        if candidate.gain() >= GAIN_MIN_HIT_RATIO
             && self.can_be_advised(candidate.outcome.cache_blocks)
-            && WORTH_MEMORY * candidate.gain() >= twice
+            && DOUBLE_CACHE_GAIN_FACTOR * candidate.gain() >= twice
         {
-            self.another_policy(&candidate, room)
+            self.another_policy(&candidate, alternatives)
         } else {
-            self.more_room(smallest, &candidate, room)
+            self.more_cache(smallest, &candidate, alternatives)
         }
     }
 
-    fn another_policy(&self, candidate: &Candidate<'_>, room: &Room) -> Advice {
+    fn another_policy(
+        &self,
+        candidate: &Candidate<'_>,
+        alternatives: &Alternatives,
+    ) -> CacheAdvice {
         let (gain, at) = (candidate.gain(), candidate.at);
         let (outcome, lru) = (candidate.outcome, candidate.lru);
         let gain_max = self.of("opt")[at].hit_ratio - lru.hit_ratio;
@@ -387,27 +394,27 @@ impl<'a> Evidence<'a> {
                 bytes(saved * self.block_bytes)
             ),
         ];
-        let mut alternatives = Vec::new();
+        let mut others = Vec::new();
         let here_too = self.rows().map(|row| row[at]);
         let best = here_too.max_by(|a, b| a.gain().total_cmp(&b.gain()));
         // What rounds to nothing is nothing.
         if let Some(best) = best.filter(|best| best.gain() - gain >= 0.0005) {
             let other = policy(best.spec);
             let more = points(best.gain() - gain);
-            let knowing = match told(best.spec.entry().needs) {
+            let knowing = match knowledge_needed(best.spec.entry().needs) {
                 2 => " and has to know call sites",
                 1 => " and has to know files",
                 _ => "",
             };
             sentences.push(format!("{other} gains {more} points more{knowing}."));
-            alternatives.push(Change {
+            others.push(Change {
                 policy: Some(other),
                 from_blocks: here,
                 cache_blocks: here,
                 gain: best.gain(),
             });
         }
-        let mut ladder = room.lru.iter();
+        let mut ladder = alternatives.lru.iter();
         if let Some(larger) = ladder.find(|larger| larger.hit_ratio >= outcome.hit_ratio) {
             let blocks = u64::from(larger.cache_blocks);
             sentences.push(match blocks as f64 >= 0.95 * self.blocks as f64 {
@@ -421,7 +428,7 @@ impl<'a> Evidence<'a> {
                     blocks as f64 / here as f64
                 ),
             });
-            alternatives.push(lru_at(lru, larger));
+            others.push(lru_at(lru, larger));
         }
         if self.steerable && !self.can_be_steered(outcome.cache_blocks) {
             sentences.push(format!(
@@ -429,22 +436,25 @@ impl<'a> Evidence<'a> {
                 bytes(STEERABLE_MIN_BYTES)
             ));
         }
-        let variants = room.variants.iter().filter_map(|(variant, outcome)| {
-            let lru = room.at(variant.cache_blocks)?;
-            Some(Change {
-                policy: Some(policy(&variant.spec)),
-                from_blocks: variant.cache_blocks.into(),
-                cache_blocks: variant.cache_blocks.into(),
-                gain: outcome.hit_ratio - lru.hit_ratio,
-            })
-        });
-        let advice = Advice {
-            change: Kind::Policy,
+        let variants = alternatives
+            .variants
+            .iter()
+            .filter_map(|(variant, outcome)| {
+                let lru = alternatives.at(variant.cache_blocks)?;
+                Some(Change {
+                    policy: Some(policy(&variant.spec)),
+                    from_blocks: variant.cache_blocks.into(),
+                    cache_blocks: variant.cache_blocks.into(),
+                    gain: outcome.hit_ratio - lru.hit_ratio,
+                })
+            });
+        let advice = CacheAdvice {
+            change: Recommendation::Policy,
             policy: Some(name),
             cache_blocks: Some(here),
             gain,
             gain_max,
-            alternatives,
+            alternatives: others,
             variants: variants.collect(),
             confidence: None,
             sentences,
@@ -452,14 +462,19 @@ impl<'a> Evidence<'a> {
         self.surely(Claim::Gain, candidate, advice)
     }
 
-    fn more_room(&self, smallest: &CacheOutcome, candidate: &Candidate<'_>, room: &Room) -> Advice {
+    fn more_cache(
+        &self,
+        smallest: &CacheOutcome,
+        candidate: &Candidate<'_>,
+        alternatives: &Alternatives,
+    ) -> CacheAdvice {
         let gain_max = self.ceiling() - smallest.hit_ratio;
-        let wanted = smallest.hit_ratio + NEARLY_ALL * gain_max;
-        let enough = room
+        let wanted = smallest.hit_ratio + NEAR_BEST_SHARE * gain_max;
+        let enough = alternatives
             .lru
             .iter()
             .find(|larger| larger.hit_ratio >= wanted)
-            .or(room.lru.last())
+            .or(alternatives.lru.last())
             .unwrap_or(smallest);
         let (here, blocks) = (
             u64::from(smallest.cache_blocks),
@@ -478,19 +493,21 @@ impl<'a> Evidence<'a> {
             points(gain_max),
             self.size(self.blocks)
         )];
-        let mut alternatives = Vec::new();
+        let mut others = Vec::new();
         let twice = smallest.cache_blocks.saturating_mul(2);
         if u64::from(twice) < blocks
-            && let Some((larger, gained)) = room.gain_at_most(smallest, twice)
+            && let Some((larger, gained)) = alternatives.gain_at_most(smallest, twice)
         {
             sentences.push(format!(
                 "Twice the cache, {}, gains {} points.",
                 self.size(larger.cache_blocks.into()),
                 points(gained)
             ));
-            alternatives.push(lru_at(smallest, larger));
+            others.push(lru_at(smallest, larger));
         }
-        if candidate.gain() >= WORTH && self.can_be_advised(candidate.outcome.cache_blocks) {
+        if candidate.gain() >= GAIN_MIN_HIT_RATIO
+            && self.can_be_advised(candidate.outcome.cache_blocks)
+        {
             let change = candidate.change();
             sentences.push(format!(
                 "Without more memory, {} gains {} points over LRU in a cache of {}.",
@@ -498,27 +515,27 @@ impl<'a> Evidence<'a> {
                 points(change.gain),
                 self.size(change.cache_blocks)
             ));
-            alternatives.push(change);
-        } else if candidate.gain() < WORTH {
+            others.push(change);
+        } else if candidate.gain() < GAIN_MIN_HIT_RATIO {
             let left = self.of("opt").iter().zip(self.of("lru"));
             let left = left.map(|(opt, lru)| opt.hit_ratio - lru.hit_ratio);
             let left = left.fold(0.0, f64::max);
-            let optimum = match left >= WORTH {
+            let optimum = match left >= GAIN_MIN_HIT_RATIO {
                 true => format!("although the optimum would by up to {}", points(left)),
                 false => "and not even the optimum would".to_owned(),
             };
             sentences.push(format!(
                 "No policy that was simulated beats LRU by {} points or more at any size, {optimum}.",
-                (WORTH * 100.0).round()
+                (GAIN_MIN_HIT_RATIO * 100.0).round()
             ));
         }
-        let mut advice = Advice {
-            change: Kind::Size,
+        let mut advice = CacheAdvice {
+            change: Recommendation::Size,
             policy: None,
             cache_blocks: Some(blocks),
             gain,
             gain_max,
-            alternatives,
+            alternatives: others,
             variants: Vec::new(),
             confidence: None,
             sentences,
@@ -528,9 +545,9 @@ impl<'a> Evidence<'a> {
     }
 
     /// A change that gains, but in too small a cache to be advised.
-    fn mention_small(&self, candidate: &Candidate<'_>, advice: &mut Advice) {
+    fn mention_small(&self, candidate: &Candidate<'_>, advice: &mut CacheAdvice) {
         let change = candidate.change();
-        if change.gain < WORTH || self.can_be_advised(candidate.outcome.cache_blocks) {
+        if change.gain < GAIN_MIN_HIT_RATIO || self.can_be_advised(candidate.outcome.cache_blocks) {
             return;
         }
         advice.sentences.push(format!(
@@ -543,7 +560,7 @@ impl<'a> Evidence<'a> {
         advice.alternatives.push(change);
     }
 
-    fn surely(&self, claim: Claim, candidate: &Candidate<'_>, advice: Advice) -> Advice {
+    fn surely(&self, claim: Claim, candidate: &Candidate<'_>, advice: CacheAdvice) -> CacheAdvice {
         self.with_confidence(claim, candidate.lru, candidate.outcome, advice)
     }
 
@@ -553,8 +570,8 @@ impl<'a> Evidence<'a> {
         claim: Claim,
         from: &CacheOutcome,
         to: &CacheOutcome,
-        mut advice: Advice,
-    ) -> Advice {
+        mut advice: CacheAdvice,
+    ) -> CacheAdvice {
         let mut doubts = self.doubts.clone();
         if let Some(estimate) = to.estimate
             && estimate.standard_error.is_none()
@@ -562,7 +579,7 @@ impl<'a> Evidence<'a> {
             doubts.push("a sample this small has an error that nobody knows".to_owned());
         }
         if claim == Claim::Gain {
-            if self.references < USES_MIN * self.blocks {
+            if self.references < REFERENCES_PER_BLOCK_MIN * self.blocks {
                 doubts.push(format!(
                     "a block is used {:.1} times on average, so that one round more or less changes it",
                     self.references as f64 / self.blocks.max(1) as f64
@@ -587,7 +604,7 @@ impl<'a> Evidence<'a> {
     }
 }
 
-impl Room {
+impl Alternatives {
     /// LRU in a cache of just this size, if that was simulated.
     fn at(&self, cache_blocks: u32) -> Option<&CacheOutcome> {
         let at = self
@@ -624,9 +641,9 @@ fn points(ratio: f64) -> String {
     }
 }
 
-fn nothing(sentence: String) -> Advice {
-    Advice {
-        change: Kind::Nothing,
+fn nothing(sentence: String) -> CacheAdvice {
+    CacheAdvice {
+        change: Recommendation::Nothing,
         policy: None,
         cache_blocks: None,
         gain: 0.0,

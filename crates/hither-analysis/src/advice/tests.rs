@@ -20,7 +20,7 @@ fn trace(blocks: impl Iterator<Item = u32>) -> InMemory {
 }
 
 /// As a verdict does it, over something smaller than a trace, of which nothing could be steered.
-fn advised(policies: &str, sizes: &[u32], references: &InMemory) -> Advice {
+fn advised(policies: &str, sizes: &[u32], references: &InMemory) -> CacheAdvice {
     advised_on(policies, sizes, references, false, true)
 }
 
@@ -30,7 +30,7 @@ fn advised_on(
     references: &InMemory,
     steerable: bool,
     asked_sizes: bool,
-) -> Advice {
+) -> CacheAdvice {
     let policies = <Spec>::parse_list(policies).expect("policies");
     let options = CacheOptions {
         segments: STRETCHES,
@@ -48,7 +48,7 @@ fn advised_on(
         })
         .collect();
     let outcomes = simulate(&configurations);
-    let evidence = Evidence {
+    let input = AdviceInput {
         references: references.references(),
         blocks: references.blocks().into(),
         block_bytes: 4096,
@@ -59,7 +59,7 @@ fn advised_on(
         asked_sizes,
         doubts: Vec::new(),
     };
-    let variants = evidence.candidate().map(|candidate| candidate.variants());
+    let variants = input.candidate().map(|candidate| candidate.variants());
     let variants = variants.unwrap_or_default();
     let mut ladder = curve::sizes(references.blocks(), 1000, Spacing::Linear);
     ladder.extend(
@@ -74,7 +74,7 @@ fn advised_on(
         .iter()
         .map(|&cache_blocks| CacheConfiguration { spec, cache_blocks })
         .collect();
-    evidence.advice(&Room {
+    input.advice(&Alternatives {
         lru: simulate(&ladder),
         variants: variants.iter().copied().zip(simulate(&variants)).collect(),
     })
@@ -82,7 +82,7 @@ fn advised_on(
 
 const ALL: &str = "lru,arc,dear,ubm,pcc,opt";
 
-fn level(advice: &Advice) -> Level {
+fn level(advice: &CacheAdvice) -> Level {
     advice.confidence.as_ref().expect("simulated").level
 }
 
@@ -100,13 +100,13 @@ fn random() -> impl FnMut(u32) -> u32 {
 #[test]
 fn a_loop_larger_than_the_cache_calls_for_another_policy() {
     let advice = advised(ALL, &[500], &trace((0..20_000).map(|tick| tick % 1000)));
-    assert_eq!(advice.change, Kind::Policy);
+    assert_eq!(advice.change, Recommendation::Policy);
     // pcc does as well, but has to know call sites.
     assert_eq!(
         (advice.policy.as_deref(), advice.cache_blocks),
         (Some("ubm"), Some(500))
     );
-    assert!(advice.gain > 0.4 && advice.gain >= NEARLY_ALL * advice.gain_max);
+    assert!(advice.gain > 0.4 && advice.gain >= NEAR_BEST_SHARE * advice.gain_max);
     assert_eq!(level(&advice), Level::Sure, "{:?}", advice.sentences);
     let room = advice.alternatives.last().expect("another way");
     assert_eq!(room.policy, None);
@@ -127,7 +127,7 @@ fn a_loop_larger_than_the_cache_calls_for_another_policy() {
 #[test]
 fn a_loop_that_is_gone_through_twice_is_no_certainty() {
     let advice = advised(ALL, &[500], &trace((0..2000).map(|tick| tick % 1000)));
-    assert_eq!(advice.change, Kind::Policy);
+    assert_eq!(advice.change, Recommendation::Policy);
     assert!(level(&advice) < Level::Sure, "{:?}", advice.sentences);
     assert!(
         advice
@@ -142,7 +142,12 @@ fn where_large_sizes_are_used_alike_room_helps() {
     let mut random = random();
     let any = std::iter::repeat_with(|| random(1000)).take(40_000);
     let advice = advised(ALL, &[300, 100], &trace(any));
-    assert_eq!(advice.change, Kind::Size, "{:?}", advice.sentences);
+    assert_eq!(
+        advice.change,
+        Recommendation::Size,
+        "{:?}",
+        advice.sentences
+    );
     // Every block is as likely as any other, so that nine tenths of the gain take nine tenths of
     // the room.
     let enough = advice.cache_blocks.expect("a size");
@@ -156,7 +161,7 @@ fn where_large_sizes_are_used_alike_room_helps() {
 #[test]
 fn a_sequential_scan_calls_for_nothing() {
     let advice = advised(ALL, &[500], &trace(0..20_000));
-    assert_eq!(advice.change, Kind::Nothing);
+    assert_eq!(advice.change, Recommendation::Nothing);
     assert!(advice.sentences[0].starts_with("100.0 % of the references are first uses"));
     assert_eq!(level(&advice), Level::Sure, "{:?}", advice.sentences);
 }
@@ -164,7 +169,12 @@ fn a_sequential_scan_calls_for_nothing() {
 #[test]
 fn a_working_set_that_fits_calls_for_nothing() {
     let advice = advised(ALL, &[150], &trace((0..20_000).map(|tick| tick * 7 % 100)));
-    assert_eq!(advice.change, Kind::Nothing, "{:?}", advice.sentences);
+    assert_eq!(
+        advice.change,
+        Recommendation::Nothing,
+        "{:?}",
+        advice.sentences
+    );
     assert_eq!(level(&advice), Level::Sure, "{:?}", advice.sentences);
 }
 
@@ -176,7 +186,12 @@ fn a_gain_of_a_single_phase_is_unsure() {
         _ => tick % 400,
     };
     let advice = advised(ALL, &[500], &trace((0..40_000).map(block)));
-    assert_eq!(advice.change, Kind::Policy, "{:?}", advice.sentences);
+    assert_eq!(
+        advice.change,
+        Recommendation::Policy,
+        "{:?}",
+        advice.sentences
+    );
     assert!(advice.gain > 0.05, "{}", advice.gain);
     assert_eq!(level(&advice), Level::Unsure, "{:?}", advice.sentences);
 }
@@ -190,7 +205,12 @@ fn a_gain_that_hangs_on_the_size_is_no_certainty() {
         &[950],
         &trace((0..50_000).map(|tick| tick % 1000)),
     );
-    assert_eq!(advice.change, Kind::Policy, "{:?}", advice.sentences);
+    assert_eq!(
+        advice.change,
+        Recommendation::Policy,
+        "{:?}",
+        advice.sentences
+    );
     let larger = advice.variants.iter().find(|one| one.cache_blocks > 950);
     assert!(
         larger.is_some_and(|one| one.gain < 0.01),
@@ -218,7 +238,7 @@ fn what_the_trace_lacks_weakens_the_advice() {
         };
         run(&references, &configurations, &options).expect("nothing is lacking")
     };
-    let evidence = Evidence {
+    let input = AdviceInput {
         references: 20_000,
         blocks: 1000,
         block_bytes: 4096,
@@ -229,7 +249,7 @@ fn what_the_trace_lacks_weakens_the_advice() {
         asked_sizes: true,
         doubts: vec!["3 accesses were lost".to_owned()],
     };
-    let advice = evidence.advice(&Room::default());
+    let advice = input.advice(&Alternatives::default());
     assert_eq!(level(&advice), Level::Likely);
     let said = advice.sentences.join(" ");
     assert!(said.contains("; 3 accesses were lost."), "{said}");
@@ -245,7 +265,12 @@ fn what_the_trace_lacks_weakens_the_advice() {
 fn caches_too_small_to_steer_are_mentioned_but_not_advised() {
     let small = trace((0..20_000).map(|tick| tick % 1000));
     let advice = advised_on(ALL, &[500, 750], &small, true, false);
-    assert_eq!(advice.change, Kind::Nothing, "{:?}", advice.sentences);
+    assert_eq!(
+        advice.change,
+        Recommendation::Nothing,
+        "{:?}",
+        advice.sentences
+    );
     assert_eq!((&advice.policy, advice.cache_blocks), (&None, None));
     assert_eq!(level(&advice), Level::Sure, "{:?}", advice.sentences);
     let [mentioned] = &advice.alternatives[..] else {
@@ -268,7 +293,7 @@ fn caches_too_small_to_steer_are_mentioned_but_not_advised() {
     let asked = advised_on(ALL, &[500, 750], &small, true, true);
     assert_eq!(
         (asked.change, asked.cache_blocks),
-        (Kind::Policy, Some(750))
+        (Recommendation::Policy, Some(750))
     );
 
     // Where there is something to gain in a cache that is large enough, it is that one, however
@@ -277,7 +302,7 @@ fn caches_too_small_to_steer_are_mentioned_but_not_advised() {
     let advice = advised_on(ALL, &[1500, 2500], &large, true, false);
     assert_eq!(
         (advice.change, advice.cache_blocks),
-        (Kind::Policy, Some(2500))
+        (Recommendation::Policy, Some(2500))
     );
 
     // Half of it is a loop of 4 MiB, the rest is at random over 16 MiB: beyond 8 MiB room helps,
@@ -288,7 +313,12 @@ fn caches_too_small_to_steer_are_mentioned_but_not_advised() {
         _ => 1000 + random(4000),
     });
     let advice = advised_on(ALL, &[250, 500], &trace(both), true, false);
-    assert_eq!(advice.change, Kind::Size, "{:?}", advice.sentences);
+    assert_eq!(
+        advice.change,
+        Recommendation::Size,
+        "{:?}",
+        advice.sentences
+    );
     let said = advice.sentences.join(" ");
     assert!(said.contains("where 8.0"), "{said}");
     assert!(

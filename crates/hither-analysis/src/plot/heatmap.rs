@@ -2,7 +2,7 @@
 
 use super::panels::{Panels, ink_on, node_step, ramp};
 use super::scene::{Anchor, Colour, Scene};
-use super::{FAINT, GRID, INK, Picture};
+use super::{FAINT, GRID, INK, Plot};
 use crate::format;
 
 /// Accesses from each node to each node that served them, for one or several placements.
@@ -12,19 +12,19 @@ pub struct Heatmap {
     pub title: String,
     /// Where it comes from, in smaller letters.
     pub subtitle: String,
-    pub panels: Vec<Matrix>,
+    pub panels: Vec<HeatmapPanel>,
 }
 
 /// The traffic of one placement.
 #[derive(Clone, Debug)]
-pub struct Matrix {
+pub struct HeatmapPanel {
     pub label: String,
     pub note: String,
     /// Accesses, by accessing node and then by the node that served them; a square.
     pub traffic: Vec<u64>,
 }
 
-impl Matrix {
+impl HeatmapPanel {
     fn nodes(&self) -> usize {
         self.traffic.len().isqrt()
     }
@@ -43,7 +43,7 @@ struct Scale {
 }
 
 impl Scale {
-    fn of(panels: &[Matrix]) -> Scale {
+    fn of(panels: &[HeatmapPanel]) -> Scale {
         let all = || panels.iter().flat_map(|panel| &panel.traffic);
         let highest = all().max().copied().unwrap_or(0).max(10) as f64;
         let least = all().filter(|&&count| count > 0).min();
@@ -60,7 +60,7 @@ impl Scale {
     }
 }
 
-impl Picture for Heatmap {
+impl Plot for Heatmap {
     fn title(&self) -> &str {
         &self.title
     }
@@ -89,7 +89,13 @@ impl Picture for Heatmap {
     }
 }
 
-fn draw(scene: &mut Scene, matrix: &Matrix, scale: &Scale, (left, top): (f64, f64), side: f64) {
+fn draw(
+    scene: &mut Scene,
+    matrix: &HeatmapPanel,
+    scale: &Scale,
+    (left, top): (f64, f64),
+    side: f64,
+) {
     let nodes = matrix.nodes().max(1);
     let cell = side / nodes as f64;
     // Cells that touch overlap a little, or white seams would show between them.
@@ -210,7 +216,7 @@ mod tests {
             0 => 100_000,
             other => (other as u64).pow(2) % 97,
         });
-        let matrix = Matrix {
+        let matrix = HeatmapPanel {
             label: "post-office".to_owned(),
             note: "local 50.0 %".to_owned(),
             traffic: traffic.collect(),

@@ -1,7 +1,7 @@
 //! Pictures, as SVG and PNG: miss-ratio curves here, topologies in `network`, and what placements
 //! do in `heatmap`, `moves` and `timeline`.
 //!
-//! A [`Picture`] is laid out once into a [`scene::Scene`] of lines, filled shapes and texts, which
+//! A [`Plot`] is laid out once into a [`scene::Scene`] of lines, filled shapes and texts, which
 //! `svg` writes down and `png` paints; so both show the same. Text is set in DejaVu Sans, which the
 //! `dejavu` crate brings along (its licence, that of Bitstream Vera, allows that): a picture must
 //! not depend on the fonts of the machine.
@@ -20,10 +20,10 @@ mod scene;
 mod svg;
 mod timeline;
 
-pub use heatmap::{Heatmap, Matrix};
-pub use moves::{Arrow, Moves, MovesMap};
-pub use network::{Ground, Network};
-pub use timeline::{History, Step, Timeline};
+pub use heatmap::{Heatmap, HeatmapPanel};
+pub use moves::{MoveArrow, MovesMap, MovesPanel};
+pub use network::{Network, NodeLayout};
+pub use timeline::{Timeline, TimelineRun, TimelineStep};
 
 use crate::Result;
 use axis::{Axis, Tick};
@@ -55,19 +55,19 @@ pub struct Chart {
     pub block_bytes: u64,
     /// Whether sizes go by factors rather than by steps.
     pub log: bool,
-    pub lines: Vec<Line>,
+    pub lines: Vec<ChartLine>,
 }
 
 /// The curve of one policy.
 #[derive(Clone, Debug)]
-pub struct Line {
+pub struct ChartLine {
     pub label: String,
     /// Cache size in blocks, and miss ratio; ascending.
     pub points: Vec<(f64, f64)>,
 }
 
 /// What can be drawn.
-pub trait Picture {
+pub trait Plot {
     /// What it is of.
     fn title(&self) -> &str;
 
@@ -83,7 +83,7 @@ pub trait Picture {
     }
 }
 
-impl Picture for Chart {
+impl Plot for Chart {
     fn title(&self) -> &str {
         &self.title
     }
@@ -179,7 +179,7 @@ impl Chart {
 
 /// A line with its marks. These are spread evenly over the picture, and those of different lines
 /// are set off against each other, so that none hides another where curves coincide.
-fn draw(scene: &mut Scene, line: &Line, index: usize, x: &Axis, y: &Axis) {
+fn draw(scene: &mut Scene, line: &ChartLine, index: usize, x: &Axis, y: &Axis) {
     let places: Vec<(f64, f64)> = line
         .points
         .iter()
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     fn chart(log: bool, blocks: f64) -> Chart {
-        let line = |label: &str, power: f64| Line {
+        let line = |label: &str, power: f64| ChartLine {
             label: label.to_owned(),
             points: (0..=50)
                 .map(|step| blocks.powf(f64::from(step) / 50.0))
@@ -267,7 +267,7 @@ mod tests {
         let mut empty = chart(true, 10.0);
         empty.lines.clear();
         assert!(!empty.svg().contains("NaN"));
-        empty.lines.push(Line {
+        empty.lines.push(ChartLine {
             label: "lru".to_owned(),
             points: vec![(1.0, 1.0)],
         });

@@ -3,7 +3,7 @@
 
 use super::panels::Panels;
 use super::scene::{Anchor, Colour, Scene};
-use super::{FAINT, GRID, Ground, INK, Picture};
+use super::{FAINT, GRID, INK, NodeLayout, Plot};
 use crate::format;
 
 /// Topologies with moves on them, for one or several placements.
@@ -13,23 +13,23 @@ pub struct MovesMap {
     pub title: String,
     /// Where it comes from, in smaller letters.
     pub subtitle: String,
-    pub panels: Vec<Moves>,
+    pub panels: Vec<MovesPanel>,
 }
 
 /// What one placement moved.
 #[derive(Clone, Debug)]
-pub struct Moves {
+pub struct MovesPanel {
     pub label: String,
     pub note: String,
-    pub ground: Ground,
+    pub ground: NodeLayout,
     /// The part of the accesses that each node served.
     pub served: Vec<f64>,
-    pub arrows: Vec<Arrow>,
+    pub arrows: Vec<MoveArrow>,
 }
 
 /// How many blocks went from one node to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrow {
+pub struct MoveArrow {
     pub from: usize,
     pub to: usize,
     /// Replicas were made; otherwise blocks moved.
@@ -47,7 +47,7 @@ const WHITE: Colour = Colour(0xff, 0xff, 0xff);
 const IDLE: Colour = Colour(0xf4, 0xf4, 0xf4);
 const BUSY: Colour = Colour(0x60, 0x60, 0x60);
 
-impl Moves {
+impl MovesPanel {
     /// Height by width of what the nodes span; a line of nodes has room for its arrows' bends.
     fn aspect(&self) -> f64 {
         let (_, (width, height)) = extent(&self.ground);
@@ -59,7 +59,7 @@ impl Moves {
 
     /// The busiest arrows, the busiest last so that it lies on top, and the part of all moves that
     /// they are.
-    fn drawn(&self) -> (Vec<Arrow>, f64) {
+    fn drawn(&self) -> (Vec<MoveArrow>, f64) {
         let mut arrows = self.arrows.clone();
         arrows.sort_by_key(|arrow| (std::cmp::Reverse(arrow.blocks), arrow.from, arrow.to));
         let all: u64 = arrows.iter().map(|arrow| arrow.blocks).sum();
@@ -71,7 +71,7 @@ impl Moves {
 }
 
 /// The upper left corner of all that is drawn, and its width and height.
-fn extent(ground: &Ground) -> ((f64, f64), (f64, f64)) {
+fn extent(ground: &NodeLayout) -> ((f64, f64), (f64, f64)) {
     let points = || ground.nodes.iter().chain(ground.lines.iter().flatten());
     let low = |of: fn(&(f64, f64)) -> f64| points().map(of).fold(f64::INFINITY, f64::min);
     let high = |of: fn(&(f64, f64)) -> f64| points().map(of).fold(f64::NEG_INFINITY, f64::max);
@@ -83,17 +83,21 @@ fn extent(ground: &Ground) -> ((f64, f64), (f64, f64)) {
     )
 }
 
-impl Picture for MovesMap {
+impl Plot for MovesMap {
     fn title(&self) -> &str {
         &self.title
     }
 
     fn scene(&self) -> Scene {
-        let aspect = self.panels.iter().map(Moves::aspect).fold(0.35, f64::max);
+        let aspect = self
+            .panels
+            .iter()
+            .map(MovesPanel::aspect)
+            .fold(0.35, f64::max);
         let texts = [self.title.as_str(), &self.subtitle];
         let panels = Panels::new(self.panels.len(), aspect, 190.0, texts);
         let mut scene = panels.scene(&self.title, &self.subtitle);
-        let most = |of: fn(&Moves) -> f64| self.panels.iter().map(of).fold(0.0, f64::max);
+        let most = |of: fn(&MovesPanel) -> f64| self.panels.iter().map(of).fold(0.0, f64::max);
         let busiest = most(|panel| panel.served.iter().copied().fold(0.0, f64::max));
         let widest = most(|panel| {
             panel
@@ -141,13 +145,13 @@ fn arrow_colour(replica: bool, part: f64) -> Colour {
 
 fn draw(
     scene: &mut Scene,
-    moves: &Moves,
-    arrows: &[Arrow],
+    moves: &MovesPanel,
+    arrows: &[MoveArrow],
     corner: (f64, f64),
     size: (f64, f64),
     (busiest, widest): (f64, f64),
 ) {
-    let Ground {
+    let NodeLayout {
         nodes,
         switches,
         lines,
@@ -320,17 +324,17 @@ mod tests {
         let arrows = (0..nodes).flat_map(|from| {
             (0..nodes)
                 .filter(move |&to| to != from)
-                .map(move |to| Arrow {
+                .map(move |to| MoveArrow {
                     from,
                     to,
                     replica: (from + to) % 2 == 0,
                     blocks: (1 + from * to) as u64,
                 })
         });
-        let moves = Moves {
+        let moves = MovesPanel {
             label: "post-office".to_owned(),
             note: "1,234 moves".to_owned(),
-            ground: Ground::of(&hither_core::Topology::mesh(&[side, side])),
+            ground: NodeLayout::of(&hither_core::Topology::mesh(&[side, side])),
             served: vec![1.0 / nodes as f64; nodes],
             arrows: arrows.collect(),
         };

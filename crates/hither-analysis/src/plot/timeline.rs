@@ -4,7 +4,7 @@
 use super::axis::{Axis, Tick};
 use super::panels::{node_step, ramp};
 use super::scene::{Anchor, Face, Scene};
-use super::{FAINT, GRID, INK, Picture, marks};
+use super::{FAINT, GRID, INK, Plot, marks};
 use crate::format;
 
 /// The runs of one or several placements, one above the other on one axis of references.
@@ -18,19 +18,19 @@ pub struct Timeline {
     pub what: &'static str,
     /// References before the figures count.
     pub warm_up: u64,
-    pub runs: Vec<History>,
+    pub runs: Vec<TimelineRun>,
 }
 
 /// The run of one placement.
 #[derive(Clone, Debug)]
-pub struct History {
+pub struct TimelineRun {
     pub label: String,
-    pub steps: Vec<Step>,
+    pub steps: Vec<TimelineStep>,
 }
 
 /// A part of a run.
 #[derive(Clone, Debug)]
-pub struct Step {
+pub struct TimelineStep {
     /// References before its end.
     pub end: u64,
     /// The part of the accesses in it that the accessing node served.
@@ -58,7 +58,7 @@ impl Timeline {
     }
 }
 
-impl Picture for Timeline {
+impl Plot for Timeline {
     fn title(&self) -> &str {
         &self.title
     }
@@ -155,7 +155,7 @@ impl Timeline {
         top: f64,
         name: &str,
         ceiling: Option<f64>,
-        of: impl Fn(&Step) -> f64,
+        of: impl Fn(&TimelineStep) -> f64,
     ) {
         let values = self.runs.iter().flat_map(|run| &run.steps).map(&of);
         let highest = ceiling.unwrap_or_else(|| values.fold(0.0, f64::max).max(1.0));
@@ -186,8 +186,8 @@ impl Timeline {
     }
 
     /// Few nodes: areas on top of each other, so that the sum shows as well.
-    fn stacked(&self, scene: &mut Scene, x: &Axis, top: f64, run: &History) {
-        let sum = |step: &Step| step.used.iter().map(|&used| f64::from(used)).sum::<f64>();
+    fn stacked(&self, scene: &mut Scene, x: &Axis, top: f64, run: &TimelineRun) {
+        let sum = |step: &TimelineStep| step.used.iter().map(|&used| f64::from(used)).sum::<f64>();
         let highest = run.steps.iter().map(sum).fold(1.0, f64::max);
         let y = Axis::new((0.0, highest), (top + NODES, top), false);
         for Tick { at, label } in y.count_ticks_apart(24.0) {
@@ -195,7 +195,7 @@ impl Timeline {
             scene.text(LEFT - 9.0, height, 12.0, INK, Anchor::End, &label);
         }
         let nodes = run.steps.first().map_or(0, |step| step.used.len());
-        let below = |step: &Step, node: usize| {
+        let below = |step: &TimelineStep, node: usize| {
             y.place(step.used[..node].iter().map(|&used| f64::from(used)).sum())
         };
         let (_, right) = x.ends();
@@ -224,7 +224,7 @@ impl Timeline {
     }
 
     /// Many nodes: a strip a node, coloured by how much it holds.
-    fn strips(&self, scene: &mut Scene, x: &Axis, top: f64, run: &History, nodes: usize) {
+    fn strips(&self, scene: &mut Scene, x: &Axis, top: f64, run: &TimelineRun, nodes: usize) {
         let used = || run.steps.iter().flat_map(|step| &step.used);
         let most = f64::from(used().copied().max().unwrap_or(0).max(1));
         let strip = NODES / nodes as f64;
@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     fn timeline(nodes: u32, runs: usize, steps: u64) -> Timeline {
-        let step = |at: u64| Step {
+        let step = |at: u64| TimelineStep {
             end: (at + 1) * 1000,
             local: (at as f64 / 20.0).min(0.9),
             moved: 5000 / (at + 1),
@@ -299,7 +299,7 @@ mod tests {
                 .map(|node| (at as u32 * (node + 3)) % 400)
                 .collect(),
         };
-        let run = History {
+        let run = TimelineRun {
             label: "upm".to_owned(),
             steps: (0..steps).map(step).collect(),
         };

@@ -13,10 +13,10 @@ use hither_trace::{Stats, Trace};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::picture::{Grid, Order, Picture};
+use super::access_picture::{AccessPicture, Grid, Order};
 use crate::Result;
+use crate::cache_analysis::parameter;
 use crate::progress::Progress;
-use crate::verdict::parameter;
 
 /// Parts of the trace that a strip of activity shows.
 const PARTS: usize = 60;
@@ -25,7 +25,7 @@ const BATCH: usize = 8192;
 
 /// What the pass found.
 pub(super) struct Activity {
-    pub(super) picture: Picture,
+    pub(super) picture: AccessPicture,
     pub(super) processes: Vec<Process>,
     /// By call site, the processes and their references, most first.
     pub(super) of_sites: FxHashMap<u32, Vec<(u32, u64)>>,

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use hither_sim::CacheOutcome;
 use serde::Serialize;
 
-use super::run::{Run, TABLE_BYTES, fitting};
+use super::run::{RunReport, TABLE_BYTES, rows_that_fit};
+use crate::cache_analysis::CallSite;
 use crate::format::{bytes, count, percent, shortened};
-use crate::verdict::CallSite;
 
 /// Rows of a table of what changed.
 const ROWS: usize = 500;
@@ -20,8 +20,8 @@ pub(super) struct Comparison {
     figures: Vec<Figure>,
     caches: Vec<Cache>,
     /// Those that changed most come first.
-    sites: Vec<Pair>,
-    files: Vec<Pair>,
+    sites: Vec<ComparedRow>,
+    files: Vec<ComparedRow>,
     /// Rows of each that are not listed.
     sites_left_out: u64,
     files_left_out: u64,
@@ -54,16 +54,16 @@ struct Hits {
 
 /// A call site or a file; 0 references where the other run alone has it.
 #[derive(Serialize)]
-struct Pair {
+struct ComparedRow {
     name: String,
-    a: Part,
-    b: Part,
+    a: RunSide,
+    b: RunSide,
     /// Of the shares of the references; positive where B has more.
     change: f64,
 }
 
 #[derive(Clone, Copy, Default, Serialize)]
-struct Part {
+struct RunSide {
     references: u64,
     share: f64,
     class: Option<&'static str>,
@@ -71,15 +71,15 @@ struct Part {
 }
 
 impl Comparison {
-    pub(super) fn of(a: &Run, b: &Run) -> Comparison {
+    pub(super) fn of(a: &RunReport, b: &RunReport) -> Comparison {
         let figures = figures(a, b);
         let caches: Vec<Cache> = a
             .results
             .iter()
             .filter_map(|of_a| Some(cache(of_a, same_cache(of_a, &b.results)?)))
             .collect();
-        let (sites, matched) = sites(a, b);
-        let files = files(a, b);
+        let (sites, matched) = compared_sites(a, b);
+        let files = compared_files(a, b);
         let mut sentences = vec![volume(a, b)];
         sentences.extend(storage(&caches, a));
         if !a.all.sites.is_empty() && !b.all.sites.is_empty() && !matched {
@@ -98,7 +98,7 @@ impl Comparison {
         let all = (sites.len(), files.len());
         let [sites, files] = [sites, files].map(|mut pairs| {
             pairs.truncate(ROWS);
-            fitting(pairs, TABLE_BYTES / 4)
+            rows_that_fit(pairs, TABLE_BYTES / 4)
         });
         Comparison {
             sentences,
@@ -112,9 +112,9 @@ impl Comparison {
     }
 }
 
-fn figures(a: &Run, b: &Run) -> Vec<Figure> {
+fn figures(a: &RunReport, b: &RunReport) -> Vec<Figure> {
     let stat = |name: &'static str, path: &'static str, unit: &'static str| {
-        let of = |run: &Run| run.stats.pointer(path).and_then(serde_json::Value::as_f64);
+        let of = |run: &RunReport| run.stats.pointer(path).and_then(serde_json::Value::as_f64);
         Figure {
             name,
             unit,
@@ -171,8 +171,8 @@ fn more(a: u64, b: u64) -> String {
     }
 }
 
-fn volume(a: &Run, b: &Run) -> String {
-    let number = |run: &Run, name: &str| run.stats[name].as_u64().unwrap_or(0);
+fn volume(a: &RunReport, b: &RunReport) -> String {
+    let number = |run: &RunReport, name: &str| run.stats[name].as_u64().unwrap_or(0);
     let (of_a, of_b) = (number(a, "references"), number(b, "references"));
     let (blocks_a, blocks_b) = (number(a, "blocks"), number(b, "blocks"));
     format!(
@@ -188,7 +188,7 @@ fn volume(a: &Run, b: &Run) -> String {
 }
 
 /// What that means for storage: under LRU, where it differs most.
-fn storage(caches: &[Cache], run: &Run) -> Option<String> {
+fn storage(caches: &[Cache], run: &RunReport) -> Option<String> {
     let lru = caches.iter().filter(|cache| cache.policy == "lru");
     let most = lru.max_by_key(|cache| cache.a.misses.abs_diff(cache.b.misses))?;
     let block_bytes = run.trace["block_bytes"].as_u64()?;
@@ -209,11 +209,11 @@ fn storage(caches: &[Cache], run: &Run) -> Option<String> {
 }
 
 /// What changed most first, then what is largest, then by name.
-fn sorted(pairs: impl Iterator<Item = Pair>) -> Vec<Pair> {
-    let mut pairs: Vec<Pair> = pairs.collect();
+fn sorted(pairs: impl Iterator<Item = ComparedRow>) -> Vec<ComparedRow> {
+    let mut pairs: Vec<ComparedRow> = pairs.collect();
     pairs.sort_by(|one, other| {
         let by_change = other.change.abs().total_cmp(&one.change.abs());
-        let size = |pair: &Pair| pair.a.references.max(pair.b.references);
+        let size = |pair: &ComparedRow| pair.a.references.max(pair.b.references);
         by_change
             .then_with(|| size(other).cmp(&size(one)))
             .then_with(|| one.name.cmp(&other.name))
@@ -222,18 +222,18 @@ fn sorted(pairs: impl Iterator<Item = Pair>) -> Vec<Pair> {
 }
 
 /// The call sites of both, and whether any is in both.
-fn sites(a: &Run, b: &Run) -> (Vec<Pair>, bool) {
-    let part = |site: &CallSite| Part {
+fn compared_sites(a: &RunReport, b: &RunReport) -> (Vec<ComparedRow>, bool) {
+    let part = |site: &CallSite| RunSide {
         references: site.references,
         share: site.share,
         class: site.class,
         blocks: site.distinct_blocks,
     };
-    let mut pairs: BTreeMap<&str, (String, Part, Part)> = BTreeMap::new();
+    let mut pairs: BTreeMap<&str, (String, RunSide, RunSide)> = BTreeMap::new();
     for site in &a.all.sites {
         pairs.insert(
             &site.signature,
-            (site.label.clone(), part(site), Part::default()),
+            (site.label.clone(), part(site), RunSide::default()),
         );
     }
     let mut of_b: Vec<&CallSite> = Vec::new();
@@ -264,7 +264,7 @@ fn sites(a: &Run, b: &Run) -> (Vec<Pair>, bool) {
                 matched = true;
             }
             None => {
-                let pair = (site.label.clone(), Part::default(), part(site));
+                let pair = (site.label.clone(), RunSide::default(), part(site));
                 pairs.insert(&site.signature, pair);
             }
         }
@@ -273,14 +273,14 @@ fn sites(a: &Run, b: &Run) -> (Vec<Pair>, bool) {
     (sorted(pairs), matched)
 }
 
-fn files(a: &Run, b: &Run) -> Vec<Pair> {
+fn compared_files(a: &RunReport, b: &RunReport) -> Vec<ComparedRow> {
     if !a.all.names_objects || !b.all.names_objects {
         return Vec::new();
     }
     // A path may name several files, one after the other: what compilers call their temporary
     // files.
-    let mut pairs: BTreeMap<&str, (Part, Part)> = BTreeMap::new();
-    let add = |part: &mut Part, references: u64, blocks: u64, all: u64| {
+    let mut pairs: BTreeMap<&str, (RunSide, RunSide)> = BTreeMap::new();
+    let add = |part: &mut RunSide, references: u64, blocks: u64, all: u64| {
         part.references += references;
         part.blocks += blocks;
         part.share = part.references as f64 / all.max(1) as f64;
@@ -300,8 +300,8 @@ fn files(a: &Run, b: &Run) -> Vec<Pair> {
     )
 }
 
-fn pair(name: String, a: Part, b: Part) -> Pair {
-    Pair {
+fn pair(name: String, a: RunSide, b: RunSide) -> ComparedRow {
+    ComparedRow {
         name,
         a,
         b,

@@ -4,18 +4,18 @@
 //! The page is a template with a JSON document in it. What the other commands print goes into the
 //! document as they print it, serialised by the same code, so that a number on the page is the
 //! number that they give. What only the page has is gathered here, a file each: `activity` (one
-//! pass of the trace: who made which references when), `picture` (blocks against time),
+//! pass of the trace: who made which references when), `access_picture` (blocks against time),
 //! `distribution` (how few files and call sites make most of it), and `compare` (two runs).
 //!
 //! The document is bounded whatever the trace: tables keep the rows that matter and say how many
-//! they leave out, the picture is coarsened until it fits ([`picture::Grid`]), drawings of
+//! they leave out, the picture is coarsened until it fits ([`access_picture::Grid`]), drawings of
 //! placements that would not fit are left out.
 
+mod access_picture;
 mod activity;
 mod compare;
 mod distribution;
 mod page;
-mod picture;
 mod run;
 
 use std::path::PathBuf;
@@ -26,15 +26,15 @@ use hither_trace::Trace;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::place::Placing;
+use crate::placement::PlacementSetup;
 use crate::progress::Progress;
 use crate::simulate;
 use crate::{Error, Result};
 use compare::Comparison;
-use run::Run;
+use run::RunReport;
 
 /// What a report is to be of, besides its traces.
-pub struct Asked {
+pub struct ReportRequest {
     pub policies: Vec<Spec>,
     /// Whether a user named these policies: then one that the trace is too poor for is an error.
     pub own_policies: bool,
@@ -43,14 +43,14 @@ pub struct Asked {
     /// Sizes on the curve of a policy that is simulated size by size; by the length of the trace
     /// where nothing is said.
     pub points: Option<usize>,
-    pub placing: Placing,
+    pub placing: PlacementSetup,
 }
 
 /// One run, or two and what differs between them.
 #[derive(Serialize)]
 pub struct Report {
     hither: &'static str,
-    runs: Vec<Run>,
+    runs: Vec<RunReport>,
     comparison: Option<Comparison>,
 }
 
@@ -59,10 +59,10 @@ pub struct Report {
 pub fn of<E: From<Error>>(
     paths: &[PathBuf],
     load: impl Fn(&PathBuf) -> Result<Trace, E>,
-    asked: &Asked,
+    asked: &ReportRequest,
     progress: &dyn Progress,
 ) -> Result<Report, E> {
-    let mut runs: Vec<Run> = Vec::new();
+    let mut runs: Vec<RunReport> = Vec::new();
     let mut sizes: Option<Vec<(Size, u32)>> = None;
     for path in paths {
         let trace = load(path)?;
@@ -79,7 +79,7 @@ pub fn of<E: From<Error>>(
                 )?)
             }
         };
-        runs.push(Run::of(&trace, asked, sizes, paths.len(), progress)?);
+        runs.push(RunReport::of(&trace, asked, sizes, paths.len(), progress)?);
     }
     let comparison = match &runs[..] {
         [a, b] => Some(Comparison::of(a, b)),

@@ -11,17 +11,17 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::Asked;
+use super::ReportRequest;
+use super::access_picture::AccessPicture;
 use super::activity::{Activity, Process};
 use super::distribution::Distribution;
-use super::picture::Picture;
 use crate::Result;
-use crate::advice::Advice;
+use crate::advice::CacheAdvice;
+use crate::cache_analysis::{self, CacheAnalysis, CallSite};
 use crate::format::policy;
-use crate::place::{self, Placed};
+use crate::placement::{self, PlacementAnalysis};
 use crate::progress::Progress;
-use crate::simulate::{about, in_passes, statistics};
-use crate::verdict::{self, CallSite, Verdict};
+use crate::simulate::{in_passes, statistics, trace_summary};
 
 /// What a table of a page may take, in bytes of JSON; two runs share it. At worst that is half of
 /// it for the call sites' counts and some three times as much for what is known of them, three
@@ -42,14 +42,14 @@ const EXACT: usize = 200;
 
 /// A run.
 #[derive(Serialize)]
-pub(super) struct Run {
+pub(super) struct RunReport {
     /// As in `stat --json` and `sim --json`.
     pub(super) trace: Value,
     kind: &'static str,
     started_unix_ns: u64,
     machine: Machine,
-    pub(super) advice: Advice,
-    /// All that is to be said first, the advice included.
+    pub(super) advice: CacheAdvice,
+    /// FullTables that is to be said first, the advice included.
     sentences: Vec<String>,
     /// A command line that does what is advised.
     apply: Option<String>,
@@ -65,7 +65,7 @@ pub(super) struct Run {
     pub(super) sites: Vec<Site>,
     distributions: Distributions,
     processes: Vec<Process>,
-    picture: Picture,
+    picture: AccessPicture,
     /// As in `sim --nodes --json`.
     placements: Vec<Value>,
     placement_advice: Value,
@@ -74,11 +74,11 @@ pub(super) struct Run {
     drawings_left_out: u64,
     /// What comparing needs of all rows; not on the page.
     #[serde(skip)]
-    pub(super) all: All,
+    pub(super) all: FullTables,
 }
 
 /// Every call site and file, also those that the page leaves out.
-pub(super) struct All {
+pub(super) struct FullTables {
     pub(super) sites: Vec<CallSite>,
     pub(super) objects: Vec<Ranked>,
     pub(super) references: u64,
@@ -133,28 +133,29 @@ struct Drawing {
     image: String,
 }
 
-impl Run {
+impl RunReport {
     /// Everything about one trace; `share` runs are on the page.
     pub(super) fn of(
         trace: &Trace,
-        asked: &Asked,
+        asked: &ReportRequest,
         sizes: &[(Size, u32)],
         share: usize,
         progress: &dyn Progress,
-    ) -> Result<Run> {
-        let memory = place::kind(trace) == Some(Target::Memory);
+    ) -> Result<RunReport> {
+        let memory = placement::data_kind(trace) == Some(Target::Memory);
         // Pages of memory are not cached: for them, where they are is all there is to simulate.
         let (policies, sizes) = match (memory, asked.own_policies) {
             (true, _) => (Vec::new(), &[][..]),
             (false, true) => (asked.policies.clone(), sizes),
             (false, false) => (
-                verdict::possible(asked.policies.clone(), trace, progress),
+                cache_analysis::supported_policies(asked.policies.clone(), trace, progress),
                 sizes,
             ),
         };
-        let placed = Placed::of(trace, &asked.placing, &asked.sizes, 100_000, progress)?;
+        let placed = PlacementAnalysis::of(trace, &asked.placing, &asked.sizes, 100_000, progress)?;
         let asked_sizes = !asked.sizes.is_empty();
-        let verdict = Verdict::of(trace, policies, sizes.to_vec(), asked_sizes, None, progress)?;
+        let verdict =
+            CacheAnalysis::of(trace, policies, sizes.to_vec(), asked_sizes, None, progress)?;
         let curves = curves(trace, &verdict, asked.points, progress)?;
         let cells = CELLS / share;
         let activity = Activity::of(trace, &verdict.stats, &verdict.policies, cells, progress)?;
@@ -172,7 +173,7 @@ impl Run {
         placed.add_to(&mut placements, trace);
 
         let room = TABLE_BYTES / share;
-        let Verdict {
+        let CacheAnalysis {
             mut stats,
             advice,
             outcomes,
@@ -183,14 +184,14 @@ impl Run {
             sites: Distribution::of(&stats.by_site),
             objects: Distribution::of(&stats.by_object),
         };
-        let all = All {
+        let all = FullTables {
             sites: sites.clone(),
             objects: stats.by_object.clone(),
             references: stats.references,
             names_objects: trace.has_objects(),
         };
         let rows = (stats.by_site.len(), stats.by_object.len());
-        stats.by_site = fitting(stats.by_site, room / 2);
+        stats.by_site = rows_that_fit(stats.by_site, room / 2);
         stats.by_object = most_used(stats.by_object, room / 4 * 3);
         // The processes have them.
         stats.by_thread = Vec::new();
@@ -206,12 +207,12 @@ impl Run {
             .map(|site| Site::of(site, &activity.of_sites))
             .collect();
         let processes_all = activity.processes.len();
-        let processes = fitting(activity.processes, room / 2);
+        let processes = rows_that_fit(activity.processes, room / 2);
         let (drawings, drawings_left_out) = drawings(trace, &placed, DRAWINGS_BYTES / share);
         let document = statistics(trace, &stats);
-        Ok(Run {
-            trace: about(trace),
-            kind: match place::kind(trace) {
+        Ok(RunReport {
+            trace: trace_summary(trace),
+            kind: match placement::data_kind(trace) {
                 Some(Target::Memory) => "memory",
                 Some(Target::Files) => "files",
                 None => "blocks",
@@ -267,7 +268,7 @@ impl Site {
 /// The curves of the policies that the verdict goes by.
 fn curves(
     trace: &Trace,
-    verdict: &Verdict,
+    verdict: &CacheAnalysis,
     asked: Option<usize>,
     progress: &dyn Progress,
 ) -> Result<Vec<Curve>> {
@@ -311,19 +312,19 @@ fn curves(
 }
 
 /// As many of the first rows as a page has room for.
-pub(super) fn fitting<T: Serialize>(mut rows: Vec<T>, bytes: usize) -> Vec<T> {
+pub(super) fn rows_that_fit<T: Serialize>(mut rows: Vec<T>, bytes: usize) -> Vec<T> {
     let mut left = bytes;
     let fits = rows
         .iter()
         .take(ROWS)
-        .take_while(|row| takes(row, &mut left));
+        .take_while(|row| take_room(row, &mut left));
     let kept = fits.count();
     rows.truncate(kept);
     rows
 }
 
 /// Takes the room for a row, if it is there.
-fn takes(row: &impl Serialize, left: &mut usize) -> bool {
+fn take_room(row: &impl Serialize, left: &mut usize) -> bool {
     let length = serde_json::to_string(row).map_or(0, |text| text.len());
     let rest = left.checked_sub(length);
     *left = rest.unwrap_or(*left);
@@ -346,7 +347,7 @@ fn most_used(rows: Vec<Ranked>, bytes: usize) -> Vec<Ranked> {
     // In turns, so that neither order takes the room of the other.
     for at in (0..rows.len().min(ROWS / 2)).flat_map(|place| [place, by_bytes[place]]) {
         if !kept[at] {
-            if !takes(&rows[at], &mut left) {
+            if !take_room(&rows[at], &mut left) {
                 break;
             }
             kept[at] = true;
@@ -357,13 +358,14 @@ fn most_used(rows: Vec<Ranked>, bytes: usize) -> Vec<Ranked> {
 }
 
 /// What does what is advised, where a run can and the trace says which command it is of.
-fn apply(trace: &Trace, advice: &Advice) -> Option<String> {
+fn apply(trace: &Trace, advice: &CacheAdvice) -> Option<String> {
     let plan = advice.plan(trace.options().block_bytes.into())?;
-    let (policy, cache) = (quoted(&plan.files?), plan.cache?);
+    let (policy, cache) = (quoted(&plan.page_cache?), plan.cache?);
     let command = &trace.meta().command;
     let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
     let words = words.join(" ");
-    (!command.is_empty()).then(|| format!("hither run --files {policy} --cache {cache} -- {words}"))
+    let switches = format!("--page-cache={policy} --cache {cache}");
+    (!command.is_empty()).then(|| format!("hither run {switches} -- {words}"))
 }
 
 /// A word as a shell takes it.
@@ -377,19 +379,20 @@ fn quoted(word: &str) -> String {
 
 /// Who served whom, what moved and what happened over time, as far as there is room; and how many
 /// drawings there was none for.
-fn drawings(trace: &Trace, placed: &Placed, bytes: usize) -> (Vec<Drawing>, u64) {
+fn drawings(trace: &Trace, placed: &PlacementAnalysis, bytes: usize) -> (Vec<Drawing>, u64) {
     if placed.cases.is_empty() {
         return (Vec::new(), 0);
     }
     let mut left = bytes;
-    let drawn = place::Pictures::of(trace, &placed.cases, &placed.outcomes, &placed.running).all();
+    let drawn =
+        placement::Pictures::of(trace, &placed.cases, &placed.outcomes, &placed.running).all();
     let all = drawn.len();
     let drawings = drawn.into_iter().map(|(title, svg)| Drawing {
         title,
         image: format!("data:image/svg+xml;base64,{}", STANDARD.encode(svg)),
     });
     let kept: Vec<Drawing> = drawings
-        .filter(|drawing| takes(drawing, &mut left))
+        .filter(|drawing| take_room(drawing, &mut left))
         .collect();
     let left_out = (all - kept.len()) as u64;
     (kept, left_out)
@@ -409,8 +412,8 @@ mod tests {
 
     #[test]
     fn rows_stop_where_room_does() {
-        assert_eq!(fitting(vec!["aaaa", "b", "c"], 9), ["aaaa", "b"]);
-        assert_eq!(fitting(vec![0; 3 * ROWS], 1 << 20).len(), ROWS);
+        assert_eq!(rows_that_fit(vec!["aaaa", "b", "c"], 9), ["aaaa", "b"]);
+        assert_eq!(rows_that_fit(vec![0; 3 * ROWS], 1 << 20).len(), ROWS);
     }
 
     #[test]

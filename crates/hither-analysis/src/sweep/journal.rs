@@ -1,4 +1,4 @@
-//! What a sweep has done so far, in a file beside its output.
+//! WorkKind a sweep has done so far, in a file beside its output.
 //!
 //! One line an entry, each with a checksum in front: a line that was cut short by the end of the
 //! process or of the machine is told by it and dropped. The first line has the hash of the plan, so
@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::plan::hex;
-use crate::place::{Case, Running};
-use crate::rows::{self, Source};
+use crate::placement::{PlacementCase, RunSettings};
+use crate::result_rows::{self, TraceInfo};
 use crate::{Error, Result};
 
 /// The first line.
@@ -32,47 +32,50 @@ const VERSION: u32 = 2;
 /// One thing that happened.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
-pub enum Entry {
+pub enum JournalEntry {
     /// A trace was loaded.
     Trace {
         trace: usize,
-        source: Source,
+        source: TraceInfo,
         stamp: String,
     },
     /// Caches of a trace were simulated.
-    Done { trace: usize, counts: Vec<Counts> },
+    Done {
+        trace: usize,
+        counts: Vec<ItemCounts>,
+    },
 }
 
-/// What became of one cache.
+/// WorkKind became of one cache.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Counts {
+pub struct ItemCounts {
     /// Its number within the trace.
     pub(super) cache: usize,
     pub(super) hits: u64,
     pub(super) misses: u64,
     /// The standard error, where there is one, as its bits: JSON has no exact fractions.
     pub(super) error_bits: Option<u64>,
-    /// What more a placement counted.
-    pub(super) placed: Option<Placed>,
+    /// WorkKind more a placement counted.
+    pub(super) placed: Option<PlacementCounts>,
 }
 
-/// What a placement counted after its warm-up.
+/// WorkKind a placement counted after its warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Placed {
+pub(super) struct PlacementCounts {
     pub(super) totals: Totals,
     pub(super) modelled_time_ns: u64,
     pub(super) imbalance_bits: u64,
 }
 
-impl Counts {
+impl ItemCounts {
     /// Those of a cache.
-    pub(super) fn cache((&cache, outcome): (&usize, &hither_sim::CacheOutcome)) -> Counts {
+    pub(super) fn cache((&cache, outcome): (&usize, &hither_sim::CacheOutcome)) -> ItemCounts {
         let error = outcome
             .estimate
             .and_then(|estimate| estimate.standard_error);
-        Counts {
+        ItemCounts {
             cache,
             hits: outcome.hits,
             misses: outcome.misses,
@@ -82,14 +85,14 @@ impl Counts {
     }
 
     /// Those of a placement.
-    pub(super) fn placed((&cache, outcome): (&usize, &placement::PlacementOutcome)) -> Counts {
+    pub(super) fn placed((&cache, outcome): (&usize, &placement::PlacementOutcome)) -> ItemCounts {
         let totals = outcome.totals;
-        Counts {
+        ItemCounts {
             cache,
             hits: totals.local + totals.remote,
             misses: totals.misses,
             error_bits: None,
-            placed: Some(Placed {
+            placed: Some(PlacementCounts {
                 totals,
                 modelled_time_ns: outcome.modelled_time_ns,
                 imbalance_bits: outcome.node_imbalance().to_bits(),
@@ -98,10 +101,14 @@ impl Counts {
     }
 }
 
-impl Placed {
-    /// What a row tells of it.
-    pub(super) fn row(&self, case: &Case, running: &Running) -> rows::Placed {
-        rows::Placed {
+impl PlacementCounts {
+    /// WorkKind a row tells of it.
+    pub(super) fn row(
+        &self,
+        case: &PlacementCase,
+        running: &RunSettings,
+    ) -> result_rows::PlacementResult {
+        result_rows::PlacementResult {
             spec: case.configuration.spec,
             nodes: case.configuration.topology.name().to_owned(),
             binding: running.binding,
@@ -124,7 +131,7 @@ pub struct Journal {
 impl Journal {
     /// Opens the journal of the sweep with that plan and reads what is in it; `restart` throws that
     /// away.
-    pub fn open(path: PathBuf, plan: &str, restart: bool) -> Result<(Journal, Vec<Entry>)> {
+    pub fn open(path: PathBuf, plan: &str, restart: bool) -> Result<(Journal, Vec<JournalEntry>)> {
         let file = locked(&path)?;
         let mut journal = Journal { path, file };
         if restart {
@@ -164,10 +171,10 @@ impl Journal {
             return Err(foreign(String::new()));
         }
         let entries = lines.iter().map(|line| serde_json::from_str(line));
-        let entries: Vec<Entry> = entries.collect::<Result<_, _>>().map_err(unread)?;
+        let entries: Vec<JournalEntry> = entries.collect::<Result<_, _>>().map_err(unread)?;
         let nothing_done = !entries
             .iter()
-            .any(|entry| matches!(entry, Entry::Done { .. }));
+            .any(|entry| matches!(entry, JournalEntry::Done { .. }));
         if header.plan != plan && nothing_done {
             return journal.begin(plan);
         }
@@ -183,7 +190,7 @@ impl Journal {
     }
 
     /// Empties it and begins anew.
-    fn begin(mut self, plan: &str) -> Result<(Journal, Vec<Entry>)> {
+    fn begin(mut self, plan: &str) -> Result<(Journal, Vec<JournalEntry>)> {
         let header = Header {
             journal: VERSION,
             plan: plan.to_owned(),
@@ -215,7 +222,7 @@ impl Journal {
     }
 
     /// Adds an entry; when this returns, it is on the disk.
-    pub(super) fn append(&mut self, entry: &Entry) -> Result<()> {
+    pub(super) fn append(&mut self, entry: &JournalEntry) -> Result<()> {
         self.write(entry)
     }
 
@@ -304,16 +311,16 @@ fn sound_line(line: &[u8]) -> Option<&str> {
 mod tests {
     use super::*;
 
-    fn done(trace: usize) -> Entry {
-        Entry::Done {
+    fn done(trace: usize) -> JournalEntry {
+        JournalEntry::Done {
             trace,
             counts: [(0, 5, None), (1, u64::MAX, Some(u64::MAX))]
-                .map(|(cache, hits, error_bits)| Counts {
+                .map(|(cache, hits, error_bits)| ItemCounts {
                     cache,
                     hits,
                     misses: 6,
                     error_bits,
-                    placed: error_bits.map(|imbalance_bits| Placed {
+                    placed: error_bits.map(|imbalance_bits| PlacementCounts {
                         totals: Totals {
                             hit_ns: u64::MAX,
                             ..Totals::default()
@@ -341,7 +348,7 @@ mod tests {
             fs::write(&path, &whole[..length]).unwrap();
             let (mut journal, entries) = Journal::open(path.clone(), "plan", false).unwrap();
             let lines = ends.iter().filter(|&&end| end < length).count();
-            let expected: Vec<Entry> = (0..lines.saturating_sub(1)).map(done).collect();
+            let expected: Vec<JournalEntry> = (0..lines.saturating_sub(1)).map(done).collect();
             assert_eq!(entries, expected, "cut at {length}");
             journal.append(&done(9)).unwrap();
             drop(journal);

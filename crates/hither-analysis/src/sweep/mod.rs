@@ -19,28 +19,28 @@ use hither_sim::{CacheConfiguration, CacheOptions};
 use hither_trace::{Input, Trace};
 use rayon::current_num_threads;
 
-pub use journal::{Entry, Journal};
-pub use plan::{Defaults, Job, Plan};
+pub use journal::{Journal, JournalEntry};
+pub use plan::{JobDefaults, SweepPlan, TraceJob};
 pub use spec::read;
 
-use crate::place::{self, Case, Running, Watch};
+use crate::placement::{self, PlacementCase, RunControl, RunSettings};
 use crate::progress::{Progress, Task};
-use crate::rows::{Row, Source};
+use crate::result_rows::{ResultRow, TraceInfo};
 use crate::simulate;
 use crate::{Error, Result};
-use journal::Counts;
+use journal::ItemCounts;
 
 /// A sweep at work.
 pub struct Sweep<'a> {
-    plan: &'a Plan,
-    /// What is known of each trace and its caches.
-    states: Vec<State>,
+    plan: &'a SweepPlan,
+    /// WorkKind is known of each trace and its caches.
+    states: Vec<TraceState>,
     journal: Option<Journal>,
-    run: Run,
+    run: SweepOptions,
 }
 
 /// How a sweep runs; no result depends on it.
-pub struct Run {
+pub struct SweepOptions {
     /// About how many references, times caches, make a unit.
     pub unit_references: u64,
     /// Set where the sweep is to end early.
@@ -50,32 +50,32 @@ pub struct Run {
 /// How far a trace is. Nothing is known of it before it was loaded, by this run or by one that the
 /// journal tells of.
 #[derive(Default)]
-struct State {
-    known: Option<Known>,
+struct TraceState {
+    known: Option<TraceWork>,
 }
 
-struct Known {
-    source: Source,
+struct TraceWork {
+    source: TraceInfo,
     stamp: String,
-    caches: Vec<Cache>,
+    caches: Vec<WorkItem>,
 }
 
 /// One cache, or one placement on nodes.
-struct Cache {
-    what: What,
+struct WorkItem {
+    what: WorkKind,
     /// The size as it was written.
     size: String,
-    counts: Option<Counts>,
+    counts: Option<ItemCounts>,
 }
 
 #[derive(Clone)]
-enum What {
+enum WorkKind {
     Cache(Box<CacheConfiguration>),
-    Placed(Box<Case>),
+    Placed(Box<PlacementCase>),
 }
 
 /// How a sweep ended.
-pub enum End {
+pub enum SweepEnd {
     /// All is done.
     Complete,
     /// It was cancelled, with so many caches done of those known by then.
@@ -85,13 +85,13 @@ pub enum End {
 impl<'a> Sweep<'a> {
     /// A sweep that goes on from what is in the journal, where it has one.
     pub fn new(
-        plan: &'a Plan,
-        journal: Option<(Journal, Vec<Entry>)>,
-        run: Run,
+        plan: &'a SweepPlan,
+        journal: Option<(Journal, Vec<JournalEntry>)>,
+        run: SweepOptions,
     ) -> Result<Sweep<'a>> {
         let mut sweep = Sweep {
             plan,
-            states: plan.jobs.iter().map(|_| State::default()).collect(),
+            states: plan.jobs.iter().map(|_| TraceState::default()).collect(),
             journal: None,
             run,
         };
@@ -104,14 +104,14 @@ impl<'a> Sweep<'a> {
         Ok(sweep)
     }
 
-    fn replay(&mut self, entry: Entry, journal: &Path) -> Result<()> {
+    fn replay(&mut self, entry: JournalEntry, journal: &Path) -> Result<()> {
         let foreign = |problem: &str| Error::Unusable {
             path: journal.to_owned(),
             problem: format!("not of this sweep: {problem}"),
         };
         let missing = |problem: &'static str| move || foreign(problem);
         match entry {
-            Entry::Trace {
+            JournalEntry::Trace {
                 trace,
                 source,
                 stamp,
@@ -121,9 +121,9 @@ impl<'a> Sweep<'a> {
                     .jobs
                     .get(trace)
                     .ok_or_else(missing("a trace too many"))?;
-                self.states[trace].known = Some(Known::new(job, source, stamp)?);
+                self.states[trace].known = Some(TraceWork::new(job, source, stamp)?);
             }
-            Entry::Done { trace, counts } => {
+            JournalEntry::Done { trace, counts } => {
                 let state = self
                     .states
                     .get_mut(trace)
@@ -145,7 +145,7 @@ impl<'a> Sweep<'a> {
     /// among them.
     pub fn progress(&self) -> (usize, usize) {
         let caches = || self.states.iter().filter_map(|state| state.known.as_ref());
-        let done = |known: &Known| {
+        let done = |known: &TraceWork| {
             known
                 .caches
                 .iter()
@@ -159,8 +159,8 @@ impl<'a> Sweep<'a> {
     }
 
     /// Does what is left to do.
-    pub fn run(&mut self, progress: &dyn Progress) -> Result<End> {
-        let weights: Vec<u64> = self.plan.jobs.iter().map(Job::weight).collect();
+    pub fn run(&mut self, progress: &dyn Progress) -> Result<SweepEnd> {
+        let weights: Vec<u64> = self.plan.jobs.iter().map(TraceJob::weight).collect();
         let task = progress.begin("", Some(weights.iter().sum()));
         let mut before = 0;
         for (index, job) in self.plan.jobs.iter().enumerate() {
@@ -174,18 +174,18 @@ impl<'a> Sweep<'a> {
             task.set_message(number);
             match self.one_trace(index, job, before, weights[index], &*task) {
                 Ok(()) => before += weights[index],
-                Err(Error::Cancelled) => return Ok(End::Cancelled),
+                Err(Error::Cancelled) => return Ok(SweepEnd::Cancelled),
                 Err(error) => return Err(error),
             }
         }
-        Ok(End::Complete)
+        Ok(SweepEnd::Complete)
     }
 
     /// Does one trace, whose part of the bar begins at `before` and is `weight` wide.
     fn one_trace(
         &mut self,
         index: usize,
-        job: &Job,
+        job: &TraceJob,
         before: u64,
         weight: u64,
         task: &dyn Task,
@@ -223,7 +223,7 @@ impl<'a> Sweep<'a> {
                 known.caches[of_cache.cache].counts = Some(*of_cache);
             }
             if let Some(journal) = &mut self.journal {
-                journal.append(&Entry::Done {
+                journal.append(&JournalEntry::Done {
                     trace: index,
                     counts,
                 })?;
@@ -237,8 +237,14 @@ impl<'a> Sweep<'a> {
 
     /// Holds a trace that was loaded against what the journal says of it; a trace that is new to it
     /// is written down.
-    fn announce(&mut self, index: usize, job: &Job, trace: &Trace, stamp: String) -> Result<()> {
-        let source = Source::of(trace, &job.name);
+    fn announce(
+        &mut self,
+        index: usize,
+        job: &TraceJob,
+        trace: &Trace,
+        stamp: String,
+    ) -> Result<()> {
+        let source = TraceInfo::of(trace, &job.name);
         let state = &mut self.states[index];
         if let Some(known) = &state.known {
             if known.source == source {
@@ -250,23 +256,23 @@ impl<'a> Sweep<'a> {
             });
         }
         if let Some(journal) = &mut self.journal {
-            journal.append(&Entry::Trace {
+            journal.append(&JournalEntry::Trace {
                 trace: index,
                 source: source.clone(),
                 stamp: stamp.clone(),
             })?;
         }
-        state.known = Some(Known::new(job, source, stamp)?);
+        state.known = Some(TraceWork::new(job, source, stamp)?);
         Ok(())
     }
 
     /// A row for each cache, in the order of the plan.
-    pub fn rows(&self) -> Vec<Row<'_>> {
+    pub fn rows(&self) -> Vec<ResultRow<'_>> {
         self.rows_by_trace().flat_map(|(_, rows)| rows).collect()
     }
 
     /// The rows of each trace.
-    pub fn rows_by_trace(&self) -> impl Iterator<Item = (&Source, Vec<Row<'_>>)> {
+    pub fn rows_by_trace(&self) -> impl Iterator<Item = (&TraceInfo, Vec<ResultRow<'_>>)> {
         self.states
             .iter()
             .zip(&self.plan.jobs)
@@ -276,9 +282,9 @@ impl<'a> Sweep<'a> {
             })
     }
 
-    /// What is placed where on each trace, with what came of it: nothing where caches are
+    /// WorkKind is placed where on each trace, with what came of it: nothing where caches are
     /// simulated.
-    pub fn cases_by_trace(&self) -> impl Iterator<Item = Vec<&Case>> {
+    pub fn cases_by_trace(&self) -> impl Iterator<Item = Vec<&PlacementCase>> {
         let known = self.states.iter().filter_map(|state| state.known.as_ref());
         known.map(|known| {
             let cases = (0..known.caches.len()).filter_map(|cache| known.case(cache));
@@ -292,16 +298,16 @@ impl<'a> Sweep<'a> {
     }
 }
 
-impl Known {
-    fn new(job: &Job, source: Source, stamp: String) -> Result<Known> {
+impl TraceWork {
+    fn new(job: &TraceJob, source: TraceInfo, stamp: String) -> Result<TraceWork> {
         // A part of no blocks is no size; there is nothing to simulate anyway.
         let caches = match (source.references, job.placing.nodes.is_empty()) {
             (0, _) => Vec::new(),
             (_, true) => {
                 let sizes = simulate::sizes(&job.sizes, source.block_bytes, source.distinct)?;
                 let caches = job.policies.iter().flat_map(|&spec| {
-                    sizes.iter().map(move |&(size, cache_blocks)| Cache {
-                        what: What::Cache(Box::new(CacheConfiguration { spec, cache_blocks })),
+                    sizes.iter().map(move |&(size, cache_blocks)| WorkItem {
+                        what: WorkKind::Cache(Box::new(CacheConfiguration { spec, cache_blocks })),
                         size: size.to_string(),
                         counts: None,
                     })
@@ -310,16 +316,16 @@ impl Known {
             }
             (_, false) => {
                 let request = job.request(&source.placements)?;
-                let cases = place::cases(&request, source.block_bytes, source.distinct)?;
-                let caches = cases.into_iter().map(|case| Cache {
+                let cases = placement::cases(&request, source.block_bytes, source.distinct)?;
+                let caches = cases.into_iter().map(|case| WorkItem {
                     size: case.size.clone(),
-                    what: What::Placed(Box::new(case)),
+                    what: WorkKind::Placed(Box::new(case)),
                     counts: None,
                 });
                 caches.collect()
             }
         };
-        Ok(Known {
+        Ok(TraceWork {
             caches,
             source,
             stamp,
@@ -331,29 +337,29 @@ impl Known {
         &self,
         unit: &[usize],
         trace: &Trace,
-        job: &Job,
+        job: &TraceJob,
         progress: &(dyn Fn(f64) + Sync),
         cancel: &AtomicBool,
-    ) -> Result<Vec<Counts>> {
+    ) -> Result<Vec<ItemCounts>> {
         let passes = |references: u64| references as f64 / trace.references().max(1) as f64;
-        let cases: Vec<Case> = unit
+        let cases: Vec<PlacementCase> = unit
             .iter()
             .filter_map(|&cache| self.case(cache))
             .cloned()
             .collect();
         if !cases.is_empty() {
-            let watch = Watch {
+            let watch = RunControl {
                 progress: Some(&|references| progress(passes(references))),
                 cancel: Some(cancel),
             };
-            let outcomes = place::run(trace, &cases, &job.placing.running, 0, watch)?;
-            return Ok(unit.iter().zip(&outcomes).map(Counts::placed).collect());
+            let outcomes = placement::run(trace, &cases, &job.placing.running, 0, watch)?;
+            return Ok(unit.iter().zip(&outcomes).map(ItemCounts::placed).collect());
         }
         let configurations = unit
             .iter()
             .filter_map(|&cache| match &self.caches[cache].what {
-                What::Cache(configuration) => Some(**configuration),
-                What::Placed(_) => None,
+                WorkKind::Cache(configuration) => Some(**configuration),
+                WorkKind::Placed(_) => None,
             });
         let configurations: Vec<CacheConfiguration> = configurations.collect();
         let options = CacheOptions {
@@ -362,13 +368,13 @@ impl Known {
             ..CacheOptions::default()
         };
         let outcomes = hither_sim::run(trace, &configurations, &options)?;
-        Ok(unit.iter().zip(&outcomes).map(Counts::cache).collect())
+        Ok(unit.iter().zip(&outcomes).map(ItemCounts::cache).collect())
     }
 
-    fn case(&self, cache: usize) -> Option<&Case> {
+    fn case(&self, cache: usize) -> Option<&PlacementCase> {
         match &self.caches[cache].what {
-            What::Cache(_) => None,
-            What::Placed(case) => Some(case),
+            WorkKind::Cache(_) => None,
+            WorkKind::Placed(case) => Some(case),
         }
     }
 
@@ -381,18 +387,18 @@ impl Known {
         self.open().next().is_none()
     }
 
-    fn rows<'a>(&'a self, running: &'a Running) -> impl Iterator<Item = Row<'a>> {
+    fn rows<'a>(&'a self, running: &'a RunSettings) -> impl Iterator<Item = ResultRow<'a>> {
         self.caches.iter().filter_map(|cache| {
             let counts = cache.counts?;
             let (policy, cache_blocks, placed) = match &cache.what {
-                What::Cache(own) => (Some(own.spec), own.cache_blocks.into(), None),
-                What::Placed(case) => (
+                WorkKind::Cache(own) => (Some(own.spec), own.cache_blocks.into(), None),
+                WorkKind::Placed(case) => (
                     case.policy(),
                     case.blocks(),
                     counts.placed.map(|counts| counts.row(case, running)),
                 ),
             };
-            Some(Row {
+            Some(ResultRow {
                 source: &self.source,
                 policy,
                 size: cache.size.clone(),
@@ -400,7 +406,7 @@ impl Known {
                 hits: counts.hits,
                 misses: counts.misses,
                 standard_error: counts.error_bits.map(f64::from_bits),
-                placed,
+                placement: placed,
             })
         })
     }
@@ -411,14 +417,14 @@ impl Known {
 /// are one pass over it.
 fn units(
     open: &[usize],
-    known: &Known,
+    known: &TraceWork,
     unit_references: u64,
     references: usize,
 ) -> Vec<Vec<usize>> {
     let mut whole: Vec<Vec<usize>> = Vec::new();
     for &cache in open {
         let stack = |cache: usize| match &known.caches[cache].what {
-            What::Cache(own) if hither_sim::stack::exists(&own.spec) => Some(own.spec),
+            WorkKind::Cache(own) if hither_sim::stack::exists(&own.spec) => Some(own.spec),
             _ => None,
         };
         let spec = stack(cache);
@@ -439,13 +445,13 @@ fn units(
 
 /// Fails where a trace is missing or in no format that can be told: better said before hours of
 /// simulation than after.
-pub fn check_traces(plan: &Plan) -> Result<()> {
+pub fn check_traces(plan: &SweepPlan) -> Result<()> {
     if plan.jobs.is_empty() {
         let problem = "no traces: name some with --trace or in a TOML file";
         return Err(Error::Usage(problem.to_owned()));
     }
     for job in &plan.jobs {
-        let Job {
+        let TraceJob {
             path,
             format,
             placing,
@@ -460,7 +466,7 @@ pub fn check_traces(plan: &Plan) -> Result<()> {
             return Err(Error::Usage(problem.to_owned()));
         }
         let found = std::fs::metadata(path).map_err(Error::of_file(path))?;
-        // What is read from a pipe would be gone.
+        // WorkKind is read from a pipe would be gone.
         if found.is_file() || found.is_dir() {
             hither_trace::format::choose(format.as_deref(), &mut Input::open(path)?)?;
         }

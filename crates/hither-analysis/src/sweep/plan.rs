@@ -1,4 +1,4 @@
-//! What a sweep is to do.
+//! WorkKind a sweep is to do.
 
 use std::path::PathBuf;
 
@@ -11,18 +11,18 @@ use sha2::{Digest, Sha256};
 
 use super::stamp;
 use crate::Result;
-use crate::place::{self, Placing, Request};
+use crate::placement::{self, PlacementRequest, PlacementSetup};
 
 /// All traces of a sweep, each with its caches.
 #[derive(Clone, Debug)]
-pub struct Plan {
-    pub jobs: Vec<Job>,
+pub struct SweepPlan {
+    pub jobs: Vec<TraceJob>,
 }
 
 /// One trace with its caches: each policy at each size, or where nodes are named, each placement on
 /// each of them.
 #[derive(Clone, Debug)]
-pub struct Job {
+pub struct TraceJob {
     /// The path as the user wrote it.
     pub name: PathBuf,
     /// Where it is.
@@ -32,17 +32,17 @@ pub struct Job {
     pub policies: Vec<Spec>,
     /// Five parts of the distinct blocks, where it is empty; of each node, where there are nodes.
     pub sizes: Vec<Size>,
-    pub placing: Placing,
+    pub placing: PlacementSetup,
 }
 
-/// What holds for a trace of which nothing else is said.
+/// WorkKind holds for a trace of which nothing else is said.
 #[derive(Clone, Debug)]
-pub struct Defaults {
+pub struct JobDefaults {
     pub format: Option<String>,
     pub options: LoadOptions,
 }
 
-impl Plan {
+impl SweepPlan {
     /// A hash of all that decides on the results but for the content of the traces.
     pub fn digest(&self) -> String {
         let jobs: Vec<serde_json::Value> = self
@@ -72,12 +72,12 @@ impl Plan {
     }
 }
 
-impl Job {
-    /// What is placed where, of a trace with these usual placements.
-    pub(super) fn request(&self, usual: &str) -> Result<Request> {
-        Ok(Request {
+impl TraceJob {
+    /// WorkKind is placed where, of a trace with these usual placements.
+    pub(super) fn request(&self, usual: &str) -> Result<PlacementRequest> {
+        Ok(PlacementRequest {
             nodes: self.placing.nodes.clone(),
-            placements: place::named_or(&self.placing.placements, usual)?,
+            placements: placement::placements_or_default(&self.placing.placements, usual)?,
             sizes: self.sizes.clone(),
             policies: self.policies.clone(),
         })

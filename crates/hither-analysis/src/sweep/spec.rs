@@ -32,12 +32,12 @@ use hither_trace::Sample;
 use serde::Deserialize;
 use toml::{Spanned, Value};
 
-use super::plan::{Defaults, Job, Plan};
+use super::plan::{JobDefaults, SweepPlan, TraceJob};
 use crate::Result;
 use crate::file::folder_of;
-use crate::loading::{block_bytes, format_name, whole};
-use crate::located::{self, Problem, read_as};
-use crate::place::{self, Costs, Placing, WarmUp};
+use crate::load_options::{block_bytes, format_name, whole};
+use crate::placement::{self, CostOverrides, PlacementSetup, WarmUpSpec};
+use crate::toml_file::{self, Problem, read_as};
 use crate::topology::{self, ThisMachine};
 
 #[derive(Deserialize)]
@@ -48,7 +48,7 @@ struct Document {
     #[serde(default)]
     sizes: Vec<Spanned<Value>>,
     #[serde(default)]
-    traces: Vec<Trace>,
+    traces: Vec<TraceTable>,
     nodes: Option<Vec<Spanned<Value>>>,
     placements: Option<Vec<Spanned<String>>>,
     bind: Option<Spanned<String>>,
@@ -59,7 +59,7 @@ struct Document {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-struct Trace {
+struct TraceTable {
     path: PathBuf,
     format: Option<Spanned<String>>,
     block: Option<Spanned<Value>>,
@@ -77,8 +77,12 @@ struct Trace {
 }
 
 /// The plan in the file at `path`.
-pub fn read(path: &Path, defaults: &Defaults, this_machine: ThisMachine<'_>) -> Result<Plan> {
-    located::read(path, |document| {
+pub fn read(
+    path: &Path,
+    defaults: &JobDefaults,
+    this_machine: ThisMachine<'_>,
+) -> Result<SweepPlan> {
+    toml_file::read(path, |document| {
         plan(document, path, defaults, this_machine)
     })
 }
@@ -86,19 +90,19 @@ pub fn read(path: &Path, defaults: &Defaults, this_machine: ThisMachine<'_>) -> 
 fn plan(
     document: Document,
     path: &Path,
-    defaults: &Defaults,
+    defaults: &JobDefaults,
     this_machine: ThisMachine<'_>,
-) -> Result<Plan, Problem> {
+) -> Result<SweepPlan, Problem> {
     let policies = specs(&document.policies)?;
     let sizes_of_all = sizes(&document.sizes)?;
-    let said = Said {
+    let said = PlacementFields {
         nodes: &document.nodes,
         placements: &document.placements,
         bind: &document.bind,
         warm_up: &document.warm_up,
         costs: &document.costs,
     };
-    let placing_of_all = said.placing(&Placing::default(), folder_of(path), this_machine)?;
+    let placing_of_all = said.placing(&PlacementSetup::default(), folder_of(path), this_machine)?;
     let mut jobs = Vec::new();
     for trace in document.traces {
         let mut options = defaults.options;
@@ -117,7 +121,7 @@ fn plan(
             Some(name) => Some(format_name(name.as_ref()).map_err(Problem::at(name.span()))?),
             None => defaults.format.clone(),
         };
-        let said = Said {
+        let said = PlacementFields {
             nodes: &trace.nodes,
             placements: &trace.placements,
             bind: &trace.bind,
@@ -125,7 +129,7 @@ fn plan(
             costs: &trace.costs,
         };
         let placing = said.placing(&placing_of_all, folder_of(path), this_machine)?;
-        jobs.push(Job {
+        jobs.push(TraceJob {
             placing,
             path: folder_of(path).join(&trace.path),
             name: trace.path,
@@ -141,11 +145,11 @@ fn plan(
             },
         });
     }
-    Ok(Plan { jobs })
+    Ok(SweepPlan { jobs })
 }
 
-/// What one trace, or the head of the file for all, says of placements.
-struct Said<'a> {
+/// WorkKind one trace, or the head of the file for all, says of placements.
+struct PlacementFields<'a> {
     nodes: &'a Option<Vec<Spanned<Value>>>,
     placements: &'a Option<Vec<Spanned<String>>>,
     bind: &'a Option<Spanned<String>>,
@@ -153,14 +157,14 @@ struct Said<'a> {
     costs: &'a Option<Spanned<String>>,
 }
 
-impl Said<'_> {
+impl PlacementFields<'_> {
     /// With what `otherwise` says where this says nothing; files are in `folder`.
     fn placing(
         &self,
-        otherwise: &Placing,
+        otherwise: &PlacementSetup,
         folder: &Path,
         this_machine: ThisMachine<'_>,
-    ) -> Result<Placing, Problem> {
+    ) -> Result<PlacementSetup, Problem> {
         let mut placing = otherwise.clone();
         if let Some(list) = self.nodes {
             let topology = |name: &Spanned<Value>| {
@@ -179,14 +183,14 @@ impl Said<'_> {
         }
         let running = &mut placing.running;
         if let Some(text) = self.bind {
-            let binding = place::binding_named(text.as_ref());
+            let binding = placement::binding_named(text.as_ref());
             running.binding = binding.map_err(Problem::at(text.span()))?;
         }
         if let Some(value) = self.warm_up {
-            running.warm_up = read_as(value, |text| text.parse::<WarmUp>())?;
+            running.warm_up = read_as(value, |text| text.parse::<WarmUpSpec>())?;
         }
         if let Some(text) = self.costs {
-            let parsed = text.as_ref().parse::<Costs>();
+            let parsed = text.as_ref().parse::<CostOverrides>();
             running.costs = parsed.map_err(Problem::at(text.span()))?;
         }
         Ok(placing)
@@ -215,15 +219,15 @@ mod tests {
     use super::*;
     use hither_trace::LoadOptions;
 
-    fn parsed(text: &str) -> Result<Plan> {
+    fn parsed(text: &str) -> Result<SweepPlan> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sweep.toml");
         std::fs::write(&path, text).unwrap();
-        let defaults = Defaults {
+        let defaults = JobDefaults {
             format: None,
             options: LoadOptions::default(),
         };
-        read(&path, &defaults)
+        read(&path, &defaults, &|| Err("no machine".to_owned()))
     }
 
     #[test]
@@ -275,8 +279,8 @@ mod tests {
             (vec!["4", "mesh:2x2"], vec![], vec!["2"])
         );
         let running = |job: usize| plan.jobs[job].placing.running.clone();
-        assert_eq!(running(0).warm_up, WarmUp::References(100));
-        assert_eq!(running(2).warm_up, WarmUp::Percent(10.0));
+        assert_eq!(running(0).warm_up, WarmUpSpec::References(100));
+        assert_eq!(running(2).warm_up, WarmUpSpec::Percent(10.0));
         assert_eq!(running(2).binding, hither_sim::placement::Binding::Threads);
         let mut other = plan.clone();
         other.jobs[0].placing.nodes.pop();

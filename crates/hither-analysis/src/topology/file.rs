@@ -28,7 +28,7 @@ use toml::{Spanned, Value};
 
 use crate::Result;
 use crate::format::counted;
-use crate::located::{self, Problem, read_as};
+use crate::toml_file::{self, Problem, read_as};
 
 /// The least that a node holds.
 const PAGE_BYTES: u64 = 4096;
@@ -66,7 +66,7 @@ struct Entry {
 
 /// The topology in the file at `path`, which is its name.
 pub(super) fn read(path: &Path) -> Result<Topology> {
-    let topology = located::read(path, topology)?;
+    let topology = toml_file::read(path, topology)?;
     Ok(topology.named(path.display().to_string()))
 }
 

@@ -49,9 +49,9 @@ pub struct Counting {
 impl Survey {
     /// Asks the machine.
     pub fn of(machine: &dyn Machine) -> io::Result<Survey> {
-        let counter = |rung: hither_sys::page_sampling::SamplerCandidate| Counter {
-            name: rung.name,
-            answer: rung.arm.map(|mut arm| Counting {
+        let counter = |candidate: hither_sys::samplers::SamplerCandidate| Counter {
+            name: candidate.name,
+            answer: candidate.sampler.map(|mut arm| Counting {
                 sees_reads: arm.sees_reads(),
                 cost: arm.cost(),
             }),
@@ -96,17 +96,18 @@ fn moving(machine: &dyn Machine) -> Result<(), Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::skip::skip_on_this_machine;
     use hither_sys::machine::ThisMachine;
 
     #[test]
     fn this_machine_answers() {
         let Ok(survey) = Survey::of(&ThisMachine) else {
-            println!("skipped: no nodes in sysfs");
+            skip_on_this_machine("no nodes in sysfs");
             return;
         };
         assert!(!survey.nodes.is_empty());
         let names: Vec<&str> = survey.counters.iter().map(|counter| counter.name).collect();
-        assert_eq!(names, hither_sys::page_sampling::NAMES);
+        assert_eq!(names, hither_sys::samplers::NAMES);
         let counting = survey
             .counters
             .iter()

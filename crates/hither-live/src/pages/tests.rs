@@ -8,6 +8,7 @@ use super::driver::{Config, KnownSite, Measured, NodeConfig, Placed, Source};
 use super::event::{At, Found, Input, Moved, Refused, Why};
 use super::*;
 use crate::log::{Driven, Log};
+use crate::skip::skip;
 use hither_core::placement::RegionTier;
 use hither_sys::record::ConstructKind;
 
@@ -248,7 +249,7 @@ fn a_log_that_was_changed_is_found_out() {
 fn a_log_that_cannot_be_written_stops_nothing_and_says_so() {
     let full = Path::new("/dev/full");
     if !full.exists() {
-        println!("skipped: no /dev/full");
+        skip("no /dev/full");
         return;
     }
     let mut log = Log::<Driver>::create(full, &config(true)).expect("it can be opened");

@@ -1,13 +1,13 @@
 //! `mremap` of what was one mapping until we split it.
 //!
 //! A part with a policy of its own is a mapping of its own to the kernel, which moves or enlarges
-//! one at a time and answers EFAULT to a range of several. Once all have one policy again they are
-//! one again: but for those that were split before anything was touched, and those of a forked
-//! child, which the kernel does not join (their `anon_vma` differ). These are moved one by one.
+//! one mapping at a time and answers EFAULT to a range of several. Once all parts have one policy
+//! again the kernel joins them. It does not join those that were split before anything was touched,
+//! nor those of a forked child (their `anon_vma` differ). These are moved one by one.
 //!
-//! In between, nothing of the program's may be lost, whatever fails and whatever else its threads
-//! map meanwhile: each piece leaves its place mapped (MREMAP_DONTUNMAP, Linux 5.7), so that nothing
-//! can come to lie there before all is done, and it can go back.
+//! Meanwhile nothing of the program's may be lost, whatever fails and whatever its other threads
+//! map. So each piece leaves its place mapped (MREMAP_DONTUNMAP, Linux 5.7): nothing else can be
+//! mapped there before all pieces have moved, and each can go back.
 
 use std::ops::Range;
 

@@ -1,15 +1,15 @@
 //! The live regions of this process: a fixed table of atomics, without a lock.
 //!
-//! An entry is owned by whoever has swapped its start for [`TAKEN`]; nobody waits for an owner.
-//! What another thread looks for while an entry is taken it does not find, which costs an order or
-//! the end of a region, never more: the program's own calls do not depend on this table. A fork in
-//! the middle leaves the child an entry that stays taken, and lost.
+//! Whoever has swapped an entry's start for [`TAKEN`] owns the entry; nobody waits for an owner. An
+//! entry that is taken is not found by other threads. That costs a bind request or the end of a
+//! region, and never more: the program's own calls do not depend on this table. After a fork during
+//! a change the child has an entry that stays taken, and is lost.
 //!
 //! Ranges are found by a scan over starts and ends, which lie together: some 0.5 ns an entry
-//! (2026-11), which with a thousand live regions is a hundredth of what the kernel takes to fill
-//! one of them with pages. `free` must be cheaper, since nearly all that it is given is no region:
-//! it looks into a filter with a count of allocations by the 64 KiB in which they start, so that
-//! the small blocks of a heap share a few bytes of it.
+//! (2026-11). With a thousand live regions that is a hundredth of the time in which the kernel
+//! fills one of them with pages. `free` must be cheaper, since nearly all blocks that it is given
+//! are no regions: it looks into a filter first, a count of allocations by the 64 KiB in which they
+//! start, so that the small blocks of a heap share a few bytes of it.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};

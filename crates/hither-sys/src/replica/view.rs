@@ -388,14 +388,27 @@ unsafe fn copy(to: *mut u8, from: *const u8, length: usize) {
     if std::arch::is_x86_feature_detected!("ermsb") {
         // SAFETY: as the caller says; the ABI has the direction flag clear.
         unsafe {
-            std::arch::asm!("rep movsb", inout("rdi") to => _, inout("rsi") from => _, inout("rcx") length => _,
-                options(nostack, preserves_flags));
+            std::arch::asm!(
+                "rep movsb",
+                inout("rdi") to => _,
+                inout("rsi") from => _,
+                inout("rcx") length => _,
+                options(nostack, preserves_flags),
+            );
         }
     } else {
         // SAFETY: as above; the words and the bytes that are left are `length` bytes.
         unsafe {
-            std::arch::asm!("rep movsq", "mov rcx, {rest}", "rep movsb", rest = in(reg) length % 8,
-                inout("rdi") to => _, inout("rsi") from => _, inout("rcx") length / 8 => _, options(nostack, preserves_flags));
+            std::arch::asm!(
+                "rep movsq",
+                "mov rcx, {rest}",
+                "rep movsb",
+                rest = in(reg) length % 8,
+                inout("rdi") to => _,
+                inout("rsi") from => _,
+                inout("rcx") length / 8 => _,
+                options(nostack, preserves_flags),
+            );
         }
     }
     #[cfg(not(target_arch = "x86_64"))]

@@ -12,17 +12,45 @@ use hither_trace::Trace;
 use serde_json::json;
 
 use super::Subcommand;
+use super::options::heading::{CACHES, NODES, OUTPUT, READING};
 use super::options::placement::Placing;
 use super::options::{Caches, Learnt, Loading};
 use super::record::{self, Recording};
+use crate::cache_analysis::{self, CacheAnalysis, CallSite};
 use crate::exit;
 use crate::format::{Lean, Table, bytes, count, counted, percent, shortened};
 use crate::output;
-use crate::place::{self, Placed};
-use crate::plan::Plan;
-use crate::simulate::{about, hit_ratios};
+use crate::placement::{self, PlacementAnalysis};
+use crate::run_plan::RunPlan;
+use crate::simulate::{hit_ratios, trace_summary};
 use crate::ui::{self, Ui};
-use crate::verdict::{self, CallSite, Verdict};
+
+const EXAMPLES: &str = "\
+Examples:
+  hither advise -- grep -r needle /usr/include   record a program and advise
+  hither advise -o make.hither -- make -j8       and keep the trace
+  hither advise make.hither --size 64MiB,1GiB    advise on a trace
+  hither advise --save plan.toml -- ./scan data  keep what can be applied
+  hither run --plan plan.toml -- ./scan data     and apply it
+  hither advise cg.hither --nodes 4              which of four nodes for its data
+  hither advise --format lirs cs.trace.gz        a trace of bare block numbers";
+
+const DETAILS: &str = "\
+How sure the advice is, over 16 stretches of the trace, without those before the
+cache is full:
+  sure    At 95 % confidence the gain is 2 points of hit ratio or more. It is
+          there in three of four stretches, and nothing is against it.
+  likely  At 95 % confidence there is a gain, and it is there in more than half
+          of the stretches.
+  unsure  Neither; a single phase, or too short a trace.
+Against it are losses of the recorder, blocks used less than three times on
+average, and less than half of the gain with a fifth less cache, with a quarter
+more, or with a fifth or five times the policy's sampling period. That nothing
+helps is sure where, at 95 % confidence, the best policy gains less than 2
+points, and likely where it gains less than 4.
+
+The exit code with a program is the program's; 127 says that there is no such
+program, 126 that it cannot be executed.";
 
 /// Say what would help a program's accesses: another policy, more cache, another placement, or
 /// nothing
@@ -33,22 +61,7 @@ use crate::verdict::{self, CallSite, Verdict};
 /// is taken. With one --size, today's, that is the cache to be advised about. Without, caches of a
 /// recorded program's files count from 8 MiB on, which `hither run` can steer.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-How sure, over 16 stretches of the trace, without those before the cache is full:
-  sure    at 95 % confidence the gain is 2 points of hit ratio or more; it is there in three of four stretches; nothing is against it
-  likely  at 95 % confidence there is a gain, and it is there in more than half of the stretches
-  unsure  neither; a single phase, or too short a trace
-Against it are losses of the recorder, blocks used less than three times on average, and less than half of the gain with a fifth less
-cache, a quarter more, or a fifth and five times the policy's sampling period. That nothing helps is sure where, at 95 % confidence,
-the best policy gains less than 2 points, and likely where it gains less than 4.
-
-Examples:\n  \
-    hither advise -- grep -r needle /usr/include   record a program and advise\n  \
-    hither advise -o make.hither -- make -j8       and keep the trace\n  \
-    hither advise make.hither --size 64MiB,1GiB    advise on a trace\n  \
-    hither advise --save plan.toml -- ./scan data  keep what can be applied: hither run --plan plan.toml -- ./scan data\n  \
-    hither advise cg.hither --nodes 4              and on which of four nodes its data should be\n  \
-    hither advise --format lirs cs.trace.gz        on a trace of bare block numbers")]
+#[command(after_help = EXAMPLES, after_long_help = format!("{DETAILS}\n\n{EXAMPLES}"))]
 pub(super) struct Advise {
     /// The trace to advise on
     #[arg(required_unless_present = "command", conflicts_with = "command")]
@@ -58,31 +71,31 @@ pub(super) struct Advise {
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = CACHES)]
     caches: Caches,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = CACHES)]
     learnt: Learnt,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = READING)]
     loading: Loading,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = NODES)]
     placing: Placing,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Recording")]
     recording: Recording,
 
     /// Rows in the table of call sites
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = 10, help_heading = OUTPUT)]
     top: usize,
 
-    /// Write what `hither run --plan` can apply of the advice to this file
-    #[arg(long, value_name = "FILE")]
+    /// Write what `hither run --plan` can apply of the advice to FILE
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     save: Option<PathBuf>,
 
     /// Print one JSON document
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     json: bool,
 }
 
@@ -114,19 +127,24 @@ impl Advise {
     fn advise(&self, path: &Path, ui: &Ui) -> anyhow::Result<()> {
         let trace = self.loading.load(path, ui)?;
         let placing = self.placing.chosen()?;
-        let placed = Placed::of(&trace, &placing, self.caches.sizes_as_written(), 0, ui)?;
-        if place::kind(&trace) == Some(Target::Memory) {
+        let placed =
+            PlacementAnalysis::of(&trace, &placing, self.caches.sizes_as_written(), 0, ui)?;
+        if placement::data_kind(&trace) == Some(Target::Memory) {
             self.save(placed.plan(), placed.sentences().cloned(), ui)?;
             return self.advise_on_memory(&trace, &placed);
         }
         let policies = match self.caches.names_policies() {
             true => self.caches.policies(compared_in_advice),
-            false => verdict::possible(self.caches.policies(compared_in_advice), &trace, ui),
+            false => cache_analysis::supported_policies(
+                self.caches.policies(compared_in_advice),
+                &trace,
+                ui,
+            ),
         };
         let sizes = self.caches.sizes(&trace)?;
         let asked = self.caches.names_sizes();
-        let learnt = self.learnt.sites.as_deref();
-        let verdict = Verdict::of(&trace, policies, sizes, asked, learnt, ui)?;
+        let learnt = self.learnt.profile.as_deref();
+        let verdict = CacheAnalysis::of(&trace, policies, sizes, asked, learnt, ui)?;
         let stats = &verdict.stats;
         let block_bytes = u64::from(trace.options().block_bytes);
         let said = verdict.advice.sentences.iter().chain(placed.sentences());
@@ -134,7 +152,7 @@ impl Advise {
         self.save(plan, said.cloned(), ui)?;
         if self.json {
             let mut document = json!({
-                "trace": about(&trace),
+                "trace": trace_summary(&trace),
                 "advice": verdict.advice,
                 "results": verdict.outcomes,
                 "sites": verdict.sites,
@@ -154,7 +172,7 @@ impl Advise {
             text += &format!("{sentence}\n");
         }
         if !verdict.sizes.is_empty() {
-            let Verdict {
+            let CacheAnalysis {
                 policies,
                 sizes,
                 outcomes,
@@ -170,7 +188,7 @@ impl Advise {
     /// Keeps what can be applied, below the advice in words.
     fn save(
         &self,
-        plan: Option<Plan>,
+        plan: Option<RunPlan>,
         said: impl Iterator<Item = String>,
         ui: &Ui,
     ) -> anyhow::Result<()> {
@@ -193,9 +211,9 @@ impl Advise {
     }
 
     /// Pages are not cached: for them, where they are is all there is to say.
-    fn advise_on_memory(&self, trace: &Trace, placed: &Placed) -> anyhow::Result<()> {
+    fn advise_on_memory(&self, trace: &Trace, placed: &PlacementAnalysis) -> anyhow::Result<()> {
         if self.json {
-            let mut document = json!({ "trace": about(trace) });
+            let mut document = json!({ "trace": trace_summary(trace) });
             placed.add_to(&mut document, trace);
             return ui::print_json(&document);
         }

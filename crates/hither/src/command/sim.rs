@@ -12,55 +12,79 @@ use serde_json::json;
 
 use super::Subcommand;
 use super::options::curves::Curves;
+use super::options::heading::{CACHES, NODES, OUTPUT, READING};
 use super::options::placement::{Drawing, Placing};
 use super::options::{Caches, Learnt, Loading, Sampling};
 use crate::exit::Usage;
 use crate::format::{bytes, count, counted, percent};
-use crate::place::{self, Request, Watch};
-use crate::simulate::{self, about, hit_ratios};
+use crate::placement::{self, PlacementRequest, RunControl};
+use crate::simulate::{self, hit_ratios, trace_summary};
 use crate::ui::{self, Ui};
+
+const EXAMPLES: &str = "\
+Examples:
+  hither sim trace.hither                       lru, arc and opt at five sizes
+  hither sim trace.hither -p lru,pcc,opt -s 64MiB,10%
+  hither sim trace.hither --curve mrc.svg       a miss-ratio curve
+  hither sim shared.hither --nodes mesh:5x5     which node should hold what";
+
+const LONG_HELP: &str = "\
+Examples of caches:
+  hither sim trace.hither
+      lru, arc and opt at five sizes
+  hither sim trace.hither --policy lru,pcc,opt --size 64MiB,10%
+      these caches
+  hither sim trace.hither -p 'pcc{other=arc,sample=5}' --json
+      with parameters, for programs
+  hither sim --format lirs cs.trace.gz --size 100,200,400
+      a trace of bare block numbers
+  hither sim second.hither -p pcc --profile program.profile
+      with what an earlier run has learnt
+  hither sim trace.hither --curve mrc.svg --curve mrc.csv
+      miss-ratio curves, drawn and as data
+  hither sim huge.zst -p s3-fifo -s 1% --sample 100000
+      an estimate from 100,000 blocks, with its error
+
+Examples of nodes:
+  hither sim shared.hither --nodes mesh:5x5
+      which node should hold what, by the usual placements
+  hither sim cg.hither --nodes 4,16 --placement first-touch,upm,a-priori \\
+      --warm-up 1iterations
+  hither sim shared.hither --nodes mesh:5x5 -s 2MiB \\
+      --placement one-step,post-office --heatmap who.svg --mesh moves.svg
+  hither sim grep.hither --nodes 4 --placement dual-layer -p arc \\
+      --bind threads --timeline over-time.svg --traffic";
 
 /// Simulate caches of given policies and sizes on a trace, or placements on nodes
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  \
-    hither sim trace.hither                                        lru, arc and opt at five sizes\n  \
-    hither sim trace.hither --policy lru,pcc,opt --size 64MiB,10%  these caches\n  \
-    hither sim trace.hither -p 'pcc{other=arc,sample=5}' --json    with parameters, for programs\n  \
-    hither sim --format lirs cs.trace.gz --size 100,200,400        a trace of bare block numbers\n  \
-    hither sim second.hither -p pcc --sites program.sites.json     with what an earlier run has learnt\n  \
-    hither sim trace.hither --curve mrc.svg --curve mrc.csv        miss-ratio curves, drawn and as data\n  \
-    hither sim huge.zst -p s3-fifo -s 1% --sample 100000           an estimate from 100,000 blocks, with its error\n\n  \
-    hither sim shared.hither --nodes mesh:5x5                      which node should hold what: the usual placements\n  \
-    hither sim cg.hither --nodes 4,16 --placement first-touch,upm,a-priori --warm-up 1iterations\n  \
-    hither sim shared.hither --nodes mesh:5x5 --placement one-step,post-office -s 2MiB --heatmap who.svg --mesh moves.svg\n  \
-    hither sim grep.hither --nodes 4 --placement dual-layer -p arc --bind threads --timeline over-time.svg --traffic")]
+#[command(after_help = EXAMPLES, after_long_help = LONG_HELP)]
 pub(super) struct Sim {
     /// The trace: a folder that `hither record` wrote, or a file in another format
     trace: PathBuf,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = CACHES)]
     caches: Caches,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = CACHES)]
     learnt: Learnt,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = READING)]
     loading: Loading,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = READING)]
     sampling: Sampling,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Miss-ratio curves")]
     curves: Curves,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = NODES)]
     placing: Placing,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = NODES)]
     drawing: Drawing,
 
     /// Print one JSON document
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     json: bool,
 }
 
@@ -79,18 +103,19 @@ fn simulated_part(trace: &Trace) -> String {
 impl Sim {
     /// What placements on nodes would make of the trace.
     fn place(&self, ui: &Ui) -> anyhow::Result<ExitCode> {
-        if self.learnt.sites.is_some() || self.curves.wanted() {
-            let problem = "--curve and --sites are for one cache; with --nodes, --timeline and --heatmap draw";
+        if self.learnt.profile.is_some() || self.curves.wanted() {
+            let problem = "--curve and --profile are for one cache; \
+                           with --nodes, --timeline and --heatmap draw";
             return Err(Usage(problem.to_owned()).into());
         }
         let nodes = self.placing.topologies()?;
         let trace = self
             .loading
             .sample(&self.trace, self.sampling.sample(), ui)?;
-        let usual = place::usual(place::kind(&trace));
-        let placements = place::named_or(&self.placing.placements(), &usual)?;
-        place::check_kind(&trace, &placements)?;
-        let request = Request {
+        let usual = placement::default_placements(placement::data_kind(&trace));
+        let placements = placement::placements_or_default(&self.placing.placements(), &usual)?;
+        placement::check_kind(&trace, &placements)?;
+        let request = PlacementRequest {
             nodes,
             placements,
             sizes: self.caches.sizes_as_written().to_vec(),
@@ -104,30 +129,30 @@ impl Sim {
                 return Err(Usage(problem).into());
             }
             match self.json {
-                true => ui::print_json(&json!({ "trace": about(&trace), "results": [] }))?,
+                true => ui::print_json(&json!({ "trace": trace_summary(&trace), "results": [] }))?,
                 false => ui::print(&format!("{} has no references\n", self.trace.display()))?,
             }
             return Ok(ExitCode::SUCCESS);
         }
-        let cases = place::cases(&request, block_bytes, trace.blocks_of_all())?;
+        let cases = placement::cases(&request, block_bytes, trace.blocks_of_all())?;
         let running = self.placing.running();
         let bar = ui.bar("simulating", trace.references() as u64 * cases.len() as u64);
         let progress = |done| bar.set_position(done);
-        let watch = Watch {
+        let watch = RunControl {
             progress: Some(&progress),
             cancel: None,
         };
-        let outcomes = place::run(&trace, &cases, &running, self.drawing.moves(), watch)?;
+        let outcomes = placement::run(&trace, &cases, &running, self.drawing.moves(), watch)?;
         bar.finish_and_clear();
-        let pictures = place::Pictures::of(&trace, &cases, &outcomes, &running);
+        let pictures = placement::Pictures::of(&trace, &cases, &outcomes, &running);
         self.drawing.write(&pictures, ui)?;
         if self.json {
             let results = cases.iter().zip(&outcomes);
             let results =
-                results.map(|(case, outcome)| place::document(case, outcome, &running, &trace));
+                results.map(|(case, outcome)| placement::document(case, outcome, &running, &trace));
             let results: Vec<serde_json::Value> = results.collect();
-            ui::print(&place::pretty(
-                &json!({ "trace": about(&trace), "results": results }),
+            ui::print(&placement::pretty(
+                &json!({ "trace": trace_summary(&trace), "results": results }),
             ))?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -141,10 +166,10 @@ impl Sim {
                 0 => String::new(),
                 references => format!(", the first {} not counted", count(references)),
             },
-            place::table(&place::lines(&cases, &outcomes), binding, block_bytes)
+            placement::table(&placement::lines(&cases, &outcomes), binding, block_bytes)
         );
         if self.drawing.traffic {
-            text += &place::traffic(&cases, &outcomes);
+            text += &placement::traffic(&cases, &outcomes);
         }
         ui::print(&text)?;
         Ok(ExitCode::SUCCESS)
@@ -170,10 +195,10 @@ impl Subcommand for Sim {
             return Ok(ExitCode::SUCCESS);
         }
         let sizes = self.caches.sizes(&trace)?;
-        let sites = self.learnt.sites.as_deref();
-        let outcomes = simulate::run(&trace, &policies, &sizes, sites, ui)?;
+        let sites = self.learnt.profile.as_deref();
+        let outcomes = simulate::simulate_with_profile(&trace, &policies, &sizes, sites, ui)?;
         if self.json {
-            ui::print_json(&json!({ "trace": about(&trace), "results": outcomes }))?;
+            ui::print_json(&json!({ "trace": trace_summary(&trace), "results": outcomes }))?;
             return Ok(ExitCode::SUCCESS);
         }
         if trace.references() == 0 {

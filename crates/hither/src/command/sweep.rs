@@ -15,38 +15,50 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use super::Subcommand;
+use super::options::heading::{CACHES, NODES, OUTPUT, READING};
 use super::options::placement::Placing;
 use super::options::{Caches, Loading, Sampling};
 use crate::exit::Usage;
 use crate::format::{bytes, counted};
 use crate::output;
-use crate::place;
-use crate::rows::Format;
+use crate::placement;
+use crate::result_rows::RowFormat;
 use crate::simulate::{self, Ratio, ratio_table};
-use crate::sweep::{self, Defaults, End, Job, Journal, Plan, Run, Sweep};
+use crate::sweep::{
+    self, JobDefaults, Journal, Sweep, SweepEnd, SweepOptions, SweepPlan, TraceJob,
+};
 use crate::this_machine;
 use crate::ui::{self, Ui};
 
+const EXAMPLES: &str = "\
+Examples:
+  hither sweep -t a.hither -t b.hither -p lru,arc,opt -s 1%,10%
+                                                a table for each trace
+  hither sweep papers.toml -o papers.parquet    what the file says
+  hither sweep papers.toml -p sieve -o sieve.csv
+                                                with another policy";
+
+const DETAILS: &str = "\
+With --output, results are saved as they come in, in a journal beside it
+(OUT.journal). The same command goes on from there, however the last one ended.
+The file itself appears when all is done, with the same bytes in any case.
+
+A file SPEC.toml says what the options say, and more for single traces. Options
+on the command line replace what it says:
+  policies = [\"lru\", \"arc\", \"pcc{sample=5}\"]
+  sizes = [\"1%\", \"64MiB\", 512]
+  [[traces]]
+  path = \"cs.trace.gz\"        # from the folder of SPEC.toml
+  format = \"lirs\"             # and block, keep-repeats, no-in-kernel, maps,
+                              # sample, policies, sizes
+  [[traces]]
+  path = \"shared.hither\"
+  nodes = [4, \"mesh:5x5\"]     # and placements, bind, warm-up, costs
+  placements = [\"first-and-forever\", \"post-office\"]";
+
 /// Simulate many policies and sizes on many traces, and go on after an interruption
 #[derive(Args, Debug)]
-#[command(after_help = "\
-    With --output, results are saved as they come in, in a journal beside it (OUT.journal). The same command goes on \
-    from there, however the last one ended; the file itself appears when all is done, with the same bytes in any case.\n\n\
-    A file SPEC.toml says what the options say, and more for single traces. Options named on the command line replace \
-    what it says:\n  \
-    policies = [\"lru\", \"arc\", \"pcc{sample=5}\"]\n  \
-    sizes = [\"1%\", \"64MiB\", 512]\n  \
-    [[traces]]\n  \
-    path = \"cs.trace.gz\"        # from the folder of SPEC.toml\n  \
-    format = \"lirs\"             # and block, keep-repeats, no-in-kernel, maps, sample, policies, sizes\n  \
-    [[traces]]\n  \
-    path = \"shared.hither\"\n  \
-    nodes = [4, \"mesh:5x5\"]     # and placements, bind, warm-up, costs\n  \
-    placements = [\"first-and-forever\", \"post-office\"]\n\n\
-    Examples:\n  \
-    hither sweep --trace a.hither --trace b.hither -p lru,arc,opt -s 1%,10%   a table for each trace\n  \
-    hither sweep papers.toml -o papers.parquet                                what the file says\n  \
-    hither sweep papers.toml -p sieve -o sieve.csv                            with another policy")]
+#[command(after_help = EXAMPLES, after_long_help = format!("{DETAILS}\n\n{EXAMPLES}"))]
 pub(super) struct Sweeping {
     /// What to simulate, as TOML
     spec: Option<PathBuf>,
@@ -55,42 +67,54 @@ pub(super) struct Sweeping {
     #[arg(long = "trace", short = 't', value_name = "TRACE")]
     traces: Vec<PathBuf>,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = CACHES)]
     caches: Caches,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = READING)]
     loading: Loading,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = READING)]
     sampling: Sampling,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = NODES)]
     placing: Placing,
 
-    /// Write the results to FILE, one row a cache, in the format that its name ends in: .csv, .json
-    /// or .parquet
-    #[arg(long, short, value_name = "FILE")]
+    /// Write the results to FILE, one row a cache, as .csv, .json or .parquet
+    #[arg(long, short, value_name = "FILE", help_heading = OUTPUT)]
     output: Option<PathBuf>,
 
     /// Format of the results: csv, json or parquet; without --output they are printed in it
-    #[arg(long, value_name = "FORMAT")]
-    to: Option<Format>,
+    #[arg(long, value_name = "FORMAT", help_heading = OUTPUT, hide_short_help = true)]
+    to: Option<RowFormat>,
 
     /// Replace an output that is there already
-    #[arg(long, requires = "output")]
+    #[arg(long, requires = "output", help_heading = OUTPUT)]
     force: bool,
 
     /// Throw away what an interrupted sweep with this output has done
-    #[arg(long, requires = "output")]
+    #[arg(long, requires = "output", help_heading = OUTPUT)]
     restart: bool,
 
     /// Save after about so many references, counted once for each cache
-    #[arg(long, value_name = "N", default_value = "500M", value_parser = references)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "500M",
+        value_parser = references,
+        help_heading = OUTPUT,
+        hide_short_help = true
+    )]
     save_every: u64,
 
-    /// Threads to simulate with (default: all processors), four a processor at most; no result
-    /// depends on it
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    /// Threads to simulate with, four a processor at most [default: one a processor]
+    ///
+    /// No result depends on it.
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..=4096),
+        hide_short_help = true
+    )]
     threads: Option<u16>,
 }
 
@@ -117,7 +141,7 @@ impl Subcommand for Sweeping {
             Some(output) => Some(self.journal(output, &plan)?),
             None => None,
         };
-        let run = Run {
+        let run = SweepOptions {
             unit_references: self.save_every,
             cancel: cancelled_by_signals()?,
         };
@@ -140,7 +164,7 @@ impl Subcommand for Sweeping {
             }
             Err(error) => return Err(error.into()),
         };
-        if let End::Cancelled = end {
+        if let SweepEnd::Cancelled = end {
             match self.output {
                 Some(_) => ui.note(format_args!(
                     "interrupted: {} done and saved; the same command goes on from there",
@@ -180,22 +204,22 @@ fn cancelled_by_signals() -> anyhow::Result<Arc<AtomicBool>> {
 }
 
 impl Sweeping {
-    fn plan(&self) -> anyhow::Result<Plan> {
+    fn plan(&self) -> anyhow::Result<SweepPlan> {
         let (format, options) = self.loading.options(self.sampling.sample());
-        let defaults = Defaults { format, options };
+        let defaults = JobDefaults { format, options };
         let mut plan = match &self.spec {
             Some(path) => sweep::read(path, &defaults, &this_machine::topology)?,
-            None => Plan { jobs: Vec::new() },
+            None => SweepPlan { jobs: Vec::new() },
         };
         if !self.traces.is_empty() {
-            let of_all = |trace: &PathBuf| Job {
+            let of_all = |trace: &PathBuf| TraceJob {
                 name: trace.clone(),
                 path: trace.clone(),
                 format: defaults.format.clone(),
                 options: defaults.options,
                 policies: Vec::new(),
                 sizes: Vec::new(),
-                placing: place::Placing::default(),
+                placing: placement::PlacementSetup::default(),
             };
             plan.jobs = self.traces.iter().map(of_all).collect();
         }
@@ -216,7 +240,7 @@ impl Sweeping {
     }
 
     /// The format for the rows; none where people are to read them.
-    fn format(&self) -> anyhow::Result<Option<Format>> {
+    fn format(&self) -> anyhow::Result<Option<RowFormat>> {
         let (Some(output), None) = (&self.output, self.to) else {
             return Ok(self.to);
         };
@@ -231,7 +255,11 @@ impl Sweeping {
         Ok(Some(format.ok_or_else(unknown)?))
     }
 
-    fn journal(&self, output: &Path, plan: &Plan) -> anyhow::Result<(Journal, Vec<sweep::Entry>)> {
+    fn journal(
+        &self,
+        output: &Path,
+        plan: &SweepPlan,
+    ) -> anyhow::Result<(Journal, Vec<sweep::JournalEntry>)> {
         if output == Path::new("-") {
             let problem = "results go to standard output without --output";
             return Err(Usage(problem.to_owned()).into());
@@ -251,8 +279,8 @@ impl Sweeping {
     fn deliver(
         &self,
         sweep: Sweep<'_>,
-        plan: &Plan,
-        format: Option<Format>,
+        plan: &SweepPlan,
+        format: Option<RowFormat>,
         ui: &Ui,
     ) -> anyhow::Result<()> {
         let Some(format) = format else {
@@ -281,7 +309,7 @@ impl Sweeping {
 }
 
 /// For people: a table a trace, with the miss ratio of each policy at each size.
-fn tables(sweep: &Sweep<'_>, plan: &Plan) -> anyhow::Result<String> {
+fn tables(sweep: &Sweep<'_>, plan: &SweepPlan) -> anyhow::Result<String> {
     let mut tables = Vec::new();
     for (((source, rows), cases), job) in sweep
         .rows_by_trace()
@@ -293,12 +321,12 @@ fn tables(sweep: &Sweep<'_>, plan: &Plan) -> anyhow::Result<String> {
             continue;
         }
         if !cases.is_empty() {
-            let results: Vec<place::Line<'_>> = cases
+            let results: Vec<placement::CaseResult<'_>> = cases
                 .into_iter()
                 .zip(&rows)
                 .filter_map(|(case, row)| {
-                    let placed = row.placed.as_ref()?;
-                    Some(place::Line {
+                    let placed = row.placement.as_ref()?;
+                    Some(placement::CaseResult {
                         case,
                         totals: &placed.totals,
                         modelled_time_ns: placed.modelled_time_ns,
@@ -311,7 +339,7 @@ fn tables(sweep: &Sweep<'_>, plan: &Plan) -> anyhow::Result<String> {
                 counted(source.references, "reference"),
                 counted(source.distinct, "distinct block"),
                 bytes(source.block_bytes),
-                place::table(&results, job.placing.running.binding, source.block_bytes)
+                placement::table(&results, job.placing.running.binding, source.block_bytes)
             ));
             continue;
         }

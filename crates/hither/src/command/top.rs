@@ -1,31 +1,37 @@
-//! `hither top`: what runs under `hither run` do, live.
+//! `hither top`: what the runs of `hither run` do, live.
+
+mod screen;
 
 use std::fmt::Write as _;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
-use std::thread;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::Args;
 use hither_live::status::{self, Status};
 use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
 use serde_json::Value;
+use signal_hook::low_level::emulate_default_handler;
 
+use self::screen::{Next, Screen};
 use super::Subcommand;
 use crate::format::{self, Lean, Table, bytes, count, percent};
 use crate::ui::{self, Ui};
 
-/// Watch programs that run under `hither run`: file cache, nodes, regions, local share, moves
+const EXAMPLES: &str = "\
+Shows this user's runs until they have ended. q and Ctrl-C end the watching,
+never a run; the arrow and page keys scroll.
+
+Examples:
+  hither top                 every run of yours, each second anew
+  hither top 4711            one run, by the process number of its `hither run`
+  hither top --once          once, for a script
+  hither top --json | jq '.[].figures.after.local_share'";
+
+/// Watch programs that run under `hither run`: page cache, nodes, regions, local share, moves
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Shows this user's runs until they have ended; Ctrl-C ends the watching, never a run.\n\n\
-    Examples:\n  \
-    hither top                 every run of yours, each second anew\n  \
-    hither top 4711            one run, by the process number of its `hither run`\n  \
-    hither top --once          once, for a script\n  \
-    hither top --json | jq '.[].figures.after.local_share'"
-)]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Top {
     /// The run whose `hither run` has this process number
     #[arg(value_name = "PID")]
@@ -35,17 +41,20 @@ pub(super) struct Top {
     #[arg(long)]
     once: bool,
 
-    /// Seconds between two looks
-    #[arg(long, short = 'd', value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Seconds between two updates
+    #[arg(
+        long,
+        short = 'd',
+        value_name = "SECONDS",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
     delay: u32,
 
     /// Print one JSON document: an array, a run an element
     #[arg(long)]
     json: bool,
 }
-
-/// Upper left corner, and nothing below it.
-const AFRESH: &str = "\x1b[H\x1b[2J";
 
 impl Subcommand for Top {
     const NAME: &'static str = "top";
@@ -62,17 +71,15 @@ impl Subcommand for Top {
                 None => bail!("nothing of yours runs under `hither run`"),
             }
         }
-        if self.once || !std::io::stdout().is_terminal() {
+        if self.once || !io::stdout().is_terminal() {
             ui::print(&text(&runs, &nodes()))?;
             return Ok(ExitCode::SUCCESS);
         }
-        let mut runs = runs;
-        while !runs.is_empty() {
-            ui::print(&format!("{AFRESH}{}", text(&runs, &nodes())))?;
-            thread::sleep(Duration::from_secs(self.delay.into()));
-            runs = self.runs();
+        match self.watch(runs).context("the terminal")? {
+            Next::Refresh => ui.note("ended"),
+            Next::Quit => {}
+            Next::Signal(signal) => emulate_default_handler(signal)?,
         }
-        ui.note("ended");
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -82,6 +89,19 @@ impl Top {
         let mut runs = status::runs();
         runs.retain(|run| self.pid.is_none_or(|pid| run.agent == pid));
         runs
+    }
+
+    /// Shows the runs until there are none, or the user or a signal ends the watching.
+    fn watch(&self, mut runs: Vec<Status>) -> io::Result<Next> {
+        let mut screen = Screen::open()?;
+        while !runs.is_empty() {
+            let delay = Duration::from_secs(self.delay.into());
+            match screen.show(&text(&runs, &nodes()), delay)? {
+                Next::Refresh => runs = self.runs(),
+                end => return Ok(end),
+            }
+        }
+        Ok(Next::Refresh)
     }
 }
 

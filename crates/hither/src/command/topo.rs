@@ -18,22 +18,27 @@ use serde_json::json;
 use super::Subcommand;
 use crate::format::{self, Lean, Table};
 use crate::output::{check_folder, write_whole};
-use crate::plot::{Network, Picture as _};
+use crate::plot::{Network, Plot as _};
 use crate::this_machine;
 use crate::topology::drawing;
 use crate::ui::{self, Ui};
 
+const EXAMPLES: &str = "\
+Examples:
+  hither topo                          this machine's memory nodes
+  hither topo --live                   what a live run can do here, and why not
+  hither topo --live --calibrate       measure what memory costs here, for runs
+  hither topo mesh:5x5                 a mesh; also 4, torus:4x4x4, hypercube:4,
+                                       ring:4x4, tree:4x4
+  hither topo torus:4x4 -o torus.svg   a picture; also .png
+  hither topo --list                   the papers' machines
+  hither topo origin2000-16 --json     one of them, for programs
+  hither topo machine.toml             from a file: latencies, capacities, CPUs,
+                                       weights (docs/topologies.md)";
+
 /// Show and draw a topology: this machine's nodes, a mesh, the machines of the papers
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  \
-    hither topo                          this machine's memory nodes\n  \
-    hither topo --live                   what a live run can do here, and why not\n  \
-    hither topo --live --calibrate       measure what memory costs here, for live runs to come\n  \
-    hither topo mesh:5x5                 a mesh; also 4, torus:4x4x4, hypercube:4, ring:4x4, tree:4x4\n  \
-    hither topo torus:4x4 -o torus.svg   a picture; also .png\n  \
-    hither topo --list                   the papers' machines\n  \
-    hither topo origin2000-16 --json     one of them, for programs\n  \
-    hither topo machine.toml             from a file: latencies, capacities, CPUs, weights (docs/topologies.md)")]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Topo {
     /// A shape, a preset, `this` machine, or a file that ends in .toml
     #[arg(value_name = "TOPOLOGY", default_value = "this")]
@@ -43,18 +48,25 @@ pub(super) struct Topo {
     #[arg(long, conflicts_with = "topology")]
     list: bool,
 
-    /// Show what `run --pages` can do on this machine: how accesses are counted, or why they cannot
-    /// be
+    /// Show what `run --memory` can do on this machine: how accesses are counted, or why not
     #[arg(long, conflicts_with_all = ["topology", "list", "output"])]
     live: bool,
 
-    /// Measure how long loads between this machine's nodes take, and moving a page, and keep it for
-    /// `run --pages`: up to a tenth of a second a pair of nodes
+    /// Measure loads between this machine's nodes and moves of pages, and keep that for runs
+    ///
+    /// `run --memory` uses it. It takes up to a tenth of a second a pair of nodes.
     #[arg(long, requires = "live")]
     calibrate: bool,
 
     /// Draw it, as .svg or .png
-    #[arg(long, short, visible_alias = "svg", value_name = "FILE", value_parser = picture, conflicts_with = "list")]
+    #[arg(
+        long,
+        short,
+        visible_alias = "svg",
+        value_name = "FILE",
+        value_parser = picture,
+        conflicts_with = "list"
+    )]
     output: Option<Picture>,
 
     /// Print one JSON document

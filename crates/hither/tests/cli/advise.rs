@@ -167,7 +167,7 @@ fn what_is_advised_can_be_applied() {
     # LRU does as well only where nearly all 16.00 MiB of the data fit.
     # Sure: it gains in 15 of the 16 stretches of the trace, and 56.7 to 80.8 points over all, at 95 % confidence.
     # hither run --plan plan.toml -- CMD applies:
-    files = "ubm"
+    page-cache = "ubm"
     cache = "12288KiB"
 
     ----- stderr -----
@@ -208,9 +208,9 @@ fn what_is_advised_can_be_applied() {
 
     ----- stderr -----
     hither: none.toml: nothing to apply: the program runs as it is
-    hither: none.toml: no `files` for --cache
+    hither: none.toml: --cache is an option of --page-cache, which is off
     ");
-    lab.write("odd.toml", "files = 'pcc'\nspeed = 9\n");
+    lab.write("odd.toml", "page-cache = 'pcc'\nspeed = 9\n");
     assert_snapshot!(lab.run("hither run --plan odd.toml -- true"), @"
     exit code: 2
     ----- stdout -----
@@ -220,7 +220,7 @@ fn what_is_advised_can_be_applied() {
       |
     2 | speed = 9
       | ^^^^^
-    unknown field `speed`, expected one of `files`, `cache`, `replicas`, `pages`
+    unknown field `speed`, expected one of `page-cache`, `cache`, `replicas`, `file-placement`, `memory`
     ");
 }
 

@@ -5,6 +5,7 @@ use std::fs;
 
 use insta::assert_snapshot;
 
+use crate::skip::skip_on_this_machine;
 use crate::{Lab, rounds, text};
 
 #[test]
@@ -276,7 +277,7 @@ fn a_policy_that_needs_what_the_trace_lacks() {
 fn a_file_of_call_sites_that_is_none() {
     let lab = Lab::with_recording();
     lab.write("known.json", "{\"format\": 1, \"sites\": [");
-    assert_snapshot!(lab.run("hither sim cat.hither -p pcc --sites known.json"), @"
+    assert_snapshot!(lab.run("hither sim cat.hither -p pcc --profile known.json"), @"
     exit code: 1
     ----- stdout -----
 
@@ -284,7 +285,7 @@ fn a_file_of_call_sites_that_is_none() {
     hither: known.json: not a file of call sites that hither wrote: invalid type: sequence, expected a map at line 1 column 23
     ");
     lab.write("known.json", "{\"format\": 9, \"sites\": {}}");
-    assert_snapshot!(lab.run("hither sim cat.hither -p pcc --sites known.json"), @"
+    assert_snapshot!(lab.run("hither sim cat.hither -p pcc --profile known.json"), @"
     exit code: 1
     ----- stdout -----
 
@@ -295,7 +296,7 @@ fn a_file_of_call_sites_that_is_none() {
         fs::read(lab.path("known.json")).unwrap(),
         b"{\"format\": 9, \"sites\": {}}"
     );
-    assert_snapshot!(lab.run("hither sim cat.hither -p pcc --sites missing/known.json"), @"
+    assert_snapshot!(lab.run("hither sim cat.hither -p pcc --profile missing/known.json"), @"
     exit code: 1
     ----- stdout -----
 
@@ -309,14 +310,14 @@ fn a_file_of_call_sites_that_is_none() {
 fn a_program_that_does_not_exist() {
     let lab = Lab::new();
     assert_snapshot!(lab.run("hither record -- ./no-such-program"), @"
-    exit code: 2
+    exit code: 127
     ----- stdout -----
 
     ----- stderr -----
     hither: ./no-such-program: program not found
     ");
     assert_snapshot!(lab.run("PATH=${PATH%%:*} hither advise -- no-such-program -x"), @"
-    exit code: 2
+    exit code: 127
     ----- stdout -----
 
     ----- stderr -----
@@ -330,7 +331,7 @@ fn a_program_that_is_not_executable() {
     let lab = Lab::new();
     lab.write("notes", "echo hello\n");
     assert_snapshot!(lab.run("hither record -- ./notes"), @"
-    exit code: 2
+    exit code: 126
     ----- stdout -----
 
     ----- stderr -----
@@ -391,7 +392,7 @@ fn a_disk_that_fills_up_while_recording() {
     let lab = Lab::new();
     fs::create_dir(lab.path("disk")).unwrap();
     if lab.run(&format!("{SMALL_DISK} true'")).code != 0 {
-        println!("skipped: cannot mount a tmpfs");
+        skip_on_this_machine("cannot mount a tmpfs");
         return;
     }
     lab.write("data", text(40_000));

@@ -306,7 +306,7 @@ fn what_cannot_be_placed() {
         (
             "sim loop.trace --nodes 2 --curve mrc.svg",
             2,
-            "hither: --curve and --sites are for one cache",
+            "hither: --curve and --profile are for one cache",
         ),
         (
             "sim loop.trace --placement upm",

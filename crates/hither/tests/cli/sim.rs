@@ -174,7 +174,7 @@ fn what_one_run_learnt_helps_the_next() {
         lab.json(&line)["results"][0]["misses"].as_u64().unwrap()
     };
     let untrained = misses("");
-    lab.json("hither sim cat.hither -p pcc -s 50% --json --sites known.json");
+    lab.json("hither sim cat.hither -p pcc -s 50% --json --profile known.json");
     let known: Value =
         serde_json::from_slice(&std::fs::read(lab.path("known.json")).unwrap()).unwrap();
     assert_eq!(keys(&known), ["format", "sites"]);
@@ -186,7 +186,7 @@ fn what_one_run_learnt_helps_the_next() {
         "{known}"
     );
 
-    let trained = misses("--sites known.json");
+    let trained = misses("--profile known.json");
     assert!(
         trained < untrained,
         "{trained} against {untrained} untrained"
@@ -200,7 +200,7 @@ fn what_one_run_learnt_helps_the_next() {
 #[test]
 fn policies_that_learn_nothing_leave_the_sites_alone() {
     let lab = Lab::with_loop();
-    assert_snapshot!(lab.run("hither sim loop.trace -p lru -s 5 --sites known.json"), @"
+    assert_snapshot!(lab.run("hither sim loop.trace -p lru -s 5 --profile known.json"), @"
     exit code: 0
     ----- stdout -----
     30 references to 10 distinct blocks of 4.00 KiB
@@ -208,7 +208,7 @@ fn policies_that_learn_nothing_leave_the_sites_alone() {
       lru                0.0 %
 
     ----- stderr -----
-    hither: none of these policies learns about call sites: --sites is left as it was
+    hither: none of these policies learns about call sites: --profile is left as it was
     ");
     assert_eq!(lab.names(), ["loop.trace"]);
 }

@@ -49,7 +49,7 @@ fn nothing_runs() {
 fn a_run_is_seen_until_it_ends() {
     let lab = Lab::new();
     let mut run = lab.command("hither");
-    let words = ["run", "-q", "--pages", "upm", "--dry-run", "--", "cat"];
+    let words = ["run", "-q", "--memory=upm", "--dry-run", "--", "cat"];
     run.args(words).env("XDG_RUNTIME_DIR", lab.path(""));
     let mut run = Running(
         run.stdin(Stdio::piped())

@@ -32,7 +32,7 @@ pub(super) struct Layout {
     pub(super) pale: Vec<f64>,
     pub(super) switches: Vec<Point>,
     pub(super) strokes: Vec<Stroke>,
-    /// Arrow heads: where, and in which direction.
+    /// MoveArrow heads: where, and in which direction.
     pub(super) arrows: Vec<(Point, f64)>,
     /// Texts, by the middle of their base line.
     pub(super) labels: Vec<(Point, String)>,
@@ -65,7 +65,7 @@ impl Layout {
         })
     }
 
-    /// Moves everything.
+    /// MovesPanel everything.
     pub(super) fn shift(&mut self, dx: f64, dy: f64) {
         let lines = self
             .strokes

@@ -6,7 +6,7 @@ mod layout;
 use hither_core::Topology;
 
 use super::scene::{Anchor, Colour, Face, Scene};
-use super::{FAINT, INK, Picture};
+use super::{FAINT, INK, Plot};
 use crate::{Error, Result};
 use layout::{Layout, Stroke};
 
@@ -27,16 +27,16 @@ const SWITCH: f64 = 6.0;
 
 /// Where a topology's nodes and links lie, for pictures that draw more on it.
 #[derive(Clone, Debug, Default)]
-pub struct Ground {
+pub struct NodeLayout {
     pub nodes: Vec<(f64, f64)>,
     pub switches: Vec<(f64, f64)>,
     pub lines: Vec<Vec<(f64, f64)>>,
 }
 
-impl Ground {
-    pub fn of(topology: &Topology) -> Ground {
+impl NodeLayout {
+    pub fn of(topology: &Topology) -> NodeLayout {
         let layout = layout::of(topology);
-        Ground {
+        NodeLayout {
             nodes: layout.nodes,
             switches: layout.switches,
             lines: layout
@@ -108,7 +108,7 @@ impl<'a> Network<'a> {
     }
 }
 
-impl Picture for Network<'_> {
+impl Plot for Network<'_> {
     fn title(&self) -> &str {
         self.topology.name()
     }

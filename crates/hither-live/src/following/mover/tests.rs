@@ -12,6 +12,7 @@ use hither_sys::page_faults::{PageFaults, WatchError};
 use hither_sys::syscalls;
 
 use super::*;
+use crate::skip::skip_on_this_machine;
 
 /// All pages are on node 0 until they are moved; those of `shared`, counted as they are asked for,
 /// are mapped by others.
@@ -105,7 +106,7 @@ fn carried_out(job: &Job, machine: Arc<Two>) -> Option<Done> {
     match job.carry_out(&mut worker) {
         Ok(done) => Some(done),
         Err((_, refused)) => {
-            println!("skipped: {refused}");
+            skip_on_this_machine(refused);
             None
         }
     }
@@ -121,7 +122,7 @@ fn what_is_cached_is_found_and_moved_and_the_rest_is_absent() {
     opened.drop_pages(2 * block, 2 * block).expect("dropped");
     let left = opened.cached(2 * block, 2 * block);
     if left.map(|cached| cached.pages) != Ok(0) {
-        return println!("skipped: the kernel has kept it, {left:?}");
+        return skip_on_this_machine(format_args!("the kernel has kept it, {left:?}"));
     }
     let machine = Arc::new(Two::default());
     let ranges = [(1, 4), (9, 2)];

@@ -26,13 +26,13 @@ impl Way {
     /// Tries all ways, or the only one that may be taken.
     pub(super) fn find(machine: &dyn Machine, wanted: Option<&'static str>) -> Way {
         let mut way = Way::default();
-        for rung in machine.sampler_candidates() {
-            if wanted.is_some_and(|wanted| wanted != rung.name) {
+        for candidate in machine.sampler_candidates() {
+            if wanted.is_some_and(|wanted| wanted != candidate.name) {
                 continue;
             }
-            match rung.arm {
+            match candidate.sampler {
                 Ok(arm) => way.arm = way.arm.or(Some(arm)),
-                Err(reason) => way.refused.push((rung.name, reason)),
+                Err(reason) => way.refused.push((candidate.name, reason)),
             }
         }
         way

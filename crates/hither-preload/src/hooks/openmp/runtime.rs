@@ -1,28 +1,30 @@
 //! Which OpenMP runtime a call was meant for.
 //!
 //! Mostly there is one, which the program is linked to. But python's extension modules, and other
-//! plug-ins, bring their own: loaded for themselves alone, where only they see it, and sometimes
-//! several of them. Without us their calls would go there; so they must, and to find it we look
-//! from the calling module. All functions of a runtime are looked up together, when a region of a
-//! module first begins, since a look-up takes the dynamic linker's lock: the thread that begins it
-//! could take that too, but the threads of its team must not wait for whoever holds it (a
-//! constructor that computes in parallel).
+//! plug-ins, bring their own, loaded with RTLD_LOCAL, and sometimes several of them. Without us
+//! their calls would go there, so they must go there still: the runtime is looked up from the
+//! calling module. All functions of a runtime are looked up together, when a region of a module
+//! first begins. A look-up takes the dynamic linker's lock. The thread that begins the region could
+//! take that as well, but the threads of its team must not wait for whoever holds it (a constructor
+//! that computes in parallel).
 //!
-//! Which module calls is told by the region's function, which lies in it. The return address need
-//! not: a call at the end of a function is a jump, which returns to that function's caller. A
-//! barrier has no more than that; where no runtime is seen from there, it is of the region that the
-//! thread is in.
+//! **The calling module** is the one that holds the region's function. The return address may lie
+//! in
+//! another: a call at the end of a function is a jump, which returns to that function's caller. A
+//! barrier has only its return address; where no runtime is visible from there, the barrier belongs
+//! to the region that the thread is in.
 //!
-//! A runtime may come to be seen by all after a module was bound to its own, and the two must not
-//! be mixed: a region's threads would all be the first of their team to the functions that we do
-//! not stand in front of. So what these are bound to comes before what all see.
+//! **Bound before visible.** A runtime may become globally visible after a module was bound to its
+//! own, and the two must not be mixed: to the functions that we do not hook, each thread of a
+//! region would be the first of its team. So what the module's other calls are bound to comes
+//! before what is visible globally.
 //!
-//! A module may see no runtime itself, where its loader does (it was linked without, and is needed
-//! by one that was linked with it). So the last resort is to look from all others, in the order in
-//! which that is likely.
+//! **Last resort.** A module may see no runtime itself where its loader does (it was linked without
+//! one, and is needed by a module that was linked with one). Then all other modules are searched,
+//! the likely ones first.
 //!
-//! Such a runtime is kept loaded, as its threads are. A module's range is looked at anew after a
-//! library was unloaded.
+//! A runtime that was found this way is kept loaded, as its threads are. A module's range is looked
+//! up again after a library was unloaded.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::MaybeUninit;

@@ -10,8 +10,8 @@ use hither_trace::Trace;
 
 use crate::curve;
 use crate::output;
-use crate::plot::Picture;
-use crate::rows;
+use crate::plot::Plot;
+use crate::result_rows;
 use crate::ui::Ui;
 
 /// Which curves go where.
@@ -22,7 +22,7 @@ pub(in crate::command) struct Curves {
     #[arg(
         long = "curve",
         value_name = "FILE",
-        conflicts_with_all = ["sizes", "sites", "json"]
+        conflicts_with_all = ["sizes", "profile", "json"]
     )]
     files: Vec<CurveFile>,
 
@@ -54,7 +54,7 @@ struct CurveFile {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    Data(rows::Format),
+    Data(result_rows::RowFormat),
     Svg,
     Png,
 }

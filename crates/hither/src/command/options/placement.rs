@@ -10,8 +10,8 @@ use hither_core::Topology;
 use hither_core::spec::SpecError;
 use hither_sim::placement::{Binding, PlacementSpec};
 
-use hither_analysis::place::{self, Costs, Pictures, Running, WarmUp};
-use hither_analysis::plot::Picture;
+use hither_analysis::placement::{self, CostOverrides, Pictures, RunSettings, WarmUpSpec};
+use hither_analysis::plot::Plot;
 
 use crate::exit::Usage;
 use crate::output;
@@ -40,11 +40,11 @@ pub(in crate::command) struct Placing {
     /// Count nothing at the beginning, for so many references (100k), a part of them (10%) or
     /// iterations (2iterations)
     #[arg(long, value_name = "N")]
-    warm_up: Option<WarmUp>,
+    warm_up: Option<WarmUpSpec>,
 
     /// Model other costs than those of the papers, such as fault_ns=2000
     #[arg(long, value_name = "NAME=VALUE[,..]")]
-    costs: Option<Costs>,
+    costs: Option<CostOverrides>,
 }
 
 /// A list of placements, separated by commas outside of braces.
@@ -92,13 +92,13 @@ impl Placing {
     }
 
     /// How runs go.
-    pub(in crate::command) fn running(&self) -> Running {
-        self.running_or(&Running::default())
+    pub(in crate::command) fn running(&self) -> RunSettings {
+        self.running_or(&RunSettings::default())
     }
 
     /// How runs go, by what is named here, or else as said elsewhere.
-    fn running_or(&self, otherwise: &Running) -> Running {
-        Running {
+    fn running_or(&self, otherwise: &RunSettings) -> RunSettings {
+        RunSettings {
             binding: self.bind.map_or(otherwise.binding, binding),
             warm_up: self.warm_up.unwrap_or(otherwise.warm_up),
             costs: self.costs.as_ref().unwrap_or(&otherwise.costs).clone(),
@@ -117,14 +117,17 @@ impl Placing {
     }
 
     /// What is placed where.
-    pub(in crate::command) fn chosen(&self) -> anyhow::Result<place::Placing> {
-        let mut placing = place::Placing::default();
+    pub(in crate::command) fn chosen(&self) -> anyhow::Result<placement::PlacementSetup> {
+        let mut placing = placement::PlacementSetup::default();
         self.apply(&mut placing)?;
         Ok(placing)
     }
 
     /// Replaces what a file says by what is named here.
-    pub(in crate::command) fn apply(&self, placing: &mut place::Placing) -> anyhow::Result<()> {
+    pub(in crate::command) fn apply(
+        &self,
+        placing: &mut placement::PlacementSetup,
+    ) -> anyhow::Result<()> {
         if self.wanted() {
             placing.nodes = self.topologies()?;
         }
@@ -254,7 +257,7 @@ impl Drawing {
     }
 }
 
-fn save(file: &Drawn, picture: &impl Picture, ui: &Ui) -> anyhow::Result<()> {
+fn save(file: &Drawn, picture: &impl Plot, ui: &Ui) -> anyhow::Result<()> {
     let content = match file.kind {
         Kind::Png => picture.png()?,
         Kind::Svg | Kind::Csv => picture.svg().into_bytes(),

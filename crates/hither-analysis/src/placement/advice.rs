@@ -1,0 +1,249 @@
+//! From simulated placements to advice: whether another one would help, and how much.
+//!
+//! A twentieth of the modelled time is taken as the least that is worth a change: the model knows
+//! latencies to about as much.
+
+use hither_core::placement::{Target, placement_policies};
+use hither_core::registry::Mechanism;
+use serde::Serialize;
+
+use super::PlacementCase;
+use super::table::{CaseResult, group};
+use crate::format::{bytes, counted, duration_ns, percent, policy};
+use crate::run_plan::RunPlan;
+
+/// The smallest part of the modelled time worth acting on.
+const GAIN_MIN_TIME_SHARE: f64 = 0.05;
+
+/// What `hither run` does for the placement of this name, with its defaults. The baseline is what
+/// the kernel does without help.
+fn run_plan_of(name: &str) -> Option<RunPlan> {
+    let mut entries = placement_policies().iter();
+    let entry = entries.find(|entry| entry.name == name)?;
+    let name = || Some(entry.name.to_owned());
+    if entry.compared.position() == Some(1) {
+        None
+    } else if entry.runs(Mechanism::Memory) {
+        Some(RunPlan {
+            memory: name(),
+            ..RunPlan::default()
+        })
+    } else if entry.runs(Mechanism::Replicas) {
+        Some(RunPlan {
+            replicas: name(),
+            ..RunPlan::default()
+        })
+    } else {
+        None
+    }
+}
+
+/// The advice for one topology and size.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PlacementAdvice {
+    /// The topology, as a user writes it.
+    pub nodes: String,
+    /// What the others are held to.
+    pub baseline: String,
+    /// The placement to use, where another one helps.
+    pub placement: Option<String>,
+    /// The part of the baseline's modelled time that it saves.
+    pub gain: f64,
+    /// The advice in words.
+    pub sentences: Vec<String>,
+}
+
+impl PlacementAdvice {
+    /// What `hither run` could apply of it.
+    pub fn plan(&self) -> Option<RunPlan> {
+        run_plan_of(self.placement.as_deref()?)
+    }
+}
+
+/// The advice for each topology and size, over the first placement of each.
+pub fn advise(lines: &[CaseResult<'_>], block_bytes: u64) -> Vec<PlacementAdvice> {
+    let together = lines.chunk_by(|a, b| group(a.case) == group(b.case));
+    together
+        .map(|lines| advise_on_group(lines, block_bytes))
+        .collect()
+}
+
+fn name(case: &PlacementCase) -> String {
+    policy(&case.configuration.spec)
+}
+
+fn advise_on_group(lines: &[CaseResult<'_>], block_bytes: u64) -> PlacementAdvice {
+    let baseline = &lines[0];
+    let saves = |line: &CaseResult<'_>| {
+        1.0 - line.modelled_time_ns as f64 / baseline.modelled_time_ns.max(1) as f64
+    };
+    let foresees = |line: &&CaseResult<'_>| line.case.configuration.spec.needs().totals;
+    let candidates = lines.iter().filter(|line| !foresees(line));
+    let best = candidates.min_by_key(|line| line.modelled_time_ns);
+    let bound = lines
+        .iter()
+        .filter(foresees)
+        .min_by_key(|line| line.modelled_time_ns);
+    let topology = &baseline.case.configuration.topology;
+    let on = match topology.name().parse() == Ok(topology.nodes()) {
+        true => counted(topology.nodes() as u64, "node"),
+        false => topology.name().to_owned(),
+    };
+    let local = |line: &CaseResult<'_>| percent(line.totals.local_hit_ratio());
+    let mut sentences = Vec::new();
+    let helps = best.filter(|best| saves(best) >= GAIN_MIN_TIME_SHARE);
+    match helps {
+        Some(best) => {
+            sentences.push(format!(
+                "Another placement would help: on {on}, {} takes {} less modelled time than {} ({} against {}), with {} \
+                 of the accesses local instead of {}.",
+                name(best.case),
+                percent(saves(best)),
+                name(baseline.case),
+                duration_ns(best.modelled_time_ns as f64),
+                duration_ns(baseline.modelled_time_ns as f64),
+                local(best),
+                local(baseline)
+            ));
+            let moved = best.totals.migrations + best.totals.replications;
+            let what = match best.case.target() {
+                Target::Memory => "page",
+                Target::Files => "block",
+            };
+            if moved > 0 {
+                sentences.push(format!(
+                    "For that it moves or copies {} ({}).",
+                    counted(moved, what),
+                    bytes(moved * block_bytes)
+                ));
+            }
+            sentences.push(match run_plan_of(&name(best.case)) {
+                Some(RunPlan {
+                    memory: Some(memory), ..
+                }) => format!(
+                    "This is simulated; `hither run --memory={memory} -- CMD` does it on a machine with several nodes."
+                ),
+                Some(_) => "This is simulated; `hither run --replicas -- CMD` does it on a machine with several nodes."
+                    .to_owned(),
+                None => "This is simulated: nothing places a running program's data this way yet.".to_owned(),
+            });
+        }
+        None if lines.len() == 1 => sentences.push(format!(
+            "On {on}, {} takes {} of modelled time and serves {} of the accesses locally; no other placement was simulated.",
+            name(baseline.case),
+            duration_ns(baseline.modelled_time_ns as f64),
+            local(baseline)
+        )),
+        None => sentences.push(format!(
+            "No placement that was simulated on {on} takes {} less modelled time than {}, which serves {} of the accesses \
+             locally.",
+            percent(GAIN_MIN_TIME_SHARE),
+            name(baseline.case),
+            local(baseline)
+        )),
+    }
+    if let Some(bound) = bound {
+        // The bound is one of latencies; what waits for what can still make it slower.
+        let saved = saves(bound);
+        sentences.push(match saved >= 0.0005 {
+            true => format!(
+                "The best place for each block, known beforehand ({}), would take {} less.",
+                name(bound.case),
+                percent(saved)
+            ),
+            false => format!(
+                "Nor would the best place for each block, known beforehand ({}), take less.",
+                name(bound.case)
+            ),
+        });
+    }
+    PlacementAdvice {
+        nodes: topology.name().to_owned(),
+        baseline: name(baseline.case),
+        placement: helps.map(|best| name(best.case)),
+        gain: helps.map_or(0.0, saves),
+        sentences,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use hither_core::Topology;
+    use hither_sim::placement::{PlacementConfiguration, Totals};
+
+    use super::*;
+
+    fn advised(times_ns: &[(&str, u64)]) -> PlacementAdvice {
+        let topology = Arc::new(Topology::uniform(4));
+        let cases = times_ns.iter().map(|(spec, _)| PlacementCase {
+            configuration: PlacementConfiguration::even(
+                spec.parse().unwrap(),
+                topology.clone(),
+                10,
+            ),
+            size: "10".to_owned(),
+        });
+        let cases: Vec<PlacementCase> = cases.collect();
+        let totals = Totals {
+            accesses: 10,
+            local: 4,
+            remote: 6,
+            migrations: 3,
+            ..Totals::default()
+        };
+        let lines = cases
+            .iter()
+            .zip(times_ns)
+            .map(|(case, &(_, modelled_time_ns))| CaseResult {
+                case,
+                totals: &totals,
+                modelled_time_ns,
+            });
+        let lines: Vec<CaseResult<'_>> = lines.collect();
+        let mut all = advise(&lines, 4096);
+        assert_eq!(all.len(), 1);
+        all.remove(0)
+    }
+
+    #[test]
+    fn the_fastest_that_knows_no_future_is_advised() {
+        let found = advised(&[
+            ("first-touch", 1000),
+            ("round-robin", 1200),
+            ("upm", 700),
+            ("a-priori", 600),
+        ]);
+        assert_eq!(found.placement.as_deref(), Some("upm"));
+        assert!((found.gain - 0.3).abs() < 1e-9);
+        assert!(
+            found.sentences[0]
+                .contains("on 4 nodes, upm takes 30.0 % less modelled time than first-touch")
+        );
+        assert!(
+            found.sentences[1].contains("3 pages (12.00 KiB)"),
+            "{found:?}"
+        );
+        assert!(
+            found.sentences[3].contains("(a-priori), would take 40.0 % less"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn little_is_not_worth_a_change() {
+        let found = advised(&[("first-touch", 1000), ("upm", 960)]);
+        assert_eq!((found.placement, found.gain), (None, 0.0));
+        assert!(found.sentences[0].starts_with("No placement that was simulated on 4 nodes"));
+
+        let alone = advised(&[("upm", 960)]).sentences;
+        assert_eq!(
+            alone,
+            [
+                "On 4 nodes, upm takes 960 ns of modelled time and serves 40.0 % of the accesses locally; no other placement \
+              was simulated."
+            ]
+        );
+    }
+}

@@ -1,0 +1,278 @@
+//! Results as pictures, and over time as data.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use hither_core::placement::Target;
+use hither_sim::placement::{Binding, PlacementOutcome};
+use hither_trace::Trace;
+
+use super::{PlacementCase, RunSettings, file_name, table};
+use crate::format::{count, counted, percent, policy, shortened};
+use crate::plot::{
+    Heatmap, HeatmapPanel, MoveArrow, MovesMap, MovesPanel, NodeLayout, Plot, Timeline,
+    TimelineRun, TimelineStep,
+};
+
+/// Draws the outcomes of placements.
+pub struct Pictures<'a> {
+    trace: &'a Trace,
+    cases: &'a [PlacementCase],
+    outcomes: &'a [PlacementOutcome],
+    binding: Binding,
+    warm_up: u64,
+}
+
+impl<'a> Pictures<'a> {
+    /// The pictures of cases and their outcomes, which stand in the same order.
+    pub fn of(
+        trace: &'a Trace,
+        cases: &'a [PlacementCase],
+        outcomes: &'a [PlacementOutcome],
+        running: &RunSettings,
+    ) -> Pictures<'a> {
+        let nodes = hither_sim::References::nodes(trace);
+        Pictures {
+            trace,
+            cases,
+            outcomes,
+            binding: running.binding.resolved(nodes),
+            warm_up: running.warm_up.end(trace),
+        }
+    }
+
+    /// Every picture as SVG, with its title: who served whom, what moved, and what happened over
+    /// time.
+    pub fn all(&self) -> Vec<(String, String)> {
+        let both = |picture: &dyn Plot| (picture.title().to_owned(), picture.svg());
+        vec![
+            both(&self.heatmap()),
+            both(&self.moves()),
+            both(&self.timeline()),
+        ]
+    }
+
+    fn title(&self, what: &str) -> String {
+        format!("{what}: {}", shortened(&file_name(self.trace.path()), 50))
+    }
+
+    /// What all cases share, where they do, and what the figures come from.
+    fn subtitle(&self) -> String {
+        let block_bytes = u64::from(self.trace.options().block_bytes);
+        let headings = || {
+            self.cases
+                .iter()
+                .map(|case| table::heading(case, self.binding, block_bytes))
+        };
+        let first = headings().next().unwrap_or_default();
+        let shared = match headings().all(|other| other == first) {
+            true => format!("{first}  ·  "),
+            false => String::new(),
+        };
+        format!(
+            "{shared}{}  ·  trace {}  ·  hither {}",
+            counted(self.trace.references_of_all(), "reference"),
+            self.trace.sha256().get(..12).unwrap_or("made up"),
+            env!("CARGO_PKG_VERSION")
+        )
+    }
+
+    /// What tells a case from the others.
+    fn label(&self, case: &PlacementCase) -> String {
+        let own = &case.configuration;
+        let differ = |of: &dyn Fn(&PlacementCase) -> String| {
+            let first = self.cases.first().map(of);
+            self.cases.iter().any(|other| Some(of(other)) != first)
+        };
+        let mut label = policy(&own.spec);
+        let topology = |case: &PlacementCase| case.configuration.topology.name().to_owned();
+        if differ(&topology) {
+            label += &format!(", {}", topology(case));
+        }
+        if differ(&|case: &PlacementCase| case.size.clone()) {
+            label += &format!(", {}", case.size);
+        }
+        let replacement = |case: &PlacementCase| policy(&case.configuration.replacement);
+        if differ(&replacement) {
+            label += &format!(", {}", replacement(case));
+        }
+        shortened(&label, 40)
+    }
+
+    fn each(&self) -> impl Iterator<Item = (&PlacementCase, &PlacementOutcome)> {
+        self.cases.iter().zip(self.outcomes)
+    }
+
+    /// The accesses from each node to each node that served them.
+    pub fn heatmap(&self) -> Heatmap {
+        let panel = |(case, outcome): (&PlacementCase, &PlacementOutcome)| HeatmapPanel {
+            label: self.label(case),
+            note: format!(
+                "{} local, {:.2} hops a hit, imbalance {:.2}",
+                percent(outcome.totals.local_hit_ratio()),
+                outcome.totals.mean_hops(),
+                outcome.node_imbalance()
+            ),
+            traffic: outcome.traffic.clone(),
+        };
+        Heatmap {
+            title: self.title("Who was served by whom"),
+            subtitle: self.subtitle(),
+            panels: self.each().map(panel).collect(),
+        }
+    }
+
+    /// The blocks that moved between nodes.
+    pub fn moves(&self) -> MovesMap {
+        let panel = |(case, outcome): (&PlacementCase, &PlacementOutcome)| {
+            let topology = &case.configuration.topology;
+            let nodes = topology.nodes();
+            let all = outcome.traffic.iter().sum::<u64>().max(1) as f64;
+            let served = |node: usize| {
+                let column = outcome.traffic.iter().skip(node).step_by(nodes);
+                column.sum::<u64>() as f64 / all
+            };
+            MovesPanel {
+                label: self.label(case),
+                note: moved(outcome),
+                ground: NodeLayout::of(topology),
+                served: (0..nodes).map(served).collect(),
+                arrows: arrows(outcome),
+            }
+        };
+        MovesMap {
+            title: self.title("Blocks that moved"),
+            subtitle: self.subtitle(),
+            panels: self.each().map(panel).collect(),
+        }
+    }
+
+    /// What each node holds, and how much is served locally, over time.
+    pub fn timeline(&self) -> Timeline {
+        let run = |(case, outcome): (&PlacementCase, &PlacementOutcome)| TimelineRun {
+            label: self.label(case),
+            steps: outcome
+                .timeline
+                .iter()
+                .map(|interval| TimelineStep {
+                    end: interval.end,
+                    local: interval.totals.local_hit_ratio(),
+                    moved: interval.totals.migrations + interval.totals.replications,
+                    used: interval.used.clone(),
+                })
+                .collect(),
+        };
+        let memory = self
+            .cases
+            .iter()
+            .all(|case| case.target() == Target::Memory);
+        Timeline {
+            title: self.title("Over time"),
+            subtitle: self.subtitle(),
+            what: if memory { "pages" } else { "cached blocks" },
+            warm_up: self.warm_up,
+            runs: self.each().map(run).collect(),
+        }
+    }
+
+    /// The same as CSV: a line an interval. Nodes are the last columns, as many as the largest topology has.
+    pub fn timeline_csv(&self) -> String {
+        let mut text = String::new();
+        let widest = self
+            .outcomes
+            .iter()
+            .map(|outcome| outcome.capacity.len())
+            .max()
+            .unwrap_or(0);
+        let names = |outcome: &PlacementOutcome| -> Vec<String> {
+            let totals = serde_json::to_value(outcome.totals).expect("plain data");
+            let counts = totals.as_object().expect("a struct");
+            counts.keys().cloned().collect()
+        };
+        let counts = self.outcomes.first().map(names).unwrap_or_default();
+        let used = (0..widest).map(|node| format!("used_{node}"));
+        let fixed = [
+            "placement",
+            "nodes",
+            "size",
+            "policy",
+            "end",
+            "end_ns",
+            "local_hit_ratio",
+        ];
+        let heads: Vec<String> = fixed
+            .map(str::to_owned)
+            .into_iter()
+            .chain(counts.iter().cloned())
+            .chain(used)
+            .collect();
+        text.push_str(&heads.join(","));
+        text.push('\n');
+        for (case, outcome) in self.each() {
+            let configuration = &case.configuration;
+            for interval in &outcome.timeline {
+                // Specs have commas in them; no name has a quotation mark. Writing to a string
+                // cannot fail.
+                let _ = write!(
+                    text,
+                    "\"{}\",\"{}\",\"{}\",\"{}\",{},{},{}",
+                    configuration.spec,
+                    outcome.nodes.replace('"', "\"\""),
+                    case.size,
+                    configuration.replacement,
+                    interval.end,
+                    interval.end_ns,
+                    interval.totals.local_hit_ratio()
+                );
+                let totals = serde_json::to_value(interval.totals).expect("plain data");
+                for name in &counts {
+                    let _ = write!(text, ",{}", totals[name]);
+                }
+                for node in 0..widest {
+                    let _ = match interval.used.get(node) {
+                        Some(used) => write!(text, ",{used}"),
+                        None => write!(text, ","),
+                    };
+                }
+                text.push('\n');
+            }
+        }
+        text
+    }
+}
+
+/// How much moved, in words.
+fn moved(outcome: &PlacementOutcome) -> String {
+    let (totals, warm_up) = (&outcome.totals, &outcome.warm_up);
+    let migrations = totals.migrations + warm_up.migrations;
+    let replications = totals.replications + warm_up.replications;
+    if migrations + replications == 0 {
+        return "nothing moved".to_owned();
+    }
+    let kept = outcome.moves.len() as u64;
+    let first = match kept < migrations + replications {
+        true => format!("; of the first {}", count(kept)),
+        false => String::new(),
+    };
+    format!(
+        "{} migrated, {} replicated{first}",
+        count(migrations),
+        count(replications)
+    )
+}
+
+fn arrows(outcome: &PlacementOutcome) -> Vec<MoveArrow> {
+    let mut blocks: BTreeMap<(u16, u16, bool), u64> = BTreeMap::new();
+    for moved in &outcome.moves {
+        *blocks
+            .entry((moved.from, moved.to, moved.replica))
+            .or_default() += 1;
+    }
+    let arrow = |((from, to, replica), blocks): ((u16, u16, bool), u64)| MoveArrow {
+        from: from.into(),
+        to: to.into(),
+        replica,
+        blocks,
+    };
+    blocks.into_iter().map(arrow).collect()
+}

@@ -1,0 +1,472 @@
+//! Results as data: one row a cache or a placement, with all that is needed to make it again, as
+//! CSV, JSON or Parquet.
+//!
+//! The columns are listed once and every format is written from that list. Nothing in a file
+//! depends on when or where it was written, so that the same results are the same bytes.
+
+use std::fmt::{self, Write as _};
+use std::path::Path;
+use std::str::FromStr;
+
+use hither_core::Spec;
+use hither_sim::placement::{Binding, PlacementSpec, Totals};
+use hither_trace::Trace;
+use hither_trace::table::{self, Cells, ColumnType};
+use serde::{Deserialize, Serialize};
+
+use crate::placement::{self, WarmUpSpec};
+use crate::{Error, Result};
+
+/// A trace, as far as rows tell of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TraceInfo {
+    /// The path, as the user wrote it.
+    pub trace: String,
+    pub sha256: String,
+    pub format: String,
+    /// The options it was loaded with, as JSON.
+    pub loaded_with: String,
+    /// The part of the blocks that was looked at, written out: a journal is read back, and JSON has
+    /// no exact fractions.
+    pub sample_rate: String,
+    /// Of the whole trace, also where only a part was looked at.
+    pub references: u64,
+    /// Of the whole trace; an estimate where only a part was looked at.
+    pub distinct: u64,
+    pub block_bytes: u64,
+    /// The placements that are compared where none is named.
+    pub placements: String,
+}
+
+impl TraceInfo {
+    /// What rows tell of `trace`, which the user called `name`.
+    pub fn of(trace: &Trace, name: &Path) -> TraceInfo {
+        TraceInfo {
+            trace: name.to_string_lossy().into_owned(),
+            sha256: trace.sha256().to_owned(),
+            format: trace.format().to_owned(),
+            loaded_with: serde_json::to_string(trace.options()).expect("plain data"),
+            sample_rate: (trace.sampled().map_or(1.0, |sampled| sampled.rate)).to_string(),
+            references: trace.references_of_all(),
+            distinct: trace.blocks_of_all(),
+            block_bytes: trace.options().block_bytes.into(),
+            placements: placement::default_placements(placement::data_kind(trace)),
+        }
+    }
+}
+
+/// One cache, or one placement on nodes.
+#[derive(Clone, Debug)]
+pub struct ResultRow<'a> {
+    pub source: &'a TraceInfo,
+    /// With all parameters written out; none where pages of memory are placed.
+    pub policy: Option<Spec>,
+    /// The size as it was written.
+    pub size: String,
+    /// Of all nodes together.
+    pub cache_blocks: u64,
+    pub hits: u64,
+    pub misses: u64,
+    /// Of the miss ratio, where it was estimated from a sample and the error can be told.
+    pub standard_error: Option<f64>,
+    pub placement: Option<PlacementResult>,
+}
+
+/// What more there is to say of a placement.
+#[derive(Clone, Debug)]
+pub struct PlacementResult {
+    pub spec: PlacementSpec,
+    /// The topology, as a user writes it.
+    pub nodes: String,
+    pub binding: Binding,
+    pub warm_up: WarmUpSpec,
+    /// What the model took things to cost, where that was said.
+    pub costs: String,
+    /// After the warm-up.
+    pub totals: Totals,
+    pub modelled_time_ns: u64,
+    pub node_imbalance: f64,
+}
+
+impl ResultRow<'_> {
+    /// Misses by references; 0 where there are none.
+    pub fn miss_ratio(&self) -> f64 {
+        match self.hits + self.misses {
+            0 => 0.0,
+            references => self.misses as f64 / references as f64,
+        }
+    }
+}
+
+enum Column {
+    Text(fn(&ResultRow<'_>) -> String),
+    Count(fn(&ResultRow<'_>) -> u64),
+    Real(fn(&ResultRow<'_>) -> Option<f64>),
+    /// Not every row has one.
+    OptionalText(fn(&ResultRow<'_>) -> Option<String>),
+    /// Not every row has one.
+    OptionalCount(fn(&ResultRow<'_>) -> Option<u64>),
+}
+
+const COLUMNS: &[(&str, Column)] = &[
+    ("trace", Column::Text(|row| row.source.trace.clone())),
+    ("sha256", Column::Text(|row| row.source.sha256.clone())),
+    ("format", Column::Text(|row| row.source.format.clone())),
+    (
+        "loaded_with",
+        Column::Text(|row| row.source.loaded_with.clone()),
+    ),
+    (
+        "sample_rate",
+        Column::Real(|row| row.source.sample_rate.parse().ok()),
+    ),
+    ("references", Column::Count(|row| row.source.references)),
+    ("distinct_blocks", Column::Count(|row| row.source.distinct)),
+    ("block_bytes", Column::Count(|row| row.source.block_bytes)),
+    (
+        "policy",
+        Column::OptionalText(|row| Some(row.policy?.entry().name.to_owned())),
+    ),
+    (
+        "spec",
+        Column::OptionalText(|row| Some(row.policy?.to_string())),
+    ),
+    ("size", Column::Text(|row| row.size.clone())),
+    ("cache_blocks", Column::Count(|row| row.cache_blocks)),
+    (
+        "cache_bytes",
+        Column::Count(|row| row.cache_blocks * row.source.block_bytes),
+    ),
+    ("hits", Column::Count(|row| row.hits)),
+    ("misses", Column::Count(|row| row.misses)),
+    ("miss_ratio", Column::Real(|row| Some(row.miss_ratio()))),
+    ("standard_error", Column::Real(|row| row.standard_error)),
+    (
+        "placement",
+        Column::OptionalText(|row| Some(row.placement.as_ref()?.spec.entry().name.to_owned())),
+    ),
+    (
+        "placement_spec",
+        Column::OptionalText(|row| Some(row.placement.as_ref()?.spec.to_string())),
+    ),
+    (
+        "nodes",
+        Column::OptionalText(|row| Some(row.placement.as_ref()?.nodes.clone())),
+    ),
+    (
+        "binding",
+        Column::OptionalText(|row| {
+            Some(placement::binding_name(row.placement.as_ref()?.binding).to_owned())
+        }),
+    ),
+    (
+        "warm_up",
+        Column::OptionalText(|row| Some(row.placement.as_ref()?.warm_up.to_string())),
+    ),
+    (
+        "costs",
+        Column::OptionalText(|row| Some(row.placement.as_ref()?.costs.clone())),
+    ),
+    (
+        "local_hit_ratio",
+        Column::Real(|row| Some(row.placement.as_ref()?.totals.local_hit_ratio())),
+    ),
+    (
+        "hops",
+        Column::Real(|row| Some(row.placement.as_ref()?.totals.mean_hops())),
+    ),
+    (
+        "hit_latency_ns",
+        Column::Real(|row| Some(row.placement.as_ref()?.totals.hit_latency_ns())),
+    ),
+    (
+        "access_latency_ns",
+        Column::Real(|row| Some(row.placement.as_ref()?.totals.access_latency_ns())),
+    ),
+    (
+        "migrations",
+        Column::OptionalCount(|row| Some(row.placement.as_ref()?.totals.migrations)),
+    ),
+    (
+        "replications",
+        Column::OptionalCount(|row| Some(row.placement.as_ref()?.totals.replications)),
+    ),
+    (
+        "bytes_moved",
+        Column::OptionalCount(|row| Some(row.placement.as_ref()?.totals.bytes_moved)),
+    ),
+    (
+        "modelled_time_ns",
+        Column::OptionalCount(|row| Some(row.placement.as_ref()?.modelled_time_ns)),
+    ),
+    (
+        "node_imbalance",
+        Column::Real(|row| Some(row.placement.as_ref()?.node_imbalance)),
+    ),
+    (
+        "hither",
+        Column::Text(|_| env!("CARGO_PKG_VERSION").to_owned()),
+    ),
+];
+
+/// A format for rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowFormat {
+    Csv,
+    Json,
+    Parquet,
+}
+
+impl RowFormat {
+    /// Each with its name, which is also the ending of its files.
+    pub const ALL: [(&'static str, RowFormat); 3] = [
+        ("csv", RowFormat::Csv),
+        ("json", RowFormat::Json),
+        ("parquet", RowFormat::Parquet),
+    ];
+
+    /// The rows as the content of a file.
+    pub fn write(self, rows: &[ResultRow<'_>]) -> Result<Vec<u8>> {
+        match self {
+            RowFormat::Csv => Ok(csv(rows).into_bytes()),
+            RowFormat::Json => json(rows),
+            RowFormat::Parquet => parquet(rows).map_err(|error| Error::Encode {
+                format: "Parquet",
+                problem: error.to_string(),
+            }),
+        }
+    }
+}
+
+impl FromStr for RowFormat {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<RowFormat, String> {
+        let known = RowFormat::ALL.iter().find(|(name, _)| *name == text);
+        known
+            .map(|&(_, format)| format)
+            .ok_or_else(|| format!("unknown format {text:?} (known: csv, json, parquet)"))
+    }
+}
+
+impl fmt::Display for RowFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, _) = RowFormat::ALL[*self as usize];
+        f.write_str(name)
+    }
+}
+
+/// RFC 4180, with line feeds alone.
+fn csv(rows: &[ResultRow<'_>]) -> String {
+    let mut text = String::new();
+    let names: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
+    text.push_str(&names.join(","));
+    text.push('\n');
+    for row in rows {
+        for (index, (_, column)) in COLUMNS.iter().enumerate() {
+            if index > 0 {
+                text.push(',');
+            }
+            // Writing to a string cannot fail.
+            let _ = match column {
+                Column::Text(value) => text.write_str(&quoted(value(row))),
+                Column::Count(value) => write!(text, "{}", value(row)),
+                Column::Real(value) => value(row).map_or(Ok(()), |value| write!(text, "{value}")),
+                Column::OptionalText(value) => {
+                    value(row).map_or(Ok(()), |value| text.write_str(&quoted(value)))
+                }
+                Column::OptionalCount(value) => {
+                    value(row).map_or(Ok(()), |value| write!(text, "{value}"))
+                }
+            };
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn quoted(text: String) -> String {
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text
+    }
+}
+
+/// One array, an object a line.
+fn json(rows: &[ResultRow<'_>]) -> Result<Vec<u8>> {
+    let mut bytes = b"[".to_vec();
+    for (index, row) in rows.iter().enumerate() {
+        bytes.extend(if index == 0 { &b"\n"[..] } else { b",\n" });
+        for (column, (name, value)) in COLUMNS.iter().enumerate() {
+            bytes.extend(if column == 0 { &b"  {"[..] } else { b", " });
+            serde_json::to_writer(&mut bytes, name)?;
+            bytes.extend(b": ");
+            match value {
+                Column::Text(value) => serde_json::to_writer(&mut bytes, &value(row))?,
+                Column::Count(value) => serde_json::to_writer(&mut bytes, &value(row))?,
+                Column::Real(value) => serde_json::to_writer(&mut bytes, &value(row))?,
+                Column::OptionalText(value) => serde_json::to_writer(&mut bytes, &value(row))?,
+                Column::OptionalCount(value) => serde_json::to_writer(&mut bytes, &value(row))?,
+            }
+        }
+        bytes.push(b'}');
+    }
+    bytes.extend(b"\n]\n");
+    Ok(bytes)
+}
+
+fn parquet(rows: &[ResultRow<'_>]) -> hither_trace::Result<Vec<u8>> {
+    let required = table::Column::required;
+    let nullable = table::Column::nullable;
+    let columns = COLUMNS.iter().map(|&(name, ref column)| match column {
+        Column::Text(value) => (
+            required(name, ColumnType::Utf8),
+            Cells::texts(rows.iter().map(value)),
+        ),
+        Column::Count(value) => (
+            required(name, ColumnType::UInt64),
+            Cells::u64s(rows.iter().map(value)),
+        ),
+        Column::Real(value) => (
+            nullable(name, ColumnType::Float64),
+            Cells::optional_f64s(rows.iter().map(value)),
+        ),
+        Column::OptionalText(value) => (
+            nullable(name, ColumnType::Utf8),
+            Cells::optional_texts(rows.iter().map(value)),
+        ),
+        Column::OptionalCount(value) => (
+            nullable(name, ColumnType::UInt64),
+            Cells::optional_u64s(rows.iter().map(value)),
+        ),
+    });
+    let created_by = concat!("hither ", env!("CARGO_PKG_VERSION"));
+    table::write_bytes(created_by, columns.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+    use parquet::file::reader::{FileReader as _, SerializedFileReader};
+    use parquet::record::Field;
+
+    fn rows(source: &TraceInfo) -> Vec<ResultRow<'_>> {
+        let row = ResultRow {
+            source,
+            policy: Some("ubm{expire=0}".parse().unwrap()),
+            size: "10%".to_owned(),
+            cache_blocks: 10,
+            hits: 3,
+            misses: 1,
+            standard_error: Some(0.01),
+            placement: None,
+        };
+        let empty = ResultRow {
+            policy: Some("lru".parse().unwrap()),
+            hits: 0,
+            misses: 0,
+            standard_error: None,
+            ..row.clone()
+        };
+        let placed = PlacementResult {
+            spec: "first-touch".parse().unwrap(),
+            nodes: "mesh:2x2".to_owned(),
+            binding: Binding::Threads,
+            warm_up: WarmUpSpec::Percent(10.0),
+            costs: String::new(),
+            totals: Totals {
+                accesses: 4,
+                local: 2,
+                remote: 1,
+                misses: 1,
+                hops: 2,
+                hit_ns: 300,
+                miss_ns: 500,
+                migrations: 7,
+                bytes_moved: 4096,
+                ..Totals::default()
+            },
+            modelled_time_ns: 800,
+            node_imbalance: 1.5,
+        };
+        let placed = ResultRow {
+            policy: None,
+            placement: Some(placed),
+            standard_error: None,
+            ..row.clone()
+        };
+        vec![row, empty, placed]
+    }
+
+    fn source() -> TraceInfo {
+        TraceInfo {
+            trace: "a \"b\", c.trace".to_owned(),
+            sha256: "00ff".to_owned(),
+            format: "lirs".to_owned(),
+            loaded_with: "{}".to_owned(),
+            sample_rate: "0.5".to_owned(),
+            references: 4,
+            distinct: 100,
+            block_bytes: 4096,
+            placements: "first-touch".to_owned(),
+        }
+    }
+
+    #[test]
+    fn csv_quotes_what_it_must() {
+        let source = source();
+        let text = csv(&rows(&source));
+        let version = env!("CARGO_PKG_VERSION");
+        let of_trace = "\"a \"\"b\"\", c.trace\",00ff,lirs,{},0.5,4,100,4096";
+        assert_eq!(
+            text,
+            format!(
+                "trace,sha256,format,loaded_with,sample_rate,references,distinct_blocks,block_bytes,policy,spec,size,cache_blocks,cache_bytes,hits,misses,\
+                 miss_ratio,standard_error,placement,placement_spec,nodes,binding,warm_up,costs,local_hit_ratio,hops,hit_latency_ns,\
+                 access_latency_ns,migrations,replications,bytes_moved,modelled_time_ns,node_imbalance,hither
+\
+                 {of_trace},ubm,\"ubm{{threshold=3,expire=0,other=lru}}\",10%,10,40960,3,1,0.25,0.01,,,,,,,,,,,,,,,,{version}
+\
+                 {of_trace},lru,lru,10%,10,40960,0,0,0,,,,,,,,,,,,,,,,,{version}
+\
+                 {of_trace},,,10%,10,40960,3,1,0.25,,first-touch,first-touch,mesh:2x2,threads,10%,,0.5,0.6666666666666666,100,200,7,0,4096,800,1.5,{version}
+"
+            )
+        );
+    }
+
+    #[test]
+    fn json_and_parquet_hold_the_same() {
+        let source = source();
+        let rows = rows(&source);
+        let parsed: serde_json::Value =
+            serde_json::from_slice(&RowFormat::Json.write(&rows).unwrap()).unwrap();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&RowFormat::Parquet.write(&rows).unwrap())
+            .unwrap();
+        let reader = SerializedFileReader::new(file).unwrap();
+        let read: Vec<_> = reader.get_row_iter(None).unwrap().collect();
+        assert_eq!(read.len(), rows.len());
+        for (row, parsed) in read.into_iter().zip(parsed.as_array().unwrap()) {
+            let row = row.unwrap();
+            assert_eq!(row.len(), COLUMNS.len());
+            for ((name, field), (expected, _)) in row.get_column_iter().zip(COLUMNS) {
+                assert_eq!(name, expected);
+                let value = match field {
+                    Field::Null => serde_json::Value::Null,
+                    Field::Str(text) => text.as_str().into(),
+                    Field::ULong(count) => (*count).into(),
+                    Field::Double(real) => (*real).into(),
+                    other => panic!("{name}: {other}"),
+                };
+                assert_eq!(parsed[name], value, "{name}");
+            }
+        }
+        assert_eq!(RowFormat::Json.write(&[]).unwrap(), b"[\n]\n");
+        assert!(RowFormat::Parquet.write(&[]).is_ok());
+    }
+}
