@@ -54,7 +54,7 @@ impl TraceInfo {
             references: trace.references_of_all(),
             distinct: trace.blocks_of_all(),
             block_bytes: trace.options().block_bytes.into(),
-            placements: placement::default_placements(placement::data_kind(trace)).to_owned(),
+            placements: placement::default_placements(placement::data_kind(trace)),
         }
     }
 }

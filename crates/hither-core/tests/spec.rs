@@ -107,9 +107,9 @@ fn a_placement_may_start_from_another() {
     let parsed = |text: &str| text.parse::<Placement>();
     let plain = parsed("upm").unwrap();
     assert!(plain.to_string().contains("initial=first-touch"), "{plain}");
-    assert!(!plain.foresight());
+    assert!(!plain.needs().totals);
     let aware = parsed("upm{initial=cache-aware}").unwrap();
-    assert!(parsed("upm{initial=a-priori}").unwrap().foresight());
+    assert!(parsed("upm{initial=a-priori}").unwrap().needs().totals);
     assert_eq!(parsed(&aware.to_string()).unwrap(), aware);
     // Not of itself, and not of what places files.
     for text in [

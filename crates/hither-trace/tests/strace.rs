@@ -25,9 +25,7 @@ fn read(log: &str) -> Result<Trace> {
 fn references(trace: &Trace) -> Vec<(String, u32, u32, u32, bool)> {
     let needs = Needs {
         future: false,
-        sites: true,
-        objects: true,
-        processes: true,
+        ..Needs::ALL
     };
     let mut found = Vec::new();
     trace

@@ -20,7 +20,7 @@ use crate::access::Access;
 use crate::ghosts::Ghosts;
 use crate::ids::{Block, Slot};
 use crate::list::{Links, List};
-use crate::registry::{Needs, Param, ParamKind, ReplacementEntry};
+use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -29,6 +29,8 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     source: "Yang et al., SOSP 2023",
     params: PARAMS,
     needs: Needs::NOTHING,
+    live: &[Mechanism::PageCache],
+    compared: Compared::ByName,
     build: |settings, values| {
         let shares = Shares {
             small: values.real(0),

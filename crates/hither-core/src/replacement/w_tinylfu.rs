@@ -18,7 +18,7 @@ use super::{Replacement, share};
 use crate::access::Access;
 use crate::ids::{Block, Slot};
 use crate::list::{Links, List};
-use crate::registry::{Needs, Param, ParamKind, ReplacementEntry};
+use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
 use crate::sketch::Sketch;
 
 /// The line in the registry.
@@ -28,6 +28,8 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     source: "Einziger, Friedman and Manes, TOS 13(4), 2017",
     params: PARAMS,
     needs: Needs::NOTHING,
+    live: &[Mechanism::PageCache],
+    compared: Compared::ByName,
     build: |settings, values| {
         let config = Config {
             window: values.real(0),

@@ -277,8 +277,8 @@ impl FileMigrationController {
             kind: EpochKind::Iteration,
             process: Some(EVERYBODY),
             counts: &self.shown,
-            moved: &[],
-            threads: 0,
+            thread_migrations: &[],
+            active_threads: 0,
         };
         let mut actions = Vec::new();
         self.model.epoch(&epoch, &mut actions);

@@ -27,7 +27,7 @@ use crate::run::{Agent, RunOptions};
 pub struct FileMigrationOptions {
     /// The program.
     pub run: RunOptions,
-    /// The placement of memory that moves pages; one that can be [live](placement::PlacementEntry::live).
+    /// The placement of memory that moves pages; one that [runs live](placement::PlacementEntry::live).
     pub policy: Spec<placement::PlacementEntry>,
     /// Where calibrations of machines are kept; none are read or made without.
     pub cache: Option<PathBuf>,

@@ -39,7 +39,7 @@ use crate::run::{Agent, RunOptions};
 pub struct MemoryOptions {
     /// The program.
     pub run: RunOptions,
-    /// Where pages go; one that can be [live](placement::PlacementEntry::live).
+    /// Where pages go; one that [runs live](placement::PlacementEntry::live).
     pub placement: Spec<placement::PlacementEntry>,
     /// What that is made of, in place of what its parameter names.
     pub initial: Option<Spec<placement::PlacementEntry>>,

@@ -502,8 +502,8 @@ impl PlacementController {
                     kind: EpochKind::Construct,
                     process: Some(process),
                     counts: &counting.counters,
-                    moved: &moved,
-                    threads,
+                    thread_migrations: &moved,
+                    active_threads: threads,
                 };
                 self.model.epoch(&epoch, &mut counting.actions);
                 debug_assert!(counting.actions.is_empty(), "nothing was counted");
@@ -612,8 +612,8 @@ impl PlacementController {
             kind,
             process,
             counts: counters,
-            moved: &moved,
-            threads,
+            thread_migrations: &moved,
+            active_threads: threads,
         };
         self.model.set_migration_ns(migration_ns / rounds.max(1));
         self.model.epoch(&epoch, actions);

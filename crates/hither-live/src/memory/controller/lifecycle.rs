@@ -185,7 +185,7 @@ impl PlacementController {
             object,
             owner: process,
             bytes: length,
-            known: self.sites.class(signature),
+            expected_tier: self.sites.class(signature),
         });
         self.summary.regions += 1;
         self.reconsider(now_ns, pid, out);

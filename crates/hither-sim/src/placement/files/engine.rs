@@ -9,11 +9,11 @@ use std::hint::select_unpredictable;
 use std::sync::Arc;
 
 use hither_core::placement::{
-    Action, ActionOutcome, Counters, Epoch, EpochKind, IncomingBlock, Layer, Mark, Nodes,
-    PlacementSettings,
+    Action, ActionOutcome, Counters, Epoch, EpochKind, FilePlacement, IncomingBlock, Mark, Nodes,
+    PlacementSettings, ReplicaLayer,
 };
 use hither_core::registry;
-use hither_core::{Access, Block, Node, Op, Placement, Process, ReplacementPolicy, Slot, Topology};
+use hither_core::{Access, Block, Node, Op, Process, ReplacementPolicy, Slot, Topology};
 
 use super::costs::FileCosts;
 use super::disks::Disks;
@@ -27,8 +27,8 @@ use crate::references::References;
 pub(super) struct FileEngine {
     pub(super) topology: Arc<Topology>,
     pub(super) nodes: Nodes,
-    pub(super) placement: Box<dyn Placement>,
-    pub(super) layer: Layer,
+    pub(super) placement: Box<dyn FilePlacement>,
+    pub(super) layer: ReplicaLayer,
     pub(super) shelves: Vec<Shelf>,
     pub(super) network: Network,
     pub(super) disks: Disks,
@@ -94,7 +94,7 @@ impl FileEngine {
         let (blocks, block_bytes) = (references.blocks(), references.block_bytes());
         let object_bytes = references.object_bytes();
         let capacity = &configuration.capacity;
-        let placement = configuration.spec.build(&PlacementSettings {
+        let placement = configuration.spec.build_files(&PlacementSettings {
             topology: Arc::clone(&topology),
             capacity,
             blocks,
@@ -103,6 +103,7 @@ impl FileEngine {
             initial: None,
             sampled: false,
         });
+        let placement = placement.expect("checked to place files");
         let replacement = &configuration.replacement;
         // A cache larger than the trace's footprint never evicts: what its replacement does not
         // need it does not get.
@@ -126,15 +127,15 @@ impl FileEngine {
             false => blocks,
         };
         let by_marks = !references.marks().is_empty();
-        let period_ns = match placement.period_ns() {
+        let period_ns = match configuration.spec.period_ns() {
             Some(period_ns) => period_ns,
             None if by_marks => u64::MAX,
             None => options.period_ns,
         };
         let nodes = topology.nodes();
         Ok(FileEngine {
-            layer: placement.layer(),
-            periodic: placement.period_ns().is_some(),
+            layer: configuration.spec.entry().replica_layer(),
+            periodic: configuration.spec.period_ns().is_some(),
             placement,
             shelves: capacity.iter().map(shelf).collect(),
             network: Network::new(&topology, costs.hop_ns, costs.contention),
@@ -217,10 +218,11 @@ impl FileEngine {
             kind,
             process,
             counts: &self.counts,
-            moved: &[],
-            threads: self.threads,
+            thread_migrations: &[],
+            active_threads: self.threads,
         };
-        self.placement.epoch(&epoch, &self.nodes, &mut self.actions);
+        self.placement
+            .on_epoch(&epoch, &self.nodes, &mut self.actions);
         let now_ns = self.nodes.now_ns();
         self.act(&Access::bare(reference, Block(0)), None, now_ns);
     }
@@ -266,7 +268,7 @@ impl FileEngine {
                 }
                 self.timeline.served(by, from, 1);
                 self.placement
-                    .served(access, from, &self.nodes, &mut self.actions);
+                    .on_access(access, from, &self.nodes, &mut self.actions);
                 self.act(access, Some(from), end_ns);
                 (from, end_ns)
             }
@@ -356,7 +358,7 @@ impl FileEngine {
         }
         self.dirty[block.index()] = true;
         self.placement
-            .written(access, &self.nodes, &mut self.actions);
+            .on_write(access, &self.nodes, &mut self.actions);
         let dropped = self.actions.iter().filter_map(|action| match action {
             Action::Drop { block: of, at } if *of == block => {
                 Some(self.topology.hops(access.node, *at))
@@ -399,7 +401,7 @@ impl FileEngine {
                 let done = self.act_once(action, access, served, at_ns);
                 outcomes.push(ActionOutcome { action, done });
             }
-            self.placement.settled(&outcomes, &self.nodes);
+            self.placement.on_outcomes(&outcomes, &self.nodes);
             self.outcomes = outcomes;
             if self.actions.is_empty() {
                 return;
@@ -411,7 +413,7 @@ impl FileEngine {
             done: false,
         };
         let refused: Vec<ActionOutcome> = self.actions.drain(..).map(refuse).collect();
-        self.placement.settled(&refused, &self.nodes);
+        self.placement.on_outcomes(&refused, &self.nodes);
     }
 
     fn act_once(
@@ -521,7 +523,7 @@ impl FileEngine {
     /// Makes the replica at `at` the original.
     fn promote(&mut self, block: Block, at: Node, access: &Access) {
         let home = self.nodes.home(block).expect("a replica has an original");
-        if self.layer == Layer::Own {
+        if self.layer == ReplicaLayer::Separate {
             let slot = |node| self.nodes.slot(block, node).expect("it holds the block");
             let (old, new) = (slot(home), slot(at));
             self.shelves[home.index()].replacement.removed(old);

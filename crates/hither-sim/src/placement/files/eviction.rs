@@ -1,6 +1,6 @@
 //! Room: which copy leaves a node so that another can come, and where it goes.
 
-use hither_core::placement::{IncomingBlock, Layer};
+use hither_core::placement::{IncomingBlock, ReplicaLayer};
 use hither_core::{Access, Block, Node, Slot};
 
 use super::engine::{EMPTY, FileEngine};
@@ -27,7 +27,10 @@ impl FileEngine {
         if self.nodes.free(at) > 0 {
             return Some(None);
         }
-        if let Some(replica) = self.placement.reclaim(at, incoming.block, &self.nodes) {
+        if let Some(replica) = self
+            .placement
+            .replica_victim(at, incoming.block, &self.nodes)
+        {
             assert_ne!(self.nodes.home(replica), Some(at), "not a replica");
             self.timeline.totals.evictions += 1;
             self.leave(replica, at, at_ns);
@@ -49,9 +52,10 @@ impl FileEngine {
         let evicted = Block(shelf.block_of[slot.index()]);
         self.gave_up[at.index()] = self.cascade;
         let asked = self.nodes.home(evicted) == Some(at)
-            && (self.layer == Layer::Own || !self.nodes.replicated(evicted));
+            && (self.layer == ReplicaLayer::Separate || !self.nodes.replicated(evicted));
         let to = if asked {
-            self.placement.victim(evicted, at, incoming, &self.nodes)
+            self.placement
+                .forward_to(evicted, at, incoming, &self.nodes)
         } else {
             None
         };
@@ -67,7 +71,7 @@ impl FileEngine {
                 self.detach(evicted, at, false);
                 self.timeline.totals.evictions += 1;
                 self.placement
-                    .gone(evicted, at, &self.nodes, &mut self.actions);
+                    .on_removed(evicted, at, &self.nodes, &mut self.actions);
                 Some(None)
             }
             Some(to) => {
@@ -135,7 +139,7 @@ impl FileEngine {
 
     /// A layer of replicas leaves with its original.
     pub(super) fn drop_replicas(&mut self, block: Block, at_ns: u64) {
-        if self.layer == Layer::Shared {
+        if self.layer == ReplicaLayer::Shared {
             return;
         }
         loop {
@@ -155,7 +159,7 @@ impl FileEngine {
             self.write_back(block, at, at_ns);
         }
         self.placement
-            .gone(block, at, &self.nodes, &mut self.actions);
+            .on_removed(block, at, &self.nodes, &mut self.actions);
     }
 
     /// Takes a copy out of a node. `forgotten`: the replacement named it as its victim.
@@ -219,7 +223,7 @@ impl FileEngine {
 
     #[inline]
     pub(super) fn ranks(&self, block: Block, at: Node) -> bool {
-        self.layer == Layer::Shared || self.nodes.home(block) == Some(at)
+        self.layer == ReplicaLayer::Shared || self.nodes.home(block) == Some(at)
     }
 
     /// What the replacement is told of a block that comes now, without being accessed.

@@ -51,7 +51,7 @@ impl Engine {
                 _ => (ns as f64 * (1.0 - self.costs.hidden)).round() as u64,
             };
             self.overhead(ns, shown_ns, waiting);
-            self.policy.settled(&self.settled, &self.nodes);
+            self.policy.on_outcomes(&self.settled, &self.nodes);
         }
     }
 

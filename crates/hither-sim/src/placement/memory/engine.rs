@@ -1,7 +1,7 @@
 //! The state of a run, and what an access does to it.
 
-use hither_core::placement::{Action, ActionOutcome, Counters, Nodes};
-use hither_core::{Access, Block, Node, Op, Placement, Process};
+use hither_core::placement::{Action, ActionOutcome, Counters, MemoryPlacement, Nodes};
+use hither_core::{Access, Block, Node, Op, Process};
 
 use super::actions::Waiting;
 use super::clocks::Clocks;
@@ -14,7 +14,7 @@ use crate::references::References;
 
 /// A run.
 pub(super) struct Engine {
-    pub(super) policy: Box<dyn Placement>,
+    pub(super) policy: Box<dyn MemoryPlacement>,
     pub(super) nodes: Nodes,
     pub(super) frames: Frames,
     /// By process, where each has iterations of its own; otherwise all in the first.
@@ -44,7 +44,7 @@ pub(super) struct Engine {
 
 impl Engine {
     pub(super) fn new(
-        policy: Box<dyn Placement>,
+        policy: Box<dyn MemoryPlacement>,
         references: &impl References,
         configuration: &PlacementConfiguration,
         costs: &MemoryCosts,
@@ -53,7 +53,10 @@ impl Engine {
         let (nodes, blocks) = (configuration.topology.nodes(), references.blocks());
         let processes = references.processes();
         let unmarked = references.marks().is_empty() && options.period_ns > 0;
-        let period_ns = policy.period_ns().or(unmarked.then_some(options.period_ns));
+        let period_ns = configuration
+            .spec
+            .period_ns()
+            .or(unmarked.then_some(options.period_ns));
         let by_process = processes > 1 && period_ns.is_none();
         let several = if processes > 1 { processes } else { 0 };
         let mut timeline = Timeline::new(references, nodes, options);
@@ -156,12 +159,13 @@ impl Engine {
         self.counts[counts].add(block, node, count);
         self.frames.touch(block);
         if holder.is_some() {
-            self.policy.served(access, from, &self.nodes, &mut self.out);
+            self.policy
+                .on_access(access, from, &self.nodes, &mut self.out);
         }
         if access.op == Op::Write {
             self.written(access, from);
         }
-        let watched_ns = self.policy.overhead_ns();
+        let watched_ns = self.policy.take_overhead_ns();
         if watched_ns > 0 {
             self.overhead(watched_ns, watched_ns, Waiting::Thread(thread));
         }
@@ -173,7 +177,7 @@ impl Engine {
     /// A write that `served` took goes to every other copy that the policy lets stand.
     fn written(&mut self, access: &Access, served: Node) {
         self.dirty[access.block.index()] = true;
-        self.policy.written(access, &self.nodes, &mut self.out);
+        self.policy.on_write(access, &self.nodes, &mut self.out);
         if !self.nodes.replicated(access.block) {
             return;
         }
@@ -204,7 +208,7 @@ impl Engine {
         let wanted = self.policy.place(access, &self.nodes);
         let at = match self.nodes.free(wanted) {
             0 if self.free == 0 => {
-                self.reclaim(wanted, access.block);
+                self.reclaim(wanted);
                 wanted
             }
             0 => {
@@ -239,14 +243,13 @@ impl Engine {
         let slot = self.nodes.remove(block, at);
         self.frames.release(at, slot);
         self.free += 1;
-        self.policy.gone(block, at, &self.nodes, &mut self.out);
+        self.policy
+            .on_removed(block, at, &self.nodes, &mut self.out);
     }
 
-    /// Frees a frame of a full node: of the replica that the policy names, or of what the clock
-    /// finds.
-    fn reclaim(&mut self, at: Node, incoming: Block) {
-        let named = self.policy.reclaim(at, incoming, &self.nodes);
-        let victim = named.unwrap_or_else(|| self.frames.victim(at));
+    /// Frees a frame of a full node: the clock names the page.
+    fn reclaim(&mut self, at: Node) {
+        let victim = self.frames.victim(at);
         self.timeline.totals.evictions += 1;
         let last = !self.nodes.replicated(victim);
         if last && std::mem::take(&mut self.dirty[victim.index()]) {

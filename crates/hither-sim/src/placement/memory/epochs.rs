@@ -68,16 +68,16 @@ impl Engine {
         };
         let of = process.filter(|_| self.by_process);
         let counts = of.map_or(0, |process| process.index());
-        let (moved, threads) = self.clocks.epoch(of);
+        let (thread_migrations, active_threads) = self.clocks.epoch(of);
         let epoch = Epoch {
             kind,
             process,
             counts: &self.counts[counts],
-            moved,
-            threads,
+            thread_migrations,
+            active_threads,
         };
-        self.policy.epoch(&epoch, &self.nodes, &mut self.out);
-        let watched_ns = self.policy.overhead_ns();
+        self.policy.on_epoch(&epoch, &self.nodes, &mut self.out);
+        let watched_ns = self.policy.take_overhead_ns();
         if watched_ns > 0 {
             self.overhead(watched_ns, watched_ns, waiting);
         }
