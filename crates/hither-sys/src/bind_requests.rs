@@ -151,7 +151,7 @@ impl BindRequestQueue {
         let _ = slot
             .state
             .compare_exchange(taken, after, Ordering::Release, Ordering::Relaxed);
-        order
+        request
     }
 }
 

@@ -218,7 +218,11 @@ fn capacity_by_share(topology: &Topology, blocks: u32) -> Result<Vec<u32>> {
 /// The blocks of each node where nothing is said: caches of files hold half of the data in all
 /// nodes together, so that there is something to decide; each node's memory holds all pages, as
 /// that of most machines does, so that the placement and not the want of frames decides.
-fn default_capacity(target: Target, topology: &Topology, distinct: u64) -> Result<(Vec<u32>, String)> {
+fn default_capacity(
+    target: Target,
+    topology: &Topology,
+    distinct: u64,
+) -> Result<(Vec<u32>, String)> {
     let nodes = topology.nodes() as u64;
     let (blocks, size) = match target {
         Target::Files => (distinct.div_ceil(2 * nodes), "half of the data"),

@@ -31,7 +31,7 @@ Examples:
   hither advise make.hither --size 64MiB,1GiB    advise on a trace
   hither advise --save plan.toml -- ./scan data  keep what can be applied
   hither run --plan plan.toml -- ./scan data     and apply it
-  hither advise cg.hither --nodes 4              which of four nodes for its data
+  hither advise cg.hither --nodes 4              which node for which data
   hither advise --format lirs cs.trace.gz        a trace of bare block numbers";
 
 const DETAILS: &str = "\

@@ -10,9 +10,9 @@ use anyhow::Context as _;
 use clap::Args;
 use hither_core::topology::{About, presets};
 use hither_core::{Node, Topology};
-use hither_live::machine::{NodeMemory, ThisMachine};
-use hither_live::pages::calibration::{self, Cache, Calibration, Costs, Effort};
-use hither_live::pages::survey::Survey;
+use hither_live::memory::capabilities::Capabilities;
+use hither_live::numa::calibration::{self, Cache, Calibration, Costs, Effort};
+use hither_live::numa::topology::{NodeMemory, ThisMachine};
 use serde_json::json;
 
 use super::Subcommand;
@@ -131,7 +131,8 @@ impl Subcommand for Topo {
 
 impl Topo {
     fn live(&self, ui: &Ui) -> anyhow::Result<()> {
-        let survey = Survey::of(&ThisMachine).context("cannot read the memory nodes in sysfs")?;
+        let survey =
+            Capabilities::of(&ThisMachine).context("cannot read the memory nodes in sysfs")?;
         let calibration = self.calibration(&survey.nodes, ui);
         let costs = Costs::of(&survey.nodes, calibration.as_ref());
         match self.json {
@@ -142,7 +143,7 @@ impl Topo {
 
     /// What was measured of this machine, now or before.
     fn calibration(&self, nodes: &[NodeMemory], ui: &Ui) -> Option<Calibration> {
-        let cache = calibration::place().map(|folder| Cache::new(&folder));
+        let cache = calibration::cache_folder().map(|folder| Cache::new(&folder));
         if !self.calibrate {
             let read = cache?.read(&ThisMachine, nodes);
             return read.unwrap_or_else(|problem| {
