@@ -16,12 +16,13 @@ use hither_live::numa::topology::{NodeMemory, ThisMachine};
 use serde_json::json;
 
 use super::Subcommand;
-use crate::format::{self, Lean, Table};
+use crate::format;
 use crate::output::{check_folder, write_whole};
 use crate::plot::{Network, Plot as _};
 use crate::this_machine;
 use crate::topology::drawing;
 use crate::ui::{self, Ui};
+use hither_analysis::table::{Align, Table};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -289,12 +290,12 @@ fn of_nodes(topology: &Topology) -> Table {
     let any = |known: fn(&About) -> bool| topology.all().any(|node| known(topology.about(node)));
     let named = any(|about| !about.name.is_empty());
     let sized = any(|about| about.capacity_bytes > 0);
-    let mut columns = vec![("node", Lean::Right)];
-    columns.extend(named.then_some(("name", Lean::Left)));
-    columns.push(("CPUs", Lean::Right));
-    columns.extend(sized.then_some(("capacity", Lean::Right)));
-    columns.extend(topology.weighted().then_some(("weight", Lean::Right)));
-    columns.push(("nearest", Lean::Left));
+    let mut columns = vec![("node", Align::Right)];
+    columns.extend(named.then_some(("name", Align::Left)));
+    columns.push(("CPUs", Align::Right));
+    columns.extend(sized.then_some(("capacity", Align::Right)));
+    columns.extend(topology.weighted().then_some(("weight", Align::Right)));
+    columns.push(("nearest", Align::Left));
     let mut table = Table::new(columns);
     for node in topology.all() {
         let about = topology.about(node);
@@ -316,8 +317,10 @@ fn of_nodes(topology: &Topology) -> Table {
 
 /// A row and a column a node.
 fn of_pairs(topology: &Topology, of: fn(&Topology, Node, Node) -> u32) -> Table {
-    let heads = topology.all().map(|node| (node.0.to_string(), Lean::Right));
-    let mut table = Table::new([(String::new(), Lean::Right)].into_iter().chain(heads));
+    let heads = topology
+        .all()
+        .map(|node| (node.0.to_string(), Align::Right));
+    let mut table = Table::new([(String::new(), Align::Right)].into_iter().chain(heads));
     for from in topology.all() {
         let cells = topology.all().map(|to| of(topology, from, to).to_string());
         table.row([from.0.to_string()].into_iter().chain(cells));
@@ -337,7 +340,7 @@ fn of_distances(topology: &Topology) -> Table {
     }
     let all: u64 = pairs.iter().map(|(pairs, _)| pairs).sum();
     let columns = ["hops", "latency", "pairs", "part of all"];
-    let mut table = Table::new(columns.map(|column| (column, Lean::Right)));
+    let mut table = Table::new(columns.map(|column| (column, Align::Right)));
     let some = pairs
         .iter()
         .enumerate()

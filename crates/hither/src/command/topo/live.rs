@@ -6,7 +6,8 @@ use hither_live::memory::capabilities::{Capabilities, CounterProbe};
 use hither_live::numa::calibration::{Costs, LatencySource};
 use serde_json::json;
 
-use crate::format::{self, Lean, Table};
+use crate::format;
+use hither_analysis::table::{Align, Table};
 
 pub(super) fn text(survey: &Capabilities, costs: &Costs) -> Result<String, std::fmt::Error> {
     let mut text = String::new();
@@ -84,11 +85,11 @@ fn told(survey: &Capabilities, counter: &CounterProbe) -> String {
 
 fn nodes(survey: &Capabilities) -> Table {
     let columns = [
-        ("node", Lean::Right),
-        ("CPUs", Lean::Right),
-        ("memory", Lean::Right),
-        ("free", Lean::Right),
-        ("distances", Lean::Left),
+        ("node", Align::Right),
+        ("CPUs", Align::Right),
+        ("memory", Align::Right),
+        ("free", Align::Right),
+        ("distances", Align::Left),
     ];
     let mut table = Table::new(columns);
     for node in &survey.nodes {
@@ -126,7 +127,7 @@ fn latencies(text: &mut String, survey: &Capabilities, costs: &Costs) -> std::fm
     )?;
     let heads = survey.nodes.iter().map(|node| node.node.to_string());
     let heads = [String::new()].into_iter().chain(heads);
-    let mut table = Table::new(heads.map(|head| (head, Lean::Right)));
+    let mut table = Table::new(heads.map(|head| (head, Align::Right)));
     let rows = costs.latencies.chunks(survey.nodes.len().max(1));
     for (node, row) in survey.nodes.iter().zip(rows) {
         let cell = |&(ns, source): &(u32, LatencySource)| match source {
