@@ -134,7 +134,8 @@ fn a_policy_whose_needs_the_trace_lacks_is_refused() {
     };
     assert_eq!(
         refused("lru,pcc"),
-        "policy `pcc` needs call sites, which this trace does not have; `hither record` makes traces that have them, \
+        "policy `pcc` needs call sites, which this trace does not have; `hither record` makes \
+            traces that have them, \
          and `ubm` does without"
     );
     assert!(refused("ubm").contains("needs files and positions in them"));

@@ -24,7 +24,8 @@ rows = duckdb.sql(f"""
     where a.op = 'read' group by all order by all""").fetchall()
 for row in rows:
     print("duckdb", json.dumps(row))
-frame = duckdb.sql(f"select s.frames[1].build_id, s.frames[1].offset from '{trace}/sites.parquet' s where site = 1")
+frame = duckdb.sql(f"select s.frames[1].build_id, s.frames[1].offset from '{trace}/sites.parquet' \
+    s where site = 1")
 print("frame", json.dumps(frame.fetchall()[0]))
 accesses = pandas.read_parquet(f"{trace}/accesses.parquet")
 sites = pandas.read_parquet(f"{trace}/sites.parquet")

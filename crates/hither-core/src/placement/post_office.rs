@@ -65,7 +65,8 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "miss_ratio",
-        doc: "the local miss ratio from which on a node is under pressure and forwards its victims (T_m)",
+        doc: "the local miss ratio from which on a node is under pressure and forwards its \
+            victims (T_m)",
         kind: ParamKind::Real {
             default: 0.15,
             min: 0.0,
@@ -92,7 +93,8 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "replication",
-        doc: "hops beyond which a shared read-only block is replicated at whoever asks for it; the default: never",
+        doc: "hops beyond which a shared read-only block is replicated at whoever asks for it; \
+            the default: never",
         kind: ParamKind::Count {
             default: NEVER_FAR,
             min: 0,

@@ -18,7 +18,8 @@ pub(crate) fn samples() -> Vec<(&'static str, Vec<u8>)> {
         (
             "libcachesim-csv",
             text(
-                "# time, object, size, op, next_access_vtime\n0, 7, 512, r, 2\n1, 7, 512, write, -1\n",
+                "# time, object, size, op, next_access_vtime\n0, 7, 512, r, 2\n1, 7, 512, write, \
+                    -1\n",
             ),
         ),
         ("libcachesim-txt", text("alpha\nbeta\n42\nalpha\n\n042\n")),

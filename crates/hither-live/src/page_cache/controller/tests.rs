@@ -606,7 +606,8 @@ proptest! {
             for &(file, index) in &lab.cached {
                 let extent = index / EXTENT_BLOCKS;
                 let read = last.get(&file).is_some_and(|last| last / EXTENT_BLOCKS == extent);
-                prop_assert!(read || extents.contains(&(file, extent)), "left in an extent without kept blocks");
+                prop_assert!(read || extents.contains(&(file, extent)), "left in an extent \
+                    without kept blocks");
             }
             lab.controller.check();
         }
