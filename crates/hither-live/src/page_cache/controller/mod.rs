@@ -87,7 +87,7 @@ pub(crate) struct KnownSitePattern {
 /// What a run of the controller comes to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// PageCacheReport that the program used.
+    /// Files that the program used.
     pub files: u64,
     /// Of these, mapped ones, left alone.
     pub mapped: u64,
