@@ -1,6 +1,9 @@
 //! Rules about the source itself that no compiler checks: which crate may use which, that each file
 //! says what it is, that links in the documents lead somewhere.
 
+#[path = "tidy/cycles.rs"]
+mod cycles;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

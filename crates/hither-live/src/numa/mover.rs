@@ -16,7 +16,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use hither_sys::machine::{Machine, PageState, Refusal};
+use hither_sys::machine::{Machine, MoveError, PageState};
 use hither_sys::process::thread_cpu_ns;
 
 use crate::numa::ranges::{
@@ -367,13 +367,13 @@ fn reason(state: PageState) -> RefusalReason {
     }
 }
 
-fn refused(refusal: Refusal) -> RefusalReason {
+fn refused(refusal: MoveError) -> RefusalReason {
     match refusal {
-        Refusal::NoProcess => RefusalReason::NoProcess,
-        Refusal::NotPermitted | Refusal::NoCall => RefusalReason::NotPermitted,
-        Refusal::NodeNotAllowed | Refusal::NoNode => RefusalReason::NodeNotAllowed,
-        Refusal::NoMemory => RefusalReason::NoRoom,
-        Refusal::Other(error) => RefusalReason::Error(error),
+        MoveError::NoProcess => RefusalReason::NoProcess,
+        MoveError::NotPermitted | MoveError::NoCall => RefusalReason::NotPermitted,
+        MoveError::NodeNotAllowed | MoveError::NoNode => RefusalReason::NodeNotAllowed,
+        MoveError::NoMemory => RefusalReason::NoRoom,
+        MoveError::Other(error) => RefusalReason::Error(error),
     }
 }
 
