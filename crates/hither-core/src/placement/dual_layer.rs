@@ -83,7 +83,8 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "refill",
-        doc: "frequencies fall whenever so large a part of a node's originals was asked for as frames",
+        doc: "frequencies fall whenever so large a part of a node's originals was asked for as \
+              frames",
         kind: ParamKind::Real {
             default: 1.0 / 3.0,
             min: 0.0,
@@ -119,7 +120,8 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "delay_us",
-        doc: "how much later a replica is made, unless an iteration or a construct ends before; 0: at once",
+        doc: "how much later a replica is made, unless an iteration or a construct ends before; \
+              0: at once",
         kind: ParamKind::Count {
             default: 0,
             min: 0,
@@ -128,7 +130,8 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "switch",
-        doc: "1: the latest replica of an evicted original becomes the original; 0: all are dropped",
+        doc: "1: the latest replica of an evicted original becomes the original; 0: all are \
+              dropped",
         kind: ParamKind::Count {
             default: 0,
             min: 0,
