@@ -98,7 +98,7 @@ fn drive(
             engine.ended(ended.process);
         }
         if done == end {
-            engine.settle();
+            engine.add_waits();
         }
         engine.reached(done);
         if done == end {
