@@ -36,7 +36,7 @@ const BLOCKS_MIN: u32 = 100;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{0}` is not a sample: write a part of the blocks (0.01 or 1%) or how many of them at most \
-        (100000; 100 or more)"
+     (100000; 100 or more)"
 )]
 pub struct SampleError(String);
 

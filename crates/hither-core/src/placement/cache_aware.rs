@@ -126,7 +126,7 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
         Param {
             name: "sample",
             doc: "the part of allocated pages that is sampled to see which are in use; 0: all \
-                that are allocated",
+                  that are allocated",
             kind: ParamKind::Real {
                 default: 0.0,
                 min: 0.0,

@@ -84,7 +84,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "refill",
         doc: "frequencies fall whenever so large a part of a node's originals was asked for as \
-            frames",
+              frames",
         kind: ParamKind::Real {
             default: 1.0 / 3.0,
             min: 0.0,
@@ -121,7 +121,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "delay_us",
         doc: "how much later a replica is made, unless an iteration or a construct ends before; \
-            0: at once",
+              0: at once",
         kind: ParamKind::Count {
             default: 0,
             min: 0,
@@ -131,7 +131,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "switch",
         doc: "1: the latest replica of an evicted original becomes the original; 0: all are \
-            dropped",
+              dropped",
         kind: ParamKind::Count {
             default: 0,
             min: 0,

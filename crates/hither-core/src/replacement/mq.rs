@@ -49,7 +49,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "lifetime",
         doc: "the references that a block may rest in its queue; 0: the peak temporal distance, \
-            as measured",
+              as measured",
         kind: ParamKind::Count {
             default: 0,
             min: 0,

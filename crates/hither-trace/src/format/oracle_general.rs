@@ -16,7 +16,7 @@ use crate::source::{Head, Input};
 pub(super) const FORMAT: Format = Format {
     name: "oracle-general",
     doc: "binary, 24 bytes a record with time, object, size, next access (libCacheSim \
-        oracleGeneral)",
+          oracleGeneral)",
     records: Records::Keys,
     matches: Some(matches),
     read,

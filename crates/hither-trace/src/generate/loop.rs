@@ -22,7 +22,7 @@ pub(super) const ENTRY: Generator = Generator {
         Param {
             name: "jitter",
             doc: "shuffle each stretch of so many blocks anew in each pass; 0: the order is \
-                always the same",
+                  always the same",
             kind: ParamKind::Count {
                 default: 0,
                 min: 0,

@@ -28,7 +28,7 @@ use super::{
 pub(in super::super) const ENTRY: Program = Program {
     name: "cfd",
     summary: "Navier-Stokes by alternating directions: sweeps along x, y and z by turns, after \
-        NAS SP and BT",
+              NAS SP and BT",
     source: "NAS SP and BT, of user-level page migration (section 5)",
     params: &[
         count("points", "the cube has so many points a side", 40, 6, 512),

@@ -80,7 +80,7 @@ const fn iterations(default: u64) -> Param {
 const SERIAL_INIT: Param = switch(
     "serial_init",
     "1: thread 0 initialises all data, so that the first touch puts every page on its node; 0: \
-        each thread its own",
+     each thread its own",
     0,
 );
 
