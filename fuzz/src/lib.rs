@@ -1,4 +1,4 @@
-//! What every fuzz target does with its bytes.
+//! What the fuzz target does with its bytes.
 //!
 //! The bytes are read as a trace in one format. Whatever they are, that gives an error that names
 //! the input, or a trace that holds together; nothing panics, hangs, or asks for memory that the
@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use hither_trace::schema::{AccessRow, FILES, Meta, ObjectRow, ProcessRow, SiteRow, ThreadRow};
-use hither_trace::{Input, LoadOptions, Trace, Writer};
+use hither_trace::{Input, LoadOptions, Trace, Writer, format};
 
 /// Large blocks, so that a request of 2 GiB, which is allowed, is not most of the work.
 const OPTIONS: LoadOptions = LoadOptions {
@@ -18,8 +18,23 @@ const OPTIONS: LoadOptions = LoadOptions {
     ..LoadOptions::DEFAULT
 };
 
-/// Reads `bytes` in the format of that name.
-pub fn read(format: &str, bytes: &[u8]) {
+/// The format to read, which the environment variable names.
+static FORMAT: OnceLock<&str> = OnceLock::new();
+
+/// What is done once, before the first bytes.
+pub fn start() {
+    const VARIABLE: &str = "HITHER_FUZZ_FORMAT";
+    let name = std::env::var(VARIABLE).unwrap_or_else(|_| panic!("{VARIABLE} names no format"));
+    let format = format::find(&name).unwrap_or_else(|error| panic!("{VARIABLE}: {error}"));
+    FORMAT.get_or_init(|| format.name);
+    if format.name == "hither" {
+        let_decoder_panics_pass();
+    }
+}
+
+/// Reads `bytes` in the format.
+pub fn read(bytes: &[u8]) {
+    let format = *FORMAT.get().expect("start was called");
     if format == "hither" {
         return read_folder(bytes);
     }
@@ -110,7 +125,7 @@ fn write_folder(path: &Path) {
 
 /// The Parquet decoder panics on some damaged files, and hither-trace makes an error of that.
 /// libFuzzer's own hook would end the run before it gets that far; any other panic still does.
-pub fn let_decoder_panics_pass() {
+fn let_decoder_panics_pass() {
     let abort = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let decoder = |file: &str| file.contains("/parquet-") || file.contains("/bytes-");

@@ -1,22 +1,26 @@
-/* A random cycle over the lines of an area's part: each load's address is what the load before it brought, so that nothing overlaps. */
+/* A random cycle over the lines of an area's part: each load's address is what the load before it
+ * brought, so that nothing overlaps. */
 #ifndef HITHER_LAB_CYCLE_H
 #define HITHER_LAB_CYCLE_H
 
 #include "lab.h"
 
 struct line {
-    uint64_t next;  /* place in the part */
-    uint64_t value; /* the line's number in the area, and one */
+    uint64_t next;   /* place in the part */
+    uint64_t value;  /* the line's number in the area, and one */
     uint64_t visits; /* that wrote */
     uint64_t unused[5];
 };
 
-/* Links thread `thread`'s lines into one cycle: Sattolo's shuffle (1986), in place, and without a pass over the lines before it: the pages are fresh, so a line
- * that holds 0 is taken to follow itself (what is stored is its place xor its own number). So the first touches are as random as the shuffle. */
+/* Links thread `thread`'s lines into one cycle: Sattolo's shuffle (1986), in place, and without a
+ * pass over the lines before it: the pages are fresh, so a line that holds 0 is taken to follow
+ * itself (what is stored is its place xor its own number). So the first touches are as random as
+ * the shuffle. */
 static inline void cycle_link(struct lab_area *area, int thread)
 {
     struct line *lines = (struct line *)(area->start + area->bounds[thread]);
-    size_t first = area->bounds[thread] / sizeof *lines, count = area->bounds[thread + 1] / sizeof *lines - first;
+    size_t first = area->bounds[thread] / sizeof *lines,
+           count = area->bounds[thread + 1] / sizeof *lines - first;
     uint64_t state = 0x9e3779b97f4a7c15 * (uint64_t)(thread + 1);
     for (size_t i = count; i-- > 1;) {
         state ^= state << 13; /* xorshift64: Marsaglia 2003 */
@@ -31,12 +35,14 @@ static inline void cycle_link(struct lab_area *area, int thread)
         lines[i] = (struct line){.next = lines[i].next ^ i, .value = first + i + 1};
 }
 
-/* Goes once round thread `thread`'s cycle, and writes to each line where `update`; returns the sum of the values met. */
+/* Goes once round thread `thread`'s cycle, and writes to each line where `update`; returns the sum
+ * of the values met. */
 static inline uint64_t cycle_follow(struct lab_area *area, int thread, bool update)
 {
     struct line *lines = (struct line *)(area->start + area->bounds[thread]);
     uint64_t at = 0, sum = 0;
-    for (size_t left = (area->bounds[thread + 1] - area->bounds[thread]) / sizeof *lines; left > 0; left--) {
+    for (size_t left = (area->bounds[thread + 1] - area->bounds[thread]) / sizeof *lines; left > 0;
+         left--) {
         sum += lines[at].value;
         if (update)
             lines[at].visits++;

@@ -12,8 +12,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Pages in a call of move_pages. The kernel allocates a call's pages before it copies, and Debian's zeroes what it allocates: with 512, 2 MiB, they had left the modelled LLC
- * again when their copies came, and a page cost 198 misses rather than the 134 that it costs where they have not, as on the machines modelled (2026-11). */
+/* Pages in a call of move_pages. The kernel allocates a call's pages before it copies, and Debian's
+ * zeroes what it allocates: with 512, 2 MiB, they had left the modelled LLC again when their copies
+ * came, and a page cost 198 misses rather than the 134 that it costs where they have not, as on the
+ * machines modelled (2026-11). */
 enum { BATCH = 64, AREAS = 16 };
 
 struct lab lab = {.iterations = 10};
@@ -85,10 +87,15 @@ static const struct lab_option *find(const struct lab_option *options, const cha
 static void print_help(const struct lab_option *options)
 {
     for (; options->key; options++)
-        printf("  --%s %s: %s\n", options->key, options->words ? options->words : options->text ? "TEXT" : "N", options->help);
+        printf("  --%s %s: %s\n", options->key,
+               options->words  ? options->words
+               : options->text ? "TEXT"
+                               : "N",
+               options->help);
 }
 
-static void parse(int argc, char **argv, const struct lab_option *common, const struct lab_option *own)
+static void parse(int argc, char **argv, const struct lab_option *common,
+                  const struct lab_option *own)
 {
     for (int i = 1; i < argc; i += 2) {
         if (!strcmp(argv[i], "--help")) {
@@ -117,7 +124,8 @@ static void parse(int argc, char **argv, const struct lab_option *common, const 
 
 /* ---- nodes and threads ---- */
 
-/* Reads a list such as `0-2,5` from /sys/devices/system/node; false where the kernel has no such file (built without NUMA). */
+/* Reads a list such as `0-2,5` from /sys/devices/system/node; false where the kernel has no such
+ * file (built without NUMA). */
 static bool read_list(const char *name, cpu_set_t *set)
 {
     char path[96], text[4096] = "";
@@ -168,7 +176,8 @@ static void find_nodes(void)
         memory_nodes |= (unsigned long)CPU_ISSET(node, &set) << node;
 }
 
-/* Threads are spread evenly: with one a CPU, thread t is on the t-th CPU; with fewer, the nodes still share them alike. */
+/* Threads are spread evenly: with one a CPU, thread t is on the t-th CPU; with fewer, the nodes
+ * still share them alike. */
 static size_t seat(int thread, size_t shift)
 {
     return seats_first + ((size_t)thread * seats / lab.threads + shift) % seats;
@@ -179,7 +188,8 @@ int lab_thread_node(int thread, size_t shift)
     return cpus[seat(thread, shift)].node;
 }
 
-/* From outside, as a scheduler does: a parallel region of ours would be one more construct to whoever tells iterations by those, which nothing makes when threads are moved. */
+/* From outside, as a scheduler does: a parallel region of ours would be one more construct to
+ * whoever tells iterations by those, which nothing makes when threads are moved. */
 void lab_rotate(size_t by)
 {
     lab.shift += by;
@@ -196,7 +206,8 @@ void lab_halve(size_t half)
 {
     size_t middle = cpu_count / 2;
     if (half > 1 || middle == 0)
-        lab_fail("no half number %zu of %zu CPUs: there are 0 and 1, of two CPUs or more", half, cpu_count);
+        lab_fail("no half number %zu of %zu CPUs: there are 0 and 1, of two CPUs or more", half,
+                 cpu_count);
     seats_first = half ? middle : 0;
     seats = half ? cpu_count - middle : middle;
     lab_rotate(0);
@@ -204,12 +215,14 @@ void lab_halve(size_t half)
 
 struct lab_part lab_part(size_t total, int thread)
 {
-    return (struct lab_part){total * (size_t)thread / lab.threads, total * (size_t)(thread + 1) / lab.threads};
+    return (struct lab_part){total * (size_t)thread / lab.threads,
+                             total * (size_t)(thread + 1) / lab.threads};
 }
 
 void lab_start(int argc, char **argv, const struct lab_option *own)
 {
-    /* A thread that spins at a barrier executes instructions that belong to no work. libgomp reads the variable before main, so it takes a fresh start. */
+    /* A thread that spins at a barrier executes instructions that belong to no work. libgomp reads
+     * the variable before main, so it takes a fresh start. */
     if (!getenv("OMP_WAIT_POLICY")) {
         setenv("OMP_WAIT_POLICY", "passive", 1);
         execv("/proc/self/exe", argv);
@@ -219,12 +232,26 @@ void lab_start(int argc, char **argv, const struct lab_option *own)
     lab.threads = cpu_count;
     int huge = 0;
     const struct lab_option common[] = {
-        {.key = "threads", .number = &lab.threads, .help = "threads, spread over the nodes' CPUs (one for each CPU)"},
+        {.key = "threads",
+         .number = &lab.threads,
+         .help = "threads, spread over the nodes' CPUs (one for each CPU)"},
         {.key = "iterations", .number = &lab.iterations, .help = "iterations within the region"},
-        {.key = "init", .choice = &lab.init, .words = "parallel|single|interleave", .help = "who touches the pages first"},
-        {.key = "migrate", .choice = &lab.hand, .words = "none|hand", .help = "whether the program moves its pages home after iteration 1"},
-        {.key = "region", .choice = &lab.whole, .words = "iterations|all", .help = "whether first touches and the warm pass are counted as well"},
-        {.key = "pages", .choice = &huge, .words = "small|huge", .help = "4 KiB pages, or transparent ones of 2 MiB"},
+        {.key = "init",
+         .choice = &lab.init,
+         .words = "parallel|single|interleave",
+         .help = "who touches the pages first"},
+        {.key = "migrate",
+         .choice = &lab.hand,
+         .words = "none|hand",
+         .help = "whether the program moves its pages home after iteration 1"},
+        {.key = "region",
+         .choice = &lab.whole,
+         .words = "iterations|all",
+         .help = "whether first touches and the warm pass are counted as well"},
+        {.key = "pages",
+         .choice = &huge,
+         .words = "small|huge",
+         .help = "4 KiB pages, or transparent ones of 2 MiB"},
         {0},
     };
     parse(argc, argv, common, own);
@@ -240,7 +267,8 @@ void lab_start(int argc, char **argv, const struct lab_option *own)
 
 /* ---- memory ---- */
 
-/* A kernel without NUMA, or a container that forbids the calls, is fine as long as there is one node only. */
+/* A kernel without NUMA, or a container that forbids the calls, is fine as long as there is one
+ * node only. */
 static void check_policy(const char *call, long result)
 {
     if (result && (lab.nodes > 1 || (errno != ENOSYS && errno != EPERM)))
@@ -250,12 +278,14 @@ static void check_policy(const char *call, long result)
 /* The kernel takes one bit off the number of bits that it is told (mm/mempolicy.c, get_nodes). */
 static void bind_range(char *start, size_t bytes, int policy, unsigned long mask)
 {
-    check_policy("mbind", syscall(SYS_mbind, start, bytes, policy, mask ? &mask : NULL, mask ? LAB_NODES + 1ul : 0ul, 0));
+    check_policy("mbind", syscall(SYS_mbind, start, bytes, policy, mask ? &mask : NULL,
+                                  mask ? LAB_NODES + 1ul : 0ul, 0));
 }
 
 static void bind_thread(int policy, unsigned long mask)
 {
-    check_policy("set_mempolicy", syscall(SYS_set_mempolicy, policy, mask ? &mask : NULL, mask ? LAB_NODES + 1ul : 0ul));
+    check_policy("set_mempolicy", syscall(SYS_set_mempolicy, policy, mask ? &mask : NULL,
+                                          mask ? LAB_NODES + 1ul : 0ul));
 }
 
 void lab_allocate_interleaved(void)
@@ -281,9 +311,12 @@ static void move_batch(size_t count, void **pages, const int *to, int *status)
     check_policy("move_pages", left < 0 ? left : 0);
 }
 
-/* Notes each page's node; negative where it is in no memory or the process has not mapped it. Nothing is touched: a read from here would count as this thread's with NUMA
- * balancing, which took some pages that its scanner had just unmapped to thread 0's node (stream on four nodes, 2026-11: 99.8 % local became 77 to 96 %). */
-/* An adopted area's pages are in the page tables for as long as it is asked about them: what a program has mapped nobody else moves. */
+/* Notes each page's node; negative where it is in no memory or the process has not mapped it.
+ * Nothing is touched: a read from here would count as this thread's with NUMA balancing, which took
+ * some pages that its scanner had just unmapped to thread 0's node (stream on four nodes,
+ * 2026-11: 99.8 % local became 77 to 96 %). */
+/* An adopted area's pages are in the page tables for as long as it is asked about them: what a
+ * program has mapped nobody else moves. */
 static void note_nodes(const struct lab_area *area, int *nodes)
 {
     void *pages[BATCH];
@@ -323,9 +356,11 @@ struct lab_area *lab_area(const char *name, size_t units, size_t unit_bytes)
     if (start == MAP_FAILED)
         lab_fail("%s: mapping %zu bytes: %s", name, mapped, strerror(errno));
     area->start = start + (lab.page - (uintptr_t)start % lab.page) % lab.page;
-    /* A kernel without transparent huge pages knows neither advice, and needs none for small pages. */
+    /* A kernel without transparent huge pages knows neither advice, and needs none for small pages.
+     */
     bool huge = lab.page > 4096;
-    if (madvise(area->start, rounded, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE) && (huge || errno != EINVAL))
+    if (madvise(area->start, rounded, huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE) &&
+        (huge || errno != EINVAL))
         lab_fail("%s: madvise: %s", name, strerror(errno));
     area->bound = lab.init == LAB_INTERLEAVE;
     if (area->bound)
@@ -370,13 +405,15 @@ void lab_initialise(void (*fill)(int thread))
             for (int part = 0; part < (int)lab.threads; part++)
                 fill(part);
     }
-    /* The policies have done their work. NUMA balancing leaves ranges that have one alone, so that it could never mend what it is compared on. */
+    /* The policies have done their work. NUMA balancing leaves ranges that have one alone, so that
+     * it could never mend what it is compared on. */
     for (size_t i = 0; i < area_count; i++)
         if (areas[i].bound)
             bind_range(areas[i].start, page_count(&areas[i]) * lab.page, MPOL_DEFAULT, 0);
 }
 
-/* Moves the pages that begin within [first, end) and lie elsewhere to `node`; returns how many went. */
+/* Moves the pages that begin within [first, end) and lie elsewhere to `node`; returns how many
+ * went. */
 static size_t move_range(char *first, char *end, int node)
 {
     void *pages[BATCH];
@@ -410,14 +447,17 @@ void lab_bring_home(struct lab_area *area)
 #pragma omp parallel reduction(+ : moved)
     {
         int thread = omp_get_thread_num();
-        moved += move_range(area->start + area->bounds[thread], area->start + area->bounds[thread + 1], lab_thread_node(thread, lab.shift));
+        moved +=
+            move_range(area->start + area->bounds[thread], area->start + area->bounds[thread + 1],
+                       lab_thread_node(thread, lab.shift));
     }
     lab.migrated += moved;
 }
 
 /* ---- the region and its facts ---- */
 
-/* A run that only teaches whoever watches it (`hither run --sites`), or that is there beside another, is no region of interest. */
+/* A run that only teaches whoever watches it (`hither run --profile`), or that is there beside
+ * another, is no region of interest. */
 static bool marked(void)
 {
     return !getenv("LAB_UNMARKED");
@@ -476,7 +516,8 @@ uint64_t lab_iterate(uint64_t (*iteration)(unsigned long number))
     return sum;
 }
 
-/* Pages that lie on the node of the thread that owns their first byte; none of an adopted area's, which nobody owns. */
+/* Pages that lie on the node of the thread that owns their first byte; none of an adopted area's,
+ * which nobody owns. */
 static size_t local_pages(const struct lab_area *area, const int *nodes)
 {
     size_t local = 0;
@@ -514,12 +555,14 @@ struct lab_expected lab_expect(void)
     double all = 0, before = 0, after = 0;
     for (size_t i = 0; i < area_count; i++) {
         const struct lab_area *area = &areas[i];
-        double misses = area->passes * (double)line_count(area), page = misses / (double)page_count(area);
+        double misses = area->passes * (double)line_count(area),
+               page = misses / (double)page_count(area);
         all += misses;
         before += page * (double)local_pages(area, area->before);
         after += page * (double)local_pages(area, area->after);
     }
-    return (struct lab_expected){all * (double)lab.iterations, lab_over_iterations(before / all, after / all)};
+    return (struct lab_expected){all * (double)lab.iterations,
+                                 lab_over_iterations(before / all, after / all)};
 }
 
 uint64_t lab_checksum(const double *values, size_t count)
@@ -567,9 +610,11 @@ void lab_facts(uint64_t checksum, struct lab_expected expected, const char *form
         lines += line_count(&areas[i]);
         local += local_pages(&areas[i], areas[i].after);
     }
-    printf("{\"program\": \"%s\", \"threads\": %lu, \"iterations\": %lu, \"nodes\": %d, ", program_invocation_short_name, lab.threads, lab.iterations, lab.nodes);
+    printf("{\"program\": \"%s\", \"threads\": %lu, \"iterations\": %lu, \"nodes\": %d, ",
+           program_invocation_short_name, lab.threads, lab.iterations, lab.nodes);
     printf("\"bytes\": %zu, \"lines\": %zu, \"page_bytes\": %zu, ", bytes, lines, lab.page);
-    printf("\"migrated_pages\": %zu, \"changed_pages\": %zu, \"local_pages\": %zu", lab.migrated, changed_pages(), local);
+    printf("\"migrated_pages\": %zu, \"changed_pages\": %zu, \"local_pages\": %zu", lab.migrated,
+           changed_pages(), local);
     print_placement();
     if (isnan(expected.misses))
         printf(", \"expected_misses\": null");

@@ -1,12 +1,18 @@
-/* An iterative program in the manner of the NAS benchmarks SP and BT (Bailey et al. 1991): the diffusion equation on a cube by approximate factorisation (Beam and
- * Warming 1978). Three arrays; in an iteration the right-hand side and the sweeps along x and y go by planes of z, the sweep along z by planes of y. So first touch by
- * planes of z suits all but one sweep. On request the threads move on between iterations, as when a scheduler moves them: then no placement stays right. Or they keep to
- * one half of the CPUs from some iteration on, as when another program has come and each gets its half.
+/* An iterative program in the manner of the NAS benchmarks SP and BT (Bailey et al. 1991): the
+ * diffusion equation on a cube by approximate factorisation (Beam and Warming 1978). Three arrays;
+ * in an iteration the right-hand side and the sweeps along x and y go by planes of z, the sweep
+ * along z by planes of y. So first touch by planes of z suits all but one sweep. On request the
+ * threads move on between iterations, as when a scheduler moves them: then no placement stays
+ * right. Or they keep to one half of the CPUs from some iteration on, as when another program has
+ * come and each gets its half.
  *
- * Verified: the forcing is an eigenvector of the discrete operator, so that the error shrinks by one factor a step, known in closed form.
+ * Verified: the forcing is an eigenvector of the discrete operator, so that the error shrinks by
+ * one factor a step, known in closed form.
  *
- * Misses: eight passes over the inner rows of an array in an iteration (u twice, the forcing once, the right-hand side four times by z and once by y), as long as a node's
- * parts are well beyond its caches while five planes for each of its threads are within. Rows that share lines, and planes read across the edges of parts, add a little. */
+ * Misses: eight passes over the inner rows of an array in an iteration (u twice, the forcing once,
+ * the right-hand side four times by z and once by y), as long as a node's parts are well beyond its
+ * caches while five planes for each of its threads are within. Rows that share lines, and planes
+ * read across the edges of parts, add a little. */
 #include <stdlib.h>
 
 #include "lab.h"
@@ -16,8 +22,9 @@ static const double PASSES_U = 2, PASSES_FORCING = 1, PASSES_RHS_BY_Z = 4, PASSE
 
 static unsigned long n = 96, rotate_every, rotate_by = 1, halve_after, half;
 static struct lab_area *u, *rhs, *forcing;
-static double *sine;                              /* of pi times the place along an edge */
-static double eigenvalue;                         /* of the second difference along one edge; the operator's is three times that */
+static double *sine; /* of pi times the place along an edge */
+static double
+    eigenvalue; /* of the second difference along one edge; the operator's is three times that */
 static double off_diagonal, *inverse, *eliminated; /* I - TAU D along an edge, factored */
 
 static double *row(struct lab_area *area, size_t z, size_t y)
@@ -68,10 +75,13 @@ static void right_hand_side(size_t z, size_t y)
 {
     double *restrict to = row(rhs, z, y);
     const double *f = row(forcing, z, y), *here = row(u, z, y);
-    const double *south = row(u, z, y - 1), *north = row(u, z, y + 1), *below = row(u, z - 1, y), *above = row(u, z + 1, y);
+    const double *south = row(u, z, y - 1), *north = row(u, z, y + 1), *below = row(u, z - 1, y),
+                 *above = row(u, z + 1, y);
     double scale = (double)(n - 1) * (double)(n - 1);
     for (size_t x = 1; x < n - 1; x++)
-        to[x] = TAU * (scale * (here[x - 1] + here[x + 1] + south[x] + north[x] + below[x] + above[x] - 6 * here[x]) + f[x]);
+        to[x] = TAU * (scale * (here[x - 1] + here[x + 1] + south[x] + north[x] + below[x] +
+                                above[x] - 6 * here[x]) +
+                       f[x]);
 }
 
 static void solve_x(double *line)
@@ -87,7 +97,8 @@ static void solve_across(double *plane, size_t stride)
 {
     for (size_t i = 1; i < n - 1; i++)
         for (size_t x = 1; x < n - 1; x++)
-            plane[i * stride + x] = (plane[i * stride + x] - off_diagonal * plane[(i - 1) * stride + x]) * inverse[i];
+            plane[i * stride + x] =
+                (plane[i * stride + x] - off_diagonal * plane[(i - 1) * stride + x]) * inverse[i];
     for (size_t i = n - 2; i > 0; i--)
         for (size_t x = 1; x < n - 1; x++)
             plane[i * stride + x] -= eliminated[i] * plane[(i + 1) * stride + x];
@@ -119,7 +130,8 @@ static void step(void)
 
 static double error_after(unsigned long steps)
 {
-    double shrunk = 1 - TAU * eigenvalue, factor = 1 + 3 * TAU * eigenvalue / (shrunk * shrunk * shrunk);
+    double shrunk = 1 - TAU * eigenvalue,
+           factor = 1 + 3 * TAU * eigenvalue / (shrunk * shrunk * shrunk);
     double reached = 1 - pow(factor, (double)steps), worst = 0;
     for (size_t z = 0; z < n; z++)
         for (size_t y = 0; y < n; y++)
@@ -149,8 +161,10 @@ static double local_share(bool after, size_t shift)
             for (size_t z = planes.first; z < planes.end; z++)
                 for (size_t y = rows.first; y < rows.end; y++) {
                     size_t page = page_of(z, y);
-                    local += PASSES_U * (of_u[page] == z_node) + PASSES_FORCING * (of_forcing[page] == z_node);
-                    local += PASSES_RHS_BY_Z * (of_rhs[page] == z_node) + PASSES_RHS_BY_Y * (of_rhs[page] == y_node);
+                    local += PASSES_U * (of_u[page] == z_node) +
+                             PASSES_FORCING * (of_forcing[page] == z_node);
+                    local += PASSES_RHS_BY_Z * (of_rhs[page] == z_node) +
+                             PASSES_RHS_BY_Y * (of_rhs[page] == y_node);
                 }
         }
     }
@@ -161,7 +175,10 @@ static double local_share(bool after, size_t shift)
 static struct lab_expected expect(void)
 {
     double lines = (double)(n - 2) * (double)(n - 2) * (double)n * sizeof(double) / LAB_LINE;
-    struct lab_expected expected = {(PASSES_U + PASSES_FORCING + PASSES_RHS_BY_Z + PASSES_RHS_BY_Y) * lines * (double)lab.iterations, NAN};
+    struct lab_expected expected = {
+        (PASSES_U + PASSES_FORCING + PASSES_RHS_BY_Z + PASSES_RHS_BY_Y) * lines *
+            (double)lab.iterations,
+        NAN};
     if (halve_after) {
         /* Which node a thread is on changes on the way. */
     } else if (!rotate_every) {
@@ -197,9 +214,13 @@ int main(int argc, char **argv)
 {
     const struct lab_option own[] = {
         {.key = "size", .number = &n, .help = "points along each edge of the three cubes (96)"},
-        {.key = "rotate-every", .number = &rotate_every, .help = "iterations after which the threads move on (0: never)"},
+        {.key = "rotate-every",
+         .number = &rotate_every,
+         .help = "iterations after which the threads move on (0: never)"},
         {.key = "rotate-by", .number = &rotate_by, .help = "CPUs that they move on by (1)"},
-        {.key = "halve-after", .number = &halve_after, .help = "iterations after which the threads keep to one half of the CPUs (0: never)"},
+        {.key = "halve-after",
+         .number = &halve_after,
+         .help = "iterations after which the threads keep to one half of the CPUs (0: never)"},
         {.key = "half", .number = &half, .help = "which one: 0 or 1 (0)"},
         {0},
     };
@@ -217,5 +238,7 @@ int main(int argc, char **argv)
     double error = error_after(lab.iterations + 1);
     if (!(error < 1e-9))
         lab_fail("the result is wrong by %g", error);
-    lab_facts(lab_checksum((const double *)u->start, n * n * n), expect(), ", \"error\": %.3g, \"moves\": %lu", error, rotate_every ? (lab.iterations - 1) / rotate_every : 0);
+    lab_facts(lab_checksum((const double *)u->start, n * n * n), expect(),
+              ", \"error\": %.3g, \"moves\": %lu", error,
+              rotate_every ? (lab.iterations - 1) / rotate_every : 0);
 }

@@ -1,17 +1,25 @@
-/* Threads on every node read one file, all of it each, block by block: from one copy, or from a copy on their own node (made before the region with `--copies node`, within
- * it after the first iteration with `--migrate hand`). The file lies in the page cache where its writers were (`--init`): on tmpfs, or any file system whose pages stay cached.
- * With `--cold yes` the file is on a disk, and `--init` says whose threads read it in, before all of them read it.
+/* Threads on every node read one file, all of it each, block by block: from one copy, or from a
+ * copy on their own node (made before the region with `--copies node`, within it after the first
+ * iteration with `--migrate hand`). The file lies in the page cache where its writers were
+ * (`--init`): on tmpfs, or any file system whose pages stay cached. With `--cold yes` the file is
+ * on a disk, and `--init` says whose threads read it in, before all of them read it.
  *
- * A block is read by pread, or with `--call sendfile` sent to a socket as web servers do, and received by the same thread.
+ * A block is read by pread, or with `--call sendfile` sent to a socket as web servers do, and
+ * received by the same thread.
  *
- * With `--readers far` the threads of node 0 read nothing more once the file is there: where its pages are then, nobody reads them.
+ * With `--readers far` the threads of node 0 read nothing more once the file is there: where its
+ * pages are then, nobody reads them.
  *
- * `--take BYTES` of memory are taken by each thread in the second quarter of the iterations, bit by bit, and given back after three: whoever keeps copies then has to do with less. `--pause MS` between
- * iterations is time in which whoever looks on can do so: a sleeping guest's clock goes on at once.
+ * `--take BYTES` of memory are taken by each thread in the second quarter of the iterations, bit by
+ * bit, and given back after three: whoever keeps copies then has to do with less. `--pause MS`
+ * between iterations is time in which whoever looks on can do so: a sleeping guest's clock goes on
+ * at once.
  *
- * Misses: all in the kernel, which copies each line of the file for each thread that reads: `file_lines` x `threads` x `iterations`, where the file is well beyond the caches. The
- * threads of a node read far apart, so that none lives on what another has fetched; their buffers stay in their caches. Counted were 4 % more (2026-11): the kernel's own
- * records of the pages, a line or two for each page's 64. */
+ * Misses: all in the kernel, which copies each line of the file for each thread that reads:
+ * `file_lines` x `threads` x `iterations`, where the file is well beyond the caches. The threads of
+ * a node read far apart, so that none lives on what another has fetched; their buffers stay in
+ * their caches. Counted were 4 % more (2026-11): the kernel's own records of the pages, a line or
+ * two for each page's 64. */
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -32,7 +40,8 @@ static const char *path = "readers.data";
 static int copies_at_start, by_sendfile, cold, far_alone;
 static int file = -1, copies[LAB_NODES]; /* 0: no copy there */
 
-static size_t transfer(ssize_t (*call)(int, void *, size_t, off_t), int from, void *buffer, size_t offset, size_t end)
+static size_t transfer(ssize_t (*call)(int, void *, size_t, off_t), int from, void *buffer,
+                       size_t offset, size_t end)
 {
     size_t size = end - offset < block ? end - offset : block;
     if (call(from, buffer, size, (off_t)offset) != (ssize_t)size)
@@ -75,9 +84,12 @@ static struct ends {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t size = sizeof address;
     int one = 1, listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    bool made = listener >= 0 && !bind(listener, (struct sockaddr *)&address, size) && !listen(listener, 1) &&
-                !getsockname(listener, (struct sockaddr *)&address, &size) && (ends.to = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) >= 0 &&
-                !connect(ends.to, (struct sockaddr *)&address, size) && (ends.from = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) >= 0 &&
+    bool made = listener >= 0 && !bind(listener, (struct sockaddr *)&address, size) &&
+                !listen(listener, 1) &&
+                !getsockname(listener, (struct sockaddr *)&address, &size) &&
+                (ends.to = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) >= 0 &&
+                !connect(ends.to, (struct sockaddr *)&address, size) &&
+                (ends.from = accept4(listener, NULL, NULL, SOCK_CLOEXEC)) >= 0 &&
                 !setsockopt(ends.to, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     if (!made)
         lab_fail("a connection over the loopback interface: %s", strerror(errno));
@@ -220,7 +232,8 @@ static uint64_t read_all(void)
         buffer = buffer ? buffer : block_buffer();
         size_t at = beginning(thread);
         for (size_t left = bytes; left > 0;) {
-            size_t size = transfer(by_sendfile ? send_and_receive : pread, copy ? copy : file, buffer, at, bytes);
+            size_t size = transfer(by_sendfile ? send_and_receive : pread, copy ? copy : file,
+                                   buffer, at, bytes);
             for (size_t word = 0; word < size / 8; word += LAB_LINE / 8)
                 sum += buffer[word];
             left -= size;
@@ -266,11 +279,13 @@ static double local_share(bool from_copies)
     return (double)local / (double)(pages * readers());
 }
 
-/* Takes a part more of the memory before each iteration of the second quarter, each thread's where the thread is, and gives all back after three. */
+/* Takes a part more of the memory before each iteration of the second quarter, each thread's where
+ * the thread is, and gives all back after three. */
 static void take_memory(unsigned long number)
 {
     static char *memory;
-    unsigned long first = lab.iterations / 4, steps = lab.iterations / 2 - first, step = number - first;
+    unsigned long first = lab.iterations / 4, steps = lab.iterations / 2 - first,
+                  step = number - first;
     size_t all = take * lab.threads;
     if (!take || number < first)
         return;
@@ -283,7 +298,8 @@ static void take_memory(unsigned long number)
     if (memory == MAP_FAILED)
         lab_fail("mapping %zu bytes: %s", all, strerror(errno));
 #pragma omp parallel
-    memset(memory + take * (size_t)omp_get_thread_num() + take * step / steps, 1, take * (step + 1) / steps - take * step / steps);
+    memset(memory + take * (size_t)omp_get_thread_num() + take * step / steps, 1,
+           take * (step + 1) / steps - take * step / steps);
 }
 
 static uint64_t iteration(unsigned long number)
@@ -304,12 +320,29 @@ int main(int argc, char **argv)
         {.key = "bytes", .number = &bytes, .help = "of the file, rounded up to whole blocks (16M)"},
         {.key = "block", .number = &block, .help = "bytes of a read, a multiple of the page (16K)"},
         {.key = "file", .text = &path, .help = "the file, made and removed again (readers.data)"},
-        {.key = "cold", .choice = &cold, .words = "no|yes", .help = "whether the file is read in from a disk first, as --init says, or cached where it is written (no)"},
-        {.key = "readers", .choice = &far_alone, .words = "all|far", .help = "who reads the file once it is there: all threads, or those of other nodes than 0 (all)"},
-        {.key = "call", .choice = &by_sendfile, .words = "pread|sendfile", .help = "what reads: pread, or sendfile to a socket and recv from it"},
-        {.key = "take", .number = &take, .help = "memory that each thread takes in the second quarter of the iterations, and has in the third (0)"},
+        {.key = "cold",
+         .choice = &cold,
+         .words = "no|yes",
+         .help = "whether the file is read in from a disk first, as --init says, or cached where "
+                 "it is written (no)"},
+        {.key = "readers",
+         .choice = &far_alone,
+         .words = "all|far",
+         .help = "who reads the file once it is there: all threads, or those of other nodes than 0 "
+                 "(all)"},
+        {.key = "call",
+         .choice = &by_sendfile,
+         .words = "pread|sendfile",
+         .help = "what reads: pread, or sendfile to a socket and recv from it"},
+        {.key = "take",
+         .number = &take,
+         .help = "memory that each thread takes in the second quarter of the iterations, and has "
+                 "in the third (0)"},
         {.key = "pause", .number = &pause_ms, .help = "milliseconds before each iteration (0)"},
-        {.key = "copies", .choice = &copies_at_start, .words = "one|node", .help = "one copy, or one on each node from the start"},
+        {.key = "copies",
+         .choice = &copies_at_start,
+         .words = "one|node",
+         .help = "one copy, or one on each node from the start"},
         {0},
     };
     lab_start(argc, argv, own);
@@ -350,6 +383,8 @@ int main(int argc, char **argv)
     uint64_t lines = bytes / LAB_LINE, once = lines * (lines - 1) / 2 * (LAB_LINE / 8);
     if (sum != once * readers() * lab.iterations)
         lab_fail("the sums are wrong");
-    lab_facts(once, (struct lab_expected){(double)lines * (double)readers() * (double)lab.iterations, lab_over_iterations(before, after)},
+    lab_facts(once,
+              (struct lab_expected){(double)lines * (double)readers() * (double)lab.iterations,
+                                    lab_over_iterations(before, after)},
               ", \"file_lines\": %lu, \"copies\": %s", lines, copied ? "true" : "false");
 }

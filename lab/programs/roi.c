@@ -1,7 +1,9 @@
-/* roi COMMAND [ARGUMENT]...: runs an unmodified program as the region of interest, between a begin and an end mark.
+/* roi COMMAND [ARGUMENT]...: runs an unmodified program as the region of interest, between a begin
+ * and an end mark.
  *
- * Signals that other processes send are passed on, and the command's end is ours: its exit status, or death by the same signal. 127 and 126 are env(1)'s: not found,
- * not to be executed. What starting and reaping the process costs is in the region. */
+ * Signals that other processes send are passed on, and the command's end is ours: its exit status,
+ * or death by the same signal. 127 and 126 are env(1)'s: not found, not to be executed. What
+ * starting and reaping the process costs is in the region. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -37,7 +39,8 @@ static int die_of(int signal)
 
 int main(int argc, char **argv)
 {
-    static const int passed[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGCONT, SIGWINCH};
+    static const int passed[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGTERM,
+                                 SIGUSR1, SIGUSR2, SIGCONT, SIGWINCH};
     sigset_t signals, before;
     if (argc < 2) {
         fputs("usage: roi COMMAND [ARGUMENT]...\n", stderr);
@@ -63,7 +66,9 @@ int main(int argc, char **argv)
         _exit(errno == ENOENT ? 127 : 126);
     }
     for (size_t i = 0; i < sizeof passed / sizeof *passed; i++)
-        sigaction(passed[i], &(struct sigaction){.sa_sigaction = pass_on, .sa_flags = SA_SIGINFO | SA_RESTART}, NULL);
+        sigaction(passed[i],
+                  &(struct sigaction){.sa_sigaction = pass_on, .sa_flags = SA_SIGINFO | SA_RESTART},
+                  NULL);
     sigprocmask(SIG_SETMASK, &before, NULL);
     int status;
     while (waitpid(child, &status, 0) < 0) {

@@ -1,7 +1,9 @@
-/* Searches of a tree of files at once, a process on each thread's CPU, again and again: as `grep -r` by several users, or by xargs -P. The program is `grep` unless `--command`
- * says another; it finds the files in the page cache, where `--init` had them written.
+/* Searches of a tree of files at once, a process on each thread's CPU, again and again: as `grep
+ * -r` by several users, or by xargs -P. The program is `grep` unless `--command` says another; it
+ * finds the files in the page cache, where `--init` had them written.
  *
- * The sum is of what the searches find, a line in each thousand: `--command` is to print that number, as `grep -rhc` does by file. */
+ * The sum is of what the searches find, a line in each thousand: `--command` is to print that
+ * number, as `grep -rhc` does by file. */
 #include <errno.h>
 #include <fcntl.h>
 #include <spawn.h>
@@ -37,21 +39,24 @@ static void fill(int thread)
         if (!made)
             lab_fail("%s: %s", name, strerror(errno));
         for (size_t line = file * bytes / LINE; line < (file + 1) * bytes / LINE; line++)
-            fprintf(made, "%-10s line %9zu of a file that is searched for a word\n", line % FOUND_EACH ? "some" : "the-needle", line);
+            fprintf(made, "%-10s line %9zu of a file that is searched for a word\n",
+                    line % FOUND_EACH ? "some" : "the-needle", line);
         /* For all to read, as what root alone may has no copies. */
         if (fchmod(fileno(made), 0644) || fclose(made))
             lab_fail("%s: %s", name, strerror(errno));
     }
 }
 
-/* One search, by a process that runs where this thread does; the sum of the numbers that it prints. */
+/* One search, by a process that runs where this thread does; the sum of the numbers that it prints.
+ */
 static uint64_t search(void)
 {
     char *words[] = {(char *)command, "-rhc", "the-needle", (char *)folder, NULL};
     int ends[2], status;
     posix_spawn_file_actions_t actions;
     pid_t child;
-    if (pipe2(ends, O_CLOEXEC) || posix_spawn_file_actions_init(&actions) || posix_spawn_file_actions_adddup2(&actions, ends[1], 1))
+    if (pipe2(ends, O_CLOEXEC) || posix_spawn_file_actions_init(&actions) ||
+        posix_spawn_file_actions_adddup2(&actions, ends[1], 1))
         lab_fail("a pipe: %s", strerror(errno));
     int error = posix_spawnp(&child, command, &actions, NULL, words, environ);
     if (error)
@@ -83,8 +88,12 @@ int main(int argc, char **argv)
     const struct lab_option own[] = {
         {.key = "files", .number = &files, .help = "files of the tree (32)"},
         {.key = "bytes", .number = &bytes, .help = "of each, a multiple of 64 (128K)"},
-        {.key = "folder", .text = &folder, .help = "the tree, made and removed again (search.tree)"},
-        {.key = "command", .text = &command, .help = "what searches, called as `grep -rhc WORD FOLDER` (./grep)"},
+        {.key = "folder",
+         .text = &folder,
+         .help = "the tree, made and removed again (search.tree)"},
+        {.key = "command",
+         .text = &command,
+         .help = "what searches, called as `grep -rhc WORD FOLDER` (./grep)"},
         {0},
     };
     lab_start(argc, argv, own);
@@ -102,6 +111,7 @@ int main(int argc, char **argv)
     rmdir(folder);
     uint64_t once = (files * bytes / LINE + FOUND_EACH - 1) / FOUND_EACH;
     if (sum != once * lab.threads * lab.iterations)
-        lab_fail("found %lu times in place of %lu", (unsigned long)sum, (unsigned long)(once * lab.threads * lab.iterations));
+        lab_fail("found %lu times in place of %lu", (unsigned long)sum,
+                 (unsigned long)(once * lab.threads * lab.iterations));
     lab_facts(once, (struct lab_expected){NAN, NAN}, ", \"file_lines\": %lu", files * bytes / LINE);
 }

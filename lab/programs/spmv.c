@@ -1,9 +1,11 @@
-/* Sparse matrix-vector products, iterated: x' = A x / 2 + b, A in compressed rows, each row the mean of some neighbours and as many entries anywhere. Rows, and with
- * them y, are divided among the threads; all of them read all of x, which the next iteration takes from y.
+/* Sparse matrix-vector products, iterated: x' = A x / 2 + b, A in compressed rows, each row the
+ * mean of some neighbours and as many entries anywhere. Rows, and with them y, are divided among
+ * the threads; all of them read all of x, which the next iteration takes from y.
  *
- * Misses: the matrix (row ends, columns, values) streams, each line once an iteration: `streamed_lines` x `iterations`, of which `streamed_local_share` are local. How often
- * x and y miss depends on what the caches keep, so there is no expectation for the whole: x is fetched by each node at least once an iteration, mostly from the caches
- * that last wrote it. */
+ * Misses: the matrix (row ends, columns, values) streams, each line once an iteration:
+ * `streamed_lines` x `iterations`, of which `streamed_local_share` are local. How often x and y
+ * miss depends on what the caches keep, so there is no expectation for the whole: x is fetched by
+ * each node at least once an iteration, mostly from the caches that last wrote it. */
 #include "lab.h"
 
 static unsigned long rows = 128 << 10, entries = 16;
@@ -24,7 +26,8 @@ static void fill(int thread)
     for (uint64_t row = part.first; row < part.end; row++) {
         for (uint64_t i = row * entries; i < (row + 1) * entries; i++) {
             bool near = i % 2;
-            ((uint32_t *)columns->start)[i] = (uint32_t)((near ? row + i % entries : mix(i)) % rows);
+            ((uint32_t *)columns->start)[i] =
+                (uint32_t)((near ? row + i % entries : mix(i)) % rows);
             ((double *)values->start)[i] = 1 / (double)entries;
         }
         ((uint64_t *)row_ends->start)[row] = (row + 1) * entries;
@@ -33,7 +36,8 @@ static void fill(int thread)
     }
 }
 
-/* Each row in one thread and in one order: the result is one to the last bit, whatever the number of threads. */
+/* Each row in one thread and in one order: the result is one to the last bit, whatever the number
+ * of threads. */
 static void multiply(void)
 {
     const uint64_t *end = (const uint64_t *)row_ends->start;
@@ -71,7 +75,9 @@ int main(int argc, char **argv)
 {
     const struct lab_option own[] = {
         {.key = "rows", .number = &rows, .help = "rows and columns of the matrix (128K)"},
-        {.key = "entries", .number = &entries, .help = "in each row, half of them near the diagonal (16)"},
+        {.key = "entries",
+         .number = &entries,
+         .help = "in each row, half of them near the diagonal (16)"},
         {0},
     };
     lab_start(argc, argv, own);
@@ -87,13 +93,15 @@ int main(int argc, char **argv)
     multiply();
     lab_iterate(iteration);
 
-    /* The entries of x begin within 0 to 6, those of b within 0 to 4: x stays below twice the latter, or comes down to it. */
+    /* The entries of x begin within 0 to 6, those of b within 0 to 4: x stays below twice the
+     * latter, or comes down to it. */
     for (size_t row = 0; row < rows; row++) {
         double entry = ((const double *)x->start)[row];
         if (!(entry >= 0 && entry <= 8))
             lab_fail("x[%zu] is %g", row, entry);
     }
     struct lab_expected streamed = lab_expect();
-    lab_facts(lab_checksum((const double *)x->start, rows), (struct lab_expected){NAN, NAN}, ", \"streamed_lines\": %.0f, \"streamed_local_share\": %s",
+    lab_facts(lab_checksum((const double *)x->start, rows), (struct lab_expected){NAN, NAN},
+              ", \"streamed_lines\": %.0f, \"streamed_local_share\": %s",
               streamed.misses / (double)lab.iterations, lab_share_text(streamed.local_share).text);
 }

@@ -1,6 +1,8 @@
-/* Streams over arrays, each thread over its own contiguous part: the sum of one, or the triad a = b + 3c.
+/* Streams over arrays, each thread over its own contiguous part: the sum of one, or the triad a = b
+ * + 3c.
  *
- * Misses: every line of every array once an iteration (a's by the store's write allocate), so `lines` x `iterations`. */
+ * Misses: every line of every array once an iteration (a's by the store's write allocate), so
+ * `lines` x `iterations`. */
 #include "lab.h"
 
 static unsigned long bytes = 32 << 20;
@@ -66,8 +68,13 @@ static uint64_t iteration(unsigned long number)
 int main(int argc, char **argv)
 {
     const struct lab_option own[] = {
-        {.key = "bytes", .number = &bytes, .help = "of each array, rounded up to whole pages (32M)"},
-        {.key = "kernel", .choice = &triad, .words = "sum|triad", .help = "one array read, or two read and one written"},
+        {.key = "bytes",
+         .number = &bytes,
+         .help = "of each array, rounded up to whole pages (32M)"},
+        {.key = "kernel",
+         .choice = &triad,
+         .words = "sum|triad",
+         .help = "one array read, or two read and one written"},
         {0},
     };
     lab_start(argc, argv, own);

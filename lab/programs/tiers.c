@@ -1,8 +1,12 @@
-/* Two regions of one size, one streamed and one met at random, each access waiting for the one before. Each can be placed on a node, such as one of memory alone (CXL); what
- * comes after is up to the kernel, or to `--migrate hand`: the random region comes home to its threads, the stream stays, since near memory is what is scarce and a page of
- * the random region misses `--rounds` times as often. (On real machines prefetchers and open pages hide part of a stream's latency as well, which is not modelled.)
+/* Two regions of one size, one streamed and one met at random, each access waiting for the one
+ * before. Each can be placed on a node, such as one of memory alone (CXL); what comes after is up
+ * to the kernel, or to `--migrate hand`: the random region comes home to its threads, the stream
+ * stays, since near memory is what is scarce and a page of the random region misses `--rounds`
+ * times as often. (On real machines prefetchers and open pages hide part of a stream's latency as
+ * well, which is not modelled.)
  *
- * Misses: each line of the stream once an iteration, each line of the random region `--rounds` times (see stream.c and chase.c). */
+ * Misses: each line of the stream once an iteration, each line of the random region `--rounds`
+ * times (see stream.c and chase.c). */
 #include "cycle.h"
 
 enum { NOWHERE = LAB_NODES };
@@ -16,7 +20,8 @@ static void fill(int thread)
 {
     /* One thread for all fills one region after the other. */
     bool alone = lab.init == LAB_SINGLE;
-    size_t first = alone ? 0 : stream->bounds[thread], end = alone ? thread == 0 ? stream->bytes : 0 : stream->bounds[thread + 1];
+    size_t first = alone ? 0 : stream->bounds[thread],
+           end = alone ? thread == 0 ? stream->bytes : 0 : stream->bounds[thread + 1];
     for (size_t i = first / 8; i < end / 8; i++)
         ((uint64_t *)stream->start)[i] = i;
     cycle_link(chain, thread);
@@ -48,12 +53,23 @@ static uint64_t iteration(unsigned long number)
 int main(int argc, char **argv)
 {
     const struct lab_option own[] = {
-        {.key = "stream-bytes", .number = &stream_bytes, .help = "of the streamed region, rounded up to whole pages (32M)"},
-        {.key = "random-bytes", .number = &random_bytes, .help = "of the random region, rounded up to whole pages (32M)"},
+        {.key = "stream-bytes",
+         .number = &stream_bytes,
+         .help = "of the streamed region, rounded up to whole pages (32M)"},
+        {.key = "random-bytes",
+         .number = &random_bytes,
+         .help = "of the random region, rounded up to whole pages (32M)"},
         {.key = "rounds", .number = &rounds, .help = "over the random region in an iteration (2)"},
-        {.key = "random-access", .choice = &update, .words = "read|update", .help = "whether the random region is written as well"},
-        {.key = "stream-node", .number = &stream_node, .help = "where the streamed region is placed (by --init)"},
-        {.key = "random-node", .number = &random_node, .help = "where the random region is placed (by --init)"},
+        {.key = "random-access",
+         .choice = &update,
+         .words = "read|update",
+         .help = "whether the random region is written as well"},
+        {.key = "stream-node",
+         .number = &stream_node,
+         .help = "where the streamed region is placed (by --init)"},
+        {.key = "random-node",
+         .number = &random_node,
+         .help = "where the random region is placed (by --init)"},
         {0},
     };
     lab_start(argc, argv, own);
@@ -70,7 +86,9 @@ int main(int argc, char **argv)
     uint64_t sum = lab_iterate(iteration);
 
     uint64_t words = stream->bytes / 8;
-    if (sum != lab.iterations * (words * (words - 1) / 2) + cycle_truth(chain, lab.iterations * rounds))
+    if (sum !=
+        lab.iterations * (words * (words - 1) / 2) + cycle_truth(chain, lab.iterations * rounds))
         lab_fail("the sums are wrong");
-    lab_facts(sum, lab_expect(), ", \"random_accesses\": %lu", lab.iterations * rounds * (chain->bytes / LAB_LINE));
+    lab_facts(sum, lab_expect(), ", \"random_accesses\": %lu",
+              lab.iterations * rounds * (chain->bytes / LAB_LINE));
 }

@@ -1,4 +1,4 @@
-//! The machine that a guest believes to run on: nodes, their CPUs and memory, the distances between
+//! The machine that QEMU shows to a guest: nodes, their CPUs and memory, and the distances between
 //! them.
 
 use anyhow::{Result, ensure};
@@ -95,7 +95,8 @@ impl Machine {
                 };
                 ensure!(
                     right,
-                    "distances[{from}][{to}]: {distance}, not 10 for the node itself and more for others"
+                    "distances[{from}][{to}]: {distance}, not 10 for the node itself and more for \
+                     others"
                 );
             }
         }

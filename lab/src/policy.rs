@@ -1,12 +1,12 @@
-//! Where data start (placements) and what moves them afterwards (policies), as the commands that a
-//! guest runs for each.
+//! Placements (where data start) and policies (what moves them afterwards), each as the commands
+//! that a guest runs.
 
 use anyhow::{Result, bail};
 use serde::Deserialize;
 
 use crate::machine::Machine;
 
-/// Where a program's data start, by the program's own options or by numactl.
+/// A placement: where a program's data start, set by the program's own options or by numactl.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Placement {
@@ -16,13 +16,12 @@ pub(crate) struct Placement {
     /// numactl's arguments; none: the program runs without numactl.
     #[serde(default)]
     pub(crate) numactl: Vec<String>,
-    /// The share of accesses that are local by arithmetic, where each thread touches its own part
-    /// alone.
+    /// The computed share of local accesses, for programs whose threads touch only their own part.
     #[serde(default)]
     pub(crate) local: Option<Local>,
 }
 
-/// A local share by arithmetic.
+/// A computed share of local accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Local {
@@ -139,7 +138,7 @@ pub(crate) enum Given {
     /// NUMA balancing is on, with its scaled periods, so that hint faults can be had from the
     /// kernel.
     Hints,
-    /// What was learnt of its allocation sites (`--sites`) as the program ran so once before,
+    /// What was learnt of its allocation sites (`--profile`) as the program ran so once before,
     /// unmarked.
     Sites,
 }
@@ -152,25 +151,25 @@ const BUDGET: &[&str] = &["--cpu-budget", "10%"];
 const HITHER: &[Way] = &[
     Way {
         name: "hither",
-        option: "--pages",
+        option: "--memory",
         more: BUDGET,
         given: Given::Nothing,
     },
     Way {
         name: "hither-hints",
-        option: "--pages",
+        option: "--memory",
         more: BUDGET,
         given: Given::Hints,
     },
     Way {
         name: "hither-known",
-        option: "--pages",
+        option: "--memory",
         more: BUDGET,
         given: Given::Sites,
     },
     Way {
         name: "hither-placed",
-        option: "--place-files",
+        option: "--file-placement",
         more: &[],
         given: Given::Nothing,
     },
@@ -266,7 +265,8 @@ impl Policy {
         };
         format!(
             "[ -d /sys/kernel/debug/sched ] || mount -t debugfs none /sys/kernel/debug\n\
-             for knob in scan_delay_ms scan_period_min_ms scan_period_max_ms scan_size_mb hot_threshold_ms; do\n\
+             for knob in scan_delay_ms scan_period_min_ms scan_period_max_ms scan_size_mb \
+             hot_threshold_ms; do\n\
              file=/sys/kernel/debug/sched/numa_balancing/$knob\n\
              echo $(( ($(cat $file) + {scale} - 1) / {scale} )) > $file\n\
              done\n\

@@ -1,5 +1,5 @@
-//! What counted accesses cost: sets of latencies, and the rule that turns the plugin's counts into
-//! a modelled time.
+//! The time model: sets of latencies, and the rule that turns the plugin's counts into a modelled
+//! time.
 //!
 //! The rule is additive: an instruction costs its share of a cycle, an access that leaves the L1
 //! waits for where it is served, and nothing overlaps. Memory-level parallelism and prefetchers
@@ -40,7 +40,8 @@ pub(crate) const SETS: &[Constants] = &[
     Constants {
         name: "cxl",
         summary: "xeon2 with memory behind CXL in the nodes without CPUs: 169 ns",
-        source: "Li et al., Pond, ASPLOS 2023: a small pool adds 70-90 ns to local DRAM, the middle is taken; the rest as xeon2",
+        source: "Li et al., Pond, ASPLOS 2023: a small pool adds 70-90 ns to local DRAM, the \
+                 middle is taken; the rest as xeon2",
         instruction_ns: 0.4,
         l2_ns: 5.6,
         llc_ns: 26.0,
@@ -51,8 +52,9 @@ pub(crate) const SETS: &[Constants] = &[
     Constants {
         name: "opteron2",
         summary: "two AMD Opteron 246 (2 GHz, 2003): 70 ns local, 104 ns remote",
-        source: "Zhou, Meng and Ma, dual-layered file cache on cc-NUMA, section 1 (memory). Chosen without a source: L2 of 12 cycles, and the \
-                 same for a modelled L3, which the machine lacks",
+        source: "Zhou, Meng and Ma, dual-layered file cache on cc-NUMA, section 1 (memory). Chosen \
+                 without a source: L2 of 12 cycles, and the same for a modelled L3, which the \
+                 machine lacks",
         instruction_ns: 0.5,
         l2_ns: 6.0,
         llc_ns: 6.0,
@@ -63,8 +65,9 @@ pub(crate) const SETS: &[Constants] = &[
     Constants {
         name: "origin2000",
         summary: "SGI Origin2000 (R10000, 250 MHz): 300 ns local, 100 ns a router on the way",
-        source: "Nikolopoulos et al., ICS 2000, section 3.1; Laudon and Lenoski, ISCA 1997 (memory). Chosen without a source: 14 cycles for the \
-                 off-chip L2, which stands for the modelled L2 and for the LLC, which the machine lacks",
+        source: "Nikolopoulos et al., ICS 2000, section 3.1; Laudon and Lenoski, ISCA 1997 \
+                 (memory). Chosen without a source: 14 cycles for the off-chip L2, which stands \
+                 for the modelled L2 and for the LLC, which the machine lacks",
         instruction_ns: 4.0,
         l2_ns: 56.0,
         llc_ns: 56.0,
@@ -75,7 +78,8 @@ pub(crate) const SETS: &[Constants] = &[
     Constants {
         name: "xeon2",
         summary: "two Xeon Scalable sockets (2.5 GHz): 89 ns local, 139 ns remote",
-        source: "Skylake-SP: J. Chang, The Case for Single Processor, qdpma.com (memory); AnandTech 11544, page 13 (L2 14 cycles, L3 26 ns)",
+        source: "Skylake-SP: J. Chang, The Case for Single Processor, qdpma.com (memory); \
+                 AnandTech 11544, page 13 (L2 14 cycles, L3 26 ns)",
         instruction_ns: 0.4,
         l2_ns: 5.6,
         llc_ns: 26.0,
@@ -103,7 +107,7 @@ impl Constants {
     }
 }
 
-/// What one run came to.
+/// The totals of one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Totals {
     /// Lines fetched from memory by user code: `[cpu node][memory node]`.

@@ -152,7 +152,9 @@ fn compile(compiler: &OsString, arguments: &[OsString]) -> Result<Output> {
     let output = match Command::new(compiler).args(arguments).output() {
         Ok(output) => output,
         Err(error) if error.kind() == io::ErrorKind::NotFound => bail!(
-            "no C compiler `{name}`: the lab compiles its programs with it (Debian: apt install gcc libc6-dev, and clang libomp-dev for cases of LLVM's OpenMP; Fedora: dnf install gcc glibc-static, clang libomp-devel; or name another than cc in CC)"
+            "no C compiler `{name}`: the lab compiles its programs with it (Debian: apt install \
+             gcc libc6-dev, and clang libomp-dev for cases of LLVM's OpenMP; Fedora: dnf install \
+             gcc glibc-static, clang libomp-devel; or name another than cc in CC)"
         ),
         Err(error) => {
             return Err(error).with_context(|| format!("running the C compiler `{name}`"));
@@ -171,6 +173,7 @@ fn compile(compiler: &OsString, arguments: &[OsString]) -> Result<Output> {
 
 #[cfg(test)]
 mod tests {
+    use crate::skip::skip;
     use std::process::Stdio;
     use std::sync::OnceLock;
 
@@ -272,7 +275,7 @@ mod tests {
     #[test]
     fn with_llvm_the_result_is_the_same() {
         if let Err(error) = Command::new("clang").arg("--version").output() {
-            println!("skipped: clang: {error}");
+            skip(format_args!("clang: {error}"));
             return;
         }
         let clang = Programs::build(&test_cache(), Compiler::Clang).unwrap();
@@ -315,7 +318,8 @@ mod tests {
     fn tiers_counts_both_regions() {
         let facts = same_result(
             "tiers",
-            "--stream-bytes 100K --random-bytes 40K --rounds 3 --stream-node 0 --random-node 0 --iterations 2",
+            "--stream-bytes 100K --random-bytes 40K --rounds 3 --stream-node 0 --random-node 0 \
+             --iterations 2",
         );
         assert_eq!(facts["expected_misses"], 2 * (1600 + 3 * 640));
         assert_eq!(facts["random_accesses"], 2 * 3 * 640);

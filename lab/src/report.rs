@@ -1,5 +1,5 @@
-//! Results: a line of JSON a case, and a table for people; medians over the runs, and how far apart
-//! those were.
+//! Results: one line of JSON per case, and a table for people. Both show medians over the runs and
+//! the spread of the runs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -77,7 +77,7 @@ pub(crate) struct Row {
     pub(crate) hither: Vec<String>,
     /// How many runs.
     pub(crate) repetitions: usize,
-    /// How far apart they were.
+    /// The spread of the runs.
     pub(crate) spread: Spread,
     /// Each run's own figures.
     pub(crate) runs: Vec<RunRow>,
@@ -344,15 +344,18 @@ mod tests {
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(
             lines[0],
-            "case    machine  placement  policy   local  by arithmetic         misses  modelled ms  last half  kernel  migrated"
+            "case    machine  placement  policy   local  by arithmetic         misses  \
+             modelled ms  last half  kernel  migrated"
         );
         assert_eq!(
             lines[1],
-            "stream  two      good       kernel  99.5 %        100.0 %  131072 ±1.0 %  1.50 ±0.0 %       0.50   0.0 %         0"
+            "stream  two      good       kernel  99.5 %        100.0 %  131072 ±1.0 %  \
+             1.50 ±0.0 %       0.50   0.0 %         0"
         );
         assert_eq!(
             lines[2],
-            "c       two      good       kernel  99.5 %        100.0 %              7         1.50       0.50   0.0 %         0"
+            "c       two      good       kernel  99.5 %        100.0 %              7         \
+             1.50       0.50   0.0 %         0"
         );
     }
 }

@@ -99,7 +99,7 @@ fn command(case: &Case, repetition: u32, copy: u32) -> String {
         words.push(format!("./hither run {}={}", way.option, quote(argument)));
         words.extend(way.more.iter().map(|&word| word.to_owned()));
         if way.given == Given::Sites {
-            words.push(format!("--sites {SITES}"));
+            words.push(format!("--profile {SITES}"));
         }
         words.push("--".to_owned());
     }
@@ -161,9 +161,12 @@ fn script(case: &Case, repetition: u32) -> String {
 fn scarce(mib: u32) -> String {
     format!(
         "echo 2048 > /proc/sys/vm/min_free_kbytes\n\
-         free() {{ sed -n 's/^Node 0 MemFree: *\\([0-9]*\\) kB$/\\1/p' /sys/devices/system/node/node0/meminfo; }}\n\
-         echo $((($(free) - {mib} * 1024) / 2048)) > /sys/devices/system/node/node0/hugepages/hugepages-2048kB/nr_hugepages\n\
-         [ $(free) -lt $((({mib} + 4) * 1024)) ] || {{ echo near_free_mib: $(free) kB are still free >&2; exit 1; }}\n"
+         near=/sys/devices/system/node/node0\n\
+         free() {{ sed -n 's/^Node 0 MemFree: *\\([0-9]*\\) kB$/\\1/p' $near/meminfo; }}\n\
+         echo $((($(free) - {mib} * 1024) / 2048)) \
+         > $near/hugepages/hugepages-2048kB/nr_hugepages\n\
+         [ $(free) -lt $((({mib} + 4) * 1024)) ] || {{ \
+         echo near_free_mib: $(free) kB are still free >&2; exit 1; }}\n"
     )
 }
 
@@ -177,7 +180,8 @@ fn quote(word: &str) -> String {
     }
 }
 
-/// What the script wrote: how far the counters went, the program's facts, and what hither said.
+/// Parses the script's output: increases of the counters, the program's facts, and what hither
+/// printed.
 fn answer(stdout: &str) -> (BTreeMap<String, u64>, Value, Vec<String>) {
     let mut counters: BTreeMap<String, u64> = BTreeMap::new();
     let mut facts = Value::Null;
@@ -217,7 +221,7 @@ pub(crate) struct Built {
     pub(crate) plugin_sha256: String,
     /// The programs of lab/programs, compiled by `cc`.
     programs: Programs,
-    /// By clang, where a case needs it: a missing one is that case's alone.
+    /// The same compiled by clang, if a case needs it. Without clang only such cases fail.
     clang: Option<Result<Programs>>,
     /// hither's command and its SHA-256, where a case needs it.
     hither: Option<(PathBuf, String)>,
@@ -365,7 +369,8 @@ pub(crate) fn run(case: &Case, repetition: u32, guest: &Guest<'_>, built: &Built
     }
     ensure!(
         !ran.counts.is_empty(),
-        "no region of interest was marked: a program needs lab_begin and lab_end, or `roi` before it"
+        "no region of interest was marked: a program needs lab_begin and lab_end, or `roi` before \
+         it"
     );
     let totals = price(&ran.counts, &case.machine, case.constants);
     let (vmstat, facts, hither) = answer(&ran.stdout);
@@ -436,8 +441,12 @@ mod tests {
 
     #[test]
     fn an_answer_is_read() {
-        let stdout = "@vmstat pgmigrate_success 5\n@vmstat numa_hint_faults 0\n{\"expected_misses\": 12}\n\
-                      @hither 2 regions\n@vmstat pgmigrate_success 9\n@vmstat numa_hint_faults 3\n";
+        let stdout = "@vmstat pgmigrate_success 5\n\
+                      @vmstat numa_hint_faults 0\n\
+                      {\"expected_misses\": 12}\n\
+                      @hither 2 regions\n\
+                      @vmstat pgmigrate_success 9\n\
+                      @vmstat numa_hint_faults 3\n";
         let (vmstat, facts, said) = answer(stdout);
         assert_eq!(said, ["2 regions"]);
         assert_eq!(vmstat["pgmigrate_success"], 4);

@@ -361,7 +361,8 @@ fn expand(file: &File, template: &Template, cases: &mut Vec<Case>) -> Result<()>
                 let policy = Policy::named(policy_name).context("policies")?;
                 ensure!(
                     template.dynamic || !matches!(policy, Policy::Hither { .. }),
-                    "policies: {policy_name} sees programs with shared libraries alone: say `dynamic = true`"
+                    "policies: {policy_name} sees programs with shared libraries alone: say \
+                     `dynamic = true`"
                 );
                 let local = placement
                     .local
@@ -427,7 +428,11 @@ mod tests {
         [machines.two]
         nodes = [{ cpus = 1, memory_mib = 256 }, { cpus = 1, memory_mib = 128 }]
         [machines.three]
-        nodes = [{ cpus = 2, memory_mib = 256 }, { cpus = 1, memory_mib = 128 }, { cpus = 0, memory_mib = 64 }]
+        nodes = [
+            { cpus = 2, memory_mib = 256 },
+            { cpus = 1, memory_mib = 128 },
+            { cpus = 0, memory_mib = 64 },
+        ]
         [placements.far]
         args = ["--place", "stream=2"]
         [[case]]

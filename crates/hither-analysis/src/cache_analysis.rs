@@ -9,7 +9,9 @@ use hither_core::classify::{Class, pcc};
 use hither_core::placement::Target;
 use hither_core::registry::Needs;
 use hither_core::replacement::SiteRecord;
-use hither_sim::{Configuration, Options, Outcome, References, Size, Spacing, curve};
+use hither_sim::{
+    CacheConfiguration, CacheOptions, CacheOutcome, References, Size, Spacing, curve,
+};
 use hither_trace::{Stats, Trace};
 use serde::Serialize;
 
@@ -30,7 +32,7 @@ pub struct CacheAnalysis {
     /// The sizes of the caches as they were written, and in blocks.
     pub sizes: Vec<(Size, u32)>,
     /// By policy, then by size.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<CacheOutcome>,
     /// What is in the trace.
     pub stats: Stats,
     /// The advice that follows from the outcomes.
@@ -112,17 +114,17 @@ fn alternatives(
     sizes.extend(variants.iter().map(|variant| variant.cache_blocks));
     sizes.sort_unstable();
     sizes.dedup();
-    let lru = sizes.iter().map(|&cache_blocks| Configuration {
+    let lru = sizes.iter().map(|&cache_blocks| CacheConfiguration {
         spec: lru,
         cache_blocks,
     });
-    let configurations: Vec<Configuration> = lru.chain(variants.iter().copied()).collect();
+    let configurations: Vec<CacheConfiguration> = lru.chain(variants.iter().copied()).collect();
     let bar = progress.begin("comparing", Some(trace.references() as u64));
-    let options = Options {
+    let options = CacheOptions {
         sites: known,
         progress: Some(&|done| bar.set_position(done)),
-        stretches: STRETCHES,
-        ..Options::default()
+        segments: STRETCHES,
+        ..CacheOptions::default()
     };
     let mut lru = hither_sim::run(trace, &configurations, &options)?;
     drop(bar);
@@ -200,7 +202,7 @@ fn call_sites(
     trace: &Trace,
     stats: &Stats,
     policies: &[Spec],
-    outcomes: &[Outcome],
+    outcomes: &[CacheOutcome],
 ) -> Vec<CallSite> {
     if !trace.has_sites() {
         return Vec::new();

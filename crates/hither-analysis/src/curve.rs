@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hither_core::Spec;
-use hither_sim::{MissRatioCurve, Options, Points};
+use hither_sim::{CacheOptions, MissRatioCurve, Points};
 use hither_trace::Trace;
 
 use crate::format::{bytes, counted, policy, shortened};
@@ -35,9 +35,9 @@ impl Curves {
         }
         let bar = progress.begin("simulating", Some(trace.references() as u64));
         let progress = |done| bar.set_position(done);
-        let options = Options {
+        let options = CacheOptions {
             progress: Some(&progress),
-            ..Options::default()
+            ..CacheOptions::default()
         };
         Ok(Curves {
             curves: hither_sim::curves(trace, policies, points, &options)?,

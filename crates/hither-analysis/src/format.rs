@@ -1,7 +1,7 @@
 //! Numbers and names as people read them.
 
 use hither_core::Spec;
-use hither_core::spec::Choice;
+use hither_core::spec::RegistryEntry;
 
 /// A share as a percentage with one decimal: `12.3 %`; a share too small to show but not zero is
 /// `<0.1 %`.
@@ -77,7 +77,7 @@ pub fn duration_ns(time_ns: f64) -> String {
 }
 
 /// A policy (or a placement) by its name and those parameters that are not the defaults.
-pub fn policy<E: Choice>(spec: &Spec<E>) -> String {
+pub fn policy<E: RegistryEntry>(spec: &Spec<E>) -> String {
     let defaults = Spec::defaults(spec.entry());
     let changed: Vec<String> = spec
         .params()

@@ -6,6 +6,7 @@
 //! that wants to show progress hands in a [`Progress`]; one that wants none hands in
 //! [`progress::Silent`].
 #![forbid(unsafe_code)]
+#![allow(missing_docs)]
 
 pub mod advice;
 pub mod cache_analysis;

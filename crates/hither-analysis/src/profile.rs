@@ -9,9 +9,9 @@ use std::io;
 use std::path::Path;
 
 use hither_core::Site;
-use hither_core::knowledge::{self, SiteKnowledge};
 use hither_core::placement::RegionTier;
 use hither_core::replacement::SiteRecord;
+use hither_core::site_profile::{self, SiteProfile};
 use hither_trace::Trace;
 use serde::{Deserialize, Serialize};
 
@@ -200,14 +200,14 @@ pub fn save_regions(path: &Path, learnt: &RegionProfile) -> Result<()> {
 
 /// What the file at `path` knows of call sites that read files; nothing, if there is no such file
 /// yet.
-pub fn load_sites(path: &Path) -> Result<Vec<SiteKnowledge>> {
+pub fn load_sites(path: &Path) -> Result<Vec<SiteProfile>> {
     let known = |(signature, known): (String, CallSiteEntry)| {
         let CallSiteEntry {
             sequential,
             looping,
             period,
         } = known;
-        Ok(SiteKnowledge {
+        Ok(SiteProfile {
             signature: parsed(&signature, path)?,
             sequential,
             looping,
@@ -218,7 +218,7 @@ pub fn load_sites(path: &Path) -> Result<Vec<SiteKnowledge>> {
 }
 
 /// Adds to the file at `path` what was learnt, replacing what it knew of the same call sites.
-pub fn save_sites(path: &Path, learnt: &[SiteKnowledge]) -> Result<()> {
+pub fn save_sites(path: &Path, learnt: &[SiteProfile]) -> Result<()> {
     let mut file = read(path)?;
     let learnt = learnt.iter().map(|site| {
         let known = CallSiteEntry {
@@ -237,11 +237,11 @@ pub fn load_for_trace(path: &Path, trace: &Trace) -> Result<Vec<SiteRecord>> {
     let sites = (0..)
         .map(Site)
         .zip(trace.sites().iter().map(|row| row.signature));
-    Ok(knowledge::import(&load_sites(path)?, sites))
+    Ok(site_profile::import(&load_sites(path)?, sites))
 }
 
 /// As [`save_sites`], of the trace's call sites.
 pub fn save_for_trace(path: &Path, trace: &Trace, learnt: &[SiteRecord]) -> Result<()> {
     let signature = |site: Site| trace.sites()[site.index()].signature;
-    save_sites(path, &knowledge::export(learnt, signature))
+    save_sites(path, &site_profile::export(learnt, signature))
 }

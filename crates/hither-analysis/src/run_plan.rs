@@ -1,5 +1,5 @@
 //! A plan: what `hither advise` found to help, as a file that `hither run --plan` applies. TOML,
-//! with the names of the options of `hither run`, so that a person can read it, change it, and
+//! with the names of the switches of `hither run`, so that a person can read it, change it, and
 //! write one.
 
 use std::path::Path;
@@ -15,38 +15,27 @@ use crate::{Error, Result};
 pub struct RunPlan {
     /// What the page cache keeps of its files: a replacement policy.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub files: Option<String>,
+    pub page_cache: Option<String>,
     /// How much of the page cache these may have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<String>,
     /// Which blocks of files have replicas near their readers: a placement.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<String>,
-    /// Where pages go: one placement, or two.
+    /// On which nodes pages of files are: a placement.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub pages: Option<String>,
+    pub file_placement: Option<String>,
+    /// On which nodes memory is: one placement, or two.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<String>,
 }
 
 impl RunPlan {
-    /// Reads a plan. Errors name the file, and the place in it.
+    /// Reads a plan. Errors name the file, and the place in it. Whether what it says goes together
+    /// is for the run to say.
     pub fn load(path: &Path) -> Result<RunPlan> {
         let text = std::fs::read_to_string(path).map_err(Error::of_file(path))?;
-        let plan: RunPlan = toml::from_str(&text)
-            .map_err(|error| Error::Usage(format!("{}: {error}", path.display())))?;
-        let whats = [&plan.files, &plan.replicas, &plan.pages];
-        if whats.into_iter().flatten().count() > 1 {
-            return Err(Error::Usage(format!(
-                "{}: `files`, `replicas` and `pages` do not go together",
-                path.display()
-            )));
-        }
-        if plan.cache.is_some() && plan.files.is_none() {
-            return Err(Error::Usage(format!(
-                "{}: `cache` is the size of what `files` is the policy of",
-                path.display()
-            )));
-        }
-        Ok(plan)
+        toml::from_str(&text).map_err(|error| Error::Usage(format!("{}: {error}", path.display())))
     }
 
     /// Writes it whole or not at all, below what is said about it.
@@ -72,14 +61,14 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("plan.toml");
         let plan = RunPlan {
-            files: Some("pcc{other=arc}".to_owned()),
+            page_cache: Some("pcc{other=arc}".to_owned()),
             cache: Some("256MiB".to_owned()),
             ..RunPlan::default()
         };
         plan.save(&path, &["Two\nlines.".to_owned()])
             .expect("saved");
         let text = std::fs::read_to_string(&path).expect("text");
-        assert!(text.starts_with("# Two\n# lines.\nfiles = "), "{text}");
+        assert!(text.starts_with("# Two\n# lines.\npage-cache = "), "{text}");
         assert_eq!(RunPlan::load(&path).expect("loaded"), plan);
         RunPlan::default().save(&path, &[]).expect("saved");
         assert!(RunPlan::load(&path).expect("loaded").is_empty());
@@ -90,10 +79,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("plan.toml");
         for (text, says) in [
-            ("files = 'pcc'\nspeed = 3\n", "speed"),
-            ("files = 'pcc'\npages = 'upm'\n", "do not go together"),
-            ("cache = '1GiB'\n", "`cache`"),
-            ("files = \n", "line 1"),
+            ("page-cache = 'pcc'\nspeed = 3\n", "speed"),
+            ("files = 'pcc'\n", "page-cache"),
+            ("memory = \n", "line 1"),
         ] {
             std::fs::write(&path, text).expect("written");
             let error = RunPlan::load(&path).expect_err(text).to_string();

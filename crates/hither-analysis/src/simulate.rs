@@ -5,7 +5,7 @@ use std::path::Path;
 
 use hither_core::Spec;
 use hither_core::replacement::SiteRecord;
-use hither_sim::{Configuration, Options, Outcome, Size};
+use hither_sim::{CacheConfiguration, CacheOptions, CacheOutcome, Size};
 use hither_trace::{Stats, Trace};
 use serde_json::json;
 
@@ -24,7 +24,7 @@ pub fn simulate_with_profile(
     sizes: &[(Size, u32)],
     sites: Option<&Path>,
     progress: &dyn Progress,
-) -> Result<Vec<Outcome>> {
+) -> Result<Vec<CacheOutcome>> {
     let known = load_profile(trace, sites)?;
     let outcomes = caches(trace, policies, sizes, &known, 0, progress)?;
     save_profile(trace, &outcomes, sites, progress)?;
@@ -39,29 +39,29 @@ pub fn load_profile(trace: &Trace, sites: Option<&Path>) -> Result<Vec<SiteRecor
     Ok(known.unwrap_or_default())
 }
 
-/// Simulates every policy at every size, with hits by so many stretches; the results go by policy,
+/// Simulates every policy at every size, with hits by so many segments; the results go by policy,
 /// then by size.
 pub fn caches(
     trace: &Trace,
     policies: &[Spec],
     sizes: &[(Size, u32)],
     known: &[SiteRecord],
-    stretches: u64,
+    segments: u64,
     progress: &dyn Progress,
-) -> Result<Vec<Outcome>> {
+) -> Result<Vec<CacheOutcome>> {
     in_passes(trace, policies, sizes.len(), progress, |policies, done| {
-        let configurations: Vec<Configuration> = policies
+        let configurations: Vec<CacheConfiguration> = policies
             .iter()
             .flat_map(|&spec| {
                 let sizes = sizes.iter();
-                sizes.map(move |&(_, cache_blocks)| Configuration { spec, cache_blocks })
+                sizes.map(move |&(_, cache_blocks)| CacheConfiguration { spec, cache_blocks })
             })
             .collect();
-        let options = Options {
+        let options = CacheOptions {
             sites: known,
             progress: Some(done),
-            stretches,
-            ..Options::default()
+            segments,
+            ..CacheOptions::default()
         };
         Ok(hither_sim::run(trace, &configurations, &options)?)
     })
@@ -70,7 +70,7 @@ pub fn caches(
 /// Writes what was learnt of call sites to a file, if there is to be one.
 pub fn save_profile(
     trace: &Trace,
-    outcomes: &[Outcome],
+    outcomes: &[CacheOutcome],
     sites: Option<&Path>,
     progress: &dyn Progress,
 ) -> Result<()> {
@@ -78,7 +78,7 @@ pub fn save_profile(
         match outcomes.iter().find_map(|outcome| outcome.sites.as_deref()) {
             Some(learnt) => profile::save_for_trace(path, trace, learnt)?,
             None => progress.note(format_args!(
-                "none of these policies learns about call sites: --sites is left as it was"
+                "none of these policies learns about call sites: --profile is left as it was"
             )),
         }
     }
@@ -128,7 +128,7 @@ fn grouped<T>(
 pub fn hit_ratios(
     policies: &[Spec],
     sizes: &[(Size, u32)],
-    outcomes: &[Outcome],
+    outcomes: &[CacheOutcome],
     block_bytes: u64,
 ) -> String {
     let ratios = outcomes.iter().map(|outcome| Ratio {
@@ -261,16 +261,16 @@ mod tests {
                 |policies, done| {
                     calls.set(calls.get() + 1);
                     assert!(policies.len() <= at_once.max(1));
-                    let configurations: Vec<Configuration> = policies
+                    let configurations: Vec<CacheConfiguration> = policies
                         .iter()
                         .flat_map(|&spec| {
-                            sizes.map(|cache_blocks| Configuration { spec, cache_blocks })
+                            sizes.map(|cache_blocks| CacheConfiguration { spec, cache_blocks })
                         })
                         .collect();
-                    let options = Options {
+                    let options = CacheOptions {
                         progress: Some(done),
-                        stretches: 4,
-                        ..Options::default()
+                        segments: 4,
+                        ..CacheOptions::default()
                     };
                     Ok(hither_sim::run(&trace, &configurations, &options)?)
                 },

@@ -11,7 +11,7 @@ use crate::replacement::Replacement;
 
 /// How an access was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Served {
+pub enum AccessResult {
     /// The block was in the cache.
     Hit,
     /// The block was not, and went into a slot; the block that made room for it, if one had to.
@@ -53,7 +53,11 @@ impl Residency {
     /// Serves one access: on a miss the block is always brought in, and where no slot is free
     /// `policy` names the one to give up.
     #[inline]
-    pub fn access<P: Replacement + ?Sized>(&mut self, policy: &mut P, access: &Access) -> Served {
+    pub fn access<P: Replacement + ?Sized>(
+        &mut self,
+        policy: &mut P,
+        access: &Access,
+    ) -> AccessResult {
         let block = access.block.index();
         if block >= self.slot_of.len() {
             self.slot_of.resize(block + 1, NIL);
@@ -62,7 +66,7 @@ impl Residency {
         if slot != NIL {
             self.hits += 1;
             policy.hit(Slot(slot), access);
-            return Served::Hit;
+            return AccessResult::Hit;
         }
         self.misses += 1;
         let (slot, evicted) = if let Some(slot) = self.free.pop() {
@@ -80,14 +84,14 @@ impl Residency {
         };
         self.slot_of[block] = slot;
         policy.inserted(Slot(slot), access);
-        Served::Miss { evicted }
+        AccessResult::Miss { evicted }
     }
 
     /// Reads where the blocks of the next accesses are, for nothing but to have these places in the
     /// processor's cache: the reads do not wait for one another, where those of
     /// [`Residency::access`] wait for the branches before them.
     #[inline]
-    pub(crate) fn look_ahead(&self, accesses: &[Access]) {
+    pub(crate) fn prefetch(&self, accesses: &[Access]) {
         let slots = accesses
             .iter()
             .map(|access| self.slot_of.get(access.block.index()));

@@ -7,7 +7,7 @@ use crate::spec::Values;
 
 /// One policy.
 #[derive(Debug)]
-pub struct Entry {
+pub struct ReplacementEntry {
     /// What a user writes; also the name of its file, with `_` for `-` (and `two_q` for `2q`).
     pub name: &'static str,
     /// One line on what it keeps.
@@ -19,7 +19,7 @@ pub struct Entry {
     /// What it must know of an access. A trace that lacks it is refused.
     pub needs: Needs,
     /// Makes one.
-    pub build: fn(&Settings<'_>, &Values) -> Box<dyn Policy>,
+    pub build: fn(&ReplacementSettings<'_>, &Values) -> Box<dyn ReplacementPolicy>,
 }
 
 /// A parameter of a policy.
@@ -30,12 +30,12 @@ pub struct Param {
     /// One line on what it does.
     pub doc: &'static str,
     /// Its type, default and range.
-    pub kind: Kind,
+    pub kind: ParamKind,
 }
 
 /// The type of a parameter, with its default and inclusive range.
 #[derive(Clone, Copy, Debug)]
-pub enum Kind {
+pub enum ParamKind {
     /// A whole number.
     Count {
         /// Where the user says nothing.
@@ -55,7 +55,7 @@ pub enum Kind {
         max: f64,
     },
     /// The name of another policy, one that needs nothing special ([`Needs::nothing`]).
-    Policy {
+    Replacement {
         /// Where the user says nothing.
         default: &'static str,
     },
@@ -127,17 +127,17 @@ impl Needs {
 
 /// What a policy is built for.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings<'a> {
+pub struct ReplacementSettings<'a> {
     /// How many blocks the cache holds, at least one.
     pub capacity: u32,
     /// What is already known of the call sites, for policies that learn about them.
     pub sites: &'a [SiteRecord],
 }
 
-impl Settings<'_> {
+impl ReplacementSettings<'_> {
     /// A cache of `capacity` blocks and no prior knowledge.
     pub fn new(capacity: u32) -> Self {
-        Settings {
+        ReplacementSettings {
             capacity,
             sites: &[],
         }
@@ -145,23 +145,23 @@ impl Settings<'_> {
 }
 
 /// All policies, by name.
-pub fn policies() -> &'static [Entry] {
-    POLICIES
+pub fn replacement_policies() -> &'static [ReplacementEntry] {
+    REPLACEMENT_POLICIES
 }
 
 /// The policy called `name`.
-pub fn find(name: &str) -> Option<&'static Entry> {
-    POLICIES
+pub fn find(name: &str) -> Option<&'static ReplacementEntry> {
+    REPLACEMENT_POLICIES
         .binary_search_by(|entry| entry.name.cmp(name))
         .ok()
-        .map(|at| &POLICIES[at])
+        .map(|at| &REPLACEMENT_POLICIES[at])
 }
 
 /// The parameter `expire` of the partitioned policies.
 pub(crate) const EXPIRE: Param = Param {
     name: "expire",
     doc: "a loop that has not come back for so many of its periods is over; 0: never (as in the papers)",
-    kind: Kind::Real {
+    kind: ParamKind::Real {
         default: 2.0,
         min: 0.0,
         max: 1e6,
@@ -172,11 +172,11 @@ pub(crate) const EXPIRE: Param = Param {
 pub(crate) const OTHER: Param = Param {
     name: "other",
     doc: "the policy for blocks that are neither sequential nor looping",
-    kind: Kind::Policy { default: "lru" },
+    kind: ParamKind::Replacement { default: "lru" },
 };
 
 /// One line a policy, sorted by name; the rest of it is in its file.
-static POLICIES: &[Entry] = &[
+static REPLACEMENT_POLICIES: &[ReplacementEntry] = &[
     two_q::ENTRY,
     arc::ENTRY,
     car::ENTRY,
@@ -208,8 +208,12 @@ mod tests {
 
     #[test]
     fn sorted_unique_documented_and_parseable() {
-        assert!(POLICIES.windows(2).all(|pair| pair[0].name < pair[1].name));
-        for entry in POLICIES {
+        assert!(
+            REPLACEMENT_POLICIES
+                .windows(2)
+                .all(|pair| pair[0].name < pair[1].name)
+        );
+        for entry in REPLACEMENT_POLICIES {
             for text in [entry.name, entry.summary, entry.source] {
                 assert!(!text.trim().is_empty(), "{} lacks a text", entry.name);
             }
@@ -225,7 +229,7 @@ mod tests {
                 written.parse::<Spec>().expect("what it writes it reads"),
                 spec
             );
-            spec.build(&Settings::new(1)).check(0);
+            spec.build(&ReplacementSettings::new(1)).check(0);
         }
     }
 }

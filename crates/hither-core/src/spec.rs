@@ -3,20 +3,20 @@
 //! produced it.
 //!
 //! Generators of traces are written in the same way, from a registry of their own: what can be
-//! named so is a [`Choice`], and a [`Spec`] is one of policies unless it says otherwise.
+//! named so is a [`RegistryEntry`], and a [`Spec`] is one of policies unless it says otherwise.
 
 use crate::placement::{self, Target};
-use crate::registry::{self, Entry, Kind, Param, Settings};
-use crate::replacement::Policy;
+use crate::registry::{self, Param, ParamKind, ReplacementEntry, ReplacementSettings};
+use crate::replacement::ReplacementPolicy;
 use std::fmt;
 use std::str::FromStr;
 
 /// An entry of a registry that users name, with parameters.
-pub trait Choice: Sized + 'static {
+pub trait RegistryEntry: Sized + 'static {
     /// What such an entry is, in an error: `policy`.
-    const ONE: &'static str;
+    const SINGULAR: &'static str;
     /// What several are.
-    const MANY: &'static str;
+    const PLURAL: &'static str;
     /// The registry, sorted by name.
     fn all() -> &'static [Self];
     /// What a user writes.
@@ -25,12 +25,12 @@ pub trait Choice: Sized + 'static {
     fn params(&self) -> &'static [Param];
 }
 
-impl Choice for Entry {
-    const ONE: &'static str = "policy";
-    const MANY: &'static str = "policies";
+impl RegistryEntry for ReplacementEntry {
+    const SINGULAR: &'static str = "policy";
+    const PLURAL: &'static str = "policies";
 
-    fn all() -> &'static [Entry] {
-        registry::policies()
+    fn all() -> &'static [ReplacementEntry] {
+        registry::replacement_policies()
     }
 
     fn name(&self) -> &'static str {
@@ -42,9 +42,9 @@ impl Choice for Entry {
     }
 }
 
-/// A policy (or another [`Choice`]) with a value for each of its parameters.
+/// A policy (or another [`RegistryEntry`]) with a value for each of its parameters.
 #[derive(Debug)]
-pub struct Spec<E: 'static = Entry> {
+pub struct Spec<E: 'static = ReplacementEntry> {
     entry: &'static E,
     values: Values,
 }
@@ -72,7 +72,7 @@ pub enum Value {
     /// A real number.
     Real(f64),
     /// The name of a policy.
-    Policy(&'static str),
+    Replacement(&'static str),
     /// The name of a placement.
     Placement(&'static str),
     /// One of the names that the parameter allows.
@@ -84,13 +84,15 @@ impl fmt::Display for Value {
         match self {
             Value::Count(value) => value.fmt(f),
             Value::Real(value) => value.fmt(f),
-            Value::Policy(value) | Value::Placement(value) | Value::Name(value) => value.fmt(f),
+            Value::Replacement(value) | Value::Placement(value) | Value::Name(value) => {
+                value.fmt(f)
+            }
         }
     }
 }
 
 impl Values {
-    /// The parameter at `index` of the entry, a [`Kind::Count`].
+    /// The parameter at `index` of the entry, a [`ParamKind::Count`].
     pub fn count(&self, index: usize) -> u64 {
         match self.0[index] {
             Value::Count(value) => value,
@@ -98,7 +100,7 @@ impl Values {
         }
     }
 
-    /// The parameter at `index` of the entry, a [`Kind::Real`].
+    /// The parameter at `index` of the entry, a [`ParamKind::Real`].
     pub fn real(&self, index: usize) -> f64 {
         match self.0[index] {
             Value::Real(value) => value,
@@ -106,19 +108,19 @@ impl Values {
         }
     }
 
-    /// The parameter at `index` of the entry, a [`Kind::Policy`]: that policy with its defaults.
+    /// The parameter at `index` of the entry, a [`ParamKind::Replacement`]: that policy with its defaults.
     pub fn policy(&self, index: usize) -> Spec {
         match self.0[index] {
-            Value::Policy(name) => {
+            Value::Replacement(name) => {
                 Spec::defaults(registry::find(name).expect("checked on parsing"))
             }
             other => panic!("parameter {index} is {other:?}, not a policy"),
         }
     }
 
-    /// The parameter at `index` of the entry, a [`Kind::Placement`]: that placement with its
+    /// The parameter at `index` of the entry, a [`ParamKind::Placement`]: that placement with its
     /// defaults.
-    pub fn placement(&self, index: usize) -> Spec<placement::Entry> {
+    pub fn placement(&self, index: usize) -> Spec<placement::PlacementEntry> {
         match self.0[index] {
             Value::Placement(name) => {
                 Spec::defaults(inner_placement(name).expect("checked on parsing"))
@@ -127,7 +129,7 @@ impl Values {
         }
     }
 
-    /// The parameter at `index` of the entry, a [`Kind::Name`].
+    /// The parameter at `index` of the entry, a [`ParamKind::Name`].
     pub fn name(&self, index: usize) -> &'static str {
         match self.0[index] {
             Value::Name(name) => name,
@@ -144,15 +146,15 @@ pub enum SpecError {
     Syntax {
         /// What was written.
         text: String,
-        /// What should have been: [`Choice::ONE`].
+        /// What should have been: [`RegistryEntry::SINGULAR`].
         what: &'static str,
     },
     /// No entry of that name.
     #[error("unknown {what} `{name}`{hint}; the {all} are {known}")]
     Unknown {
-        /// What was asked for: [`Choice::ONE`].
+        /// What was asked for: [`RegistryEntry::SINGULAR`].
         what: &'static str,
-        /// What there is: [`Choice::MANY`].
+        /// What there is: [`RegistryEntry::PLURAL`].
         all: &'static str,
         /// What was written.
         name: String,
@@ -195,7 +197,7 @@ pub enum SpecError {
     },
 }
 
-impl<E: Choice> Spec<E> {
+impl<E: RegistryEntry> Spec<E> {
     /// `entry` with all defaults.
     pub fn defaults(entry: &'static E) -> Self {
         let mut values = [Value::Count(0); PARAMS_MAX];
@@ -242,18 +244,18 @@ impl<E: Choice> Spec<E> {
 
 impl Spec {
     /// Makes the policy.
-    pub fn build(&self, settings: &Settings<'_>) -> Box<dyn Policy> {
+    pub fn build(&self, settings: &ReplacementSettings<'_>) -> Box<dyn ReplacementPolicy> {
         (self.entry.build)(settings, &self.values)
     }
 }
 
-impl<E: Choice> PartialEq for Spec<E> {
+impl<E: RegistryEntry> PartialEq for Spec<E> {
     fn eq(&self, other: &Self) -> bool {
         self.entry.name() == other.entry.name() && self.values == other.values
     }
 }
 
-impl<E: Choice> fmt::Display for Spec<E> {
+impl<E: RegistryEntry> fmt::Display for Spec<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.entry.name())?;
         for (index, (param, value)) in self.params().enumerate() {
@@ -268,14 +270,14 @@ impl<E: Choice> fmt::Display for Spec<E> {
     }
 }
 
-impl<E: Choice> FromStr for Spec<E> {
+impl<E: RegistryEntry> FromStr for Spec<E> {
     type Err = SpecError;
 
     fn from_str(text: &str) -> Result<Self, SpecError> {
         let text = text.trim();
         let syntax = || SpecError::Syntax {
             text: text.to_owned(),
-            what: E::ONE,
+            what: E::SINGULAR,
         };
         let (name, list) = match text.split_once('{') {
             None => (text, ""),
@@ -288,8 +290,8 @@ impl<E: Choice> FromStr for Spec<E> {
         let entry = named.ok_or_else(|| {
             let names = E::all().iter().map(E::name);
             SpecError::Unknown {
-                what: E::ONE,
-                all: E::MANY,
+                what: E::SINGULAR,
+                all: E::PLURAL,
                 name: name.to_owned(),
                 hint: hint(name, names.clone()),
                 known: names.collect::<Vec<_>>().join(", "),
@@ -326,34 +328,37 @@ impl<E: Choice> FromStr for Spec<E> {
     }
 }
 
-impl Kind {
+impl ParamKind {
     /// The value where the user says nothing.
     pub fn default(self) -> Value {
         match self {
-            Kind::Count { default, .. } => Value::Count(default),
-            Kind::Real { default, .. } => Value::Real(default),
-            Kind::Policy { default } => Value::Policy(default),
-            Kind::Placement { default } => Value::Placement(default),
-            Kind::Name { default, .. } => Value::Name(default),
+            ParamKind::Count { default, .. } => Value::Count(default),
+            ParamKind::Real { default, .. } => Value::Real(default),
+            ParamKind::Replacement { default } => Value::Replacement(default),
+            ParamKind::Placement { default } => Value::Placement(default),
+            ParamKind::Name { default, .. } => Value::Name(default),
         }
     }
 
     fn parse(self, text: &str) -> Option<Value> {
         match self {
-            Kind::Count { min, max, .. } => {
+            ParamKind::Count { min, max, .. } => {
                 let value = parse_count(text)?;
                 (min..=max).contains(&value).then_some(Value::Count(value))
             }
-            Kind::Real { min, max, .. } => {
+            ParamKind::Real { min, max, .. } => {
                 let value = text.parse().ok()?;
                 (min..=max).contains(&value).then_some(Value::Real(value))
             }
-            Kind::Policy { .. } => {
+            ParamKind::Replacement { .. } => {
                 let entry = registry::find(text)?;
-                entry.needs.nothing().then_some(Value::Policy(entry.name))
+                entry
+                    .needs
+                    .nothing()
+                    .then_some(Value::Replacement(entry.name))
             }
-            Kind::Placement { .. } => Some(Value::Placement(inner_placement(text)?.name)),
-            Kind::Name { names, .. } => {
+            ParamKind::Placement { .. } => Some(Value::Placement(inner_placement(text)?.name)),
+            ParamKind::Name { names, .. } => {
                 let name = names.iter().find(|name| **name == text)?;
                 Some(Value::Name(name))
             }
@@ -363,21 +368,21 @@ impl Kind {
     /// What may be written for a parameter of this kind, in words.
     pub fn allowed(self) -> String {
         match self {
-            Kind::Count { min, max, .. } if max == u64::MAX => {
+            ParamKind::Count { min, max, .. } if max == u64::MAX => {
                 format!("a whole number of at least {min}")
             }
-            Kind::Count { min, max, .. } => format!("a whole number from {min} to {max}"),
-            Kind::Real { min, max, .. } => format!("a number from {min} to {max}"),
-            Kind::Policy { .. } => {
-                let names: Vec<_> = registry::policies()
+            ParamKind::Count { min, max, .. } => format!("a whole number from {min} to {max}"),
+            ParamKind::Real { min, max, .. } => format!("a number from {min} to {max}"),
+            ParamKind::Replacement { .. } => {
+                let names: Vec<_> = registry::replacement_policies()
                     .iter()
                     .filter(|entry| entry.needs.nothing())
                     .map(|entry| entry.name)
                     .collect();
                 format!("one of {}", names.join(", "))
             }
-            Kind::Name { names, .. } => format!("one of {}", names.join(", ")),
-            Kind::Placement { .. } => {
+            ParamKind::Name { names, .. } => format!("one of {}", names.join(", ")),
+            ParamKind::Placement { .. } => {
                 let names: Vec<_> = inner_placements().map(|entry| entry.name).collect();
                 format!("one of {}", names.join(", "))
             }
@@ -386,14 +391,14 @@ impl Kind {
 }
 
 /// The placements that another one may be made of.
-fn inner_placements() -> impl Iterator<Item = &'static placement::Entry> {
-    let made_of_another = |param: &Param| matches!(param.kind, Kind::Placement { .. });
-    placement::placements().iter().filter(move |entry| {
+fn inner_placements() -> impl Iterator<Item = &'static placement::PlacementEntry> {
+    let made_of_another = |param: &Param| matches!(param.kind, ParamKind::Placement { .. });
+    placement::placement_policies().iter().filter(move |entry| {
         entry.target == Target::Memory && !entry.params.iter().any(made_of_another)
     })
 }
 
-fn inner_placement(name: &str) -> Option<&'static placement::Entry> {
+fn inner_placement(name: &str) -> Option<&'static placement::PlacementEntry> {
     inner_placements().find(|entry| entry.name == name)
 }
 
@@ -418,7 +423,7 @@ pub fn parse_count(text: &str) -> Option<u64> {
     value.checked_mul(factor)
 }
 
-fn unknown_parameter<E: Choice>(entry: &'static E, name: &str) -> SpecError {
+fn unknown_parameter<E: RegistryEntry>(entry: &'static E, name: &str) -> SpecError {
     let names = entry.params().iter().map(|param| param.name);
     SpecError::UnknownParameter {
         of: entry.name(),

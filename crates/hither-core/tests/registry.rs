@@ -28,12 +28,12 @@ fn policies_in(folder: &str, shared: &[&str]) -> BTreeSet<String> {
 
 #[test]
 fn every_policy_file_has_an_entry_and_every_entry_its_file() {
-    let policies = registry::policies()
+    let policies = registry::replacement_policies()
         .iter()
         .map(|entry| entry.name.to_owned());
     let files = policies_in("replacement", &["mod", "partition"]);
     assert_eq!(files, policies.collect());
-    let placements = placement::placements()
+    let placements = placement::placement_policies()
         .iter()
         .map(|entry| entry.name.to_owned());
     let files = policies_in("placement", &["mod", "counters", "nodes", "testing"]);

@@ -1,15 +1,17 @@
 //! What users write for a policy, and what they are told when it is wrong.
 
 use hither_core::Spec;
-use hither_core::registry::{self, Entry};
+use hither_core::registry::{self, ReplacementEntry};
 
 fn error(text: &str) -> String {
     text.parse::<Spec>().expect_err("it is wrong").to_string()
 }
 
 /// The names of the policies that `admit` admits, as messages list them.
-fn names(admit: impl Fn(&Entry) -> bool) -> String {
-    let admitted = registry::policies().iter().filter(|entry| admit(entry));
+fn names(admit: impl Fn(&ReplacementEntry) -> bool) -> String {
+    let admitted = registry::replacement_policies()
+        .iter()
+        .filter(|entry| admit(entry));
     let names: Vec<&str> = admitted.map(|entry| entry.name).collect();
     names.join(", ")
 }
@@ -101,7 +103,7 @@ fn wrong_ones_say_what_is_allowed() {
 
 #[test]
 fn a_placement_may_start_from_another() {
-    type Placement = Spec<hither_core::placement::Entry>;
+    type Placement = Spec<hither_core::placement::PlacementEntry>;
     let parsed = |text: &str| text.parse::<Placement>();
     let plain = parsed("upm").unwrap();
     assert!(plain.to_string().contains("initial=first-touch"), "{plain}");

@@ -1,6 +1,8 @@
 //! Real programs under the preload library: as many iterations are found as they make.
 #![cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 
+#[path = "../../../testing/skip.rs"]
+mod skip;
 mod support;
 
 use std::collections::HashMap;
@@ -13,6 +15,7 @@ use hither_live::SessionOptions;
 use hither_live::iterations::{Iterations, State};
 use hither_sys::record::{ConstructKind, Record};
 use hither_sys::session::Session;
+use skip::skip;
 
 /// `programs/parallel.c`, compiled; `None` where that compiler is not there.
 fn compile(compiler: &str) -> Option<PathBuf> {
@@ -97,7 +100,9 @@ fn as_many_iterations_are_found_as_programs_make() {
     let library = support::pages_preload();
     for compiler in ["gcc", "clang"] {
         let Some(program) = compile(compiler) else {
-            println!("skipped for {compiler}: it or its OpenMP runtime is not installed");
+            skip(format_args!(
+                "{compiler}: it or its OpenMP runtime is not installed"
+            ));
             continue;
         };
         // Two are needed to see that they repeat (more if they are short), and the last is not

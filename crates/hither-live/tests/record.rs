@@ -1,5 +1,7 @@
 //! Real programs under the real recorder, from their start to the trace.
 
+#[path = "../../../testing/skip.rs"]
+mod skip;
 mod support;
 
 use std::fs;
@@ -11,6 +13,7 @@ use std::process::Command;
 use hither_live::Error;
 use hither_live::observe::{Recorded, Recorder};
 use hither_trace::{LoadOptions, Trace};
+use skip::skip_on_this_machine;
 use support::{compile, leftovers, options, recorder};
 
 const READER: &str = "\
@@ -253,7 +256,7 @@ fn a_full_disk_ends_the_recording_and_not_the_program() {
         .arg(&disk)
         .output();
     if !mount.is_ok_and(|mount| mount.status.success()) {
-        println!("skipped: mounting a small file system takes root");
+        skip_on_this_machine("mounting a small file system takes root");
         return;
     }
     let program = compile(

@@ -12,18 +12,12 @@ use std::time::Duration;
 use criterion::{Criterion, criterion_group, criterion_main};
 use hither_sys::session::{Session, SessionOptions};
 
-/// The same command and folder as for the product, so that it is built once.
+#[path = "../libraries.rs"]
+mod libraries;
+
 fn library(target: &Path) -> PathBuf {
-    let folder = target.join("preload-pages");
-    let status = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--release", "-p", "hither-preload"])
-        .args(["--features", "pages", "--target-dir"])
-        .arg(&folder)
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status()
-        .expect("cargo runs");
-    assert!(status.success(), "the preload library builds");
-    folder.join("release/libhither_preload.so")
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    libraries::build(env!("CARGO"), package, target).pages
 }
 
 fn program(scratch: &Path, name: &str) -> PathBuf {

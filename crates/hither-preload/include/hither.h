@@ -1,11 +1,13 @@
-/* For programs that want to say where their iterations end. `hither run` finds out by itself where they are loops over
- * OpenMP constructs; a program that uses other threads, or whose loops look otherwise, calls
+/* For programs that want to say where their iterations end. `hither run` finds out by itself where
+ * they are loops over OpenMP constructs; a program that uses other threads, or whose loops look
+ * otherwise, calls
  *
  *     hither_iteration();
  *
- * from one thread at the end of each iteration. There is nothing to link with: without hither the call is a load and a branch.
- * It is found in the process at its first call, so that it also works in programs that are not linked as position-independent, where
- * a weak symbol would be bound to nothing when they are linked. A static program never finds it. */
+ * from one thread at the end of each iteration. There is nothing to link with: without hither the
+ * call is a load and a branch. It is found in the process at its first call, so that it also works
+ * in programs that are not linked as position-independent, where a weak symbol would be bound to
+ * nothing when they are linked. A static program never finds it. */
 #ifndef HITHER_H
 #define HITHER_H
 

@@ -1,11 +1,10 @@
-//! Memory for the recorder inside a program, apart from the program's own heap, and a stack apart
-//! from the program's.
+//! The recorder's own heap and stack inside a program, one of each a thread.
 //!
-//! A hook may run in a signal handler that interrupted `malloc`, so it must never call it; and on a
-//! stack with a few hundred bytes left (a thread of the smallest size, a handler's alternative
-//! stack, a coroutine), so whatever needs more than a push into the ring runs on a stack of the
-//! recorder's. Both lie in a region of the thread's own, which is unmapped as a whole when the
-//! thread ends. No locks, so nothing that a fork could leave locked.
+//! A hook may run in a signal handler that interrupted `malloc`, so it must not call it. It may run
+//! on a stack with a few hundred bytes left (a thread of the smallest size, a handler's alternative
+//! stack, a coroutine), so whatever needs more than a push into the ring runs on the recorder's
+//! stack. Heap and stack lie in one region of the thread, which is unmapped when the thread ends.
+//! There are no locks, so a fork cannot leave one locked.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
@@ -21,13 +20,13 @@ const REGION_BYTES: usize = 2 << 20;
 const STACK_BYTES: usize = 256 << 10;
 
 /// Blocks come in powers of two, from 16 bytes to 1 MiB.
-const CLASSES: usize = 17;
-const SMALLEST: usize = 16;
+const SIZE_CLASSES: usize = 17;
+const SMALLEST_BYTES: usize = 16;
 
 thread_local! {
     static REGION: Cell<Region> = const { Cell::new(Region { start: 0, at: 0, end: 0 }) };
     /// Blocks that were given back, by class: each holds the address of the next.
-    static FREE: [Cell<usize>; CLASSES] = const { [const { Cell::new(0) }; CLASSES] };
+    static FREE: [Cell<usize>; SIZE_CLASSES] = const { [const { Cell::new(0) }; SIZE_CLASSES] };
 }
 
 #[derive(Clone, Copy)]
@@ -126,10 +125,10 @@ fn class(layout: Layout) -> Option<(usize, usize)> {
     let bytes = layout
         .size()
         .max(layout.align())
-        .max(SMALLEST)
+        .max(SMALLEST_BYTES)
         .next_power_of_two();
-    let class = (bytes / SMALLEST).trailing_zeros() as usize;
-    (class < CLASSES && layout.align() <= 4096).then_some((class, bytes))
+    let class = (bytes / SMALLEST_BYTES).trailing_zeros() as usize;
+    (class < SIZE_CLASSES && layout.align() <= 4096).then_some((class, bytes))
 }
 
 impl Arena {

@@ -1,23 +1,24 @@
-//! Memory that may be copied to: what the kernel has written to for this thread's reads, since when
-//! no call has taken any memory away.
+//! Memory that may be copied to: the kernel has written to it for this thread's reads, and no call
+//! has unmapped or protected memory since.
 //!
-//! A read into memory that is not there, or not to be written, fails with EFAULT, and programs
-//! count on it (a collector's protected pages, a test of the call). A copy would end in SIGSEGV. So
-//! a buffer's first read is the kernel's, which finds out, and its pages are remembered: programs
-//! read into the same few buffers. Whatever unmaps or protects memory through libc has everything
-//! forgotten. What libc unmaps by itself (a large `free`) is not seen: a program that reads into
-//! memory that it has freed is killed where it would have been told EFAULT, if that.
+//! A read into memory that is unmapped or read-only fails with EFAULT, and programs rely on that (a
+//! collector's protected pages, a test of the call). A copy would end in SIGSEGV. So the first read
+//! into a buffer is the kernel's, and the buffer's pages are remembered if it succeeds: programs
+//! read into the same few buffers. Any call through libc that unmaps or protects memory clears what
+//! is remembered. What libc unmaps by itself (a large `free`) is not seen: a program that reads
+//! into memory that it has freed may be killed where the kernel would return EFAULT.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const RANGES: usize = 4;
-const PAGE: u64 = 4096;
+/// Ranges that a thread remembers.
+const RANGES_MAX: usize = 4;
+const PAGE_BYTES: u64 = 4096;
 
-/// Counts calls that took memory away.
+/// Calls that unmapped or protected memory.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
-/// Some memory is not as it was, or will not be in a moment.
+/// Some memory was unmapped or protected, or is about to be.
 pub(crate) fn changed() {
     CHANGES.fetch_add(1, Ordering::Release);
 }
@@ -26,12 +27,12 @@ pub(crate) fn changed() {
 #[derive(Clone, Copy)]
 struct Ranges {
     changes: u64,
-    ranges: [(u64, u64); RANGES],
+    ranges: [(u64, u64); RANGES_MAX],
 }
 
 const NONE: Ranges = Ranges {
     changes: 0,
-    ranges: [(0, 0); RANGES],
+    ranges: [(0, 0); RANGES_MAX],
 };
 
 thread_local! {
@@ -61,8 +62,8 @@ impl Ranges {
             *self = Ranges { changes, ..NONE };
         }
         let (from, to) = (
-            start & !(PAGE - 1),
-            (start + length as u64).next_multiple_of(PAGE),
+            start & !(PAGE_BYTES - 1),
+            (start + length as u64).next_multiple_of(PAGE_BYTES),
         );
         // A buffer that is read into piece by piece is one range.
         let touching = |range: &(u64, u64)| range.0 <= to && from <= range.1 && range.1 > 0;
@@ -71,7 +72,7 @@ impl Ranges {
                 let before = self.ranges[place];
                 (place, (before.0.min(from), before.1.max(to)))
             }
-            None => (RANGES - 1, (from, to)),
+            None => (RANGES_MAX - 1, (from, to)),
         };
         self.ranges.copy_within(..place, 1);
         self.ranges[0] = joined;
@@ -84,7 +85,7 @@ pub(crate) fn are_writable(start: u64, length: usize) -> bool {
     WRITABLE.with(|ranges| covers(ranges, start, length))
 }
 
-/// Whether they may be looked at.
+/// Whether `length` bytes at `start` may be read.
 pub(crate) fn is_readable(start: u64, length: usize) -> bool {
     READABLE.with(|ranges| covers(ranges, start, length))
 }
@@ -130,13 +131,13 @@ mod tests {
         assert!(are_writable(at, 8192), "piece by piece");
         read(at, 8);
         assert!(is_readable(at, 16));
-        for other in 1..=RANGES as u64 {
+        for other in 1..=RANGES_MAX as u64 {
             wrote(at + other * 0x10_0000, 1);
         }
         assert!(!are_writable(at, 1), "the oldest makes room");
-        assert!(are_writable(at + RANGES as u64 * 0x10_0000, 1));
+        assert!(are_writable(at + RANGES_MAX as u64 * 0x10_0000, 1));
         changed();
-        assert!(!are_writable(at + RANGES as u64 * 0x10_0000, 1) && !is_readable(at, 1));
+        assert!(!are_writable(at + RANGES_MAX as u64 * 0x10_0000, 1) && !is_readable(at, 1));
         wrote(at, 1);
         assert!(are_writable(at, 1) && !are_writable(at + 0x10_0000, 1));
     }

@@ -11,17 +11,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hither_sys::record::Record;
 use hither_sys::syscalls;
 
-use crate::descriptors::{Row, Table};
+use crate::descriptor_table::{Row, Table};
 use crate::signature::mix;
-#[cfg(feature = "interpose")]
-use crate::{descriptors, readahead};
 
 const UNKNOWN: u64 = 0;
 /// Not a file whose accesses are recorded: a pipe, a socket, a terminal, something under /proc.
 const IGNORED: u64 = 1;
 /// The low bits of a known file's entry; the others are its key.
 const FILE: u64 = 2;
-/// The agent was told its path.
+/// The agent has its path.
 const DEFINED: u64 = 1;
 const KEY: u64 = !3;
 
@@ -51,11 +49,9 @@ unsafe impl Row for Descriptor {
     }
 }
 
-/// The program has just opened `fd`.
+/// The program has just opened `fd`, whose row is blank.
 #[cfg(feature = "interpose")]
 pub(crate) fn opened(fd: i32) {
-    descriptors::forget(fd);
-    crate::replicas::opened(fd);
     if let Some(entry) = TABLE.row(fd) {
         let sharings = SHARINGS.load(Ordering::Relaxed);
         entry.opened.store(sharings, Ordering::Release);
@@ -68,14 +64,12 @@ pub(crate) fn shared(fd: i32) {
     if let Some(entry) = TABLE.row(fd) {
         entry.opened.store(0, Ordering::Relaxed);
     }
-    readahead::leave(fd);
 }
 
 /// All descriptors may be another process's, too.
 #[cfg(feature = "interpose")]
-pub(crate) fn shared_by_all() {
+pub(crate) fn all_shared() {
     SHARINGS.fetch_add(1, Ordering::AcqRel);
-    readahead::take_back_all();
 }
 
 /// Whether the program has opened `fd`, and nobody else has had it since.
@@ -86,7 +80,7 @@ pub(crate) fn is_alone(fd: i32) -> bool {
 }
 
 /// What is known of `fd`: the key of its file, or that its accesses are not recorded; `None` if
-/// nothing is known yet, or the agent has not been told its path.
+/// nothing is known yet, or the agent does not have its path.
 #[inline]
 pub(crate) fn known(fd: i32) -> Option<Option<u64>> {
     let known = TABLE

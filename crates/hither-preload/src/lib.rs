@@ -1,16 +1,27 @@
 //! The library that is preloaded into recorded programs.
 //!
-//! It stands in front of libc's file calls (`hooks`), makes the real call, and tells the agent
-//! through shared memory what it did and from which call site ([`signature`]). Without the
+//! It stands in front of libc's file calls (`hooks`), makes the real call, and reports to the agent
+//! through shared memory what the call did and from which call site ([`signature`]). Without the
 //! environment variable `HITHER_SESSION` every hook is a plain pass-through.
 //!
 //! It lives inside programs that know nothing of it, so: no panic, no lock, no allocation from the
 //! program's heap, no descriptor left open, `errno` as the real call left it.
 //!
-//! The exported symbols exist only with the feature `interpose`, with which the command's build
-//! script builds the `cdylib`: a test or bench that links this crate must not interpose itself.
+//! The layers, each of which imports those above it only:
+//!
+//! - `real`, `arena`, `buffers`, `signature`, `descriptor_table`, `files`: tools that know no
+//!   session;
+//! - `process`, `session`, `thread`, `access`: attaching, forks, rings, and the record of an
+//!   access;
+//! - the features: `readahead`, `read_placement` with its `resident_filter`, `replicas`, `pages`;
+//! - `lifecycle`, which informs the features of start, stop, open, close, fork and exec;
+//! - `hooks`. The path of a read is `hooks::read`, then `hooks::after_call`.
+//!
+//! The exported symbols exist only with the feature `interpose`, with which the packages in
+//! `libraries/` build a `cdylib` each: a test or bench that links this crate must not interpose
+//! itself.
 //! With the feature `pages` it also stands in front of the malloc family, tracks large allocations,
-//! and carries out the agent's orders on where they belong. Recording works on x86-64 with glibc;
+//! and binds them to the nodes that the agent asks for. Recording works on x86-64 with glibc;
 //! elsewhere this library is empty.
 #![allow(unsafe_code)]
 #![cfg(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64"))]
@@ -18,33 +29,45 @@
 pub mod signature;
 
 #[cfg(feature = "interpose")]
+mod access;
+#[cfg(feature = "interpose")]
 mod arena;
 #[cfg(any(feature = "interpose", test))]
 mod buffers;
 #[cfg(any(feature = "interpose", test))]
-mod descriptors;
+mod descriptor_table;
+#[cfg(feature = "interpose")]
+mod exec_environment;
 #[cfg(any(feature = "interpose", test))]
 mod files;
 #[cfg(feature = "interpose")]
 mod hooks;
+#[cfg(feature = "interpose")]
+mod lifecycle;
 #[cfg(any(feature = "pages", test))]
 mod pages;
+#[cfg(feature = "interpose")]
+mod process;
 #[cfg(feature = "interpose")]
 mod read_placement;
 #[cfg(any(feature = "interpose", test))]
 #[cfg_attr(
     not(feature = "interpose"),
-    expect(dead_code, reason = "hooks alone tell the kernel anything")
+    expect(dead_code, reason = "only hooks advise the kernel")
 )]
 mod readahead;
 #[cfg(feature = "interpose")]
 mod real;
 #[cfg(feature = "interpose")]
-mod recorder;
-#[cfg(feature = "interpose")]
 mod replicas;
+#[cfg(feature = "interpose")]
+mod request;
 #[cfg(any(feature = "interpose", test))]
 mod resident_filter;
+#[cfg(feature = "interpose")]
+mod session;
+#[cfg(feature = "interpose")]
+mod thread;
 
 #[cfg(feature = "interpose")]
 #[global_allocator]
@@ -56,17 +79,21 @@ static ALLOCATOR: arena::Arena = arena::Arena;
 #[unsafe(link_section = ".init_array")]
 static ON_LOAD: extern "C" fn() = {
     extern "C" fn on_load() {
-        if recorder::start() {
-            // Streams whose closing is not seen would leave descriptors behind that stand for other
-            // files by then.
-            if recorder::follows_files() && hooks::stdio::patch() {
-                replicas::start();
-                read_placement::start();
-                recorder::follow_read_ahead();
-            }
-            #[cfg(feature = "pages")]
-            hooks::openmp::prepare();
-            recorder::announce();
+        if !lifecycle::start() {
+            return;
+        }
+        // Streams whose closing is not seen would leave descriptors behind that stand for other
+        // files by then.
+        if session::tracks_descriptors()
+            && hooks::stdio::patch()
+            && let Some(session) = session::current()
+        {
+            lifecycle::start_descriptor_features(session);
+        }
+        #[cfg(feature = "pages")]
+        hooks::openmp::prepare();
+        if let Some(session) = session::current() {
+            thread::announce(session);
         }
     }
     on_load

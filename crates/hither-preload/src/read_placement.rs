@@ -1,33 +1,35 @@
-//! Has the pages of files that a program's reads bring in come from the nodes that the agent named.
+//! Places the file pages that a program's reads bring into the page cache on the nodes that the
+//! agent named.
 //!
-//! The kernel takes such pages, and those that it reads ahead, from where the memory policy of the
-//! reading thread says. So a read that may bring some in is made under a policy of ours; a read of
-//! pages that are there is made as ever. Which of these it will be cannot be asked of the kernel:
-//! `RWF_NOWAIT` reads ahead before it says that something is missing, and a read of what is there
-//! starts the next read ahead where it meets the kernel's mark. So it is remembered what was read
-//! (`resident_filter`), and what was not read yet is taken for missing; unless it is cached to well beyond the
-//! read, which one call tells of 256 KiB.
+//! The kernel allocates such pages, and those that it reads ahead, by the memory policy of the
+//! reading thread. So a read that may bring pages in is made under a policy of ours; a read of
+//! resident pages is made as ever. The kernel cannot be asked beforehand which of these a read is:
+//! `RWF_NOWAIT` reads ahead before it says that something is missing, and a read of resident pages
+//! starts the next readahead where it meets the kernel's mark. So `resident_filter` remembers what
+//! was read, and what was not read yet counts as missing, unless `cachestat` says that the page
+//! cache has it to well beyond the read (256 KiB in one call).
 //!
-//! **What the program does not see.** The thread's policy is looked at before and put back after; a
+//! **What the program does not see.** The thread's policy is checked before and restored after; a
 //! thread that has one of its own is left alone. All signals are blocked in between, so that no
 //! handler runs under our policy, forks, or leaves by a jump; a read of a regular file waits for
 //! storage, which no signal but a fatal one ends anyway. The call goes past libc, whose
-//! cancellation would unwind through here; the thread can be cancelled before it. Fewer than all
-//! bytes, and errors, are the kernel's own. What is remembered may be wrong: it says which way the
-//! call is made, and never what it is.
+//! cancellation would unwind through here; the thread can be cancelled before it. Short reads and
+//! errors are the kernel's own. The filter may be wrong: it decides how the call is made, and never
+//! what it returns.
 //!
 //! **What is not placed.** Pages that come by touching a mapping, by `sendfile` and its like, which
 //! wait for sockets, and what is written.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use hither_sys::program_session::ProgramSession;
 use hither_sys::record::{Bind, BindMode};
 use hither_sys::syscalls;
 
 use crate::real;
-use crate::recorder::{self, Position};
-use crate::replicas::Into;
+use crate::request::{Destination, Position};
 use crate::resident_filter::{self, PAGE_BYTES, Pages, WINDOW_BYTES};
+use crate::session;
 use crate::signature::mix;
 
 /// A bit each node; 0 where nothing is placed.
@@ -43,11 +45,8 @@ unsafe extern "C-unwind" {
     fn pthread_testcancel();
 }
 
-/// Has pages placed from now on, if the agent wants that. To be called when the library is loaded.
-pub(crate) fn start() {
-    let Some(session) = recorder::session() else {
-        return;
-    };
+/// Places pages from now on, if the agent wants that. To be called when the library is loaded.
+pub(crate) fn start(session: &ProgramSession) {
     let nodes = session.file_nodes();
     // A program under a filter may be killed for a call that it does not make itself.
     if nodes != 0 && !session.is_confined() && resident_filter::prepare() {
@@ -66,8 +65,9 @@ pub(crate) fn is_on() -> bool {
     NODES.load(Ordering::Relaxed) != 0
 }
 
-/// Makes a read that may bring pages in; before, a thread that is to be cancelled is, if the call
-/// is a point for that. `None` if the real call is to be made, as if nothing had been tried.
+/// Makes a read that may bring pages in. If the call is `cancellable`, a thread that is to be
+/// cancelled is cancelled before. `None` if the real call is to be made, as if nothing had been
+/// tried.
 ///
 /// # Safety
 /// The arguments are those of the program's own call.
@@ -75,7 +75,7 @@ pub(crate) fn is_on() -> bool {
 pub(crate) unsafe fn read(
     fd: i32,
     position: Position,
-    into: Into,
+    into: Destination,
     cancellable: bool,
 ) -> Option<isize> {
     let nodes = NODES.load(Ordering::Acquire);
@@ -83,12 +83,12 @@ pub(crate) unsafe fn read(
         return None;
     }
     let count = match into {
-        Into::Buffer(_, count) => count as u64,
+        Destination::Buffer(_, count) => count as u64,
         // The array may be nowhere: the kernel is to find out.
-        Into::Vector(..) => 1,
-        Into::Unserved => return None,
+        Destination::Vector(..) => 1,
+        Destination::KernelOnly => return None,
     };
-    if resident_filter::is_known(fd, at(position), count) {
+    if resident_filter::needs_no_pages(fd, position.offset(), count) {
         return None;
     }
     if cancellable {
@@ -96,63 +96,55 @@ pub(crate) unsafe fn read(
         unsafe { pthread_testcancel() };
     }
     // SAFETY: as the caller says.
-    unsafe { read_anew(nodes, fd, position, into, count) }
+    unsafe { read_missing(nodes, fd, position, into, count) }
 }
 
-/// The real call has read so much.
+/// The real call has returned this.
 #[inline]
 pub(crate) fn was_read(fd: i32, position: Position, result: isize) {
     if result > 0 && NODES.load(Ordering::Acquire) != 0 {
-        moved_on(fd, position, result as u64);
+        advance(fd, position, result as u64);
     }
 }
 
-/// The offset that a call gives.
-fn at(position: Position) -> Option<u64> {
-    match position {
-        Position::At(offset) => Some(offset),
-        Position::BeforeCurrent => None,
-    }
-}
-
-fn moved_on(fd: i32, position: Position, length: u64) {
+fn advance(fd: i32, position: Position, length: u64) {
     if let Position::BeforeCurrent = position {
-        resident_filter::moved_on(fd, length);
+        resident_filter::advance(fd, length);
     }
 }
 
-/// As [`read`], of what was not seen lately.
+/// As [`read`], of pages that may be missing.
 ///
 /// # Safety
 /// As [`read`].
 #[cold]
-unsafe fn read_anew(
+unsafe fn read_missing(
     nodes: u64,
     fd: i32,
     position: Position,
-    into: Into,
+    into: Destination,
     count: u64,
 ) -> Option<isize> {
     // The child of a vfork has other descriptors than the parent whose memory this is.
-    let session = recorder::session().filter(|_| recorder::owns_descriptors())?;
+    let session = session::current().filter(|_| session::owns_descriptors())?;
     let status = syscalls::status(fd).ok()?;
     if status.mode & libc::S_IFMT != libc::S_IFREG {
         resident_filter::ignore(fd);
         return None;
     }
     let file = mix(status.device ^ mix(status.inode ^ mix(status.birth_ns)));
-    let offset = match at(position) {
+    let offset = match position.offset() {
         Some(offset) => offset,
         None => syscalls::seek(fd, 0, libc::SEEK_CUR).ok()?,
     };
     let pages = Pages::of(file, offset, count, status.size)?;
     resident_filter::learn(fd, file, offset);
-    if pages.are_seen() {
+    if pages.are_resident() {
         return None;
     }
     if pages.is_new() && is_cached(fd, offset, status.size) {
         pages.mark_window();
-        if pages.are_seen() {
+        if pages.are_resident() {
             return None;
         }
     }
@@ -183,12 +175,12 @@ unsafe fn read_anew(
     if result < 0 {
         return Some(real::fail(-result as i32) as isize);
     }
-    moved_on(fd, position, result as u64);
+    advance(fd, position, result as u64);
     Some(result)
 }
 
 /// Whether the window that a read is in is cached, and the next one: then no read in it brings
-/// anything in, nor starts a read ahead.
+/// pages in, nor starts readahead.
 fn is_cached(fd: i32, offset: u64, size: u64) -> bool {
     let start = offset - offset % WINDOW_BYTES;
     let length = (2 * WINDOW_BYTES).min(size - start);
@@ -200,15 +192,15 @@ fn is_cached(fd: i32, offset: u64, size: u64) -> bool {
 ///
 /// # Safety
 /// As [`read`].
-unsafe fn call(fd: i32, position: Position, into: Into) -> isize {
+unsafe fn call(fd: i32, position: Position, into: Destination) -> isize {
     let (address, count) = match into {
-        Into::Buffer(buffer, count) => (buffer as usize, count),
-        Into::Vector(vector, count) => (vector as usize, count as usize),
-        Into::Unserved => return -(libc::EINVAL as isize),
+        Destination::Buffer(buffer, count) => (buffer as usize, count),
+        Destination::Vector(vector, count) => (vector as usize, count as usize),
+        Destination::KernelOnly => return -(libc::EINVAL as isize),
     };
     let (number, offset) = match (into, position) {
-        (Into::Buffer(..), Position::At(offset)) => (libc::SYS_pread64, offset),
-        (Into::Buffer(..), Position::BeforeCurrent) => (libc::SYS_read, 0),
+        (Destination::Buffer(..), Position::At(offset)) => (libc::SYS_pread64, offset),
+        (Destination::Buffer(..), Position::BeforeCurrent) => (libc::SYS_read, 0),
         (_, Position::At(offset)) => (libc::SYS_preadv, offset),
         (_, Position::BeforeCurrent) => (libc::SYS_readv, 0),
     };

@@ -1,111 +1,117 @@
-//! Has the kernel read nothing ahead through descriptors that are surely read at random, once the
-//! page cache is full.
+//! Disables readahead on descriptors with a random access pattern, once the page cache is full.
 //!
-//! The kernel takes a read for one of a stream also where so much before it is cached as a stream
-//! would have left behind (`page_cache_sync_ra`, Linux 6.12). Of a file whose records are read in
-//! shuffled order, and of which half is cached, it so reads a gigabyte ahead in six epochs over
-//! half of one, which pushes out what the policy keeps. `POSIX_FADV_RANDOM` ends that: the kernel
-//! then reads what it is asked for and no more.
+//! The kernel also takes a read for part of a stream where so much before it is cached as a stream
+//! would have left behind (`page_cache_sync_ra`, Linux 6.12). In a file whose records are read in
+//! shuffled order, and of which half is cached, it reads a gigabyte ahead in six epochs over half a
+//! gigabyte. That pushes out what the policy keeps. `POSIX_FADV_RANDOM` ends it: the kernel then
+//! reads what it is asked for and no more.
 //!
-//! **When.** The last [`READS`] reads through the descriptor each began where none of the last ones
-//! had ended, nor a little beyond; neither the thread's own last one nor those that the descriptor
-//! remembers. So several streams through one descriptor are streams still, whichever threads read
-//! them, and so is a reader who leaves out little on its way. A long read is a stream by itself.
-//! The first read that does go on takes it back. As long as all fits into memory, which the agent
-//! knows, nothing is said: there readahead only brings sooner what will be needed.
+//! **When.** A descriptor's pattern is random after [`RANDOM_READS_MIN`] reads in a row that each
+//! began away from the end of an earlier read: the thread's own last one, or one that the
+//! descriptor remembers. So several streams through one descriptor are streams still, whichever
+//! threads read them, and so is a reader that leaves out little on its way. A long read is a stream
+//! by itself. The first read that continues another one enables readahead again. As long as all
+//! files fit into memory, which the agent knows, nothing changes: readahead then only brings sooner
+//! what will be needed.
 //!
-//! **Of which descriptors.** The advice is given to the open file description. So only one counts
-//! that the program has opened here and nobody else has: before another process or descriptor gets
-//! it, it is as it was; as soon as it is sent, where it goes over a socket. Who fetches one
-//! (`pidfd_getfd`), or sends it by number or through io_uring without libc, is not seen, and gets
-//! it as it is. What the program gives any advice of its own on is left alone until it is closed,
-//! and so is what it maps.
+//! **Which descriptors.** The advice applies to the open file description. So only a descriptor
+//! counts that the program has opened here and that nobody else has. Readahead is enabled again
+//! before another process or descriptor gets it, or just after a socket has carried it away. Who
+//! takes a descriptor by `pidfd_getfd`, or sends one by number or through io_uring without libc, is
+//! not seen, and gets it as it is. A descriptor that the program advises on itself, or maps, is
+//! left alone until it is closed.
 //!
-//! Threads may race for a descriptor's words. What was said of it changes hands by
-//! compare-and-swap; a count or an end that is lost costs a few reads.
+//! Threads may race for a descriptor's words. Its state changes by compare-and-swap; a count or an
+//! end that is lost costs a few reads.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use hither_sys::program_session::ProgramSession;
 use hither_sys::syscalls;
 
-use crate::descriptors::{Row, Table};
+use crate::descriptor_table::{Row, Table};
 use crate::files;
 use crate::signature::mix;
 
-/// So many reads in a row at random are no accident: a B-tree's way down is four.
-const READS: u32 = 16;
+/// Reads in a row that make a pattern random. The way down a B-tree is four.
+const RANDOM_READS_MIN: u32 = 16;
 
-/// Blocks that a reader may leave out and be reading on: what the kernel's first readaheads cover.
-const NEAR: u32 = 4;
+/// Blocks that a reader may leave out and still continue a stream: what the kernel's first
+/// readaheads cover.
+const SKIPPED_BLOCKS_MAX: u32 = 4;
 
-/// A read of more blocks than this is a stream by itself, which the kernel reads the better for
-/// reading ahead.
-const LONG: u32 = 64;
+/// A read of more blocks than this is a stream by itself, which the kernel reads faster for reading
+/// ahead.
+const SINGLE_BLOCKS_MAX: u32 = 64;
 
-/// Ends of reads that are remembered. One that fits no read gives its place up by chance, so that
-/// of somewhat more streams most are known still.
+/// Ends of reads that a descriptor remembers. One that continues no read replaces any of them, at
+/// random, so that of somewhat more streams most are known still.
 const ENDS: usize = 6;
 
-/// The kernel reads ahead as it likes.
-const FOLLOWED: u32 = 0;
-/// Somebody is about to change that.
-const BUSY: u32 = 1;
-/// It was told to read nothing ahead.
-const STILL: u32 = 2;
+/// Readahead is as the kernel has it.
+const ENABLED: u32 = 0;
+/// A thread is changing it.
+const CHANGING: u32 = 1;
+/// The kernel was told to read nothing ahead.
+const DISABLED: u32 = 2;
 /// Not to be touched while it is open.
-const LEFT: u32 = 3;
+const LEFT_ALONE: u32 = 3;
 
-/// Half a line of the processor's cache. A descriptor without one is left alone.
+/// Half a line of the processor's cache. A descriptor without a row is left alone.
 #[repr(C)]
 pub(crate) struct Descriptor {
     state: AtomicU32,
-    /// Reads in a row that began nowhere near an end, at most [`READS`].
-    far: AtomicU32,
+    /// Reads in a row that continued no other, at most [`RANDOM_READS_MIN`].
+    random_reads: AtomicU32,
     /// The blocks in which reads ended.
     ends: [AtomicU32; ENDS],
 }
 
 pub(crate) static TABLE: Table<Descriptor> = Table::new();
-/// How many descriptors are [`STILL`], and the highest that ever was.
-static STILLED: AtomicU32 = AtomicU32::new(0);
-static HIGHEST: AtomicU32 = AtomicU32::new(0);
+/// How many descriptors are [`DISABLED`], and the highest that ever was.
+static DISABLED_COUNT: AtomicU32 = AtomicU32::new(0);
+static DISABLED_HIGHEST: AtomicU32 = AtomicU32::new(0);
 
 /// A read, by the blocks in which it began and ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Read {
     pub(crate) first: u32,
     pub(crate) last: u32,
-    /// It goes on where the same thread's last read of the file ended.
-    pub(crate) goes_on: bool,
+    /// It continues the same thread's last read of the file.
+    pub(crate) continues_thread: bool,
 }
 
-/// Whether a read that begins in block `first` goes on from one that ended in block `end`.
+/// Whether a read that begins in block `first` continues one that ended in block `end`.
 #[inline]
 pub(crate) fn is_near(end: u32, first: u32) -> bool {
-    first.wrapping_sub(end) <= NEAR
+    first.wrapping_sub(end) <= SKIPPED_BLOCKS_MAX
 }
 
-/// Follows reads from now on. To be called once.
-pub(crate) fn start() {
-    TABLE.open();
+/// Tracks reads from now on, if the agent wants that. To be called once, when the library is
+/// loaded.
+pub(crate) fn start(session: &ProgramSession) {
+    // A program under a filter may be killed for a call that it does not make itself.
+    if session.files() && session.tracks_readahead() && !session.is_confined() {
+        TABLE.open();
+    }
 }
 
-/// Follows no read any more, and takes back what was said. Where none is followed it writes
-/// nothing: reads come by here for as long as nobody hears them.
+/// Tracks no read any more, and enables readahead everywhere. Writes nothing where none is tracked:
+/// reads call this for as long as the agent is gone.
 #[cold]
 pub(crate) fn stop() {
     if TABLE.is_open() {
-        take_back_all();
+        enable_all();
         TABLE.close();
     }
 }
 
-/// Takes in a `read` through `fd`, which is looked at if anybody follows it. Where it was one of
-/// many at random, and that is `wanted`, the kernel is told to read nothing ahead, which is
-/// returned; otherwise, to read ahead again. `ours` says whether the table describes the calling
-/// process's descriptors.
+/// Takes a `read` through `fd` into account; it is evaluated only if the descriptor is tracked.
+/// Disables readahead, and returns true, if the pattern has become random and that is `wanted`;
+/// enables it again otherwise. `ours` says whether the table describes the calling process's
+/// descriptors.
 #[inline]
-pub(crate) fn read(
+pub(crate) fn on_read(
     fd: i32,
     read: impl FnOnce() -> Read,
     wanted: impl FnOnce() -> bool,
@@ -115,28 +121,28 @@ pub(crate) fn read(
         return false;
     };
     let state = descriptor.state.load(Ordering::Relaxed);
-    if state == LEFT {
+    if state == LEFT_ALONE {
         return false;
     }
-    let still = descriptor.is_read_at_random(read()) && wanted();
-    still != (state == STILL) && ours() && descriptor.change(fd, still)
+    let disable = descriptor.is_random_with(read()) && wanted();
+    disable != (state == DISABLED) && ours() && descriptor.change(fd, disable)
 }
 
-/// The program has a use for `fd` in which it is not to be touched: nothing is said of it any more
-/// while it is open.
+/// The program uses `fd` in a way that readahead is to serve: the descriptor is not touched any
+/// more while it is open.
 pub(crate) fn leave(fd: i32) {
     if let Some(descriptor) = TABLE.row(fd) {
         descriptor.change(fd, false);
-        descriptor.state.store(LEFT, Ordering::Relaxed);
+        descriptor.state.store(LEFT_ALONE, Ordering::Relaxed);
     }
 }
 
-/// The kernel reads ahead through every descriptor as it likes: others are about to have them, too.
-pub(crate) fn take_back_all() {
-    if STILLED.load(Ordering::Relaxed) == 0 {
+/// Enables readahead on every descriptor: others are about to have them, too.
+pub(crate) fn enable_all() {
+    if DISABLED_COUNT.load(Ordering::Relaxed) == 0 {
         return;
     }
-    for fd in 0..=HIGHEST.load(Ordering::Relaxed) as i32 {
+    for fd in 0..=DISABLED_HIGHEST.load(Ordering::Relaxed) as i32 {
         if let Some(descriptor) = TABLE.row(fd) {
             descriptor.change(fd, false);
         }
@@ -146,68 +152,71 @@ pub(crate) fn take_back_all() {
 // SAFETY: words, of which zeroes are values.
 unsafe impl Row for Descriptor {
     fn is_blank(&self) -> bool {
-        let words = [&self.state, &self.far].map(|word| word.load(Ordering::Relaxed));
-        words == [FOLLOWED, 0]
+        let words = [&self.state, &self.random_reads].map(|word| word.load(Ordering::Relaxed));
+        words == [ENABLED, 0]
     }
 
     fn forget(&self) {
-        self.far.store(0, Ordering::Relaxed);
-        if self.state.swap(FOLLOWED, Ordering::Relaxed) == STILL {
-            STILLED.fetch_sub(1, Ordering::Relaxed);
+        self.random_reads.store(0, Ordering::Relaxed);
+        if self.state.swap(ENABLED, Ordering::Relaxed) == DISABLED {
+            DISABLED_COUNT.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
 
 impl Descriptor {
-    /// Takes in a read: whether it and those before it were at random.
+    /// Takes a read into account: whether the pattern is random with it.
     #[inline]
-    fn is_read_at_random(&self, read: Read) -> bool {
-        let before = self.far.load(Ordering::Relaxed);
-        // Nothing is looked up for one who reads on by himself: that is most reads.
-        let far = match read.goes_on || self.is_near_an_end(read) {
+    fn is_random_with(&self, read: Read) -> bool {
+        let before = self.random_reads.load(Ordering::Relaxed);
+        // Most reads continue the thread's last one: no end is looked up for them.
+        let random_reads = match read.continues_thread || self.continues_an_end(read) {
             true => 0,
-            false => (before + 1).min(READS),
+            false => (before + 1).min(RANDOM_READS_MIN),
         };
-        if far != before {
-            self.far.store(far, Ordering::Relaxed);
+        if random_reads != before {
+            self.random_reads.store(random_reads, Ordering::Relaxed);
         }
-        far == READS
+        random_reads == RANDOM_READS_MIN
     }
 
-    /// Whether a read goes on where one ended, or need not; where it ends is remembered.
-    fn is_near_an_end(&self, read: Read) -> bool {
+    /// Whether a read continues one of the remembered ends, or is a stream by itself. Its own end
+    /// is remembered.
+    fn continues_an_end(&self, read: Read) -> bool {
         let mut ends = self.ends.iter();
         let near = ends.position(|end| is_near(end.load(Ordering::Relaxed), read.first));
         let place = near.unwrap_or_else(|| mix(u64::from(read.last)) as usize % ENDS);
         if let Some(end) = self.ends.get(place) {
             end.store(read.last, Ordering::Relaxed);
         }
-        near.is_some() || read.last.wrapping_sub(read.first) > LONG
+        near.is_some() || read.last.wrapping_sub(read.first) > SINGLE_BLOCKS_MAX
     }
 
-    /// Tells the kernel, if that is a change; whether it now reads nothing ahead that did before.
+    /// Tells the kernel, if that is a change. Returns whether readahead is disabled now and was not
+    /// before.
     #[cold]
-    fn change(&self, fd: i32, still: bool) -> bool {
-        let (before, after) = match still {
-            true => (FOLLOWED, STILL),
-            false => (STILL, FOLLOWED),
+    fn change(&self, fd: i32, disable: bool) -> bool {
+        let (before, after) = match disable {
+            true => (ENABLED, DISABLED),
+            false => (DISABLED, ENABLED),
         };
-        let taken = self
-            .state
-            .compare_exchange(before, BUSY, Ordering::Acquire, Ordering::Relaxed);
+        let taken =
+            self.state
+                .compare_exchange(before, CHANGING, Ordering::Acquire, Ordering::Relaxed);
         if taken.is_err() {
             return false;
         }
-        let done = (!still || files::is_alone(fd)) && syscalls::set_readahead(fd, !still).is_ok();
-        if still && done {
-            HIGHEST.fetch_max(fd as u32, Ordering::Relaxed);
-            STILLED.fetch_add(1, Ordering::Relaxed);
-        } else if !still {
-            STILLED.fetch_sub(1, Ordering::Relaxed);
+        let may_change = !disable || files::is_alone(fd);
+        let done = may_change && syscalls::set_readahead(fd, !disable).is_ok();
+        if disable && done {
+            DISABLED_HIGHEST.fetch_max(fd as u32, Ordering::Relaxed);
+            DISABLED_COUNT.fetch_add(1, Ordering::Relaxed);
+        } else if !disable {
+            DISABLED_COUNT.fetch_sub(1, Ordering::Relaxed);
         }
-        let after = if done { after } else { LEFT };
+        let after = if done { after } else { LEFT_ALONE };
         self.state.store(after, Ordering::Release);
-        still && done
+        disable && done
     }
 }
 
@@ -217,8 +226,8 @@ mod tests {
 
     fn descriptor() -> Descriptor {
         Descriptor {
-            state: AtomicU32::new(FOLLOWED),
-            far: AtomicU32::new(0),
+            state: AtomicU32::new(ENABLED),
+            random_reads: AtomicU32::new(0),
             ends: [const { AtomicU32::new(0) }; ENDS],
         }
     }
@@ -227,27 +236,27 @@ mod tests {
         Read {
             first,
             last: first + blocks - 1,
-            goes_on: false,
+            continues_thread: false,
         }
     }
 
-    /// The first blocks of reads here and there.
+    /// The first blocks of reads at random.
     fn anywhere() -> impl Iterator<Item = u32> {
         (1..).map(|read: u32| read.wrapping_mul(2_654_435_761) >> 8)
     }
 
-    /// How many of these reads are found to be at random.
+    /// How many of these reads are found to be of a random pattern.
     fn at_random(reads: impl Iterator<Item = Read>) -> usize {
         let descriptor = descriptor();
         reads
-            .filter(|&read| descriptor.is_read_at_random(read))
+            .filter(|&read| descriptor.is_random_with(read))
             .count()
     }
 
     #[test]
-    fn reads_here_and_there_are_at_random_after_some_and_until_one_goes_on() {
+    fn a_pattern_is_random_after_some_reads_and_until_one_continues_another() {
         let records = || anywhere().map(|first| blocks(first, 8));
-        let before = READS as usize - 1;
+        let before = RANDOM_READS_MIN as usize - 1;
         assert_eq!(at_random(records().take(before)), 0);
         assert_eq!(at_random(records().take(before + 100)), 100);
         let on = |gap: u32| {
@@ -255,9 +264,17 @@ mod tests {
             let next = blocks(first + 7 + gap, 8);
             at_random(records().take(before + 1).chain([next]))
         };
-        assert_eq!([on(0), on(1), on(NEAR), on(NEAR + 1)], [1, 1, 1, 2]);
+        assert_eq!(
+            [
+                on(0),
+                on(1),
+                on(SKIPPED_BLOCKS_MAX),
+                on(SKIPPED_BLOCKS_MAX + 1)
+            ],
+            [1, 1, 1, 2]
+        );
         let mut own = records().take(2 * before).collect::<Vec<_>>();
-        own[before - 1].goes_on = true;
+        own[before - 1].continues_thread = true;
         assert_eq!(at_random(own.into_iter()), 0);
     }
 
@@ -278,10 +295,14 @@ mod tests {
     #[test]
     fn long_reads_are_streams_and_short_ones_in_a_small_file_are_near() {
         assert_eq!(
-            at_random(anywhere().map(|at| blocks(at, LONG + 2)).take(100)),
+            at_random(
+                anywhere()
+                    .map(|at| blocks(at, SINGLE_BLOCKS_MAX + 2))
+                    .take(100)
+            ),
             0
         );
-        let small = anywhere().map(|first| blocks(first % (2 * NEAR), 1));
+        let small = anywhere().map(|first| blocks(first % (2 * SKIPPED_BLOCKS_MAX), 1));
         assert_eq!(at_random(small.take(1000)), 0);
     }
 }

@@ -1,10 +1,10 @@
-//! The functions that the hooks stand in for: the next definition of each name after ours.
+//! The functions that the hooks stand in front of: the next definition of each name after ours.
 //!
-//! Of the very name that the program called, even where libc has two names for one function
-//! (`open`, `open64`): another preloaded library may stand behind only one of them.
+//! It is the definition of the very name that the program called, even where libc has two names for
+//! one function (`open`, `open64`): another preloaded library may define only one of them.
 //!
 //! All are looked up when the library is loaded, since a lookup takes the dynamic linker's lock and
-//! may allocate; a hook that runs even earlier (from another library's constructor) looks its own
+//! may allocate. A hook that runs even earlier, from another library's constructor, looks its own
 //! up.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -148,7 +148,9 @@ macro_rules! declare {
             use super::Real;
             $($(
                 pub(super) static $name: Real = Real::new(
-                    match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                    match std::ffi::CStr::from_bytes_with_nul(
+                        concat!(stringify!($name), "\0").as_bytes(),
+                    ) {
                         Ok(name) => name,
                         Err(_) => panic!("a name without NUL bytes"),
                     },
@@ -182,7 +184,10 @@ macro_rules! declare {
             }
             // SAFETY: the symbol of this name in libc has this type.
             let function = unsafe {
-                std::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($kind),*) -> $result>(at)
+                std::mem::transmute::<
+                    *mut c_void,
+                    unsafe extern "C-unwind" fn($($kind),*) -> $result,
+                >(at)
             };
             // SAFETY: the caller keeps to what the function demands.
             unsafe { function($($argument),*) }
@@ -194,26 +199,45 @@ declare! {
     read: fn(fd: c_int, buffer: *mut c_void, count: size_t) -> ssize_t;
     __read_chk: fn(fd: c_int, buffer: *mut c_void, count: size_t, size: size_t) -> ssize_t;
     pread, pread64: fn(fd: c_int, buffer: *mut c_void, count: size_t, offset: off_t) -> ssize_t;
-    __pread_chk, __pread64_chk: fn(fd: c_int, buffer: *mut c_void, count: size_t, offset: off_t, size: size_t) -> ssize_t;
+    __pread_chk, __pread64_chk: fn(
+        fd: c_int, buffer: *mut c_void, count: size_t, offset: off_t, size: size_t
+    ) -> ssize_t;
     readv: fn(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t;
     preadv, preadv64: fn(fd: c_int, vector: *const iovec, count: c_int, offset: off_t) -> ssize_t;
-    preadv2, preadv64v2: fn(fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
+    preadv2, preadv64v2: fn(
+        fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int
+    ) -> ssize_t;
     write: fn(fd: c_int, buffer: *const c_void, count: size_t) -> ssize_t;
     pwrite, pwrite64: fn(fd: c_int, buffer: *const c_void, count: size_t, offset: off_t) -> ssize_t;
     writev: fn(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t;
     pwritev, pwritev64: fn(fd: c_int, vector: *const iovec, count: c_int, offset: off_t) -> ssize_t;
-    pwritev2, pwritev64v2: fn(fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
+    pwritev2, pwritev64v2: fn(
+        fd: c_int, vector: *const iovec, count: c_int, offset: off_t, flags: c_int
+    ) -> ssize_t;
     ftruncate, ftruncate64: fn(fd: c_int, length: off_t) -> c_int;
     sendfile, sendfile64: fn(to: c_int, from: c_int, offset: *mut off_t, count: size_t) -> ssize_t;
-    copy_file_range: fn(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, count: size_t, flags: c_uint) -> ssize_t;
+    copy_file_range: fn(
+        from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, count: size_t, flags:
+        c_uint
+    ) -> ssize_t;
     sendmsg: fn(to: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
     sendmmsg: fn(to: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
-    splice: fn(from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, count: size_t, flags: c_uint) -> ssize_t;
-    posix_fadvise, posix_fadvise64: fn(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int;
+    splice: fn(
+        from: c_int, from_at: *mut off_t, to: c_int, to_at: *mut off_t, count: size_t, flags:
+        c_uint
+    ) -> ssize_t;
+    posix_fadvise, posix_fadvise64: fn(
+        fd: c_int, offset: off_t, length: off_t, advice: c_int
+    ) -> c_int;
     readahead: fn(fd: c_int, offset: off_t, count: size_t) -> ssize_t;
-    mmap, mmap64: fn(address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off_t) -> *mut c_void;
+    mmap, mmap64: fn(
+        address: *mut c_void, length: size_t, protection: c_int, flags: c_int, fd: c_int, offset:
+        off_t
+    ) -> *mut c_void;
     munmap: fn(address: *mut c_void, length: size_t) -> c_int;
-    mremap: fn(address: *mut c_void, length: size_t, to: size_t, flags: c_int, at: *mut c_void) -> *mut c_void;
+    mremap: fn(
+        address: *mut c_void, length: size_t, to: size_t, flags: c_int, at: *mut c_void
+    ) -> *mut c_void;
     mprotect: fn(address: *mut c_void, length: size_t, protection: c_int) -> c_int;
     pkey_mprotect: fn(address: *mut c_void, length: size_t, protection: c_int, key: c_int) -> c_int;
     shmdt: fn(address: *const c_void) -> c_int;
@@ -224,7 +248,9 @@ declare! {
     unshare: fn(flags: c_int) -> c_int;
     daemon: fn(stay: c_int, keep: c_int) -> c_int;
     login_tty: fn(fd: c_int) -> c_int;
-    forkpty: fn(terminal: *mut c_int, name: *mut c_char, settings: *const c_void, size: *const c_void) -> c_int;
+    forkpty: fn(
+        terminal: *mut c_int, name: *mut c_char, settings: *const c_void, size: *const c_void
+    ) -> c_int;
     truncate, truncate64: fn(path: *const c_char, length: off_t) -> c_int;
     open, open64: fn(path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
     __open_2, __open64_2: fn(path: *const c_char, flags: c_int) -> c_int;
@@ -236,7 +262,9 @@ declare! {
     mkstemps, mkstemps64: fn(template: *mut c_char, suffix: c_int) -> c_int;
     mkostemps, mkostemps64: fn(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int;
     fopen, fopen64: fn(path: *const c_char, mode: *const c_char) -> *mut libc::FILE;
-    freopen, freopen64: fn(path: *const c_char, mode: *const c_char, stream: *mut libc::FILE) -> *mut libc::FILE;
+    freopen, freopen64: fn(
+        path: *const c_char, mode: *const c_char, stream: *mut libc::FILE
+    ) -> *mut libc::FILE;
     tmpfile, tmpfile64: fn() -> *mut libc::FILE;
     close: fn(fd: c_int) -> c_int;
     close_range: fn(first: c_uint, last: c_uint, flags: c_int) -> c_int;
@@ -248,10 +276,27 @@ declare! {
     prctl: fn(option: c_int, second: usize, third: usize, fourth: usize, fifth: usize) -> c_int;
     dlclose: fn(library: *mut c_void) -> c_int;
     execv, execvp: fn(path: *const c_char, arguments: *const *const c_char) -> c_int;
-    execve: fn(path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
-    execvpe: fn(file: *const c_char, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
-    execveat: fn(at: c_int, path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char, flags: c_int) -> c_int;
-    fexecve: fn(fd: c_int, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
-    posix_spawn: fn(pid: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
-    posix_spawnp: fn(pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, arguments: *const *const c_char, environment: *const *const c_char) -> c_int;
+    execve: fn(
+        path: *const c_char, arguments: *const *const c_char, environment: *const *const c_char
+    ) -> c_int;
+    execvpe: fn(
+        file: *const c_char, arguments: *const *const c_char, environment: *const *const c_char
+    ) -> c_int;
+    execveat: fn(
+        at: c_int, path: *const c_char, arguments: *const *const c_char, environment: *const *const
+        c_char, flags: c_int
+    ) -> c_int;
+    fexecve: fn(
+        fd: c_int, arguments: *const *const c_char, environment: *const *const c_char
+    ) -> c_int;
+    posix_spawn: fn(
+        pid: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t,
+        attributes: *const posix_spawnattr_t, arguments: *const *const c_char, environment: *const
+        *const c_char
+    ) -> c_int;
+    posix_spawnp: fn(
+        pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t,
+        attributes: *const posix_spawnattr_t, arguments: *const *const c_char, environment: *const
+        *const c_char
+    ) -> c_int;
 }

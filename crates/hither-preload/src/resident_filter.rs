@@ -1,16 +1,17 @@
-//! Which pages of files were read lately, and which file each descriptor stands for: by that it is
-//! told which reads may bring pages in (`placed`).
+//! Which pages of files are resident in the page cache, as far as this process has read them
+//! lately. By this filter `read_placement` tells which reads may bring pages in.
 //!
-//! Both tables are of one process, of plain words, and may be wrong: two windows may fall to one
-//! place, of which the later one is remembered, and a page may have left the cache meanwhile. So
-//! what is remembered lasts for some seconds.
+//! One table has a bit for each page, in windows of 32 pages; another says which file each
+//! descriptor stands for. Both are plain words and may be wrong: two windows may fall to one place,
+//! of which the later one is kept, and a page may have left the cache meanwhile. So an entry lasts
+//! for [`AGE_SHIFT`] only.
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use hither_sys::process::tick_ns;
 use hither_sys::syscalls;
 
-use crate::descriptors::{Row, Table};
+use crate::descriptor_table::{Row, Table};
 use crate::signature::mix;
 
 pub(crate) const PAGE_BYTES: u64 = 4096;
@@ -19,12 +20,12 @@ pub(crate) const PAGE_BYTES: u64 = 4096;
 pub(crate) const WINDOW_BYTES: u64 = 32 * PAGE_BYTES;
 
 /// 8 GiB of windows, in 512 KiB.
-const WINDOWS: usize = 1 << 16;
+const WINDOW_WORDS: usize = 1 << 16;
 
-/// What is looked at of a read, at most: a longer one takes its time anyway.
-const WINDOWS_MAX: u64 = 64;
+/// A read of more windows than this is not looked up: it takes its time anyway.
+const LOOKUP_WINDOWS_MAX: u64 = 64;
 
-/// So long, 8 to 16 s.
+/// An entry counts for the span of time that it was made in: of 2^33 ns, some 8.6 s.
 const AGE_SHIFT: u32 = 33;
 
 /// A file's key is never one of these.
@@ -44,7 +45,7 @@ static WINDOW: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Makes the tables. To be called once.
 pub(crate) fn prepare() -> bool {
-    let Ok(windows) = syscalls::map(WINDOWS * size_of::<AtomicU64>(), None) else {
+    let Ok(windows) = syscalls::map(WINDOW_WORDS * size_of::<AtomicU64>(), None) else {
         return false;
     };
     WINDOW.store(windows.cast(), Ordering::Release);
@@ -63,7 +64,7 @@ unsafe impl Row for Descriptor {
     }
 }
 
-/// Reads of `fd` are none of ours.
+/// `fd` stands for no regular file: no read of it brings pages in.
 pub(crate) fn ignore(fd: i32) {
     if let Some(descriptor) = TABLE.row(fd) {
         descriptor.file.store(IGNORED, Ordering::Relaxed);
@@ -78,8 +79,8 @@ pub(crate) fn learn(fd: i32, file: u64, offset: u64) {
     }
 }
 
-/// So much was read of `fd` at its own offset.
-pub(crate) fn moved_on(fd: i32, length: u64) {
+/// A read of so many bytes has moved the offset of `fd`.
+pub(crate) fn advance(fd: i32, length: u64) {
     if let Some(descriptor) = TABLE.row(fd) {
         let offset = descriptor.offset.load(Ordering::Relaxed);
         let after = offset.wrapping_add(length);
@@ -87,10 +88,10 @@ pub(crate) fn moved_on(fd: i32, length: u64) {
     }
 }
 
-/// Whether a read, at an offset or at the descriptor's own, brings nothing in, as far as is known:
-/// it is of no file, or of pages that were seen lately.
+/// Whether a read, at an offset or at the descriptor's own, brings no pages in, as far as is known:
+/// it is of no file, or of resident pages.
 #[inline]
-pub(crate) fn is_known(fd: i32, at: Option<u64>, count: u64) -> bool {
+pub(crate) fn needs_no_pages(fd: i32, at: Option<u64>, count: u64) -> bool {
     let Some(descriptor) = TABLE.row(fd) else {
         return false;
     };
@@ -100,7 +101,7 @@ pub(crate) fn is_known(fd: i32, at: Option<u64>, count: u64) -> bool {
         IGNORED => true,
         _ => {
             let offset = at.unwrap_or_else(|| descriptor.offset.load(Ordering::Relaxed));
-            Pages::of(file, offset, count, u64::MAX).is_none_or(|pages| pages.are_seen())
+            Pages::of(file, offset, count, u64::MAX).is_none_or(|pages| pages.are_resident())
         }
     }
 }
@@ -130,25 +131,28 @@ impl Pages {
     fn windows(self) -> impl Iterator<Item = (usize, u64, u64)> {
         let pages = WINDOW_BYTES / PAGE_BYTES;
         let windows = self.first / pages..=self.last / pages;
-        windows.take(WINDOWS_MAX as usize).map(move |window| {
-            let (place, tag) = self.place(window);
-            let first = self.first.max(window * pages) % pages;
-            let last = self.last.min(window * pages + pages - 1) % pages;
-            let mask = (u64::from(u32::MAX) >> (pages - 1 - last)) & (u64::from(u32::MAX) << first);
-            (place, tag, mask & u64::from(u32::MAX))
-        })
+        windows
+            .take(LOOKUP_WINDOWS_MAX as usize)
+            .map(move |window| {
+                let (place, tag) = self.place(window);
+                let first = self.first.max(window * pages) % pages;
+                let last = self.last.min(window * pages + pages - 1) % pages;
+                let mask =
+                    (u64::from(u32::MAX) >> (pages - 1 - last)) & (u64::from(u32::MAX) << first);
+                (place, tag, mask & u64::from(u32::MAX))
+            })
     }
 
     /// A window's place, and what its word has in its upper half.
     fn place(self, window: u64) -> (usize, u64) {
         let hash = mix(self.file ^ mix(window));
-        let place = hash as usize % WINDOWS;
+        let place = hash as usize % WINDOW_WORDS;
         (place, (hash >> 40 << 40) | (self.time & 0xff) << 32)
     }
 
-    /// Whether all of them were seen lately.
-    pub(crate) fn are_seen(self) -> bool {
-        let short = self.last - self.first < WINDOWS_MAX * (WINDOW_BYTES / PAGE_BYTES);
+    /// Whether all of them are resident.
+    pub(crate) fn are_resident(self) -> bool {
+        let short = self.last - self.first < LOOKUP_WINDOWS_MAX * (WINDOW_BYTES / PAGE_BYTES);
         short
             && self.windows().all(|(place, tag, mask)| {
                 let word = word(place).map_or(0, |word| word.load(Ordering::Relaxed));
@@ -156,13 +160,13 @@ impl Pages {
             })
     }
 
-    /// Whether none of the first window was.
+    /// Whether nothing is known of the first window.
     pub(crate) fn is_new(self) -> bool {
         let (place, tag) = self.place(self.first * PAGE_BYTES / WINDOW_BYTES);
         word(place).is_none_or(|word| word.load(Ordering::Relaxed) >> 32 != tag >> 32)
     }
 
-    /// All of the first window is there.
+    /// All of the first window is resident.
     pub(crate) fn mark_window(self) {
         let first = self.first - self.first % (WINDOW_BYTES / PAGE_BYTES);
         let last = first + WINDOW_BYTES / PAGE_BYTES - 1;
@@ -174,7 +178,7 @@ impl Pages {
         .mark();
     }
 
-    /// They are there.
+    /// They are resident.
     pub(crate) fn mark(self) {
         for (place, tag, mask) in self.windows() {
             let Some(word) = word(place) else {
@@ -203,9 +207,9 @@ pub(crate) fn node_of_window(nodes: u64, file: u64, offset: u64) -> u64 {
 
 fn word(place: usize) -> Option<&'static AtomicU64> {
     let table = WINDOW.load(Ordering::Acquire);
-    // SAFETY: the table is a mapping of WINDOWS words, zeroed and never unmapped, and a place is
+    // SAFETY: the table is a mapping of WINDOW_WORDS words, zeroed and never unmapped, and a place is
     // below that.
-    (!table.is_null()).then(|| unsafe { &*table.wrapping_add(place % WINDOWS) })
+    (!table.is_null()).then(|| unsafe { &*table.wrapping_add(place % WINDOW_WORDS) })
 }
 
 #[cfg(test)]
@@ -242,10 +246,10 @@ mod tests {
         loop {
             let now = tick_ns() >> AGE_SHIFT;
             let (start, length) = (WINDOW_BYTES - 6000, 2 * WINDOW_BYTES);
-            for word in 0..WINDOWS {
+            for word in 0..WINDOW_WORDS {
                 super::word(word).unwrap().store(0, Ordering::Relaxed);
             }
-            let before = pages(start, 1).is_new() && !pages(start, 1).are_seen();
+            let before = pages(start, 1).is_new() && !pages(start, 1).are_resident();
             pages(start, length).mark();
             let seen = [
                 (start, length),
@@ -259,20 +263,24 @@ mod tests {
                 (3 * WINDOW_BYTES - 4096, 1),
                 (0, 10 << 20),
             ];
-            let all = seen.iter().all(|&(at, count)| pages(at, count).are_seen());
+            let all = seen
+                .iter()
+                .all(|&(at, count)| pages(at, count).are_resident());
             let none = unseen
                 .iter()
-                .any(|&(at, count)| pages(at, count).are_seen());
-            let other = Pages::of(FILE + 1, start, 1, u64::MAX).unwrap().are_seen();
+                .any(|&(at, count)| pages(at, count).are_resident());
+            let other = Pages::of(FILE + 1, start, 1, u64::MAX)
+                .unwrap()
+                .are_resident();
             pages(5 * WINDOW_BYTES + 4096, 1).mark_window();
-            let whole = pages(5 * WINDOW_BYTES, WINDOW_BYTES).are_seen();
-            let rest = pages(6 * WINDOW_BYTES, 1).are_seen();
+            let whole = pages(5 * WINDOW_BYTES, WINDOW_BYTES).are_resident();
+            let rest = pages(6 * WINDOW_BYTES, 1).are_resident();
             // As after some seconds.
             let late = Pages {
                 time: now + 1,
                 ..pages(start, 1)
             };
-            let late = late.are_seen();
+            let late = late.are_resident();
             if tick_ns() >> AGE_SHIFT == now {
                 assert!(before && all && !none && !other && whole && !rest && !late);
                 break;
@@ -283,20 +291,20 @@ mod tests {
 
     fn descriptors_are_learnt_and_forgotten() {
         let current = None;
-        assert!(!is_known(9, current, 1));
+        assert!(!needs_no_pages(9, current, 1));
         ignore(9);
-        assert!(is_known(9, current, 1));
+        assert!(needs_no_pages(9, current, 1));
         TABLE.forget(9);
-        assert!(!is_known(9, current, 1));
+        assert!(!needs_no_pages(9, current, 1));
         learn(9, FILE, 7 * WINDOW_BYTES);
         let read = Pages::of(FILE, 7 * WINDOW_BYTES, 100, u64::MAX).unwrap();
         read.mark();
-        assert!(is_known(9, current, 100));
-        assert!(is_known(9, Some(7 * WINDOW_BYTES + 50), 100));
-        moved_on(9, PAGE_BYTES);
-        assert!(!is_known(9, current, 100));
+        assert!(needs_no_pages(9, current, 100));
+        assert!(needs_no_pages(9, Some(7 * WINDOW_BYTES + 50), 100));
+        advance(9, PAGE_BYTES);
+        assert!(!needs_no_pages(9, current, 100));
         TABLE.forget_range(3, 20);
-        assert!(!is_known(9, Some(7 * WINDOW_BYTES + 50), 100));
-        assert!(!is_known(-1, current, 1) && !is_known(i32::MAX, current, 1));
+        assert!(!needs_no_pages(9, Some(7 * WINDOW_BYTES + 50), 100));
+        assert!(!needs_no_pages(-1, current, 1) && !needs_no_pages(i32::MAX, current, 1));
     }
 }

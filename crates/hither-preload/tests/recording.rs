@@ -4,6 +4,8 @@
 
 mod openmp;
 mod pages;
+#[path = "../../../testing/skip.rs"]
+mod skip;
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -6,7 +6,7 @@
 //! room for. `cargo test --benches` runs each case once.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use hither_core::registry::{self, Needs, Settings};
+use hither_core::registry::{self, Needs, ReplacementSettings};
 use hither_core::{Access, Block, Object, Process, Residency, Site, Spec};
 use hither_sim::References;
 use hither_sim::references::InMemory;
@@ -54,10 +54,10 @@ fn policies(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("caches");
     group.throughput(Throughput::Elements(REFERENCES));
     group.sample_size(20);
-    for entry in registry::policies() {
+    for entry in registry::replacement_policies() {
         group.bench_function(entry.name, |bencher| {
             bencher.iter(|| {
-                let mut policy = Spec::defaults(entry).build(&Settings::new(CAPACITY));
+                let mut policy = Spec::defaults(entry).build(&ReplacementSettings::new(CAPACITY));
                 let mut cache = Residency::new(CAPACITY, trace.blocks() as usize);
                 for batch in trace.accesses().chunks(8192) {
                     policy.drive(&mut cache, batch);

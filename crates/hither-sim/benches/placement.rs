@@ -18,7 +18,7 @@ use criterion::{Bencher, BenchmarkId, Criterion, Throughput, criterion_group, cr
 use hither_core::placement::{EpochKind, Mark};
 use hither_core::registry::Needs;
 use hither_core::{Access, Block, Node, Object, Process, Random, Thread, Topology};
-use hither_sim::placement::{Configuration, Options, files, pages};
+use hither_sim::placement::{PlacementConfiguration, PlacementOptions, files, memory};
 use hither_sim::references::InMemory;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -85,20 +85,20 @@ fn topology(text: &str) -> Arc<Topology> {
 fn of_files(trace: &InMemory, placement: &str, topology: &Arc<Topology>) -> u64 {
     let spec = placement.parse().expect("a placement");
     let held = (BLOCKS / 2) as u32 / topology.nodes() as u32;
-    let configuration = Configuration::even(spec, Arc::clone(topology), held);
-    let costs = files::Costs::of(topology, 4096);
-    let outcome = files::run(trace, &configuration, &costs, &Options::default());
+    let configuration = PlacementConfiguration::even(spec, Arc::clone(topology), held);
+    let costs = files::FileCosts::of(topology, 4096);
+    let outcome = files::run(trace, &configuration, &costs, &PlacementOptions::default());
     outcome.expect("it runs").totals.local
 }
 
 fn of_pages(trace: &InMemory, placement: &str, topology: &Arc<Topology>) -> u64 {
     let spec = placement.parse().expect("a placement");
-    let configuration = Configuration::even(spec, Arc::clone(topology), BLOCKS as u32);
-    let outcome = pages::run(
+    let configuration = PlacementConfiguration::even(spec, Arc::clone(topology), BLOCKS as u32);
+    let outcome = memory::run(
         trace,
         &configuration,
-        &pages::Costs::default(),
-        &Options::default(),
+        &memory::MemoryCosts::default(),
+        &PlacementOptions::default(),
     );
     outcome.expect("it runs").totals.local
 }

@@ -6,7 +6,7 @@
 //! traces are, and a loop over as many.
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use hither_core::registry::{Needs, Settings};
+use hither_core::registry::{Needs, ReplacementSettings};
 use hither_core::{Access, Block, Residency, Spec};
 use hither_sim::References;
 use hither_sim::Stack;
@@ -71,7 +71,7 @@ fn stacks(criterion: &mut Criterion) {
                 let spec: Spec = policy.parse().expect("a policy");
                 let capacity = trace.blocks() / 10;
                 bencher.iter(|| {
-                    let mut policy = spec.build(&Settings::new(capacity));
+                    let mut policy = spec.build(&ReplacementSettings::new(capacity));
                     let mut cache = Residency::new(capacity, trace.blocks() as usize);
                     for batch in trace.accesses().chunks(8192) {
                         policy.drive(&mut cache, batch);

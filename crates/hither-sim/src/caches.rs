@@ -13,10 +13,10 @@
 use crate::references::References;
 use crate::sample::{self, Estimate, PART_BLOCKS_MIN, PARTS};
 use crate::stack::{Curve, Stack};
-use hither_core::registry::{Needs, Settings};
+use hither_core::registry::{Needs, ReplacementSettings};
 use hither_core::replacement::SiteRecord;
-use hither_core::spec::{Choice, Value};
-use hither_core::{Access, Policy, Residency, Spec};
+use hither_core::spec::{RegistryEntry, Value};
+use hither_core::{Access, ReplacementPolicy, Residency, Spec};
 use hither_trace::Sampled;
 use rayon::prelude::*;
 use serde::Serialize;
@@ -27,7 +27,7 @@ const BATCH: usize = 8192;
 
 /// One cache to simulate.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Configuration {
+pub struct CacheConfiguration {
     /// The policy with its parameters.
     pub spec: Spec,
     /// How many blocks it holds, at least one.
@@ -36,21 +36,21 @@ pub struct Configuration {
 
 /// What goes with a run besides the trace and the caches.
 #[derive(Clone, Copy, Default)]
-pub struct Options<'a> {
+pub struct CacheOptions<'a> {
     /// What is known of the call sites beforehand, for policies that learn about them.
     pub sites: &'a [SiteRecord],
     /// Called now and then with the number of references done.
     pub progress: Option<&'a (dyn Fn(u64) + Sync)>,
     /// Ends the run with [`Error::Cancelled`] soon after it becomes true.
     pub cancel: Option<&'a AtomicBool>,
-    /// Into how many stretches of equal length the hits of each cache are divided as well, at most
+    /// Into how many segments of equal length the hits of each cache are divided as well, at most
     /// one a reference; 0 for none.
-    pub stretches: u64,
+    pub segments: u64,
 }
 
 /// A part of the references, one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stretch {
+pub struct Segment {
     /// References made; of a sample, those that are in it.
     pub accesses: u64,
     /// Those that found their block.
@@ -59,7 +59,7 @@ pub struct Stretch {
 
 /// What became of one cache.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Outcome {
+pub struct CacheOutcome {
     /// The policy's name.
     pub policy: &'static str,
     /// Its parameters, all written out.
@@ -83,9 +83,9 @@ pub struct Outcome {
     /// What the policy learnt about the call sites, if it learns about them.
     #[serde(skip)]
     pub sites: Option<Vec<SiteRecord>>,
-    /// The same references and hits by [stretch](Options::stretches).
+    /// The same references and hits by [stretch](CacheOptions::segments).
     #[serde(skip)]
-    pub stretches: Vec<Stretch>,
+    pub segments: Vec<Segment>,
 }
 
 /// Why a run did not take place or did not end.
@@ -147,9 +147,9 @@ pub enum Error {
 /// `configurations`.
 pub fn run(
     references: &impl References,
-    configurations: &[Configuration],
-    options: &Options<'_>,
-) -> Result<Vec<Outcome>, Error> {
+    configurations: &[CacheConfiguration],
+    options: &CacheOptions<'_>,
+) -> Result<Vec<CacheOutcome>, Error> {
     for configuration in configurations {
         check(references, configuration)?;
     }
@@ -163,7 +163,7 @@ pub fn run(
         .fold(Needs::NOTHING, Needs::and);
     let read = |start: u64, out: &mut Vec<Access>| references.fill(start, BATCH, needs, out);
 
-    let ends = ends_of_stretches(references.references(), options.stretches);
+    let ends = ends_of_stretches(references.references(), options.segments);
     read(0, &mut batch)?;
     let mut done = 0;
     while !batch.is_empty() {
@@ -213,8 +213,8 @@ pub fn run(
         }
     }
     let settled =
-        |outcome: &Option<Outcome>| outcome.clone().expect("each configuration has its lane");
-    let mut outcomes: Vec<Outcome> = outcomes.iter().map(settled).collect();
+        |outcome: &Option<CacheOutcome>| outcome.clone().expect("each configuration has its lane");
+    let mut outcomes: Vec<CacheOutcome> = outcomes.iter().map(settled).collect();
     if let Some(sampled) = sampled {
         for (index, outcome) in outcomes.iter_mut().enumerate() {
             let misses = of_parts.each_ref().map(|part| settled(&part[index]).misses);
@@ -225,8 +225,8 @@ pub fn run(
 }
 
 /// Refuses what cannot be simulated.
-fn check(references: &impl References, configuration: &Configuration) -> Result<(), Error> {
-    let Configuration { spec, cache_blocks } = configuration;
+fn check(references: &impl References, configuration: &CacheConfiguration) -> Result<(), Error> {
+    let CacheConfiguration { spec, cache_blocks } = configuration;
     let policy = spec.entry().name;
     let needs = spec.entry().needs;
     if *cache_blocks == 0 {
@@ -272,11 +272,11 @@ enum Of {
     Part(usize),
 }
 
-/// Where the stretches of a trace end, as equal as whole references allow.
-fn ends_of_stretches(references: u64, stretches: u64) -> Vec<u64> {
-    let stretches = stretches.min(references);
-    (1..=stretches)
-        .map(|number| (u128::from(references) * u128::from(number) / u128::from(stretches)) as u64)
+/// Where the segments of a trace end, as equal as whole references allow.
+fn ends_of_stretches(references: u64, segments: u64) -> Vec<u64> {
+    let segments = segments.min(references);
+    (1..=segments)
+        .map(|number| (u128::from(references) * u128::from(number) / u128::from(segments)) as u64)
         .collect()
 }
 
@@ -289,7 +289,7 @@ struct Driven {
 }
 
 impl Driven {
-    /// The next references; `cuts` are the ends of stretches among them. A policy is told of one
+    /// The next references; `cuts` are the ends of segments among them. A policy is told of one
     /// access after the other, so cutting a batch changes nothing but what is known in between.
     fn drive(&mut self, batch: &[Access], cuts: &[usize]) {
         let mut from = 0;
@@ -305,15 +305,15 @@ impl Driven {
     fn settle(
         self,
         ends: &[u64],
-        configurations: &[Configuration],
-        outcomes: &mut [Option<Outcome>],
+        configurations: &[CacheConfiguration],
+        outcomes: &mut [Option<CacheOutcome>],
     ) {
         let indices = self.lane.settle(configurations, outcomes);
         for (place, index) in indices.into_iter().enumerate() {
             let so_far = ends.iter().zip(&self.hits);
             let mut before = (0, 0);
-            let stretches = so_far.map(|(&end, hits)| {
-                let stretch = Stretch {
+            let segments = so_far.map(|(&end, hits)| {
+                let stretch = Segment {
                     accesses: end - before.0,
                     hits: hits[place] - before.1,
                 };
@@ -321,7 +321,7 @@ impl Driven {
                 stretch
             });
             if let Some(outcome) = &mut outcomes[index] {
-                outcome.stretches = stretches.collect();
+                outcome.segments = segments.collect();
             }
         }
     }
@@ -332,7 +332,7 @@ enum Lane {
     Cache {
         configuration: usize,
         residency: Residency,
-        policy: Box<dyn Policy>,
+        policy: Box<dyn ReplacementPolicy>,
         needs: Needs,
     },
     Stack {
@@ -347,16 +347,18 @@ enum Lane {
 ///
 /// A sample has lanes of smaller caches, and then those of its parts.
 fn lanes(
-    configurations: &[Configuration],
+    configurations: &[CacheConfiguration],
     blocks: u32,
     sites: &[SiteRecord],
     sampled: Option<Sampled>,
 ) -> Vec<Driven> {
     let over = |of: Of, rate: f64| {
-        let smaller = configurations.iter().map(|configuration| Configuration {
-            cache_blocks: sample::scaled(configuration.cache_blocks, rate),
-            ..*configuration
-        });
+        let smaller = configurations
+            .iter()
+            .map(|configuration| CacheConfiguration {
+                cache_blocks: sample::scaled(configuration.cache_blocks, rate),
+                ..*configuration
+            });
         let lanes = lanes_of(&smaller.collect::<Vec<_>>(), blocks, sites);
         lanes.into_iter().map(move |lane| Driven {
             of,
@@ -371,7 +373,7 @@ fn lanes(
     over(Of::All, rate).chain(parts).collect()
 }
 
-fn lanes_of(configurations: &[Configuration], blocks: u32, sites: &[SiteRecord]) -> Vec<Lane> {
+fn lanes_of(configurations: &[CacheConfiguration], blocks: u32, sites: &[SiteRecord]) -> Vec<Lane> {
     let mut by_name: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (index, configuration) in configurations.iter().enumerate() {
         let name = configuration.spec.entry().name;
@@ -401,7 +403,7 @@ fn lanes_of(configurations: &[Configuration], blocks: u32, sites: &[SiteRecord])
 impl Lane {
     fn cache(
         index: usize,
-        configuration: &Configuration,
+        configuration: &CacheConfiguration,
         blocks: u32,
         sites: &[SiteRecord],
     ) -> Lane {
@@ -411,7 +413,9 @@ impl Lane {
         Lane::Cache {
             configuration: index,
             residency: Residency::new(capacity, blocks as usize),
-            policy: configuration.spec.build(&Settings { capacity, sites }),
+            policy: configuration
+                .spec
+                .build(&ReplacementSettings { capacity, sites }),
             needs: configuration.spec.entry().needs,
         }
     }
@@ -451,8 +455,8 @@ impl Lane {
     /// Writes what came of it to the places of its configurations, and says which these are.
     fn settle(
         self,
-        configurations: &[Configuration],
-        outcomes: &mut [Option<Outcome>],
+        configurations: &[CacheConfiguration],
+        outcomes: &mut [Option<CacheOutcome>],
     ) -> Vec<usize> {
         match self {
             Lane::Cache {
@@ -469,10 +473,10 @@ impl Lane {
                     ])
                 });
                 let (hits, misses) = (residency.hits(), residency.misses());
-                outcomes[index] = Some(Outcome {
+                outcomes[index] = Some(CacheOutcome {
                     classes,
                     sites: policy.sites(),
-                    ..Outcome::new(&configurations[index], hits, misses)
+                    ..CacheOutcome::new(&configurations[index], hits, misses)
                 });
                 vec![index]
             }
@@ -484,7 +488,7 @@ impl Lane {
                 for &(index, cache_blocks) in &indices {
                     let hits = hits_at(&curve, cache_blocks);
                     let misses = curve.references() - hits;
-                    outcomes[index] = Some(Outcome::new(&configurations[index], hits, misses));
+                    outcomes[index] = Some(CacheOutcome::new(&configurations[index], hits, misses));
                 }
                 indices.into_iter().map(|(index, _)| index).collect()
             }
@@ -496,7 +500,7 @@ fn hits_at(curve: &Curve, cache_blocks: u32) -> u64 {
     curve.hits(cache_blocks).expect("the size was asked for")
 }
 
-impl Outcome {
+impl CacheOutcome {
     /// Turns the counts of a sample into those of the whole trace, with their error.
     fn estimate(&mut self, sampled: Sampled, misses_of_parts: &[u64; PARTS]) {
         let of_part = f64::from(self.cache_blocks) * sampled.rate / PARTS as f64;
@@ -513,9 +517,9 @@ impl Outcome {
     }
 
     /// The counts of one configuration, by a policy that does not classify and learns nothing.
-    fn new(configuration: &Configuration, hits: u64, misses: u64) -> Outcome {
+    fn new(configuration: &CacheConfiguration, hits: u64, misses: u64) -> CacheOutcome {
         let accesses = hits + misses;
-        Outcome {
+        CacheOutcome {
             policy: configuration.spec.entry().name,
             params: params(&configuration.spec),
             cache_blocks: configuration.cache_blocks,
@@ -526,7 +530,7 @@ impl Outcome {
             estimate: None,
             classes: BTreeMap::new(),
             sites: None,
-            stretches: Vec::new(),
+            segments: Vec::new(),
         }
     }
 }
@@ -540,11 +544,13 @@ fn ratio(hits: u64, accesses: u64) -> f64 {
 }
 
 /// Every parameter of a spec with its value.
-pub(crate) fn params<E: Choice>(spec: &Spec<E>) -> BTreeMap<&'static str, serde_json::Value> {
+pub(crate) fn params<E: RegistryEntry>(
+    spec: &Spec<E>,
+) -> BTreeMap<&'static str, serde_json::Value> {
     let to_json = |value: Value| match value {
         Value::Count(value) => value.into(),
         Value::Real(value) => value.into(),
-        Value::Policy(value) | Value::Placement(value) | Value::Name(value) => value.into(),
+        Value::Replacement(value) | Value::Placement(value) | Value::Name(value) => value.into(),
     };
     spec.params()
         .map(|(param, value)| (param.name, to_json(value)))

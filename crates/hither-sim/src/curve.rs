@@ -3,7 +3,7 @@
 //! Policies with a [stack] have exact curves at no more cost for a thousand sizes than for one. For
 //! the others each size is a cache to simulate, so they get fewer points.
 
-use crate::caches::{Configuration, Error, Options, Outcome, run};
+use crate::caches::{CacheConfiguration, CacheOptions, CacheOutcome, Error, run};
 use crate::references::References;
 use crate::stack;
 use hither_core::Spec;
@@ -47,7 +47,7 @@ pub struct MissRatioCurve {
     /// The policy with its parameters.
     pub spec: Spec,
     /// What became of each cache, by size.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<CacheOutcome>,
 }
 
 /// The curve of each policy, all over one pass of the trace.
@@ -55,7 +55,7 @@ pub fn curves(
     references: &impl References,
     specs: &[Spec],
     points: Points,
-    options: &Options<'_>,
+    options: &CacheOptions<'_>,
 ) -> Result<Vec<MissRatioCurve>, Error> {
     let rate = references.sampled().map_or(1.0, |sampled| sampled.rate);
     let distinct = (f64::from(references.blocks()) / rate).round() as u32;
@@ -71,11 +71,11 @@ pub fn curves(
             &simulated
         }
     };
-    let configurations: Vec<Configuration> = specs
+    let configurations: Vec<CacheConfiguration> = specs
         .iter()
         .flat_map(|&spec| {
             let sizes = sizes_of(&spec).iter();
-            sizes.map(move |&cache_blocks| Configuration { spec, cache_blocks })
+            sizes.map(move |&cache_blocks| CacheConfiguration { spec, cache_blocks })
         })
         .collect();
     let mut outcomes = run(references, &configurations, options)?.into_iter();

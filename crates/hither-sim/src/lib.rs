@@ -12,7 +12,7 @@ pub mod sample;
 pub mod size;
 pub mod stack;
 
-pub use caches::{Configuration, Error, Options, Outcome, Stretch, run};
+pub use caches::{CacheConfiguration, CacheOptions, CacheOutcome, Error, Segment, run};
 pub use curve::{MissRatioCurve, Points, Spacing, curves};
 pub use references::References;
 pub use sample::Estimate;

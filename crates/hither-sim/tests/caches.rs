@@ -3,7 +3,7 @@
 use hither_core::registry::Needs;
 use hither_core::{Access, Block, Spec};
 use hither_sim::references::InMemory;
-use hither_sim::{Configuration, Error, Options, Stretch, run};
+use hither_sim::{CacheConfiguration, CacheOptions, Error, Segment, run};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 fn looping(blocks: u32, references: u64) -> InMemory {
@@ -13,14 +13,14 @@ fn looping(blocks: u32, references: u64) -> InMemory {
     InMemory::new(accesses, Needs::default())
 }
 
-fn configurations(specs: &str, sizes: &[u32]) -> Vec<Configuration> {
+fn configurations(specs: &str, sizes: &[u32]) -> Vec<CacheConfiguration> {
     let specs = <Spec>::parse_list(specs).expect("valid policies");
     specs
         .iter()
         .flat_map(|&spec| {
             sizes
                 .iter()
-                .map(move |&cache_blocks| Configuration { spec, cache_blocks })
+                .map(move |&cache_blocks| CacheConfiguration { spec, cache_blocks })
         })
         .collect()
 }
@@ -31,7 +31,7 @@ fn a_loop_larger_than_the_cache() {
     let outcomes = run(
         &trace,
         &configurations("lru,mru,opt", &[50, 100]),
-        &Options::default(),
+        &CacheOptions::default(),
     )
     .expect("nothing is lacking");
     let hits: Vec<u64> = outcomes.iter().map(|outcome| outcome.hits).collect();
@@ -53,7 +53,7 @@ fn the_json_of_a_result() {
     let outcomes = run(
         &looping(3, 6),
         &configurations("lru", &[3]),
-        &Options::default(),
+        &CacheOptions::default(),
     );
     let json = serde_json::to_string(&outcomes.expect("lru needs nothing")[0]).expect("plain data");
     assert_eq!(
@@ -71,7 +71,7 @@ fn the_number_of_threads_changes_nothing() {
             .num_threads(threads)
             .build()
             .expect("threads");
-        pool.install(|| run(&trace, &configurations, &Options::default()).expect("it runs"))
+        pool.install(|| run(&trace, &configurations, &CacheOptions::default()).expect("it runs"))
     };
     let alone = on(1);
     assert_eq!(alone, on(2));
@@ -84,7 +84,7 @@ fn empty_traces_are_fine_and_empty_caches_are_not() {
     let outcomes = run(
         &empty,
         &configurations("lru,opt,arc", &[5]),
-        &Options::default(),
+        &CacheOptions::default(),
     );
     assert!(
         outcomes
@@ -92,7 +92,11 @@ fn empty_traces_are_fine_and_empty_caches_are_not() {
             .iter()
             .all(|outcome| outcome.accesses == 0)
     );
-    let refused = run(&empty, &configurations("lru", &[0]), &Options::default());
+    let refused = run(
+        &empty,
+        &configurations("lru", &[0]),
+        &CacheOptions::default(),
+    );
     assert!(matches!(refused, Err(Error::NoRoom { policy: "lru" })));
 }
 
@@ -101,13 +105,13 @@ fn progress_and_cancelling() {
     let trace = looping(10, 50_000);
     let seen = AtomicU64::new(0);
     let cancel = AtomicBool::new(false);
-    let options = Options {
+    let options = CacheOptions {
         progress: Some(&|done| {
             seen.store(done, Ordering::Relaxed);
             cancel.store(done > 20_000, Ordering::Relaxed);
         }),
         cancel: Some(&cancel),
-        ..Options::default()
+        ..CacheOptions::default()
     };
     assert!(matches!(
         run(&trace, &configurations("lru", &[5]), &options),
@@ -120,9 +124,13 @@ fn progress_and_cancelling() {
 fn a_policy_whose_needs_the_trace_lacks_is_refused() {
     let trace = looping(10, 100);
     let refused = |policy: &str| {
-        run(&trace, &configurations(policy, &[5]), &Options::default())
-            .expect_err("a trace of bare blocks lacks it")
-            .to_string()
+        run(
+            &trace,
+            &configurations(policy, &[5]),
+            &CacheOptions::default(),
+        )
+        .expect_err("a trace of bare blocks lacks it")
+        .to_string()
     };
     assert_eq!(
         refused("lru,pcc"),
@@ -143,7 +151,11 @@ fn classes_are_counted_and_parameters_written_out() {
         ..Needs::default()
     };
     let trace = InMemory::new(accesses, knows);
-    let outcomes = run(&trace, &configurations("ubm", &[50]), &Options::default());
+    let outcomes = run(
+        &trace,
+        &configurations("ubm", &[50]),
+        &CacheOptions::default(),
+    );
     let outcome = &outcomes.expect("ubm needs objects only")[0];
     let json = serde_json::to_value(outcome).expect("plain data");
     assert_eq!(
@@ -173,24 +185,24 @@ fn hits_by_stretch_add_up() {
         ("opt", &[1, 2, 3, 5, 8, 13, 50, 80, 100, 200, 500, 900]),
     ] {
         let configurations = configurations(specs, sizes);
-        let options = Options {
-            stretches: 7,
-            ..Options::default()
+        let options = CacheOptions {
+            segments: 7,
+            ..CacheOptions::default()
         };
         let outcomes = run(&whole, &configurations, &options).expect("nothing is lacking");
-        let plain = run(&whole, &configurations, &Options::default()).expect("the same");
+        let plain = run(&whole, &configurations, &CacheOptions::default()).expect("the same");
         for (outcome, plain) in outcomes.iter().zip(&plain) {
             assert_eq!((outcome.hits, outcome.misses), (plain.hits, plain.misses));
-            assert_eq!((outcome.stretches.len(), plain.stretches.len()), (7, 0));
-            let sum = |of: fn(&Stretch) -> u64| outcome.stretches.iter().map(of).sum::<u64>();
+            assert_eq!((outcome.segments.len(), plain.segments.len()), (7, 0));
+            let sum = |of: fn(&Segment) -> u64| outcome.segments.iter().map(of).sum::<u64>();
             assert_eq!(sum(|stretch| stretch.accesses), 50_021);
             assert_eq!(sum(|stretch| stretch.hits), outcome.hits);
         }
         // The first three on their own.
         let first = InMemory::new(accesses[..50_021 * 3 / 7].to_vec(), Needs::default());
-        let first = run(&first, &configurations, &Options::default()).expect("the same");
+        let first = run(&first, &configurations, &CacheOptions::default()).expect("the same");
         for (outcome, first) in outcomes.iter().zip(&first) {
-            let hits: u64 = outcome.stretches[..3]
+            let hits: u64 = outcome.segments[..3]
                 .iter()
                 .map(|stretch| stretch.hits)
                 .sum();
@@ -200,12 +212,12 @@ fn hits_by_stretch_add_up() {
     let short = run(
         &looping(2, 3),
         &configurations("lru", &[2]),
-        &Options {
-            stretches: 16,
-            ..Options::default()
+        &CacheOptions {
+            segments: 16,
+            ..CacheOptions::default()
         },
     );
-    let short = &short.expect("nothing is lacking")[0].stretches;
+    let short = &short.expect("nothing is lacking")[0].segments;
     assert_eq!(
         short
             .iter()

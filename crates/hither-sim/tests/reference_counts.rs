@@ -10,8 +10,12 @@
 //! The traces are not part of this repository: the folder that holds them is named by the
 //! environment variable `HITHER_TRACES`, and without it the test says that it was skipped.
 
-use hither_sim::{Configuration, Options, Size, run};
+#[path = "../../../testing/skip.rs"]
+mod skip;
+
+use hither_sim::{CacheConfiguration, CacheOptions, Size, run};
 use hither_trace::{LoadOptions, Trace};
+use skip::skip;
 use std::path::PathBuf;
 
 /// trace, references, distinct, percent, cache_blocks, policy, misses
@@ -62,7 +66,7 @@ const DISTANCE_MEDIAN: f64 = 0.01;
 #[test]
 fn policies_miss_exactly_as_often_as_elsewhere() {
     let Some(folder) = std::env::var_os("HITHER_TRACES").map(PathBuf::from) else {
-        println!("skipped: HITHER_TRACES does not name the folder with the traces");
+        skip("HITHER_TRACES does not name the folder with the traces");
         return;
     };
     let rows: Vec<Vec<&str>> = COUNTS
@@ -78,18 +82,18 @@ fn policies_miss_exactly_as_often_as_elsewhere() {
             .expect("the trace");
         assert_eq!(trace.references().to_string(), rows[0][1], "{name}");
         assert_eq!(trace.blocks().to_string(), rows[0][2], "{name}");
-        let configurations: Vec<Configuration> = rows
+        let configurations: Vec<CacheConfiguration> = rows
             .iter()
             .map(|row| {
                 let size: Size = format!("{}%", row[3]).parse().expect("a percentage");
-                Configuration {
+                CacheConfiguration {
                     spec: row[5].parse().expect("a policy"),
                     cache_blocks: size.blocks(4096, trace.blocks() as u64).expect("a size"),
                 }
             })
             .collect();
         let outcomes =
-            run(&trace, &configurations, &Options::default()).expect("blocks are enough");
+            run(&trace, &configurations, &CacheOptions::default()).expect("blocks are enough");
         for (row, outcome) in rows.into_iter().zip(outcomes) {
             let row_name = row.join(",");
             assert_eq!(outcome.cache_blocks.to_string(), row[4], "{row_name}");

@@ -1,6 +1,6 @@
 //! Simulation on samples: close to the whole, with an error that says how close.
 
-use hither_sim::{Configuration, Options, Outcome, run};
+use hither_sim::{CacheConfiguration, CacheOptions, CacheOutcome, run};
 use hither_trace::{Builder, LoadOptions, Sample, Trace};
 
 /// 400,000 references to some 40,000 blocks, some much more popular than others, and a scan now and
@@ -26,17 +26,17 @@ fn trace(sample: Sample) -> Trace {
     builder.finish().unwrap()
 }
 
-fn simulate(trace: &Trace) -> Vec<Outcome> {
-    let configurations: Vec<Configuration> = ["lru", "s3-fifo", "arc", "lfu", "opt"]
+fn simulate(trace: &Trace) -> Vec<CacheOutcome> {
+    let configurations: Vec<CacheConfiguration> = ["lru", "s3-fifo", "arc", "lfu", "opt"]
         .iter()
         .flat_map(|policy| {
-            [2000, 8000].map(|cache_blocks| Configuration {
+            [2000, 8000].map(|cache_blocks| CacheConfiguration {
                 spec: policy.parse().unwrap(),
                 cache_blocks,
             })
         })
         .collect();
-    run(trace, &configurations, &Options::default()).unwrap()
+    run(trace, &configurations, &CacheOptions::default()).unwrap()
 }
 
 #[test]
@@ -85,12 +85,12 @@ fn a_sample_of_everything_is_the_whole() {
 #[test]
 fn policies_that_look_at_files_or_sites_are_refused() {
     let refused = |policy: &str| {
-        let configuration = Configuration {
+        let configuration = CacheConfiguration {
             spec: policy.parse().unwrap(),
             cache_blocks: 100,
         };
         let trace = trace(Sample::Rate(0.5));
-        run(&trace, &[configuration], &Options::default())
+        run(&trace, &[configuration], &CacheOptions::default())
             .unwrap_err()
             .to_string()
     };

@@ -1,18 +1,22 @@
 //! Stack algorithms against the caches that they stand for, at every size.
 
-use hither_core::registry::{Needs, Settings};
+#[path = "../../../testing/skip.rs"]
+mod skip;
+
+use hither_core::registry::{Needs, ReplacementSettings};
 use hither_core::{Access, Block, Residency, Spec};
 use hither_sim::references::InMemory;
-use hither_sim::{Configuration, Options, Outcome, References, Size, Stack, run};
+use hither_sim::{CacheConfiguration, CacheOptions, CacheOutcome, References, Size, Stack, run};
 use hither_trace::{LoadOptions, Trace};
 use proptest::prelude::*;
+use skip::skip;
 use std::path::PathBuf;
 
 /// Hits of the policy itself: `run` would use its stack.
 fn simulated(trace: &impl References, policy: &str, cache_blocks: u32) -> u64 {
     let spec: Spec = policy.parse().expect("a policy");
     let mut cache = Residency::new(cache_blocks, trace.blocks() as usize);
-    let mut policy = spec.build(&Settings::new(cache_blocks));
+    let mut policy = spec.build(&ReplacementSettings::new(cache_blocks));
     let (mut start, mut batch) = (0, Vec::new());
     loop {
         let needs = Needs {
@@ -118,16 +122,16 @@ fn a_run_gives_the_same_outcomes_by_stacks_as_by_caches() {
         (state >> 16) % 500 * ((state >> 8) % 500) / 500
     }));
     let specs = <Spec>::parse_list("opt,lru,fifo").expect("policies");
-    let at = |sizes: &[u32]| -> Vec<Outcome> {
-        let configurations: Vec<Configuration> = sizes
+    let at = |sizes: &[u32]| -> Vec<CacheOutcome> {
+        let configurations: Vec<CacheConfiguration> = sizes
             .iter()
             .flat_map(|&cache_blocks| {
                 specs
                     .iter()
-                    .map(move |&spec| Configuration { spec, cache_blocks })
+                    .map(move |&spec| CacheConfiguration { spec, cache_blocks })
             })
             .collect();
-        run(&trace, &configurations, &Options::default()).expect("blocks are enough")
+        run(&trace, &configurations, &CacheOptions::default()).expect("blocks are enough")
     };
     // More of them than the simulator takes caches for, one by one.
     let sizes: Vec<u32> = [400, 3, 3, 77, 1, 499, 1000]
@@ -135,7 +139,7 @@ fn a_run_gives_the_same_outcomes_by_stacks_as_by_caches() {
         .chain(100..220)
         .collect();
     let together = at(&sizes);
-    let one_by_one: Vec<Outcome> = sizes.iter().flat_map(|&size| at(&[size])).collect();
+    let one_by_one: Vec<CacheOutcome> = sizes.iter().flat_map(|&size| at(&[size])).collect();
     assert_eq!(together, one_by_one);
     for outcome in together {
         let capacity = outcome.cache_blocks.min(trace.blocks());
@@ -146,7 +150,7 @@ fn a_run_gives_the_same_outcomes_by_stacks_as_by_caches() {
 #[test]
 fn the_traces_of_the_lirs_authors_at_five_sizes() {
     let Some(folder) = std::env::var_os("HITHER_TRACES").map(PathBuf::from) else {
-        println!("skipped: HITHER_TRACES does not name the folder with the traces");
+        skip("HITHER_TRACES does not name the folder with the traces");
         return;
     };
     for name in ["2_pools", "cpp", "cs", "loop", "multi1", "ps", "scan"] {

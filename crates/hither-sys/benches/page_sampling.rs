@@ -7,6 +7,9 @@
 
 #![allow(unsafe_code)]
 
+#[path = "../../../testing/skip.rs"]
+mod skip;
+
 use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -14,6 +17,7 @@ use hither_sys::page_sampling::{PageSampler, UserfaultfdOffer};
 use hither_sys::process::cpu_ns;
 use hither_sys::syscalls;
 use hither_sys::userfaultfd::WriteProtectSampler;
+use skip::skip_on_this_machine;
 
 const PAGE: usize = 4096;
 
@@ -75,7 +79,7 @@ fn arming(criterion: &mut Criterion) {
     let mut arm = match WriteProtectSampler::tried() {
         Ok(arm) => arm,
         Err(reason) => {
-            println!("skipped: {reason}");
+            skip_on_this_machine(reason);
             return;
         }
     };

@@ -1,45 +1,45 @@
-//! What the agent tells the programs: which ranges to bind to which nodes, and which allocation
-//! sites to bind at once.
+//! Bind requests: the agent asks programs to bind ranges to nodes, and says which allocation sites
+//! to bind as they allocate.
 //!
-//! A process's memory policies can only be set by itself, so an order waits in the shared segment
-//! until the program's next hooked call carries it out. No side ever waits for the other. The agent
-//! is the only one to fill a slot, and any thread of the process named in it may empty it, by a
-//! compare-and-swap that one of them wins. What is known of sites is guarded by a version that is
-//! odd while it changes (a sequence lock): a reader that meets a change, or the odd version of an
-//! agent that was killed in the middle of one, finds nothing, and the allocation stays where the
-//! kernel puts it.
+//! Only a process itself can set its memory policies. So a request waits in the shared segment
+//! until the program's next hooked call applies it. No side ever waits for the other. Only the
+//! agent fills a slot, and any thread of the process named in it may empty it, by a
+//! compare-and-swap that one of them wins. The table of sites is guarded by a sequence lock, a
+//! version that is odd during a change. A reader that meets a change, or the odd version of an
+//! agent that was killed during one, finds no site, and the allocation stays where the kernel puts
+//! it.
 //!
-//! The memory is open to any stray store of a program, so every word that is read is checked, every
-//! loop is bounded, and the receiver must hold an order against what it knows of its own memory.
+//! A stray store of a program may hit this memory. So every word that is read is checked, every
+//! loop is bounded, and the receiver must check a request against its own regions.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use crate::record::{Bind, BindMode};
 
-/// How many orders can wait, of all processes together.
+/// Requests that can wait at a time, of all processes together.
 pub const REQUESTS_MAX: usize = 1024;
 
-/// How many sites can be known.
+/// Sites that can have a policy.
 pub const SITES_MAX: usize = 4096;
 
-/// How far from its own place a site is looked for. Linear probing has runs that grow fast near
+/// Places that a site is searched in, from its own on. Linear probing has runs that grow fast near
 /// full: this many places hold the first 3000 of any signatures (a test fills them in), and refuse
 /// some of the last.
 const SITE_PROBES_MAX: usize = 128;
 
-/// How many orders are looked for at a time.
+/// Requests that a receiver collects in one pass over the slots.
 const BATCH_REQUESTS: usize = 64;
 
 const _: () = assert!(REQUESTS_MAX <= 1 << 16);
 
-/// How often a reader of the sites tries again when it meets a change.
+/// Reads of a site, while the table changes, before the reader gives up.
 const READ_TRIES_MAX: usize = 8;
 
-/// The part of the segment that holds the orders. All-zero bytes are no orders.
+/// The part of the segment that holds requests and sites. All-zero bytes are none of either.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct BindRequestQueue {
-    /// Counts orders posted.
+    /// Requests posted so far, modulo 2^32.
     posted: AtomicU32,
     /// One past the highest slot that was ever filled.
     used: AtomicU32,
@@ -49,7 +49,7 @@ pub(crate) struct BindRequestQueue {
     sites: [Site; SITES_MAX],
 }
 
-/// An order.
+/// The place of a request.
 #[repr(C)]
 #[derive(Debug)]
 struct Slot {
@@ -114,7 +114,7 @@ impl BindRequestQueue {
         (self.used.load(Ordering::Acquire) as usize).min(REQUESTS_MAX)
     }
 
-    /// The first orders that wait for a process.
+    /// The first requests that wait for a process.
     fn waiting(&self, process: u32) -> Batch {
         let mut found = Batch::default();
         let posted = self.posted.load(Ordering::Relaxed);
@@ -129,7 +129,7 @@ impl BindRequestQueue {
         found
     }
 
-    /// Takes the order out of a slot, if it is still the one of that number.
+    /// Takes the request out of a slot, if it is still the one of that number.
     fn taken(&self, process: u32, number: u32, index: u16) -> Option<BindRequest> {
         let slot = self.slots.get(usize::from(index))?;
         let (waiting, taken) = (u64::from(process), u64::from(process) | TAKEN);
@@ -137,7 +137,7 @@ impl BindRequestQueue {
             .compare_exchange(waiting, taken, Ordering::Acquire, Ordering::Relaxed)
             .ok()?;
         let is_it = slot.number.load(Ordering::Relaxed) as u32 == number;
-        let order = slot
+        let request = slot
             .policy
             .load()
             .filter(|_| is_it)
@@ -151,12 +151,11 @@ impl BindRequestQueue {
         let _ = slot
             .state
             .compare_exchange(taken, after, Ordering::Release, Ordering::Relaxed);
-        order
+        request
     }
 }
 
-/// Some orders that wait: where each belongs in the order in which they were posted, its number,
-/// and its slot.
+/// Some requests that wait: the place of each in the sequence of posts, its number, and its slot.
 struct Batch {
     /// So many of them are there, lowest first.
     sorted: [(i32, u32, u16); BATCH_REQUESTS],
@@ -200,8 +199,8 @@ impl<'a> BindRequestSender<'a> {
         BindRequestSender(board)
     }
 
-    /// Tells `process` to give the range this policy at its next hooked call, and the agent by a
-    /// [`Record::Bound`](crate::record::Record::Bound) what came of it.
+    /// Asks `process` to give the range this policy at its next hooked call. A
+    /// [`Record::Bound`](crate::record::Record::Bound) of the process reports the result.
     pub fn post(
         &mut self,
         process: u32,
@@ -263,7 +262,7 @@ impl<'a> BindRequestSender<'a> {
     }
 }
 
-/// An order, as it was received.
+/// A request, as it was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BindRequest {
     /// The first byte of the range.
@@ -283,15 +282,15 @@ impl<'a> BindRequestReceiver<'a> {
         BindRequestReceiver(board)
     }
 
-    /// A number that changes with each order posted: while it is the one that was last looked at,
+    /// A number that changes with each request posted: while it is the one that was read last,
     /// there is nothing new.
     #[inline]
     pub fn pending(&self) -> u32 {
         self.0.posted.load(Ordering::Relaxed)
     }
 
-    /// Takes the orders for `process`, each as the iterator comes to it, in the order in which they
-    /// were posted.
+    /// Takes the requests for `process`, each as the iterator comes to it, in the sequence in which
+    /// they were posted.
     pub fn take(&self, process: u32) -> impl Iterator<Item = BindRequest> + use<'a> {
         let board = self.0;
         let (mut found, mut next) = (Batch::default(), 0);

@@ -1,8 +1,8 @@
-//! How much memory the control group of a process lets it have, and what of that is left for files.
+//! The memory limit of a process's control group, and how much of it its files take.
 //!
-//! Both versions: of all groups from the process's up to the mount's root the one with the lowest
-//! limit counts, since memory is charged to each of them. A limit of the machine's whole memory or
-//! more is none.
+//! Both cgroup versions. Memory is charged to every group from the process's up to the mount's
+//! root, so the lowest limit among them counts. A limit of the machine's whole memory or more is
+//! none.
 
 use std::fs;
 use std::io;

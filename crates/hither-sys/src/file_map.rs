@@ -1,22 +1,22 @@
-//! Pages of files by address. The kernel moves pages, and says where they are, by addresses of a
-//! process alone; those of the page cache that nobody has mapped have none. So the agent maps a
-//! range of a file for as long as it takes, and has what is cached of it entered into its page
+//! Pages of files by address. The kernel moves pages, and reports where they are, by addresses of a
+//! process only; pages of the page cache that nobody has mapped have none. So the agent maps a
+//! range of a file for as long as it needs it, and has the cached part entered into its page
 //! tables.
 //!
-//! A page that this process alone has mapped is moved by `MPOL_MF_MOVE` like one of its own,
-//! without any privilege (`add_folio_for_migration`, 6.12); one that a program has mapped, too, is
-//! not.
+//! A page that only this process has mapped is moved by `MPOL_MF_MOVE` like one of its own, without
+//! any privilege (`add_folio_for_migration`, 6.12). A page that a program has mapped, too, is not.
 //!
-//! Nothing is touched: entering is a call (`MADV_POPULATE_READ`, Linux 5.14), which fails where the
-//! file was cut meanwhile and a touch would have been a SIGBUS. It reads in what is not cached, so
-//! whoever enters a range finds out before what is. `MADV_RANDOM` keeps the kernel from reading
-//! ahead then, and from taking the pages for used when they are unmapped (`vma_has_recency`).
+//! Nothing is touched: pages are entered by a call (`MADV_POPULATE_READ`, Linux 5.14), which fails
+//! where the file was truncated meanwhile and a touch would have been a SIGBUS. The call reads in
+//! what is not cached, so the caller checks first which part is. `MADV_RANDOM` keeps the kernel
+//! from reading ahead, and from marking the pages as used when they are unmapped
+//! (`vma_has_recency`).
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-use crate::page_cache::Refused;
+use crate::page_cache::error::Refused;
 
 /// A range of a file, mapped for reading.
 #[derive(Debug)]
@@ -95,6 +95,7 @@ impl Drop for FileMap {
 
 #[cfg(test)]
 mod tests {
+    use crate::skip::skip_on_this_machine;
     use std::io::Write;
 
     use super::*;
@@ -108,7 +109,7 @@ mod tests {
         match ThisMachine.move_pages(0, &addresses, None, &mut states) {
             Ok(()) => Some(states),
             Err(refusal) => {
-                println!("skipped: move_pages: {refusal}");
+                skip_on_this_machine(format_args!("move_pages: {refusal}"));
                 None
             }
         }
@@ -126,7 +127,7 @@ mod tests {
         };
         assert_eq!(before, [PageState::Absent; 8], "nothing is touched");
         match map.enter(6 * page, 2 * page) {
-            Err(Refused::NoCall) => return println!("skipped: MADV_POPULATE_READ"),
+            Err(Refused::NoCall) => return skip_on_this_machine("MADV_POPULATE_READ"),
             entered => entered.expect("entered"),
         }
         let after = states(&map, 4 * page, 8).expect("as before");

@@ -1,25 +1,28 @@
 //! Sampling by the kernel: NUMA balancing's hint faults, without its migrations.
 //!
-//! Where `kernel.numa_balancing` is 1 the kernel takes the access rights off a program's pages,
-//! some 256 MiB at a time once in one to sixty seconds of its processor time, and the next touch of
-//! each, a read or a write, faults once. By default it then moves pages to who touched them. A
-//! range whose policy is [`BindMode::Sampled`] for the node that its pages are on goes on being
-//! sampled and is not moved: a touch from that node finds the page where it belongs, and one from
-//! any other node is not in the policy's set, which `mpol_misplaced` (mm/mempolicy.c) answers with
-//! leaving the page alone. So nothing is armed from here: the agent has the program set the policy,
-//! and hears of the faults. On Linux 6.18, 2026-11, a process of two threads with 64 MiB saw each
-//! of its 16,384 pages fault once in 2.0 to 2.5 s, whether it had this policy or none; a process of
-//! one thread sees none of pages on its own node, which the kernel does not sample then.
+//! Where `kernel.numa_balancing` is 1, the kernel takes the access rights off a program's pages,
+//! some 256 MiB at a time, once in one to sixty seconds of the program's CPU time. The next touch
+//! of each page, a read or a write, faults once. By default the kernel then moves pages to the node
+//! that touched them. A range with the policy [`BindMode::Sampled`] for the node that its pages are
+//! on is sampled and not moved. A touch from that node finds the page where it belongs. One from
+//! any other node is not in the policy's set, and `mpol_misplaced` (mm/mempolicy.c) then leaves the
+//! page alone. So the agent arms nothing: the program sets the policy, and the agent receives the
+//! faults.
+//!
+//! On Linux 6.18, 2026-11, a process of two threads with 64 MiB saw each of its 16,384 pages fault
+//! once in 2.0 to 2.5 s, with this policy or with none. A process of one thread sees no fault on
+//! pages of its own node, which the kernel does not sample then.
 //!
 //! `MPOL_BIND`, which has the flag since Linux 5.12, would do as well until the node is full, and
-//! then end the program; so only `MPOL_PREFERRED_MANY` is used, which has it since 6.10. The sysctl
-//! is the administrator's, and is never set from here.
+//! the
+//! kernel would then kill the program. So only `MPOL_PREFERRED_MANY` is used, which has the flag
+//! since 6.10. The sysctl is the administrator's, and is never set from here.
 
 use std::fs;
 
 use crate::page_sampling::{ArmedBy, PageSampler, SamplingError};
 use crate::record::{Bind, BindMode};
-use crate::{machine, syscalls};
+use crate::{syscalls, sysfs};
 
 /// Its name on the command line.
 pub const NAME: &str = "hint-faults";
@@ -57,7 +60,7 @@ fn is_on(setting: &str) -> bool {
 
 /// Gives memory of our own the policy.
 fn accepts() -> Result<(), i32> {
-    let length = usize::try_from(machine::page_bytes()).unwrap_or(4096);
+    let length = usize::try_from(sysfs::page_bytes()).unwrap_or(4096);
     let (_, node) = syscalls::cpu_and_node().ok_or(libc::ENOSYS)?;
     let page = syscalls::map(length, None)?;
     let policy = Bind {
@@ -87,6 +90,7 @@ impl PageSampler for HintFaultSampler {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::skip::skip_on_this_machine;
 
     #[test]
     fn the_sysctl_is_a_set_of_bits() {
@@ -99,7 +103,7 @@ mod tests {
         match accepts() {
             Ok(()) => {}
             Err(error) => {
-                println!("skipped: error {error}");
+                skip_on_this_machine(format_args!("error {error}"));
                 assert_ne!(error, libc::EFAULT);
             }
         }

@@ -1,16 +1,16 @@
-//! Leases on files (fcntl(2), `F_SETLEASE`): whoever holds a read lease hears of everybody who is
-//! about to open the file for writing or to cut it, *before* that happens, and keeps them waiting
-//! until it lets go.
+//! Leases on files (fcntl(2), `F_SETLEASE`). The holder of a read lease is notified *before*
+//! anybody opens the file for writing or truncates it, and they wait until the holder releases the
+//! lease.
 //!
-//! The kernel grants one only while nobody has the file open for writing, which a writable mapping
-//! counts as; renaming and unlinking leave the file as it is and break none. It waits for the
-//! holder for `fs.lease-break-time` (45 s) and then goes on without asking, so what a lease guards
-//! may be relied on only that long after the last look at it ([`break_time`],
+//! The kernel grants a lease only while nobody has the file open for writing, which a writable
+//! mapping counts as. Renaming and unlinking leave the file as it is and break no lease. The kernel
+//! waits for the holder for `fs.lease-break-time` (45 s) and then goes on without it. So what a
+//! lease guards is valid only that long after the last check of the lease ([`break_time`],
 //! [`Lease::is_broken`]).
 //!
-//! The signal that tells of a break goes to one thread, which waits for it. It is a hint: two
-//! breaks may be told as one when too many signals are queued (the kernel then sends SIGIO, without
-//! the descriptor). `F_SETSIG` is set anew after the lease was taken, which makes the process the
+//! The signal of a break goes to one thread, which waits for it. It is a hint: two breaks may
+//! arrive as one when too many signals are queued (the kernel then sends SIGIO, without the
+//! descriptor). `F_SETSIG` is set again after the lease was taken, which makes the process the
 //! owner, as `F_SETOWN` is.
 
 use std::fmt;
@@ -24,7 +24,7 @@ use crate::syscalls;
 /// The file systems whose files change through nothing but an open for writing, or a cut, of the
 /// inode that a lease is held on. Not overlayfs: a lease there is on an inode that is not the one
 /// that is written.
-const SOUND: [(i64, &str); 4] = [
+const SUPPORTED: [(i64, &str); 4] = [
     (0xef53, "ext4"),
     (0x5846_5342, "xfs"),
     (0x9123_683e, "btrfs"),
@@ -186,7 +186,7 @@ fn check(file: &File) -> Result<(), LeaseError> {
     // SAFETY: zeroed memory is a valid statfs, and the kernel filled it.
     let system = unsafe { system.assume_init() };
     let kind = system.f_type;
-    if SOUND.iter().all(|&(sound, _)| sound != kind) {
+    if SUPPORTED.iter().all(|&(sound, _)| sound != kind) {
         return Err(LeaseError::FileSystem(kind));
     }
     let mut mount = std::mem::MaybeUninit::<libc::statvfs>::zeroed();
@@ -344,6 +344,7 @@ pub fn break_time() -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use crate::skip::skip_on_this_machine;
     use std::fs::OpenOptions;
     use std::os::unix::fs::OpenOptionsExt;
     use std::sync::mpsc;
@@ -378,7 +379,7 @@ mod tests {
         };
         let lease = match take() {
             Err(why @ (LeaseError::FileSystem(_) | LeaseError::AccessTimes)) => {
-                return println!("skipped: the sources lie {why}");
+                return skip_on_this_machine(format_args!("the sources lie {why}"));
             }
             lease => lease.expect("a lease"),
         };

@@ -16,8 +16,8 @@
 //! - [`process`]: processes, signals and clocks; [`cgroup`]: memory limits;
 //! - [`machine`]: memory nodes and pages; [`memory_probe`]: what memory accesses and page moves
 //!   cost;
-//! - [`page_sampling`]: who uses which page. The samples come as [`page_faults`], of three sources:
-//!   the [`pmu`], the kernel's own [`hint_faults`], or [`userfaultfd`] write protection;
+//! - [`page_sampling`]: who uses which page. The samples come as [`page_faults`]. The [`samplers`]
+//!   are the [`pmu`], the kernel's own [`hint_faults`], and [`userfaultfd`] write protection;
 //! - [`page_cache`]: pages of files; [`file_map`]: the same pages by address;
 //! - [`private_folder`]: folders that only this user may write.
 //!
@@ -36,6 +36,7 @@ pub mod machine;
 pub mod memory_probe;
 pub mod page_cache;
 pub mod page_faults;
+mod page_moves;
 pub mod page_sampling;
 pub mod pmu;
 pub mod private_folder;
@@ -44,10 +45,15 @@ pub mod program_session;
 pub mod record;
 pub mod replica;
 pub mod ring;
+pub mod samplers;
 mod seccomp;
 mod segment;
 pub mod session;
+#[cfg(test)]
+#[path = "../../../testing/skip.rs"]
+mod skip;
 pub mod syscalls;
+mod sysfs;
 pub mod this_process;
 pub mod userfaultfd;
 pub mod userfaultfd_offers;

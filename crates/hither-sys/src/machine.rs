@@ -12,7 +12,11 @@ use std::path::Path;
 
 use crate::memory_probe::{MemoryProbe, ThisMachineProbe};
 use crate::page_faults::{self, PageFaults, WatchError};
-use crate::page_sampling::{self, SamplerCandidate};
+use crate::page_moves::move_pages;
+use crate::samplers::{self, SamplerCandidate};
+
+pub use crate::page_moves::{PageState, Refusal};
+pub use crate::sysfs::{kib_field, page_bytes, parse_list};
 
 /// One memory node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -61,104 +65,6 @@ impl NodeMemory {
     /// What is in use, and not easily had.
     pub fn used_bytes(&self) -> u64 {
         self.bytes - self.available_bytes()
-    }
-}
-
-/// Where a page is, or why it is not where it was asked to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PageState {
-    /// On this node.
-    On(u32),
-    /// Not touched yet, or swapped out (ENOENT).
-    Absent,
-    /// No memory of the process, or the page of zeros that untouched memory is read from (EFAULT).
-    Unmapped,
-    /// Pinned, under I/O, or off the lists of pages for a moment: to be tried again (EBUSY,
-    /// EAGAIN).
-    Busy,
-    /// Other processes have it mapped too: forked and not written since (EACCES).
-    Shared,
-    /// The node has no frame for it (ENOMEM).
-    NoRoom,
-    /// It could not be written back to its file (EIO).
-    NotWrittenBack,
-    /// The kernel did not come to it: it gave up before.
-    Untried,
-    /// Another error number.
-    Other(i32),
-}
-
-impl PageState {
-    fn from_kernel(status: i32) -> PageState {
-        match status {
-            UNTRIED => PageState::Untried,
-            node if node >= 0 => PageState::On(node as u32),
-            error => match -error {
-                libc::ENOENT => PageState::Absent,
-                libc::EFAULT => PageState::Unmapped,
-                libc::EBUSY | libc::EAGAIN => PageState::Busy,
-                libc::EACCES => PageState::Shared,
-                libc::ENOMEM => PageState::NoRoom,
-                libc::EIO => PageState::NotWrittenBack,
-                error => PageState::Other(error),
-            },
-        }
-    }
-}
-
-/// Not a node and no error number: what statuses are set to before the call, since the kernel
-/// leaves those of pages that it did not come to as they are (move_pages(2), "Notes").
-const UNTRIED: i32 = i32::MIN;
-
-/// Move pages that no other process has mapped; the libc crate lacks it (linux/mempolicy.h).
-const MPOL_MF_MOVE: i32 = 1 << 1;
-
-/// Why a whole call of `move_pages` was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// The process is gone (ESRCH).
-    NoProcess,
-    /// Another user's process, or one that is not dumpable (EPERM).
-    NotPermitted,
-    /// The process may not use that node: its cpuset (EACCES).
-    NodeNotAllowed,
-    /// There is no such node, or it has no memory (ENODEV).
-    NoNode,
-    /// The kernel has no memory for the call itself (ENOMEM).
-    NoMemory,
-    /// A container forbids the call, or the kernel lacks it (ENOSYS).
-    NoCall,
-    /// Another error number.
-    Other(i32),
-}
-
-impl Refusal {
-    fn from_errno(error: i32) -> Refusal {
-        match error {
-            libc::ESRCH => Refusal::NoProcess,
-            libc::EPERM => Refusal::NotPermitted,
-            libc::EACCES => Refusal::NodeNotAllowed,
-            libc::ENODEV => Refusal::NoNode,
-            libc::ENOMEM => Refusal::NoMemory,
-            libc::ENOSYS => Refusal::NoCall,
-            error => Refusal::Other(error),
-        }
-    }
-}
-
-impl std::fmt::Display for Refusal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Refusal::NoProcess => "the process is gone",
-            Refusal::NotPermitted => {
-                "not permitted: another user's process, or a container's filter of system calls"
-            }
-            Refusal::NodeNotAllowed => "the process may not use that node",
-            Refusal::NoNode => "there is no such node",
-            Refusal::NoMemory => "the kernel has no memory for it",
-            Refusal::NoCall => "this kernel does not have it, or a container hides it",
-            Refusal::Other(error) => return io::Error::from_raw_os_error(*error).fmt(f),
-        })
     }
 }
 
@@ -255,7 +161,7 @@ impl Machine for ThisMachine {
     }
 
     fn sampler_candidates(&self) -> Vec<SamplerCandidate> {
-        page_sampling::sampler_candidates()
+        samplers::candidates()
     }
 
     fn probe(&self) -> Option<Box<dyn MemoryProbe>> {
@@ -275,50 +181,6 @@ impl Machine for ThisMachine {
             kernel: kernel.trim().to_owned(),
         })
     }
-}
-
-/// `move_pages` with the statuses that it leaves, or its error number. A positive result, the
-/// number of pages that were not moved, is no error: their statuses say so.
-pub(crate) fn move_pages(pid: u32, addresses: &[u64], to: Option<u32>) -> Result<Vec<i32>, i32> {
-    let count = addresses.len();
-    let mut statuses = vec![UNTRIED; count];
-    let nodes = to.map(|node| vec![node as i32; count]);
-    // SAFETY: the kernel reads `count` addresses (as numbers, of the other process) and as many
-    // nodes, where there are any, and writes as many statuses; all three are as long and outlive
-    // the call.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_move_pages,
-            i64::from(pid),
-            count,
-            addresses.as_ptr(),
-            nodes
-                .as_ref()
-                .map_or(std::ptr::null(), |nodes| nodes.as_ptr()),
-            statuses.as_mut_ptr(),
-            MPOL_MF_MOVE,
-        )
-    };
-    match result {
-        0.. => Ok(statuses),
-        _ => match io::Error::last_os_error().raw_os_error() {
-            // Kernels before 4.17 say so where no page needed to be moved.
-            Some(libc::ENOENT) => Ok(statuses),
-            error => Err(error.unwrap_or(libc::EIO)),
-        },
-    }
-}
-
-/// Size of a page in bytes.
-pub fn page_bytes() -> u64 {
-    // SAFETY: sysconf takes no memory.
-    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    u64::try_from(bytes).unwrap_or(4096)
-}
-
-/// The CPUs that are online.
-pub fn online_cpus() -> io::Result<Vec<u32>> {
-    fs::read_to_string("/sys/devices/system/cpu/online").map(|list| parse_list(&list))
 }
 
 fn huge_page_bytes_in(folder: &Path) -> Option<u64> {
@@ -392,41 +254,10 @@ fn used_bytes_in(folder: &Path, nodes: &[u32]) -> Vec<u64> {
     nodes.iter().map(used).collect()
 }
 
-/// The kernel's list format: `0-3,8,10-11`.
-pub fn parse_list(list: &str) -> Vec<u32> {
-    /// More CPUs than any machine has: a list that says otherwise is not believed.
-    const CPUS_MAX: u32 = 1 << 16;
-    let mut cpus = Vec::new();
-    for part in list.trim().split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        if let (Ok(first), Ok(last)) = (first.parse(), last.parse::<u32>()) {
-            cpus.extend(first..=last.min(CPUS_MAX));
-        }
-    }
-    cpus
-}
-
-/// A line `NAME  123 kB` somewhere in `text`, in bytes.
-pub fn kib_field(text: &str, name: &str) -> u64 {
-    let mut words = text
-        .split_whitespace()
-        .skip_while(|&word| word != name)
-        .skip(1);
-    let kib = words.next().and_then(|kib| kib.parse::<u64>().ok());
-    kib.unwrap_or(0) * 1024
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lists_of_cpus() {
-        assert_eq!(parse_list("0-3,8,10-11\n"), [0, 1, 2, 3, 8, 10, 11]);
-        assert_eq!(parse_list(""), Vec::<u32>::new());
-        assert_eq!(parse_list("x,1-y,7"), [7]);
-        assert_eq!(parse_list("3-1"), Vec::<u32>::new());
-    }
+    use crate::page_moves::UNTRIED;
 
     #[test]
     fn nodes_with_gaps_and_without_cpus() {
@@ -436,7 +267,8 @@ mod tests {
             fs::create_dir(&node_folder).expect("made");
             fs::write(node_folder.join("cpulist"), format!("{cpus}\n")).expect("written");
             let meminfo = format!(
-                "Node {node} MemTotal:  {kib} kB\nNode {node} MemFree: 512 kB\nNode {node} Inactive(file): 256 kB\n"
+                "Node {node} MemTotal:  {kib} kB\nNode {node} MemFree: 512 kB\n\
+                 Node {node} Inactive(file): 256 kB\n"
             );
             fs::write(node_folder.join("meminfo"), meminfo).expect("written");
             fs::write(node_folder.join("distance"), "10 21\n").expect("written");

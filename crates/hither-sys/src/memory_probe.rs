@@ -1,40 +1,41 @@
 //! What memory costs on this machine, measured on memory of our own: loads that wait for one
 //! another, and pages that move.
 //!
-//! *Loads*: a chase through [`CHASE_LOADS`] lines, each of which says where the next one is, in an order
-//! that no prefetcher follows; all of them are flushed from the caches first (`clflush`, which
-//! every x86-64 has and which reaches the caches of all processors), so that each load goes to
-//! memory. A buffer larger than the last level of cache, as lmbench's `lat_mem_rd` takes, would do
-//! without: but what guests are shown for that level is the host's (480 MiB for 2 CPUs, 2026-11),
-//! and 1 GiB takes half a second to fault in. 64 pages are what the first level of the TLB holds,
-//! so that walks of page tables are no part of it (Intel's Memory Latency Checker has windows as
-//! large). The memory is asked for with a preference and then looked at: a strict policy would have
-//! the kernel kill for a node that is full.
+//! *Loads*: a pointer chase through [`CHASE_LOADS`] lines, in an order that no prefetcher follows.
+//! All lines are flushed from the caches first (`clflush`, which every x86-64 has and which reaches
+//! the caches of all processors), so that each load goes to memory. lmbench's `lat_mem_rd` takes a
+//! buffer larger than the last level of cache instead. But a guest is shown the host's last level
+//! (480 MiB for 2 CPUs, 2026-11), and 1 GiB takes half a second to fault in. The lines lie on 64
+//! pages, which the first level of the TLB holds, so that page table walks are not measured
+//! (Intel's Memory Latency Checker has windows as large). The memory is asked for with a preferred
+//! node, and it is then checked where it lies: under a strict policy the kernel would kill for a
+//! node that is full.
 //!
-//! *Moves*: `move_pages` of [`BATCH`] pages there and back, in processor time. What finding a page
-//! gone costs the program that uses it is not in it.
+//! *Moves*: `move_pages` of [`MOVE_BATCH_PAGES`] pages there and back, in processor time. What a
+//! program pays that finds its page gone is not measured.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::machine::{self, page_bytes};
+use crate::page_moves::move_pages;
 use crate::process::thread_cpu_ns;
 use crate::record::{Bind, BindMode};
 use crate::syscalls;
+use crate::sysfs::page_bytes;
 
 /// Loads of a chunk.
 pub const CHASE_LOADS: usize = 1024;
 
 /// Words from one to the next in memory: four lines, so that the line which a processor fetches
 /// along with another is none of them.
-const STRIDE: usize = 32;
+const STRIDE_WORDS: usize = 32;
 
 /// No pair of nodes is measured for longer, whatever is asked for.
-const PAIR_MAX: Duration = Duration::from_millis(90);
+const PAIR_TIME_MAX: Duration = Duration::from_millis(90);
 
 /// Pages moved at once.
-pub const BATCH: usize = 512;
+pub const MOVE_BATCH_PAGES: usize = 512;
 
 /// Why a cost could not be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +86,7 @@ impl MemoryProbe for ThisMachineProbe {
                 run_on(cpus)?;
                 let begun = Instant::now();
                 let mut took = Vec::with_capacity(chunks);
-                while took.len() < chunks && begun.elapsed() < PAIR_MAX {
+                while took.len() < chunks && begun.elapsed() < PAIR_TIME_MAX {
                     took.push(chase(words));
                 }
                 Ok(took)
@@ -98,18 +99,18 @@ impl MemoryProbe for ThisMachineProbe {
     }
 
     fn moves(&mut self, (from, to): (u32, u32), batches: usize) -> Result<Vec<u64>, ProbeError> {
-        let memory = Memory::on(from, BATCH * page_bytes() as usize)?;
+        let memory = Memory::on(from, MOVE_BATCH_PAGES * page_bytes() as usize)?;
         let pages = memory.pages();
         let mut took = Vec::with_capacity(batches);
         for there in [to, from].into_iter().cycle().take(batches) {
             let before_ns = thread_cpu_ns();
-            let states = machine::move_pages(std::process::id(), &pages, Some(there));
+            let states = move_pages(std::process::id(), &pages, Some(there));
             let took_ns = thread_cpu_ns() - before_ns;
             let states = states.map_err(ProbeError::Refused)?;
             if states.iter().any(|&state| state != there as i32) {
                 return Err(ProbeError::NoMemory);
             }
-            took.push(took_ns / BATCH as u64);
+            took.push(took_ns / MOVE_BATCH_PAGES as u64);
         }
         Ok(took)
     }
@@ -117,10 +118,10 @@ impl MemoryProbe for ThisMachineProbe {
 
 /// The chain in memory of a node: each stop's word holds the index of the next stop's.
 fn chain(node: u32) -> Result<Memory, ProbeError> {
-    let mut memory = Memory::on(node, CHASE_LOADS * STRIDE * 8)?;
+    let mut memory = Memory::on(node, CHASE_LOADS * STRIDE_WORDS * 8)?;
     let words = memory.words_mut();
     for stop in 0..CHASE_LOADS {
-        words[stop * STRIDE] = (next_stop(stop) * STRIDE) as u64;
+        words[stop * STRIDE_WORDS] = (next_stop(stop) * STRIDE_WORDS) as u64;
     }
     Ok(memory)
 }
@@ -134,7 +135,7 @@ const fn next_stop(stop: usize) -> usize {
 /// One chunk: picoseconds a load.
 fn chase(words: &[u64]) -> u64 {
     for stop in 0..CHASE_LOADS {
-        syscalls::flush(&words[stop * STRIDE]);
+        syscalls::flush(&words[stop * STRIDE_WORDS]);
     }
     fence();
     let begun = Instant::now();
@@ -200,7 +201,7 @@ impl Memory {
             // SAFETY: the mapping is writable and this value's own, and nobody else looks at it.
             unsafe { AtomicU8::from_ptr(page as *mut u8) }.store(1, Ordering::Relaxed);
         }
-        let found = machine::move_pages(std::process::id(), &pages, None);
+        let found = move_pages(std::process::id(), &pages, None);
         let found = found.map_err(ProbeError::Refused)?;
         match found.iter().all(|&at| at == node as i32) {
             true => Ok(memory),
@@ -236,6 +237,7 @@ impl Drop for Memory {
 mod tests {
     use super::*;
     use crate::machine::{Machine, ThisMachine};
+    use crate::skip::skip_on_this_machine;
 
     #[test]
     fn a_chase_comes_by_every_stop() {
@@ -251,7 +253,7 @@ mod tests {
     #[test]
     fn this_machine_is_measured_or_says_why_not() {
         let Ok(nodes) = ThisMachine.nodes() else {
-            println!("skipped: no nodes in sysfs");
+            skip_on_this_machine("no nodes in sysfs");
             return;
         };
         let mut probe = ThisMachineProbe::default();
@@ -260,7 +262,7 @@ mod tests {
         match probe.loads(&node.cpus, node.node, 3) {
             // However fast memory is, a load takes time.
             Ok(took) => assert!(!took.is_empty() && took.iter().all(|&ps| ps > 0)),
-            Err(reason) => println!("skipped: {reason:?}"),
+            Err(reason) => skip_on_this_machine(format_args!("{reason:?}")),
         }
         assert_eq!(probe.loads(&[], node.node, 1), Err(ProbeError::NoCpu));
         assert_eq!(

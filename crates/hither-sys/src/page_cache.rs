@@ -22,6 +22,9 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+pub(crate) mod error;
+
+pub use self::error::Refused;
 use crate::file_map::FileMap;
 use crate::syscalls;
 
@@ -92,42 +95,6 @@ impl fmt::Display for Unreachable {
             Unreachable::Busy => "a lease is in the way",
             Unreachable::NoRoom => "no descriptors or memory",
             Unreachable::Other(error) => return io::Error::from_raw_os_error(*error).fmt(f),
-        })
-    }
-}
-
-/// Why the kernel did not drop or say what is cached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// The kernel lacks the call (ENOSYS): `cachestat` came with Linux 6.5.
-    NoCall,
-    /// Not for this file (EOPNOTSUPP of hugetlbfs, ESPIPE, EINVAL, EBADF).
-    NotThis,
-    /// Not for this user (EPERM): some kernels tell of a page cache only those who may write the
-    /// file.
-    NotPermitted,
-    /// Another error number.
-    Other(i32),
-}
-
-impl Refused {
-    pub(crate) fn from_errno(error: i32) -> Refused {
-        match error {
-            libc::ENOSYS => Refused::NoCall,
-            libc::EOPNOTSUPP | libc::ESPIPE | libc::EINVAL | libc::EBADF => Refused::NotThis,
-            libc::EPERM | libc::EACCES => Refused::NotPermitted,
-            error => Refused::Other(error),
-        }
-    }
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Refused::NoCall => "this kernel does not have it, or a container hides it",
-            Refused::NotThis => "not for a file of this kind",
-            Refused::NotPermitted => "not permitted",
-            Refused::Other(error) => return io::Error::from_raw_os_error(*error).fmt(f),
         })
     }
 }
@@ -337,6 +304,7 @@ impl CachedFile for Opened {
 
 #[cfg(test)]
 mod tests {
+    use crate::skip::skip_on_this_machine;
     use std::io::{Read, Write};
 
     use super::*;
@@ -378,7 +346,7 @@ mod tests {
         file.read_to_string(&mut before).expect("read");
         let seen = ThisPageCache.open(&path, id_of(&file)).expect("the file");
         if let Err(refused) = seen.cached(0, 1 << 20) {
-            println!("skipped: cachestat: {refused}");
+            skip_on_this_machine(format_args!("cachestat: {refused}"));
             return;
         }
         assert!(seen.cached(0, 1 << 20).expect("it worked").pages > 0);
@@ -416,7 +384,7 @@ mod tests {
             let said = before.cached(offset, length).expect("mincore");
             match now.cached(offset, length) {
                 Ok(cached) => assert_eq!(said.pages, cached.pages, "{offset}, {length}"),
-                Err(refused) => println!("skipped: cachestat: {refused}"),
+                Err(refused) => skip_on_this_machine(format_args!("cachestat: {refused}")),
             }
         }
         let (one, beyond) = (before.cached(0, 4096), before.cached(1 << 20, 4096));
@@ -438,7 +406,7 @@ mod tests {
                 cached.pages >= cached.dirty && cached.pages > 0,
                 "{cached:?}"
             ),
-            Err(refused) => println!("skipped: cachestat: {refused}"),
+            Err(refused) => skip_on_this_machine(format_args!("cachestat: {refused}")),
         }
     }
 

@@ -1,23 +1,24 @@
-//! Page faults of a program and of all that it starts, as perf's software event tells them: no
-//! hardware counter and no privilege is needed, and the program does not wait for anybody.
+//! Page faults of a program and of everything that it starts, by perf's software event. No hardware
+//! counter and no privilege is needed, and the program does not wait for anybody.
 //!
-//! userfaultfd would stop the faulting thread until somebody answers, and with UFFD_FEATURE_SIGBUS
-//! `read` into a watched page fails with EFAULT, which changes what programs do (tried on Linux
-//! 6.18, 2026-11). perf looks on: 0.3 to 1 us a fault on top of the 2.5 to 3.5 us that a fault
-//! takes on that machine, nothing while it is switched off.
+//! Why not userfaultfd: it stops the faulting thread until somebody answers. With
+//! UFFD_FEATURE_SIGBUS, `read` into a registered page fails with EFAULT, which changes what
+//! programs do (tried on Linux 6.18, 2026-11). perf only observes: it adds 0.3 to 1 us to a fault
+//! of 2.5 to
+//! 3.5 us on that machine, and costs nothing while it is switched off.
 //!
 //! An event that children inherit can have a ring only if it is bound to a CPU (perf_event_open(2),
-//! EINVAL), hence one event and one ring a CPU. They are opened, and on, in the thread that starts
-//! the program, whose own faults are told apart by its process id. `enable_on_exec` would spare us
-//! these, but what a program starts inherits it too, mostly: each further exec then switches on
-//! what was switched off (1 in 12 runs of the test below, which way depended on whether the kernel
-//! swapped the two tasks' contexts).
+//! EINVAL), hence one event and one ring a CPU. The events are opened, and on, in the thread that
+//! starts the program; its own faults are excluded by process id. `enable_on_exec` would exclude
+//! them as well, but children of the program inherit it in most cases: each further exec then
+//! switches on what was switched off (1 in 12 runs of the test below, depending on whether the
+//! kernel swapped the two tasks' contexts).
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::machine;
+use crate::sysfs;
 
 /// One page fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,22 +86,30 @@ impl std::fmt::Display for WatchError {
                 paranoid: Some(level),
             } if *level > 2 => write!(
                 f,
-                "kernel.perf_event_paranoid is {level}; with 2 or less, or CAP_PERFMON, page faults can be watched"
+                "kernel.perf_event_paranoid is {level}; with 2 or less, or CAP_PERFMON, \
+                 page faults can be watched"
             ),
             WatchError::NotPermitted { .. } => f.write_str(
-                "perf_event_open is not permitted here: a container's filter of system calls, or a security module",
+                "perf_event_open is not permitted here: \
+                 a container's filter of system calls, or a security module",
             ),
             WatchError::NoPerf => f.write_str("this kernel has no perf events, or hides them"),
             WatchError::NoDescriptors { cpus } => write!(
                 f,
-                "one descriptor for each of {cpus} CPUs is needed, which is more than may be open (ulimit -n)"
+                "one descriptor for each of {cpus} CPUs is needed, \
+                 which is more than may be open (ulimit -n)"
             ),
             WatchError::NoMemory => f.write_str(
-                "no memory may be locked for the faults' rings (kernel.perf_event_mlock_kb, ulimit -l)",
+                "no memory may be locked for the faults' rings \
+                 (kernel.perf_event_mlock_kb, ulimit -l)",
             ),
             WatchError::NoCpus => f.write_str("/sys does not say which CPUs are online"),
             WatchError::Other(error) => {
-                write!(f, "perf_event_open: {}", io::Error::from_raw_os_error(*error))
+                write!(
+                    f,
+                    "perf_event_open: {}",
+                    io::Error::from_raw_os_error(*error)
+                )
             }
         }
     }
@@ -170,14 +179,14 @@ pub(crate) struct Event {
     pub(crate) kind: u32,
     /// What of it.
     pub(crate) config: [u64; 3],
-    pub(crate) every: Every,
+    pub(crate) every: SamplePeriod,
     /// How exactly the address has to be that of the sampled instruction, 0 to 3.
     pub(crate) precise: u8,
 }
 
-/// How often.
+/// How often an event is sampled.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Every {
+pub(crate) enum SamplePeriod {
     /// One in so many.
     Count(u64),
     /// So many a second of each CPU.
@@ -189,7 +198,7 @@ impl Event {
     pub(crate) const PAGE_FAULTS: Event = Event {
         kind: TYPE_SOFTWARE,
         config: [SW_PAGE_FAULTS, 0, 0],
-        every: Every::Count(1),
+        every: SamplePeriod::Count(1),
         precise: 0,
     };
 }
@@ -199,8 +208,8 @@ fn attributes(event: Event, with_kernel: bool, inherited: bool) -> Attributes {
     let kernel = if with_kernel { 0 } else { EXCLUDE_KERNEL };
     let inherit = if inherited { INHERIT } else { 0 };
     let (sample_period, frequency) = match event.every {
-        Every::Count(count) => (count, 0),
-        Every::Second(times) => (times, FREQUENCY),
+        SamplePeriod::Count(count) => (count, 0),
+        SamplePeriod::Second(times) => (times, FREQUENCY),
     };
     let precise = u64::from(event.precise.min(3)) << PRECISE_AT;
     Attributes {
@@ -300,7 +309,7 @@ impl PerfRings {
 
     /// Watches events of what the calling thread starts from now on.
     pub(crate) fn of(event: Event) -> Result<PerfRings, WatchError> {
-        let cpus = machine::online_cpus().map_err(|error| match error.raw_os_error() {
+        let cpus = sysfs::online_cpus().map_err(|error| match error.raw_os_error() {
             Some(error) if error != libc::ENOENT => WatchError::Other(error),
             _ => WatchError::NoCpus,
         })?;
@@ -369,7 +378,7 @@ impl PageFaults for PerfRings {
     }
 
     fn unwatched_cpus(&self) -> usize {
-        let online = machine::online_cpus().unwrap_or_default();
+        let online = sysfs::online_cpus().unwrap_or_default();
         let watched = |cpu: &u32| self.rings.iter().any(|ring| ring.cpu == *cpu);
         online.iter().filter(|cpu| !watched(cpu)).count()
     }
@@ -390,7 +399,7 @@ unsafe impl Send for Ring {}
 
 impl Ring {
     fn map(cpu: u32, fd: OwnedFd) -> Option<Ring> {
-        let page = machine::page_bytes() as usize;
+        let page = sysfs::page_bytes() as usize;
         let mut pages = RING_PAGES;
         while pages >= RING_PAGES_MIN {
             if let Ok(base) = crate::syscalls::map((1 + pages) * page, Some(fd.as_raw_fd())) {
@@ -408,7 +417,7 @@ impl Ring {
     }
 
     fn mapped_bytes(&self) -> usize {
-        self.bytes + machine::page_bytes() as usize
+        self.bytes + sysfs::page_bytes() as usize
     }
 
     fn control(&self, offset: usize) -> &AtomicU64 {
@@ -482,6 +491,7 @@ fn sample([ids, time_ns, address, cpu]: [u64; 4]) -> Fault {
 
 #[cfg(test)]
 mod tests {
+    use crate::skip::skip_on_this_machine;
     use std::process::Command;
 
     use super::*;
@@ -559,7 +569,7 @@ mod tests {
         let mut rings = match PerfRings::open() {
             Ok(rings) => rings,
             Err(reason) => {
-                println!("skipped: {reason}");
+                skip_on_this_machine(reason);
                 return;
             }
         };
@@ -578,7 +588,7 @@ mod tests {
         assert!(pids.contains(&child.id()), "{pids:?}");
         assert!(pids.len() >= 3, "the shell and two programs: {pids:?}");
         assert!(!pids.contains(&std::process::id()));
-        for &cpu in &machine::online_cpus().expect("CPUs") {
+        for &cpu in &sysfs::online_cpus().expect("CPUs") {
             let times = faults.iter().filter(|fault| fault.cpu == cpu);
             assert!(times.map(|fault| fault.time_ns).is_sorted());
         }
@@ -589,7 +599,7 @@ mod tests {
     #[test]
     fn nothing_is_seen_while_it_is_off() {
         let Ok(mut rings) = PerfRings::open() else {
-            println!("skipped: no perf events");
+            skip_on_this_machine("no perf events");
             return;
         };
         let mut child = Command::new("sh")

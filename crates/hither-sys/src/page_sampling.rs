@@ -1,21 +1,18 @@
-//! Sampling who uses which page: a range is *armed*, and the next touch of each of its pages is a
-//! page fault, which [`crate::page_faults`] sees with its address, thread and CPU. One trait for the
-//! ways to arm; the agent takes the first that works.
+//! Sampling who uses which page. A range is *armed*: the next touch of each of its pages is a page
+//! fault, which [`crate::page_faults`] reports with its address, thread and CPU. One trait for all
+//! ways to arm ([`crate::samplers`]); the agent takes the first that works.
 //!
-//! What all have in common: the program never waits for the agent, no result of a system call of
-//! its own changes, and what was armed is undone by the kernel when the agent dies.
+//! With all of them the program never waits for the agent, no system call of its own returns
+//! anything else, and the kernel disarms everything when the agent dies.
 
 use std::fmt;
 use std::io;
 
 use crate::page_faults::{PageFaults, WatchError};
-use crate::{hint_faults, pmu, userfaultfd};
 
-/// The names of all ways, the best first.
-pub const NAMES: [&str; 3] = [pmu::NAME, hint_faults::NAME, userfaultfd::NAME];
-
-/// A way to arm pages of other processes. One by which somebody else arms, or nobody ([`PageSampler::armed_by`]),
-/// has nothing to do when it is told of ranges, and leaves these methods as they are.
+/// A way to arm pages of other processes. One by which somebody else arms, or nobody
+/// ([`PageSampler::armed_by`]), has nothing to do when it is told of ranges, and leaves these
+/// methods as they are.
 pub trait PageSampler: Send {
     /// Its name on the command line.
     fn name(&self) -> &'static str;
@@ -191,24 +188,6 @@ impl fmt::Display for SamplingError {
 
 impl std::error::Error for SamplingError {}
 
-/// A step of the ladder: a way to arm, and whether it works here.
-pub struct SamplerCandidate {
-    /// Its name.
-    pub name: &'static str,
-    /// The way, or why not.
-    pub arm: Result<Box<dyn PageSampler>, SamplingError>,
-}
-
-impl fmt::Debug for SamplerCandidate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let refusal = self.arm.as_ref().err();
-        f.debug_struct("SamplerCandidate")
-            .field("name", &self.name)
-            .field("refusal", &refusal)
-            .finish()
-    }
-}
-
 /// What sampling costs here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
@@ -216,26 +195,6 @@ pub struct Cost {
     pub arm_ns: u64,
     /// The next touch of an armed page: time of the program.
     pub touch_ns: u64,
-}
-
-/// All ways, the best first, each tried out on memory of our own.
-pub fn sampler_candidates() -> Vec<SamplerCandidate> {
-    let write_protect = userfaultfd::WriteProtectSampler::tried();
-    vec![
-        SamplerCandidate {
-            name: pmu::NAME,
-            arm: pmu::tried().map(|arm| Box::new(arm) as Box<dyn PageSampler>),
-        },
-        SamplerCandidate {
-            name: hint_faults::NAME,
-            arm: hint_faults::HintFaultSampler::tried()
-                .map(|arm| Box::new(arm) as Box<dyn PageSampler>),
-        },
-        SamplerCandidate {
-            name: userfaultfd::NAME,
-            arm: write_protect.map(|arm| Box::new(arm) as Box<dyn PageSampler>),
-        },
-    ]
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What the agent, and the library in programs, need of processes, signals and clocks, and std does
-//! not have: one call, one wrapper.
+//! System calls on processes, signals and clocks that std does not have: one call, one wrapper. The
+//! agent and the library in programs use them.
 
 use std::io;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};

@@ -96,31 +96,31 @@ impl ProgramSession {
         (self.segment.header().frames_max.load(Ordering::Relaxed) as usize).clamp(1, FRAMES_MAX)
     }
 
-    /// The smallest allocation that the agent wants to hear of, in bytes; 0 where it wants none.
+    /// The smallest allocation that is tracked, in bytes; 0 where none is.
     pub fn region_min(&self) -> u64 {
         self.segment.header().region_min.load(Ordering::Relaxed)
     }
 
-    /// Whether the agent wants to hear of accesses to files.
+    /// Whether accesses to files are recorded.
     #[inline]
     pub fn files(&self) -> bool {
         self.segment.header().no_files.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether the agent wants to hear no more of the file of this key.
+    /// Whether accesses to the file of this key are not recorded any more.
     #[inline]
     pub fn is_unrecorded(&self, object: u64) -> bool {
         let unrecorded = &self.segment.header().unrecorded;
         unrecorded.place(object).load(Ordering::Relaxed) == object
     }
 
-    /// Where pages of files go that this process reads in, a bit each node; 0 for where the kernel
+    /// The nodes for the file pages that this process reads in, a bit each; 0 for where the kernel
     /// puts them.
     pub fn file_nodes(&self) -> u64 {
         self.segment.header().file_nodes.load(Ordering::Relaxed)
     }
 
-    /// Counts a read that had its pages go there, or was left alone.
+    /// Counts a read whose pages were placed on these nodes, or were not.
     pub fn count_file_read(&self, placed: bool) {
         let header = self.segment.header();
         let count = match placed {
@@ -130,39 +130,39 @@ impl ProgramSession {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether this process follows how its descriptors are read, so that
-    /// [`ProgramSession::disables_readahead`] can have a sense.
+    /// Whether this process tracks how its descriptors are read, which
+    /// [`ProgramSession::disables_readahead`] needs.
     pub fn tracks_readahead(&self) -> bool {
         self.segment.header().readahead.load(Ordering::Relaxed) != segment::READAHEAD_UNTRACKED
     }
 
-    /// Whether the kernel is to read nothing ahead where this process reads at random.
+    /// Whether readahead is disabled on descriptors that this process reads at random.
     #[inline]
     pub fn disables_readahead(&self) -> bool {
         self.segment.header().readahead.load(Ordering::Relaxed) == segment::READAHEAD_DISABLED
     }
 
-    /// Counts a descriptor of which it was told so.
+    /// Counts a descriptor on which readahead was disabled.
     pub fn count_readahead_disabled(&self) {
-        let stilled = &self.segment.header().readahead_disabled;
-        stilled.fetch_add(1, Ordering::Relaxed);
+        let disabled = &self.segment.header().readahead_disabled;
+        disabled.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Of how many bits of offset a block of a file is within which a thread's repeated reads need
-    /// not be told; 0 where each is to be.
+    /// Bits of the offset within a block of a file. A thread's repeated reads of one block need no
+    /// record; 0 where each read is recorded.
     #[inline]
     pub fn block_bits(&self) -> u32 {
         self.segment.header().block_bits.load(Ordering::Relaxed)
     }
 
-    /// Whether this process was under more seccomp filters than the agent when it attached, which
-    /// may kill it for a system call that neither it nor the agent makes.
+    /// Whether this process was under more seccomp filters than the agent when it attached. Such a
+    /// filter may kill it for a system call that neither it nor the agent makes.
     pub fn is_confined(&self) -> bool {
         self.confined
     }
 
-    /// What the agent has ordered, if it tracks regions; not of a process that it could not look
-    /// up, whose number is another's to it.
+    /// The agent's bind requests, if it tracks regions. None for a process in another pid
+    /// namespace, whose id means another process to the agent.
     #[inline]
     pub fn bind_requests(&self) -> Option<BindRequestReceiver<'_>> {
         match self.other_pid_namespace {
@@ -178,31 +178,31 @@ impl ProgramSession {
     /// files.
     pub fn replicas(&self) -> Option<View> {
         let header = self.segment.header();
-        let told = header.replicas.load(Ordering::Acquire);
-        if self.other_pid_namespace || told == 0 {
+        let packed = header.replicas.load(Ordering::Acquire);
+        if self.other_pid_namespace || packed == 0 {
             return None;
         }
         let nonce = header.replicas_nonce.load(Ordering::Relaxed);
-        View::open((told >> 32) as u32, told as u32, nonce)
+        View::open((packed >> 32) as u32, packed as u32, nonce)
     }
 
-    /// Whether the agent wants a userfaultfd of this process; not one that it could not look up.
+    /// Whether the agent wants a userfaultfd of this process; not of one in another pid namespace.
     pub fn sampling(&self) -> bool {
         !self.other_pid_namespace && self.segment.header().sampling.load(Ordering::Relaxed) != 0
     }
 
-    /// Lets the agent have a descriptor. `None` if too many have been offered and not been taken.
+    /// Offers a descriptor to the agent. `None` if too many offers are pending.
     pub fn offer(&self, offer: &UserfaultfdOffer) -> Option<PendingOffer> {
         self.segment.header().offers.put(offer)
     }
 
-    /// Whether the agent has dealt with an offer.
+    /// Whether the agent has taken or refused an offer.
     pub fn is_answered(&self, offered: &PendingOffer) -> bool {
         self.segment.header().offers.is_answered(offered)
     }
 
-    /// Says why there is no offer.
-    pub fn no_offer(&self, error: i32) {
+    /// Reports the error number for which there is no offer.
+    pub fn report_offer_error(&self, error: i32) {
         self.segment
             .header()
             .offer_error
@@ -266,7 +266,7 @@ impl ProgramSession {
         (ring.control.generation.load(Ordering::Relaxed) == producer.generation).then_some(ring)
     }
 
-    /// Appends an encoded record. `moved` is the size of the access that it tells of, 0 for what
+    /// Appends an encoded record. `moved` is the size of the access that it records, 0 for what
     /// happened to a region or in a team, `None` for definitions; a refused event is counted as
     /// lost, a refused definition is the caller's to send again.
     #[inline]
@@ -286,7 +286,8 @@ impl ProgramSession {
         Pushed::Full
     }
 
-    /// Encodes and appends a record; [`ProgramSession::push`] for those who have a buffer of their own.
+    /// Encodes and appends a record; [`ProgramSession::push`] for those who have a buffer of their
+    /// own.
     #[inline]
     pub fn push_record(&self, producer: &mut Producer, record: &Record<'_>) -> Pushed {
         let moved = match record {

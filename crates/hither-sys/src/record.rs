@@ -359,55 +359,10 @@ impl<'a> Record<'a> {
                 }
                 (ACCESS, op as u8, u32::from(flags) | u32::from(cpu) << 16)
             }
-            Record::Object {
-                object,
-                device,
-                inode,
-                birth_ns,
-                size,
-                path,
-            } => {
-                for word in [object, device, inode, birth_ns, size] {
-                    writer.word(word);
-                }
-                writer.bytes(path, BYTES_MAX);
-                (OBJECT, 0, 0)
-            }
-            Record::Site {
-                signature,
-                truncated,
-                frames,
-            } => {
-                writer.word(signature);
-                for &word in frames.iter().take(2 * FRAMES_MAX) {
-                    writer.word(word);
-                }
-                (SITE, u8::from(truncated), 0)
-            }
-            Record::Module {
-                module,
-                build_id,
-                path,
-            } => {
-                writer.word(module);
-                writer.bytes(build_id, 64);
-                writer.bytes(path, BYTES_MAX);
-                (MODULE, 0, 0)
-            }
-            Record::Process {
-                pid,
-                parent,
-                time_ns,
-                exe,
-                args,
-            } => {
-                writer.word(u64::from(parent));
-                writer.word(time_ns);
-                // Both at their limits still fit: 6 header words, 384 and 128 of payload.
-                writer.bytes(exe, 3072);
-                writer.bytes(args, ARGS_MAX);
-                (PROCESS, 0, pid)
-            }
+            Record::Object { .. }
+            | Record::Site { .. }
+            | Record::Module { .. }
+            | Record::Process { .. } => self.encode_definition(&mut writer),
             Record::Exec { pid, time_ns, path } => {
                 writer.word(time_ns);
                 writer.bytes(path, BYTES_MAX);
@@ -474,6 +429,63 @@ impl<'a> Record<'a> {
             *first = head;
         }
         words
+    }
+
+    /// As [`Record::encode`], of a record that defines what others name by a key: its payload, and
+    /// what its head says.
+    fn encode_definition(&self, writer: &mut Writer<'_>) -> (u8, u8, u32) {
+        match *self {
+            Record::Object {
+                object,
+                device,
+                inode,
+                birth_ns,
+                size,
+                path,
+            } => {
+                for word in [object, device, inode, birth_ns, size] {
+                    writer.word(word);
+                }
+                writer.bytes(path, BYTES_MAX);
+                (OBJECT, 0, 0)
+            }
+            Record::Site {
+                signature,
+                truncated,
+                frames,
+            } => {
+                writer.word(signature);
+                for &word in frames.iter().take(2 * FRAMES_MAX) {
+                    writer.word(word);
+                }
+                (SITE, u8::from(truncated), 0)
+            }
+            Record::Module {
+                module,
+                build_id,
+                path,
+            } => {
+                writer.word(module);
+                writer.bytes(build_id, 64);
+                writer.bytes(path, BYTES_MAX);
+                (MODULE, 0, 0)
+            }
+            Record::Process {
+                pid,
+                parent,
+                time_ns,
+                exe,
+                args,
+            } => {
+                writer.word(u64::from(parent));
+                writer.word(time_ns);
+                // Both at their limits still fit: 6 header words, 384 and 128 of payload.
+                writer.bytes(exe, 3072);
+                writer.bytes(args, ARGS_MAX);
+                (PROCESS, 0, pid)
+            }
+            _ => (0, 0, 0),
+        }
     }
 
     /// Reads the record at the front of `words`, which may hold more. Anything malformed gives

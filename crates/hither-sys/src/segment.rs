@@ -1,8 +1,9 @@
 //! The shared segment: its layout in memory, and the mapping of it.
 //!
-//! One page of session header, then the rings' control parts, the orders, and the rings' slots. The
-//! file is sparse: a ring that is never claimed takes no memory, nor do the orders of a session
-//! that gives none, and [`crate::session`] gives back what a dead thread's ring had taken.
+//! One page of session header, then the rings' control parts, the bind requests, and the rings'
+//! slots. The file is sparse: a ring that is never claimed takes no memory, nor do the bind
+//! requests of a session that makes none. [`crate::session`] gives back what a dead thread's ring
+//! had taken.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -23,8 +24,8 @@ pub(crate) const RECORDING: u32 = 1;
 /// The session is over: programs that still run go on unrecorded.
 pub(crate) const CLOSED: u32 = 2;
 
-/// What programs do about what the kernel reads ahead: nothing; follow how their descriptors are
-/// read; and still it where that is at random.
+/// What programs do about readahead: nothing; track how their descriptors are read; and disable it
+/// on those that are read at random.
 pub(crate) const READAHEAD_UNTRACKED: u32 = 0;
 pub(crate) const READAHEAD_TRACKED: u32 = 1;
 pub(crate) const READAHEAD_DISABLED: u32 = 2;
@@ -48,12 +49,12 @@ pub(crate) struct Header {
     /// Inode of the agent's pid namespace: elsewhere the ids mean nothing to it.
     pub(crate) pid_namespace: AtomicU64,
     /// The smallest allocation that is a region, in bytes; 0 where allocations are not tracked and
-    /// orders not given.
+    /// no bind requests are made.
     pub(crate) region_min: AtomicU64,
     /// Accesses to files are not recorded.
     pub(crate) no_files: AtomicU32,
-    /// Blocks of files have so many bits of offset, and a thread tells of several reads of one, in
-    /// a row, once; 0 where it tells of each.
+    /// Bits of the offset within a block of a file. A thread reports several reads of one block in
+    /// a row once; 0 where it reports each.
     pub(crate) block_bits: AtomicU32,
     /// Allocations that found their program's table of regions full.
     pub(crate) regions_untracked: AtomicU64,
@@ -68,25 +69,25 @@ pub(crate) struct Header {
     pub(crate) replicas: AtomicU64,
     /// What that control is known by.
     pub(crate) replicas_nonce: AtomicU64,
-    /// Where pages of files go that programs read in, a bit each node; 0 for where the kernel puts
+    /// The nodes for the file pages that programs read in, a bit each; 0 for where the kernel puts
     /// them.
     pub(crate) file_nodes: AtomicU64,
-    /// Reads that were made so.
+    /// Reads whose pages were placed on those nodes.
     pub(crate) file_reads_placed: AtomicU64,
-    /// Reads that were left alone, since their threads had a policy of their own.
+    /// Reads that were not placed, since their threads had a policy of their own.
     pub(crate) file_reads_left: AtomicU64,
-    /// One of the above.
+    /// [`READAHEAD_UNTRACKED`], [`READAHEAD_TRACKED`] or [`READAHEAD_DISABLED`].
     pub(crate) readahead: AtomicU32,
-    /// Times that a program had the kernel read nothing ahead.
+    /// Times that a program disabled readahead on a descriptor.
     pub(crate) readahead_disabled: AtomicU64,
-    /// Files that the agent wants to hear no more of.
+    /// Files whose accesses are not recorded any more.
     pub(crate) unrecorded: UnrecordedFiles,
 }
 
 const _: () = assert!(size_of::<Header>() <= PAGE);
 
 /// Keys of files, each at the one place that follows from it: of two that fall to one place the
-/// later is kept, and the other is told of again.
+/// later is kept, and the other is recorded again.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct UnrecordedFiles([AtomicU64; 128]);
@@ -115,7 +116,8 @@ pub(crate) fn resize(file: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
     Err(match error.raw_os_error() {
         Some(libc::EFBIG) => {
             let problem = format!(
-                "shared memory of {} MiB is more than the limit on the size of files (ulimit -f) allows",
+                "shared memory of {} MiB is more than the limit on the size of files \
+                 (ulimit -f) allows",
                 bytes >> 20
             );
             io::Error::new(error.kind(), problem)
@@ -139,7 +141,7 @@ impl Layout {
         (sane && ring_words <= 1 << 27).then_some(Layout { rings, ring_words })
     }
 
-    /// Bytes before the orders.
+    /// Bytes before the bind requests.
     pub(crate) fn control_bytes(self) -> usize {
         PAGE + (self.rings * size_of::<Control>()).next_multiple_of(PAGE)
     }
@@ -224,8 +226,8 @@ impl Segment {
         Ring::new(control, slots)
     }
 
-    /// The orders; in memory that the agent has reserved if it tracks regions, and must not be
-    /// touched otherwise.
+    /// The bind requests; in memory that the agent has reserved if it tracks regions, and must not
+    /// be touched otherwise.
     pub(crate) fn bind_request_queue(&self) -> Option<&BindRequestQueue> {
         if self.header().region_min.load(Ordering::Relaxed) == 0 {
             return None;

@@ -1,5 +1,5 @@
-//! The agent's side of a session: makes the shared segment, empties the rings, hands dead threads'
-//! rings on.
+//! The agent's side of a session: makes the shared segment, drains the rings, and recycles the
+//! rings of threads that are gone.
 //!
 //! The segment lies in /dev/shm (or the folder for temporary files) under a random name that only
 //! its owner may open. If the agent dies, nothing empties the rings: the programs fill them, drop
@@ -23,8 +23,8 @@ use crate::ring::{Popped, Ring};
 use crate::seccomp;
 use crate::segment::{self, Header, Layout, Segment};
 
-/// A ring that took more than this gets its memory taken back between owners.
-const KEPT_BYTES: u64 = 256 << 10;
+/// Memory that a ring keeps between owners; what it took beyond is given back to the kernel.
+const RING_BYTES_KEPT: u64 = 256 << 10;
 
 /// The shape of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,22 +37,22 @@ pub struct SessionOptions {
     pub frames_max: usize,
     /// Whether accesses to files are recorded.
     pub files: bool,
-    /// Reads at an offset of their own, within the block of so many bytes in which the thread's
-    /// last recorded access ended, are not recorded: whoever counts references to blocks has no use
-    /// for them, and a program that reads a file by small pieces is spared most of what recording
-    /// costs. Of those that are, the time is that of the kernel's last tick. A power of two, or 0:
-    /// every access is recorded.
+    /// Size of a block: a power of two, or 0 to record every access. A read at an offset of its own
+    /// is not recorded if it lies within the block in which the thread's last recorded access
+    /// ended: counting references to blocks needs no such reads, and a program that reads a file in
+    /// small pieces is spared most of the cost. The time of the others is that of the kernel's last
+    /// tick.
     pub block_bytes: u64,
-    /// Whether programs follow which descriptors are read at random, so that
-    /// [`Session::disable_readahead`] has a sense. Needs `block_bytes`.
+    /// Whether programs track which descriptors are read at random, which
+    /// [`Session::disable_readahead`] needs. Needs `block_bytes`.
     pub readahead: bool,
     /// The smallest allocation that is tracked as a region, in bytes: at least a page, or 0 for
     /// none.
     pub region_min: u64,
-    /// Whether programs with regions offer a userfaultfd, with which their pages can be armed.
+    /// Whether programs with regions offer a userfaultfd, with which the agent samples their pages.
     pub sampling: bool,
-    /// The nodes that pages of files go to that programs read in, a bit each: in turn, where there
-    /// are several. 0 for where the kernel puts them.
+    /// The nodes for the file pages that programs read in, a bit each: in turn, where there are
+    /// several. 0 for where the kernel puts them.
     pub file_nodes: u64,
 }
 
@@ -72,12 +72,12 @@ impl Default for SessionOptions {
     }
 }
 
-/// What came of [`SessionOptions::file_nodes`].
+/// The effect of [`SessionOptions::file_nodes`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FileReads {
-    /// Reads that might bring pages in, and had them go there.
+    /// Reads that might bring pages in, whose pages were placed on these nodes.
     pub placed: u64,
-    /// Reads that might, by threads with a memory policy of their own.
+    /// Such reads by threads with a memory policy of their own, which are not placed.
     pub left: u64,
 }
 
@@ -90,8 +90,8 @@ pub struct RingInfo {
     pub pid: u32,
     /// The thread that claimed it.
     pub tid: u32,
-    /// Its ids are of another pid namespace than ours (a container): here they name nobody, or
-    /// somebody else.
+    /// Its ids are of another pid namespace than ours (a container): here they name no process, or
+    /// another one.
     pub other_pid_namespace: bool,
     /// Counts the owners that this ring has had: index and generation name one owner.
     pub generation: u64,
@@ -142,7 +142,7 @@ impl Session {
         if options.readahead && options.block_bytes == 0 {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                "reads at random are told by blocks: readahead needs block_bytes",
+                "random reads are detected by blocks: readahead needs block_bytes",
             ));
         }
         let (path, file) = create_file()?;
@@ -191,8 +191,8 @@ impl Session {
                 let control = self.ring(index)?.control;
                 let owner = control.owner.load(Ordering::Acquire);
                 let sequence = control.sequence.load(Ordering::Relaxed);
-                // Owners in another pid namespace cannot be looked up here; a sequence of 0 is a claim in the
-                // making.
+                // Owners in another pid namespace cannot be looked up here; a sequence of 0 is a
+                // claim in the making.
                 (owner != 0 && owner & OTHER_PID_NAMESPACE == 0 && sequence != 0)
                     .then_some((index, owner, sequence))
             })
@@ -213,54 +213,52 @@ impl Session {
         records
     }
 
-    /// The orders to give to the programs, if the session tracks regions.
+    /// Where to post bind requests, if the session tracks regions.
     pub fn bind_requests(&mut self) -> Option<BindRequestSender<'_>> {
         self.segment
             .bind_request_queue()
             .map(BindRequestSender::new)
     }
 
-    /// Passes on what programs have offered since the last time. Each closes its own copy once
-    /// `sink` is done with it.
+    /// Passes the descriptors on that programs have offered since the last call. Each program
+    /// closes its own copy once `sink` has returned.
     pub fn offers(&mut self, sink: impl FnMut(&UserfaultfdOffer)) {
         self.segment.header().offers.take_all(sink);
     }
 
-    /// Why the last program that was to offer something could not.
+    /// Why the last program that could offer no descriptor could not.
     pub fn offer_error(&self) -> Option<SamplingError> {
         let error = self.segment.header().offer_error.load(Ordering::Relaxed);
         (error != 0).then(|| SamplingError::from_errno(error as i32))
     }
 
-    /// Lets programs that start from now on have replicas: the descriptor of their control, of this
-    /// process, and what it is known by.
+    /// Gives replicas to the programs that start from now on: the descriptor of the replicas'
+    /// control in this process, and the nonce that identifies it.
     pub fn set_replicas(&mut self, (control, nonce): (u32, u64)) {
         let header = self.segment.header();
         header.replicas_nonce.store(nonce, Ordering::Relaxed);
-        let told = u64::from(std::process::id()) << 32 | u64::from(control);
-        header.replicas.store(told, Ordering::Release);
+        let packed = u64::from(std::process::id()) << 32 | u64::from(control);
+        header.replicas.store(packed, Ordering::Release);
     }
 
-    /// Has programs tell no more of accesses to the file of this key, as far as there is room to
-    /// remember it.
+    /// Stops recording accesses to the file of this key, as far as there is room to remember it.
     pub fn stop_recording_file(&self, object: u64) {
         let unrecorded = &self.segment.header().unrecorded;
         unrecorded.place(object).store(object, Ordering::Relaxed);
     }
 
-    /// Has programs tell the kernel, from now on, to read nothing ahead through descriptors that
-    /// they read at random. Nothing changes where they do not follow that
-    /// ([`SessionOptions::read_ahead`]).
+    /// Has programs disable readahead, from now on, on descriptors that they read at random. Has no
+    /// effect where they do not track that ([`SessionOptions::readahead`]).
     pub fn disable_readahead(&self) {
         let readahead = &self.segment.header().readahead;
         let (before, after) = (segment::READAHEAD_TRACKED, segment::READAHEAD_DISABLED);
         let _ = readahead.compare_exchange(before, after, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// How often programs have told the kernel so of a descriptor.
+    /// Times that a program has disabled readahead on a descriptor.
     pub fn readahead_disabled(&self) -> u64 {
-        let stilled = &self.segment.header().readahead_disabled;
-        stilled.load(Ordering::Relaxed)
+        let disabled = &self.segment.header().readahead_disabled;
+        disabled.load(Ordering::Relaxed)
     }
 
     /// How programs have read files so far.
@@ -340,7 +338,7 @@ impl Session {
             return;
         };
         add_losses(&mut self.past, ring);
-        if 8 * ring.head() > KEPT_BYTES {
+        if 8 * ring.head() > RING_BYTES_KEPT {
             let layout = self.segment.layout();
             // A refusal (no support for holes) only means that the memory stays.
             let _ = fallocate(
@@ -368,8 +366,8 @@ fn add_losses(lost: &mut Lost, ring: Ring<'_>) {
     lost.nested += ring.control.nested.load(Ordering::Relaxed);
 }
 
-/// A file is locked by its agent as soon as it is there, which is within this time.
-const LOCKED_AFTER: Duration = Duration::from_secs(60);
+/// An agent locks its file right after it has made it: within this time at the latest.
+const LOCK_DELAY_MAX: Duration = Duration::from_secs(60);
 
 /// Removes what agents of this user left behind that were killed: the kernel has taken their locks
 /// off. Programs that still have it mapped keep what they have.
@@ -392,7 +390,7 @@ fn remove_abandoned(folder: &Path, prefix: &str) {
         };
         let made = file.metadata().and_then(|about| about.modified());
         let age = made.ok().and_then(|made| made.elapsed().ok());
-        if age.is_some_and(|age| age > LOCKED_AFTER) && file.try_lock().is_ok() {
+        if age.is_some_and(|age| age > LOCK_DELAY_MAX) && file.try_lock().is_ok() {
             // Another agent may have been faster.
             let _ = std::fs::remove_file(entry.path());
         }
@@ -442,7 +440,7 @@ fn create_file() -> io::Result<(PathBuf, File)> {
 fn fill(file: &File, layout: Layout, options: &SessionOptions) -> io::Result<Segment> {
     segment::resize(file.as_fd(), layout.bytes())?;
     // The control parts are written without asking first, so their memory is reserved here; so is
-    // that of orders, which even a load would have to take.
+    // that of the bind requests, which even a load would have to take.
     let reserved = match options.region_min {
         0 => layout.control_bytes(),
         _ => layout.fixed_bytes(),
@@ -652,7 +650,7 @@ mod tests {
     #[test]
     fn what_a_killed_agent_left_is_removed_and_nothing_else() {
         let folder = tempfile::tempdir().expect("a folder");
-        let old = std::time::SystemTime::now() - 2 * LOCKED_AFTER;
+        let old = std::time::SystemTime::now() - 2 * LOCK_DELAY_MAX;
         let make = |name: &str, made| {
             let file = File::create(folder.path().join(name)).expect("made");
             file.set_modified(made).expect("set");

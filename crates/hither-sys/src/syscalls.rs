@@ -19,8 +19,19 @@ pub unsafe fn syscall(number: libc::c_long, arguments: [usize; 6]) -> isize {
     // SAFETY: the kernel clobbers rax, rcx and r11 only, which are declared; the caller vouches for
     // the arguments.
     unsafe {
-        std::arch::asm!("syscall", inlateout("rax") number as isize => result, in("rdi") a, in("rsi") b, in("rdx") c,
-            in("r10") d, in("r8") e, in("r9") f, lateout("rcx") _, lateout("r11") _, options(nostack));
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") a,
+            in("rsi") b,
+            in("rdx") c,
+            in("r10") d,
+            in("r8") e,
+            in("r9") f,
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
     }
     result
 }

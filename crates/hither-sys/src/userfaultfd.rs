@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::page_sampling::{Cost, PageSampler, SamplingError, UserfaultfdOffer};
 use crate::process::thread_cpu_ns;
-use crate::{machine, syscalls};
+use crate::{syscalls, sysfs};
 
 /// Its name on the command line.
 pub const NAME: &str = "write-protect";
@@ -53,9 +53,9 @@ const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_ZERO: u64 = 1 << 5;
 const PAGE_IS_HUGE: u64 = 1 << 6;
 
-/// So many places of a range are looked at for huge pages: a look at all of them would hold the
-/// program's mappings.
-const PROBES: u64 = 16;
+/// Places of a range that are checked for huge pages: a check of all would hold the lock of the
+/// program's mappings too long.
+const HUGE_PAGE_PROBES: u64 = 16;
 
 #[repr(C)]
 #[derive(Default)]
@@ -234,10 +234,10 @@ impl<K: Kernel> Programs<K> {
             .programs
             .get_mut(&pid)
             .ok_or(SamplingError::NotOffered)?;
-        let page = machine::page_bytes();
+        let page = sysfs::page_bytes();
         let (first, end) = (start.next_multiple_of(page), start + length);
         let within = (first, (end / page * page).saturating_sub(first));
-        let step = (within.1 / PROBES).max(1).next_multiple_of(page);
+        let step = (within.1 / HUGE_PAGE_PROBES).max(1).next_multiple_of(page);
         let (mut probes, mut huge) = (0, 0);
         for at in (first..first + within.1).step_by(step as usize) {
             let is_huge = self.kernel.is_huge(&program.page_map, at);
@@ -280,7 +280,7 @@ impl<K: Kernel> Programs<K> {
         let Some(program) = self.programs.get_mut(&pid) else {
             return Ok(());
         };
-        let first = start.next_multiple_of(machine::page_bytes());
+        let first = start.next_multiple_of(sysfs::page_bytes());
         let (start, length) = program.registered.remove(&first).unwrap_or((start, length));
         match self.kernel.unregister(&program.uffd, start, length) {
             // Unmapped, or gone with its process.
@@ -300,7 +300,7 @@ struct Own {
 impl Own {
     /// They are registered, or not there.
     fn new(arm: &mut WriteProtectSampler, pages: u64) -> Result<Own, SamplingError> {
-        let page_bytes = machine::page_bytes() as usize;
+        let page_bytes = sysfs::page_bytes() as usize;
         let length = page_bytes * pages as usize;
         let own = Own {
             pages: syscalls::map(length, None).map_err(SamplingError::from_errno)?,
@@ -441,7 +441,7 @@ impl Kernel for Linux {
             page_map,
             Scan {
                 start,
-                end: start + machine::page_bytes(),
+                end: start + sysfs::page_bytes(),
                 regions: (&raw mut found) as u64,
                 regions_count: 1,
                 wanted: PAGE_IS_HUGE,

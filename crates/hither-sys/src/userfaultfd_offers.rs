@@ -1,9 +1,9 @@
 //! Descriptors on their way from programs to the agent, which takes a copy by `pidfd_getfd`.
 //!
-//! A program fills a free slot (with descriptor -1: it uses a userfaultfd itself, and is to be left
-//! alone); the agent frees it when it has its copy, or has given up, and the program then closes
-//! its own. A program that ends, or runs another one, leaves its offer behind: the agent finds no
-//! such descriptor and frees the slot.
+//! A program fills a free slot. Descriptor -1 says that it uses a userfaultfd itself, and is not to
+//! be sampled. The agent frees the slot when it has its copy, or has given up, and the program then
+//! closes its own. A program that ends, or runs another one, leaves its offer behind: the agent
+//! finds no such descriptor and frees the slot.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,6 +1,6 @@
-//! Writes what the fuzz targets start from, below the folder of the first argument: for each format
-//! the sample of the tests, plain and packed. So the corpus need not be kept, and a new format has
-//! one from the start.
+//! Writes what the fuzzer starts from, below the folder of the first argument: a folder for each
+//! format, with the sample of the tests, plain and packed. So the corpus need not be kept, and a new
+//! format has one from the start.
 
 #[path = "../tests/common/mod.rs"]
 mod common;
@@ -15,7 +15,7 @@ use hither_trace::schema::FILES;
 fn main() -> std::io::Result<()> {
     let corpus = std::env::args_os().nth(1).expect("the folder to write");
     let put = |format: &str, name: &str, bytes: &[u8]| {
-        let folder = PathBuf::from(&corpus).join(format.replace('-', "_"));
+        let folder = PathBuf::from(&corpus).join(format);
         fs::create_dir_all(&folder)?;
         fs::write(folder.join(name), bytes)
     };
@@ -26,7 +26,7 @@ fn main() -> std::io::Result<()> {
         put(format, "xz", &xz(&bytes))?;
     }
     put("vscsi", "version-2", &vscsi_2(7))?;
-    // The target replaces one file of a sound folder; its first byte says which.
+    // The fuzz target replaces one file of a sound folder; its first byte says which.
     let folder = tempfile::tempdir()?;
     let sound = folder.path().join("sound");
     Sample::new(20).write(&sound, false).expect("a sound trace");

@@ -2,11 +2,14 @@
 //! system that can be filled without harm: a small tmpfs, which only root may mount.
 
 mod common;
+#[path = "../../../testing/skip.rs"]
+mod skip;
 
 use std::path::Path;
 use std::process::Command;
 
 use common::{Sample, names_in};
+use skip::skip_on_this_machine;
 
 /// A small tmpfs, unmounted at the end.
 struct Tmpfs(tempfile::TempDir);
@@ -44,7 +47,7 @@ impl Drop for Tmpfs {
 #[test]
 fn a_full_disk_is_an_error_and_leaves_nothing() {
     let Some(disk) = Tmpfs::mount("256k") else {
-        println!("skipped: cannot mount a tmpfs");
+        skip_on_this_machine("cannot mount a tmpfs");
         return;
     };
     let path = disk.path().join("t");

@@ -1,6 +1,9 @@
 //! LIRS text traces: every reference as it stands, junk by file and line, and no bytes that break
 //! the reader.
 
+#[path = "../../../testing/skip.rs"]
+mod skip;
+
 use std::fs;
 use std::io::Write as _;
 use std::path::Path;
@@ -17,6 +20,7 @@ const ALL: Needs = Needs {
 };
 
 use proptest::prelude::*;
+use skip::skip;
 
 fn load(path: &Path, format: Option<&str>) -> Result<Trace> {
     Trace::load(path, format, &LoadOptions::default())
@@ -138,7 +142,7 @@ fn a_cut_gzip_is_an_error() {
 #[test]
 fn stack_distances_give_the_reference_miss_counts_of_lru() {
     let Some(folder) = std::env::var_os("HITHER_TRACES") else {
-        println!("skipped: HITHER_TRACES is not set");
+        skip("HITHER_TRACES is not set");
         return;
     };
     let folder = Path::new(&folder);

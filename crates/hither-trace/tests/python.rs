@@ -3,12 +3,15 @@
 //! duckdb, pandas and pyarrow.
 
 mod common;
+#[path = "../../../testing/skip.rs"]
+mod skip;
 
 use std::path::Path;
 use std::process::Command;
 
 use common::Sample;
 use hither_trace::{LoadOptions, Stats, Trace};
+use skip::skip;
 
 const SCRIPT: &str = r#"
 import os, sys, json, duckdb, pandas
@@ -43,7 +46,7 @@ os.rename(f"{trace}/copy", f"{trace}/sites.parquet")
 #[test]
 fn duckdb_and_pandas_read_a_trace_and_write_one() {
     let Some(python) = std::env::var_os("HITHER_PYTHON") else {
-        println!("skipped: HITHER_PYTHON is not set");
+        skip("HITHER_PYTHON is not set");
         return;
     };
     let folder = tempfile::tempdir().unwrap();

@@ -2,6 +2,8 @@
 //! of `cat`.
 
 mod common;
+#[path = "../../../testing/skip.rs"]
+mod skip;
 
 use std::path::Path;
 use std::process::Command;
@@ -9,6 +11,7 @@ use std::process::Command;
 use common::samples::STRACE;
 use hither_core::registry::Needs;
 use hither_trace::{Input, LoadOptions, Result, Trace};
+use skip::skip;
 
 fn read(log: &str) -> Result<Trace> {
     let options = LoadOptions {
@@ -180,7 +183,7 @@ fn a_real_log_of_cat_has_the_bytes_that_it_read() {
         &["-r"],
     ] {
         let Some(log) = strace(path, flags) else {
-            println!("skipped: strace does not run here");
+            skip("strace does not run here");
             return;
         };
         let trace = Trace::load(&log, None, &LoadOptions::default()).unwrap();

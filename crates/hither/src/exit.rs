@@ -5,6 +5,9 @@ use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus};
 
+/// The exit code of bad usage.
+const USAGE: u8 = 2;
+
 /// A mistake on the command line that only shows once the command runs (an unknown policy, a size
 /// of 0): exit code 2.
 #[derive(Debug)]
@@ -18,6 +21,35 @@ impl fmt::Display for Usage {
 
 impl std::error::Error for Usage {}
 
+/// A program that could not be started: the exit code by which a shell says so, 127 where there is
+/// no such program and 126 where it cannot be executed.
+#[derive(Debug)]
+struct NotStarted {
+    code: u8,
+    message: String,
+}
+
+impl fmt::Display for NotStarted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for NotStarted {}
+
+/// The error of a recording or a run, with the exit code of a shell where the program could not be
+/// started.
+pub(crate) fn not_started(error: hither_live::Error) -> anyhow::Error {
+    match error.start_status() {
+        Some(code) => NotStarted {
+            code,
+            message: error.to_string(),
+        }
+        .into(),
+        None => error.into(),
+    }
+}
+
 /// Prints `error` with its causes and gives the exit code. A reader that went away
 /// (`hither sim ... | head`) is no error.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
@@ -29,12 +61,14 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     eprintln!("hither: {}", message(error));
-    let usage = error.downcast_ref::<Usage>().is_some()
+    let is_usage = error.downcast_ref::<Usage>().is_some()
         || error
             .downcast_ref::<hither_analysis::Error>()
             .is_some_and(hither_analysis::Error::is_usage);
-    if usage {
-        ExitCode::from(2)
+    if is_usage {
+        ExitCode::from(USAGE)
+    } else if let Some(not_started) = error.downcast_ref::<NotStarted>() {
+        ExitCode::from(not_started.code)
     } else {
         ExitCode::FAILURE
     }

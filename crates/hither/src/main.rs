@@ -1,11 +1,13 @@
 //! The `hither` command: glue between the command line and the libraries.
 //!
-//! Data goes to stdout, everything else to stderr. Exit codes: 0 fine, 1 failed, 2 bad usage;
-//! `record` and `advise -- CMD` pass on the code of the program that they ran where it failed.
+//! Data goes to stdout, everything else to stderr. Exit codes: 0 fine, 1 failed, 2 bad usage.
+//! `record`, `run` and `advise -- CMD` pass on the code of the program that they ran; 126 says that
+//! it cannot be executed, and 127 that there is none of that name.
 #![forbid(unsafe_code)]
 
 mod command;
 mod exit;
+mod hints;
 mod interrupt;
 mod metrics;
 mod output;
@@ -13,6 +15,7 @@ mod preload;
 mod this_machine;
 mod ui;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Command;
@@ -23,7 +26,7 @@ use hither_analysis::{
 use hither_sys::huge_pages::HugePageAllocator;
 
 const _: () = assert!(
-    advice::STEERABLE_MIN_BYTES == hither_live::files::BUDGET_MIN_BYTES,
+    advice::STEERABLE_MIN_BYTES == hither_live::page_cache::BUDGET_MIN_BYTES,
     "advice is about caches that a run can steer"
 );
 
@@ -35,7 +38,11 @@ fn main() -> ExitCode {
     hither_live::outlive_file_size_limit();
     let matches = match parser().try_get_matches() {
         Ok(matches) => matches,
-        Err(error) => error.exit(),
+        Err(mut error) => {
+            let words: Vec<OsString> = std::env::args_os().collect();
+            hints::add_to(&mut error, &words);
+            error.exit()
+        }
     };
     let ui = ui::Ui::new(matches.get_flag("quiet"));
     match command::run(&matches, &ui) {
@@ -59,6 +66,12 @@ fn keep_decoder_panics_quiet() {
     }));
 }
 
+const EXAMPLES: &str = "Examples:
+  hither advise -- grep -rc needle /usr/include   record a program, and say
+                                                  what would help
+  hither record -o trace.hither -- make           record only
+  hither sim trace.hither --policy lru,pcc,opt --size 64MiB,10%";
+
 fn parser() -> Command {
     let quiet = clap::Arg::new("quiet")
         .long("quiet")
@@ -69,13 +82,11 @@ fn parser() -> Command {
     command::define(
         Command::new("hither")
             .version(env!("CARGO_PKG_VERSION"))
-            .about("Keep data near the code that uses it: record file accesses by call site, simulate caches, advise")
-            .after_help(
-                "Examples:\n  \
-                 hither advise -- grep -r needle /usr/include     record a program and say what would help\n  \
-                 hither record -o trace.hither -- make            record only\n  \
-                 hither sim trace.hither --policy lru,pcc,opt --size 64MiB,10%",
+            .about(
+                "Keep data near the code that uses it: \
+                 record file accesses by call site, simulate caches, advise",
             )
+            .after_help(EXAMPLES)
             .subcommand_required(true)
             .arg_required_else_help(true)
             .arg(quiet),

@@ -62,8 +62,7 @@ fn start(folder: &Path) -> Child {
         .args([
             "run",
             "--dry-run",
-            "--pages",
-            "upm",
+            "--memory=upm",
             "--json",
             "--",
             "sh",

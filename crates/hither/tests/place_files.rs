@@ -8,11 +8,14 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+#[path = "../../../testing/skip.rs"]
+mod skip;
 mod support;
 
+use skip::skip_on_this_machine;
 use support::{figures, folder};
 
-const NODE_0: &[&str] = &["--place-files", "single-node{node=0}"];
+const NODE_0: &[&str] = &["--file-placement=single-node{node=0}"];
 
 fn hither(folder: &Path) -> Command {
     let mut hither = support::hither(folder, NODE_0);
@@ -30,7 +33,7 @@ fn found(output: &Output) -> Option<(u64, u64)> {
     match (numbers.next(), numbers.next()) {
         (Some(Ok(others)), Some(Ok(wrong))) => Some((others, wrong)),
         _ => {
-            println!("skipped: set_mempolicy: {text}");
+            skip_on_this_machine(format_args!("set_mempolicy: {text}"));
             None
         }
     }

@@ -97,31 +97,44 @@ fn with_file_links(folder: &str, text: &str) -> String {
 /// The widest line of the page, but for tables and words that are wider.
 const COLUMNS_MAX: usize = 100;
 
-/// Breaks the lines that links and names have made too wide. Tables stay as they are.
+/// Breaks the lines that links and names have made too wide; what is too much goes to the next line
+/// of the paragraph. Tables stay as they are.
 fn wrapped(page: &str) -> String {
     let mut out = String::new();
+    // What did not fit into the line before, with its indentation.
+    let mut rest = String::new();
     for line in page.lines() {
-        if line.starts_with('|') || line.chars().count() <= COLUMNS_MAX {
-            writeln!(out, "{line}").unwrap();
-            continue;
-        }
         let words = line.trim_start();
-        let mut indent = line.len() - words.len();
-        let mut row = line[..indent].to_owned();
-        // The text of a list's item goes on below its first word.
-        let continued = indent + if words.starts_with("- ") { 2 } else { 0 };
-        for word in words.split(' ') {
-            let started = row.len() > indent;
-            if started && row.chars().count() + 1 + word.chars().count() > COLUMNS_MAX {
-                writeln!(out, "{row}").unwrap();
-                row = " ".repeat(continued);
-                indent = continued;
-            } else if started {
-                row.push(' ');
+        let begins = ["|", "#", "- ", "```"]
+            .iter()
+            .any(|mark| words.starts_with(mark));
+        let mut line = line.to_owned();
+        if !rest.is_empty() {
+            if words.is_empty() || begins {
+                writeln!(out, "{rest}").unwrap();
+            } else {
+                line = format!("{rest} {words}");
             }
-            row += word;
+            rest.clear();
         }
-        writeln!(out, "{row}").unwrap();
+        if !line.starts_with('|') && line.chars().count() > COLUMNS_MAX {
+            let fits = line.char_indices().nth(COLUMNS_MAX).unwrap().0;
+            let text = line.trim_start();
+            let mut indent = line.len() - text.len();
+            let end = line[..=fits].rfind(' ').filter(|&end| end > indent);
+            let end = end.or_else(|| line[fits..].find(' ').map(|end| fits + end));
+            if text.starts_with("- ") {
+                indent += 2;
+            }
+            if let Some(end) = end {
+                rest = format!("{}{}", " ".repeat(indent), &line[end + 1..]);
+                line.truncate(end);
+            }
+        }
+        writeln!(out, "{line}").unwrap();
+    }
+    if !rest.is_empty() {
+        writeln!(out, "{rest}").unwrap();
     }
     out
 }
@@ -146,7 +159,7 @@ struct Listed {
 
 fn listed() -> [Vec<Listed>; 2] {
     let needs = |needs: Needs| needs.names().collect::<Vec<_>>().join(", ");
-    let policies = registry::policies().iter().map(|entry| Listed {
+    let policies = registry::replacement_policies().iter().map(|entry| Listed {
         folder: "replacement",
         name: entry.name,
         summary: entry.summary,
@@ -155,7 +168,7 @@ fn listed() -> [Vec<Listed>; 2] {
         needs: needs(entry.needs),
         params: entry.params,
     });
-    let placements = placement::placements().iter().map(|entry| Listed {
+    let placements = placement::placement_policies().iter().map(|entry| Listed {
         folder: "placement",
         name: entry.name,
         summary: entry.summary,
@@ -265,12 +278,12 @@ fn links_between_items_lead_to_files() {
 
 #[test]
 fn wide_lines_are_broken_between_words() {
-    let word = "word".to_owned() + &" word".repeat(30);
-    let page = wrapped(&format!("- {word}\n| {word} |\nshort\n"));
+    let word = "word".to_owned() + &" word".repeat(20);
+    let page = wrapped(&format!("- {word}\n  end\n- next\n| {word} |\n\n{word}\n"));
     let rows: Vec<&str> = page.lines().collect();
-    assert_eq!(rows.len(), 4, "{page}");
+    assert_eq!(rows.len(), 7, "{page}");
     assert!(rows[0].starts_with("- word") && rows[0].len() <= COLUMNS_MAX);
-    assert!(rows[1].starts_with("  word") && rows[1].len() <= COLUMNS_MAX);
-    assert_eq!(rows[2], format!("| {word} |"));
-    assert_eq!(rows[3], "short");
+    assert_eq!((rows[1], rows[2]), ("  word word end", "- next"));
+    assert_eq!((rows[3], rows[4]), (format!("| {word} |").as_str(), ""));
+    assert_eq!(rows[6], "word");
 }

@@ -1,16 +1,19 @@
-//! `hither run --files` and readahead: off where a program reads at random, on where it reads on or
+//! `hither run --page-cache` and readahead: off where a program reads at random, on where it reads on or
 //! says anything itself.
 
+#[path = "../../../testing/skip.rs"]
+mod skip;
 mod support;
 
 use std::fs::File;
 use std::path::Path;
 
+use skip::skip_on_this_machine;
 use support::{figures, hither};
 
 /// What the program says of its ways to read, and how often readahead was switched off.
 fn ways(folder: &Path, options: &[&str], tries: &str) -> (String, u64) {
-    let options = [&["--files", "--cache", "8MiB", "--all-files"], options].concat();
+    let options = [&["--page-cache", "--cache", "8MiB", "--all-files"], options].concat();
     let data = File::open(folder.join("data")).expect("the file");
     let ran = hither(folder, &options)
         .args(["./program", "data", tries])
@@ -33,7 +36,7 @@ fn readahead_is_off_where_a_program_reads_at_random_and_nowhere_else() {
     for option in ["--keep-readahead", "--dry-run"] {
         let (said, stilled) = ways(folder, &[option], "20");
         if said.starts_with("at first: off") {
-            println!("skipped: nothing is read ahead on this disk");
+            skip_on_this_machine("nothing is read ahead on this disk");
             return;
         }
         assert!(!said.contains("off"), "{option}: {said}");

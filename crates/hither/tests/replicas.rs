@@ -12,8 +12,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+#[path = "../../../testing/skip.rs"]
+mod skip;
 mod support;
 
+use skip::{skip, skip_on_this_machine};
 use support::{figures, folder};
 
 fn hither(folder: &Path) -> Command {
@@ -25,7 +28,7 @@ fn is_left_alone(figures: &Value) -> bool {
     let alone =
         figures["leases"] == 0 && figures["refused_why"] != Value::Object(Default::default());
     if alone {
-        println!("skipped: {}", figures["refused_why"]);
+        skip_on_this_machine(&figures["refused_why"]);
     }
     alone
 }
@@ -121,7 +124,7 @@ fn no_read_is_stale_or_torn_and_the_test_would_notice() {
         "{figures}"
     );
     if !cfg!(debug_assertions) {
-        return println!("skipped: the negative control is for builds with debug assertions");
+        return skip("the negative control is for builds with debug assertions");
     }
     let ([_, stale, _], ..) = read_beside_a_writer(folder, 4_000_000, true);
     assert!(stale > 0, "an agent that ignores writers is not noticed");
@@ -170,7 +173,7 @@ fn a_killed_agent_leaves_nothing_stale_behind_and_the_test_would_notice() {
     }
     let (.., figures) = read_beside_a_writer(folder, 100_000, false);
     if !cfg!(debug_assertions) || is_left_alone(&figures) {
-        return println!("skipped: the negative control");
+        return skip_on_this_machine("the negative control");
     }
     let mut stale = 0;
     for round in 0..40 {
@@ -256,13 +259,13 @@ fn a_stopped_agent_is_relied_on_no_longer_than_it_promised_and_the_test_would_no
     let folder = folder.path();
     make(folder);
     let Some(_short) = ShortLeases::new() else {
-        return println!("skipped: {BREAK_TIME} is not ours to write");
+        return skip_on_this_machine(format_args!("{BREAK_TIME} is not ours to write"));
     };
     let [reads, stale, torn] = read_while_the_agent_is_stopped(folder, false);
     assert_eq!((stale, torn), (0, 0), "of {reads} reads");
     let (.., figures) = read_beside_a_writer(folder, 100_000, false);
     if !cfg!(debug_assertions) || is_left_alone(&figures) {
-        return println!("skipped: the negative control");
+        return skip_on_this_machine("the negative control");
     }
     let [reads, stale, _] = read_while_the_agent_is_stopped(folder, true);
     println!("{stale} stale reads of {reads}");
@@ -339,14 +342,14 @@ fn the_log_of_a_run_replays() {
         .args(["--", "./program"])
         .env("XDG_RUNTIME_DIR", folder);
     equal(folder, run, 5);
-    let replayed = hither_live::replicas::replay(&log).expect("a log");
+    let replayed = hither_live::replication::replay(&log).expect("a log");
     println!("{} decisions", replayed.expect("the same decisions"));
     // One decision changed is noticed.
     let text = fs::read_to_string(&log).expect("there");
     if text.contains("\"decision\":\"hold\"") {
         let other = text.replacen("\"decision\":\"hold\"", "\"decision\":\"release\"", 1);
         fs::write(&log, other).expect("written");
-        let replayed = hither_live::replicas::replay(&log).expect("a log");
+        let replayed = hither_live::replication::replay(&log).expect("a log");
         assert!(replayed.is_err());
     }
 }

@@ -8,8 +8,11 @@ use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+#[path = "../../../testing/skip.rs"]
+mod skip;
 mod support;
 
+use skip::{skip, skip_on_this_machine};
 use support::{figures, folder};
 
 const REPLICAS: &[&str] = &["--replicas", "--replicate", "all"];
@@ -17,7 +20,7 @@ const REPLICAS: &[&str] = &["--replicas", "--replicate", "all"];
 fn is_root(folder: &Path) -> bool {
     let root = fs::metadata(folder).expect("a folder").uid() == 0;
     if !root {
-        println!("skipped: for root alone");
+        skip_on_this_machine("for root alone");
     }
     root
 }
@@ -114,7 +117,7 @@ fn a_full_ext4_is_as_full_without() {
     fs::remove_dir(folder.join("files")).expect("removed");
     if !tried.status.success() {
         let said = String::from_utf8_lossy(&tried.stderr);
-        return println!("skipped: no ext4 in a file: {said}");
+        return skip_on_this_machine(format_args!("no ext4 in a file: {said}"));
     }
     let full = same_with_and_without(folder, &on_a_disk(&of_size(620)));
     let roomy = same_with_and_without(folder, &on_a_disk(&of_size(16 << 10)));
@@ -152,7 +155,7 @@ fn replicas_give_way_in_a_memory_cgroup() {
         fs::create_dir(&group).and_then(|()| fs::write(group.join(limit), limit_bytes.to_string()));
     if let Err(error) = made {
         let _ = fs::remove_dir(&group);
-        return println!("skipped: no memory cgroup: {error}");
+        return skip_on_this_machine(format_args!("no memory cgroup: {error}"));
     }
     let data: Vec<u8> = (0..32_u32 << 18)
         .flat_map(|word| word.wrapping_mul(2_654_435_761).to_le_bytes())
@@ -225,7 +228,7 @@ fn one_users_replicas_are_not_for_another() {
     while let Some(parent) = open.parent().filter(|parent| parent.parent().is_some()) {
         let mode = fs::metadata(open).expect("there").permissions().mode();
         if mode & 0o005 != 0o005 && open != folder {
-            return println!("skipped: {} is closed to others", open.display());
+            return skip(format_args!("{} is closed to others", open.display()));
         }
         open = parent;
     }

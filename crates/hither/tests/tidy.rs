@@ -22,6 +22,8 @@ const EDGES: &[(&str, &str)] = &[
     ("hither-live", "hither-sys"),
     ("hither-live", "hither-trace"),
     ("hither-preload", "hither-sys"),
+    ("hither-preload-pages", "hither-sys"),
+    ("hither-preload-record", "hither-sys"),
     ("hither-sim", "hither-core"),
     ("hither-sim", "hither-trace"),
     ("hither-trace", "hither-core"),

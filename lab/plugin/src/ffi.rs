@@ -75,7 +75,8 @@ macro_rules! api {
                 $(
                     let address = look_up(concat!(stringify!($name), "\0"));
                     if address.is_null() {
-                        return Err(concat!("QEMU has no ", stringify!($name), "; QEMU 7.2 to 10 are supported").to_owned());
+                        let name = stringify!($name);
+                        return Err(format!("QEMU has no {name}; QEMU 7.2 to 10 are supported"));
                     }
                     // SAFETY: the address is that of QEMU's function of this name, whose C
                     // signature in every API version that `set_version` admits is the one declared
@@ -93,9 +94,12 @@ api! {
     struct Api {
         qemu_plugin_register_vcpu_tb_trans_cb: unsafe extern "C" fn(u64, TranslateCallback),
         qemu_plugin_register_atexit_cb: unsafe extern "C" fn(u64, ExitCallback, *mut c_void),
-        qemu_plugin_register_vcpu_tb_exec_cb: unsafe extern "C" fn(*mut Opaque, ExecuteCallback, c_int, *mut c_void),
-        qemu_plugin_register_vcpu_insn_exec_cb: unsafe extern "C" fn(*mut Opaque, ExecuteCallback, c_int, *mut c_void),
-        qemu_plugin_register_vcpu_mem_cb: unsafe extern "C" fn(*mut Opaque, MemoryCallback, c_int, c_int, *mut c_void),
+        qemu_plugin_register_vcpu_tb_exec_cb:
+            unsafe extern "C" fn(*mut Opaque, ExecuteCallback, c_int, *mut c_void),
+        qemu_plugin_register_vcpu_insn_exec_cb:
+            unsafe extern "C" fn(*mut Opaque, ExecuteCallback, c_int, *mut c_void),
+        qemu_plugin_register_vcpu_mem_cb:
+            unsafe extern "C" fn(*mut Opaque, MemoryCallback, c_int, c_int, *mut c_void),
         qemu_plugin_tb_n_insns: unsafe extern "C" fn(*const Opaque) -> usize,
         qemu_plugin_tb_vaddr: unsafe extern "C" fn(*const Opaque) -> u64,
         qemu_plugin_tb_get_insn: unsafe extern "C" fn(*const Opaque, usize) -> *mut Opaque,
@@ -541,7 +545,8 @@ extern "C" fn at_exit(_id: u64, _data: *mut c_void) {
     match plugin_installed().recorder.finish() {
         Ok(None) => {}
         Ok(Some(region)) => eprintln!(
-            "lab-plugin: region {region} was still open at the end: its last interval is not written"
+            "lab-plugin: region {region} was still open at the end: its last interval is not \
+             written"
         ),
         Err(error) => eprintln!("lab-plugin: the counts could not be written: {error}"),
     }

@@ -18,8 +18,9 @@ pub fn line(region: u32, interval: u32, cpus: &[CpuCounts], ranges: &[RangeCount
 fn cpu(counts: &CpuCounts) -> String {
     let pairs = |pairs: &[[u64; 2]]| array(pairs.iter().map(array));
     format!(
-        "{{\"node\":{},\"instructions\":{},\"accesses\":{},\"l1_hits\":{},\"l2_hits\":{},\"llc_hits\":{},\"cache_to_cache\":{},\
-         \"reads\":{},\"writes\":{},\"write_backs\":{},\"unmapped\":{}}}",
+        "{{\"node\":{},\"instructions\":{},\"accesses\":{},\"l1_hits\":{},\"l2_hits\":{},\
+         \"llc_hits\":{},\"cache_to_cache\":{},\"reads\":{},\"writes\":{},\"write_backs\":{},\
+         \"unmapped\":{}}}",
         counts.node,
         array(counts.instructions),
         array(counts.accesses()),

@@ -241,7 +241,13 @@ mod tests {
 
         let zero = |node| {
             format!(
-                r#"{{"node":{node},"instructions":[0,0],"accesses":[0,0],"l1_hits":[0,0],"l2_hits":[0,0],"llc_hits":[0,0],"cache_to_cache":[[0,0],[0,0]],"reads":[[0,0],[0,0]],"writes":[[0,0],[0,0]],"write_backs":[0,0],"unmapped":0}}"#
+                concat!(
+                    r#"{{"node":{},"instructions":[0,0],"accesses":[0,0],"l1_hits":[0,0],"#,
+                    r#""l2_hits":[0,0],"llc_hits":[0,0],"cache_to_cache":[[0,0],[0,0]],"#,
+                    r#""reads":[[0,0],[0,0]],"writes":[[0,0],[0,0]],"write_backs":[0,0],"#,
+                    r#""unmapped":0}}"#
+                ),
+                node
             )
         };
         let first = zero(0)
@@ -256,13 +262,15 @@ mod tests {
             .replace(r#""unmapped":0"#, r#""unmapped":1"#);
         let quiet = |region, interval| {
             format!(
-                "{{\"region\":{region},\"interval\":{interval},\"cpus\":[{},{}],\"ranges\":[[[0,0],[0,0]]]}}\n",
+                "{{\"region\":{region},\"interval\":{interval},\"cpus\":[{},{}],\
+                 \"ranges\":[[[0,0],[0,0]]]}}\n",
                 zero(0),
                 zero(1)
             )
         };
         let expected = format!(
-            "{{\"region\":0,\"interval\":0,\"cpus\":[{first},{second}],\"ranges\":[[[0,1],[0,0]]]}}\n"
+            "{{\"region\":0,\"interval\":0,\"cpus\":[{first},{second}],\
+             \"ranges\":[[[0,1],[0,0]]]}}\n"
         ) + &quiet(0, 1)
             + &quiet(1, 0)
             + "{\"intervals\":3}\n{\"intervals\":3}\n";

@@ -135,7 +135,8 @@ impl Job {
             };
             append_file(&mut archive, program, &format!(".host/{name}"))?;
             let start = format!(
-                "#!/bin/sh\nexec /job/.host/{} --library-path /job/.host /job/.host/{name} \"$@\"\n",
+                "#!/bin/sh\n\
+                 exec /job/.host/{} --library-path /job/.host /job/.host/{name} \"$@\"\n",
                 file_name(loader)
             );
             append(&mut archive, name, start.as_bytes(), true)?;
@@ -360,7 +361,9 @@ mod tests {
 
     #[test]
     fn libraries_are_read_from_ldd() {
-        let text = "\tlinux-vdso.so.1 (0x00007ff)\n\tlibc.so.6 => /lib/libc.so.6 (0x00007f)\n\t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
+        let text = "\tlinux-vdso.so.1 (0x00007ff)\n\
+                    \tlibc.so.6 => /lib/libc.so.6 (0x00007f)\n\
+                    \t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
         assert_eq!(
             parse_ldd(text).unwrap(),
             [

@@ -249,7 +249,11 @@ mod tests {
 
     fn index(version: &str, deb: &[u8]) -> Vec<u8> {
         let (bytes, sha256) = (deb.len(), hash::sha256(deb));
-        xz(format!("Package: tool\nVersion: {version}\nFilename: pool/tool_{version}.deb\nSize: {bytes}\nSHA256: {sha256}\n\n").as_bytes())
+        let stanza = format!(
+            "Package: tool\nVersion: {version}\nFilename: pool/tool_{version}.deb\n\
+             Size: {bytes}\nSHA256: {sha256}\n\n"
+        );
+        xz(stanza.as_bytes())
     }
 
     #[test]

@@ -199,7 +199,8 @@ mod tests {
 
     fn stanza(name: &str, version: &str, depends: &str) -> String {
         format!(
-            "Package: {name}\nVersion: {version}\nDepends: {depends}\nDescription: text\n more: text\nFilename: pool/{name}.deb\nSize: 7\nSHA256: {}\n\n",
+            "Package: {name}\nVersion: {version}\nDepends: {depends}\nDescription: text\n\x20\
+             more: text\nFilename: pool/{name}.deb\nSize: 7\nSHA256: {}\n\n",
             "0".repeat(64)
         )
     }

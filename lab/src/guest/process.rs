@@ -308,8 +308,8 @@ fn connect(child: &mut Child, path: &Path, deadline: Instant) -> Result<UnixStre
 /// What to do about messages of QEMU's that do not say.
 fn hint(said: &str) -> &'static str {
     if said.contains("version `GLIBC_") {
-        "\n(the plugin is linked to a newer C library than the one in the cache, which QEMU runs with: give one that was built on Debian 12 \
-         or older by --plugin)"
+        "\n(the plugin is linked to a newer C library than the one in the cache, which QEMU runs \
+         with: give one that was built on Debian 12 or older by --plugin)"
     } else {
         ""
     }

@@ -10,8 +10,9 @@ use crate::machine::Machine;
 /// make counts differ between runs or stand for nothing that is measured; NUMA balancing is left to
 /// the scenario. `tsc=reliable`: under TCG all CPUs read one counter, and the watchdog that
 /// compares it with the others would see the time between snapshot and resume as an error.
-pub(super) const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet nokaslr mitigations=off numa_balancing=disable \
-    transparent_hugepage=madvise panic=-1 tsc=reliable nowatchdog rcupdate.rcu_cpu_stall_suppress=1 audit=0 apparmor=0";
+pub(super) const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet nokaslr mitigations=off \
+    numa_balancing=disable transparent_hugepage=madvise panic=-1 tsc=reliable nowatchdog \
+    rcupdate.rcu_cpu_stall_suppress=1 audit=0 apparmor=0";
 
 /// Latency of a node's own memory in the HMAT; the distance scales it (a distance of 10 is local,
 /// ACPI 6.5, 5.2.17).
@@ -95,6 +96,16 @@ impl Machine {
             format!("{},sockets={sockets},cores={cores},threads=1", self.cpus()),
         );
 
+        self.add_nodes(cores, &mut add);
+        self.add_distances(&mut add);
+        if self.hmat {
+            self.add_hmat(&mut add);
+        }
+        options
+    }
+
+    /// Memory and CPUs of each node; a socket has so many cores.
+    fn add_nodes(&self, cores: u32, add: &mut impl FnMut(&str, String)) {
         for (i, node) in self.nodes.iter().enumerate() {
             let backend = format!("memory-backend-ram,id=memory{i},size={}M", node.memory_mib);
             add("-object", backend);
@@ -111,42 +122,34 @@ impl Machine {
             }
             first += u32::from(node.cpus) / cores;
         }
+    }
+
+    /// The distance of each node from each other.
+    fn add_distances(&self, add: &mut impl FnMut(&str, String)) {
         for from in 0..self.nodes.len() {
             for to in 0..self.nodes.len() {
-                add(
-                    "-numa",
-                    format!("dist,src={from},dst={to},val={}", self.distance(from, to)),
-                );
+                let distance = self.distance(from, to);
+                add("-numa", format!("dist,src={from},dst={to},val={distance}"));
             }
         }
-        if self.hmat {
-            for (from, _) in self
-                .nodes
-                .iter()
-                .enumerate()
-                .filter(|(_, node)| node.cpus > 0)
-            {
-                for to in 0..self.nodes.len() {
-                    let distance = u64::from(self.distance(from, to));
-                    let entry = format!("hmat-lb,initiator={from},target={to},hierarchy=memory");
-                    add(
-                        "-numa",
-                        format!(
-                            "{entry},data-type=access-latency,latency={}",
-                            LOCAL_LATENCY_NS * distance / 10
-                        ),
-                    );
-                    add(
-                        "-numa",
-                        format!(
-                            "{entry},data-type=access-bandwidth,bandwidth={}M",
-                            LOCAL_BANDWIDTH_MIB * 10 / distance
-                        ),
-                    );
-                }
+    }
+
+    /// Latency and bandwidth from each node with CPUs to each node's memory.
+    fn add_hmat(&self, add: &mut impl FnMut(&str, String)) {
+        let nodes = self.nodes.iter().enumerate();
+        for (from, _) in nodes.filter(|(_, node)| node.cpus > 0) {
+            for to in 0..self.nodes.len() {
+                let distance = u64::from(self.distance(from, to));
+                let latency_ns = LOCAL_LATENCY_NS * distance / 10;
+                let bandwidth_mib = LOCAL_BANDWIDTH_MIB * 10 / distance;
+                let entry = format!("hmat-lb,initiator={from},target={to},hierarchy=memory");
+                let latency = format!("{entry},data-type=access-latency,latency={latency_ns}");
+                add("-numa", latency);
+                let bandwidth =
+                    format!("{entry},data-type=access-bandwidth,bandwidth={bandwidth_mib}M");
+                add("-numa", bandwidth);
             }
         }
-        options
     }
 
     /// The node whose CPUs are nearest to a node's memory.

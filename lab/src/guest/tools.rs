@@ -80,8 +80,10 @@ impl Tools {
         );
         let release = Release::from_env()?;
         let root = cache.entry(&format!("{TOOLS}{}", release.qemu_major), |folder| {
-            install(&Mirror::from_env(), &release.roots, folder, quiet)
-                .context("setting up the lab's tools from Debian's packages (HITHER_LAB_MIRROR names another mirror)")
+            install(&Mirror::from_env(), &release.roots, folder, quiet).context(
+                "setting up the lab's tools from Debian's packages (HITHER_LAB_MIRROR names \
+                     another mirror)",
+            )
         })?;
         let manifest = root.join("versions.json");
         let text = fs::read_to_string(&manifest).with_context(|| manifest.display().to_string())?;

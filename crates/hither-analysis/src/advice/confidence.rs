@@ -1,25 +1,25 @@
 //! How sure an advice is: whether its gain is there all through the trace, or hangs on one phase of
 //! it.
 //!
-//! The trace is cut into [`STRETCHES`] stretches of as many references each, in the order in which
+//! The trace is cut into [`STRETCHES`] segments of as many references each, in the order in which
 //! they were made, and the gain is taken in each: the method of batch means, as it is used on the
 //! output of simulations (Law and Kelton, *Simulation Modeling and Analysis*, chapter 9). Stretches
 //! at whose end a cache is not full yet are left out, for until then nothing is evicted and every
 //! policy does the same. The interval is Student's at 95 % over those that are left. Neighbouring
-//! stretches are alike, so that there are fewer of them than it seems; their number goes down by
+//! segments are alike, so that there are fewer of them than it seems; their number goes down by
 //! their correlation, `n (1 - r) / (1 + r)`, and so a gain that comes from one phase has a wide
 //! interval, wherever the phase lies. A program that changes in the next run is beyond all this.
 
 use serde::Serialize;
 
-use hither_sim::{Outcome, Stretch};
+use hither_sim::{CacheOutcome, Segment};
 
 use super::{GAIN_MIN_HIT_RATIO, points};
 
-/// Into how many stretches a trace is cut: 10 to 30 batches are what the method is good with.
+/// Into how many segments a trace is cut: 10 to 30 batches are what the method is good with.
 pub(crate) const STRETCHES: u64 = 16;
 
-/// The fewest stretches that say anything.
+/// The fewest segments that say anything.
 const STRETCHES_MIN: usize = 4;
 
 /// One word for it.
@@ -48,7 +48,7 @@ pub struct Confidence {
     pub gaining: usize,
     /// In how many of the others it loses.
     pub losing: usize,
-    /// Where the gain over the whole trace lies at 95 % confidence; nothing with too few stretches.
+    /// Where the gain over the whole trace lies at 95 % confidence; nothing with too few segments.
     pub interval: Option<[f64; 2]>,
     /// What weakens it, in words.
     pub doubts: Vec<String>,
@@ -67,11 +67,11 @@ impl Confidence {
     /// Of the step from one cache to another that is no smaller, both simulated in [`STRETCHES`].
     pub(super) fn of(
         claim: Claim,
-        from: &Outcome,
-        to: &Outcome,
+        from: &CacheOutcome,
+        to: &CacheOutcome,
         doubts: Vec<String>,
     ) -> Confidence {
-        let pairs = || from.stretches.iter().zip(&to.stretches);
+        let pairs = || from.segments.iter().zip(&to.segments);
         let gains: Vec<f64> = pairs().map(|(from, to)| gain(from, to)).collect();
         let warm_up = match claim {
             Claim::Gain => warm_up(from),
@@ -79,8 +79,8 @@ impl Confidence {
             Claim::Nothing => 0,
         };
         let counted = &gains[warm_up..];
-        let all: u64 = from.stretches.iter().map(|stretch| stretch.accesses).sum();
-        let after: u64 = from.stretches[warm_up..]
+        let all: u64 = from.segments.iter().map(|stretch| stretch.accesses).sum();
+        let after: u64 = from.segments[warm_up..]
             .iter()
             .map(|stretch| stretch.accesses)
             .sum();
@@ -137,16 +137,16 @@ impl Confidence {
             Level::Unsure => "Unsure",
         };
         let counted = self.gains.len() - self.warm_up;
-        let stretches = match self.warm_up {
-            0 => format!("{counted} stretches of the trace"),
-            _ => format!("{counted} stretches of the trace in which the cache is full"),
+        let segments = match self.warm_up {
+            0 => format!("{counted} segments of the trace"),
+            _ => format!("{counted} segments of the trace in which the cache is full"),
         };
         let mut text = match (claim, self.interval) {
             (_, None) => format!("{word}: the trace is too short to tell"),
             (Claim::Gain, Some([low, high])) => {
                 let gaining = match self.gaining == counted {
-                    true => format!("in all {stretches}"),
-                    false => format!("in {} of the {stretches}", self.gaining),
+                    true => format!("in all {segments}"),
+                    false => format!("in {} of the {segments}", self.gaining),
                 };
                 format!(
                     "{word}: it gains {gaining}, and {} points over all, at 95 % confidence",
@@ -154,7 +154,7 @@ impl Confidence {
                 )
             }
             (Claim::Nothing, Some([low, high])) => format!(
-                "{word}: what comes nearest gains {} points, at 95 % confidence over {stretches}",
+                "{word}: what comes nearest gains {} points, at 95 % confidence over {segments}",
                 range(low, high)
             ),
         };
@@ -166,7 +166,7 @@ impl Confidence {
 }
 
 /// The gain in hit ratio in one stretch.
-fn gain(from: &Stretch, to: &Stretch) -> f64 {
+fn gain(from: &Segment, to: &Segment) -> f64 {
     let hits = to.hits as f64 - from.hits as f64;
     hits / from.accesses.max(1) as f64
 }
@@ -176,13 +176,13 @@ fn range(low: f64, high: f64) -> String {
     format!("{} to {}", points(low), points(high))
 }
 
-/// How many of the first stretches end before a cache has missed as many blocks as it holds.
-fn warm_up(cache: &Outcome) -> usize {
+/// How many of the first segments end before a cache has missed as many blocks as it holds.
+fn warm_up(cache: &CacheOutcome) -> usize {
     // In a sample the cache that was simulated is smaller, as its references are fewer.
     let simulated = cache.estimate.map(|estimate| estimate.cache_blocks);
     let full = simulated.unwrap_or(cache.cache_blocks);
     let mut missed = 0;
-    let filling = cache.stretches.iter().take_while(|stretch| {
+    let filling = cache.segments.iter().take_while(|stretch| {
         missed += stretch.accesses - stretch.hits;
         missed < u64::from(full)
     });

@@ -12,7 +12,7 @@ mod confidence;
 
 use hither_core::Spec;
 use hither_core::registry::Needs;
-use hither_sim::{Configuration, Outcome};
+use hither_sim::{CacheConfiguration, CacheOutcome};
 use serde::Serialize;
 
 use crate::format::{bytes, count, counted, percent, policy};
@@ -94,7 +94,7 @@ impl CacheAdvice {
         let bytes = self.cache_blocks? * block_bytes;
         let policy = self.policy.clone()?;
         (bytes >= STEERABLE_MIN_BYTES).then(|| RunPlan {
-            files: Some(policy),
+            page_cache: Some(policy),
             cache: Some(match bytes {
                 large if large >= 16 << 20 => format!("{}MiB", large.div_ceil(1 << 20)),
                 small => format!("{}KiB", small.div_ceil(1 << 10)),
@@ -114,7 +114,7 @@ pub(crate) struct AdviceInput<'a> {
     /// The simulated sizes in blocks, as they were named.
     pub(crate) sizes: &'a [u32],
     /// By policy, then by size, in [`STRETCHES`].
-    pub(crate) outcomes: &'a [Outcome],
+    pub(crate) outcomes: &'a [CacheOutcome],
     /// Whether `hither run` could steer the cache, if it is large enough.
     pub(crate) steerable: bool,
     /// Whether somebody asked about caches of these sizes: else they are no more than parts of the
@@ -129,9 +129,9 @@ pub(crate) struct AdviceInput<'a> {
 pub(crate) struct Alternatives {
     /// LRU in caches up to one for all blocks, ascending, in [`STRETCHES`]; those of the input
     /// are among them.
-    pub(crate) lru: Vec<Outcome>,
+    pub(crate) lru: Vec<CacheOutcome>,
     /// What [`Candidate::variants`] asked for.
-    pub(crate) variants: Vec<(Configuration, Outcome)>,
+    pub(crate) variants: Vec<(CacheConfiguration, CacheOutcome)>,
 }
 
 /// The change of policy that is in question.
@@ -140,8 +140,8 @@ pub(crate) struct Candidate<'a> {
     /// The number of the size at which it gains most.
     at: usize,
     spec: &'a Spec,
-    outcome: &'a Outcome,
-    lru: &'a Outcome,
+    outcome: &'a CacheOutcome,
+    lru: &'a CacheOutcome,
 }
 
 impl Candidate<'_> {
@@ -160,7 +160,7 @@ impl Candidate<'_> {
 
     /// The same change with a little less and a little more cache, and for a policy that samples
     /// with other periods.
-    pub(crate) fn variants(&self) -> Vec<Configuration> {
+    pub(crate) fn variants(&self) -> Vec<CacheConfiguration> {
         let size = self.outcome.cache_blocks;
         let sizes = [
             size - size / 5,
@@ -170,7 +170,7 @@ impl Candidate<'_> {
         let of_sizes = sizes.map(|cache_blocks| (*self.spec, cache_blocks));
         let of_periods = periods(self.spec).into_iter().map(|spec| (spec, size));
         let all = of_sizes.chain(of_periods);
-        all.map(|(spec, cache_blocks)| Configuration { spec, cache_blocks })
+        all.map(|(spec, cache_blocks)| CacheConfiguration { spec, cache_blocks })
             .collect()
     }
 }
@@ -210,7 +210,7 @@ fn knowledge_needed(needs: Needs) -> u8 {
 }
 
 impl<'a> AdviceInput<'a> {
-    fn of(&self, name: &str) -> &'a [Outcome] {
+    fn of(&self, name: &str) -> &'a [CacheOutcome] {
         let place = self
             .policies
             .iter()
@@ -218,7 +218,7 @@ impl<'a> AdviceInput<'a> {
         place.map_or(&[], |place| self.row(place))
     }
 
-    fn row(&self, place: usize) -> &'a [Outcome] {
+    fn row(&self, place: usize) -> &'a [CacheOutcome] {
         let sizes = self.sizes.len();
         &self.outcomes[place * sizes..(place + 1) * sizes]
     }
@@ -303,7 +303,7 @@ impl<'a> AdviceInput<'a> {
 
     /// The cache that room is added to: the smallest that was asked about, or else the smallest
     /// that there may be.
-    fn smallest<'b>(&self, alternatives: &'b Alternatives) -> Option<&'b Outcome>
+    fn smallest<'b>(&self, alternatives: &'b Alternatives) -> Option<&'b CacheOutcome>
     where
         'a: 'b,
     {
@@ -468,7 +468,7 @@ impl<'a> AdviceInput<'a> {
 
     fn more_cache(
         &self,
-        smallest: &Outcome,
+        smallest: &CacheOutcome,
         candidate: &Candidate<'_>,
         alternatives: &Alternatives,
     ) -> CacheAdvice {
@@ -574,8 +574,8 @@ impl<'a> AdviceInput<'a> {
     fn with_confidence(
         &self,
         claim: Claim,
-        from: &Outcome,
-        to: &Outcome,
+        from: &CacheOutcome,
+        to: &CacheOutcome,
         mut advice: CacheAdvice,
     ) -> CacheAdvice {
         let mut doubts = self.doubts.clone();
@@ -613,7 +613,7 @@ impl<'a> AdviceInput<'a> {
 
 impl Alternatives {
     /// LRU in a cache of just this size, if that was simulated.
-    fn at(&self, cache_blocks: u32) -> Option<&Outcome> {
+    fn at(&self, cache_blocks: u32) -> Option<&CacheOutcome> {
         let at = self
             .lru
             .binary_search_by_key(&cache_blocks, |outcome| outcome.cache_blocks);
@@ -622,7 +622,7 @@ impl Alternatives {
 
     /// LRU in the largest cache that was simulated of those that are no larger than this, and what
     /// it gains.
-    fn gain_at_most(&self, from: &Outcome, cache_blocks: u32) -> Option<(&Outcome, f64)> {
+    fn gain_at_most(&self, from: &CacheOutcome, cache_blocks: u32) -> Option<(&CacheOutcome, f64)> {
         let larger = self
             .lru
             .partition_point(|outcome| outcome.cache_blocks <= cache_blocks);
@@ -631,7 +631,7 @@ impl Alternatives {
     }
 }
 
-fn lru_at(from: &Outcome, to: &Outcome) -> Change {
+fn lru_at(from: &CacheOutcome, to: &CacheOutcome) -> Change {
     Change {
         policy: None,
         from_blocks: from.cache_blocks.into(),

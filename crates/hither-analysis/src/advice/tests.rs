@@ -2,7 +2,7 @@
 
 use hither_core::{Access, Block, Object, Site};
 use hither_sim::references::InMemory;
-use hither_sim::{Options, References, Spacing, curve, run};
+use hither_sim::{CacheOptions, References, Spacing, curve, run};
 
 use super::confidence::Level;
 use super::*;
@@ -37,19 +37,19 @@ fn advised_on(
     asked_sizes: bool,
 ) -> CacheAdvice {
     let policies = <Spec>::parse_list(policies).expect("policies");
-    let options = Options {
-        stretches: STRETCHES,
-        ..Options::default()
+    let options = CacheOptions {
+        segments: STRETCHES,
+        ..CacheOptions::default()
     };
-    let simulate = |configurations: &[Configuration]| {
+    let simulate = |configurations: &[CacheConfiguration]| {
         run(references, configurations, &options).expect("nothing is lacking")
     };
-    let configurations: Vec<Configuration> = policies
+    let configurations: Vec<CacheConfiguration> = policies
         .iter()
         .flat_map(|&spec| {
             sizes
                 .iter()
-                .map(move |&cache_blocks| Configuration { spec, cache_blocks })
+                .map(move |&cache_blocks| CacheConfiguration { spec, cache_blocks })
         })
         .collect();
     let outcomes = simulate(&configurations);
@@ -75,9 +75,9 @@ fn advised_on(
     ladder.sort_unstable();
     ladder.dedup();
     let spec = "lru".parse().expect("lru");
-    let ladder: Vec<Configuration> = ladder
+    let ladder: Vec<CacheConfiguration> = ladder
         .iter()
-        .map(|&cache_blocks| Configuration { spec, cache_blocks })
+        .map(|&cache_blocks| CacheConfiguration { spec, cache_blocks })
         .collect();
     input.advice(&Alternatives {
         lru: simulate(&ladder),
@@ -230,16 +230,16 @@ fn what_the_trace_lacks_weakens_the_advice() {
     let references = trace((0..20_000).map(|tick| tick % 1000));
     let policies = <Spec>::parse_list("lru,ubm,opt").expect("policies");
     let outcomes = {
-        let configurations: Vec<Configuration> = policies
+        let configurations: Vec<CacheConfiguration> = policies
             .iter()
-            .map(|&spec| Configuration {
+            .map(|&spec| CacheConfiguration {
                 spec,
                 cache_blocks: 500,
             })
             .collect();
-        let options = Options {
-            stretches: STRETCHES,
-            ..Options::default()
+        let options = CacheOptions {
+            segments: STRETCHES,
+            ..CacheOptions::default()
         };
         run(&references, &configurations, &options).expect("nothing is lacking")
     };

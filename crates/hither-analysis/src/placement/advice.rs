@@ -19,7 +19,7 @@ fn run_plan_of(name: &str) -> Option<RunPlan> {
     let name = Some(name.to_owned());
     match name.as_deref() {
         Some("cache-aware" | "upm") => Some(RunPlan {
-            pages: name,
+            memory: name,
             ..RunPlan::default()
         }),
         Some("dual-layer") => Some(RunPlan {
@@ -118,8 +118,9 @@ fn advise_on_group(lines: &[CaseResult<'_>], block_bytes: u64) -> PlacementAdvic
             }
             sentences.push(match run_plan_of(&name(best.case)) {
                 Some(RunPlan {
-                    pages: Some(pages), ..
-                }) => on_real_nodes(&format!("--pages {pages}")),
+                    memory: Some(memory),
+                    ..
+                }) => on_real_nodes(&format!("--memory={memory}")),
                 Some(_) => on_real_nodes("--replicas"),
                 None => "This is simulated: nothing places a running program's data this way yet."
                     .to_owned(),
@@ -169,14 +170,18 @@ mod tests {
     use std::sync::Arc;
 
     use hither_core::Topology;
-    use hither_sim::placement::{Configuration, Totals};
+    use hither_sim::placement::{PlacementConfiguration, Totals};
 
     use super::*;
 
     fn advised(times_ns: &[(&str, u64)]) -> PlacementAdvice {
         let topology = Arc::new(Topology::uniform(4));
         let cases = times_ns.iter().map(|(spec, _)| PlacementCase {
-            configuration: Configuration::even(spec.parse().unwrap(), topology.clone(), 10),
+            configuration: PlacementConfiguration::even(
+                spec.parse().unwrap(),
+                topology.clone(),
+                10,
+            ),
             size: "10".to_owned(),
         });
         let cases: Vec<PlacementCase> = cases.collect();

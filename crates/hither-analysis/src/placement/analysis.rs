@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use hither_sim::placement::{Binding, Outcome};
+use hither_sim::placement::{Binding, PlacementOutcome};
 use hither_sim::{References, Size};
 use hither_trace::Trace;
 use serde_json::json;
@@ -25,7 +25,7 @@ pub struct PlacementAnalysis {
     /// What was simulated; empty where no nodes are named or known.
     pub cases: Vec<PlacementCase>,
     /// The outcome of each case, in the same order.
-    pub outcomes: Vec<Outcome>,
+    pub outcomes: Vec<PlacementOutcome>,
     /// One for each topology and size.
     advice: Vec<PlacementAdvice>,
 }

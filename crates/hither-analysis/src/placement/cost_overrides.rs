@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use hither_core::Topology;
-use hither_sim::placement::{files, pages};
+use hither_sim::placement::{files, memory};
 
 use crate::{Error, Result};
 
@@ -37,14 +37,14 @@ impl fmt::Display for CostOverrides {
 
 impl CostOverrides {
     /// Those of caches of blocks of this size on a topology.
-    pub(super) fn files(&self, topology: &Topology, block_bytes: u32) -> Result<files::Costs> {
-        let costs = files::Costs::of(topology, block_bytes).with(&self.0);
+    pub(super) fn files(&self, topology: &Topology, block_bytes: u32) -> Result<files::FileCosts> {
+        let costs = files::FileCosts::of(topology, block_bytes).with(&self.0);
         costs.map_err(|error| Error::Usage(error.to_string()))
     }
 
     /// Those of pages of memory.
-    pub(super) fn pages(&self) -> Result<pages::Costs> {
-        let costs = self.0.parse::<pages::Costs>();
+    pub(super) fn pages(&self) -> Result<memory::MemoryCosts> {
+        let costs = self.0.parse::<memory::MemoryCosts>();
         costs.map_err(|error| Error::Usage(error.to_string()))
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use hither_core::placement::Target;
-use hither_sim::placement::Outcome;
+use hither_sim::placement::PlacementOutcome;
 use hither_trace::Trace;
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ use hither_sim::References;
 /// The result of one case.
 pub fn document(
     case: &PlacementCase,
-    outcome: &Outcome,
+    outcome: &PlacementOutcome,
     running: &RunSettings,
     trace: &Trace,
 ) -> Value {

@@ -20,7 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use hither_core::placement::{self, Target};
 use hither_core::{Spec, Topology};
 use hither_sim::placement::{
-    Binding, Configuration, Options, Outcome, PlacementSpec, files, pages,
+    Binding, PlacementConfiguration, PlacementOptions, PlacementOutcome, PlacementSpec, files,
+    memory,
 };
 use hither_sim::{References, Size};
 use hither_trace::Trace;
@@ -75,7 +76,7 @@ pub struct RunSettings {
 #[derive(Clone, Debug)]
 pub struct PlacementCase {
     /// What the engine is given.
-    pub configuration: Configuration,
+    pub configuration: PlacementConfiguration,
     /// The size of a node as it was written, or what was chosen.
     pub size: String,
 }
@@ -85,9 +86,9 @@ pub struct PlacementCase {
 #[serde(untagged)]
 pub enum EngineCosts {
     /// Of caches of files.
-    Files(files::Costs),
+    Files(files::FileCosts),
     /// Of pages of memory.
-    Memory(pages::Costs),
+    Memory(memory::MemoryCosts),
 }
 
 impl PlacementCase {
@@ -178,7 +179,7 @@ pub fn cases(
                     };
                     check_capacity(&spec, topology, &capacity, distinct, &size)?;
                     cases.push(PlacementCase {
-                        configuration: Configuration {
+                        configuration: PlacementConfiguration {
                             spec,
                             topology: topology.clone(),
                             capacity,
@@ -275,7 +276,7 @@ pub fn check_kind(trace: &Trace, placements: &[PlacementSpec]) -> Result<()> {
             Target::Memory => "pages of memory",
             Target::Files => "blocks of files",
         };
-        let others = placement::placements()
+        let others = placement::placement_policies()
             .iter()
             .filter(|other| other.target != entry.target);
         let others: Vec<&str> = others.map(|other| other.name).collect();
@@ -314,7 +315,7 @@ pub fn run(
     running: &RunSettings,
     moves: usize,
     watch: RunControl<'_>,
-) -> Result<Vec<Outcome>> {
+) -> Result<Vec<PlacementOutcome>> {
     let placements: Vec<PlacementSpec> = cases.iter().map(|case| case.configuration.spec).collect();
     check_kind(trace, &placements)?;
     let warm_up = running.warm_up.of(trace)?;
@@ -333,23 +334,23 @@ pub fn run(
                 progress(all);
             }
         };
-        let options = Options {
+        let options = PlacementOptions {
             binding: running.binding,
             warm_up,
             moves,
             progress: Some(&progress),
             cancel: watch.cancel,
-            ..Options::default()
+            ..PlacementOptions::default()
         };
         match costs {
             EngineCosts::Files(costs) => files::run(trace, &case.configuration, costs, &options),
-            EngineCosts::Memory(costs) => pages::run(trace, &case.configuration, costs, &options),
+            EngineCosts::Memory(costs) => memory::run(trace, &case.configuration, costs, &options),
         }
     };
     let mut outcomes = Vec::with_capacity(cases.len());
     let each: Vec<(&PlacementCase, &EngineCosts)> = cases.iter().zip(&costs).collect();
     for some in each.chunks(concurrent_runs(trace, &each)) {
-        let ended: Result<Vec<Outcome>, _> = some.par_iter().copied().map(one).collect();
+        let ended: Result<Vec<PlacementOutcome>, _> = some.par_iter().copied().map(one).collect();
         outcomes.extend(ended?);
     }
     Ok(outcomes)

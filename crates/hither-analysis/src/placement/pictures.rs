@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use hither_core::placement::Target;
-use hither_sim::placement::{Binding, Outcome};
+use hither_sim::placement::{Binding, PlacementOutcome};
 use hither_trace::Trace;
 
 use super::{PlacementCase, RunSettings, file_name, table};
@@ -18,7 +18,7 @@ use crate::plot::{
 pub struct Pictures<'a> {
     trace: &'a Trace,
     cases: &'a [PlacementCase],
-    outcomes: &'a [Outcome],
+    outcomes: &'a [PlacementOutcome],
     binding: Binding,
     warm_up: u64,
 }
@@ -28,7 +28,7 @@ impl<'a> Pictures<'a> {
     pub fn of(
         trace: &'a Trace,
         cases: &'a [PlacementCase],
-        outcomes: &'a [Outcome],
+        outcomes: &'a [PlacementOutcome],
         running: &RunSettings,
     ) -> Pictures<'a> {
         let nodes = hither_sim::References::nodes(trace);
@@ -99,13 +99,13 @@ impl<'a> Pictures<'a> {
         shortened(&label, 40)
     }
 
-    fn each(&self) -> impl Iterator<Item = (&PlacementCase, &Outcome)> {
+    fn each(&self) -> impl Iterator<Item = (&PlacementCase, &PlacementOutcome)> {
         self.cases.iter().zip(self.outcomes)
     }
 
     /// The accesses from each node to each node that served them.
     pub fn heatmap(&self) -> Heatmap {
-        let panel = |(case, outcome): (&PlacementCase, &Outcome)| HeatmapPanel {
+        let panel = |(case, outcome): (&PlacementCase, &PlacementOutcome)| HeatmapPanel {
             label: self.label(case),
             note: format!(
                 "{} local, {:.2} hops a hit, imbalance {:.2}",
@@ -124,7 +124,7 @@ impl<'a> Pictures<'a> {
 
     /// The blocks that moved between nodes.
     pub fn moves(&self) -> MovesMap {
-        let panel = |(case, outcome): (&PlacementCase, &Outcome)| {
+        let panel = |(case, outcome): (&PlacementCase, &PlacementOutcome)| {
             let topology = &case.configuration.topology;
             let nodes = topology.nodes();
             let all = outcome.traffic.iter().sum::<u64>().max(1) as f64;
@@ -149,7 +149,7 @@ impl<'a> Pictures<'a> {
 
     /// What each node holds, and how much is served locally, over time.
     pub fn timeline(&self) -> Timeline {
-        let run = |(case, outcome): (&PlacementCase, &Outcome)| TimelineRun {
+        let run = |(case, outcome): (&PlacementCase, &PlacementOutcome)| TimelineRun {
             label: self.label(case),
             steps: outcome
                 .timeline
@@ -185,7 +185,7 @@ impl<'a> Pictures<'a> {
             .map(|outcome| outcome.capacity.len())
             .max()
             .unwrap_or(0);
-        let names = |outcome: &Outcome| -> Vec<String> {
+        let names = |outcome: &PlacementOutcome| -> Vec<String> {
             let totals = serde_json::to_value(outcome.totals).expect("plain data");
             let counts = totals.as_object().expect("a struct");
             counts.keys().cloned().collect()
@@ -243,7 +243,7 @@ impl<'a> Pictures<'a> {
 }
 
 /// How much moved, in words.
-fn moved(outcome: &Outcome) -> String {
+fn moved(outcome: &PlacementOutcome) -> String {
     let (totals, warm_up) = (&outcome.totals, &outcome.warm_up);
     let migrations = totals.migrations + warm_up.migrations;
     let replications = totals.replications + warm_up.replications;
@@ -262,7 +262,7 @@ fn moved(outcome: &Outcome) -> String {
     )
 }
 
-fn arrows(outcome: &Outcome) -> Vec<MoveArrow> {
+fn arrows(outcome: &PlacementOutcome) -> Vec<MoveArrow> {
     let mut blocks: BTreeMap<(u16, u16, bool), u64> = BTreeMap::new();
     for moved in &outcome.moves {
         *blocks

@@ -2,7 +2,7 @@
 //! order asked for.
 
 use hither_core::placement::Target;
-use hither_sim::placement::{Binding, Outcome, Totals};
+use hither_sim::placement::{Binding, PlacementOutcome, Totals};
 
 use super::PlacementCase;
 use crate::format::{bytes, count, counted, duration_ns, percent, policy};
@@ -19,8 +19,11 @@ pub struct CaseResult<'a> {
 }
 
 /// The rows of whole outcomes.
-pub fn lines<'a>(cases: &'a [PlacementCase], outcomes: &'a [Outcome]) -> Vec<CaseResult<'a>> {
-    let line = |(case, outcome): (&'a PlacementCase, &'a Outcome)| CaseResult {
+pub fn lines<'a>(
+    cases: &'a [PlacementCase],
+    outcomes: &'a [PlacementOutcome],
+) -> Vec<CaseResult<'a>> {
+    let line = |(case, outcome): (&'a PlacementCase, &'a PlacementOutcome)| CaseResult {
         case,
         totals: &outcome.totals,
         modelled_time_ns: outcome.modelled_time_ns,
@@ -149,7 +152,7 @@ fn rows(lines: &[CaseResult<'_>]) -> String {
 const TRAFFIC_MAX: usize = 16;
 
 /// The accesses from each node to each node that served them, in percent of all, for people.
-pub fn traffic(cases: &[PlacementCase], outcomes: &[Outcome]) -> String {
+pub fn traffic(cases: &[PlacementCase], outcomes: &[PlacementOutcome]) -> String {
     let mut text = String::new();
     for (case, outcome) in cases.iter().zip(outcomes) {
         let nodes = outcome.capacity.len();

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use hither_sim::Outcome;
+use hither_sim::CacheOutcome;
 use serde::Serialize;
 
 use super::run::{RunReport, TABLE_BYTES, rows_that_fit};
@@ -141,15 +141,15 @@ fn figures(a: &RunReport, b: &RunReport) -> Vec<Figure> {
     ]
 }
 
-fn same_cache<'a>(of: &Outcome, among: &'a [Outcome]) -> Option<&'a Outcome> {
+fn same_cache<'a>(of: &CacheOutcome, among: &'a [CacheOutcome]) -> Option<&'a CacheOutcome> {
     among.iter().find(|other| {
         let same = (other.policy, other.cache_blocks) == (of.policy, of.cache_blocks);
         same && other.params == of.params
     })
 }
 
-fn cache(a: &Outcome, b: &Outcome) -> Cache {
-    let hits = |outcome: &Outcome| Hits {
+fn cache(a: &CacheOutcome, b: &CacheOutcome) -> Cache {
+    let hits = |outcome: &CacheOutcome| Hits {
         hit_ratio: outcome.hit_ratio,
         misses: outcome.misses,
     };

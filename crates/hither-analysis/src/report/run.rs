@@ -4,7 +4,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use hither_core::placement::Target;
-use hither_sim::{Outcome, Points, Size, Spacing};
+use hither_sim::{CacheOutcome, Points, Size, Spacing};
 use hither_trace::schema::Machine;
 use hither_trace::{Ranked, Stats, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -60,7 +60,7 @@ pub(super) struct RunReport {
     left_out: LeftOut,
     sizes: Vec<CacheSize>,
     /// As in `sim --json`: by policy, then by size.
-    pub(super) results: Vec<Outcome>,
+    pub(super) results: Vec<CacheOutcome>,
     curves: Vec<Curve>,
     pub(super) sites: Vec<Site>,
     distributions: Distributions,
@@ -309,9 +309,9 @@ fn curves(
         simulated,
         progress,
         |policies, done| {
-            let options = hither_sim::Options {
+            let options = hither_sim::CacheOptions {
                 progress: Some(done),
-                ..hither_sim::Options::default()
+                ..hither_sim::CacheOptions::default()
             };
             Ok(hither_sim::curves(trace, policies, points, &options)?)
         },
@@ -382,11 +382,12 @@ fn most_used(rows: Vec<Ranked>, bytes: usize) -> Vec<Ranked> {
 /// What does what is advised, where a run can and the trace says which command it is of.
 fn apply(trace: &Trace, advice: &CacheAdvice) -> Option<String> {
     let plan = advice.plan(trace.options().block_bytes.into())?;
-    let (policy, cache) = (quoted(&plan.files?), plan.cache?);
+    let (policy, cache) = (quoted(&plan.page_cache?), plan.cache?);
     let command = &trace.meta().command;
     let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
     let words = words.join(" ");
-    (!command.is_empty()).then(|| format!("hither run --files {policy} --cache {cache} -- {words}"))
+    let switches = format!("--page-cache={policy} --cache {cache}");
+    (!command.is_empty()).then(|| format!("hither run {switches} -- {words}"))
 }
 
 /// A word as a shell takes it.

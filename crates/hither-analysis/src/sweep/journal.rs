@@ -76,7 +76,7 @@ pub(super) struct PlacementCounts {
 
 impl ItemCounts {
     /// Those of a cache.
-    pub(super) fn cache((&cache, outcome): (&usize, &hither_sim::Outcome)) -> ItemCounts {
+    pub(super) fn cache((&cache, outcome): (&usize, &hither_sim::CacheOutcome)) -> ItemCounts {
         let error = outcome
             .estimate
             .and_then(|estimate| estimate.standard_error);
@@ -90,7 +90,7 @@ impl ItemCounts {
     }
 
     /// Those of a placement.
-    pub(super) fn placed((&cache, outcome): (&usize, &placement::Outcome)) -> ItemCounts {
+    pub(super) fn placed((&cache, outcome): (&usize, &placement::PlacementOutcome)) -> ItemCounts {
         let totals = outcome.totals;
         ItemCounts {
             cache,

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hither_sim::{Configuration, Options};
+use hither_sim::{CacheConfiguration, CacheOptions};
 use hither_trace::{Input, Trace};
 use rayon::current_num_threads;
 
@@ -70,7 +70,7 @@ struct WorkItem {
 
 #[derive(Clone)]
 enum WorkKind {
-    Cache(Box<Configuration>),
+    Cache(Box<CacheConfiguration>),
     Placed(Box<PlacementCase>),
 }
 
@@ -307,7 +307,7 @@ impl TraceWork {
                 let sizes = simulate::sizes(&job.sizes, source.block_bytes, source.distinct)?;
                 let caches = job.policies.iter().flat_map(|&spec| {
                     sizes.iter().map(move |&(size, cache_blocks)| WorkItem {
-                        what: WorkKind::Cache(Box::new(Configuration { spec, cache_blocks })),
+                        what: WorkKind::Cache(Box::new(CacheConfiguration { spec, cache_blocks })),
                         size: size.to_string(),
                         counts: None,
                     })
@@ -361,11 +361,11 @@ impl TraceWork {
                 WorkKind::Cache(configuration) => Some(**configuration),
                 WorkKind::Placed(_) => None,
             });
-        let configurations: Vec<Configuration> = configurations.collect();
-        let options = Options {
+        let configurations: Vec<CacheConfiguration> = configurations.collect();
+        let options = CacheOptions {
             progress: Some(&|references| progress(passes(references) * unit.len() as f64)),
             cancel: Some(cancel),
-            ..Options::default()
+            ..CacheOptions::default()
         };
         let outcomes = hither_sim::run(trace, &configurations, &options)?;
         Ok(unit.iter().zip(&outcomes).map(ItemCounts::cache).collect())

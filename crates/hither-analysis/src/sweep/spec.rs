@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hither_core::Spec;
-use hither_core::spec::Choice;
+use hither_core::spec::RegistryEntry;
 use hither_sim::Size;
 use hither_trace::Sample;
 use serde::Deserialize;
@@ -197,7 +197,7 @@ impl PlacementFields<'_> {
     }
 }
 
-fn specs<E: Choice>(list: &[Spanned<String>]) -> Result<Vec<Spec<E>>, Problem> {
+fn specs<E: RegistryEntry>(list: &[Spanned<String>]) -> Result<Vec<Spec<E>>, Problem> {
     let spec = |text: &Spanned<String>| {
         let spec: Result<Spec<E>, _> = text.as_ref().parse();
         spec.map_err(Problem::at(text.span()))

@@ -18,7 +18,7 @@
 //! reference is kept once, whoever made it, not once a process: a file that each process of a build
 //! reads has an age then.
 
-use super::{Class, Classifier, Stream, Verdict, at};
+use super::{Class, Classification, Classifier, Stream, at};
 use crate::access::Access;
 use crate::ids::Tick;
 
@@ -97,7 +97,7 @@ impl ProcessState {
 }
 
 impl Classifier for Dear {
-    fn classify(&mut self, access: &Access) -> Verdict {
+    fn classify(&mut self, access: &Access) -> Classification {
         let process = at(&mut self.processes, access.process.0);
         if process.references == 0 {
             process.start = access.tick;
@@ -115,7 +115,7 @@ impl Classifier for Dear {
             process.judge(self.sublists);
             process.references = 0;
         }
-        Verdict {
+        Classification {
             class: process.class.unwrap_or(Class::Other),
             stream: Stream {
                 id: access.process.0,

@@ -22,7 +22,7 @@ pub enum Class {
 
 /// What a classifier says of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Verdict {
+pub struct Classification {
     /// The pattern that the access is part of.
     pub class: Class,
     /// What made it: the site, file or process, whatever the classifier tells apart.
@@ -44,7 +44,7 @@ pub struct Stream {
 /// Tells what pattern each access is part of.
 pub trait Classifier {
     /// Learns from the access and classifies it.
-    fn classify(&mut self, access: &Access) -> Verdict;
+    fn classify(&mut self, access: &Access) -> Classification;
 
     /// What was learnt about call sites, for classifiers that look at them; ordered by site.
     fn sites(&self) -> Option<Vec<SiteRecord>> {

@@ -19,7 +19,7 @@
 //!   memory, and a second bound holds for the sites. If the current site is alone, its own oldest
 //!   entry makes room.
 
-use super::{Class, Classifier, Stream, Verdict, at};
+use super::{Class, Classification, Classifier, Stream, at};
 use crate::access::Access;
 use crate::ids::{Site, Tick};
 use crate::list::{Links, List, NIL};
@@ -186,7 +186,7 @@ pub fn class(sequential: u64, looping: u64, threshold: u64) -> Class {
 }
 
 impl Classifier for Pcc {
-    fn classify(&mut self, access: &Access) -> Verdict {
+    fn classify(&mut self, access: &Access) -> Classification {
         let (site, block) = (access.site.0, access.block.0);
         let revised = match *at_or_nil(&mut self.entry_of, block) {
             NIL => None,
@@ -210,7 +210,7 @@ impl Classifier for Pcc {
         }
         let state = &mut self.sites[site as usize];
         state.until_sample -= 1;
-        Verdict {
+        Classification {
             class,
             stream: Stream {
                 id: site,

@@ -13,7 +13,7 @@
 //! end of the run that was seen is sequential from there, and the longer run is what the next round
 //! follows. A round that is cut short by starting again is a round.
 
-use super::{Class, Classifier, Stream, Verdict, at};
+use super::{Class, Classification, Classifier, Stream, at};
 use crate::access::Access;
 use crate::ids::Tick;
 
@@ -50,7 +50,7 @@ impl Ubm {
 }
 
 impl Classifier for Ubm {
-    fn classify(&mut self, access: &Access) -> Verdict {
+    fn classify(&mut self, access: &Access) -> Classification {
         let file = at(&mut self.files, access.object.0);
         let index = access.index;
         if file.length > 0 && index == file.last {
@@ -88,7 +88,7 @@ impl Classifier for Ubm {
         } else {
             Class::Other
         };
-        Verdict {
+        Classification {
             class,
             stream: Stream {
                 id: access.object.0,

@@ -25,15 +25,15 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::{Counters, Entry, Nodes, Placement, Settings, Target};
+use super::{Counters, Nodes, Placement, PlacementEntry, PlacementSettings, Target};
 use crate::access::Access;
 use crate::ids::{Block, Node};
 use crate::registry::Needs;
 use crate::topology::Topology;
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "a-priori",
-    summary: "the static placement of least latency, from knowing all accesses; waiting for busy memories not counted",
+    summary: "the static placement of least latency over all accesses; contention not counted",
     source: "cache-aware thesis, section 3.1.1; a bound on latency without contention",
     params: &[],
     target: Target::Memory,
@@ -63,7 +63,7 @@ impl Placement for APriori {
 }
 
 /// Where each page goes.
-fn best(settings: &Settings<'_>) -> Vec<Node> {
+fn best(settings: &PlacementSettings<'_>) -> Vec<Node> {
     let totals = settings.totals.expect("it needs foresight");
     let nodes = settings.topology.nodes();
     let problem = Problem {
@@ -269,8 +269,8 @@ mod tests {
         capacity: &'a [u32],
         totals: &'a Counters,
         blocks: u32,
-    ) -> Settings<'a> {
-        Settings {
+    ) -> PlacementSettings<'a> {
+        PlacementSettings {
             topology: Arc::clone(topology),
             capacity,
             blocks,

@@ -1,14 +1,14 @@
 //! Always migrate (AMG): a block moves to whoever asks for it, and the block that has to make room
 //! there moves to where it came from.
 
-use super::{Action, Entry, Incoming, Nodes, Placement, Target};
+use super::{Action, IncomingBlock, Nodes, Placement, PlacementEntry, Target};
 use crate::access::Access;
 use crate::ids::{Block, Node};
 use crate::registry::Needs;
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "always-migrate",
-    summary: "moves to whoever asks for it, changing places with the victim",
+    summary: "moves each block to the node that asks for it, in exchange for the victim",
     source: "Son, Kandemir, Zhang and Garg, topology-aware I/O caching, section 6.1",
     params: &[],
     target: Target::Files,
@@ -35,7 +35,7 @@ impl Placement for AlwaysMigrate {
 
     /// The victim changes places with the block that comes; where that comes from storage, so does
     /// the victim go there.
-    fn victim(&mut self, _: Block, _: Node, incoming: Incoming, _: &Nodes) -> Option<Node> {
+    fn victim(&mut self, _: Block, _: Node, incoming: IncomingBlock, _: &Nodes) -> Option<Node> {
         incoming.from
     }
 }
@@ -63,7 +63,7 @@ mod tests {
         policy.served(&by(24), Node(7), &nodes, &mut out);
         let (block, to) = (Block(0), Node(24));
         assert_eq!(out, [Action::Migrate { block, to }]);
-        let coming = |from| Incoming { block, from };
+        let coming = |from| IncomingBlock { block, from };
         let from = Some(Node(7));
         assert_eq!(policy.victim(Block(1), to, coming(from), &nodes), from);
         assert_eq!(policy.victim(Block(1), to, coming(None), &nodes), None);

@@ -44,15 +44,17 @@
 //!
 //! A hint fault costs its thread `fault_ns`, scanning `scan_ns` a page.
 
-use super::{Action, Entry, Nodes, Outcome, Placement, Region, Settings, Target};
+use super::{
+    Action, ActionOutcome, Nodes, Placement, PlacementEntry, PlacementSettings, Region, Target,
+};
 use crate::access::Access;
 use crate::ids::{Block, Node, Process, Thread};
-use crate::registry::{Kind, Needs, Param};
+use crate::registry::{Needs, Param, ParamKind};
 use crate::spec::Values;
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "autonuma",
-    summary: "to the node of two hint faults in a row (the kernel's, Linux)",
+    summary: "moves a page after two hint faults in a row from one node (the kernel's, Linux)",
     source: "Linux 6.1, kernel/sched/fair.c",
     params: PARAMS,
     target: Target::Memory,
@@ -69,7 +71,7 @@ const fn real(name: &'static str, doc: &'static str, default: f64, min: f64) -> 
     Param {
         name,
         doc,
-        kind: Kind::Real {
+        kind: ParamKind::Real {
             default,
             min,
             max: 1e9,
@@ -81,7 +83,7 @@ const fn cost(name: &'static str, doc: &'static str, default: u64) -> Param {
     Param {
         name,
         doc,
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default,
             min: 0,
             max: 1 << 30,
@@ -95,7 +97,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "initial",
         doc: "where pages are at first",
-        kind: Kind::Placement {
+        kind: ParamKind::Placement {
             default: "first-touch",
         },
     },
@@ -131,7 +133,7 @@ const ACTIVE: u64 = 3;
 const WINDOW_NS: u64 = 100_000_000;
 
 /// Makes one.
-fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Placement> {
+fn build(settings: &PlacementSettings<'_>, values: &Values) -> Box<dyn Placement> {
     let pages = |mb: f64| mb * f64::from(1 << 20) / f64::from(settings.block_bytes.max(1));
     let ns = |index: usize| (values.real(index) * 1e6) as u64;
     let min_ns = ns(2).max(1);
@@ -481,7 +483,7 @@ impl Placement for AutoNuma {
         self.initial.gone(block, at, nodes, out);
     }
 
-    fn settled(&mut self, outcomes: &[Outcome], _: &Nodes) {
+    fn settled(&mut self, outcomes: &[ActionOutcome], _: &Nodes) {
         let Some((block, fault)) = self.asked.take() else {
             return;
         };

@@ -45,10 +45,12 @@ use std::sync::Arc;
 
 use self::sequence::Sequences;
 use self::usage::Usage;
-use super::{Action, Entry, Nodes, Placement, Region, RegionTier, Settings, Target};
+use super::{
+    Action, Nodes, Placement, PlacementEntry, PlacementSettings, Region, RegionTier, Target,
+};
 use crate::access::Access;
 use crate::ids::{Block, Node, Object, Process};
-use crate::registry::{Kind, Needs, Param};
+use crate::registry::{Needs, Param, ParamKind};
 use crate::spec::Values;
 use crate::topology::Topology;
 
@@ -61,15 +63,15 @@ const DISTANCES: usize = 5;
 const SAMPLE: usize = 6;
 const PERIOD_MS: usize = 7;
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "cache-aware",
-    summary: "what is touched in sequence goes to remote nodes, the rest is local",
+    summary: "puts what is touched in sequence on remote nodes, the rest on local ones",
     source: "cache-aware page placement, PhD thesis, University of Toronto",
     params: &[
         Param {
             name: "region",
             doc: "the smallest object that is a region, in bytes",
-            kind: Kind::Count {
+            kind: ParamKind::Count {
                 default: 1 << 20,
                 min: 0,
                 max: u64::MAX,
@@ -78,7 +80,7 @@ pub(super) const ENTRY: Entry = Entry {
         Param {
             name: "sequence",
             doc: "so many adjacent faults make a region remote",
-            kind: Kind::Count {
+            kind: ParamKind::Count {
                 default: 5,
                 min: 2,
                 max: 1_000_000,
@@ -87,7 +89,7 @@ pub(super) const ENTRY: Entry = Entry {
         Param {
             name: "faults",
             doc: "a region that is not remote after so many faults is local",
-            kind: Kind::Count {
+            kind: ParamKind::Count {
                 default: 10,
                 min: 2,
                 max: 1_000_000,
@@ -96,7 +98,7 @@ pub(super) const ENTRY: Entry = Entry {
         Param {
             name: "threshold",
             doc: "usage of a node above which it takes no more remote pages while others are below",
-            kind: Kind::Real {
+            kind: ParamKind::Real {
                 default: 0.8,
                 min: 0.0,
                 max: 1.0,
@@ -105,7 +107,7 @@ pub(super) const ENTRY: Entry = Entry {
         Param {
             name: "limit",
             doc: "the part of an application's pages that may be remote",
-            kind: Kind::Real {
+            kind: ParamKind::Real {
                 default: 0.5,
                 min: 0.0,
                 max: 1.0,
@@ -114,7 +116,7 @@ pub(super) const ENTRY: Entry = Entry {
         Param {
             name: "distances",
             doc: "1: sequential regions go furthest, others nearest; 0: all remote nodes are alike",
-            kind: Kind::Count {
+            kind: ParamKind::Count {
                 default: 1,
                 min: 0,
                 max: 1,
@@ -123,7 +125,7 @@ pub(super) const ENTRY: Entry = Entry {
         Param {
             name: "sample",
             doc: "the part of allocated pages that is sampled to see which are in use; 0: all that are allocated",
-            kind: Kind::Real {
+            kind: ParamKind::Real {
                 default: 0.0,
                 min: 0.0,
                 max: 1.0,
@@ -132,7 +134,7 @@ pub(super) const ENTRY: Entry = Entry {
         Param {
             name: "period_ms",
             doc: "how often a sample is taken",
-            kind: Kind::Count {
+            kind: ParamKind::Count {
                 default: 100,
                 min: 1,
                 max: 1_000_000,
@@ -197,7 +199,7 @@ struct Application {
 }
 
 impl CacheAware {
-    fn new(settings: &Settings<'_>, values: &Values) -> CacheAware {
+    fn new(settings: &PlacementSettings<'_>, values: &Values) -> CacheAware {
         CacheAware {
             topology: Arc::clone(&settings.topology),
             block_bytes: settings.block_bytes.into(),

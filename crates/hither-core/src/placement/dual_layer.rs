@@ -41,17 +41,18 @@ mod tests;
 use std::collections::VecDeque;
 
 use super::{
-    Action, Entry, Epoch, EpochKind, Incoming, Layer, Nodes, Outcome, Placement, Settings, Target,
+    Action, ActionOutcome, Epoch, EpochKind, IncomingBlock, Layer, Nodes, Placement,
+    PlacementEntry, PlacementSettings, Target,
 };
 use crate::access::{Access, Op};
 use crate::ids::{Block, Node};
-use crate::registry::{Kind, Needs, Param};
+use crate::registry::{Needs, Param, ParamKind};
 use crate::replacement::mq::Queues;
 use crate::spec::Values;
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "dual-layer",
-    summary: "where it was first read; others cache a replica from their second access on",
+    summary: "on the node that read it first; others get a replica from their second access on",
     source: "Zhou, Meng and Ma, dual-layered file cache on cc-NUMA",
     params: PARAMS,
     target: Target::Files,
@@ -65,7 +66,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "threshold",
         doc: "the remote accesses of a node to a block that make a replica there",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 2,
             min: 1,
             max: 1_000_000,
@@ -74,7 +75,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "queues",
         doc: "the queues that replicas are ranked by; the i-th is for 2^i accesses or more",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 8,
             min: 1,
             max: 32,
@@ -83,7 +84,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "refill",
         doc: "frequencies fall whenever so large a part of a node's originals was asked for as frames",
-        kind: Kind::Real {
+        kind: ParamKind::Real {
             default: 1.0 / 3.0,
             min: 0.0,
             max: 1e6,
@@ -92,7 +93,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "ratio",
         doc: "the replicas that are given up for each original",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 2,
             min: 0,
             max: 1_000_000,
@@ -101,7 +102,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "free",
         doc: "the part of all frames that must be free for replicas to be made",
-        kind: Kind::Real {
+        kind: ParamKind::Real {
             default: 0.02,
             min: 0.0,
             max: 1.0,
@@ -110,7 +111,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "check_ms",
         doc: "how often that is looked at",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 1000,
             min: 0,
             max: 1_000_000_000,
@@ -119,7 +120,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "delay_us",
         doc: "how much later a replica is made, unless an iteration or a construct ends before; 0: at once",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 0,
             min: 0,
             max: 1_000_000_000_000,
@@ -128,7 +129,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "switch",
         doc: "1: the latest replica of an evicted original becomes the original; 0: all are dropped",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 0,
             min: 0,
             max: 1,
@@ -137,7 +138,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "mapped",
         doc: "1: a block that is mapped may have replicas as well",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 0,
             min: 0,
             max: 1,
@@ -145,7 +146,7 @@ const PARAMS: &[Param] = &[
     },
 ];
 
-fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Placement> {
+fn build(settings: &PlacementSettings<'_>, values: &Values) -> Box<dyn Placement> {
     let nodes = settings.topology.nodes();
     let config = Config {
         threshold: values.count(0) as u32,
@@ -495,7 +496,7 @@ impl Placement for DualLayer {
         layer.reclaim(originals, &self.config)
     }
 
-    fn victim(&mut self, evicted: Block, _: Node, _: Incoming, nodes: &Nodes) -> Option<Node> {
+    fn victim(&mut self, evicted: Block, _: Node, _: IncomingBlock, nodes: &Nodes) -> Option<Node> {
         let latest = || nodes.copies(evicted).nth(1).map(|(node, _)| node);
         self.config.switch.then(latest)?
     }
@@ -523,7 +524,7 @@ impl Placement for DualLayer {
         self.generate(nodes.now_ns(), out);
     }
 
-    fn settled(&mut self, outcomes: &[Outcome], _: &Nodes) {
+    fn settled(&mut self, outcomes: &[ActionOutcome], _: &Nodes) {
         for outcome in outcomes {
             if let Action::Replicate { block, to } = outcome.action
                 && outcome.done

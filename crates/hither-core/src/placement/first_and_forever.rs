@@ -1,14 +1,14 @@
 //! First and forever (FAF): a block stays with the node that first asked for it, until that node
 //! needs the room. What most cooperative caches do, and what post-office is measured against.
 
-use super::{Entry, Nodes, Placement, Target};
+use super::{Nodes, Placement, PlacementEntry, Target};
 use crate::access::Access;
 use crate::ids::Node;
 use crate::registry::Needs;
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "first-and-forever",
-    summary: "with the node that asked first, until it is evicted there",
+    summary: "on the node that asked first, until it is evicted there",
     source: "Son, Kandemir, Zhang and Garg, topology-aware I/O caching, section 6.1",
     params: &[],
     target: Target::Files,

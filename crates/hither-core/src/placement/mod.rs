@@ -31,8 +31,8 @@ pub use nodes::Nodes;
 
 use crate::access::Access;
 use crate::ids::{Block, Node, Object, Process, Thread};
-use crate::registry::{Kind, Needs, Param};
-use crate::spec::{Choice, Spec, Values};
+use crate::registry::{Needs, Param, ParamKind};
+use crate::spec::{RegistryEntry, Spec, Values};
 use crate::topology::Topology;
 
 /// Where blocks live on a topology.
@@ -112,7 +112,7 @@ pub trait Placement: Send {
         &mut self,
         _evicted: Block,
         _at: Node,
-        _for: Incoming,
+        _for: IncomingBlock,
         _nodes: &Nodes,
     ) -> Option<Node> {
         None
@@ -126,11 +126,11 @@ pub trait Placement: Send {
     fn epoch(&mut self, _epoch: &Epoch<'_>, _nodes: &Nodes, _out: &mut Vec<Action>) {}
 
     /// What became of the actions asked for, in order: a full node refuses, and so does the kernel.
-    fn settled(&mut self, _outcomes: &[Outcome], _nodes: &Nodes) {}
+    fn settled(&mut self, _outcomes: &[ActionOutcome], _nodes: &Nodes) {}
 
     /// Reads what the next accesses will look up, for nothing but to have it in the processor's
     /// cache.
-    fn look_ahead(&self, _accesses: &[Access]) {}
+    fn prefetch(&self, _accesses: &[Access]) {}
 
     /// Time that watching cost the program since this was last asked: hint faults, interrupts,
     /// reading of counters. Asked after each `served` (it is the accessing thread that waits) and
@@ -223,7 +223,7 @@ pub enum Action {
 
 /// What became of an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Outcome {
+pub struct ActionOutcome {
     /// The action.
     pub action: Action,
     /// Whether it was done. If not, nothing has changed.
@@ -232,7 +232,7 @@ pub struct Outcome {
 
 /// Why a node makes room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Incoming {
+pub struct IncomingBlock {
     /// The block that comes.
     pub block: Block,
     /// The node that it comes from; `None` from storage.
@@ -272,7 +272,7 @@ pub struct Epoch<'a> {
     /// the last period did.
     pub counts: &'a Counters,
     /// Threads that run on another node than at the last epoch, of that process or of all.
-    pub moved: &'a [Moved],
+    pub moved: &'a [ThreadMigration],
     /// Threads of the process that made accesses since its last iteration ended; of all since the
     /// last period.
     pub threads: usize,
@@ -280,7 +280,7 @@ pub struct Epoch<'a> {
 
 /// A thread that runs on another node now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moved {
+pub struct ThreadMigration {
     /// The thread.
     pub thread: Thread,
     /// Its process.
@@ -302,7 +302,7 @@ pub enum Target {
 
 /// One placement policy.
 #[derive(Debug)]
-pub struct Entry {
+pub struct PlacementEntry {
     /// What a user writes; also the name of its file, with `_` for `-`.
     pub name: &'static str,
     /// One line on where it puts what.
@@ -315,17 +315,17 @@ pub struct Entry {
     pub target: Target,
     /// What it must know of an access besides its block, node, thread and op.
     pub needs: Needs,
-    /// Whether it must know beforehand who uses what ([`Settings::totals`]).
+    /// Whether it must know beforehand who uses what ([`PlacementSettings::totals`]).
     pub foresight: bool,
     /// Whether it can follow a live program, whose memory grows ([`Placement::grow`]) and is freed.
     pub live: bool,
     /// Makes one.
-    pub build: fn(&Settings<'_>, &Values) -> Box<dyn Placement>,
+    pub build: fn(&PlacementSettings<'_>, &Values) -> Box<dyn Placement>,
 }
 
 /// What a policy is built for.
 #[derive(Clone, Debug)]
-pub struct Settings<'a> {
+pub struct PlacementSettings<'a> {
     /// The nodes.
     pub topology: Arc<Topology>,
     /// How many blocks each node holds.
@@ -334,34 +334,34 @@ pub struct Settings<'a> {
     pub blocks: u32,
     /// Size of a block.
     pub block_bytes: u32,
-    /// All accesses by block and node, for policies with [`Entry::foresight`].
+    /// All accesses by block and node, for policies with [`PlacementEntry::foresight`].
     pub totals: Option<&'a Counters>,
     /// What a placement that is made of another one is made of, instead of what its own parameter
     /// names: this one has parameters of its own.
-    pub initial: Option<Spec<Entry>>,
+    pub initial: Option<Spec<PlacementEntry>>,
     /// Whether counts are estimates from samples of a running program, which are a history of their
     /// own and noisy.
     pub sampled: bool,
 }
 
-impl Settings<'_> {
+impl PlacementSettings<'_> {
     /// Makes the placement that the parameter at `index` names, or the one that was given in its
     /// stead.
     fn initial(&self, values: &Values, index: usize) -> Box<dyn Placement> {
         let initial = self.initial.unwrap_or_else(|| values.placement(index));
-        initial.build(&Settings {
+        initial.build(&PlacementSettings {
             initial: None,
             ..self.clone()
         })
     }
 }
 
-impl Choice for Entry {
-    const ONE: &'static str = "placement";
-    const MANY: &'static str = "placements";
+impl RegistryEntry for PlacementEntry {
+    const SINGULAR: &'static str = "placement";
+    const PLURAL: &'static str = "placement_policies";
 
-    fn all() -> &'static [Entry] {
-        PLACEMENTS
+    fn all() -> &'static [PlacementEntry] {
+        PLACEMENT_POLICIES
     }
 
     fn name(&self) -> &'static str {
@@ -373,9 +373,9 @@ impl Choice for Entry {
     }
 }
 
-impl Spec<Entry> {
+impl Spec<PlacementEntry> {
     /// Makes the policy.
-    pub fn build(&self, settings: &Settings<'_>) -> Box<dyn Placement> {
+    pub fn build(&self, settings: &PlacementSettings<'_>) -> Box<dyn Placement> {
         (self.entry().build)(settings, self.values())
     }
 
@@ -386,7 +386,7 @@ impl Spec<Entry> {
         })
     }
 
-    /// Whether it, or the placement that it is made of, must be given [`Settings::totals`].
+    /// Whether it, or the placement that it is made of, must be given [`PlacementSettings::totals`].
     pub fn foresight(&self) -> bool {
         self.entry().foresight || self.inner().any(|inner| inner.entry().foresight)
     }
@@ -401,21 +401,21 @@ impl Spec<Entry> {
         self.inner().next().is_some()
     }
 
-    fn inner(&self) -> impl Iterator<Item = Spec<Entry>> + '_ {
+    fn inner(&self) -> impl Iterator<Item = Spec<PlacementEntry>> + '_ {
         let params = self.entry().params.iter().enumerate();
         params
-            .filter(|(_, param)| matches!(param.kind, Kind::Placement { .. }))
+            .filter(|(_, param)| matches!(param.kind, ParamKind::Placement { .. }))
             .map(|(index, _)| self.values().placement(index))
     }
 }
 
 /// All placement policies, by name.
-pub fn placements() -> &'static [Entry] {
-    PLACEMENTS
+pub fn placement_policies() -> &'static [PlacementEntry] {
+    PLACEMENT_POLICIES
 }
 
 /// One line a policy, sorted by name; the rest of it is in its file.
-static PLACEMENTS: &[Entry] = &[
+static PLACEMENT_POLICIES: &[PlacementEntry] = &[
     a_priori::ENTRY,
     always_migrate::ENTRY,
     autonuma::ENTRY,
@@ -437,14 +437,17 @@ mod tests {
 
     #[test]
     fn sorted_unique_documented_and_parseable() {
-        assert!(PLACEMENTS.is_sorted_by(|a, b| a.name < b.name));
-        for entry in PLACEMENTS {
+        assert!(PLACEMENT_POLICIES.is_sorted_by(|a, b| a.name < b.name));
+        for entry in PLACEMENT_POLICIES {
             for text in [entry.name, entry.summary, entry.source] {
                 assert!(!text.trim().is_empty(), "{} lacks a text", entry.name);
             }
             assert!(entry.params.iter().all(|param| !param.doc.is_empty()));
-            let spec: Spec<Entry> = entry.name.parse().unwrap();
-            assert_eq!(spec.to_string().parse::<Spec<Entry>>().unwrap(), spec);
+            let spec: Spec<PlacementEntry> = entry.name.parse().unwrap();
+            assert_eq!(
+                spec.to_string().parse::<Spec<PlacementEntry>>().unwrap(),
+                spec
+            );
         }
     }
 }

@@ -174,7 +174,7 @@ impl Nodes {
     /// Reads the homes of the blocks that are accessed next, for nothing but to have them in the
     /// processor's cache. No branch waits for what is read, so that the loads go on side by side.
     #[inline]
-    pub fn look_ahead(&self, accesses: &[Access]) {
+    pub fn prefetch(&self, accesses: &[Access]) {
         let slots = accesses
             .iter()
             .map(|access| self.homes[access.block.index()].slot.0);

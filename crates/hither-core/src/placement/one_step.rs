@@ -4,14 +4,14 @@
 //! The paper leaves open along which axis: it is the topology's route, along the last axis (`X`)
 //! first.
 
-use super::{Action, Entry, Incoming, Nodes, Placement, Target};
+use super::{Action, IncomingBlock, Nodes, Placement, PlacementEntry, Target};
 use crate::access::Access;
 use crate::ids::{Block, Node};
 use crate::registry::Needs;
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "one-step",
-    summary: "moves one hop towards whoever asks for it, changing places with the victim",
+    summary: "moves one hop towards the node that asks for it, in exchange for the victim",
     source: "Son, Kandemir, Zhang and Garg, topology-aware I/O caching, section 6.1",
     params: &[],
     target: Target::Files,
@@ -38,7 +38,7 @@ impl Placement for OneStep {
 
     /// The victim changes places with the block that comes; where that comes from storage, so does
     /// the victim go there.
-    fn victim(&mut self, _: Block, _: Node, incoming: Incoming, _: &Nodes) -> Option<Node> {
+    fn victim(&mut self, _: Block, _: Node, incoming: IncomingBlock, _: &Nodes) -> Option<Node> {
         incoming.from
     }
 }
@@ -66,7 +66,7 @@ mod tests {
         policy.served(&by(24), Node(7), &nodes, &mut out);
         let (block, to) = (Block(0), Node(8));
         assert_eq!(out, [Action::Migrate { block, to }]);
-        let coming = |from| Incoming { block, from };
+        let coming = |from| IncomingBlock { block, from };
         let from = Some(Node(7));
         assert_eq!(policy.victim(Block(1), to, coming(from), &nodes), from);
         assert_eq!(policy.victim(Block(1), to, coming(None), &nodes), None);

@@ -29,16 +29,16 @@
 //!   is first written, for good. The copy that the write went to stays and is the original.
 //!   Replicas are ranked with all other copies of their node.
 
-use super::{Action, Entry, Incoming, Nodes, Placement, Settings, Target};
+use super::{Action, IncomingBlock, Nodes, Placement, PlacementEntry, PlacementSettings, Target};
 use crate::access::Access;
 use crate::ids::{Block, Node};
-use crate::registry::{Kind, Needs, Param};
+use crate::registry::{Needs, Param, ParamKind};
 use crate::spec::Values;
 use std::cmp::Reverse;
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "post-office",
-    summary: "moves to the weighted median of its accesses; victims go to nodes that have few misses",
+    summary: "moves to the weighted median of its accesses; victims go to nodes with few misses",
     source: "Son, Kandemir, Zhang and Garg, topology-aware I/O caching for shared storage systems",
     params: PARAMS,
     target: Target::Files,
@@ -52,7 +52,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "trigger",
         doc: "accesses to a block after which its best place is worked out (T_tr)",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 50,
             min: 1,
             max: 255,
@@ -61,7 +61,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "miss_ratio",
         doc: "the local miss ratio from which on a node is under pressure and forwards its victims (T_m)",
-        kind: Kind::Real {
+        kind: ParamKind::Real {
             default: 0.15,
             min: 0.0,
             max: 1.0,
@@ -70,7 +70,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "window",
         doc: "accesses of a node over which that ratio is taken",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 1000,
             min: 1,
             max: 1_000_000_000,
@@ -79,7 +79,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "remote_misses",
         doc: "1: what other caches serve counts as missed; 0: only what storage serves",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 0,
             min: 0,
             max: 1,
@@ -88,7 +88,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "replication",
         doc: "hops beyond which a shared read-only block is replicated at whoever asks for it; the default: never",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: NEVER_FAR,
             min: 0,
             max: NEVER_FAR,
@@ -126,7 +126,7 @@ struct Pressure {
 }
 
 impl PostOffice {
-    fn new(settings: &Settings<'_>, values: &Values) -> PostOffice {
+    fn new(settings: &PlacementSettings<'_>, values: &Values) -> PostOffice {
         let topology = &settings.topology;
         let window = values.count(2) as u32;
         PostOffice {
@@ -213,7 +213,7 @@ impl Placement for PostOffice {
     }
 
     /// Figure 4, lines 12 to 22.
-    fn victim(&mut self, _: Block, at: Node, _: Incoming, nodes: &Nodes) -> Option<Node> {
+    fn victim(&mut self, _: Block, at: Node, _: IncomingBlock, nodes: &Nodes) -> Option<Node> {
         if !self.pressure[at.index()].flag || self.at_ease == 0 {
             return None;
         }
@@ -233,7 +233,7 @@ impl Placement for PostOffice {
     }
 
     #[inline]
-    fn look_ahead(&self, accesses: &[Access]) {
+    fn prefetch(&self, accesses: &[Access]) {
         let totals = accesses
             .iter()
             .map(|access| self.blocks.total(access.block));

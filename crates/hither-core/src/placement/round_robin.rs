@@ -2,12 +2,12 @@
 //! `numactl --interleave` do where accesses are to be spread evenly and nothing is known of them
 //! (UPM paper, section 5.2). A full node loses its turn.
 
-use super::{Entry, Nodes, Placement, Target};
+use super::{Nodes, Placement, PlacementEntry, Target};
 use crate::access::Access;
 use crate::ids::Node;
 use crate::registry::Needs;
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "round-robin",
     summary: "on the nodes in turn",
     source: "IRIX; Nikolopoulos et al., ICS 2000",

@@ -1,19 +1,19 @@
 //! Single node: all pages on one node, as where one thread initialises what all use. The UPM
 //! paper's worst case (section 5.2). Where the node is full the nearest ones take the rest.
 
-use super::{Entry, Nodes, Placement, Target};
+use super::{Nodes, Placement, PlacementEntry, Target};
 use crate::access::Access;
 use crate::ids::Node;
-use crate::registry::{Kind, Needs, Param};
+use crate::registry::{Needs, Param, ParamKind};
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "single-node",
     summary: "all on one node, as far as they fit",
     source: "Nikolopoulos et al., ICS 2000",
     params: &[Param {
         name: "node",
         doc: "which; the last one where there are fewer",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 0,
             min: 0,
             max: 65_535,

@@ -1,10 +1,11 @@
-//! A machine for the tests of placements: no latencies, no time but what the test says; every
+//! A machine for the tests of placement_policies: no latencies, no time but what the test says; every
 //! action is done at once.
 
 use std::sync::Arc;
 
 use super::{
-    Action, Counters, Entry, Epoch, EpochKind, Moved, Nodes, Outcome, Placement, Settings,
+    Action, ActionOutcome, Counters, Epoch, EpochKind, Nodes, Placement, PlacementEntry,
+    PlacementSettings, ThreadMigration,
 };
 use crate::access::Access;
 use crate::ids::{Block, Node, Object, Process, Slot, Thread};
@@ -29,8 +30,8 @@ impl Machine {
         };
         let topology = Arc::new(topology.with_latencies(latencies));
         let capacity = vec![blocks; nodes];
-        let spec: Spec<Entry> = policy.parse().expect("a placement");
-        let settings = Settings {
+        let spec: Spec<PlacementEntry> = policy.parse().expect("a placement");
+        let settings = PlacementSettings {
             topology: topology.clone(),
             capacity: &capacity,
             blocks,
@@ -97,9 +98,9 @@ impl Machine {
 
     /// The same, after threads moved to these nodes.
     pub(crate) fn end_moved(&mut self, kind: EpochKind, moved: &[(u32, u16)]) -> Vec<(u32, u16)> {
-        let moved: Vec<Moved> = moved
+        let moved: Vec<ThreadMigration> = moved
             .iter()
-            .map(|&(thread, to)| Moved {
+            .map(|&(thread, to)| ThreadMigration {
                 thread: Thread(thread),
                 process: Process(0),
                 from: Node(0),
@@ -164,7 +165,7 @@ impl Machine {
                 self.nodes.migrate(block, to, Slot(0));
                 moved.push((block.0, to.0));
             }
-            outcomes.push(Outcome { action, done });
+            outcomes.push(ActionOutcome { action, done });
         }
         self.policy.settled(&outcomes, &self.nodes);
         self.policy.check(&self.nodes);

@@ -20,15 +20,18 @@
 //! - An interrupt costs `interrupt_ns`, paid by the thread whose access caused it (on the Origin by
 //!   a processor of the home), a visit of the walk nothing.
 
-use super::{Action, Counters, Entry, Nodes, Outcome, Placement, Region, Settings, Target};
+use super::{
+    Action, ActionOutcome, Counters, Nodes, Placement, PlacementEntry, PlacementSettings, Region,
+    Target,
+};
 use crate::access::Access;
 use crate::ids::{Block, Node};
-use crate::registry::{Kind, Needs, Param};
+use crate::registry::{Needs, Param, ParamKind};
 use crate::spec::Values;
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "threshold",
-    summary: "when a remote node is ahead of the home by a threshold, filtered (the kernel's, IRIX)",
+    summary: "moves when a remote node leads the home by a threshold (the kernel's, IRIX)",
     source: "IRIX 6.5 on the Origin2000; Nikolopoulos et al., ICS 2000, section 2.2",
     params: PARAMS,
     target: Target::Memory,
@@ -42,7 +45,7 @@ const fn count(name: &'static str, doc: &'static str, default: u64, min: u64, ma
     Param {
         name,
         doc,
-        kind: Kind::Count { default, min, max },
+        kind: ParamKind::Count { default, min, max },
     }
 }
 
@@ -50,7 +53,7 @@ const fn real(name: &'static str, doc: &'static str, default: f64, max: f64) -> 
     Param {
         name,
         doc,
-        kind: Kind::Real {
+        kind: ParamKind::Real {
             default,
             min: 0.0,
             max,
@@ -62,7 +65,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "initial",
         doc: "where pages are at first",
-        kind: Kind::Placement {
+        kind: ParamKind::Placement {
             default: "first-touch",
         },
     },
@@ -116,7 +119,7 @@ const PARAMS: &[Param] = &[
 ];
 
 /// Makes one.
-fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Placement> {
+fn build(settings: &PlacementSettings<'_>, values: &Values) -> Box<dyn Placement> {
     Box::new(Threshold {
         initial: settings.initial(values, 0),
         threshold: values.count(1),
@@ -264,7 +267,7 @@ impl Placement for Threshold {
         self.initial.gone(block, at, nodes, out);
     }
 
-    fn settled(&mut self, outcomes: &[Outcome], nodes: &Nodes) {
+    fn settled(&mut self, outcomes: &[ActionOutcome], nodes: &Nodes) {
         for outcome in outcomes.iter().filter(|outcome| outcome.done) {
             if let Action::Migrate { block, .. } = outcome.action {
                 let page = &mut self.pages[block.index()];

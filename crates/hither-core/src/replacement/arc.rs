@@ -17,12 +17,12 @@ use crate::access::Access;
 use crate::ghost_pair::{Ghost, GhostPair};
 use crate::ids::Slot;
 use crate::list::{Links, List};
-use crate::registry::{Entry, Needs};
+use crate::registry::{Needs, ReplacementEntry};
 
 /// The line in the registry.
-pub(crate) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "arc",
-    summary: "balances recency and frequency, adapting by what its ghosts would have hit",
+    summary: "balances recency and frequency, and adapts to hits in its ghost lists",
     source: "Megiddo and Modha, FAST 2003",
     params: &[],
     needs: Needs::NOTHING,

@@ -13,12 +13,12 @@ use crate::access::Access;
 use crate::ghost_pair::{Ghost, GhostPair};
 use crate::ids::Slot;
 use crate::list::{Links, List};
-use crate::registry::{Entry, Needs};
+use crate::registry::{Needs, ReplacementEntry};
 
 /// The line in the registry.
-pub(crate) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "car",
-    summary: "ARC with clocks for lists: a hit only sets a bit",
+    summary: "ARC with clocks instead of lists: a hit only sets a bit",
     source: "Bansal and Modha, FAST 2004",
     params: &[],
     needs: Needs::NOTHING,

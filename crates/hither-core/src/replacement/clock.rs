@@ -17,12 +17,12 @@ use super::Replacement;
 use crate::access::Access;
 use crate::ids::Slot;
 use crate::list::{Links, List};
-use crate::registry::{Entry, Kind, Needs, Param};
+use crate::registry::{Needs, Param, ParamKind, ReplacementEntry};
 
 /// The line in the registry.
-pub(crate) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "clock",
-    summary: "gives up the oldest block that was not used since the hand last passed it",
+    summary: "evicts the oldest block that was not used since the hand last passed it",
     source: "Corbató, MIT Project MAC, 1968",
     params: PARAMS,
     needs: Needs::NOTHING,
@@ -32,7 +32,7 @@ pub(crate) const ENTRY: Entry = Entry {
 const PARAMS: &[Param] = &[Param {
     name: "bits",
     doc: "for how many rounds of the hand a use keeps a block; 0: first in, first out",
-    kind: Kind::Count {
+    kind: ParamKind::Count {
         default: 1,
         min: 0,
         max: 255,

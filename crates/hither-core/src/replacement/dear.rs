@@ -7,16 +7,18 @@
 //! Source: Choi et al., "An implementation study of a detection-based adaptive block replacement
 //! scheme", USENIX ATC 1999.
 
-use super::Policy;
+use super::ReplacementPolicy;
 use super::partition::Partitioned;
 use crate::classify::dear::Dear;
-use crate::registry::{EXPIRE, Entry, Kind, Needs, OTHER, Param, Settings};
+use crate::registry::{
+    EXPIRE, Needs, OTHER, Param, ParamKind, ReplacementEntry, ReplacementSettings,
+};
 use crate::spec::Values;
 
 /// The line in the registry.
-pub(crate) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "dear",
-    summary: "parts the cache by access pattern, told apart by process",
+    summary: "partitions the cache by access pattern, detected for each process",
     source: "Choi et al., USENIX ATC 1999",
     params: PARAMS,
     needs: Needs {
@@ -31,7 +33,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "window",
         doc: "a process is judged every so many of its references",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 500,
             min: 2,
             max: 1 << 30,
@@ -40,7 +42,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "sublists",
         doc: "parts that its blocks are cut into, by age, to see whether the oldest come first",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 5,
             min: 2,
             max: 1024,
@@ -51,7 +53,7 @@ const PARAMS: &[Param] = &[
 ];
 
 /// Makes one.
-fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Policy> {
+fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn ReplacementPolicy> {
     Box::new(Partitioned::new(
         settings.capacity,
         Dear::new(values.count(0), values.count(1) as usize),

@@ -17,17 +17,17 @@
 //! references. Departures: a block removed from outside keeps its place in the order, as one that
 //! is not resident. Where no resident block is beyond e, the least recent one goes.
 
-use super::{Policy, Replacement};
+use super::{Replacement, ReplacementPolicy};
 use crate::access::Access;
 use crate::ids::Slot;
 use crate::list::{Links, List, NIL};
-use crate::registry::{Entry, Kind, Needs, Param, Settings};
+use crate::registry::{Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings};
 use crate::spec::Values;
 
 /// The line in the registry.
-pub(crate) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "eelru",
-    summary: "LRU that gives up blocks early while loops are larger than the cache",
+    summary: "LRU that evicts early while loops are larger than the cache",
     source: "Smaragdakis, Kaplan and Wilson, SIGMETRICS 1999",
     params: PARAMS,
     needs: Needs::NOTHING,
@@ -38,7 +38,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "early",
         doc: "the points at which blocks may be given up early",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 4,
             min: 1,
             max: 32,
@@ -47,7 +47,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "late",
         doc: "the points beyond the cache up to which the others may be kept",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 8,
             min: 1,
             max: 32,
@@ -56,7 +56,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "reach",
         doc: "the last of those points, in multiples of the cache",
-        kind: Kind::Real {
+        kind: ParamKind::Real {
             default: 4.0,
             min: 1.0,
             max: 1000.0,
@@ -65,7 +65,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "memory",
         doc: "the references after which counts are halved, in multiples of the cache",
-        kind: Kind::Real {
+        kind: ParamKind::Real {
             default: 4.0,
             min: 0.0,
             max: 1e6,
@@ -73,7 +73,7 @@ const PARAMS: &[Param] = &[
     },
 ];
 
-fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Policy> {
+fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn ReplacementPolicy> {
     let config = Config {
         early: values.count(0) as u32,
         late: values.count(1) as u32,

@@ -7,12 +7,12 @@ use super::Replacement;
 use crate::access::Access;
 use crate::ids::Slot;
 use crate::list::{Links, List};
-use crate::registry::{Entry, Needs};
+use crate::registry::{Needs, ReplacementEntry};
 
 /// The line in the registry.
-pub(crate) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "fifo",
-    summary: "gives up the block that came in first",
+    summary: "evicts the block that came in first",
     source: "common use",
     params: &[],
     needs: Needs::NOTHING,

@@ -13,12 +13,12 @@ use super::Replacement;
 use crate::access::Access;
 use crate::ids::Slot;
 use crate::list::{Links, List};
-use crate::registry::{Entry, Needs};
+use crate::registry::{Needs, ReplacementEntry};
 
 /// The line in the registry.
-pub(crate) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "lfu",
-    summary: "gives up the least frequently used block, among equals the least recent",
+    summary: "evicts the least frequently used block, among equals the least recent",
     source: "common use",
     params: &[],
     needs: Needs::NOTHING,

@@ -19,17 +19,17 @@
 //! there is no LIR block, as nothing would tell how far down it reaches. A block that is removed
 //! from outside leaves S as well.
 
-use super::{Policy, Replacement};
+use super::{Replacement, ReplacementPolicy};
 use crate::access::Access;
 use crate::ids::Slot;
 use crate::list::{Links, List, NIL};
-use crate::registry::{Entry, Kind, Needs, Param, Settings};
+use crate::registry::{Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings};
 use crate::spec::Values;
 
 /// The line in the registry.
-pub(crate) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "lirs",
-    summary: "keeps the blocks whose last two references lay closest together",
+    summary: "keeps the blocks with the shortest distance between their last two references",
     source: "Jiang and Zhang, SIGMETRICS 2002",
     params: PARAMS,
     needs: Needs::NOTHING,
@@ -40,7 +40,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "queue",
         doc: "the percentage of the cache that is the queue of resident blocks other than LIR",
-        kind: Kind::Real {
+        kind: ParamKind::Real {
             default: 1.0,
             min: 0.0,
             max: 100.0,
@@ -49,7 +49,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "queue_min",
         doc: "the fewest blocks in that queue, where the cache has more",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 2,
             min: 1,
             max: 1 << 30,
@@ -58,7 +58,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "stack",
         doc: "the most blocks on the stack, in multiples of the cache; 0: no bound",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 0,
             min: 0,
             max: 1 << 30,
@@ -66,7 +66,7 @@ const PARAMS: &[Param] = &[
     },
 ];
 
-fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Policy> {
+fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn ReplacementPolicy> {
     let config = Config {
         queue_share: values.real(0) / 100.0,
         queue_min: values.count(1) as u32,

@@ -22,18 +22,18 @@ use crate::access::Access;
 use crate::heap::IndexedHeap;
 use crate::ids::Slot;
 use crate::list::{Links, List};
-use crate::registry::{Entry, Kind, Needs, Param};
+use crate::registry::{Needs, Param, ParamKind, ReplacementEntry};
 use std::cmp::Reverse;
 
 /// The line in the registry.
-pub(crate) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "lrfu",
     summary: "weighs all references to a block, recent ones more",
     source: "Lee, Choi, Kim, Noh, Min, Cho and Kim, IEEE ToC 50(12), 2001",
     params: &[Param {
         name: "lambda",
         doc: "a reference loses half its weight every 1/lambda references; 0 is LFU, 1 is LRU",
-        kind: Kind::Real {
+        kind: ParamKind::Real {
             default: 0.001,
             min: 0.0,
             max: 1.0,

@@ -7,12 +7,12 @@ use super::Replacement;
 use crate::access::Access;
 use crate::ids::Slot;
 use crate::list::{Links, List};
-use crate::registry::{Entry, Needs};
+use crate::registry::{Needs, ReplacementEntry};
 
 /// The line in the registry.
-pub(crate) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "lru",
-    summary: "gives up the least recently used block",
+    summary: "evicts the least recently used block",
     source: "Denning, CACM 11(5), 1968",
     params: &[],
     needs: Needs::NOTHING,

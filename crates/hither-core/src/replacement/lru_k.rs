@@ -17,19 +17,19 @@
 //! date when it comes to the top. With `correlated` the heap holds only blocks that may be given
 //! up, so there a hit takes its block out.
 
-use super::{Policy, Replacement};
+use super::{Replacement, ReplacementPolicy};
 use crate::access::Access;
 use crate::heap::IndexedHeap;
 use crate::ids::{Slot, Tick};
 use crate::list::{Links, List, NIL};
-use crate::registry::{Entry, Kind, Needs, Param, Settings};
+use crate::registry::{Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings};
 use crate::spec::Values;
 use std::cmp::Reverse;
 
 /// The line in the registry.
-pub(crate) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "lru-k",
-    summary: "gives up the block whose k-th last reference is longest ago",
+    summary: "evicts the block whose k-th last reference is oldest",
     source: "O'Neil, O'Neil and Weikum, SIGMOD 1993",
     params: PARAMS,
     needs: Needs::NOTHING,
@@ -40,7 +40,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "k",
         doc: "the reference that counts, from the last one back",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 2,
             min: 1,
             max: 16,
@@ -49,7 +49,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "correlated",
         doc: "so many references later, another one to the same block is not a new one",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 0,
             min: 0,
             max: u64::MAX,
@@ -58,7 +58,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "history",
         doc: "the most evicted blocks whose references are remembered, in multiples of the cache",
-        kind: Kind::Real {
+        kind: ParamKind::Real {
             default: 1.0,
             min: 0.0,
             max: 1000.0,
@@ -66,7 +66,7 @@ const PARAMS: &[Param] = &[
     },
 ];
 
-fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Policy> {
+fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn ReplacementPolicy> {
     let (k, correlated) = (values.count(0) as usize, values.count(1));
     Box::new(LruK::new(settings.capacity, k, correlated, values.real(2)))
 }

@@ -75,20 +75,20 @@ pub trait Replacement {
     fn check(&self, resident: usize);
 }
 
-/// A policy behind one pointer. Calling [`Policy::drive`] through it costs one indirect call a
+/// A policy behind one pointer. Calling [`ReplacementPolicy::drive`] through it costs one indirect call a
 /// batch, not one an access: the loop inside is compiled for each policy.
-pub trait Policy: Replacement + Send {
+pub trait ReplacementPolicy: Replacement + Send {
     /// Serves a batch of accesses in order.
     fn drive(&mut self, cache: &mut Residency, batch: &[Access]);
 }
 
 /// So many accesses are looked up before the first of them is served.
-const LOOK_AHEAD: usize = 16;
+const PREFETCH_ACCESSES: usize = 16;
 
-impl<P: Replacement + Send> Policy for P {
+impl<P: Replacement + Send> ReplacementPolicy for P {
     fn drive(&mut self, cache: &mut Residency, batch: &[Access]) {
-        for few in batch.chunks(LOOK_AHEAD) {
-            cache.look_ahead(few);
+        for few in batch.chunks(PREFETCH_ACCESSES) {
+            cache.prefetch(few);
             for access in few {
                 cache.access(self, access);
             }

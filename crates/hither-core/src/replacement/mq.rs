@@ -15,17 +15,17 @@
 //! back sooner than that needs no queues. Departure: the moment at which a block expires is not
 //! fixed when it is referenced but follows the lifetime.
 
-use super::{Policy, Replacement};
+use super::{Replacement, ReplacementPolicy};
 use crate::access::Access;
 use crate::ids::{Slot, Tick};
 use crate::list::{Links, List};
-use crate::registry::{Entry, Kind, Needs, Param, Settings};
+use crate::registry::{Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings};
 use crate::spec::Values;
 
 /// The line in the registry.
-pub(crate) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "mq",
-    summary: "LRU queues by frequency; who rests for a lifetime moves down",
+    summary: "LRU queues by frequency; a block that is not used for a lifetime moves down",
     source: "Zhou, Philbin and Li, USENIX ATC 2001",
     params: PARAMS,
     needs: Needs::NOTHING,
@@ -36,7 +36,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "queues",
         doc: "the number of queues",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 8,
             min: 1,
             max: 32,
@@ -45,7 +45,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "lifetime",
         doc: "the references that a block may rest in its queue; 0: the peak temporal distance, as measured",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 0,
             min: 0,
             max: u64::MAX,
@@ -54,7 +54,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "history",
         doc: "the most evicted blocks whose frequency is remembered, in multiples of the cache",
-        kind: Kind::Real {
+        kind: ParamKind::Real {
             default: 4.0,
             min: 0.0,
             max: 1000.0,
@@ -62,7 +62,7 @@ const PARAMS: &[Param] = &[
     },
 ];
 
-fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Policy> {
+fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn ReplacementPolicy> {
     let config = Config {
         queues: values.count(0) as u8,
         lifetime: match values.count(1) {

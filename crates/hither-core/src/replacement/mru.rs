@@ -8,12 +8,12 @@ use super::Replacement;
 use crate::access::Access;
 use crate::ids::Slot;
 use crate::list::{Links, List};
-use crate::registry::{Entry, Needs};
+use crate::registry::{Needs, ReplacementEntry};
 
 /// The line in the registry.
-pub(crate) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "mru",
-    summary: "gives up the most recently used block",
+    summary: "evicts the most recently used block",
     source: "Chou and DeWitt, VLDB 1985",
     params: &[],
     needs: Needs::NOTHING,

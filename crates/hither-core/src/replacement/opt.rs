@@ -14,12 +14,12 @@ use super::Replacement;
 use crate::access::Access;
 use crate::heap::IndexedHeap;
 use crate::ids::{Slot, Tick};
-use crate::registry::{Entry, Needs};
+use crate::registry::{Needs, ReplacementEntry};
 
 /// The line in the registry.
-pub(crate) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "opt",
-    summary: "knows the future: gives up the block that is needed last, the bound for all others",
+    summary: "knows the future: evicts the block that is needed last, the bound for all others",
     source: "Belady, IBM Systems Journal 5(2), 1966",
     params: &[],
     needs: Needs {

@@ -23,9 +23,9 @@ mod looping;
 mod margin;
 mod sequential;
 
-use super::{ClassCounts, Policy, Replacement, SiteRecord};
+use super::{ClassCounts, Replacement, ReplacementPolicy, SiteRecord};
 use crate::access::Access;
-use crate::classify::{Class, Classifier, Verdict};
+use crate::classify::{Class, Classification, Classifier};
 use crate::ids::Slot;
 use looping::Looping;
 use margin::Margin;
@@ -36,12 +36,12 @@ pub struct Partitioned<C> {
     capacity: u32,
     classifier: C,
     /// What `victim` found out about the access whose block is inserted next.
-    verdict: Option<Verdict>,
+    verdict: Option<Classification>,
     /// By slot, the part that it belongs to.
     part: Vec<Class>,
     sequential: Sequential,
     looping: Looping,
-    other: Box<dyn Policy>,
+    other: Box<dyn ReplacementPolicy>,
     other_len: usize,
     /// The size that `other` and `margin` were last told.
     other_told: usize,
@@ -53,7 +53,12 @@ impl<C: Classifier> Partitioned<C> {
     /// A cache of `capacity` blocks; `other` keeps the blocks that are neither sequential nor
     /// looping, and has been built for the same capacity. A loop that has not come back for
     /// `expire` periods is over; 0: never.
-    pub fn new(capacity: u32, classifier: C, expire: f64, other: Box<dyn Policy>) -> Self {
+    pub fn new(
+        capacity: u32,
+        classifier: C,
+        expire: f64,
+        other: Box<dyn ReplacementPolicy>,
+    ) -> Self {
         Partitioned {
             capacity,
             classifier,
@@ -69,7 +74,7 @@ impl<C: Classifier> Partitioned<C> {
         }
     }
 
-    fn classify(&mut self, access: &Access) -> Verdict {
+    fn classify(&mut self, access: &Access) -> Classification {
         let verdict = self.classifier.classify(access);
         match verdict.class {
             Class::Sequential => self.counts.sequential += 1,
@@ -85,7 +90,7 @@ impl<C: Classifier> Partitioned<C> {
         verdict
     }
 
-    fn enter(&mut self, slot: Slot, access: &Access, verdict: Verdict) {
+    fn enter(&mut self, slot: Slot, access: &Access, verdict: Classification) {
         self.part[slot.index()] = verdict.class;
         match verdict.class {
             Class::Sequential => self.sequential.insert(slot, access.thread.0, access.tick),

@@ -5,16 +5,18 @@
 //! Source: Gniady, Butt and Hu, "Program-counter-based pattern classification in buffer caching",
 //! OSDI 2004.
 
-use super::Policy;
+use super::ReplacementPolicy;
 use super::partition::Partitioned;
 use crate::classify::pcc::{Config, Pcc};
-use crate::registry::{EXPIRE, Entry, Kind, Needs, OTHER, Param, Settings};
+use crate::registry::{
+    EXPIRE, Needs, OTHER, Param, ParamKind, ReplacementEntry, ReplacementSettings,
+};
 use crate::spec::Values;
 
 /// The line in the registry.
-pub(crate) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "pcc",
-    summary: "parts the cache by access pattern, told apart by call site",
+    summary: "partitions the cache by access pattern, detected for each call site",
     source: "Gniady, Butt and Hu, OSDI 2004",
     params: PARAMS,
     needs: Needs {
@@ -29,7 +31,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "threshold",
         doc: "accesses to new blocks from which a call site is sequential",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 100,
             min: 1,
             max: u64::MAX,
@@ -38,7 +40,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "sample",
         doc: "every so many accesses of a call site, the block is watched for coming back",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 20,
             min: 1,
             max: 1 << 20,
@@ -47,7 +49,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "entries",
         doc: "the most blocks watched at a time",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 65536,
             min: 1,
             max: 1 << 30,
@@ -56,7 +58,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "sites",
         doc: "the most call sites known at a time",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 4096,
             min: 1,
             max: 1 << 30,
@@ -67,7 +69,7 @@ const PARAMS: &[Param] = &[
 ];
 
 /// Makes one.
-fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Policy> {
+fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn ReplacementPolicy> {
     let config = Config {
         threshold: values.count(0),
         sample: values.count(1),

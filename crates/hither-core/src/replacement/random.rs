@@ -10,12 +10,12 @@ use super::Replacement;
 use crate::access::Access;
 use crate::ids::Slot;
 use crate::random::Random as Generator;
-use crate::registry::{Entry, Kind, Needs, Param};
+use crate::registry::{Needs, Param, ParamKind, ReplacementEntry};
 
 /// The line in the registry.
-pub(crate) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "random",
-    summary: "gives up any block, all equally likely",
+    summary: "evicts any block, all equally likely",
     source: "Belady, IBM Systems Journal 5(2), 1966",
     params: PARAMS,
     needs: Needs::NOTHING,
@@ -25,7 +25,7 @@ pub(crate) const ENTRY: Entry = Entry {
 const PARAMS: &[Param] = &[Param {
     name: "seed",
     doc: "where the sequence of random numbers starts",
-    kind: Kind::Count {
+    kind: ParamKind::Count {
         default: 1,
         min: 0,
         max: u64::MAX,

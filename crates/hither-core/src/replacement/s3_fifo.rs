@@ -20,12 +20,12 @@ use crate::access::Access;
 use crate::ghosts::Ghosts;
 use crate::ids::{Block, Slot};
 use crate::list::{Links, List};
-use crate::registry::{Entry, Kind, Needs, Param};
+use crate::registry::{Needs, Param, ParamKind, ReplacementEntry};
 
 /// The line in the registry.
-pub(crate) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "s3-fifo",
-    summary: "three queues: new blocks prove themselves in a small one before they enter the main one",
+    summary: "three queues: only blocks that are used in a small one enter the main one",
     source: "Yang et al., SOSP 2023",
     params: PARAMS,
     needs: Needs::NOTHING,
@@ -47,7 +47,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "small",
         doc: "the small queue's share of the cache",
-        kind: Kind::Real {
+        kind: ParamKind::Real {
             default: 0.1,
             min: 0.0,
             max: 1.0,
@@ -56,7 +56,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "ghost",
         doc: "how many evicted blocks are remembered, as a share of the cache",
-        kind: Kind::Real {
+        kind: ParamKind::Real {
             default: 0.9,
             min: 0.0,
             max: 100.0,
@@ -65,7 +65,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "threshold",
         doc: "uses in the small queue from which a block goes on to the main one",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 2,
             min: 1,
             max: 255,

@@ -17,15 +17,15 @@
 //! cut off. Departure: sequences are looked for among all processes together, since their objects
 //! tell them apart.
 
-use super::{Policy, Replacement};
+use super::{Replacement, ReplacementPolicy};
 use crate::access::Access;
 use crate::ids::Slot;
 use crate::list::{Links, List, NIL};
-use crate::registry::{Entry, Kind, Needs, Param, Settings};
+use crate::registry::{Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings};
 use crate::spec::Values;
 
 /// The line in the registry.
-pub(crate) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "seq",
     summary: "LRU, but long sequences of misses lose their latest blocks first",
     source: "Glass and Cao, SIGMETRICS 1997",
@@ -41,7 +41,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "length",
         doc: "the blocks from which a sequence is long",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 20,
             min: 1,
             max: 1 << 30,
@@ -50,7 +50,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "behind",
         doc: "how far behind the head of a sequence its blocks may be given up",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 20,
             min: 0,
             max: 1 << 30,
@@ -59,7 +59,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "nth",
         doc: "the last miss but so many, counted from 1, that says how fresh a sequence is",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 5,
             min: 1,
             max: 64,
@@ -68,7 +68,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "sequences",
         doc: "the most sequences known at a time",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 200,
             min: 1,
             max: 4096,
@@ -76,7 +76,7 @@ const PARAMS: &[Param] = &[
     },
 ];
 
-fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Policy> {
+fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn ReplacementPolicy> {
     let config = Config {
         length: values.count(0) as u32,
         behind: values.count(1) as u32,

@@ -11,12 +11,12 @@ use super::Replacement;
 use crate::access::Access;
 use crate::ids::Slot;
 use crate::list::{Links, List, NIL};
-use crate::registry::{Entry, Needs};
+use crate::registry::{Needs, ReplacementEntry};
 
 /// The line in the registry.
-pub(crate) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "sieve",
-    summary: "sifts out new blocks that are not used again soon; leaves old ones in peace",
+    summary: "evicts new blocks that are not used again soon, and leaves old ones in place",
     source: "Zhang et al., NSDI 2024",
     params: &[],
     needs: Needs::NOTHING,

@@ -18,12 +18,12 @@ use crate::access::Access;
 use crate::ghosts::Ghosts;
 use crate::ids::{Block, Slot};
 use crate::list::{Links, List};
-use crate::registry::{Entry, Kind, Needs, Param};
+use crate::registry::{Needs, Param, ParamKind, ReplacementEntry};
 
 /// The line in the registry.
-pub(crate) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "2q",
-    summary: "keeps by recency what comes back after passing through a queue for new blocks",
+    summary: "keeps blocks that return after they have passed through a queue for new blocks",
     source: "Johnson and Shasha, VLDB 1994",
     params: PARAMS,
     needs: Needs::NOTHING,
@@ -40,7 +40,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "in",
         doc: "the share of the cache above which the queue of new blocks gives the victim (Kin)",
-        kind: Kind::Real {
+        kind: ParamKind::Real {
             default: 0.25,
             min: 0.0,
             max: 1.0,
@@ -49,7 +49,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "out",
         doc: "how many blocks that left the queue are remembered, as a share of the cache (Kout)",
-        kind: Kind::Real {
+        kind: ParamKind::Real {
             default: 0.5,
             min: 0.0,
             max: 100.0,

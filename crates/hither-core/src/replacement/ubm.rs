@@ -5,16 +5,18 @@
 //! Source: Kim et al., "A low-overhead high-performance unified buffer management scheme that
 //! exploits sequential and looping references", OSDI 2000.
 
-use super::Policy;
+use super::ReplacementPolicy;
 use super::partition::Partitioned;
 use crate::classify::ubm::Ubm;
-use crate::registry::{EXPIRE, Entry, Kind, Needs, OTHER, Param, Settings};
+use crate::registry::{
+    EXPIRE, Needs, OTHER, Param, ParamKind, ReplacementEntry, ReplacementSettings,
+};
 use crate::spec::Values;
 
 /// The line in the registry.
-pub(crate) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "ubm",
-    summary: "parts the cache by access pattern, told apart by file",
+    summary: "partitions the cache by access pattern, detected for each file",
     source: "Kim et al., OSDI 2000",
     params: PARAMS,
     needs: Needs {
@@ -29,7 +31,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "threshold",
         doc: "consecutive blocks of a file from which it is sequential",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 3,
             min: 1,
             max: 1 << 30,
@@ -40,7 +42,7 @@ const PARAMS: &[Param] = &[
 ];
 
 /// Makes one.
-fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Policy> {
+fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn ReplacementPolicy> {
     Box::new(Partitioned::new(
         settings.capacity,
         Ubm::new(values.count(0) as u32),

@@ -18,13 +18,13 @@ use super::{Replacement, share};
 use crate::access::Access;
 use crate::ids::{Block, Slot};
 use crate::list::{Links, List};
-use crate::registry::{Entry, Kind, Needs, Param};
+use crate::registry::{Needs, Param, ParamKind, ReplacementEntry};
 use crate::sketch::Sketch;
 
 /// The line in the registry.
-pub(crate) const ENTRY: Entry = Entry {
+pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "w-tinylfu",
-    summary: "admits from a small LRU window only what was referenced more often than what it would replace",
+    summary: "admits from a small LRU window only blocks that were used more often than the victim",
     source: "Einziger, Friedman and Manes, TOS 13(4), 2017",
     params: PARAMS,
     needs: Needs::NOTHING,
@@ -43,7 +43,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "window",
         doc: "the window's share of the cache",
-        kind: Kind::Real {
+        kind: ParamKind::Real {
             default: 0.01,
             min: 0.0,
             max: 1.0,
@@ -52,7 +52,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "protected",
         doc: "the protected blocks' share of the main part, at most",
-        kind: Kind::Real {
+        kind: ParamKind::Real {
             default: 0.8,
             min: 0.0,
             max: 1.0,
@@ -61,7 +61,7 @@ const PARAMS: &[Param] = &[
     Param {
         name: "sample",
         doc: "the references after which frequencies are halved, in multiples of the cache size",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 10,
             min: 1,
             max: 1 << 20,

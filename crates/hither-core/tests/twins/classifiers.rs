@@ -1,7 +1,7 @@
 //! Twins of the classifiers, and worked examples.
 
 use crate::traces::{Random, mixture};
-use hither_core::classify::{Class, Classifier, Stream, Verdict, dear::Dear, pcc, ubm::Ubm};
+use hither_core::classify::{Class, Classification, Classifier, Stream, dear::Dear, pcc, ubm::Ubm};
 use hither_core::spec::Value;
 use hither_core::{Access, Block, Object, Site, Spec, Tick};
 use std::collections::BTreeMap;
@@ -64,7 +64,7 @@ impl NaivePcc {
 }
 
 impl Classifier for NaivePcc {
-    fn classify(&mut self, access: &Access) -> Verdict {
+    fn classify(&mut self, access: &Access) -> Classification {
         let (now, id) = (access.tick, access.site.0);
         let mut revised = None;
         if let Some(at) = self
@@ -123,7 +123,7 @@ impl Classifier for NaivePcc {
             }
             self.table.push((access.block, id, now));
         }
-        Verdict {
+        Classification {
             class,
             stream: Stream {
                 id,
@@ -152,7 +152,7 @@ struct NaiveUbm {
 }
 
 impl Classifier for NaiveUbm {
-    fn classify(&mut self, access: &Access) -> Verdict {
+    fn classify(&mut self, access: &Access) -> Classification {
         let file = self.files.entry(access.object.0).or_default();
         let index = access.index;
         let start = file.run.first().copied();
@@ -175,7 +175,7 @@ impl Classifier for NaiveUbm {
                 ..NaiveFile::default()
             };
         }
-        Verdict {
+        Classification {
             class: match (file.looping, file.run.len() >= self.threshold) {
                 (true, _) => Class::Looping,
                 (false, true) => Class::Sequential,
@@ -202,7 +202,7 @@ struct NaiveDear {
 }
 
 impl Classifier for NaiveDear {
-    fn classify(&mut self, access: &Access) -> Verdict {
+    fn classify(&mut self, access: &Access) -> Classification {
         self.history.push((access.tick, access.block));
         let (window, class, period) =
             self.windows
@@ -248,7 +248,7 @@ impl Classifier for NaiveDear {
             }
             window.clear();
         }
-        Verdict {
+        Classification {
             class: *class,
             stream: Stream {
                 id: access.process.0,

@@ -16,8 +16,8 @@ mod traces;
 mod upm;
 
 use frequency::{NaiveLfu, NaiveTinyLfu};
-use hither_core::registry::{self, Settings};
-use hither_core::{Access, Block, Residency, Served, Spec};
+use hither_core::registry::{self, ReplacementSettings};
+use hither_core::{Access, AccessResult, Block, Residency, Spec};
 use partition::NaivePartition;
 use plain::{NaiveArc, NaiveList, NaiveOpt};
 use queues::{NaiveClock, NaiveRandom, NaiveS3Fifo, NaiveSieve, NaiveTwoQ};
@@ -81,7 +81,7 @@ fn contestants(capacity: u32, random: &mut Random) -> Vec<(Spec, Option<Box<dyn 
         let twin = NaivePartition::new(size, classifiers::naive(&spec), expire);
         list.push((spec, Some(Box::new(twin))));
     }
-    let others: Vec<&str> = registry::policies()
+    let others: Vec<&str> = registry::replacement_policies()
         .iter()
         .filter(|entry| entry.needs.nothing())
         .map(|entry| entry.name)
@@ -156,7 +156,7 @@ fn a_thousand_random_traces() {
         let mut hits = Vec::new();
         for (spec, mut twin) in contestants(capacity, &mut random) {
             println!("  {spec}, {capacity} blocks");
-            let mut policy = spec.build(&Settings::new(capacity));
+            let mut policy = spec.build(&ReplacementSettings::new(capacity));
             let mut cache = Residency::new(capacity, 0);
             let mut removing = Random::new(seed);
             let exact = spec.entry().name != "opt";
@@ -172,8 +172,8 @@ fn a_thousand_random_traces() {
                 cache.check();
                 if let Some(twin) = &mut twin {
                     let (hit, evicted) = twin.access(access);
-                    assert_eq!(served == Served::Hit, hit, "tick {}", access.tick);
-                    if let Served::Miss { evicted: ours } = served {
+                    assert_eq!(served == AccessResult::Hit, hit, "tick {}", access.tick);
+                    if let AccessResult::Miss { evicted: ours } = served {
                         assert!(
                             !exact || ours == evicted,
                             "tick {}: {ours:?}, {evicted:?}",
@@ -206,7 +206,7 @@ fn every_policy_has_a_twin() {
         .filter(|(_, twin)| twin.is_some())
         .map(|(spec, _)| spec.entry().name)
         .collect();
-    for entry in registry::policies() {
+    for entry in registry::replacement_policies() {
         assert!(with.contains(&entry.name), "{} has none", entry.name);
     }
 }

@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hither_core::placement::{Action, Counters, Entry, Epoch, EpochKind, Nodes, Outcome, Settings};
+use hither_core::placement::{
+    Action, ActionOutcome, Counters, Epoch, EpochKind, Nodes, PlacementEntry, PlacementSettings,
+};
 use hither_core::topology::Latencies;
 use hither_core::{Access, Block, Node, Process, Slot, Spec, Topology};
 
@@ -103,14 +105,14 @@ fn compare(random: &mut Random) -> usize {
     let contention_ns = [0u32, 50, 400][random.below(3) as usize];
     let migration_ns = [0u32, 20_000, 1_100_000][random.below(3) as usize];
     let (optimistic, history, freeze) = (random.below(2), random.below(2), random.below(2));
-    let spec: Spec<Entry> = format!(
+    let spec: Spec<PlacementEntry> = format!(
         "upm{{contention_ns={contention_ns},migration_ns={migration_ns},optimistic={optimistic},history={history},\
          freeze={freeze},tune=1,cold=0,skip=0}}"
     )
     .parse()
     .unwrap();
     let capacity = vec![blocks; nodes_count];
-    let mut policy = spec.build(&Settings {
+    let mut policy = spec.build(&PlacementSettings {
         topology: topology.clone(),
         capacity: &capacity,
         blocks,
@@ -172,9 +174,9 @@ fn compare(random: &mut Random) -> usize {
             nodes.migrate(block, to, Slot(0));
             moves.insert(block.0, to.index());
         }
-        let done: Vec<Outcome> = out
+        let done: Vec<ActionOutcome> = out
             .iter()
-            .map(|&action| Outcome { action, done: true })
+            .map(|&action| ActionOutcome { action, done: true })
             .collect();
         policy.settled(&done, &nodes);
         policy.check(&nodes);

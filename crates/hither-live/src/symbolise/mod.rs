@@ -174,6 +174,8 @@ pub fn is_runtime(path: &Path) -> bool {
         "libdl",
         "libgcc_s",
         "libhither_preload",
+        "libhither_preload_pages",
+        "libhither_preload_record",
         "libpthread",
         "librt",
         "libstdc++",

@@ -14,49 +14,32 @@ use hither_live::observe::{RecordOptions, Recorder};
 use hither_sys::page_cache::{CachedFile, FileId, PageCache, ThisPageCache};
 use hither_sys::syscalls;
 
+use libraries::Libraries;
+
+#[path = "../../../hither-preload/libraries.rs"]
+mod libraries;
+
 /// The recorder's library.
 #[allow(dead_code)] // Each test binary has its own copy of this module, and not all need everything.
 pub(crate) fn preload() -> PathBuf {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY
-        .get_or_init(|| build("interpose", "preload"))
-        .clone()
+    libraries().record.clone()
 }
 
 /// The library that tells of regions of memory.
 #[allow(dead_code)] // As above.
 pub(crate) fn pages_preload() -> PathBuf {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY
-        .get_or_init(|| build("pages", "preload-pages"))
-        .clone()
+    libraries().pages.clone()
 }
 
-/// A preload library, built once a test run: in the folder where the command's build script puts it
-/// too, so that whoever comes second finds it there.
-fn build(feature: &str, folder: &str) -> PathBuf {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name(folder);
-    let build = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--release", "--locked"])
-        .args(["--features", feature])
-        .args(["--package", "hither-preload", "--manifest-path"])
-        .arg(concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../hither-preload/Cargo.toml"
-        ))
-        .arg("--target-dir")
-        .arg(&target)
-        // Flags for the tests (a sanitizer's, coverage) are not for a library inside other people's
-        // programs.
-        .env_remove("CARGO_ENCODED_RUSTFLAGS")
-        .env_remove("RUSTFLAGS")
-        .env_remove("RUSTC_WORKSPACE_WRAPPER")
-        .status();
-    assert!(
-        build.expect("cargo starts").success(),
-        "the preload library does not build"
-    );
-    target.join("release/libhither_preload.so")
+/// The preload libraries, built once a test run.
+fn libraries() -> &'static Libraries {
+    static LIBRARIES: OnceLock<Libraries> = OnceLock::new();
+    LIBRARIES.get_or_init(|| {
+        let package = concat!(env!("CARGO_MANIFEST_DIR"), "/../hither-preload");
+        let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let target = scratch.parent().expect("target/tmp has a parent");
+        libraries::build(env!("CARGO"), Path::new(package), target)
+    })
 }
 
 /// A recorder of `command` into `t.hither` in `folder`.

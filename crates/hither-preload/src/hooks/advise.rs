@@ -1,7 +1,7 @@
-//! What a program tells the kernel of its reads: who does so knows better how its descriptor is
-//! read than anybody who looks on.
+//! Advice of the program's own on a file. From then on its readahead is left alone: the program
+//! knows better than we do how it reads.
 //!
-//! `madvise` is about a mapping, whose descriptor is left alone as it is.
+//! `madvise` is advice on a mapping, whose descriptor is left alone already.
 
 use std::ffi::c_int;
 

@@ -50,7 +50,10 @@ macro_rules! heap {
                     let at = find(&$found)?;
                     // SAFETY: the symbol of this name has this type.
                     let function = unsafe {
-                        std::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn($($kind),*) -> $result>(at)
+                        std::mem::transmute::<
+                            *mut c_void,
+                            unsafe extern "C-unwind" fn($($kind),*) -> $result,
+                        >(at)
                     };
                     // SAFETY: the caller keeps to what the function demands.
                     Some(unsafe { function($($argument),*) })
@@ -68,7 +71,9 @@ heap! {
     FREE free(block: *mut c_void) -> ();
     MEMALIGN memalign(alignment: size_t, size: size_t) -> *mut c_void;
     ALIGNED_ALLOC aligned_alloc(alignment: size_t, size: size_t) -> *mut c_void;
-    POSIX_MEMALIGN posix_memalign(block: *mut *mut c_void, alignment: size_t, size: size_t) -> c_int;
+    POSIX_MEMALIGN posix_memalign(
+        block: *mut *mut c_void, alignment: size_t, size: size_t
+    ) -> c_int;
     VALLOC valloc(size: size_t) -> *mut c_void;
     PVALLOC pvalloc(size: size_t) -> *mut c_void;
 }
@@ -172,7 +177,10 @@ macro_rules! to_real {
 /// register named after the instructions given, is not below the least region's. The hook gets its
 /// caller's stack pointer and frame pointer in the registers named last.
 macro_rules! allocating {
-    ($($symbol:ident => $hook:path, $real:ident, [$($before:literal),*] $size:literal, $sp:literal, $rbp:literal;)*) => {
+    ($(
+        $symbol:ident => $hook:path, $real:ident,
+        [$($before:literal),*] $size:literal, $sp:literal, $rbp:literal;
+    )*) => {
         $(
             /// Stands in for libc's function.
             #[unsafe(no_mangle)]
@@ -209,7 +217,10 @@ allocating! {
 
 /// As [`allocating`], for functions that also give up the block in `rdi`.
 macro_rules! resizing {
-    ($($symbol:ident => $hook:path, $real:ident, [$($before:literal),*] $size:literal, $sp:literal, $rbp:literal;)*) => {
+    ($(
+        $symbol:ident => $hook:path, $real:ident,
+        [$($before:literal),*] $size:literal, $sp:literal, $rbp:literal;
+    )*) => {
         $(
             /// Stands in for libc's function.
             #[unsafe(no_mangle)]
@@ -324,7 +335,11 @@ aligning! {
 macro_rules! paging {
     ($($hook:ident => $real:ident;)*) => {
         $(
-            unsafe extern "C-unwind" fn $hook(size: size_t, sp: *const u64, rbp: u64) -> *mut c_void {
+            unsafe extern "C-unwind" fn $hook(
+                size: size_t,
+                sp: *const u64,
+                rbp: u64,
+            ) -> *mut c_void {
                 pages::apply_bind_requests();
                 // SAFETY: the program's own call, passed on.
                 match unsafe { heap::$real(size) } {

@@ -1,16 +1,17 @@
-//! Whatever closes descriptors: the table forgets them before the number can be used again.
+//! Calls that close descriptors. What is known of the number is forgotten before it can be used
+//! again.
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use crate::recorder::owns_descriptors;
-use crate::{descriptors, real, replicas, signature};
+use crate::session::owns_descriptors;
+use crate::{lifecycle, real, replicas, signature};
 
 /// Stands in for libc's function.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     let ours = owns_descriptors();
     if ours {
-        descriptors::forget(fd);
+        lifecycle::closed(fd);
     }
     // SAFETY: the program's own call, passed on.
     let result = unsafe { real::close(fd) };
@@ -25,7 +26,7 @@ unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     if owns_descriptors() {
-        descriptors::forget_range(first, last);
+        lifecycle::closed_range(first, last);
     }
     // SAFETY: the program's own call, passed on.
     unsafe { real::close_range(first, last, flags) }
@@ -35,7 +36,7 @@ unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_in
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn closefrom(first: c_int) {
     if owns_descriptors() {
-        descriptors::forget_range(first.max(0) as c_uint, c_uint::MAX);
+        lifecycle::closed_range(first.max(0) as c_uint, c_uint::MAX);
     }
     // SAFETY: the program's own call, passed on.
     unsafe { real::closefrom(first) };

@@ -1,111 +1,30 @@
 //! Programs that become or start other programs.
 //!
-//! Two things happen here. The agent is told what is about to run, so that it can say which
-//! programs it then heard nothing of. And a program that is given an environment of its own
-//! (`env -i`) still gets ours, for as long as the session lasts.
+//! The agent gets a record of what is about to run, so that it can report programs that then record
+//! nothing. And a program that is started with an environment of its own (`env -i`) still gets our
+//! variables, for as long as the session lasts.
 
 use std::ffi::{CStr, c_char, c_int};
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use hither_sys::process::monotonic_ns;
+use hither_sys::record::Record;
 use hither_sys::syscalls;
 use libc::{pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
-use crate::{files, readahead, real, recorder};
+use crate::exec_environment::{self, Strings};
+use crate::{files, lifecycle, real, thread};
 
-/// The variables that make a program record, and that let one built with the address sanitizer
-/// start all the same.
-const OURS: [&CStr; 3] = [c"LD_PRELOAD", c"HITHER_SESSION", c"ASAN_OPTIONS"];
-
-/// The largest environment that is copied to add ours; it goes on the stack, which may be small.
-const VARIABLES_MAX: usize = 250;
-
-type Strings = *const *const c_char;
-
-/// Calls `run` with `environment` itself if nothing of ours is missing from it, or else with a copy
-/// that has it.
+/// As [`exec_environment::with_ours`], if this process records; otherwise with `environment` as it
+/// is.
 ///
 /// # Safety
 /// `environment` is null or a null-terminated array of C strings.
 unsafe fn with_ours<R>(environment: Strings, run: impl FnOnce(Strings) -> R) -> R {
-    if recorder::session().is_none() {
+    if lifecycle::session().is_none() {
         return run(environment);
     }
-    let mut extended = [std::ptr::null::<c_char>(); VARIABLES_MAX + OURS.len() + 1];
-    let mut count = 0;
-    let mut missing = OURS.map(Some);
-    loop {
-        let variable = if environment.is_null() {
-            std::ptr::null()
-        } else {
-            // SAFETY: the array's end has not been reached.
-            unsafe { environment.wrapping_add(count).read() }
-        };
-        if variable.is_null() {
-            break;
-        }
-        if count >= VARIABLES_MAX {
-            return run(environment);
-        }
-        // SAFETY: an entry before the array's end is a C string.
-        let text = unsafe { CStr::from_ptr(variable) }.to_bytes();
-        for ours in &mut missing {
-            if ours.is_some_and(|name| {
-                text.strip_prefix(name.to_bytes())
-                    .is_some_and(|rest| rest.starts_with(b"="))
-            }) {
-                *ours = None;
-            }
-        }
-        extended[count] = variable;
-        count += 1;
-    }
-    let given = count;
-    // A program that sets LD_PRELOAD for its child has reasons, and its choice stands.
-    for (_, kept) in missing
-        .iter()
-        .zip(&REMEMBERED)
-        .filter(|(name, _)| name.is_some())
-    {
-        extended[count] = kept.load(Ordering::Acquire);
-        count += usize::from(!extended[count].is_null());
-    }
-    run(if count == given {
-        environment
-    } else {
-        extended.as_ptr()
-    })
-}
-
-/// `NAME=VALUE` for each of [`OURS`], as it stood when the recording began: programs clear their
-/// environment before they start others, and overwrite the memory of the one that they were given
-/// (`setproctitle`).
-static REMEMBERED: [AtomicPtr<c_char>; OURS.len()] =
-    [const { AtomicPtr::new(std::ptr::null_mut()) }; OURS.len()];
-
-/// Copies our variables. To be called once, when the recording begins.
-pub(crate) fn remember() {
-    for (name, kept) in OURS.iter().zip(&REMEMBERED) {
-        // SAFETY: the name is a C string.
-        let value = unsafe { libc::getenv(name.as_ptr()) };
-        if value.is_null() {
-            continue;
-        }
-        // SAFETY: getenv returned a C string.
-        let value = unsafe { CStr::from_ptr(value) };
-        let parts = [name.to_bytes(), b"=", value.to_bytes_with_nul()];
-        let Ok(copy) = syscalls::map(parts.iter().map(|part| part.len()).sum(), None) else {
-            continue;
-        };
-        let mut at = copy;
-        for part in parts {
-            // SAFETY: the mapping is new and as long as all parts, of which those before this one
-            // are behind `at`.
-            unsafe { at.copy_from_nonoverlapping(part.as_ptr(), part.len()) };
-            at = at.wrapping_add(part.len());
-        }
-        kept.store(copy.cast(), Ordering::Release);
-    }
+    // SAFETY: as the caller says.
+    unsafe { exec_environment::with_ours(environment, run) }
 }
 
 /// Tells the agent that `pid` is to run `path`.
@@ -115,17 +34,34 @@ pub(crate) fn remember() {
 unsafe fn announce(pid: u32, path: *const c_char) {
     if !path.is_null() {
         // SAFETY: as the caller says.
-        recorder::exec(pid, unsafe { CStr::from_ptr(path) }.to_bytes());
+        let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+        record_exec(monotonic_ns(), pid, path);
     }
 }
 
 /// Tells the agent that this process is to run the file behind `fd`.
 #[inline(never)]
 fn announce_file(fd: c_int) {
-    if recorder::session().is_none() {
+    if lifecycle::session().is_none() {
         return;
     }
-    recorder::exec(syscalls::pid(), files::path_of(fd, &mut [0; 4096]));
+    let mut buffer = [0; 4096];
+    let path = files::path_of(fd, &mut buffer);
+    record_exec(monotonic_ns(), syscalls::pid(), path);
+}
+
+/// Records that process `pid` is to run the program at `path`, from `time_ns` on.
+fn record_exec(time_ns: u64, pid: u32, path: &[u8]) {
+    if let Some(session) = lifecycle::session() {
+        thread::push_apart(session, &Record::Exec { pid, time_ns, path });
+    }
+}
+
+/// Records that the last exec of `pid` failed.
+fn record_exec_failed(pid: u32) {
+    if let Some(session) = lifecycle::session() {
+        thread::push_apart(session, &Record::ExecFailed { pid });
+    }
 }
 
 /// Announces, runs an exec that only returns if it failed, and says so then.
@@ -137,17 +73,16 @@ unsafe fn become_program(
     environment: Strings,
     exec: impl FnOnce(Strings) -> c_int,
 ) -> c_int {
-    if recorder::session().is_none() {
+    if lifecycle::session().is_none() {
         return exec(environment);
     }
     let pid = syscalls::pid();
     // SAFETY: as the caller says.
     unsafe { announce(pid, path) };
-    // What takes this one's place has its descriptors.
-    readahead::take_back_all();
+    lifecycle::before_exec();
     // SAFETY: as the caller says.
     let result = unsafe { with_ours(environment, exec) };
-    recorder::exec_failed(pid);
+    record_exec_failed(pid);
     result
 }
 
@@ -295,7 +230,7 @@ unsafe fn start_program(
     spawn: impl FnOnce(Strings, *mut pid_t) -> c_int,
 ) -> c_int {
     let before = monotonic_ns();
-    files::shared_by_all();
+    lifecycle::all_shared();
     let mut child = 0;
     // SAFETY: as the caller says.
     let result = unsafe {
@@ -310,11 +245,8 @@ unsafe fn start_program(
         }
         if !path.is_null() {
             // SAFETY: the spawn took it, so it is a C string.
-            recorder::exec_at(
-                before,
-                child as u32,
-                unsafe { CStr::from_ptr(path) }.to_bytes(),
-            );
+            let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+            record_exec(before, child as u32, path);
         }
     }
     result

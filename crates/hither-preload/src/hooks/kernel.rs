@@ -3,13 +3,13 @@
 use std::ffi::{c_int, c_uint};
 
 use hither_sys::record::{IN_KERNEL, Op};
-use hither_sys::replica::{LENT_MIN, SENT};
+use hither_sys::replica::{LENT_MIN, SENT, SERVED};
 use libc::{off_t, size_t, ssize_t};
 
-use super::trampoline;
+use super::{after_call, trampoline};
 use crate::real;
-use crate::recorder::{self, Position};
 use crate::replicas::{self, Sent};
+use crate::request::Position;
 use crate::signature::Caller;
 
 trampoline! {
@@ -50,7 +50,7 @@ unsafe fn both_sides(
         if result > 0 {
             // SAFETY: as the caller says.
             let position = unsafe { position(offset, result) };
-            recorder::access(op, IN_KERNEL | flags, fd, position, result as u64, caller);
+            after_call::record(op, IN_KERNEL | flags, fd, position, result as u64, caller);
         }
     }
 }
@@ -71,7 +71,12 @@ macro_rules! sending {
                 let caller = Caller { sp, rbp };
                 let served = match replicas::may_serve() {
                     // SAFETY: the program's own call.
-                    true => unsafe { replicas::send(to, from, offset, count, caller) },
+                    true => unsafe {
+                        replicas::send(to, from, offset, count, |at, sent| {
+                            let flags = SERVED | IN_KERNEL | SENT;
+                            after_call::record_served(flags, from, at, sent, caller);
+                        })
+                    },
                     false => None,
                 };
                 let (sent, left) = match served {
@@ -84,7 +89,9 @@ macro_rules! sending {
                 let result = unsafe { real::$real(to, from, offset, left) };
                 let flags = if could_be_served(to, result) { SENT } else { 0 };
                 // SAFETY: the call took the offset, so it is null or valid.
-                unsafe { both_sides(flags, (from, offset), (to, std::ptr::null()), result, caller) };
+                unsafe {
+                    both_sides(flags, (from, offset), (to, std::ptr::null()), result, caller);
+                };
                 replicas::was_sent(offset, result);
                 match sent {
                     0 => result,

@@ -1,15 +1,14 @@
-//! Mapped files: mappings and their removal are recorded; the touches in between cannot be seen
-//! here.
+//! Mapped files: mappings and their removal are recorded; the touches in between are not seen.
 //!
-//! `munmap` is given addresses, so what was mapped where is kept in a small table of atomics
-//! without a lock. A mapping that finds the table full, or is removed in pieces that do not start
-//! where it did, is never reported as removed: nothing but that one line of the trace is lost.
+//! `munmap` is given addresses, so a small table of atomics, without a lock, holds what was mapped
+//! where. A mapping that finds the table full, or is removed in pieces that do not start where it
+//! did, is never reported as removed: one line of the trace is lost, and nothing else.
 //!
-//! With the feature `pages`, large private mappings of no file are regions. Left alone are those
-//! that are no data: stacks (`MAP_STACK`, `MAP_GROWSDOWN`), reservations that cannot be written to
-//! yet (a collector's heap is mapped over in pieces, each seen), and huge pages of the pool
-//! (`MAP_HUGETLB`), which the program has placed with care. `mprotect` and `madvise` are not
-//! followed: they change neither what is a region nor its policy.
+//! With the feature `pages`, large private mappings without a file are regions. Not so stacks
+//! (`MAP_STACK`, `MAP_GROWSDOWN`), reservations that cannot be written to yet (a collector's heap
+//! is mapped over in pieces, each of which is seen), and huge pages of the pool (`MAP_HUGETLB`),
+//! which the program has placed itself. `mprotect` and `madvise` are not tracked: they change
+//! neither what is a region nor its policy.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -17,11 +16,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use hither_sys::record::Op;
 use libc::{off_t, size_t};
 
-use super::{explicit, trampoline};
-use crate::real;
-use crate::recorder;
-use crate::replicas;
+use super::{after_call, explicit, trampoline};
 use crate::signature::Caller;
+use crate::{access, buffers, lifecycle, real};
 
 #[cfg(feature = "pages")]
 use {crate::pages, hither_sys::record::RegionKind};
@@ -40,9 +37,9 @@ trampoline! {
 
 /// Mappings of files that are remembered at a time. Programs that map more (a mail store, a
 /// database) map for good.
-const REMEMBERED: usize = 1024;
+const MAPPINGS_MAX: usize = 1024;
 
-static MAPPED: [Mapped; REMEMBERED] = [const { Mapped::new() }; REMEMBERED];
+static MAPPED: [Mapped; MAPPINGS_MAX] = [const { Mapped::new() }; MAPPINGS_MAX];
 /// No entry from here on was ever used.
 static USED: AtomicUsize = AtomicUsize::new(0);
 
@@ -127,7 +124,7 @@ macro_rules! mapping {
                 if result != libc::MAP_FAILED && flags & libc::MAP_ANONYMOUS == 0 && fd >= 0 {
                     let caller = Caller { sp, rbp };
                     if let Some(object) =
-                        recorder::access(Op::Map, 0, fd, explicit(offset), length as u64, caller)
+                        after_call::record(Op::Map, 0, fd, explicit(offset), length as u64, caller)
                     {
                         remember(result as u64, object, offset as u64);
                     }
@@ -154,13 +151,16 @@ unsafe extern "C-unwind" fn munmap_hook(
         pages::apply_bind_requests();
         pages::ending(address as u64, length);
     }
-    replicas::memory_changed();
+    buffers::changed();
     // Before the call: once the range is free, another thread's mapping may get the same address.
     let mapped = recall(address as u64);
     // SAFETY: the program's own call, passed on.
     let result = unsafe { real::munmap(address, length) };
-    if let (0, Some((object, offset))) = (result, mapped) {
-        recorder::access_by_key(Op::Unmap, object, offset, length as u64, Caller { sp, rbp });
+    if let (0, Some((object, offset))) = (result, mapped)
+        && let Some(session) = lifecycle::files_session()
+    {
+        let (range, caller) = ((offset, length as u64), Caller { sp, rbp });
+        access::record_by_key(session, Op::Unmap, object, range, caller);
     }
     result
 }
@@ -174,7 +174,7 @@ fn mapping(address: *mut c_void, length: size_t, flags: c_int) {
     #[cfg(feature = "pages")]
     pages::apply_bind_requests();
     if flags & libc::MAP_FIXED != 0 {
-        replicas::memory_changed();
+        buffers::changed();
         #[cfg(feature = "pages")]
         pages::ending(address as u64, length);
     }
@@ -203,7 +203,7 @@ unsafe extern "C-unwind" fn mremap_hook(
     _rbp: u64,
 ) -> *mut c_void {
     pages::apply_bind_requests();
-    replicas::memory_changed();
+    buffers::changed();
     // First: a call that would move a range onto itself fails, and leaves it as it was.
     let moved = pages::moving(address as u64, length);
     if flags & libc::MREMAP_FIXED != 0 {

@@ -1,15 +1,13 @@
-//! Whatever takes memory away, or the right to write to it: buffers that reads went to may not be
-//! good any more.
+//! Calls that unmap memory or take the right to write to it away: buffers that reads went to may
+//! not be writable any more.
 //!
-//! `munmap`, `mmap` and, with the feature `pages`, `mremap` are hooked elsewhere and say so
-//! themselves.
+//! `munmap`, `mmap` and, with the feature `pages`, `mremap` are hooked elsewhere.
 
 use std::ffi::{c_int, c_void};
 
 use libc::size_t;
 
-use crate::real;
-use crate::replicas::memory_changed;
+use crate::{buffers, real};
 
 /// Defines exported symbols that say so and make the real call.
 macro_rules! changing {
@@ -18,7 +16,7 @@ macro_rules! changing {
             /// Stands in for libc's function.
             #[unsafe(no_mangle)]
             unsafe extern "C-unwind" fn $symbol($($argument: $kind),*) -> $result {
-                memory_changed();
+                buffers::changed();
                 // SAFETY: the program's own call, passed on.
                 unsafe { real::$symbol($($argument),*) }
             }
@@ -35,5 +33,7 @@ changing! {
 }
 #[cfg(not(feature = "pages"))]
 changing! {
-    mremap(address: *mut c_void, length: size_t, to: size_t, flags: c_int, at: *mut c_void) -> *mut c_void;
+    mremap(
+        address: *mut c_void, length: size_t, to: size_t, flags: c_int, at: *mut c_void
+    ) -> *mut c_void;
 }

@@ -10,7 +10,10 @@
 //! everything is `C-unwind`, and no hook holds anything with a destructor, or the recorder's busy
 //! flag, across a real call.
 
+use crate::request::Position;
+
 mod advise;
+mod after_call;
 #[cfg(feature = "pages")]
 mod allocate;
 mod close;
@@ -31,10 +34,18 @@ mod write;
 /// added as its last two arguments. `N` is the number of C arguments: up to four, the two additions
 /// fit into registers.
 macro_rules! trampoline {
-    ($($symbol:ident => $hook:path, 0;)*) => { $(trampoline!(@define $symbol, $hook, "mov rdi, rsp", "mov rsi, rbp");)* };
-    ($($symbol:ident => $hook:path, 3;)*) => { $(trampoline!(@define $symbol, $hook, "mov rcx, rsp", "mov r8, rbp");)* };
-    ($($symbol:ident => $hook:path, 4;)*) => { $(trampoline!(@define $symbol, $hook, "mov r8, rsp", "mov r9, rbp");)* };
-    ($($symbol:ident => $hook:path, 2;)*) => { $(trampoline!(@define $symbol, $hook, "mov rdx, rsp", "mov rcx, rbp");)* };
+    ($($symbol:ident => $hook:path, 0;)*) => {
+        $(trampoline!(@define $symbol, $hook, "mov rdi, rsp", "mov rsi, rbp");)*
+    };
+    ($($symbol:ident => $hook:path, 3;)*) => {
+        $(trampoline!(@define $symbol, $hook, "mov rcx, rsp", "mov r8, rbp");)*
+    };
+    ($($symbol:ident => $hook:path, 4;)*) => {
+        $(trampoline!(@define $symbol, $hook, "mov r8, rsp", "mov r9, rbp");)*
+    };
+    ($($symbol:ident => $hook:path, 2;)*) => {
+        $(trampoline!(@define $symbol, $hook, "mov rdx, rsp", "mov rcx, rbp");)*
+    };
     // Five arguments: the stack pointer takes the last register, the frame pointer goes on the
     // stack.
     ($($symbol:ident => $hook:path, 5;)*) => {
@@ -96,8 +107,11 @@ pub(crate) use trampoline;
 
 /// Defines hooks behind [`trampoline`]s, each of which makes the real call on a descriptor and
 /// records the bytes that it moved at the position given.
-macro_rules! moving {
-    ($op:expr; $($hook:ident => $real:ident($($argument:ident: $kind:ty),*) at $position:expr;)*) => {
+macro_rules! transferring {
+    (
+        $op:expr;
+        $($hook:ident => $real:ident($($argument:ident: $kind:ty),*) at $position:expr;)*
+    ) => {
         $(
             unsafe extern "C-unwind" fn $hook(
                 fd: std::ffi::c_int,
@@ -107,29 +121,13 @@ macro_rules! moving {
             ) -> libc::ssize_t {
                 // SAFETY: the program's own call, passed on.
                 let result = unsafe { crate::real::$real(fd, $($argument),*) };
-                super::moved($op, fd, $position, result, sp, rbp);
+                crate::hooks::after_call::transferred($op, fd, $position, result, sp, rbp);
                 result
             }
         )*
     };
 }
-pub(crate) use moving;
-
-use crate::recorder::{self, Position};
-use crate::signature::Caller;
-use hither_sys::record::Op;
-
-/// Records a call that returned the number of bytes it moved, if it moved any.
-#[inline]
-fn moved(op: Op, fd: i32, position: Position, result: isize, sp: *const u64, rbp: u64) {
-    // Programs often read their data in, a piece at a time, into memory that the agent has just
-    // understood.
-    #[cfg(feature = "pages")]
-    crate::pages::apply_bind_requests();
-    if result > 0 {
-        recorder::access(op, 0, fd, position, result as u64, Caller { sp, rbp });
-    }
-}
+pub(crate) use transferring;
 
 /// The position that a call with an explicit offset works at; -1 asks the vectored calls for the
 /// current one.

@@ -1,17 +1,17 @@
-//! Whatever makes descriptors: the table forgets what the number stood for, should something have
+//! Calls that make descriptors. What was known of the number is forgotten, should something have
 //! closed it unseen.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use libc::FILE;
 
-use crate::recorder::owns_descriptors;
-use crate::{descriptors, files, real, replicas};
+use crate::session::owns_descriptors;
+use crate::{lifecycle, real};
 
 /// Forgets what the number of a descriptor that was just opened stood for, and passes it on.
 fn fresh(fd: c_int) -> c_int {
     if fd >= 0 && owns_descriptors() {
-        files::opened(fd);
+        lifecycle::opened(fd);
     }
     fd
 }
@@ -19,9 +19,9 @@ fn fresh(fd: c_int) -> c_int {
 /// As [`fresh`], for one that shares its offset with the descriptor that it was made of.
 fn duplicated(of: c_int, fd: c_int) -> c_int {
     if fd >= 0 && owns_descriptors() {
-        files::shared(of);
+        lifecycle::shared(of);
         if fd != of {
-            descriptors::forget(fd);
+            lifecycle::closed(fd);
         }
     }
     fd
@@ -72,7 +72,9 @@ filtered! {
     fopen(path: *const c_char, mode: *const c_char) -> *mut FILE: fresh_stream;
     fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE: fresh_stream;
     freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE: fresh_stream;
-    freopen64(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE: fresh_stream;
+    freopen64(
+        path: *const c_char, mode: *const c_char, stream: *mut FILE
+    ) -> *mut FILE: fresh_stream;
     tmpfile() -> *mut FILE: fresh_stream;
     tmpfile64() -> *mut FILE: fresh_stream;
 }
@@ -103,7 +105,7 @@ fn controlled(fd: c_int, command: c_int, result: c_int) -> c_int {
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicated(fd, result),
         libc::F_SETFL if owns_descriptors() => {
-            replicas::TABLE.forget(fd);
+            lifecycle::flags_changed(fd);
             result
         }
         _ => result,
@@ -113,7 +115,7 @@ fn controlled(fd: c_int, command: c_int, result: c_int) -> c_int {
 /// The first three descriptors stand for something else.
 fn standard_replaced() {
     if owns_descriptors() {
-        descriptors::forget_range(0, 2);
+        lifecycle::closed_range(0, 2);
     }
 }
 
@@ -132,7 +134,7 @@ unsafe extern "C-unwind" fn login_tty(fd: c_int) -> c_int {
     // SAFETY: the program's own call, passed on.
     let result = unsafe { real::login_tty(fd) };
     standard_replaced();
-    descriptors::forget(fd);
+    lifecycle::closed(fd);
     result
 }
 

@@ -1,12 +1,12 @@
-//! Whatever shares a process's descriptors or memory with another one, or makes them a thread's
-//! own: replicas are served by what is known of both.
+//! Calls that share a process's descriptors or memory with another one, or make them a thread's
+//! own: replicas and readahead depend on both.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use libc::{FILE, cmsghdr, mmsghdr, msghdr, ssize_t};
 
-use crate::recorder::owns_descriptors;
-use crate::{files, readahead, real, replicas};
+use crate::session::owns_descriptors;
+use crate::{lifecycle, real};
 
 /// Defines an exported symbol that calls a function and then jumps to the real one with every
 /// argument register as it was.
@@ -60,15 +60,13 @@ fn or_missing(real: *mut c_void) -> *const c_void {
 
 /// The child has descriptors of its own and its parent's memory.
 extern "C" fn about_to_vfork() -> *const c_void {
-    files::shared_by_all();
-    replicas::suspect();
+    lifecycle::before_vfork();
     or_missing(real::VFORK.get())
 }
 
 /// A child may share the one and not the other, in any way.
 extern "C" fn about_to_clone() -> *const c_void {
-    replicas::stop();
-    readahead::stop();
+    lifecycle::descriptors_untraceable();
     or_missing(real::CLONE.get())
 }
 
@@ -77,8 +75,7 @@ extern "C" fn about_to_clone() -> *const c_void {
 unsafe extern "C-unwind" fn unshare(flags: c_int) -> c_int {
     if flags & libc::CLONE_FILES != 0 {
         // From here on a number means one file to this thread and another to the others.
-        replicas::stop();
-        readahead::stop();
+        lifecycle::descriptors_untraceable();
     }
     // SAFETY: the program's own call, passed on.
     unsafe { real::unshare(flags) }
@@ -87,7 +84,7 @@ unsafe extern "C-unwind" fn unshare(flags: c_int) -> c_int {
 /// Stands in for libc's function, which does not call what it starts the shell with by its name.
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn system(command: *const c_char) -> c_int {
-    files::shared_by_all();
+    lifecycle::all_shared();
     // SAFETY: the program's own call, passed on.
     unsafe { real::system(command) }
 }
@@ -95,7 +92,7 @@ unsafe extern "C-unwind" fn system(command: *const c_char) -> c_int {
 /// Stands in for libc's function, as [`system`].
 #[unsafe(no_mangle)]
 unsafe extern "C-unwind" fn popen(command: *const c_char, mode: *const c_char) -> *mut FILE {
-    files::shared_by_all();
+    lifecycle::all_shared();
     // SAFETY: the program's own call, passed on.
     unsafe { real::popen(command, mode) }
 }
@@ -152,7 +149,7 @@ unsafe fn sent(message: *const msghdr) {
             let bytes = length.saturating_sub(size_of::<cmsghdr>());
             for at in 0..bytes / size_of::<c_int>() {
                 // SAFETY: the kernel has read so many there.
-                files::shared(unsafe { descriptors.wrapping_add(at).read_unaligned() });
+                lifecycle::shared(unsafe { descriptors.wrapping_add(at).read_unaligned() });
             }
         }
         // SAFETY: as above.

@@ -4,11 +4,12 @@
 use std::ffi::{c_int, c_void};
 
 use hither_sys::record::Op;
+use hither_sys::replica::SERVED;
 use libc::{iovec, off_t, size_t};
 
-use super::{explicit, trampoline};
-use crate::recorder::Position::BeforeCurrent;
-use crate::replicas::Into::{self, Buffer, Vector};
+use super::{after_call, explicit, trampoline};
+use crate::request::Destination::{self, Buffer, Vector};
+use crate::request::Position::BeforeCurrent;
 use crate::signature::Caller;
 use crate::{read_placement, real, replicas};
 
@@ -33,7 +34,10 @@ trampoline! {
 /// Defines hooks behind trampolines, each of which has the call served from a replica, or makes it,
 /// with pages that it brings in placed, and records the bytes that it moved at the position given.
 macro_rules! reading {
-    ($($hook:ident => $real:ident($($argument:ident: $kind:ty),*) at $position:expr, into $into:expr;)*) => {
+    ($(
+        $hook:ident => $real:ident($($argument:ident: $kind:ty),*)
+        at $position:expr, to $destination:expr;
+    )*) => {
         $(
             unsafe extern "C-unwind" fn $hook(
                 fd: std::ffi::c_int,
@@ -45,25 +49,31 @@ macro_rules! reading {
                 if !replicas::may_serve() && !read_placement::is_on() {
                     // SAFETY: the program's own call, passed on.
                     let result = unsafe { real::$real(fd, $($argument),*) };
-                    super::moved(Op::Read, fd, position, result, sp, rbp);
+                    after_call::transferred(Op::Read, fd, position, result, sp, rbp);
                     return result;
                 }
-                let into = $into;
+                let to = $destination;
                 // SAFETY: the program's own call.
-                if let Some(result) = unsafe { replicas::serve(fd, position, into, Caller { sp, rbp }) } {
+                let served = unsafe {
+                    replicas::serve(fd, position, to, |offset, length| {
+                        let caller = Caller { sp, rbp };
+                        after_call::record_served(SERVED, fd, offset, length, caller);
+                    })
+                };
+                if let Some(result) = served {
                     return result;
                 }
                 // SAFETY: the program's own call.
-                if let Some(result) = unsafe { read_placement::read(fd, position, into, true) } {
-                    super::moved(Op::Read, fd, position, result, sp, rbp);
+                if let Some(result) = unsafe { read_placement::read(fd, position, to, true) } {
+                    after_call::transferred(Op::Read, fd, position, result, sp, rbp);
                     return result;
                 }
                 // SAFETY: the program's own call, passed on.
                 let result = unsafe { real::$real(fd, $($argument),*) };
-                super::moved(Op::Read, fd, position, result, sp, rbp);
+                after_call::transferred(Op::Read, fd, position, result, sp, rbp);
                 read_placement::was_read(fd, position, result);
                 // SAFETY: the call was made with these.
-                unsafe { replicas::was_read(fd, position, into, result) };
+                unsafe { replicas::was_read(fd, position, to, result) };
                 result
             }
         )*
@@ -71,24 +81,36 @@ macro_rules! reading {
 }
 
 reading! {
-    read_hook => read(buffer: *mut c_void, count: size_t) at BeforeCurrent, into Buffer(buffer, count);
-    read_chk_hook => __read_chk(buffer: *mut c_void, count: size_t, size: size_t) at BeforeCurrent, into Into::checked(buffer, count, size);
-    readv_hook => readv(vector: *const iovec, count: c_int) at BeforeCurrent, into Vector(vector, count);
-    pread_hook => pread(buffer: *mut c_void, count: size_t, offset: off_t) at explicit(offset), into positive(offset, Buffer(buffer, count));
-    pread64_hook => pread64(buffer: *mut c_void, count: size_t, offset: off_t) at explicit(offset), into positive(offset, Buffer(buffer, count));
-    pread_chk_hook => __pread_chk(buffer: *mut c_void, count: size_t, offset: off_t, size: size_t) at explicit(offset), into positive(offset, Into::checked(buffer, count, size));
-    pread64_chk_hook => __pread64_chk(buffer: *mut c_void, count: size_t, offset: off_t, size: size_t) at explicit(offset), into positive(offset, Into::checked(buffer, count, size));
-    preadv_hook => preadv(vector: *const iovec, count: c_int, offset: off_t) at explicit(offset), into positive(offset, Vector(vector, count));
-    preadv64_hook => preadv64(vector: *const iovec, count: c_int, offset: off_t) at explicit(offset), into positive(offset, Vector(vector, count));
-    preadv2_hook => preadv2(vector: *const iovec, count: c_int, offset: off_t, flags: c_int) at explicit(offset), into positive(offset, Into::flagged(vector, count, flags));
-    preadv64v2_hook => preadv64v2(vector: *const iovec, count: c_int, offset: off_t, flags: c_int) at explicit(offset), into positive(offset, Into::flagged(vector, count, flags));
+    read_hook => read(buffer: *mut c_void, count: size_t)
+        at BeforeCurrent, to Buffer(buffer, count);
+    read_chk_hook => __read_chk(buffer: *mut c_void, count: size_t, size: size_t)
+        at BeforeCurrent, to Destination::checked(buffer, count, size);
+    readv_hook => readv(vector: *const iovec, count: c_int)
+        at BeforeCurrent, to Vector(vector, count);
+    pread_hook => pread(buffer: *mut c_void, count: size_t, offset: off_t)
+        at explicit(offset), to positive(offset, Buffer(buffer, count));
+    pread64_hook => pread64(buffer: *mut c_void, count: size_t, offset: off_t)
+        at explicit(offset), to positive(offset, Buffer(buffer, count));
+    pread_chk_hook => __pread_chk(buffer: *mut c_void, count: size_t, offset: off_t, size: size_t)
+        at explicit(offset), to positive(offset, Destination::checked(buffer, count, size));
+    pread64_chk_hook => __pread64_chk(
+        buffer: *mut c_void, count: size_t, offset: off_t, size: size_t
+    ) at explicit(offset), to positive(offset, Destination::checked(buffer, count, size));
+    preadv_hook => preadv(vector: *const iovec, count: c_int, offset: off_t)
+        at explicit(offset), to positive(offset, Vector(vector, count));
+    preadv64_hook => preadv64(vector: *const iovec, count: c_int, offset: off_t)
+        at explicit(offset), to positive(offset, Vector(vector, count));
+    preadv2_hook => preadv2(vector: *const iovec, count: c_int, offset: off_t, flags: c_int)
+        at explicit(offset), to positive(offset, Destination::flagged(vector, count, flags));
+    preadv64v2_hook => preadv64v2(vector: *const iovec, count: c_int, offset: off_t, flags: c_int)
+        at explicit(offset), to positive(offset, Destination::flagged(vector, count, flags));
 }
 
 /// Only calls at an offset of theirs are served, which one below 0 is not.
 #[inline]
-fn positive(offset: off_t, into: Into) -> Into {
+fn positive(offset: off_t, to: Destination) -> Destination {
     match offset {
-        0.. => into,
-        _ => Into::Unserved,
+        0.. => to,
+        _ => Destination::KernelOnly,
     }
 }

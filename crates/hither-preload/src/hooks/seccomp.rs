@@ -1,25 +1,21 @@
-//! A program that confines itself with seccomp allows the system calls that it makes, not ours: one
-//! of ours too many, and the kernel kills it. Recording ends in the process that does so, before it
-//! does.
+//! `prctl`, and `syscall`: calls that change what this library may do in the process.
 //!
-//! A program that opens a userfaultfd asks for the same call by number: its memory is not sampled
-//! any more, since a range can be registered with one userfaultfd only.
-//!
-//! A program that gives memory a policy itself (libnuma calls `mbind` by number) has chosen: that
-//! memory is left alone.
-//!
-//! A program that advises on a file by number is heard as one that calls the function for that.
-//!
-//! A program that closes or replaces descriptors by number is heard as one that calls the functions
-//! for that. One that makes processes by number, or an io_uring, has no more reads served from
-//! replicas.
+//! - *seccomp*. A program that confines itself allows the system calls that it makes, not ours: at
+//!   the first of ours the kernel would kill it. So recording ends in the process before it is
+//!   confined.
+//! - *userfaultfd*. The program's memory is not sampled any more, since a range can be registered
+//!   with one userfaultfd only.
+//! - *mbind* (libnuma calls it by number). The program has chosen a policy for that memory, which
+//!   is left alone.
+//! - *fadvise*, *readahead*, *close*, *dup* by number count like the functions of that name.
+//! - *clone*, *unshare*, *io_uring* by number: no read is served from replicas any more.
 //!
 //! Calls that only ask what the kernel supports change nothing here: they fail for their null
 //! filter, or set none.
 
 use std::ffi::{c_int, c_long, c_uint, c_void};
 
-use crate::{descriptors, files, readahead, real, recorder, replicas};
+use crate::{lifecycle, readahead, real};
 
 /// Stands in for libc's function.
 #[unsafe(no_mangle)]
@@ -32,7 +28,7 @@ unsafe extern "C-unwind" fn prctl(
 ) -> c_int {
     let mode = second as c_uint;
     if option == libc::PR_SET_SECCOMP && (mode != libc::SECCOMP_MODE_FILTER || third != 0) {
-        recorder::stop();
+        lifecycle::stop();
     }
     // SAFETY: the program's own call, passed on.
     unsafe { real::prctl(option, second, third, fourth, fifth) }
@@ -129,7 +125,7 @@ extern "C" fn prepare(number: c_long, first: usize, second: usize, third: usize)
         _ => false,
     };
     if number == libc::SYS_seccomp && confines {
-        recorder::stop();
+        lifecycle::stop();
     }
     #[cfg(feature = "pages")]
     if number == libc::SYS_userfaultfd {
@@ -140,11 +136,11 @@ extern "C" fn prepare(number: c_long, first: usize, second: usize, third: usize)
         crate::pages::binds_itself(first as u64, second as u64, third as c_int);
     }
     match number {
-        libc::SYS_close => descriptors::forget(first as i32),
-        libc::SYS_close_range => descriptors::forget_range(first as u32, second as u32),
+        libc::SYS_close => lifecycle::closed(first as i32),
+        libc::SYS_close_range => lifecycle::closed_range(first as u32, second as u32),
         libc::SYS_dup2 | libc::SYS_dup3 => {
-            files::shared(first as i32);
-            descriptors::forget(second as i32);
+            lifecycle::shared(first as i32);
+            lifecycle::closed(second as i32);
         }
         libc::SYS_fadvise64 | libc::SYS_readahead => readahead::leave(first as i32),
         // Whose descriptors and memory are whose, and what a ring closes and opens, is not
@@ -153,10 +149,7 @@ extern "C" fn prepare(number: c_long, first: usize, second: usize, third: usize)
         | libc::SYS_clone3
         | libc::SYS_vfork
         | libc::SYS_unshare
-        | libc::SYS_io_uring_setup => {
-            replicas::stop();
-            readahead::stop();
-        }
+        | libc::SYS_io_uring_setup => lifecycle::descriptors_untraceable(),
         _ => {}
     }
     let real = real::SYSCALL.get();

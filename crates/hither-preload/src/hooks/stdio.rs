@@ -1,21 +1,22 @@
-//! stdio: libc's streams read and write without calling any symbol that could be interposed,
-//! through a table of functions. Three entries of that table are replaced, after checking that they
-//! hold what is expected: the layout has not changed since glibc 2.1, but nothing promises that it
-//! will not. Where they hold anything else, stdio is left alone and goes unrecorded.
+//! stdio. libc's streams read and write through a table of functions, without calling any symbol
+//! that could be interposed. Three entries of that table are replaced, after a check that they hold
+//! what is expected: the layout has not changed since glibc 2.1, but it is not guaranteed. Where
+//! they hold anything else, stdio is left alone and not recorded.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use hither_sys::record::Op;
+use hither_sys::replica::SERVED;
 use hither_sys::syscalls;
 use libc::FILE;
 
-use super::moved;
-use crate::recorder::Position::BeforeCurrent;
-use crate::recorder::owns_descriptors;
-use crate::replicas::Into;
+use super::after_call::{record_served, transferred};
+use crate::request::Destination;
+use crate::request::Position::BeforeCurrent;
+use crate::session::owns_descriptors;
 use crate::signature::Caller;
-use crate::{descriptors, read_placement, replicas};
+use crate::{lifecycle, read_placement, replicas};
 
 /// Entries of `struct _IO_jump_t`.
 const READ: usize = 14;
@@ -134,31 +135,34 @@ unsafe extern "C-unwind" fn read_hook(
     sp: *const u64,
     rbp: u64,
 ) -> isize {
-    let into = Into::Buffer(buffer, count.max(0) as usize);
+    let to = Destination::Buffer(buffer, count.max(0) as usize);
     // SAFETY: libc called with a stream.
     let fd = unsafe { libc::fileno(stream) };
     // A stream says whether its reads are cancellation points, which can only be told apart here
     // where nobody is there to cancel.
     if replicas::single_threaded() {
-        let caller = Caller { sp, rbp };
         // SAFETY: libc's own call.
-        let served = unsafe { replicas::serve(fd, BeforeCurrent, into, caller) };
+        let served = unsafe {
+            replicas::serve(fd, BeforeCurrent, to, |offset, length| {
+                record_served(SERVED, fd, offset, length, Caller { sp, rbp });
+            })
+        };
         if let Some(result) = served {
             return result;
         }
     }
     // SAFETY: libc's own call.
-    if let Some(result) = unsafe { read_placement::read(fd, BeforeCurrent, into, false) } {
-        moved(Op::Read, fd, BeforeCurrent, result, sp, rbp);
+    if let Some(result) = unsafe { read_placement::read(fd, BeforeCurrent, to, false) } {
+        transferred(Op::Read, fd, BeforeCurrent, result, sp, rbp);
         return result;
     }
     // SAFETY: libc's own call, passed on.
     let result = unsafe { call(&REAL_READ, stream, buffer, count) };
     if result > 0 {
-        moved(Op::Read, fd, BeforeCurrent, result, sp, rbp);
+        transferred(Op::Read, fd, BeforeCurrent, result, sp, rbp);
         read_placement::was_read(fd, BeforeCurrent, result);
         // SAFETY: the call was made with these.
-        unsafe { replicas::was_read(fd, BeforeCurrent, into, result) };
+        unsafe { replicas::was_read(fd, BeforeCurrent, to, result) };
     }
     result
 }
@@ -175,7 +179,7 @@ unsafe extern "C-unwind" fn write_hook(
     if result > 0 {
         // SAFETY: libc called with a stream.
         let fd = unsafe { libc::fileno(stream) };
-        moved(Op::Write, fd, BeforeCurrent, result, sp, rbp);
+        transferred(Op::Write, fd, BeforeCurrent, result, sp, rbp);
     }
     result
 }
@@ -183,7 +187,7 @@ unsafe extern "C-unwind" fn write_hook(
 unsafe extern "C-unwind" fn close_entry(stream: *mut FILE) -> c_int {
     if owns_descriptors() {
         // SAFETY: libc called with a stream that is still open.
-        descriptors::forget(unsafe { libc::fileno(stream) });
+        lifecycle::closed(unsafe { libc::fileno(stream) });
     }
     let real = REAL_CLOSE.load(Ordering::Acquire);
     // SAFETY: `patch` stored the function that the entry held, which has this type.

@@ -6,12 +6,10 @@ use hither_sys::record::Op;
 use hither_sys::syscalls;
 use libc::{iovec, off_t, size_t};
 
-use super::{explicit, moving, trampoline};
-use crate::descriptors;
-use crate::real;
-use crate::recorder::Position::{At, BeforeCurrent};
-use crate::recorder::{self};
+use super::{after_call, explicit, trampoline, transferring};
+use crate::request::Position::{At, BeforeCurrent};
 use crate::signature::Caller;
+use crate::{lifecycle, real};
 
 trampoline! {
     ftruncate => ftruncate_hook, 2;
@@ -34,16 +32,20 @@ trampoline! {
     pwritev64v2 => pwritev64v2_hook, 5;
 }
 
-moving! {
+transferring! {
     Op::Write;
     write_hook => write(buffer: *const c_void, count: size_t) at BeforeCurrent;
     writev_hook => writev(vector: *const iovec, count: c_int) at BeforeCurrent;
     pwrite_hook => pwrite(buffer: *const c_void, count: size_t, offset: off_t) at explicit(offset);
-    pwrite64_hook => pwrite64(buffer: *const c_void, count: size_t, offset: off_t) at explicit(offset);
+    pwrite64_hook => pwrite64(buffer: *const c_void, count: size_t, offset: off_t)
+        at explicit(offset);
     pwritev_hook => pwritev(vector: *const iovec, count: c_int, offset: off_t) at explicit(offset);
-    pwritev64_hook => pwritev64(vector: *const iovec, count: c_int, offset: off_t) at explicit(offset);
-    pwritev2_hook => pwritev2(vector: *const iovec, count: c_int, offset: off_t, flags: c_int) at explicit(offset);
-    pwritev64v2_hook => pwritev64v2(vector: *const iovec, count: c_int, offset: off_t, flags: c_int) at explicit(offset);
+    pwritev64_hook => pwritev64(vector: *const iovec, count: c_int, offset: off_t)
+        at explicit(offset);
+    pwritev2_hook => pwritev2(vector: *const iovec, count: c_int, offset: off_t, flags: c_int)
+        at explicit(offset);
+    pwritev64v2_hook => pwritev64v2(vector: *const iovec, count: c_int, offset: off_t, flags: c_int)
+        at explicit(offset);
 }
 
 /// Defines the hooks of functions that give a file a length, and then say of which descriptor or
@@ -78,7 +80,7 @@ truncating! {
 
 /// Records that the file behind `fd` now has this length.
 unsafe fn truncated(fd: c_int, length: off_t, caller: Caller) {
-    recorder::access(Op::Truncate, 0, fd, At(length as u64), 0, caller);
+    after_call::record(Op::Truncate, 0, fd, At(length as u64), 0, caller);
 }
 
 /// Records that the file at `path` now has this length.
@@ -86,15 +88,15 @@ unsafe fn truncated(fd: c_int, length: off_t, caller: Caller) {
 /// # Safety
 /// `path` is a C string.
 unsafe fn truncated_path(path: *const c_char, length: off_t, caller: Caller) {
-    if recorder::files_session().is_none() {
+    if lifecycle::files_session().is_none() {
         return;
     }
     // SAFETY: as the caller says.
     let path = unsafe { CStr::from_ptr(path) };
     if let Ok(fd) = syscalls::open(path, libc::O_PATH) {
-        descriptors::forget(fd);
-        recorder::access(Op::Truncate, 0, fd, At(length as u64), 0, caller);
-        descriptors::forget(fd);
+        lifecycle::closed(fd);
+        after_call::record(Op::Truncate, 0, fd, At(length as u64), 0, caller);
+        lifecycle::closed(fd);
         syscalls::close(fd);
     }
 }

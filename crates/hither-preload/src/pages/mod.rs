@@ -1,31 +1,33 @@
-//! Large allocations: the agent hears of them, and they are bound to the nodes that it names.
+//! Large allocations: they are reported to the agent as regions, and bound to the nodes that it
+//! asks for.
 //!
-//! A region begins when an allocation of at least the session's `region_min` bytes has been made
-//! and ends before it is given back, so that in the order of their times no two regions ever
-//! overlap. Should one end unseen (by a system call past libc, by an allocator's own name for
-//! `free`), it ends when its memory becomes part of another.
+//! **Regions.** A region begins when an allocation of at least the session's `region_min` bytes has
+//! been made, and ends before it is freed. So no two regions overlap at any time. One that ends
+//! unseen (by a system call past libc, by an allocator's own name for `free`) ends when its memory
+//! becomes part of another.
 //!
-//! What the agent knows of a site is applied before the allocation is returned, and so before its
-//! first touch (but for what `calloc` has zeroed in a heap). A region that moves takes the policy
-//! that it was last given along, all of it. Orders for a range are carried out at the next call
-//! that comes here: anything large allocated or freed, a mapping, a read or a write. Only whole
-//! pages inside a live region are ever bound. Memory of the malloc family is given its default
-//! policy back before it is freed, since it may stay mapped and come to hold something else; a
-//! mapping before it is moved, since a policy of a part of it splits it, and the kernel moves no
-//! two mappings at once.
+//! **Binding.** The policy of an allocation site is applied before the allocation is returned, and
+//! so before its first touch (except for what `calloc` has zeroed in a heap). A region that moves
+//! keeps the policy that it was given last, for all of it. A bind request for a range is applied at
+//! the next hooked call: a large allocation or `free`, a mapping, a read or a write. Only whole
+//! pages inside a live region are bound. Memory of the malloc family gets its default policy back
+//! before it is freed, since it may stay mapped and hold something else later. So does a mapping
+//! before it is moved: a policy on a part of it splits it, and the kernel moves only one mapping at
+//! a time.
 //!
-//! What the program gives a policy itself is left alone from then on, wherever it moves. Each part
-//! of a region with a policy of its own is a mapping to the kernel, of which a process may have so
-//! many: no more than a quarter of that is bound in parts.
+//! **The program's own policies.** A range that the program gives a policy itself is left alone
+//! from then on, wherever it moves. Each part of a region with a policy of its own is a mapping to
+//! the kernel, and a process may have `vm.max_map_count` of these: binding in parts takes at most a
+//! quarter of them.
 //!
-//! A forked child has copies of its parent's regions, policies included. They are not announced:
-//! most children exec, and the agent cannot know what a child still needs of them. Its own
-//! allocations are. A child of `vfork` has its parent's memory, and what it does to it is recorded
-//! as its parent's.
+//! **Children.** A forked child has copies of its parent's regions, with their policies. They are
+//! not announced: most children exec, and the agent cannot know which of them a child still needs.
+//! Its own allocations are announced. The child of a `vfork` has its parent's memory, and its calls
+//! are recorded as its parent's.
 //!
-//! A sanitizer's runtime in the process keeps tables of its own of the same calls; nothing is
-//! tracked there. Static programs, and those that call the kernel past libc, are not reached; nor
-//! are those in another pid namespace than the agent, whose numbers are other processes' there.
+//! **Not tracked.** Programs with a sanitizer's runtime, which keeps tables of the same calls;
+//! static programs, and calls to the kernel past libc; programs in another pid namespace than the
+//! agent's, whose process ids mean other processes there.
 
 pub(crate) mod maps;
 #[cfg(feature = "pages")]
@@ -44,7 +46,7 @@ pub(crate) use live::*;
 mod live {
     use std::ffi::CStr;
     use std::ops::Range;
-    use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
     use hither_sys::process::monotonic_ns;
     use hither_sys::program_session::ProgramSession;
@@ -53,8 +55,8 @@ mod live {
 
     use super::table::{Bound, Region, Table};
     use super::{maps, offer};
-    use crate::recorder;
     use crate::signature::Caller;
+    use crate::{process, session, thread};
 
     /// The regions of this process.
     pub(crate) static TABLE: Table = Table::new();
@@ -64,26 +66,17 @@ mod live {
 
     const NOT_TRACKED: usize = usize::MAX;
 
-    /// The number of orders posted when they were last looked at.
-    static SEEN: AtomicU32 = AtomicU32::new(0);
+    /// The number of bind requests posted when they were last applied.
+    static APPLIED: AtomicU32 = AtomicU32::new(0);
 
-    /// Orders carried out in one call of the program's: some 1 us each.
-    const AT_ONCE: usize = 64;
+    /// Bind requests applied in one call of the program's: some 1 us each.
+    const REQUESTS_A_CALL_MAX: usize = 64;
 
-    /// The error for which binding was given up: a kernel or a container without `mbind`, or a
-    /// sandbox around this program that may kill for it. 0 while there is none.
+    /// The error number for which binding was given up: a kernel or a container without `mbind`, or
+    /// a sandbox that may kill this program for it. 0 while binding works.
     static REFUSED: AtomicU32 = AtomicU32::new(0);
 
-    /// Found out once, when the library is loaded: later filters end the recording
-    /// (`hooks::seccomp`).
-    static CONFINED: AtomicBool = AtomicBool::new(false);
-
-    /// Whether a sandbox around this program may kill it for what only we do.
-    pub(crate) fn is_confined() -> bool {
-        CONFINED.load(Ordering::Relaxed)
-    }
-
-    const PAGE: u64 = 4096;
+    const PAGE_BYTES: u64 = 4096;
 
     const DEFAULT: Bind = Bind {
         mode: BindMode::Default,
@@ -94,12 +87,16 @@ mod live {
     pub(crate) fn start(session: &ProgramSession) {
         let least = usize::try_from(session.region_min()).unwrap_or(NOT_TRACKED);
         if least > 0 && session.bind_requests().is_some() && !has_sanitizer() {
-            CONFINED.store(session.is_confined(), Ordering::Relaxed);
-            if is_confined() {
+            if session.is_confined() {
                 REFUSED.store(libc::EPERM as u32, Ordering::Relaxed);
             }
             REGION_MIN.store(least, Ordering::Relaxed);
         }
+    }
+
+    /// After a fork, in the child: its parent's offer is its parent's to close.
+    pub(crate) fn forked() {
+        offer::take_back();
     }
 
     /// Ends it for good, with the recording.
@@ -139,11 +136,11 @@ mod live {
 
     #[cold]
     fn begin(start: u64, length: u64, kind: RegionKind, caller: Caller) {
-        let Some(session) = recorder::session() else {
+        let Some(session) = session::current() else {
             return;
         };
         offer::make(session);
-        let Some(signature) = recorder::signature(session, caller) else {
+        let Some(signature) = thread::signature(session, caller) else {
             return;
         };
         if let Some(end) = start.checked_add(length) {
@@ -151,7 +148,7 @@ mod live {
                 range: start..end,
                 signature,
                 kind,
-                process: recorder::process(),
+                process: process::id(),
                 bound: Bound::Nobody,
                 parts: 0,
             };
@@ -166,17 +163,17 @@ mod live {
             return;
         }
         let end = start.checked_add(length as u64);
-        if let (Some(session), Some(end)) = (recorder::session(), end) {
+        if let (Some(session), Some(end)) = (session::current(), end) {
             let region = Region {
                 range: start..end,
-                process: recorder::process(),
+                process: process::id(),
                 ..region.clone()
             };
             enter(session, region);
         }
     }
 
-    /// Enters a region, tells the agent, and binds it: as it was before, or as its site is to be.
+    /// Enters a region, reports it, and binds it: as it was before, or by the policy of its site.
     fn enter(session: &'static ProgramSession, region: Region) {
         // Of a mapping that an allocator gives parts out of, the rest stays bound.
         cut(region.range.clone(), region.kind == RegionKind::Malloc);
@@ -195,39 +192,39 @@ mod live {
         }
         let policy = match bound {
             Bound::Program => {
-                tell(session, &region.range, DEFAULT, OWN_POLICY, true);
+                report_bound(session, &region.range, DEFAULT, OWN_POLICY, true);
                 return;
             }
-            // What was said of pages that were there says nothing of those to come.
+            // A sampled policy holds for pages that are there, and none is there yet.
             Bound::Us(policy) if policy.mode == BindMode::Sampled => Some(DEFAULT),
             Bound::Us(policy) => Some(policy),
             Bound::Nobody => session
                 .bind_requests()
-                .and_then(|orders| orders.site(region.signature)),
+                .and_then(|requests| requests.site(region.signature)),
         };
         if let Some(policy) = policy {
             bind(session, region.range, policy, true);
         }
     }
 
-    /// Tells the agent of a region. False, and told as well, if the thread `asks` for nodes by a
-    /// policy of its own (numactl): what it touches first goes where it said.
+    /// Reports a region. Returns false, and reports that too, if the thread `asks` for nodes by a
+    /// policy of its own (numactl), which then decides where its pages go.
     fn announce(session: &'static ProgramSession, region: &Region, asks: bool) -> bool {
         let Range { start, end } = region.range;
-        recorder::region(
+        thread::push(
             session,
             &Record::Region {
                 start,
                 length: end - start,
                 signature: region.signature,
                 time_ns: monotonic_ns(),
-                cpu: recorder::cpu(),
+                cpu: thread::cpu(),
                 kind: region.kind,
             },
         );
         let asks = asks && REFUSED.load(Ordering::Relaxed) == 0;
         if asks && syscalls::thread_has_nodes() {
-            tell(session, &region.range, DEFAULT, OWN_POLICY, true);
+            report_bound(session, &region.range, DEFAULT, OWN_POLICY, true);
             return false;
         }
         true
@@ -260,11 +257,11 @@ mod live {
     /// The pages of a range, unless there is no region at all.
     #[inline]
     fn tracked(start: u64, length: usize) -> Option<Range<u64>> {
-        if TABLE.is_empty() || length == 0 || !start.is_multiple_of(PAGE) {
+        if TABLE.is_empty() || length == 0 || !start.is_multiple_of(PAGE_BYTES) {
             return None;
         }
         let end = start.saturating_add(length as u64);
-        Some(start..end.checked_next_multiple_of(PAGE).unwrap_or(end))
+        Some(start..end.checked_next_multiple_of(PAGE_BYTES).unwrap_or(end))
     }
 
     /// Ends what is in a range; if it `stays` mapped, without a policy of ours.
@@ -286,11 +283,11 @@ mod live {
         if stays && matches!(region.bound, Bound::Us(_)) && is_tracking() {
             let _ = bind_pages(&region.range, DEFAULT);
         }
-        if region.process == recorder::process()
-            && let Some(session) = recorder::session()
+        if region.process == process::id()
+            && let Some(session) = session::current()
         {
             let Range { start, end } = region.range;
-            recorder::region(
+            thread::push(
                 session,
                 &Record::RegionEnd {
                     start,
@@ -301,48 +298,48 @@ mod live {
         }
     }
 
-    /// Carries out the orders that have come since the last time.
+    /// Applies the bind requests that were posted since the last call.
     #[inline]
     pub(crate) fn apply_bind_requests() {
         if !is_tracking() {
             return;
         }
         offer::settle();
-        let Some(session) = recorder::session() else {
+        let Some(session) = session::current() else {
             return;
         };
-        let Some(orders) = session.bind_requests() else {
+        let Some(requests) = session.bind_requests() else {
             return;
         };
-        let pending = orders.pending();
-        if pending != SEEN.load(Ordering::Relaxed) {
-            carry_out(session, pending);
+        let pending = requests.pending();
+        if pending != APPLIED.load(Ordering::Relaxed) {
+            apply(session, pending);
         }
     }
 
     #[cold]
-    fn carry_out(session: &'static ProgramSession, pending: u32) {
-        SEEN.store(pending, Ordering::Relaxed);
-        let Some(orders) = session.bind_requests() else {
+    fn apply(session: &'static ProgramSession, pending: u32) {
+        APPLIED.store(pending, Ordering::Relaxed);
+        let Some(requests) = session.bind_requests() else {
             return;
         };
         let mut done = 0;
-        for order in orders.take(recorder::process()).take(AT_ONCE) {
+        for request in requests.take(process::id()).take(REQUESTS_A_CALL_MAX) {
             done += 1;
-            let range = order.start..order.start.saturating_add(order.length);
-            bind(session, range, order.bind, false);
+            let range = request.start..request.start.saturating_add(request.length);
+            bind(session, range, request.bind, false);
         }
-        if done == AT_ONCE {
-            // There may be more: not looked at.
-            SEEN.store(pending.wrapping_sub(1), Ordering::Relaxed);
+        if done == REQUESTS_A_CALL_MAX {
+            // There may be more.
+            APPLIED.store(pending.wrapping_sub(1), Ordering::Relaxed);
         }
     }
 
-    /// Binds a range if a region holds it, and tells the agent what came of it.
+    /// Binds a range if a region holds it, and reports the result.
     ///
     /// Another thread may free the region at any moment. It then finds the policy noted and resets
     /// it, or it was earlier, and we reset what we set; a mapping that has taken the place in
-    /// between is left with a preference for a node, no worse.
+    /// between keeps a preference for a node, which does no harm.
     fn bind(session: &'static ProgramSession, range: Range<u64>, policy: Bind, site: bool) {
         let error = match REFUSED.load(Ordering::Relaxed) {
             0 => bind_region(&range, policy),
@@ -351,10 +348,10 @@ mod live {
         if [libc::ENOSYS, libc::EPERM].contains(&(error as i32)) {
             REFUSED.store(error, Ordering::Relaxed);
         }
-        tell(session, &range, policy, error, site);
+        report_bound(session, &range, policy, error, site);
     }
 
-    fn tell(
+    fn report_bound(
         session: &'static ProgramSession,
         range: &Range<u64>,
         bind: Bind,
@@ -370,7 +367,7 @@ mod live {
             site,
             time_ns: monotonic_ns(),
         };
-        recorder::region(session, &record);
+        thread::push(session, &record);
     }
 
     /// The program is about to give a range a policy itself: from now on it is left alone. Or to
@@ -382,7 +379,7 @@ mod live {
         if !is_tracking() || !TABLE.has_any(&range) {
             return;
         }
-        let Some(session) = recorder::session() else {
+        let Some(session) = session::current() else {
             return;
         };
         if mode != libc::MPOL_DEFAULT {
@@ -392,13 +389,13 @@ mod live {
                     let _ = bind_pages(&region.range, DEFAULT);
                 }
             });
-            tell(session, &range, DEFAULT, OWN_POLICY, false);
+            report_bound(session, &range, DEFAULT, OWN_POLICY, false);
             return;
         }
         TABLE.each(&range, |region| {
             let keeps = |at: u64| !range.contains(&at) && syscalls::range_has_policy(at);
             let is_free = !ends_of(&region.range).into_iter().any(keeps);
-            if is_free && region.process == recorder::process() {
+            if is_free && region.process == process::id() {
                 end(region, true);
                 TABLE.set_bound(&region.range, Bound::Nobody);
                 announce(session, region, true);
@@ -468,7 +465,7 @@ mod live {
 
     /// The whole pages of a range.
     fn pages_of(range: &Range<u64>) -> Range<u64> {
-        range.start.next_multiple_of(PAGE)..range.end & !(PAGE - 1)
+        range.start.next_multiple_of(PAGE_BYTES)..range.end & !(PAGE_BYTES - 1)
     }
 
     /// The first and the last byte of the whole pages of a range.

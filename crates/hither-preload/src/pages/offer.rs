@@ -2,10 +2,10 @@
 //!
 //! It is opened when the process allocates its first region, offered, and closed at the first
 //! hooked call after the agent has taken its copy: no descriptor of ours stays. It has a high
-//! number, so that the program gets those that it counts on, is close-on-exec, and is told by its
-//! inode from a file that has taken the number since. A forked child closes the copy that it
-//! inherits, which is of its parent's memory, and makes an offer of its own when it allocates a
-//! region. Should anything fail, there is no sampling, and the agent is told why.
+//! number, so that the program gets those that it counts on, is close-on-exec, and is identified
+//! by its inode, since a file of the program's may have taken the number. A forked child closes the
+//! copy that it inherits, which is of its parent's memory, and makes an offer of its own when it
+//! allocates a region. If anything fails, there is no sampling, and the agent learns the error.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -14,13 +14,13 @@ use hither_sys::program_session::ProgramSession;
 use hither_sys::syscalls;
 use hither_sys::userfaultfd_offers::PendingOffer;
 
-use crate::recorder;
+use crate::{process, session};
 
-/// The process that has made its offer, or wants to make none.
+/// The process that has made its offer, or refuses to.
 static DONE_BY: AtomicU32 = AtomicU32::new(0);
 
-/// The process whose agent has let go of it, or gave no answer and is taken to be gone. A child's
-/// memory is another: it asks once itself.
+/// The process whose memory the agent samples no more: it has confirmed that, or gave no answer and
+/// counts as gone. A child's memory is another, so it asks once itself.
 static REFUSED_BY: AtomicU32 = AtomicU32::new(0);
 
 /// What is on offer; the first is 0 while nothing is.
@@ -31,25 +31,26 @@ static INODE: AtomicU64 = AtomicU64::new(0);
 /// Makes this process's offer, if the agent wants it and it was not made before.
 #[inline]
 pub(crate) fn make(session: &ProgramSession) {
-    if DONE_BY.load(Ordering::Relaxed) != recorder::process() && session.sampling() {
+    if DONE_BY.load(Ordering::Relaxed) != process::id() && session.sampling() {
         make_first(session);
     }
 }
 
 #[cold]
 fn make_first(session: &ProgramSession) {
-    let pid = recorder::process();
+    settle();
+    let pid = process::id();
     // The child of a vfork has its parent's memory, and descriptors of its own.
     if syscalls::pid() != pid || DONE_BY.swap(pid, Ordering::Relaxed) == pid {
         return;
     }
-    let opened = match super::is_confined() {
+    let opened = match session.is_confined() {
         true => Err(libc::EPERM),
         false => syscalls::userfaultfd(),
     };
     match opened {
         Ok(fd) => put(session, pid, fd),
-        Err(error) => session.no_offer(error),
+        Err(error) => session.report_offer_error(error),
     }
 }
 
@@ -69,13 +70,13 @@ fn put(session: &ProgramSession, pid: u32, fd: i32) {
             OFFER.store(offer, Ordering::Release);
         }
         Err(error) => {
-            session.no_offer(error);
+            session.report_offer_error(error);
             syscalls::close(fd);
         }
     }
 }
 
-/// Closes the descriptor if the agent has its copy, or is gone.
+/// Closes the descriptor if the agent has its copy or is gone, or if it was inherited in a fork.
 #[inline]
 pub(crate) fn settle() {
     if OFFER.load(Ordering::Relaxed) != 0 {
@@ -87,8 +88,12 @@ pub(crate) fn settle() {
 fn settle_now() {
     let offer = OFFER.load(Ordering::Acquire);
     let offered = PendingOffer::from_words([SLOT.load(Ordering::Relaxed), offer]);
-    let waiting = recorder::session().is_some_and(|session| !session.is_answered(&offered));
-    if offer != 0 && !waiting && offered.pid() == syscalls::pid() {
+    // In a forked child the copy that it inherited, which is its parent's offer. The child of a
+    // vfork has its parent's process id here.
+    let is_inherited = offered.pid() != process::id();
+    let waiting = session::current().is_some_and(|session| !session.is_answered(&offered));
+    let is_done = !waiting && offered.pid() == syscalls::pid();
+    if offer != 0 && (is_inherited || is_done) {
         take_back();
     }
 }
@@ -106,37 +111,37 @@ pub(crate) fn take_back() {
     }
 }
 
-/// Looks at whether the agent has let go, a millisecond apart: it looks every 20 ms at the least.
-const LOOKS_MAX: u32 = 100;
+/// Polls for the agent's answer, a millisecond apart: the agent polls every 20 ms at the least.
+const ANSWER_POLLS_MAX: u32 = 100;
 
-/// The program is about to watch its memory itself. A range can be registered once only, so the
-/// program waits until the agent has let go of all of it: the one time that it does, for as long as
-/// the agent takes to look, and a tenth of a second where there is none any more.
+/// The program is about to open a userfaultfd itself. A range can be registered with one only, so
+/// the program waits until the agent has unregistered all of its memory. This is the only time that
+/// a program waits for the agent: until its next poll, and a tenth of a second where it is gone.
 #[cold]
 pub(crate) fn refuse() {
-    let Some(session) = recorder::session() else {
+    let Some(session) = session::current() else {
         return;
     };
-    let pid = recorder::process();
+    let pid = process::id();
     let is_done = REFUSED_BY.load(Ordering::Relaxed) == pid;
     if session.sampling() && syscalls::pid() == pid && !is_done {
         DONE_BY.store(pid, Ordering::Relaxed);
         take_back();
-        // Without room the agent is not told, and the program's own registration may fail.
-        let told = session.offer(&UserfaultfdOffer {
+        // Without room the agent does not learn of it, and the program's own registration may fail.
+        let refusal = session.offer(&UserfaultfdOffer {
             pid,
             fd: -1,
             inode: 0,
         });
         let waits = |offered: &PendingOffer| session.recording() && !session.is_answered(offered);
-        for _ in 0..LOOKS_MAX {
-            if super::is_confined() || !told.as_ref().is_some_and(waits) {
+        for _ in 0..ANSWER_POLLS_MAX {
+            if session.is_confined() || !refusal.as_ref().is_some_and(waits) {
                 break;
             }
             syscalls::sleep_ns(1_000_000);
         }
         // Only now, so that no other thread goes ahead of the agent meanwhile.
-        if told.is_some() {
+        if refusal.is_some() {
             REFUSED_BY.store(pid, Ordering::Relaxed);
         }
     }

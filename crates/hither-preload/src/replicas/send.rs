@@ -19,36 +19,35 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use hither_sys::record::IN_KERNEL;
-use hither_sys::replica::{LENT_MIN, SENT, SERVED};
+use hither_sys::replica::LENT_MIN;
 use hither_sys::syscalls;
 use libc::{c_int, iovec, off_t};
 
-use super::{is_another, stop, table, tell, view};
+use super::table;
+use super::view::{is_recorded, is_vfork_child, stop, view};
 use crate::buffers;
-use crate::signature::Caller;
 
 /// As much as a pipe holds.
-const PIECE: usize = 64 << 10;
+const PIPE_BYTES: usize = 64 << 10;
 
 /// The kernel sends no more at once.
-const COUNT_MAX: usize = 0x7fff_f000;
+const SEND_BYTES_MAX: usize = 0x7fff_f000;
 
 /// So many at a time are served, since a peer may keep each waiting with its pipe.
 const SENDS_MAX: u32 = 8;
 
-/// After one that a socket took little of, which costs more than it gains, so many are not served
-/// in the same thread.
-const PASSED: u32 = 7;
+/// Sends that a thread does not have served after one of which the socket took little, which costs
+/// more than it gains.
+const SKIPPED_AFTER_SHORT: u32 = 7;
 
 /// Sends under way, or left by a jump.
 static SENDS: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
-    /// Sends to pass by.
-    static PASS: Cell<u32> = const { Cell::new(0) };
-    /// Those served since the last that was told of.
-    static UNTOLD: Cell<u32> = const { Cell::new(0) };
+    /// Sends that are not to be served.
+    static SKIP: Cell<u32> = const { Cell::new(0) };
+    /// Those served since the last that was recorded.
+    static UNRECORDED: Cell<u32> = const { Cell::new(0) };
 }
 
 /// What replicas served of a send.
@@ -63,7 +62,7 @@ pub(crate) enum Sent {
 }
 
 /// Why no more is sent.
-enum End {
+enum SendEnd {
     /// It is all there is, or replicas have no more.
     Over,
     /// The socket has taken less than it was offered.
@@ -76,8 +75,9 @@ pub(super) fn forked() {
     SENDS.store(0, Ordering::Relaxed);
 }
 
-/// Serves a send as far as it can be, and tells of it. `None` if the real call is to be made as if
-/// nothing had been tried.
+/// Serves a send as far as it can be. One in [`SERVED_EACH`](hither_sys::replica::SERVED_EACH) is
+/// passed to `record`, with its offset and the bytes sent. `None` if the real call is to be made as
+/// if nothing had been tried.
 ///
 /// # Safety
 /// The arguments are those of the program's own call.
@@ -86,7 +86,7 @@ pub(crate) unsafe fn send(
     from: c_int,
     offset: *mut off_t,
     count: usize,
-    caller: Caller,
+    record: impl FnOnce(u64, u64),
 ) -> Option<Sent> {
     if count < LENT_MIN {
         return None;
@@ -97,22 +97,22 @@ pub(crate) unsafe fn send(
         return None;
     }
     let of = table::matched(view, from)?;
-    if !view.lends() || is_another() {
+    if !view.lends() || is_vfork_child() {
         return None;
     }
     // SAFETY: as the caller says.
     let start = unsafe { start(from, offset) }?;
     // What the kernel refuses.
     i64::try_from(count).ok()?.checked_add_unsigned(start)?;
-    let count = count.min(COUNT_MAX);
+    let count = count.min(SEND_BYTES_MAX);
     let there = view.bytes(of).saturating_sub(start);
     let there = count.min(usize::try_from(there).unwrap_or(usize::MAX));
     if there < LENT_MIN || !view.holds(of, start, LENT_MIN) {
         return None;
     }
-    let pass = PASS.get();
-    if pass > 0 {
-        PASS.set(pass - 1);
+    let skip = SKIP.get();
+    if skip > 0 {
+        SKIP.set(skip - 1);
         return None;
     }
     if !is_stream(to) {
@@ -120,7 +120,7 @@ pub(crate) unsafe fn send(
     }
     let pipe = Pipe::new()?;
     let refer_next = |done: usize| {
-        let length = (there - done).min(PIECE);
+        let length = (there - done).min(PIPE_BYTES);
         view.lend(of, start + done as u64, length, |pieces| pipe.refer(pieces))
     };
     let moved = |done: usize| {
@@ -139,21 +139,20 @@ pub(crate) unsafe fn send(
     let (sent, end) = through(&pipe, to, there, refer_next, moved);
     drop(pipe);
     if sent < LENT_MIN {
-        PASS.set(PASSED);
+        SKIP.set(SKIPPED_AFTER_SHORT);
     }
-    if sent > 0 {
-        let flags = SERVED | IN_KERNEL | SENT;
-        tell(&UNTOLD, from, start, flags, sent as u64, caller);
+    if sent > 0 && is_recorded(&UNRECORDED) {
+        record(start, sent as u64);
     }
     match end {
-        End::Over if sent < there => Some(Sent::Part {
+        SendEnd::Over if sent < there => Some(Sent::Part {
             sent,
             left: count - sent,
         }),
         // What the socket does not take this way, or somebody has closed amid the call, is for the
         // kernel to refuse.
-        End::Error(libc::EINVAL | libc::EBADF) if sent == 0 => None,
-        End::Error(error) if sent == 0 => Some(Sent::Failed(error)),
+        SendEnd::Error(libc::EINVAL | libc::EBADF) if sent == 0 => None,
+        SendEnd::Error(error) if sent == 0 => Some(Sent::Failed(error)),
         _ => Some(Sent::All(sent as isize)),
     }
 }
@@ -180,7 +179,7 @@ fn through(
     there: usize,
     refer_next: impl Fn(usize) -> Option<usize>,
     moved: impl Fn(usize),
-) -> (usize, End) {
+) -> (usize, SendEnd) {
     let mut done = 0;
     while done < there {
         let Some(referred) = refer_next(done).filter(|&referred| referred > 0) else {
@@ -193,13 +192,13 @@ fn through(
                 done += sent;
                 moved(done);
                 if sent < referred {
-                    return (done, End::Short);
+                    return (done, SendEnd::Short);
                 }
             }
-            Err(error) => return (done, End::Error(error)),
+            Err(error) => return (done, SendEnd::Error(error)),
         }
     }
-    (done, End::Over)
+    (done, SendEnd::Over)
 }
 
 /// Whether `fd` is a socket on which bytes are a stream.

@@ -12,8 +12,8 @@ use hither_sys::replica::FileId;
 use hither_sys::replica::view::{Match, View};
 use hither_sys::syscalls;
 
-use crate::descriptors::{Row, Table};
-use crate::files;
+use crate::descriptor_table::{Row, Table};
+use crate::{files, session};
 
 /// What a word says, in its low bits.
 const KIND: u64 = 3;
@@ -109,7 +109,7 @@ fn pack(of: Match) -> Option<u64> {
 fn look_up(view: &View, fd: i32, descriptor: &Descriptor, word: u64) -> Option<Match> {
     // The child of a vfork finds out about its own descriptors, and enters nothing of it in its
     // parent's table.
-    if !crate::recorder::owns_descriptors() {
+    if !session::owns_descriptors() {
         return None;
     }
     let generation = view.generation() & GENERATION;

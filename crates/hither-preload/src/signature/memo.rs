@@ -2,14 +2,14 @@
 //!
 //! The same code at the same stack pointer nearly always has the same frames above it, but not
 //! always: the callers may differ, or one of them may have a frame of variable size. So an entry
-//! holds every slot in which the walk found a return address (and every slot from which a frame
-//! restored `rbp`, which frames further out may hang on), and a hit is a hit only if all of them
-//! hold what they held. It is exact but for a stack that differs nowhere in those slots.
+//! holds every slot in which the walk found a return address, and every slot from which a frame
+//! restored `rbp`, since frames further out may depend on it. It is a hit only if all slots hold
+//! what they held. That is exact, except for a stack that differs in none of these slots.
 //!
-//! Four-way: one hot loop often calls from several stack depths that fall into one set. Measured
+//! Four ways: one hot loop often calls from several stack depths that fall into one set. Measured
 //! 2026-11 on gcc, cscope and python: 96 to 100 % hits.
 
-use super::Caller;
+use super::caller::Caller;
 
 const SETS: usize = 64;
 const WAYS: usize = 4;

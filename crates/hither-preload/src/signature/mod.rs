@@ -16,6 +16,7 @@
 //! Everything here belongs to one thread and takes no lock, so a fork, a signal or a dying thread
 //! cannot leave it half-changed for another one.
 
+mod caller;
 mod memo;
 mod module;
 mod stack;
@@ -27,6 +28,7 @@ use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{FrameAddress, MustNotAllocateDuringUnwind, Unwinder};
 use hither_sys::record::{FRAMES_MAX, Record};
 
+pub use caller::Caller;
 pub use memo::Memo;
 pub use module::modules_changed;
 #[cfg(feature = "pages")]
@@ -36,15 +38,6 @@ use memo::Check;
 use module::{Module, Modules};
 use stack::{Stack, Window};
 
-/// A hook's caller, as the hook's trampoline finds it.
-#[derive(Clone, Copy, Debug)]
-pub struct Caller {
-    /// The stack pointer on entry: the address at which the return address lies.
-    pub sp: *const u64,
-    /// The frame pointer register on entry.
-    pub rbp: u64,
-}
-
 /// Looks up what the dynamic linker and libc offer. To be called once, early: symbol lookup may
 /// allocate.
 pub fn prepare() {
@@ -53,7 +46,7 @@ pub fn prepare() {
 }
 
 /// Where a sandbox may kill the program for the call that stacks are read with, they are not: a
-/// site is told by its innermost frame alone. To be called early.
+/// site is identified by its innermost frame alone. To be called early.
 pub fn confine() {
     stack::confine();
 }

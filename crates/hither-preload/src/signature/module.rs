@@ -1,9 +1,9 @@
-//! The loaded programs and libraries: where they lie, what they are called, where their unwind
-//! information is.
+//! The loaded programs and libraries: their ranges, their names, and their unwind information.
 //!
 //! Each thread finds the modules that its own stacks touch, one at a time. `_dl_find_object` (glibc
-//! 2.35) tells which module holds an address, without locks; on an older glibc the list that
-//! `dl_iterate_phdr` walks does, behind the dynamic linker's lock.
+//! 2.35) finds the module that holds an address, without locks. An older glibc has only the list
+//! that
+//! `dl_iterate_phdr` walks, behind the dynamic linker's lock.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Where the thread's stack lies, and reading it without any risk of a fault.
+//! The range of the thread's stack, and reading it without the risk of a fault.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -10,6 +10,7 @@ use hither_sys::record::ConstructKind::{
     self, Barrier, Hidden, Iteration, ParallelBegin, ParallelEnd,
 };
 
+use crate::skip::skip;
 use crate::support::{
     Construct, Recording, Run, check_same, compile, compile_by, follow, pages_library, placed,
     regions_session, scratch,
@@ -33,7 +34,7 @@ fn compilers() -> &'static [&'static str] {
         if built.is_ok_and(|output| output.status.success()) {
             &["gcc", "clang"]
         } else {
-            println!("skipped for clang: it or libomp is not installed");
+            skip("clang: it or libomp is not installed");
             &["gcc"]
         }
     })
@@ -424,7 +425,7 @@ fn more_runtimes_than_are_kept_are_called_all_the_same() {
 #[test]
 fn a_program_of_gcc_on_the_runtime_of_llvm_tells_once() {
     if !has_clang() {
-        println!("skipped: no libomp");
+        skip("no libomp");
         return;
     }
     let object = compile("parallel.c", &["-O1", "-fopenmp", "-c"]);
@@ -449,7 +450,7 @@ fn a_program_of_gcc_on_the_runtime_of_llvm_tells_once() {
 #[test]
 fn another_tool_keeps_its_runtime() {
     if !has_clang() {
-        println!("skipped: no libomp");
+        skip("no libomp");
         return;
     }
     let own = compile_by(

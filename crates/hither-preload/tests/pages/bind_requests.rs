@@ -1,4 +1,4 @@
-//! Orders and known sites, seen from outside: by the policies in the program's
+//! Bind requests and sites with a policy, seen from outside: by the policies in the program's
 //! /proc/self/numa_maps. Node 0 is there on every machine whose kernel knows of nodes at all.
 
 use std::ffi::OsStr;
@@ -11,6 +11,7 @@ use hither_sys::record::{Bind, BindMode, OWN_POLICY, Record, RegionKind};
 use hither_sys::session::Session;
 
 use super::MIB;
+use crate::skip::skip_on_this_machine;
 use crate::support::{compile, detached, pages_library, placed, regions_session, sampled_session};
 
 /// A program that does as it is told, and the session that it is in.
@@ -125,7 +126,7 @@ fn is_preferred(policy: &str) -> bool {
 fn knows_nodes() -> bool {
     let knows = Path::new("/proc/self/numa_maps").exists();
     if !knows {
-        println!("skipped: a kernel without NUMA");
+        skip_on_this_machine("a kernel without NUMA");
     }
     knows
 }
@@ -198,7 +199,7 @@ fn a_policy_to_be_sampled_by_is_not_taken_along() {
     };
     assert_eq!((at, of, bind), (start, length, sampled));
     if error != 0 {
-        println!("skipped: the kernel says {error}");
+        skip_on_this_machine(format_args!("the kernel says {error}"));
         return;
     }
     assert!(policy.starts_with("prefer"), "{policy}");
@@ -461,7 +462,7 @@ fn so_many_parts_are_bound_and_no_more() {
     let most = std::fs::read_to_string("/proc/sys/vm/max_map_count").expect("read");
     let most: u64 = most.trim().parse().expect("a number");
     if !knows_nodes() || most > 100_000 {
-        println!("skipped: no nodes, or room for too many mappings");
+        skip_on_this_machine("no nodes, or room for too many mappings");
         return;
     }
     let program = compile("moves.c", &["-O1", "-pthread"]);
@@ -565,7 +566,7 @@ fn what_moves_is_bound_as_it_was_and_may_be_bound_again() {
         puppet.post(start, length, policy);
         puppet.tell("call");
         if puppet.bounds()[0].3 != 0 {
-            println!("skipped: the kernel has no {mode:?}");
+            skip_on_this_machine(format_args!("the kernel has no {mode:?}"));
             continue;
         }
         let (start, length, _) = puppet.tell("grow");

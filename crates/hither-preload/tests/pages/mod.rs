@@ -1,5 +1,5 @@
-//! Large allocations under the preload library: what the agent hears of them, and that programs
-//! notice nothing.
+//! Large allocations under the preload library: what it records of them, and that programs behave
+//! the same.
 
 mod bind_requests;
 mod programs;

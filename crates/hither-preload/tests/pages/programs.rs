@@ -1,10 +1,11 @@
-//! Real programs with their large allocations tracked from 64 KiB on: they say and return the same
-//! as without.
+//! Real programs with their large allocations tracked from 64 KiB on: they print and return the
+//! same as without.
 
 use std::process::{Command, Stdio};
 
 use hither_sys::record::Record;
 
+use crate::skip::{skip, skip_on_this_machine};
 use crate::support::{check_same, compile, data, follow, placed, regions_session};
 
 /// Runs a program with and without; skipped where it is not installed. The number of its regions.
@@ -13,13 +14,21 @@ fn check(program: &str, arguments: &[&str]) -> usize {
         .map(|folder| folder.join(program))
         .find(|path| path.is_file());
     let Some(path) = found else {
-        println!("skipped: no {program}");
+        skip(format_args!("no {program}"));
         return 0;
     };
     let session = regions_session(64 << 10);
     let mut command = placed(&session, &path);
     command.args(arguments);
     let run = follow(session, command);
+    // A script says so itself where a program that it runs is not installed, or it is not root's.
+    let said = String::from_utf8_lossy(&run.output.stdout);
+    if let Some(missing) = said.trim().strip_prefix("skipped: ") {
+        match missing {
+            "not root" => skip_on_this_machine(missing),
+            _ => skip(missing),
+        }
+    }
     check_same(&run, Command::new(&path).args(arguments));
     let regions = run
         .recording
@@ -38,7 +47,8 @@ fn python() {
         "python3",
         &[
             "-c",
-            "x = [i * i for i in range(300000)]; y = bytearray(5 << 20); z = sorted(x, reverse=True); \
+            "x = [i * i for i in range(300000)]; y = bytearray(5 << 20); \
+             z = sorted(x, reverse=True); \
              import threading, hashlib; \
              t = [threading.Thread(target=lambda: bytearray(3 << 20)) for _ in range(20)]; \
              [a.start() for a in t]; [a.join() for a in t]; \
@@ -64,7 +74,7 @@ fn numpy() {
     if there.is_ok_and(|status| status.success()) {
         check(&python, &["-c", script]);
     } else {
-        println!("skipped: no numpy");
+        skip("no numpy");
     }
 }
 
@@ -104,7 +114,8 @@ fn compilers_and_scripts() {
         "bash",
         &[
             "-c",
-            "x=$(head -c 300000 /dev/zero | tr '\\0' x); for i in 1 2 3; do echo ${#x} | cat; done; echo \"$x\" | wc -c",
+            "x=$(head -c 300000 /dev/zero | tr '\\0' x); \
+             for i in 1 2 3; do echo ${#x} | cat; done; echo \"$x\" | wc -c",
         ],
     );
     check("java", &["-XX:+UseSerialGC", "-version"]);
@@ -112,7 +123,8 @@ fn compilers_and_scripts() {
         "node",
         &[
             "-e",
-            "let a = Buffer.alloc(5 << 20, 3); let b = [...a.subarray(0, 100000)]; console.log(b.length)",
+            "let a = Buffer.alloc(5 << 20, 3); \
+             let b = [...a.subarray(0, 100000)]; console.log(b.length)",
         ],
     );
 }
@@ -137,13 +149,18 @@ fn a_server_under_load() {
 fn a_jvm_with_threads() {
     let folder = tempfile::tempdir().expect("a folder");
     let source = folder.path().join("Main.java");
-    let text = "import java.nio.*; import java.util.*; import java.util.stream.*; public class Main { \
-                static long work(int seed) { Random r = new Random(seed); Map<Integer, byte[]> m = new HashMap<>(); long h = seed; \
-                for (int i = 0; i < 4000; i++) { byte[] b = new byte[r.nextInt(20000)]; m.put(r.nextInt(500), b); h = h * 31 + b.length + m.size(); } \
+    let text = "import java.nio.*; import java.util.*; import java.util.stream.*; \
+                public class Main { \
+                static long work(int seed) { Random r = new Random(seed); \
+                Map<Integer, byte[]> m = new HashMap<>(); long h = seed; \
+                for (int i = 0; i < 4000; i++) { byte[] b = new byte[r.nextInt(20000)]; \
+                m.put(r.nextInt(500), b); h = h * 31 + b.length + m.size(); } \
                 return h; } \
-                public static void main(String[] a) { ByteBuffer d = ByteBuffer.allocateDirect(16 << 20); \
+                public static void main(String[] a) { \
+                ByteBuffer d = ByteBuffer.allocateDirect(16 << 20); \
                 for (int i = 0; i < d.capacity(); i += 4096) d.put(i, (byte) 1); \
-                System.out.println(IntStream.range(0, 8).parallel().mapToLong(Main::work).sum() + d.get(4096)); } }";
+                System.out.println(IntStream.range(0, 8).parallel().mapToLong(Main::work).sum() \
+                + d.get(4096)); } }";
     std::fs::write(&source, text).expect("written");
     let script = format!(
         "command -v javac > /dev/null || {{ echo skipped: no javac; exit; }}; exec java {}",
@@ -156,7 +173,8 @@ fn a_jvm_with_threads() {
 #[test]
 fn other_allocators() {
     let script = "import threading; x = [bytearray(3 << 20) for _ in range(20)]; \
-                  t = [threading.Thread(target=lambda: [bytearray(2 << 20) for _ in range(50)]) for _ in range(4)]; \
+                  grow = lambda: [bytearray(2 << 20) for _ in range(50)]; \
+                  t = [threading.Thread(target=grow) for _ in range(4)]; \
                   [a.start() for a in t]; [a.join() for a in t]; print(sum(map(len, x)))";
     for library in ["libjemalloc.so.2", "libtcmalloc_minimal.so.4"] {
         for order in ["$library:$LD_PRELOAD", "$LD_PRELOAD:$library"] {
@@ -175,7 +193,8 @@ fn other_allocators() {
 fn a_setuid_program() {
     let folder = tempfile::tempdir().expect("a folder");
     let script = format!(
-        "[ $(id -u) = 0 ] || {{ echo skipped: not root; exit; }}; cd {}; chmod 755 .; cp \"$(command -v id)\" own; \
+        "[ $(id -u) = 0 ] || {{ echo skipped: not root; exit; }}; cd {}; chmod 755 .; \
+         cp \"$(command -v id)\" own; \
          chmod 4755 own; setpriv --reuid=65534 --regid=65534 --clear-groups ./own -u",
         folder.path().display()
     );

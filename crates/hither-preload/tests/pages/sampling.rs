@@ -1,5 +1,5 @@
-//! Memory that is sampled from outside: the descriptor's way to the agent, and that the program
-//! notices nothing.
+//! Memory that is sampled from outside: how the descriptor gets to the agent, and that the program
+//! behaves the same.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
@@ -10,6 +10,7 @@ use hither_sys::session::Session;
 use hither_sys::userfaultfd::WriteProtectSampler;
 
 use super::MIB;
+use crate::skip::skip_on_this_machine;
 use crate::support::{compile, placed, sampled_session};
 
 const PAGE: u64 = 4096;
@@ -39,7 +40,7 @@ impl Puppet {
         let arm = match WriteProtectSampler::tried() {
             Ok(arm) => arm,
             Err(reason) => {
-                println!("skipped: {reason}");
+                skip_on_this_machine(reason);
                 return None;
             }
         };

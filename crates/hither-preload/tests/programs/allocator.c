@@ -31,7 +31,10 @@ void *memalign(size_t alignment, size_t size) {
 }
 void *malloc(size_t size) { return memalign(16, size); }
 void *aligned_alloc(size_t alignment, size_t size) { return memalign(alignment, size); }
-int posix_memalign(void **block, size_t alignment, size_t size) { *block = memalign(alignment, size); return *block ? 0 : ENOMEM; }
+int posix_memalign(void **block, size_t alignment, size_t size) {
+    *block = memalign(alignment, size);
+    return *block ? 0 : ENOMEM;
+}
 void *calloc(size_t count, size_t size) {
     if (size && count > (size_t)-1 / size) { errno = ENOMEM; return NULL; }
     return memalign(16, count * size);

@@ -47,11 +47,14 @@ int main(int argc, char **argv) {
         else if (!strcmp(command, "bind\n")) {
             // As libnuma does: MPOL_PREFERRED, node 0, whole pages within.
             size_t start = ((size_t)region + 4095) & ~(size_t)4095, nodes = 1;
-            syscall(SYS_mbind, start, ((size_t)region + length - start) & ~(size_t)4095, 1, &nodes, 64, 0);
+            syscall(SYS_mbind, start, ((size_t)region + length - start) & ~(size_t)4095, 1, &nodes,
+                64, 0);
         } else if (!strcmp(command, "unbind\n") || !strcmp(command, "unbind most\n")) {
             // All whole pages, or all but the last.
-            size_t start = ((size_t)region + 4095) & ~(size_t)4095, rest = command[6] == ' ' ? 4096 : 0;
-            syscall(SYS_mbind, start, (((size_t)region + length - start) & ~(size_t)4095) - rest, 0, 0, 0, 0);
+            size_t start = ((size_t)region + 4095) & ~(size_t)4095,
+                   rest = command[6] == ' ' ? 4096 : 0;
+            syscall(SYS_mbind, start, (((size_t)region + length - start) & ~(size_t)4095) - rest, 0,
+                0, 0, 0);
         } else if (!strcmp(command, "prefer\n") || !strcmp(command, "interleave\n")) {
             // As numactl does.
             size_t nodes = 1;

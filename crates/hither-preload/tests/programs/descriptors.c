@@ -16,9 +16,11 @@ int main(int argc, char **argv) {
     const char *mode = argv[1], *path = argv[2], *other = argv[3];
     int fd = open(path, O_RDONLY);
     if (!strcmp(mode, "dup")) {
-        int copies[] = {dup(fd), dup2(fd, 50), dup3(fd, 51, O_CLOEXEC), fcntl(fd, F_DUPFD, 60), fcntl(fd, F_DUPFD_CLOEXEC, 60)};
+        int copies[] = {dup(fd), dup2(fd, 50), dup3(fd, 51, O_CLOEXEC), fcntl(fd, F_DUPFD, 60),
+            fcntl(fd, F_DUPFD_CLOEXEC, 60)};
         close(fd);
-        for (int i = 0; i < 5; i++) expect(pread(copies[i], buffer, 10 + i, 100 * i) == 10 + i, "copy");
+        for (int i = 0; i < 5; i++)
+            expect(pread(copies[i], buffer, 10 + i, 100 * i) == 10 + i, "copy");
         expect(open(other, O_RDONLY) == fd, "lowest");
         expect(pread(fd, buffer, 20, 0) == 20, "other");
         expect(dup2(fd, 50) == 50, "over");
@@ -34,7 +36,8 @@ int main(int argc, char **argv) {
         expect(open(other, O_RDONLY) == 3, "open");
         expect(read(3, buffer, 32) == 32, "read");
     } else if (!strcmp(mode, "behind")) {
-        /* Closed and opened past every hook: the library has to notice, or at least not to invent. */
+        /* Closed and opened past every hook: the library has to notice, or at least not to invent.
+         */
         expect(read(fd, buffer, 40) == 40, "read");
         syscall(SYS_close, fd);
         expect(syscall(SYS_openat, AT_FDCWD, "/dev/zero", O_RDONLY) == fd, "open");

@@ -14,7 +14,8 @@ int main(int argc, char **argv) {
     off_t at = 1000;
     printf("%zd\n", sendfile(to, from, &at, 500));      /* from 1000 + 500, to 0 + 500 */
     loff_t in = 2000;
-    printf("%zd\n", copy_file_range(from, &in, to, NULL, 600, 0)); /* from 2000 + 600, to 500 + 600 */
+    printf(
+        "%zd\n", copy_file_range(from, &in, to, NULL, 600, 0)); /* from 2000 + 600, to 500 + 600 */
     int ends[2];
     loff_t splice_from = 3000;
     if (pipe(ends)) return 1;

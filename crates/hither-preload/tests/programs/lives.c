@@ -13,8 +13,14 @@ enum { MIB = 1 << 20 };
 #define RW (PROT_READ | PROT_WRITE)
 #define PRIVATE (MAP_PRIVATE | MAP_ANONYMOUS)
 
-static void begun(void *p, size_t length) { printf("+%zu %zu\n", (size_t)p, length); fflush(stdout); }
-static void ended(void *p, size_t length) { printf("-%zu %zu\n", (size_t)p, length); fflush(stdout); }
+static void begun(void *p, size_t length) {
+    printf("+%zu %zu\n", (size_t)p, length);
+    fflush(stdout);
+}
+static void ended(void *p, size_t length) {
+    printf("-%zu %zu\n", (size_t)p, length);
+    fflush(stdout);
+}
 
 static void *map(size_t length) {
     char *p = mmap(NULL, length, RW, PRIVATE, -1, 0);

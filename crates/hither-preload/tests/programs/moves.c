@@ -23,12 +23,15 @@ static void check(int right, const char *what) {
 }
 
 static void fill(void) {
-    for (filled = 0; filled < length; filled += PAGE) *(size_t *)(region + filled) = filled / PAGE + 7;
+    for (filled = 0; filled < length; filled += PAGE)
+        *(size_t *)(region + filled) = filled / PAGE + 7;
 }
 
 static void verify(void) {
-    for (size_t at = 0; at < filled && at < length; at += PAGE) check(*(size_t *)(region + at) == at / PAGE + 7, "lost");
-    for (size_t at = filled; at < length; at += PAGE) check(*(size_t *)(region + at) == 0, "not new");
+    for (size_t at = 0; at < filled && at < length; at += PAGE)
+        check(*(size_t *)(region + at) == at / PAGE + 7, "lost");
+    for (size_t at = filled; at < length; at += PAGE)
+        check(*(size_t *)(region + at) == 0, "not new");
 }
 
 static void moved(void *to, size_t now) {
@@ -49,7 +52,8 @@ static void say(void) {
     FILE *maps = fopen("/proc/self/maps", "r");
     setvbuf(maps, buffer, _IOFBF, sizeof buffer);
     while (fgets(line, sizeof line, maps))
-        if (sscanf(line, "%zx-%zx", &start, &end) == 2) pieces += start < (size_t)region + length && end > (size_t)region;
+        if (sscanf(line, "%zx-%zx", &start, &end) == 2)
+            pieces += start < (size_t)region + length && end > (size_t)region;
     fclose(maps);
     printf("%zu %zu %zu\n", (size_t)region, length, pieces);
     fflush(stdout);
@@ -93,21 +97,30 @@ static void obey(const char *command) {
     else if (!strcmp(command, "call"))
         // Not all that there may be to do is done in one.
         for (int i = 0; i < 10; i++) { void *volatile p = malloc(2 * MIB); free(p); }
-    else if (!strcmp(command, "grow")) moved(mremap(region, length, 2 * length, MREMAP_MAYMOVE), 2 * length);
-    else if (!strcmp(command, "shrink")) moved(mremap(region, length, length / 2, MREMAP_MAYMOVE), length / 2);
+    else if (!strcmp(command, "grow"))
+        moved(mremap(region, length, 2 * length, MREMAP_MAYMOVE), 2 * length);
+    else if (!strcmp(command, "shrink"))
+        moved(mremap(region, length, length / 2, MREMAP_MAYMOVE), length / 2);
     else if (!strcmp(command, "in vain")) {
         wall();
-        errno = 0, check(mremap(region, length, 2 * length, 0) == MAP_FAILED && errno == ENOMEM, "grown in place");
+        errno = 0, check(mremap(region, length, 2 * length, 0) == MAP_FAILED && errno == ENOMEM,
+                       "grown in place");
         // No such room; and room, but no such memory, unless the kernel promises any.
         size_t huge = ((size_t)1 << 47) - MIB, much = (size_t)1 << 46;
-        errno = 0, check(mremap(region, length, huge, MREMAP_MAYMOVE) == MAP_FAILED && errno == ENOMEM, "huge");
+        errno = 0,
+        check(
+            mremap(region, length, huge, MREMAP_MAYMOVE) == MAP_FAILED && errno == ENOMEM, "huge");
         verify();
         FILE *promises = fopen("/proc/sys/vm/overcommit_memory", "r");
         int any = fgetc(promises) == '1';
         fclose(promises);
-        errno = 0, check(any || (mremap(region, length, much, MREMAP_MAYMOVE) == MAP_FAILED && errno == ENOMEM), "much");
+        errno = 0, check(any || (mremap(region, length, much, MREMAP_MAYMOVE) == MAP_FAILED &&
+                                    errno == ENOMEM),
+                       "much");
         verify();
-        errno = 0, check(mremap(region, length, length, MREMAP_FIXED, region) == MAP_FAILED && errno == EINVAL, "fixed");
+        errno = 0,
+        check(mremap(region, length, length, MREMAP_FIXED, region) == MAP_FAILED && errno == EINVAL,
+            "fixed");
         verify();
     } else if (!strncmp(command, "to ", 3)) {
         size_t now = atoi(command + 3) * (size_t)MIB;

@@ -13,7 +13,10 @@ int main() {
     std::vector<double> vector(1 << 19);
     std::printf("%zu %zu\n", (size_t)vector.data(), sizeof(double) << 19);
     volatile size_t most = (size_t)1 << 62;
-    try { char *volatile p = new char[most]; std::puts(p ? "?" : "null"); } catch (const std::bad_alloc &) { std::puts("caught"); }
+    try {
+        char *volatile p = new char[most];
+        std::puts(p ? "?" : "null");
+    } catch (const std::bad_alloc &) { std::puts("caught"); }
     delete[] array;
     delete[] wide;
 }

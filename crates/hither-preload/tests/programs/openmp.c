@@ -4,7 +4,8 @@
 
 int main(void) {
     enum { N = 1 << 20 };
-    double *a = malloc(N * sizeof *a), *b = calloc(N, sizeof *b), *c = aligned_alloc(64, N * sizeof *c);
+    double *a = malloc(N * sizeof *a), *b = calloc(N, sizeof *b),
+           *c = aligned_alloc(64, N * sizeof *c);
     for (int repeat = 0; repeat < 5; repeat++) {
 #pragma omp parallel for
         for (int i = 0; i < N; i++) { a[i] = i; b[i] += a[i]; c[i] = a[i] + b[i]; }

@@ -1,4 +1,5 @@
-/* Programs in parallel constructs, by name: `parallel NAME [ITERATIONS]`. Each prints sums of whole numbers, which do not depend on the order of threads. */
+/* Programs in parallel constructs, by name: `parallel NAME [ITERATIONS]`. Each prints sums of whole
+ * numbers, which do not depend on the order of threads. */
 #include <dlfcn.h>
 #include <omp.h>
 #include <stdio.h>
@@ -28,7 +29,8 @@ static long sum(const long *of)
     return all;
 }
 
-/* BT: a right-hand side, sweeps along three directions, an update; 15 constructs: 5 regions, of which one has 10 barriers in it. */
+/* BT: a right-hand side, sweeps along three directions, an update; 15 constructs: 5 regions, of
+ * which one has 10 barriers in it. */
 static void bt(long iterations)
 {
     for (long it = 0; it < iterations; it++) {
@@ -250,7 +252,8 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(long);
-    } programs[] = {{"bt", bt}, {"cg", cg}, {"jacobi", jacobi}, {"inside", inside}, {"nested", nested}, {"tasks", tasks}, {"cancel", cancel}, {"forks", forks}, {"told", told}};
+    } programs[] = {{"bt", bt}, {"cg", cg}, {"jacobi", jacobi}, {"inside", inside},
+        {"nested", nested}, {"tasks", tasks}, {"cancel", cancel}, {"forks", forks}, {"told", told}};
     long iterations = argc > 2 ? atol(argv[2]) : 20;
     fill();
     for (size_t i = 0; argc > 1 && i < sizeof programs / sizeof *programs; i++)

@@ -1,5 +1,6 @@
-/* Loads plug-ins for themselves alone, and computes with each. Then unloads the second, whose runtime the first still uses, computes with the first, and does all
- * that with the second again. (A runtime that is unloaded takes the code away from its own threads, and the program dies.) */
+/* Loads plug-ins for themselves alone, and computes with each. Then unloads the second, whose
+ * runtime the first still uses, computes with the first, and does all that with the second again.
+ * (A runtime that is unloaded takes the code away from its own threads, and the program dies.) */
 #include <dlfcn.h>
 #include <stdio.h>
 

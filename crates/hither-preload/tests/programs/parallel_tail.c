@@ -1,5 +1,5 @@
-/* A plug-in whose last act is to call the runtime, which gcc -O2 makes a jump: the return address is its caller's. They are written out, so
- * that they are jumps by any compiler. */
+/* A plug-in whose last act is to call the runtime, which gcc -O2 makes a jump: the return address
+ * is its caller's. They are written out, so that they are jumps by any compiler. */
 #include <omp.h>
 #include <stdio.h>
 
@@ -51,7 +51,8 @@ __attribute__((used)) static void in_region(void)
     __atomic_fetch_add(kept, 1, __ATOMIC_RELAXED);
 }
 
-/* How many threads there were in the steps, and how many of them saw all others behind the barrier. */
+/* How many threads there were in the steps, and how many of them saw all others behind the barrier.
+ */
 int told(int what)
 {
     return what ? saw_all : members;

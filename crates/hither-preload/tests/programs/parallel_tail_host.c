@@ -1,6 +1,7 @@
-/* Has no OpenMP, and takes steps with plug-ins that are loaded for themselves alone: each by itself, then in turns. What calls them is this
- * program in one turn, and code that was made at run time, and lies in no library, in the next. A library after a '+' is loaded for all,
- * and one after a '-' is unloaded at once. */
+/* Has no OpenMP, and takes steps with plug-ins that are loaded for themselves alone: each by
+ * itself, then in turns. What calls them is this program in one turn, and code that was made at run
+ * time, and lies in no library, in the next. A library after a '+' is loaded for all, and one after
+ * a '-' is unloaded at once. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +22,8 @@ static caller *made(void)
 {
     /* sub $8, %rsp; call *%rdi; add $8, %rsp; ret */
     static const char code[] = "\x48\x83\xec\x08\xff\xd7\x48\x83\xc4\x08\xc3";
-    void *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *page =
+        mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     memcpy(page, code, sizeof code);
     return (caller *)page;
 }

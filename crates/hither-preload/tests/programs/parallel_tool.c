@@ -4,8 +4,8 @@
 
 static long begun;
 
-static void begins(ompt_data_t *task, const ompt_frame_t *frame, ompt_data_t *parallel, unsigned threads, int flags, const void *code)
-{
+static void begins(ompt_data_t *task, const ompt_frame_t *frame, ompt_data_t *parallel,
+    unsigned threads, int flags, const void *code) {
     (void)task, (void)frame, (void)parallel, (void)threads, (void)flags, (void)code;
     begun++;
 }
@@ -13,7 +13,8 @@ static void begins(ompt_data_t *task, const ompt_frame_t *frame, ompt_data_t *pa
 static int initialize(ompt_function_lookup_t lookup, int device, ompt_data_t *data)
 {
     (void)device, (void)data;
-    ((ompt_set_callback_t)lookup("ompt_set_callback"))(ompt_callback_parallel_begin, (ompt_callback_t)begins);
+    ((ompt_set_callback_t)lookup("ompt_set_callback"))(
+        ompt_callback_parallel_begin, (ompt_callback_t)begins);
     return 1;
 }
 

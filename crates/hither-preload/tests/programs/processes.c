@@ -1,4 +1,5 @@
-/* fork, vfork, posix_spawn and exec in the ways that programs do them. MODE PATH; a child is "read PATH OFFSET". */
+/* fork, vfork, posix_spawn and exec in the ways that programs do them. MODE PATH; a child is "read
+ * PATH OFFSET". */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -77,7 +78,8 @@ int main(int argc, char **argv) {
         execve(argv[0], child, some);
     }
     if (!strcmp(mode, "execl")) execl(argv[0], argv[0], "read", path, "5000", (char *)NULL);
-    if (!strcmp(mode, "execle")) execle(argv[0], argv[0], "read", path, "5000", (char *)NULL, (char *[]){NULL});
+    if (!strcmp(mode, "execle"))
+        execle(argv[0], argv[0], "read", path, "5000", (char *)NULL, (char *[]){NULL});
     if (!strcmp(mode, "fexecve")) fexecve(open(argv[0], O_RDONLY | O_CLOEXEC), child, environ);
     if (!strcmp(mode, "exec-fails")) {
         execv("/nonexistent/program", child);

@@ -1,4 +1,5 @@
-/* Every form of read, through descriptors from every form of open; each form has a length of its own. */
+/* Every form of read, through descriptors from every form of open; each form has a length of its
+ * own. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

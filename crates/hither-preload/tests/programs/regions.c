@@ -26,7 +26,10 @@ int main(void) {
     say("realloc", "malloc", p, n);
     n += 16; say("reallocarray", "malloc", reallocarray(NULL, n / 16, 16), n);
     n += 16; p = memalign(64, n); if ((size_t)p % 64) abort(); say("memalign", "malloc", p, n);
-    n = 3 * MIB; p = aligned_alloc(4096, n); if ((size_t)p % 4096) abort(); say("aligned_alloc", "malloc", p, n);
+    n = 3 * MIB;
+    p = aligned_alloc(4096, n);
+    if ((size_t)p % 4096) abort();
+    say("aligned_alloc", "malloc", p, n);
     n += 16; if (posix_memalign(&p, 1 << 21, n)) abort();
     if ((size_t)p % (1 << 21)) abort();
     say("posix_memalign", "malloc", p, n);
@@ -46,7 +49,8 @@ int main(void) {
     // The answers to what cannot be.
     errno = 0; if (malloc((size_t)-1) != NULL || errno != ENOMEM) abort();
     errno = 0; if (calloc((size_t)1 << 40, (size_t)1 << 40) != NULL || errno != ENOMEM) abort();
-    errno = 0; if (reallocarray(NULL, (size_t)1 << 40, (size_t)1 << 40) != NULL || errno != ENOMEM) abort();
+    errno = 0;
+    if (reallocarray(NULL, (size_t)1 << 40, (size_t)1 << 40) != NULL || errno != ENOMEM) abort();
     p = malloc(2 * MIB); memset(p, 7, 2 * MIB);
     errno = 0; if (realloc(p, (size_t)-1) != NULL || errno != ENOMEM) abort();
     if (((char *)p)[2 * MIB - 1] != 7) abort();
@@ -54,7 +58,13 @@ int main(void) {
     if (posix_memalign(&p, 3, 2 * MIB) != EINVAL) abort();
     errno = 0; if (mmap(NULL, 0, rw, private, -1, 0) != MAP_FAILED || errno != EINVAL) abort();
     errno = 0; if (munmap((void *)1, 4096) != -1 || errno != EINVAL) abort();
-    errno = 7; p = malloc(2 * MIB); free(p); free(NULL); p = malloc(0); p = realloc(p, 0); if (errno != 7) abort();
+    errno = 7;
+    p = malloc(2 * MIB);
+    free(p);
+    free(NULL);
+    p = malloc(0);
+    p = realloc(p, 0);
+    if (errno != 7) abort();
     p = malloc(2 * MIB + 5); if (malloc_usable_size(p) < 2 * MIB + 5) abort(); free(p);
     p = malloc(100); if (malloc_usable_size(p) < 100) abort(); free(p);
     return 0;

@@ -48,7 +48,8 @@ static long write_all(void) {
 static long own(void) {
     int fd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | 1);
     struct uffdio_api api = {.api = UFFD_API};
-    struct uffdio_register range = {.range = {((size_t)region + PAGE - 1) & -PAGE, length - PAGE}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+    struct uffdio_register range = {.range = {((size_t)region + PAGE - 1) & -PAGE, length - PAGE},
+        .mode = UFFDIO_REGISTER_MODE_MISSING};
     if (fd < 0 || ioctl(fd, UFFDIO_API, &api)) return -1;
     for (int tries = 0; tries < 1000; tries++, usleep(1000))
         if (!ioctl(fd, UFFDIO_REGISTER, &range)) return close(fd), tries;
@@ -81,7 +82,8 @@ int main(void) {
             waitpid(child, &status, 0);
             result = WIFEXITED(status) ? WEXITSTATUS(status) * 10 : -1;
         } else if (!strcmp(command, "write\n")) result = write_all();
-        else if (!strcmp(command, "sum\n")) for (size_t at = 0; at < length; at += PAGE) result += region[at];
+        else if (!strcmp(command, "sum\n"))
+            for (size_t at = 0; at < length; at += PAGE) result += region[at];
         else if (!strcmp(command, "read\n")) {
             int zeros = open("/dev/zero", O_RDONLY);
             result = read(zeros, region, length) == (ssize_t)length;

@@ -10,8 +10,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#define ALLOW(name) \
-    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##name, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+#define ALLOW(name)                                                                                \
+    BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##name, 0, 1),                                         \
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 
 static struct sock_filter rules[] = {
     BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -47,8 +48,9 @@ int main(int argc, char **argv) {
         failed = prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT);
     } else {
         prctl(PR_SET_NO_NEW_PRIVS, 1L, 0L, 0L, 0L);
-        failed = strcmp(argv[2], "prctl") == 0 ? prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter)
-                                               : (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0L, &filter);
+        failed = strcmp(argv[2], "prctl") == 0
+                     ? prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter)
+                     : (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0L, &filter);
     }
     if (failed) { say("not confined\n"); return 1; }
     if (read(fd, bytes, 30) == 30) say("read\n");

@@ -1,5 +1,6 @@
-/* Reads, interrupted by a timer whose handler reads too. Prints how many reads were made. With a second argument, the
-   handler leaves by siglongjmp at last, and 100 undisturbed reads at offset 0 follow. */
+/* Reads, interrupted by a timer whose handler reads too. Prints how many reads were made. With a
+   second argument, the handler leaves by siglongjmp at last, and 100 undisturbed reads at offset 0
+   follow. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -32,7 +33,8 @@ int main(int argc, char **argv) {
     unsigned long volatile plain = 0;
     jump = argc > 2;
     sigsetjmp(out, 1);
-    for (; jump ? in_handler < 200 : plain < 300000 || in_handler < 200; plain++) check(8 + 8 * (plain % 999));
+    for (; jump ? in_handler < 200 : plain < 300000 || in_handler < 200; plain++)
+        check(8 + 8 * (plain % 999));
     struct itimerval never = {{0, 0}, {0, 0}};
     setitimer(ITIMER_REAL, &never, NULL);
     if (jump)

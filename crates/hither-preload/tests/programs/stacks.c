@@ -1,4 +1,5 @@
-/* Call sites: reads at offset 64 * SITE come from one call site each, whatever the stack looks like. */
+/* Call sites: reads at offset 64 * SITE come from one call site each, whatever the stack looks
+ * like. */
 #include <alloca.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -24,7 +24,10 @@ static void fill(struct block *b, size_t from) {
 static size_t aligned(size_t n) { return (n + 96) / 97 * 97; }
 static void check(struct block *b, size_t length) {
     for (size_t i = 0; i < length; i += 97)
-        if (b->at[i] != ((unsigned char)(i / 97) ^ b->seed)) { fprintf(stderr, "byte %zu of %zu\n", i, length); abort(); }
+        if (b->at[i] != ((unsigned char)(i / 97) ^ b->seed)) {
+            fprintf(stderr, "byte %zu of %zu\n", i, length);
+            abort();
+        }
 }
 
 static void drop(struct block *b) {
@@ -50,7 +53,8 @@ static void *storm(void *argument) {
             check(b, kept);
             fill(b, aligned(kept));
         } else if (b->at && b->mapped && kind < 4) {
-            size_t whole = (length + 4095) & ~(size_t)4095, kept = b->length < whole ? b->length : whole;
+            size_t whole = (length + 4095) & ~(size_t)4095,
+                   kept = b->length < whole ? b->length : whole;
             b->at = mremap(b->at, b->length, whole, MREMAP_MAYMOVE);
             if (b->at == MAP_FAILED) abort();
             b->length = whole;
@@ -62,12 +66,20 @@ static void *storm(void *argument) {
             b->length = length;
             void *p = NULL;
             switch (kind) {
-            case 0: p = calloc(length, 1); for (size_t i = 0; i < length; i += 4093) if (((char *)p)[i]) abort(); break;
+            case 0:
+                p = calloc(length, 1);
+                for (size_t i = 0; i < length; i += 4093)
+                    if (((char *)p)[i]) abort();
+                break;
             case 1: p = memalign(256, length); if ((size_t)p % 256) abort(); break;
-            case 2: if (posix_memalign(&p, 8192, length)) abort(); if ((size_t)p % 8192) abort(); break;
+            case 2:
+                if (posix_memalign(&p, 8192, length)) abort();
+                if ((size_t)p % 8192) abort();
+                break;
             case 3: case 4:
                 b->length = (length + 4095) & ~(size_t)4095;
-                p = mmap(NULL, b->length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+                p = mmap(
+                    NULL, b->length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
                 b->mapped = 1;
                 break;
             default: p = malloc(length); if (usable && malloc_usable_size(p) < length) abort();
@@ -89,8 +101,13 @@ int main(int argc, char **argv) {
     (void)argc;
     pthread_t threads[256];
     size_t sum = 0;
-    for (int i = 0; i < count; i++) if (pthread_create(&threads[i], NULL, storm, (void *)(size_t)(i + 1))) abort();
-    for (int i = 0; i < count; i++) { void *done; pthread_join(threads[i], &done); sum += (size_t)done; }
+    for (int i = 0; i < count; i++)
+        if (pthread_create(&threads[i], NULL, storm, (void *)(size_t)(i + 1))) abort();
+    for (int i = 0; i < count; i++) {
+        void *done;
+        pthread_join(threads[i], &done);
+        sum += (size_t)done;
+    }
     printf("%zu\n", sum);
     return 0;
 }

@@ -15,7 +15,10 @@ static void *reader(void *argument) {
     pthread_barrier_wait(&barrier);
     for (int i = 0; i < 20; i++) {
         off_t at = (index * 20 + i) * 64;
-        if (pread(fd, &word, 8, at) != 8 || word != (unsigned long)at / 8 * 7 + 1) { puts("wrong"); exit(1); }
+        if (pread(fd, &word, 8, at) != 8 || word != (unsigned long)at / 8 * 7 + 1) {
+            puts("wrong");
+            exit(1);
+        }
     }
     return NULL;
 }

@@ -34,7 +34,8 @@ int main(int argc, char **argv) {
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, 64 << 10);
     pthread_barrier_init(&barrier, NULL, count);
-    for (int i = 0; i < count; i++) if (pthread_create(&threads[i], &small, work, (void *)(size_t)i)) abort();
+    for (int i = 0; i < count; i++)
+        if (pthread_create(&threads[i], &small, work, (void *)(size_t)i)) abort();
     for (int i = 0; i < count; i++) pthread_join(threads[i], NULL);
     puts("done");
     return 0;

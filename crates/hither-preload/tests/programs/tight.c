@@ -1,5 +1,6 @@
-/* Reads on stacks with next to no room: a thread of the smallest size, a handler's alternative stack, a coroutine; then
-   asynchronous cancellation of a thread that does nothing but read. PATH. Says what was overwritten below a stack. */
+/* Reads on stacks with next to no room: a thread of the smallest size, a handler's alternative
+   stack, a coroutine; then asynchronous cancellation of a thread that does nothing but read. PATH.
+   Says what was overwritten below a stack. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <limits.h>

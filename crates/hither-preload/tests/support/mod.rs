@@ -10,6 +10,11 @@ use std::time::Duration;
 use hither_sys::record::{ConstructKind, Op, Record};
 use hither_sys::session::{Lost, Session, SessionOptions};
 
+use libraries::Libraries;
+
+#[path = "../../libraries.rs"]
+mod libraries;
+
 /// One recorded access.
 #[derive(Clone, Debug)]
 pub(crate) struct Access {
@@ -215,44 +220,25 @@ pub(crate) fn scratch() -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// The preload library that records, built once a test run.
+/// The preload library that records.
 pub(crate) fn library() -> &'static Path {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| build("interpose", "preload"))
+    &libraries().record
 }
 
 /// The preload library that places pages.
 pub(crate) fn pages_library() -> &'static Path {
-    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARY.get_or_init(|| build("pages", "preload-pages"))
+    &libraries().pages
 }
 
-/// Builds the library by the command, and in the folder of target/, that the product's build uses
-/// too.
-fn build(feature: &str, folder: &str) -> PathBuf {
-    {
-        let target = scratch()
-            .parent()
-            .expect("target/tmp has a parent")
-            .join(folder);
-        let status = Command::new(env!("CARGO"))
-            .args([
-                "build",
-                "--quiet",
-                "-p",
-                "hither-preload",
-                "--release",
-                "--features",
-                feature,
-                "--target-dir",
-            ])
-            .arg(&target)
-            .current_dir(env!("CARGO_MANIFEST_DIR"))
-            .status()
-            .expect("cargo runs");
-        assert!(status.success(), "the preload library builds");
-        target.join("release/libhither_preload.so")
-    }
+/// The preload libraries, built once a test run.
+fn libraries() -> &'static Libraries {
+    static LIBRARIES: OnceLock<Libraries> = OnceLock::new();
+    LIBRARIES.get_or_init(|| {
+        let target = scratch();
+        let target = target.parent().expect("target/tmp has a parent");
+        let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+        libraries::build(env!("CARGO"), package, target)
+    })
 }
 
 /// Compiles `tests/programs/NAME` with these flags. Different flags give different files.

@@ -4,18 +4,18 @@
 
 mod costs;
 pub mod files;
-pub mod pages;
+pub mod memory;
 mod report;
 mod source;
 mod timeline;
 
 pub use costs::CostsError;
-pub use report::{Interval, Move, OfProcess, Outcome, Totals};
+pub use report::{Interval, Move, OfProcess, PlacementOutcome, Totals};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use hither_core::placement::{Entry, EpochKind, Target};
+use hither_core::placement::{EpochKind, PlacementEntry, Target};
 use hither_core::{Access, Node, Spec, Topology};
 use serde::Serialize;
 
@@ -23,11 +23,11 @@ use crate::caches::{Error, missing};
 use crate::references::References;
 
 /// A placement policy with its parameters.
-pub type PlacementSpec = Spec<Entry>;
+pub type PlacementSpec = Spec<PlacementEntry>;
 
 /// One placement to simulate.
 #[derive(Clone, Debug)]
-pub struct Configuration {
+pub struct PlacementConfiguration {
     /// The placement with its parameters.
     pub spec: PlacementSpec,
     /// The nodes.
@@ -39,10 +39,14 @@ pub struct Configuration {
     pub replacement: Spec,
 }
 
-impl Configuration {
+impl PlacementConfiguration {
     /// `blocks` blocks on each node, and `lru` where the placement leaves the choice.
-    pub fn even(spec: PlacementSpec, topology: Arc<Topology>, blocks: u32) -> Configuration {
-        Configuration {
+    pub fn even(
+        spec: PlacementSpec,
+        topology: Arc<Topology>,
+        blocks: u32,
+    ) -> PlacementConfiguration {
+        PlacementConfiguration {
             capacity: vec![blocks; topology.nodes()],
             spec,
             topology,
@@ -94,7 +98,7 @@ impl Configuration {
 
 /// What goes with a run besides the trace and the configuration.
 #[derive(Clone, Copy)]
-pub struct Options<'a> {
+pub struct PlacementOptions<'a> {
     /// Which node an access is made from.
     pub binding: Binding,
     /// What is counted apart, at the beginning.
@@ -113,11 +117,11 @@ pub struct Options<'a> {
     pub cancel: Option<&'a AtomicBool>,
 }
 
-impl Default for Options<'_> {
+impl Default for PlacementOptions<'_> {
     /// No warm-up, a timeline of 50 intervals, no moves kept, and 10 ms between epochs: about a
     /// million cache misses of 16 threads.
     fn default() -> Self {
-        Options {
+        PlacementOptions {
             binding: Binding::Auto,
             warm_up: WarmUp::References(0),
             intervals: 50,
@@ -130,7 +134,7 @@ impl Default for Options<'_> {
     }
 }
 
-impl Options<'_> {
+impl PlacementOptions<'_> {
     /// Says how far the run is, and whether it is to go on.
     fn report(&self, done: u64) -> Result<(), Error> {
         if let Some(progress) = self.progress {

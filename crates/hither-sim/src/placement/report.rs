@@ -157,7 +157,7 @@ pub struct OfProcess {
 
 /// What became of one placement.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct PlacementOutcome {
     /// The placement's name.
     pub placement: &'static str,
     /// Its parameters, all written out.
@@ -191,7 +191,7 @@ pub struct Outcome {
     pub statistics: Vec<(&'static str, u64)>,
 }
 
-impl Outcome {
+impl PlacementOutcome {
     /// How unevenly the nodes serve: the most accesses that one node served, by the mean. 1 is
     /// even.
     pub fn node_imbalance(&self) -> f64 {

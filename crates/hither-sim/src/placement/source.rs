@@ -3,7 +3,7 @@
 use hither_core::Access;
 use hither_core::registry::Needs;
 
-use super::{Binding, Configuration, Options};
+use super::{Binding, PlacementConfiguration, PlacementOptions};
 use crate::caches::Error;
 use crate::references::References;
 
@@ -24,9 +24,9 @@ impl<'a, R: References> Source<'a, R> {
     /// `needs` is what the engine must know of an access, besides what the placement must.
     pub(super) fn new(
         references: &'a R,
-        configuration: &Configuration,
+        configuration: &PlacementConfiguration,
         needs: Needs,
-        options: &Options<'_>,
+        options: &PlacementOptions<'_>,
     ) -> Self {
         let trace_nodes = references.nodes();
         Source {

@@ -3,8 +3,8 @@
 
 use hither_core::Node;
 
-use super::report::{Interval, Move, OfProcess, Outcome, Totals};
-use super::{Configuration, Options};
+use super::report::{Interval, Move, OfProcess, PlacementOutcome, Totals};
+use super::{PlacementConfiguration, PlacementOptions};
 use crate::caches::params;
 use crate::references::References;
 
@@ -33,7 +33,11 @@ pub(super) struct Timeline {
 
 impl Timeline {
     /// Of a run over `references` that is about to begin.
-    pub(super) fn new(references: &impl References, nodes: usize, options: &Options<'_>) -> Self {
+    pub(super) fn new(
+        references: &impl References,
+        nodes: usize,
+        options: &PlacementOptions<'_>,
+    ) -> Self {
         Timeline {
             totals: Totals::default(),
             nodes,
@@ -133,13 +137,13 @@ impl Timeline {
     /// The report, after the last [`reached`](Timeline::reached).
     pub(super) fn outcome(
         self,
-        configuration: &Configuration,
+        configuration: &PlacementConfiguration,
         costs: serde_json::Value,
         end_ns: u64,
         statistics: Vec<(&'static str, u64)>,
-    ) -> Outcome {
+    ) -> PlacementOutcome {
         let (warm_up, warm_ns) = self.warm_up.expect("the end of the run was reached");
-        Outcome {
+        PlacementOutcome {
             placement: configuration.spec.entry().name,
             params: params(&configuration.spec),
             nodes: configuration.topology.name().to_owned(),

@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use hither_core::Spec;
 use hither_core::placement::Target;
-use hither_sim::placement::{Configuration, Options, PlacementSpec, pages};
+use hither_sim::placement::{PlacementConfiguration, PlacementOptions, PlacementSpec, memory};
 
 use super::world::World;
 use super::{all, simulate};
 
 /// Misses of one cache of so many blocks.
 fn misses(world: &World, spec: Spec, cache_blocks: u32) -> u64 {
-    let configuration = hither_sim::Configuration { spec, cache_blocks };
+    let configuration = hither_sim::CacheConfiguration { spec, cache_blocks };
     let outcomes = hither_sim::run(
         &world.trace,
         &[configuration],
-        &hither_sim::Options::default(),
+        &hither_sim::CacheOptions::default(),
     );
     outcomes.expect("it needs nothing that is not there")[0].misses
 }
@@ -30,7 +30,7 @@ fn no_placement_of_files_misses_less_than_the_optimum_of_all_caches_as_one() {
         let least = misses(&world, opt, world.capacity.iter().sum());
         for spec in all(Target::Files) {
             println!("seed {seed}: {spec} on {}", world.topology.name());
-            let totals = simulate(&world, spec, &Options::default()).totals;
+            let totals = simulate(&world, spec, &PlacementOptions::default()).totals;
             assert!(totals.misses >= least, "{} < {least}", totals.misses);
             above += u64::from(totals.misses > least);
         }
@@ -53,7 +53,7 @@ fn on_one_node_a_placement_of_files_is_the_replacement_alone() {
         let alone = misses(&world, world.replacement, capacity);
         for spec in all(Target::Files) {
             println!("seed {seed}: {spec} with {}", world.replacement);
-            let totals = simulate(&world, spec, &Options::default()).totals;
+            let totals = simulate(&world, spec, &PlacementOptions::default()).totals;
             assert_eq!(totals.misses, alone);
         }
     }
@@ -68,15 +68,20 @@ fn latency_ns(world: &World, spec: PlacementSpec) -> Option<u64> {
         true => world.capacity.clone(),
         false => vec![world.blocks(); world.capacity.len()],
     };
-    let configuration = Configuration {
+    let configuration = PlacementConfiguration {
         capacity,
-        ..Configuration::even(spec, Arc::clone(&world.topology), 1)
+        ..PlacementConfiguration::even(spec, Arc::clone(&world.topology), 1)
     };
-    let costs = pages::Costs {
+    let costs = memory::MemoryCosts {
         service_ns: 0,
-        ..pages::Costs::default()
+        ..memory::MemoryCosts::default()
     };
-    let outcome = pages::run(&world.trace, &configuration, &costs, &Options::default());
+    let outcome = memory::run(
+        &world.trace,
+        &configuration,
+        &costs,
+        &PlacementOptions::default(),
+    );
     let totals = outcome.expect("it is not refused").totals;
     assert_eq!(totals.evictions, 0);
     (totals.migrations + totals.replications == 0).then_some(totals.hit_ns + totals.miss_ns)
@@ -113,7 +118,7 @@ fn the_best_static_placement_of_a_chain() {
     let a_priori: PlacementSpec = "a-priori".parse().expect("a placement");
     // Page 0: node 0 reads 10, node 2 reads 11: at 0 10 * 80 + 11 * 240 = 3440; at 1 10 * 130 +
     // 11 * 160 = 3060; at 2 10 * 240 + 11 * 90 = 3390. Page 1 at 0: 5 * 80. One fault each.
-    let faults = 2 * u64::from(pages::Costs::default().fault_ns);
+    let faults = 2 * u64::from(memory::MemoryCosts::default().fault_ns);
     assert_eq!(latency_ns(&world, a_priori), Some(3060 + 400 + faults));
     let first: PlacementSpec = "first-touch".parse().expect("a placement");
     assert_eq!(latency_ns(&world, first), Some(3440 + 400 + faults));

@@ -2,16 +2,18 @@
 //! no two copies on one node; no node holds more than fits. Engines walk all of it, and what the
 //! policy believes, after each access.
 
-use hither_core::placement::{Target, placements};
-use hither_core::registry::{Kind, Param};
-use hither_sim::placement::{Binding, Options, Outcome, PlacementSpec, Totals, WarmUp};
+use hither_core::placement::{Target, placement_policies};
+use hither_core::registry::{Param, ParamKind};
+use hither_sim::placement::{
+    Binding, PlacementOptions, PlacementOutcome, PlacementSpec, Totals, WarmUp,
+};
 
 use super::world::{ACCESSES, World};
 use super::{all, simulate};
 
 const WORLDS: u64 = 200;
 
-const CHECKED: Options<'static> = Options {
+const CHECKED: PlacementOptions<'static> = PlacementOptions {
     binding: Binding::Trace,
     warm_up: WarmUp::References(0),
     intervals: 7,
@@ -29,7 +31,7 @@ fn whole(totals: &Totals) {
 }
 
 /// What the outcome of a world says must add up.
-fn conserved(world: &World, outcome: &Outcome) {
+fn conserved(world: &World, outcome: &PlacementOutcome) {
     let made = world.trace.accesses();
     let count = made
         .iter()
@@ -97,7 +99,7 @@ fn on_random_worlds() {
                 1 => WarmUp::Iterations(seed % 4),
                 _ => WarmUp::References(0),
             };
-            let options = Options { warm_up, ..CHECKED };
+            let options = PlacementOptions { warm_up, ..CHECKED };
             for spec in all(target) {
                 println!("seed {seed}: {spec} on {}", world.topology.name());
                 let outcome = simulate(&world, spec, &options);
@@ -115,13 +117,13 @@ fn on_random_worlds() {
 /// The values that a parameter may have at its ends.
 fn extremes(param: &Param) -> Vec<String> {
     match param.kind {
-        Kind::Count { min, max, .. } => vec![min.to_string(), max.to_string()],
-        Kind::Real { min, max, .. } => vec![min.to_string(), max.to_string()],
-        Kind::Name { names, .. } => names.iter().map(|&name| name.to_owned()).collect(),
-        Kind::Policy { .. } => vec!["arc".to_owned()],
-        Kind::Placement { .. } => {
-            let made_of_another = |param: &Param| matches!(param.kind, Kind::Placement { .. });
-            let simple = placements().iter().filter(|entry| {
+        ParamKind::Count { min, max, .. } => vec![min.to_string(), max.to_string()],
+        ParamKind::Real { min, max, .. } => vec![min.to_string(), max.to_string()],
+        ParamKind::Name { names, .. } => names.iter().map(|&name| name.to_owned()).collect(),
+        ParamKind::Replacement { .. } => vec!["arc".to_owned()],
+        ParamKind::Placement { .. } => {
+            let made_of_another = |param: &Param| matches!(param.kind, ParamKind::Placement { .. });
+            let simple = placement_policies().iter().filter(|entry| {
                 entry.target == Target::Memory && !entry.params.iter().any(made_of_another)
             });
             simple.map(|entry| entry.name.to_owned()).collect()
@@ -131,7 +133,7 @@ fn extremes(param: &Param) -> Vec<String> {
 
 #[test]
 fn at_the_ends_of_every_parameter() {
-    for entry in placements() {
+    for entry in placement_policies() {
         let mut texts: Vec<String> = entry
             .params
             .iter()
@@ -172,7 +174,7 @@ fn threads_and_processes_stand_for_nodes() {
             (4, Binding::Threads),
         ] {
             let world = World::new(seed, target);
-            let options = Options { binding, ..CHECKED };
+            let options = PlacementOptions { binding, ..CHECKED };
             for spec in all(target) {
                 println!(
                     "seed {seed}: {spec} on {}, {binding:?}",

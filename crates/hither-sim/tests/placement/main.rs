@@ -12,22 +12,33 @@ mod world;
 use std::sync::Arc;
 
 use hither_core::Spec;
-use hither_core::placement::{Entry, Target, placements};
-use hither_sim::placement::{Configuration, Options, Outcome, PlacementSpec, files, pages};
+use hither_core::placement::{PlacementEntry, Target, placement_policies};
+use hither_sim::placement::{
+    PlacementConfiguration, PlacementOptions, PlacementOutcome, PlacementSpec, files, memory,
+};
 use world::World;
 
 /// Runs a placement on the engine that it is for.
-fn simulate(world: &World, spec: PlacementSpec, options: &Options<'_>) -> Outcome {
-    let configuration = Configuration {
+fn simulate(
+    world: &World,
+    spec: PlacementSpec,
+    options: &PlacementOptions<'_>,
+) -> PlacementOutcome {
+    let configuration = PlacementConfiguration {
         capacity: world.capacity.clone(),
         replacement: world.replacement,
-        ..Configuration::even(spec, Arc::clone(&world.topology), 1)
+        ..PlacementConfiguration::even(spec, Arc::clone(&world.topology), 1)
     };
     let trace = &world.trace;
     let outcome = match spec.entry().target {
-        Target::Memory => pages::run(trace, &configuration, &pages::Costs::default(), options),
+        Target::Memory => memory::run(
+            trace,
+            &configuration,
+            &memory::MemoryCosts::default(),
+            options,
+        ),
         Target::Files => {
-            let costs = files::Costs::of(&world.topology, 4096);
+            let costs = files::FileCosts::of(&world.topology, 4096);
             files::run(trace, &configuration, &costs, options)
         }
     };
@@ -36,8 +47,8 @@ fn simulate(world: &World, spec: PlacementSpec, options: &Options<'_>) -> Outcom
 
 /// All placements, with their defaults.
 fn all(target: Target) -> impl Iterator<Item = PlacementSpec> {
-    let entries = placements()
+    let entries = placement_policies()
         .iter()
         .filter(move |entry| entry.target == target);
-    entries.map(Spec::<Entry>::defaults)
+    entries.map(Spec::<PlacementEntry>::defaults)
 }

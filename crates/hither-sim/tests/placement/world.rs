@@ -81,7 +81,7 @@ impl World {
         let most = [1, 3, 8, 40][random.below(4) as usize];
         let capacity = (0..nodes).map(|_| 1 + random.below(most) as u32).collect();
 
-        let simple = registry::policies()
+        let simple = registry::replacement_policies()
             .iter()
             .filter(|entry| !entry.needs.future);
         let simple: Vec<_> = simple.collect();

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::Read;
 
 use super::*;
+use crate::skip::skip_on_this_machine;
 
 /// A kernel that refuses one call, and says yes to all others.
 #[derive(Debug, Default)]
@@ -155,7 +156,7 @@ fn refusals_of_ranges_say_why_and_the_rest_goes_on() {
 
 #[test]
 fn a_region_is_registered_with_the_pages_that_it_begins_and_ends_in() {
-    let page = machine::page_bytes();
+    let page = sysfs::page_bytes();
     let (around, within) = ((4 * page, 5 * page), (5 * page, 3 * page));
     for (refused, expected) in [
         ("nothing", vec![around, around]),
@@ -179,10 +180,10 @@ fn a_region_is_registered_with_the_pages_that_it_begins_and_ends_in() {
 fn what_is_sampled_can_be_moved_with_the_head_of_its_block() {
     let mut arm = WriteProtectSampler(Programs::new(Linux));
     if let Err(reason) = offer_own(&mut arm) {
-        println!("skipped: {reason}");
+        skip_on_this_machine(reason);
         return;
     }
-    let page = machine::page_bytes();
+    let page = sysfs::page_bytes();
     let (length, pid) = (8 * page as usize, std::process::id());
     let block = syscalls::map(length, None).expect("mapped");
     // SAFETY: it is mapped, and nobody else's.
@@ -235,7 +236,7 @@ fn registered(pages: u64) -> Option<(WriteProtectSampler, Own)> {
     match Own::new(&mut arm, pages) {
         Ok(own) => Some((arm, own)),
         Err(reason) => {
-            println!("skipped: {reason}");
+            skip_on_this_machine(reason);
             None
         }
     }

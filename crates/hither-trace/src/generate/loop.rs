@@ -8,7 +8,7 @@
 use hither_core::random::Random;
 
 use super::{BURST, Generator, Pattern, Step, WEIGHT, WRITES, blocks};
-use hither_core::registry::{Kind, Param};
+use hither_core::registry::{Param, ParamKind};
 
 /// The longest stretch that is shuffled, all of which is held in memory.
 const JITTER_MAX: u64 = 1 << 20;
@@ -22,7 +22,7 @@ pub(super) const ENTRY: Generator = Generator {
         Param {
             name: "jitter",
             doc: "shuffle each stretch of so many blocks anew in each pass; 0: the order is always the same",
-            kind: Kind::Count {
+            kind: ParamKind::Count {
                 default: 0,
                 min: 0,
                 max: JITTER_MAX,

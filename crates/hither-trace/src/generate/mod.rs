@@ -27,8 +27,8 @@ mod workload;
 mod zipf;
 
 use hither_core::random::{Random, mix};
-use hither_core::registry::{Kind, Param};
-use hither_core::spec::{Choice, Values};
+use hither_core::registry::{Param, ParamKind};
+use hither_core::spec::{RegistryEntry, Values};
 
 pub use program::{Conditions, Mix, PROGRAMS, Program, ProgramSpec, THREADS_MAX};
 pub use workload::{Part, Workload};
@@ -49,9 +49,9 @@ pub struct Generator {
     build: fn(&Values, &mut Random) -> Box<dyn Pattern>,
 }
 
-impl Choice for Generator {
-    const ONE: &'static str = "generator";
-    const MANY: &'static str = "generators";
+impl RegistryEntry for Generator {
+    const SINGULAR: &'static str = "generator";
+    const PLURAL: &'static str = "generators";
 
     fn all() -> &'static [Generator] {
         GENERATORS
@@ -108,7 +108,7 @@ const fn blocks(name: &'static str, doc: &'static str, default: u64) -> Param {
     Param {
         name,
         doc,
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default,
             min: 1,
             max: BLOCKS_MAX,
@@ -121,7 +121,7 @@ const fn real(name: &'static str, doc: &'static str, default: f64, max: f64) -> 
     Param {
         name,
         doc,
-        kind: Kind::Real {
+        kind: ParamKind::Real {
             default,
             min: 0.0,
             max,
@@ -135,7 +135,7 @@ pub static SHARED: &[Param] = &[WEIGHT, BURST, WRITES];
 const WEIGHT: Param = Param {
     name: "weight",
     doc: "its share of the references, relative to the other parts'",
-    kind: Kind::Real {
+    kind: ParamKind::Real {
         default: 1.0,
         min: 1e-6,
         max: 1e6,
@@ -145,7 +145,7 @@ const WEIGHT: Param = Param {
 const BURST: Param = Param {
     name: "burst",
     doc: "how many references it makes before another part may have its turn",
-    kind: Kind::Count {
+    kind: ParamKind::Count {
         default: 16,
         min: 1,
         max: 1 << 32,

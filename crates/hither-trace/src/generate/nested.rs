@@ -5,7 +5,7 @@
 use hither_core::random::Random;
 
 use super::{BURST, Generator, Pattern, Step, WEIGHT, WRITES, blocks};
-use hither_core::registry::{Kind, Param};
+use hither_core::registry::{Param, ParamKind};
 
 /// The line in the registry.
 pub(super) const ENTRY: Generator = Generator {
@@ -17,7 +17,7 @@ pub(super) const ENTRY: Generator = Generator {
         Param {
             name: "repeats",
             doc: "passes over the inner file after each block of the outer one",
-            kind: Kind::Count {
+            kind: ParamKind::Count {
                 default: 1,
                 min: 1,
                 max: 1 << 32,

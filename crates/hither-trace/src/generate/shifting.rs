@@ -8,7 +8,7 @@ use hither_core::random::Random;
 
 use super::zipf::Ranks;
 use super::{BURST, Generator, Pattern, Scatter, Step, WEIGHT, WRITES, blocks, real};
-use hither_core::registry::{Kind, Param};
+use hither_core::registry::{Param, ParamKind};
 
 /// The line in the registry.
 pub(super) const ENTRY: Generator = Generator {
@@ -19,7 +19,7 @@ pub(super) const ENTRY: Generator = Generator {
         Param {
             name: "phase",
             doc: "references until the set moves",
-            kind: Kind::Count {
+            kind: ParamKind::Count {
                 default: 100_000,
                 min: 1,
                 max: u64::MAX,

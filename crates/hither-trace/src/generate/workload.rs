@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use hither_core::random::{Random, mix};
-use hither_core::spec::Choice;
+use hither_core::spec::RegistryEntry;
 
 use super::{Pattern, SHARED, Spec, Step};
 use crate::error::Result;

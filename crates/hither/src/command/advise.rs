@@ -11,6 +11,7 @@ use hither_trace::Trace;
 use serde_json::json;
 
 use super::Subcommand;
+use super::options::heading::{CACHES, NODES, OUTPUT, READING};
 use super::options::placement::Placing;
 use super::options::{Caches, Learnt, Loading};
 use super::record::{self, Recording};
@@ -24,6 +25,33 @@ use crate::simulate::{hit_ratios, trace_summary};
 use crate::ui::{self, Ui};
 use hither_analysis::table::{Align, Table};
 
+const EXAMPLES: &str = "\
+Examples:
+  hither advise -- grep -r needle /usr/include   record a program and advise
+  hither advise -o make.hither -- make -j8       and keep the trace
+  hither advise make.hither --size 64MiB,1GiB    advise on a trace
+  hither advise --save plan.toml -- ./scan data  keep what can be applied
+  hither run --plan plan.toml -- ./scan data     and apply it
+  hither advise cg.hither --nodes 4              which node for which data
+  hither advise --format lirs cs.trace.gz        a trace of bare block numbers";
+
+const DETAILS: &str = "\
+How sure the advice is, over 16 stretches of the trace, without those before the
+cache is full:
+  sure    At 95 % confidence the gain is 2 points of hit ratio or more. It is
+          there in three of four stretches, and nothing is against it.
+  likely  At 95 % confidence there is a gain, and it is there in more than half
+          of the stretches.
+  unsure  Neither; a single phase, or too short a trace.
+Against it are losses of the recorder, blocks used less than three times on
+average, and less than half of the gain with a fifth less cache, with a quarter
+more, or with a fifth or five times the policy's sampling period. That nothing
+helps is sure where, at 95 % confidence, the best policy gains less than 2
+points, and likely where it gains less than 4.
+
+The exit code with a program is the program's; 127 says that there is no such
+program, 126 that it cannot be executed.";
+
 /// Say what would help a program's accesses: another policy, more cache, another placement, or
 /// nothing
 ///
@@ -33,22 +61,7 @@ use hither_analysis::table::{Align, Table};
 /// is taken. With one --size, today's, that is the cache to be advised about. Without, caches of a
 /// recorded program's files count from 8 MiB on, which `hither run` can steer.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-How sure, over 16 stretches of the trace, without those before the cache is full:
-  sure    at 95 % confidence the gain is 2 points of hit ratio or more; it is there in three of four stretches; nothing is against it
-  likely  at 95 % confidence there is a gain, and it is there in more than half of the stretches
-  unsure  neither; a single phase, or too short a trace
-Against it are losses of the recorder, blocks used less than three times on average, and less than half of the gain with a fifth less
-cache, a quarter more, or a fifth and five times the policy's sampling period. That nothing helps is sure where, at 95 % confidence,
-the best policy gains less than 2 points, and likely where it gains less than 4.
-
-Examples:\n  \
-    hither advise -- grep -r needle /usr/include   record a program and advise\n  \
-    hither advise -o make.hither -- make -j8       and keep the trace\n  \
-    hither advise make.hither --size 64MiB,1GiB    advise on a trace\n  \
-    hither advise --save plan.toml -- ./scan data  keep what can be applied: hither run --plan plan.toml -- ./scan data\n  \
-    hither advise cg.hither --nodes 4              and on which of four nodes its data should be\n  \
-    hither advise --format lirs cs.trace.gz        on a trace of bare block numbers")]
+#[command(after_help = EXAMPLES, after_long_help = format!("{DETAILS}\n\n{EXAMPLES}"))]
 pub(super) struct Advise {
     /// The trace to advise on
     #[arg(required_unless_present = "command", conflicts_with = "command")]
@@ -58,31 +71,31 @@ pub(super) struct Advise {
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = CACHES)]
     caches: Caches,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = CACHES)]
     learnt: Learnt,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = READING)]
     loading: Loading,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = NODES)]
     placing: Placing,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Recording")]
     recording: Recording,
 
     /// Rows in the table of call sites
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = 10, help_heading = OUTPUT)]
     top: usize,
 
-    /// Write what `hither run --plan` can apply of the advice to this file
-    #[arg(long, value_name = "FILE")]
+    /// Write what `hither run --plan` can apply of the advice to FILE
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     save: Option<PathBuf>,
 
     /// Print one JSON document
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     json: bool,
 }
 
@@ -130,7 +143,7 @@ impl Advise {
         };
         let sizes = self.caches.sizes(&trace)?;
         let asked = self.caches.names_sizes();
-        let learnt = self.learnt.sites.as_deref();
+        let learnt = self.learnt.profile.as_deref();
         let verdict = CacheAnalysis::of(&trace, policies, sizes, asked, learnt, ui)?;
         let stats = &verdict.stats;
         let block_bytes = u64::from(trace.options().block_bytes);

@@ -18,6 +18,7 @@ use hither_trace::{Export, LoadOptions, Trace};
 
 use super::Subcommand;
 use super::export::{goes_to_stdout, named, target_name};
+use super::options::heading;
 use super::policies::params;
 use super::record::{OUTPUT, hint};
 use crate::exit::Usage;
@@ -40,16 +41,32 @@ pub(super) struct Gen {
     references: Option<u64>,
 
     /// Threads of each program [default: the program's]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(THREADS_MAX)))]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(THREADS_MAX)),
+        help_heading = PROGRAM
+    )]
     threads: Option<u32>,
 
     /// Nodes of the machine that programs run on [default: as many as threads]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=NODES_MAX))]
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=NODES_MAX),
+        help_heading = PROGRAM
+    )]
     nodes: Option<u32>,
 
-    /// Move the threads of programs to other nodes after so many iterations, or where there are
-    /// none after so many requests of a thread [default: never]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    /// Move the threads of programs to other nodes after so many iterations [default: never]
+    ///
+    /// Where there are no iterations, after so many requests of a thread.
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u64).range(1..),
+        help_heading = PROGRAM
+    )]
     migrate_every: Option<u64>,
 
     /// The same seed gives the same bytes
@@ -57,17 +74,32 @@ pub(super) struct Gen {
     seed: u64,
 
     /// Format to write; `hither export --help` lists them
-    #[arg(long, value_name = "NAME", default_value = "hither", value_parser = target_name)]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "hither",
+        value_parser = target_name,
+        help_heading = heading::OUTPUT
+    )]
     format: String,
 
     /// The trace folder or file to write; - is standard output, for formats other than hither
-    #[arg(long, short, value_name = "PATH", default_value = OUTPUT)]
+    #[arg(
+        long,
+        short,
+        value_name = "PATH",
+        default_value = OUTPUT,
+        help_heading = heading::OUTPUT
+    )]
     output: PathBuf,
 
     /// Replace what is there already
-    #[arg(long)]
+    #[arg(long, help_heading = heading::OUTPUT)]
     force: bool,
 }
+
+/// The heading of the options of programs.
+const PROGRAM: &str = "Programs";
 
 /// Nodes have 16-bit numbers.
 const NODES_MAX: i64 = 65_534;
@@ -101,7 +133,8 @@ impl FromStr for Kind {
                 let hint = [hint, unknown.0].into_iter().find(|hint| !hint.is_empty());
                 let hint = hint.unwrap_or_default();
                 Err(format!(
-                    "unknown generator `{name}`{hint}; the patterns are {known}, and the programs {}",
+                    "unknown generator `{name}`{hint}; \
+                     the patterns are {known}, and the programs {}",
                     unknown.1
                 ))
             }
@@ -110,13 +143,18 @@ impl FromStr for Kind {
     }
 }
 
-const EXAMPLES: &str = "Examples:\n  \
-    hither gen 'zipf{blocks=1M,skew=1.0}' -n 10M -o zipf.hither\n  \
-    hither gen scan 'loop{burst=100}' --format oracle-general -o mixed.bin  for libCacheSim too\n  \
-    hither gen 'loop{blocks=2000}' 'scan{weight=0.5}' -n 100k --seed 7   mixed 2 to 1\n  \
-    hither gen 'nested{outer=500,inner=100}' 'zipf{weight=3,writes=0.2,burst=64}'\n  \
-    hither gen parallel-grep --threads 8 --nodes 2 -o grep.hither        8 shells on 2 nodes\n  \
-    hither gen 'parallel-grep{runs=20}' 'parallel-grep{files=50}' --migrate-every 1000";
+const EXAMPLES: &str = "\
+Examples:
+  hither gen 'zipf{blocks=1M,skew=1.0}' -n 10M -o zipf.hither
+  hither gen scan 'loop{burst=100}' --format oracle-general -o mixed.bin
+      for libCacheSim, too
+  hither gen 'loop{blocks=2000}' 'scan{weight=0.5}' -n 100k --seed 7
+      mixed 2 to 1
+  hither gen 'nested{outer=500,inner=100}' 'zipf{weight=3,writes=0.2,burst=64}'
+  hither gen parallel-grep --threads 8 --nodes 2 -o grep.hither
+      8 shells on 2 nodes
+  hither gen 'parallel-grep{runs=20}' 'parallel-grep{files=50}' \\
+      --migrate-every 1000";
 
 /// The examples and the registries.
 fn help() -> String {
@@ -127,8 +165,9 @@ fn help() -> String {
     }
     text += "  All of them:\n";
     text += &params(SHARED);
-    text += "\nEach part of a mixture is a process with one thread, files and call sites of its own, named for the \
-             generator.\n\nPrograms, which have an end, threads, nodes and a modelled clock:\n";
+    text += "\nEach part of a mixture is a process with one thread, \
+             files and call sites of its own, named for the generator.\n\n\
+             Programs, which have an end, threads, nodes and a modelled clock:\n";
     // What at least three have alike is said once, after them, with their names.
     let mut alike: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     let line = |param: &Param| params(std::slice::from_ref(param));

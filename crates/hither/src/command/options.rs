@@ -20,10 +20,22 @@ use crate::free_memory::half_of_free_bytes;
 use crate::simulate::sizes;
 use crate::ui::Ui;
 
+/// The headings under which help lists the options that several commands take.
+pub(super) mod heading {
+    /// Which caches are simulated.
+    pub(in crate::command) const CACHES: &str = "Caches";
+    /// Where blocks are placed.
+    pub(in crate::command) const NODES: &str = "Nodes";
+    /// What is written, and how.
+    pub(in crate::command) const OUTPUT: &str = "Output";
+    /// How a trace is read.
+    pub(in crate::command) const READING: &str = "Reading the trace";
+}
+
 /// How a trace is read.
 #[derive(Args, Debug)]
 pub(super) struct Loading {
-    /// Format of the trace (default: told from its content)
+    /// Format of the trace [default: by its content]
     #[arg(long, value_name = "NAME", value_parser = format_name)]
     pub(super) format: Option<String>,
 
@@ -39,16 +51,17 @@ pub(super) struct Expanding {
     block: u32,
 
     /// Count a block again when a request goes on in the block where the thread's last one ended
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     keep_repeats: bool,
 
     /// Leave out what the kernel moved by itself (sendfile, copy_file_range, splice)
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     no_in_kernel: bool,
 
-    /// Count the mapping of a file range as one read of it; what is touched later is not seen
-    /// either way
-    #[arg(long)]
+    /// Count the mapping of a file range as one read of it
+    ///
+    /// What is touched of it later is not seen either way.
+    #[arg(long, hide_short_help = true)]
     maps: bool,
 
     #[command(flatten)]
@@ -58,9 +71,10 @@ pub(super) struct Expanding {
 /// How much of a trace is held in memory.
 #[derive(Args, Debug)]
 pub(super) struct Memory {
-    /// Keep at most so much of the trace in memory (default: half of what is free); the rest goes
-    /// to a temporary file in TMPDIR or /var/tmp. No result depends on it
-    #[arg(long, value_name = "BYTES", value_parser = memory_bytes)]
+    /// Keep at most so much of the trace in memory [default: half of what is free]
+    ///
+    /// The rest goes to a temporary file in TMPDIR or /var/tmp. No result depends on it.
+    #[arg(long, value_name = "BYTES", value_parser = memory_bytes, hide_short_help = true)]
     memory: Option<u64>,
 }
 
@@ -164,9 +178,10 @@ impl std::str::FromStr for Specs {
 /// How much of a trace is looked at.
 #[derive(Args, Debug)]
 pub(super) struct Sampling {
-    /// Look at some of the blocks only, a part of them (0.01 or 1%) or so many at most (100000),
-    /// with caches smaller by as much, and state the error: for traces that would take too long.
-    /// Not for policies that look at files or call sites
+    /// Simulate a part of the blocks (1%), or so many at most (100000), and state the error
+    ///
+    /// The caches are smaller by as much. This is for traces that would take too long, and not for
+    /// policies that look at files or call sites.
     #[arg(
         long,
         value_name = "RATE|BLOCKS",
@@ -202,10 +217,9 @@ pub(super) struct Caches {
 /// What earlier runs know.
 #[derive(Args, Debug)]
 pub(super) struct Learnt {
-    /// What was learnt about call sites: read if the file exists, and written back with what this
-    /// run adds
-    #[arg(long, value_name = "FILE")]
-    pub(super) sites: Option<PathBuf>,
+    /// Start from what FILE says of call sites, if it is there, and add what is learnt
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub(super) profile: Option<PathBuf>,
 }
 
 impl Caches {

@@ -6,7 +6,9 @@ use clap::Args;
 use hither_core::placement::{self, Target};
 use hither_core::registry::{self, Param};
 use hither_core::spec::SpecError;
-use hither_core::{Spec, placement::Entry as Placement, registry::Entry as Policy};
+use hither_core::{
+    Spec, placement::PlacementEntry as Placement, registry::ReplacementEntry as Policy,
+};
 use serde_json::json;
 
 use super::Subcommand;
@@ -15,11 +17,13 @@ use crate::ui::{self, Ui};
 
 /// List the replacement and placement policies, their parameters and their sources
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  \
-    hither policies                 all of them: what a cache keeps, and which node holds what\n  \
-    hither policies pcc upm         these two\n  \
-    hither policies --placements    those for sim --nodes\n  \
-    hither policies --json          for programs")]
+#[command(after_help = "\
+Examples:
+  hither policies                 all of them: what a cache keeps, and which node
+                                  holds what
+  hither policies pcc upm         these two
+  hither policies --placements    those for sim --nodes
+  hither policies --json          for programs")]
 pub(super) struct Policies {
     /// Only these
     #[arg(value_name = "NAME")]
@@ -76,8 +80,8 @@ impl Subcommand for Policies {
     const NAME: &'static str = "policies";
 
     fn run(self, _ui: &Ui) -> anyhow::Result<ExitCode> {
-        let placements = || placement::placements().iter().map(Listed::from);
-        let policies = || registry::policies().iter().map(Listed::from);
+        let placements = || placement::placement_policies().iter().map(Listed::from);
+        let policies = || registry::replacement_policies().iter().map(Listed::from);
         let listed: Vec<Listed> = match (self.names.is_empty(), self.placements) {
             (true, true) => placements().collect(),
             (true, false) => policies().chain(placements()).collect(),

@@ -11,7 +11,7 @@ use hither_live::{Error, SessionOptions};
 use hither_sim::Size;
 
 use super::Subcommand;
-use crate::exit::{self, Usage};
+use crate::exit;
 use crate::format::{bytes, counted};
 use crate::preload;
 use crate::ui::Ui;
@@ -21,20 +21,21 @@ pub(super) const OUTPUT: &str = "trace.hither";
 
 /// Record an unmodified program's file accesses, and those of all that it starts
 #[derive(Args, Debug)]
-#[command(
-    after_help = "The program's output, signals and exit code pass through unchanged.\n\n\
-    Examples:\n  \
-    hither record -- make -j8                      into the folder trace.hither\n  \
-    hither record -o grep.hither --force -- grep -r needle /usr/include\n  \
-    hither record --frames 4 -- python3 train.py   tell call sites apart by the 4 innermost frames"
-)]
-pub(super) struct Record {
-    #[command(flatten)]
-    recording: Recording,
+#[command(after_help = "\
+The program's output, signals and exit code pass through unchanged. 127 says that
+there is no such program, 126 that it cannot be executed.
 
+Examples:
+  hither record -- make -j8                   into the folder trace.hither
+  hither record -o grep.hither --force -- grep -r needle /usr/include
+  hither record --frames 4 -- python3 a.py    call sites by 4 innermost frames")]
+pub(super) struct Record {
     /// The program to record, with its arguments
     #[arg(last = true, value_name = "CMD", required = true)]
     command: Vec<OsString>,
+
+    #[command(flatten, next_help_heading = "Recording")]
+    recording: Recording,
 }
 
 /// How a program is recorded.
@@ -49,11 +50,23 @@ pub(super) struct Recording {
     force: bool,
 
     /// Tell call sites apart by at most N frames of the call stack, innermost first (1 to 64)
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u8).range(1..=64))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 32,
+        value_parser = clap::value_parser!(u8).range(1..=64),
+        hide_short_help = true
+    )]
     frames: u8,
 
     /// Memory for events on their way, for each thread that runs at the same time
-    #[arg(long, value_name = "BYTES", default_value = "1MiB", value_parser = ring_bytes)]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value = "1MiB",
+        value_parser = ring_bytes,
+        hide_short_help = true
+    )]
     ring_bytes: usize,
 }
 
@@ -106,9 +119,8 @@ pub(super) fn run(
     };
     let recorded = match Recorder::new(options).run() {
         Ok(recorded) => recorded,
-        Err(error) if error.start_status().is_some() => return Err(Usage(error.to_string()).into()),
         Err(Error::Output(error)) => bail!("{error}{}", hint(&error)),
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(exit::not_started(error)),
     };
     report(&recorded, ui);
     Ok(recorded.exit)

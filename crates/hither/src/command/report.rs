@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::Subcommand;
+use super::options::heading::{CACHES, NODES, OUTPUT, READING};
 use super::options::placement::Placing;
 use super::options::{Caches, Loading};
 use crate::cache_analysis::DEFAULT_POLICIES;
@@ -16,15 +17,21 @@ use crate::placement::pretty;
 use crate::report::{self, ReportRequest};
 use crate::ui::{self, Ui};
 
+const EXAMPLES: &str = "\
+Examples:
+  hither report build.hither -o build.html       then open it in a browser
+  hither report before.hither after.hither -o compared.html
+                                                 two runs, side by side
+  hither report db.hither -p lru,pcc,opt -s 64MiB,1GiB -o db.html
+                                                 these caches
+  hither report cfd.hither --nodes 4 -o cfd.html which of four nodes for its data
+  hither report build.hither --json | jq .runs[0].advice
+                                                 the page's data";
+
 /// Draw a trace as one self-contained page: verdict, accesses over time, hit ratios, call sites,
 /// files; or compare two
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  \
-    hither report build.hither -o build.html                       then open build.html in a browser\n  \
-    hither report before.hither after.hither -o compared.html      two runs, side by side\n  \
-    hither report db.hither -p lru,pcc,opt -s 64MiB,1GiB -o db.html    these caches\n  \
-    hither report cfd.hither --nodes 4 -o cfd.html                 and which of four nodes its data should be on\n  \
-    hither report build.hither --json | jq .runs[0].advice         the page's data")]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Report {
     /// The trace: a folder that `hither record` wrote, or a file in another format; a second one is
     /// compared with it
@@ -32,25 +39,39 @@ pub(super) struct Report {
     traces: Vec<PathBuf>,
 
     /// The page to write, which is replaced if it is there
-    #[arg(long, short, value_name = "FILE", required_unless_present = "json")]
+    #[arg(
+        long,
+        short,
+        value_name = "FILE",
+        required_unless_present = "json",
+        help_heading = OUTPUT
+    )]
     output: Option<PathBuf>,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = CACHES)]
     caches: Caches,
 
-    /// Cache sizes of the curve of a policy, besides those of --size: 16 unless given, and down to
-    /// 6 for more than four million references; lru and opt are exact at any size and have 200
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(2..=200))]
+    /// Cache sizes of a policy's curve, besides those of --size [default: 16]
+    ///
+    /// For more than four million references the default is lower, down to 6. lru and opt are exact
+    /// at any size and have 200.
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(2..=200),
+        help_heading = CACHES,
+        hide_short_help = true
+    )]
     points: Option<u16>,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = READING)]
     loading: Loading,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = NODES)]
     placing: Placing,
 
     /// Print the page's data as one JSON document
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     json: bool,
 }
 

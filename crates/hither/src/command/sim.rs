@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::Subcommand;
 use super::options::curves::Curves;
+use super::options::heading::{CACHES, NODES, OUTPUT, READING};
 use super::options::placement::{Drawing, Placing};
 use super::options::{Caches, Learnt, Loading, Sampling};
 use crate::exit::Usage;
@@ -19,47 +20,70 @@ use crate::placement::{self, PlacementRequest, RunControl};
 use crate::simulate::{self, hit_ratios, trace_summary};
 use crate::ui::{self, Ui};
 
+const EXAMPLES: &str = "\
+Examples:
+  hither sim trace.hither                       lru, arc and opt at five sizes
+  hither sim trace.hither -p lru,pcc,opt -s 64MiB,10%
+  hither sim trace.hither --curve mrc.svg       a miss-ratio curve
+  hither sim shared.hither --nodes mesh:5x5     which node should hold what";
+
+const LONG_HELP: &str = "\
+Examples of caches:
+  hither sim trace.hither
+      lru, arc and opt at five sizes
+  hither sim trace.hither --policy lru,pcc,opt --size 64MiB,10%
+      these caches
+  hither sim trace.hither -p 'pcc{other=arc,sample=5}' --json
+      with parameters, for programs
+  hither sim --format lirs cs.trace.gz --size 100,200,400
+      a trace of bare block numbers
+  hither sim second.hither -p pcc --profile program.profile
+      with what an earlier run has learnt
+  hither sim trace.hither --curve mrc.svg --curve mrc.csv
+      miss-ratio curves, drawn and as data
+  hither sim huge.zst -p s3-fifo -s 1% --sample 100000
+      an estimate from 100,000 blocks, with its error
+
+Examples of nodes:
+  hither sim shared.hither --nodes mesh:5x5
+      which node should hold what, by the usual placements
+  hither sim cg.hither --nodes 4,16 --placement first-touch,upm,a-priori \\
+      --warm-up 1iterations
+  hither sim shared.hither --nodes mesh:5x5 -s 2MiB \\
+      --placement one-step,post-office --heatmap who.svg --mesh moves.svg
+  hither sim grep.hither --nodes 4 --placement dual-layer -p arc \\
+      --bind threads --timeline over-time.svg --traffic";
+
 /// Simulate caches of given policies and sizes on a trace, or placements on nodes
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  \
-    hither sim trace.hither                                        lru, arc and opt at five sizes\n  \
-    hither sim trace.hither --policy lru,pcc,opt --size 64MiB,10%  these caches\n  \
-    hither sim trace.hither -p 'pcc{other=arc,sample=5}' --json    with parameters, for programs\n  \
-    hither sim --format lirs cs.trace.gz --size 100,200,400        a trace of bare block numbers\n  \
-    hither sim second.hither -p pcc --sites program.sites.json     with what an earlier run has learnt\n  \
-    hither sim trace.hither --curve mrc.svg --curve mrc.csv        miss-ratio curves, drawn and as data\n  \
-    hither sim huge.zst -p s3-fifo -s 1% --sample 100000           an estimate from 100,000 blocks, with its error\n\n  \
-    hither sim shared.hither --nodes mesh:5x5                      which node should hold what: the usual placements\n  \
-    hither sim cg.hither --nodes 4,16 --placement first-touch,upm,a-priori --warm-up 1iterations\n  \
-    hither sim shared.hither --nodes mesh:5x5 --placement one-step,post-office -s 2MiB --heatmap who.svg --mesh moves.svg\n  \
-    hither sim grep.hither --nodes 4 --placement dual-layer -p arc --bind threads --timeline over-time.svg --traffic")]
+#[command(after_help = EXAMPLES, after_long_help = LONG_HELP)]
 pub(super) struct Sim {
     /// The trace: a folder that `hither record` wrote, or a file in another format
     trace: PathBuf,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = CACHES)]
     caches: Caches,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = CACHES)]
     learnt: Learnt,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = READING)]
     loading: Loading,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = READING)]
     sampling: Sampling,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = "Miss-ratio curves")]
     curves: Curves,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = NODES)]
     placing: Placing,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = NODES)]
     drawing: Drawing,
 
     /// Print one JSON document
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT)]
     json: bool,
 }
 
@@ -78,8 +102,9 @@ fn simulated_part(trace: &Trace) -> String {
 impl Sim {
     /// What placements on nodes would make of the trace.
     fn place(&self, ui: &Ui) -> anyhow::Result<ExitCode> {
-        if self.learnt.sites.is_some() || self.curves.wanted() {
-            let problem = "--curve and --sites are for one cache; with --nodes, --timeline and --heatmap draw";
+        if self.learnt.profile.is_some() || self.curves.wanted() {
+            let problem = "--curve and --profile are for one cache; \
+                           with --nodes, --timeline and --heatmap draw";
             return Err(Usage(problem.to_owned()).into());
         }
         let nodes = self.placing.topologies()?;
@@ -169,7 +194,7 @@ impl Subcommand for Sim {
             return Ok(ExitCode::SUCCESS);
         }
         let sizes = self.caches.sizes(&trace)?;
-        let sites = self.learnt.sites.as_deref();
+        let sites = self.learnt.profile.as_deref();
         let outcomes = simulate::simulate_with_profile(&trace, &policies, &sizes, sites, ui)?;
         if self.json {
             ui::print_json(&json!({ "trace": trace_summary(&trace), "results": outcomes }))?;

@@ -9,7 +9,7 @@ use hither_trace::schema::ObjectKind;
 use hither_trace::{Ranked, Stats, Trace};
 
 use super::Subcommand;
-use super::options::Loading;
+use super::options::{Loading, heading};
 use crate::format::{bytes, count, counted, percent, shortened};
 use crate::simulate::statistics;
 use crate::ui::{self, Ui};
@@ -17,24 +17,25 @@ use hither_analysis::table::{Align, Table};
 
 /// Say what is in a trace: requests and bytes, files, call sites, sharing, reuse distances
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  \
-    hither stat trace.hither\n  \
-    hither stat trace.hither --top 50\n  \
-    hither stat trace.hither --json | jq .bytes\n  \
-    hither stat --format lirs cs.trace.gz")]
+#[command(after_help = "\
+Examples:
+  hither stat trace.hither
+  hither stat trace.hither --top 50
+  hither stat trace.hither --json | jq .bytes
+  hither stat --format lirs cs.trace.gz")]
 pub(super) struct Stat {
     /// The trace: a folder that `hither record` wrote, or a file in another format
     trace: PathBuf,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = heading::READING)]
     loading: Loading,
 
     /// Rows in the tables of files and call sites
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = 10, help_heading = heading::OUTPUT)]
     top: usize,
 
     /// Print one JSON document, with all rows
-    #[arg(long)]
+    #[arg(long, help_heading = heading::OUTPUT)]
     json: bool,
 }
 

@@ -14,6 +14,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use super::Subcommand;
+use super::options::heading::{CACHES, NODES, OUTPUT, READING};
 use super::options::placement::Placing;
 use super::options::{Caches, Loading, Sampling};
 use crate::exit::Usage;
@@ -28,26 +29,35 @@ use crate::sweep::{
 use crate::this_machine;
 use crate::ui::{self, Ui};
 
+const EXAMPLES: &str = "\
+Examples:
+  hither sweep -t a.hither -t b.hither -p lru,arc,opt -s 1%,10%
+                                                a table for each trace
+  hither sweep papers.toml -o papers.parquet    what the file says
+  hither sweep papers.toml -p sieve -o sieve.csv
+                                                with another policy";
+
+const DETAILS: &str = "\
+With --output, results are saved as they come in, in a journal beside it
+(OUT.journal). The same command goes on from there, however the last one ended.
+The file itself appears when all is done, with the same bytes in any case.
+
+A file SPEC.toml says what the options say, and more for single traces. Options
+on the command line replace what it says:
+  policies = [\"lru\", \"arc\", \"pcc{sample=5}\"]
+  sizes = [\"1%\", \"64MiB\", 512]
+  [[traces]]
+  path = \"cs.trace.gz\"        # from the folder of SPEC.toml
+  format = \"lirs\"             # and block, keep-repeats, no-in-kernel, maps,
+                              # sample, policies, sizes
+  [[traces]]
+  path = \"shared.hither\"
+  nodes = [4, \"mesh:5x5\"]     # and placements, bind, warm-up, costs
+  placements = [\"first-and-forever\", \"post-office\"]";
+
 /// Simulate many policies and sizes on many traces, and go on after an interruption
 #[derive(Args, Debug)]
-#[command(after_help = "\
-    With --output, results are saved as they come in, in a journal beside it (OUT.journal). The same command goes on \
-    from there, however the last one ended; the file itself appears when all is done, with the same bytes in any case.\n\n\
-    A file SPEC.toml says what the options say, and more for single traces. Options named on the command line replace \
-    what it says:\n  \
-    policies = [\"lru\", \"arc\", \"pcc{sample=5}\"]\n  \
-    sizes = [\"1%\", \"64MiB\", 512]\n  \
-    [[traces]]\n  \
-    path = \"cs.trace.gz\"        # from the folder of SPEC.toml\n  \
-    format = \"lirs\"             # and block, keep-repeats, no-in-kernel, maps, sample, policies, sizes\n  \
-    [[traces]]\n  \
-    path = \"shared.hither\"\n  \
-    nodes = [4, \"mesh:5x5\"]     # and placements, bind, warm-up, costs\n  \
-    placements = [\"first-and-forever\", \"post-office\"]\n\n\
-    Examples:\n  \
-    hither sweep --trace a.hither --trace b.hither -p lru,arc,opt -s 1%,10%   a table for each trace\n  \
-    hither sweep papers.toml -o papers.parquet                                what the file says\n  \
-    hither sweep papers.toml -p sieve -o sieve.csv                            with another policy")]
+#[command(after_help = EXAMPLES, after_long_help = format!("{DETAILS}\n\n{EXAMPLES}"))]
 pub(super) struct Sweeping {
     /// What to simulate, as TOML
     spec: Option<PathBuf>,
@@ -56,43 +66,55 @@ pub(super) struct Sweeping {
     #[arg(long = "trace", short = 't', value_name = "TRACE")]
     traces: Vec<PathBuf>,
 
-    #[command(flatten)]
+    /// Threads to simulate with, four a processor at most [default: one a processor]
+    ///
+    /// No result depends on it.
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..=4096),
+        hide_short_help = true
+    )]
+    threads: Option<u16>,
+
+    #[command(flatten, next_help_heading = CACHES)]
     caches: Caches,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = READING)]
     loading: Loading,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = READING)]
     sampling: Sampling,
 
-    #[command(flatten)]
+    #[command(flatten, next_help_heading = NODES)]
     placing: Placing,
 
-    /// Write the results to FILE, one row a cache, in the format that its name ends in: .csv, .json
-    /// or .parquet
-    #[arg(long, short, value_name = "FILE")]
+    /// Write the results to FILE, one row a cache, as .csv, .json or .parquet
+    #[arg(long, short, value_name = "FILE", help_heading = OUTPUT)]
     output: Option<PathBuf>,
 
     /// Format of the results: csv, json or parquet; without --output they are printed in it
-    #[arg(long, value_name = "FORMAT")]
+    #[arg(long, value_name = "FORMAT", help_heading = OUTPUT, hide_short_help = true)]
     to: Option<RowFormat>,
 
     /// Replace an output that is there already
-    #[arg(long, requires = "output")]
+    #[arg(long, requires = "output", help_heading = OUTPUT)]
     force: bool,
 
     /// Throw away what an interrupted sweep with this output has done
-    #[arg(long, requires = "output")]
+    #[arg(long, requires = "output", help_heading = OUTPUT)]
     restart: bool,
 
     /// Save after about so many references, counted once for each cache
-    #[arg(long, value_name = "N", default_value = "500M", value_parser = references)]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value = "500M",
+        value_parser = references,
+        help_heading = OUTPUT,
+        hide_short_help = true
+    )]
     save_every: u64,
-
-    /// Threads to simulate with (default: all processors), four a processor at most; no result
-    /// depends on it
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
-    threads: Option<u16>,
 }
 
 fn references(text: &str) -> Result<u64, String> {

@@ -10,9 +10,9 @@ use anyhow::Context as _;
 use clap::Args;
 use hither_core::topology::{About, presets};
 use hither_core::{Node, Topology};
-use hither_live::machine::{NodeMemory, ThisMachine};
-use hither_live::pages::calibration::{self, Cache, Calibration, Costs, Effort};
-use hither_live::pages::survey::Survey;
+use hither_live::memory::capabilities::Capabilities;
+use hither_live::numa::calibration::{self, Cache, Calibration, Costs, Effort};
+use hither_live::numa::topology::{NodeMemory, ThisMachine};
 use serde_json::json;
 
 use super::Subcommand;
@@ -24,17 +24,22 @@ use crate::topology::drawing;
 use crate::ui::{self, Ui};
 use hither_analysis::table::{Align, Table};
 
+const EXAMPLES: &str = "\
+Examples:
+  hither topo                          this machine's memory nodes
+  hither topo --live                   what a live run can do here, and why not
+  hither topo --live --calibrate       measure what memory costs here, for runs
+  hither topo mesh:5x5                 a mesh; also 4, torus:4x4x4, hypercube:4,
+                                       ring:4x4, tree:4x4
+  hither topo torus:4x4 -o torus.svg   a picture; also .png
+  hither topo --list                   the papers' machines
+  hither topo origin2000-16 --json     one of them, for programs
+  hither topo machine.toml             from a file: latencies, capacities, CPUs,
+                                       weights (docs/topologies.md)";
+
 /// Show and draw a topology: this machine's nodes, a mesh, the machines of the papers
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  \
-    hither topo                          this machine's memory nodes\n  \
-    hither topo --live                   what a live run can do here, and why not\n  \
-    hither topo --live --calibrate       measure what memory costs here, for live runs to come\n  \
-    hither topo mesh:5x5                 a mesh; also 4, torus:4x4x4, hypercube:4, ring:4x4, tree:4x4\n  \
-    hither topo torus:4x4 -o torus.svg   a picture; also .png\n  \
-    hither topo --list                   the papers' machines\n  \
-    hither topo origin2000-16 --json     one of them, for programs\n  \
-    hither topo machine.toml             from a file: latencies, capacities, CPUs, weights (docs/topologies.md)")]
+#[command(after_help = EXAMPLES)]
 pub(super) struct Topo {
     /// A shape, a preset, `this` machine, or a file that ends in .toml
     #[arg(value_name = "TOPOLOGY", default_value = "this")]
@@ -44,18 +49,25 @@ pub(super) struct Topo {
     #[arg(long, conflicts_with = "topology")]
     list: bool,
 
-    /// Show what `run --pages` can do on this machine: how accesses are counted, or why they cannot
-    /// be
+    /// Show what `run --memory` can do on this machine: how accesses are counted, or why not
     #[arg(long, conflicts_with_all = ["topology", "list", "output"])]
     live: bool,
 
-    /// Measure how long loads between this machine's nodes take, and moving a page, and keep it for
-    /// `run --pages`: up to a tenth of a second a pair of nodes
+    /// Measure loads between this machine's nodes and moves of pages, and keep that for runs
+    ///
+    /// `run --memory` uses it. It takes up to a tenth of a second a pair of nodes.
     #[arg(long, requires = "live")]
     calibrate: bool,
 
     /// Draw it, as .svg or .png
-    #[arg(long, short, visible_alias = "svg", value_name = "FILE", value_parser = picture, conflicts_with = "list")]
+    #[arg(
+        long,
+        short,
+        visible_alias = "svg",
+        value_name = "FILE",
+        value_parser = picture,
+        conflicts_with = "list"
+    )]
     output: Option<Picture>,
 
     /// Print one JSON document
@@ -120,7 +132,8 @@ impl Subcommand for Topo {
 
 impl Topo {
     fn live(&self, ui: &Ui) -> anyhow::Result<()> {
-        let survey = Survey::of(&ThisMachine).context("cannot read the memory nodes in sysfs")?;
+        let survey =
+            Capabilities::of(&ThisMachine).context("cannot read the memory nodes in sysfs")?;
         let calibration = self.calibration(&survey.nodes, ui);
         let costs = Costs::of(&survey.nodes, calibration.as_ref());
         match self.json {
@@ -131,7 +144,7 @@ impl Topo {
 
     /// What was measured of this machine, now or before.
     fn calibration(&self, nodes: &[NodeMemory], ui: &Ui) -> Option<Calibration> {
-        let cache = calibration::place().map(|folder| Cache::new(&folder));
+        let cache = calibration::cache_folder().map(|folder| Cache::new(&folder));
         if !self.calibrate {
             let read = cache?.read(&ThisMachine, nodes);
             return read.unwrap_or_else(|problem| {

@@ -1,47 +1,58 @@
-//! As much of an HTTP server as a scrape needs.
+//! The HTTP end point of `hither run --metrics`: hyper on blocking sockets, with bounds.
 //!
-//! One thread, one connection at a time, one answer a connection, each within a second, and at most
-//! 200 a second: whatever a client does, the program and the agent lose no more than that thread's
-//! time, which is bounded. It reads what the agent has posted for any onlooker, so the agent
-//! neither waits for it nor knows of it. A server with a thread or a task for each connection would
-//! have no such bounds of its own.
+//! One thread serves one connection at a time and gives one answer a connection, each within a
+//! second, at most 200 a second. So no client can cost the program or the agent more than the
+//! bounded time of this thread. The thread reads the status that the agent posts for every
+//! observer, so the agent neither waits for it nor knows of it. hyper parses requests and writes
+//! answers; a hyper server on an async runtime would have a task for each connection and none of
+//! these bounds, so the one connection is polled here, over a socket with a deadline.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::future::{self, Future};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use hither_live::status;
+use hyper::header::{ALLOW, CONTENT_TYPE};
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Response, StatusCode};
 
 use super::exposition;
 
-/// What a client may take for its request and for our answer together.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// The longest that a connection may take, from its acceptance to the end of the answer.
+const CONNECTION_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// The least time from one answer to the next.
+/// The shortest time from one answer to the next connection.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// The longest request that is read.
-const REQUEST_MAX: usize = 8 << 10;
+/// The longest head of a request that is read.
+const REQUEST_BYTES_MAX: usize = 8 << 10;
 
-/// The most header lines that one may have.
+/// The most header lines of a request.
 const HEADERS_MAX: usize = 64;
 
-const TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Serves the metrics of this process's run for as long as the process lives. Returns where.
+/// Serves the metrics of this process's run for as long as the process lives. Returns the address.
 pub(crate) fn serve(at: SocketAddr) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(at)?;
     let at = listener.local_addr()?;
-    let metrics = || exposition(status::of(std::process::id()).as_ref());
+    let metrics = || exposition(status::run_of(std::process::id()).as_ref());
     thread::Builder::new()
         .name("metrics".to_owned())
         .spawn(move || {
             loop {
-                // A client that is gone again, or no descriptor for one that came: the next may
-                // fare better.
+                // An error is a client that is gone again, or a lack of descriptors; the next
+                // connection may work.
                 if let Ok((client, _)) = listener.accept() {
-                    let _ = attend(&client, &metrics);
+                    let _ = serve_one(&client, &metrics);
                 }
                 thread::sleep(PAUSE);
             }
@@ -50,27 +61,47 @@ pub(crate) fn serve(at: SocketAddr) -> io::Result<SocketAddr> {
 }
 
 /// Reads one request and answers it.
-fn attend(client: &TcpStream, metrics: &impl Fn() -> String) -> io::Result<()> {
-    let until = Instant::now() + PATIENCE;
-    let answer = match request(client, until) {
-        Ok(request) => answer(&request, metrics),
-        Err(error) if error.kind() == ErrorKind::TimedOut => said(408, "Request Timeout"),
-        Err(error) => return Err(error),
+fn serve_one(stream: &TcpStream, metrics: &impl Fn() -> String) -> io::Result<()> {
+    let client = Client {
+        stream,
+        until: Instant::now() + CONNECTION_TIME_MAX,
+        is_answered: Cell::new(false),
+        is_late: Cell::new(false),
     };
-    // Whoever was too late is told so, if it can be said at once.
-    let until = until.max(Instant::now() + PAUSE);
-    let mut left = answer.as_bytes();
-    while !left.is_empty() {
-        client.set_write_timeout(Some(remaining(until)?))?;
-        match (&*client).write(left)? {
-            0 => return Err(ErrorKind::WriteZero.into()),
-            written => left = &left[written..],
-        }
+    let service = service_fn(|request: hyper::Request<_>| {
+        let answer = answer(request.method(), request.uri().path(), metrics);
+        future::ready(Ok::<_, Infallible>(answer))
+    });
+    let connection = http1::Builder::new()
+        .keep_alive(false)
+        // Without it hyper waits for the client's end while it answers.
+        .half_close(true)
+        .max_buf_size(REQUEST_BYTES_MAX)
+        .max_headers(HEADERS_MAX)
+        .serve_connection(&client, service);
+    complete(connection, client.until);
+    if client.is_answered.get() {
+        return Ok(());
     }
-    Ok(())
+    // hyper says nothing to a client that sends no whole request.
+    let refusal = match client.is_late.get() {
+        true => "408 Request Timeout",
+        false => "400 Bad Request",
+    };
+    let refusal = format!("HTTP/1.1 {refusal}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    client.stream.set_write_timeout(Some(PAUSE))?;
+    (&*client.stream).write_all(refusal.as_bytes())
 }
 
-/// The time that is left, more than none.
+/// Polls the connection until it is done, or its deadline has passed. Its socket blocks, so it
+/// pends only to let others run.
+fn complete(connection: impl Future, until: Instant) {
+    let mut connection = pin!(connection);
+    let mut context = Context::from_waker(Waker::noop());
+    while connection.as_mut().poll(&mut context).is_pending() && remaining(until).is_ok() {}
+}
+
+/// The time until `until`, more than zero.
 fn remaining(until: Instant) -> io::Result<Duration> {
     let left = until.saturating_duration_since(Instant::now());
     match left.is_zero() {
@@ -79,100 +110,136 @@ fn remaining(until: Instant) -> io::Result<Duration> {
     }
 }
 
-/// What a client sends, up to the end of its head or as much as is read of any.
-fn request(mut client: &TcpStream, until: Instant) -> io::Result<Vec<u8>> {
-    let (mut request, mut few) = (Vec::new(), [0; 1024]);
-    while request.len() < REQUEST_MAX && is_partial(&request) {
-        client.set_read_timeout(Some(remaining(until)?))?;
-        match client.read(&mut few) {
-            Ok(0) => break,
-            Ok(length) => request.extend_from_slice(&few[..length]),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                return Err(ErrorKind::TimedOut.into());
-            }
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(request)
-}
-
-fn is_partial(request: &[u8]) -> bool {
-    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
-    let parsed = httparse::Request::new(&mut headers).parse(request);
-    parsed.is_ok_and(|status| status.is_partial())
-}
-
-fn answer(request: &[u8], metrics: &impl Fn() -> String) -> String {
-    let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
-    let mut parsed = httparse::Request::new(&mut headers);
-    match parsed.parse(request) {
-        Ok(status) if status.is_complete() => {}
-        _ => return said(400, "Bad Request"),
-    }
-    let path = parsed.path.unwrap_or_default();
-    match (parsed.method, path.split('?').next()) {
-        (Some("GET"), Some("/metrics")) => whole(200, "OK", &metrics(), true),
-        (Some("HEAD"), Some("/metrics")) => whole(200, "OK", &metrics(), false),
-        (Some("GET" | "HEAD"), _) => said(404, "Not Found"),
-        _ => said(405, "Method Not Allowed"),
-    }
-}
-
-/// An answer that says no more than what it is.
-fn said(code: u16, reason: &str) -> String {
-    whole(code, reason, &format!("{reason}\n"), true)
-}
-
-fn whole(code: u16, reason: &str, body: &str, with_body: bool) -> String {
-    let allow = if code == 405 {
-        "Allow: GET, HEAD\r\n"
-    } else {
-        ""
+fn answer(method: &Method, path: &str, metrics: &impl Fn() -> String) -> Response<String> {
+    let is_read = matches!(*method, Method::GET | Method::HEAD);
+    let (status, body) = match (is_read, path) {
+        (true, "/metrics") => (StatusCode::OK, metrics()),
+        (true, _) => (StatusCode::NOT_FOUND, "Not Found\n".to_owned()),
+        (false, _) => (
+            StatusCode::METHOD_NOT_ALLOWED,
+            "Method Not Allowed\n".to_owned(),
+        ),
     };
-    let length = body.len();
-    let body = if with_body { body } else { "" };
-    format!(
-        "HTTP/1.1 {code} {reason}\r\nContent-Type: {TYPE}\r\nContent-Length: {length}\r\n{allow}Connection: close\r\n\r\n{body}"
-    )
+    let mut answer = Response::builder()
+        .status(status)
+        .header(CONTENT_TYPE, TEXT_FORMAT);
+    if !is_read {
+        answer = answer.header(ALLOW, "GET, HEAD");
+    }
+    answer.body(body).expect("the head is constant")
+}
+
+/// A blocking socket with a deadline, as hyper's input and output: every call is done when it
+/// returns, or has failed at the deadline.
+struct Client<'a> {
+    stream: &'a TcpStream,
+    until: Instant,
+    /// Something was written to it.
+    is_answered: Cell<bool>,
+    /// It has not sent its request by the deadline.
+    is_late: Cell<bool>,
+}
+
+impl Client<'_> {
+    fn read(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        let mut stream = self.stream;
+        stream.set_read_timeout(Some(remaining(self.until)?))?;
+        stream.read(bytes)
+    }
+
+    fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        let mut stream = self.stream;
+        stream.set_write_timeout(Some(remaining(self.until)?))?;
+        self.is_answered.set(true);
+        stream.write(bytes)
+    }
+}
+
+impl Read for &Client<'_> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        mut into: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut bytes = [0; 1024];
+        let length = bytes.len().min(into.remaining());
+        let read = Client::read(&self, &mut bytes[..length]);
+        // A socket says `WouldBlock` when its timeout has passed.
+        if let Err(error) = &read
+            && matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock)
+        {
+            self.is_late.set(true);
+        }
+        Poll::Ready(read.map(|length| into.put_slice(&bytes[..length])))
+    }
+}
+
+impl Write for &Client<'_> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Poll::Ready(Client::write(&self, bytes))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// The socket is closed when it is dropped.
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Shutdown;
+
     use super::*;
 
-    /// What a client that sends these bytes, and no more of them, gets.
-    fn told(sent: &[u8]) -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let mut client =
-            TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+    /// The answer to a client that sends these bytes and then no more.
+    fn answer_to(sent: &[u8]) -> String {
+        let (mut client, served) = connected();
         client.write_all(sent).expect("sent");
-        client.shutdown(std::net::Shutdown::Write).expect("shut");
-        let (served, _) = listener.accept().expect("accepted");
-        attend(&served, &|| "hither_files 1\n".to_owned()).expect("answered");
+        client.shutdown(Shutdown::Write).expect("shut");
+        serve_one(&served, &|| "hither_files 1\n".to_owned()).expect("answered");
         drop(served);
-        let mut answer = String::new();
-        client.read_to_string(&mut answer).expect("read");
-        answer
+        read_all(client)
+    }
+
+    fn connected() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let client = TcpStream::connect(listener.local_addr().expect("bound"));
+        let (served, _) = listener.accept().expect("accepted");
+        (client.expect("connected"), served)
+    }
+
+    fn read_all(mut client: TcpStream) -> String {
+        let mut answer = Vec::new();
+        // What the server has not read of a long request resets the connection after the answer.
+        let _ = client.read_to_end(&mut answer);
+        String::from_utf8(answer).expect("text").to_lowercase()
     }
 
     #[test]
     fn each_request_has_its_answer() {
-        let get = told(b"GET /metrics?a=b HTTP/1.1\r\nHost: x\r\n\r\n");
-        assert!(get.starts_with("HTTP/1.1 200 OK\r\n"), "{get}");
-        assert!(
-            get.contains("\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"),
-            "{get}"
-        );
-        assert!(
-            get.ends_with("Content-Length: 15\r\nConnection: close\r\n\r\nhither_files 1\n"),
-            "{get}"
-        );
-        let head = told(b"HEAD /metrics HTTP/1.0\r\n\r\n");
-        assert!(
-            head.ends_with("Content-Length: 15\r\nConnection: close\r\n\r\n"),
-            "{head}"
-        );
+        let get = answer_to(b"GET /metrics?a=b HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert!(get.starts_with("http/1.1 200 ok\r\n"), "{get}");
+        for header in [
+            "content-type: text/plain; version=0.0.4; charset=utf-8",
+            "content-length: 15",
+            "connection: close",
+        ] {
+            assert!(get.contains(&format!("\r\n{header}\r\n")), "{get}");
+        }
+        assert!(get.ends_with("\r\n\r\nhither_files 1\n"), "{get}");
+        let head = answer_to(b"HEAD /metrics HTTP/1.0\r\n\r\n");
+        assert!(head.contains("\r\ncontent-length: 15\r\n"), "{head}");
+        assert!(head.ends_with("\r\n\r\n"), "{head}");
+        let post = answer_to(b"POST /metrics HTTP/1.1\r\n\r\n");
+        assert!(post.contains("\r\nallow: get, head\r\n"), "{post}");
         let cases: [(&[u8], &str); 6] = [
             (b"GET / HTTP/1.1\r\n\r\n", "404"),
             (b"POST /metrics HTTP/1.1\r\n\r\n", "405"),
@@ -182,7 +249,7 @@ mod tests {
             (b"", "400"),
         ];
         for (sent, code) in cases {
-            let answer = told(sent);
+            let answer = answer_to(sent);
             assert_eq!(
                 answer.split(' ').nth(1),
                 Some(code),
@@ -194,28 +261,54 @@ mod tests {
 
     #[test]
     fn a_request_without_end_is_given_up() {
-        let answer = told(
-            &[
-                b"GET /metrics HTTP/1.1\r\nA: ",
-                &[b'a'; REQUEST_MAX][..1 << 12],
-            ]
-            .concat(),
-        );
-        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+        let begin = b"GET /metrics HTTP/1.1\r\nA: ";
+        let cut = answer_to(&[begin, &[b'a'; REQUEST_BYTES_MAX / 2][..]].concat());
+        assert!(cut.starts_with("http/1.1 400 "), "{cut}");
+        let long = answer_to(&[begin, &[b'a'; REQUEST_BYTES_MAX][..]].concat());
+        assert!(long.starts_with("http/1.1 431 "), "{long}");
+        let headers = b"A: b\r\n".repeat(HEADERS_MAX);
+        let many = answer_to(&[begin, &b"\r\n"[..], &headers, b"\r\n"].concat());
+        assert!(many.starts_with("http/1.1 431 "), "{many}");
     }
 
-    /// One that says nothing, for which nobody waits longer than that; what comes after it is
-    /// served.
     #[test]
-    fn a_client_that_says_nothing_is_given_up() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let mut client =
-            TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
-        let (served, _) = listener.accept().expect("accepted");
-        attend(&served, &String::new).expect("answered");
+    fn a_client_that_sends_nothing_is_given_up() {
+        let (client, served) = connected();
+        let begun = Instant::now();
+        serve_one(&served, &String::new).expect("answered");
+        assert!(begun.elapsed() < 2 * CONNECTION_TIME_MAX);
         drop(served);
-        let mut answer = String::new();
-        client.read_to_string(&mut answer).expect("read");
-        assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+        let answer = read_all(client);
+        assert!(answer.starts_with("http/1.1 408 "), "{answer}");
+    }
+
+    /// Each byte comes in time, all of them do not.
+    #[test]
+    fn a_client_that_sends_byte_by_byte_is_given_up() {
+        let (client, served) = connected();
+        let mut slow = client.try_clone().expect("cloned");
+        let sender = thread::spawn(move || {
+            while slow.write_all(b"G").is_ok() {
+                thread::sleep(Duration::from_millis(100));
+            }
+        });
+        let begun = Instant::now();
+        serve_one(&served, &String::new).expect("answered");
+        assert!(begun.elapsed() < 2 * CONNECTION_TIME_MAX);
+        drop(served);
+        sender.join().expect("it ended");
+        drop(client);
+    }
+
+    #[test]
+    fn a_client_that_does_not_read_is_given_up() {
+        let (mut client, served) = connected();
+        client
+            .write_all(b"GET /metrics HTTP/1.1\r\n\r\n")
+            .expect("sent");
+        let begun = Instant::now();
+        let metrics = || "a".repeat(64 << 20);
+        let _ = serve_one(&served, &metrics);
+        assert!(begun.elapsed() < 3 * CONNECTION_TIME_MAX);
     }
 }

@@ -10,6 +10,7 @@ mod documents;
 mod errors;
 mod export;
 mod r#gen;
+mod help;
 mod import;
 mod metrics;
 mod place;
@@ -18,6 +19,8 @@ mod record;
 mod report;
 mod run;
 mod sim;
+#[path = "../../../../testing/skip.rs"]
+mod skip;
 mod stat;
 mod sweep;
 mod top;
@@ -29,7 +32,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use hither_core::registry::Entry;
+use hither_core::registry::ReplacementEntry;
 use serde_json::Value;
 
 /// A folder in which command lines run.
@@ -92,7 +95,7 @@ impl Lab {
             .current_dir(self.folder.path())
             .env("PATH", path)
             .env("LC_ALL", "C")
-            .env_remove("COLUMNS")
+            .env("COLUMNS", SNAPSHOT_COLUMNS.to_string())
             .stdin(Stdio::null());
         command
     }
@@ -110,6 +113,9 @@ impl Lab {
         serde_json::from_slice(&ran.stdout).unwrap_or_else(|error| panic!("{line}: {error}"))
     }
 }
+
+/// How wide snapshots are: with their indentation they are no wider than the code.
+const SNAPSHOT_COLUMNS: usize = 96;
 
 /// What a command line did.
 struct Ran {
@@ -143,20 +149,21 @@ impl Ran {
             .replace(self.folder.to_str().unwrap(), "[DIR]")
             .replace(&version, "\"hither\": \"[VERSION]\"")
             .replace(&policies(|_| true), "[POLICIES]")
+            .replace(&policies(|entry| !entry.needs.future), "[LIVE POLICIES]")
             .replace(&policies(|entry| entry.needs.nothing()), "[PLAIN POLICIES]")
             .replace(&programs(), "[PROGRAMS]");
         text.lines()
             // Whether there is one is the machine's affair.
             .filter(|line| !line.starts_with("hither: one memory node:"))
-            .map(|line| redacted_line(line) + "\n")
+            .map(|line| folded(redacted_line(line).trim_end()) + "\n")
             .collect()
     }
 }
 
 /// The names of the policies that are `wanted`, as messages list them: a new policy is to change no
 /// snapshot.
-fn policies(wanted: impl Fn(&Entry) -> bool) -> String {
-    let names: Vec<&str> = hither_core::registry::policies()
+fn policies(wanted: impl Fn(&ReplacementEntry) -> bool) -> String {
+    let names: Vec<&str> = hither_core::registry::replacement_policies()
         .iter()
         .filter(|entry| wanted(entry))
         .map(|entry| entry.name)
@@ -169,6 +176,20 @@ fn programs() -> String {
     let programs = hither_trace::generate::PROGRAMS.iter();
     let names: Vec<&str> = programs.map(|entry| entry.name).collect();
     names.join(", ")
+}
+
+/// A line in pieces of a snapshot's width, of which all but the first begin with dots.
+fn folded(line: &str) -> String {
+    let fits = |text: &str| text.chars().count() <= SNAPSHOT_COLUMNS;
+    let (mut folded, mut piece) = (String::new(), String::new());
+    for word in line.split_inclusive([' ', ',']) {
+        if !piece.is_empty() && !fits(&format!("{piece}{}", word.trim_end())) {
+            folded += &format!("{}\n", piece.trim_end());
+            piece = "  ... ".to_owned();
+        }
+        piece += word;
+    }
+    folded + &piece
 }
 
 fn redacted_line(line: &str) -> String {

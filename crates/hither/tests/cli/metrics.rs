@@ -80,13 +80,13 @@ fn files_replicas_and_pages_are_served_alike_until_the_end() {
     lab.write("data", text(20_000));
     for (options, metric) in [
         (
-            &["--files", "--cache", "64MiB"][..],
-            "hither_files_missed_bytes_total",
+            &["--page-cache", "--cache", "64MiB"][..],
+            "hither_page_cache_missed_bytes_total",
         ),
         (&["--replicas"], "hither_replicas_reads_total"),
         (
-            &["--pages", "upm", "--dry-run"],
-            "hither_pages_regions_total",
+            &["--memory=upm", "--dry-run"],
+            "hither_memory_regions_total",
         ),
     ] {
         let mut running = Running::new(&lab, options, "cat data; cat");
@@ -114,7 +114,7 @@ fn files_replicas_and_pages_are_served_alike_until_the_end() {
 #[test]
 fn a_client_that_says_nothing_is_in_nobodys_way() {
     let lab = Lab::new();
-    let running = Running::new(&lab, &["--files", "--cache", "64MiB"], "cat");
+    let running = Running::new(&lab, &["--page-cache", "--cache", "64MiB"], "cat");
     let silent = [(); 3].map(|()| TcpStream::connect(&running.at).expect("connected"));
     running.scrape_of("hither_files ");
     drop(silent);
@@ -123,19 +123,21 @@ fn a_client_that_says_nothing_is_in_nobodys_way() {
 #[test]
 fn an_address_that_is_none_or_taken_is_told_before_the_program_starts() {
     let lab = Lab::new();
-    assert_snapshot!(lab.run("hither run --files --cache 64MiB --metrics here -- touch started"), @"
+    assert_snapshot!(lab.run("hither run --page-cache --cache 64MiB --metrics here -- touch \
+                              started"), @"
     exit code: 2
     ----- stdout -----
 
     ----- stderr -----
-    error: invalid value 'here' for '--metrics <ADDR>': give a port, or an address and a port, as in 127.0.0.1:9464
+    error: invalid value 'here' for '--metrics <ADDR>': give a port, or an address and a port, as in
+      ... 127.0.0.1:9464
 
     For more information, try '--help'.
     ");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = taken.local_addr().expect("bound").port();
     let ran = lab.run(&format!(
-        "hither run --files --cache 64MiB --metrics {port} -- touch started"
+        "hither run --page-cache --cache 64MiB --metrics {port} -- touch started"
     ));
     assert_eq!(ran.code, 1, "{ran}");
     assert!(

@@ -141,3 +141,22 @@ fn a_call_site_has_one_signature_for_a_number_of_frames() {
     assert_eq!(signature(32), signature(32));
     assert_ne!(signature(32), signature(1));
 }
+
+#[test]
+fn a_program_without_dashes_before_it_is_corrected() {
+    let lab = Lab::new();
+    assert_snapshot!(lab.run("hither record -o t.hither grep -rc 'a b' ."), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: unexpected argument 'grep' found
+
+      tip: put `--` before the program: hither record -o t.hither -- grep -rc 'a b' .
+
+    Usage: hither record [OPTIONS] -- <CMD>...
+
+    For more information, try '--help'.
+    ");
+    assert_eq!(lab.names(), [""; 0]);
+}

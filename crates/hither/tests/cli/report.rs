@@ -254,7 +254,7 @@ fn a_recording_is_shown_with_its_program_and_what_to_do() {
     let large = &page(&lab, "large.hither")["runs"][0];
     assert_eq!(
         large["apply"],
-        "hither run --files ubm --cache 9216KiB -- cat large large large large"
+        "hither run --page-cache=ubm --cache 9216KiB -- cat large large large large"
     );
     let said = large["sentences"][0].as_str().unwrap();
     assert!(
@@ -321,7 +321,8 @@ fn two_runs_are_compared_in_the_same_caches() {
     let sentence = comparison["sentences"][0].as_str().unwrap();
     assert_eq!(
         sentence,
-        "B makes 50.0 % fewer references than A (800 against 1,600), to as many distinct blocks (400 against 400)."
+        "B makes 50.0 % fewer references than A (800 against 1,600), to as many distinct blocks \
+         (400 against 400)."
     );
     let caches = comparison["caches"].as_array().unwrap();
     assert_eq!(caches.len(), runs[0]["results"].as_array().unwrap().len());
@@ -523,7 +524,8 @@ fn mistakes_are_told() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: policy `pcc` needs call sites, which this trace does not have; `hither record` makes traces that have them, and `ubm` does without
+    hither: policy `pcc` needs call sites, which this trace does not have; `hither record` makes
+      ... traces that have them, and `ubm` does without
     ");
     assert_eq!(lab.names(), ["loop.trace"]);
 }

@@ -26,8 +26,8 @@ impl Machine {
     /// Objects of these sizes in pages, each of the process of that number.
     fn new(spec: &str, topology: Topology, capacity: &[u32], objects: &[(u64, u32)]) -> Machine {
         let topology = Arc::new(topology);
-        let spec: Spec<Entry> = spec.parse().unwrap();
-        let settings = Settings {
+        let spec: Spec<PlacementEntry> = spec.parse().unwrap();
+        let settings = PlacementSettings {
             topology: Arc::clone(&topology),
             capacity,
             blocks: 10_000,

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::super::{
-    Action, Entry, Epoch, EpochKind, Incoming, Nodes, Outcome, Placement, Settings,
+    Action, ActionOutcome, Epoch, EpochKind, IncomingBlock, Nodes, Placement, PlacementEntry,
+    PlacementSettings,
 };
 use crate::access::{Access, Op};
 use crate::ids::{Block, Node, Slot};
@@ -27,8 +28,8 @@ struct Machine {
 impl Machine {
     fn new(spec: &str, capacity: &[u32], blocks: u32) -> Machine {
         let topology = Arc::new(Topology::uniform(capacity.len()));
-        let spec: Spec<Entry> = spec.parse().unwrap();
-        let settings = Settings {
+        let spec: Spec<PlacementEntry> = spec.parse().unwrap();
+        let settings = PlacementSettings {
             topology: Arc::clone(&topology),
             capacity,
             blocks,
@@ -113,7 +114,7 @@ impl Machine {
                 }
                 other => panic!("it never asks for {other:?}"),
             };
-            outcomes.push(Outcome { action, done });
+            outcomes.push(ActionOutcome { action, done });
         }
         self.policy.settled(&outcomes, &self.nodes);
     }
@@ -125,7 +126,7 @@ impl Machine {
                 self.remove(replica, node);
             } else {
                 let victim = self.originals[node.index()][0];
-                let incoming = Incoming { block, from: None };
+                let incoming = IncomingBlock { block, from: None };
                 let switched = self.policy.victim(victim, node, incoming, &self.nodes);
                 if let Some(to) = switched {
                     self.nodes.promote(victim, to);

@@ -16,8 +16,8 @@ struct Bench {
 impl Bench {
     fn new(spec: &str, topology: Topology, capacity: &[u32]) -> Bench {
         let topology = Arc::new(topology);
-        let spec: Spec<Entry> = spec.parse().unwrap();
-        let policy = spec.build(&Settings {
+        let spec: Spec<PlacementEntry> = spec.parse().unwrap();
+        let policy = spec.build(&PlacementSettings {
             topology: Arc::clone(&topology),
             capacity,
             blocks: 8,
@@ -58,7 +58,7 @@ impl Bench {
     }
 
     fn victim(&mut self, at: u16) -> Option<u16> {
-        let incoming = Incoming {
+        let incoming = IncomingBlock {
             block: Block(7),
             from: None,
         };

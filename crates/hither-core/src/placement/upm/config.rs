@@ -3,7 +3,7 @@
 use super::criteria::{Bar, Better, Prices};
 use crate::ids::Node;
 use crate::placement::Nodes;
-use crate::registry::{Kind, Param};
+use crate::registry::{Param, ParamKind};
 use crate::spec::Values;
 
 const fn switch(name: &'static str, doc: &'static str, default: u64) -> Param {
@@ -14,7 +14,7 @@ const fn count(name: &'static str, doc: &'static str, default: u64, max: u64) ->
     Param {
         name,
         doc,
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default,
             min: 0,
             max,
@@ -28,7 +28,7 @@ pub(super) const PARAMS: &[Param] = &[
     Param {
         name: "initial",
         doc: "where pages are at first",
-        kind: Kind::Placement {
+        kind: ParamKind::Placement {
             default: "first-touch",
         },
     },
@@ -65,7 +65,7 @@ pub(super) const PARAMS: &[Param] = &[
     Param {
         name: "tune",
         doc: "what an area's latency ratio is multiplied by when its worst remote latency grew; 1: never",
-        kind: Kind::Real {
+        kind: ParamKind::Real {
             default: 1.1,
             min: 1.0,
             max: 100.0,
@@ -86,7 +86,7 @@ pub(super) const PARAMS: &[Param] = &[
     Param {
         name: "period_ms",
         doc: "time between two invocations in place of iterations; 0: iterations, or periods where there are none",
-        kind: Kind::Real {
+        kind: ParamKind::Real {
             default: 0.0,
             min: 0.0,
             max: 1e9,
@@ -95,7 +95,7 @@ pub(super) const PARAMS: &[Param] = &[
     Param {
         name: "visit",
         doc: "pages looked at each period",
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default: 512,
             min: 1,
             max: 1 << 30,

@@ -51,8 +51,8 @@ mod tests;
 use std::collections::VecDeque;
 
 use super::{
-    Action, Counters, Entry, Epoch, EpochKind, Nodes, Outcome, Placement, Region, RegionTier,
-    Settings, Target,
+    Action, ActionOutcome, Counters, Epoch, EpochKind, Nodes, Placement, PlacementEntry,
+    PlacementSettings, Region, RegionTier, Target,
 };
 use crate::access::Access;
 use crate::ids::{Block, Node, Object, Process};
@@ -64,7 +64,7 @@ use criteria::Bar;
 use movers::Movers;
 use replay::{Replay, Step};
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "upm",
     summary: "at the end of each iteration, to where remote accesses cost more than a move",
     source: "Nikolopoulos et al., ICS 2000",
@@ -81,7 +81,7 @@ pub(super) const ENTRY: Entry = Entry {
 };
 
 /// Makes one.
-fn build(settings: &Settings<'_>, values: &Values) -> Box<dyn Placement> {
+fn build(settings: &PlacementSettings<'_>, values: &Values) -> Box<dyn Placement> {
     let config = Config::of(values, settings.sampled);
     let nodes = settings.topology.nodes();
     Box::new(Upm {
@@ -494,7 +494,7 @@ impl Placement for Upm {
         }
     }
 
-    fn settled(&mut self, outcomes: &[Outcome], _: &Nodes) {
+    fn settled(&mut self, outcomes: &[ActionOutcome], _: &Nodes) {
         for outcome in outcomes {
             let asked = self
                 .asked

@@ -1,7 +1,7 @@
 //! Threads that moved and stayed: when the predictive criterion takes over (paper, section 4).
 
 use crate::ids::{Node, Thread};
-use crate::placement::{EpochKind, Moved};
+use crate::placement::{EpochKind, ThreadMigration};
 
 /// Polls, as the paper does before and after each parallel construct, where threads run.
 pub(super) struct Movers {
@@ -36,7 +36,7 @@ impl Movers {
     }
 
     /// A thread of the program moved. It has run for one construct on its new node.
-    pub(super) fn moved(&mut self, moved: &Moved) {
+    pub(super) fn moved(&mut self, moved: &ThreadMigration) {
         self.waiting
             .retain(|waiting| waiting.thread != moved.thread);
         self.waiting.push(Waiting {
@@ -111,7 +111,7 @@ mod tests {
 
     fn poll(movers: &mut Movers, kind: EpochKind, moved: &[(u32, u16)], threads: usize) -> bool {
         for &(thread, to) in moved {
-            movers.moved(&Moved {
+            movers.moved(&ThreadMigration {
                 thread: Thread(thread),
                 process: Process(0),
                 from: Node(0),

@@ -1,24 +1,25 @@
-//! What gcc's code calls (libgomp's interface, which LLVM's libomp offers as well).
+//! The calls that gcc compiles OpenMP to (libgomp's interface, which LLVM's libomp offers as well).
 //!
-//! gcc 8 to 14 compile a `parallel` to one call that returns when the team is done; all of its
-//! forms take the region's function, its argument and the number of threads first. Of the barriers,
-//! explicit or at the end of a work-sharing construct, each thread calls one of a few. Not hooked:
-//! `nowait` ends, `single` and `taskwait`, which are no boundaries of the team (the barrier after a
-//! `single` is a `GOMP_barrier`; which thread copies a private value out of it differs from time to
-//! time), and the pairs of `GOMP_parallel_start` and `_end`, which gcc has not emitted since 4.9.
+//! gcc 8 to 14 compile a `parallel` to one call that returns when the team is done. All of its
+//! forms take the region's function, its argument and the number of threads first. At a barrier,
+//! explicit or at the end of a work-sharing construct, each thread makes one of a few calls. Not
+//! hooked: `nowait` ends, `single` and `taskwait`, which are no boundaries of the team (the barrier
+//! after a `single` is a `GOMP_barrier`; which thread copies a private value out of it differs from
+//! run to run), and the pairs of `GOMP_parallel_start` and `_end`, which gcc has not emitted since
+//! 4.9.
 //!
-//! All hooks are one [`hook`]: whatever the call's arguments, they are passed on as they came, up
-//! to eight of them. So that the team's other threads can be asked where they run even if they meet
-//! no barrier, they enter the region by [`member`], which leaves no frame behind.
+//! All hooks are one function, [`hook`], which passes the call's arguments on as they came, up to
+//! eight of them. The team's other threads enter the region by [`member`], so that they record
+//! where they run even if they meet no barrier; it leaves no frame behind.
 
 use std::cell::Cell;
 use std::ffi::c_void;
 
 use hither_sys::record::ConstructKind;
 
+use super::construct::{MASTER, located, record, record_place};
 use super::runtime::{self, Name, Runtime};
-use super::{MASTER, located, tell, tell_place};
-use crate::recorder;
+use crate::lifecycle;
 use crate::signature::Caller;
 
 /// A call and what it means.
@@ -178,7 +179,7 @@ unsafe extern "C" fn begin(
     call.runtime = Some(runtime);
     if hook.kind != Kind::Barrier {
         call.outer = INNERMOST.replace(call.runtime);
-        let records = recorder::session().is_some();
+        let records = lifecycle::session().is_some();
         if records
             && !MASTER.get()
             && runtime.level() == 0
@@ -187,7 +188,7 @@ unsafe extern "C" fn begin(
             call.signature = signature;
             MASTER.set(true);
             let [.., threads, _, _, _] = call.arguments;
-            tell(ConstructKind::ParallelBegin, signature, threads as u32);
+            record(ConstructKind::ParallelBegin, signature, threads as u32);
         }
         // Without recording, only where its threads may need to know which of several runtimes it
         // is.
@@ -211,14 +212,14 @@ unsafe extern "C" fn end(hook: &'static Hook, call: &mut Call, sp: *const u64, r
         INNERMOST.set(call.outer);
         if call.signature != 0 {
             MASTER.set(false);
-            tell(ConstructKind::ParallelEnd, call.signature, 0);
+            record(ConstructKind::ParallelEnd, call.signature, 0);
         }
     } else if !MASTER.get() {
-        tell_place();
+        record_place();
     } else if runtime.level() == 1
         && let Some(signature) = located(Caller { sp, rbp })
     {
-        tell(ConstructKind::Barrier, signature, runtime.threads());
+        record(ConstructKind::Barrier, signature, runtime.threads());
     }
 }
 
@@ -246,6 +247,6 @@ unsafe extern "C" fn enter(function: *const usize) {
     // team has left the region, and nobody writes to it meanwhile.
     INNERMOST.set(unsafe { (*call).runtime });
     if !MASTER.get() {
-        tell_place();
+        record_place();
     }
 }

@@ -2,13 +2,12 @@
 //! libomp, and its descendants.
 //!
 //! There can be one tool only. If the program brings one, or names one in `OMP_TOOL_LIBRARIES`, or
-//! is built with the thread sanitizer, whose tool (archer) knows of barriers, that one gets the
-//! interface and the agent is told that it will not hear of constructs; so it is in a sandbox.
-//! `OMP_TOOL=disabled` is the runtime's affair: it does not ask for a tool.
+//! is built with the thread sanitizer, whose tool (archer) knows of barriers, that tool gets the
+//! interface, and a record informs the agent that constructs are hidden. The same goes for a
+//! program in a sandbox. With `OMP_TOOL=disabled` the runtime does not ask for a tool.
 //!
-//! What is kept of a region and of a task lies in the word that the runtime has for the tool in
-//! each: for an outermost region its call site's signature, for its master's task the size of the
-//! team; 0 everywhere else.
+//! The runtime has a word for the tool in each region and task. An outermost region's word holds
+//! its call site's signature, its master's task's the size of the team; all others hold 0.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::null;
@@ -16,8 +15,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use hither_sys::record::ConstructKind;
 
-use super::{MASTER, located, tell, tell_place};
-use crate::recorder;
+use super::construct::{MASTER, located, record, record_place};
+use crate::lifecycle;
 use crate::signature::Caller;
 
 /// `ompt_data_t`, as an integer.
@@ -76,16 +75,16 @@ unsafe extern "C" fn ompt_start_tool(version: c_uint, runtime: *const c_char) ->
         // SAFETY: the runtime's own call, passed on.
         let other = unsafe { next(version, runtime) };
         if !other.is_null() {
-            tell(ConstructKind::Hidden, 0, 0);
+            record(ConstructKind::Hidden, 0, 0);
             return other;
         }
     }
-    let Some(session) = recorder::session() else {
+    let Some(session) = lifecycle::session() else {
         return null();
     };
     // The innermost frame, all that is looked at in a sandbox, is always the runtime's.
     if session.is_confined() || wants_another() {
-        tell(ConstructKind::Hidden, 0, 0);
+        record(ConstructKind::Hidden, 0, 0);
         return null();
     }
     &raw const TOOL
@@ -140,7 +139,12 @@ macro_rules! callbacks {
         $(
             #[unsafe(naked)]
             unsafe extern "C" fn $callback() {
-                std::arch::naked_asm!("mov r8, rsp", "mov r9, rbp", "jmp {function}", function = sym $function)
+                std::arch::naked_asm!(
+                    "mov r8, rsp",
+                    "mov r9, rbp",
+                    "jmp {function}",
+                    function = sym $function,
+                )
             }
         )*
     };
@@ -170,7 +174,7 @@ unsafe extern "C" fn begins(
     }
     if let Some(signature) = located(Caller { sp, rbp }) {
         *parallel = signature;
-        tell(ConstructKind::ParallelBegin, signature, threads);
+        record(ConstructKind::ParallelBegin, signature, threads);
     }
 }
 
@@ -185,7 +189,7 @@ unsafe extern "C" fn ended(
     // SAFETY: it is null or the runtime's word for the region, whose other threads have left it.
     match unsafe { parallel.as_ref() } {
         None | Some(0) => {}
-        Some(&signature) => tell(ConstructKind::ParallelEnd, signature, 0),
+        Some(&signature) => record(ConstructKind::ParallelEnd, signature, 0),
     }
 }
 
@@ -208,7 +212,7 @@ unsafe extern "C" fn implicit_task(
         *task = if master { u64::from(threads) } else { 0 };
     }
     if !master && flags & INITIAL == 0 && !MASTER.get() {
-        tell_place();
+        record_place();
     }
 }
 
@@ -227,10 +231,10 @@ unsafe extern "C" fn passed(
     match unsafe { task.as_ref() } {
         None => {}
         Some(0) if MASTER.get() => {}
-        Some(0) => tell_place(),
+        Some(0) => record_place(),
         Some(&threads) => {
             if let Some(signature) = located(Caller { sp, rbp }) {
-                tell(ConstructKind::Barrier, signature, threads as u32);
+                record(ConstructKind::Barrier, signature, threads as u32);
             }
         }
     }

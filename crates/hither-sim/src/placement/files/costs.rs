@@ -25,7 +25,7 @@ const LINES_IN_FLIGHT: u64 = 10;
 /// Latencies of the parts of an access, for the block size of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Costs {
+pub struct FileCosts {
     /// Reading or writing a block in a cache.
     pub cache_ns: u64,
     /// Asking a cache, or several at once, in vain.
@@ -62,20 +62,20 @@ pub struct Costs {
 /// How costs are written.
 const EXAMPLE: &str = "hop_ns=100000,disks=0:24";
 
-impl Costs {
+impl FileCosts {
     /// Those of a cluster or of one machine: a topology with a latency of storage is a cluster, as
     /// are meshes, tori, hypercubes and trees where it is not known; others are machines.
-    pub fn of(topology: &Topology, block_bytes: u32) -> Costs {
-        let cluster = Costs::cluster(block_bytes);
+    pub fn of(topology: &Topology, block_bytes: u32) -> FileCosts {
+        let cluster = FileCosts::cluster(block_bytes);
         if let Some(storage_ns) = topology.storage_ns() {
             let latencies = topology.latencies();
-            let table = Costs::cluster(TABLE_BLOCK_BYTES as u32);
+            let table = FileCosts::cluster(TABLE_BLOCK_BYTES as u32);
             let known = [latencies.local_ns, latencies.hop_ns, storage_ns].map(u64::from);
             if known == [table.cache_ns, table.hop_ns, TABLE_DISK_NS] {
                 return cluster;
             }
             let [cache_ns, hop_ns, disk_ns] = known;
-            return Costs {
+            return FileCosts {
                 cache_ns: scaled(cache_ns, block_bytes),
                 lookup_ns: cache_ns,
                 hop_ns: scaled(hop_ns, block_bytes),
@@ -89,7 +89,7 @@ impl Costs {
         }
         let lines = u64::from(block_bytes).div_ceil(LINE_BYTES);
         let copy_ns = |latency_ns: u32| lines * u64::from(latency_ns) / LINES_IN_FLIGHT;
-        Costs {
+        FileCosts {
             cache_ns: copy_ns(topology.local_ns()),
             lookup_ns: 0,
             hop_ns: copy_ns(topology.hop_ns()),
@@ -102,9 +102,9 @@ impl Costs {
     /// and a buffer of 16 MiB are the paper's; seeks of 0.6 to 9.1 ms make a random access 8.2 ms
     /// in the mean: 8/15 of the way from the shortest to the longest, half a turn of 3 ms, and 0.08
     /// ms for 4 KiB.
-    fn cluster(block_bytes: u32) -> Costs {
+    fn cluster(block_bytes: u32) -> FileCosts {
         let blocks = |bytes: u32| (bytes / block_bytes).max(1);
-        Costs {
+        FileCosts {
             cache_ns: scaled(100_000, block_bytes),
             lookup_ns: 100_000,
             hop_ns: scaled(100_000, block_bytes),
@@ -124,7 +124,7 @@ impl Costs {
     }
 
     /// The same but for what `text` says: `hop_ns=50000,disks=0:4:20:24`.
-    pub fn with(&self, text: &str) -> Result<Costs, CostsError> {
+    pub fn with(&self, text: &str) -> Result<FileCosts, CostsError> {
         let costs = changed(self, text, EXAMPLE)?;
         let counts = [costs.disk_streams, costs.disk_track_blocks];
         if counts.contains(&0) || costs.disk_turn_ns == 0 {
@@ -146,8 +146,8 @@ impl Costs {
 
     /// Round numbers without contention: what a hand can compute.
     #[cfg(test)]
-    pub(super) fn plain() -> Costs {
-        Costs {
+    pub(super) fn plain() -> FileCosts {
+        FileCosts {
             cache_ns: 1000,
             lookup_ns: 100,
             hop_ns: 10,
@@ -155,7 +155,7 @@ impl Costs {
             contention: false,
             disk_ns: 100_000,
             disk_transfer_ns: 1000,
-            ..Costs::cluster(4096)
+            ..FileCosts::cluster(4096)
         }
     }
 }
@@ -174,10 +174,10 @@ mod tests {
     #[test]
     fn table_1_and_what_differs_from_it() {
         let topology: Topology = "mesh5x5-io".parse().unwrap();
-        let costs = Costs::of(&topology, 4096);
+        let costs = FileCosts::of(&topology, 4096);
         assert_eq!((costs.cache_ns, costs.hop_ns), (100_000, 100_000));
-        assert_eq!(costs, Costs::of(&Topology::mesh(&[5, 5]), 4096));
-        assert_eq!(Costs::of(&topology, 16384).hop_ns, 400_000);
+        assert_eq!(costs, FileCosts::of(&Topology::mesh(&[5, 5]), 4096));
+        assert_eq!(FileCosts::of(&topology, 16384).hop_ns, 400_000);
 
         let costs = costs
             .with("disk_ns = 7, disks=0:24,contention=false")
@@ -204,7 +204,7 @@ mod tests {
     /// 64 lines, 10 at a time: 70 ns each, and 34 ns more from the other node.
     #[test]
     fn one_machine_copies_lines() {
-        let costs = Costs::of(&Topology::uniform(2), 4096);
+        let costs = FileCosts::of(&Topology::uniform(2), 4096);
         assert_eq!(
             (costs.cache_ns, costs.hop_ns, costs.lookup_ns),
             (448, 217, 0)

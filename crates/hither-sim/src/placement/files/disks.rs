@@ -4,14 +4,14 @@ use std::hint::select_unpredictable;
 
 use hither_core::{Block, Node, Object};
 
-use super::costs::Costs;
+use super::costs::FileCosts;
 use super::network::Calendars;
 
 /// Disks at nodes, with the files striped over them block by block: block `i` of a file is on the
 /// disk `(start + i) mod n`, files lying one behind the other.
 #[derive(Clone, Debug)]
 pub(super) struct Disks {
-    costs: Costs,
+    costs: FileCosts,
     calendars: Calendars,
     slot_ns: u64,
     disks: Vec<Disk>,
@@ -48,7 +48,7 @@ impl Disks {
     /// For blocks at `places` in files with `object_blocks` blocks each; where that is empty,
     /// blocks lie in the order of their numbers.
     pub(super) fn new(
-        costs: &Costs,
+        costs: &FileCosts,
         at: &[Node],
         places: impl ExactSizeIterator<Item = (Object, u32)>,
         object_blocks: &[u32],
@@ -121,7 +121,7 @@ impl Disks {
 impl Disk {
     /// How long the block at `place` takes when the arm is free at `start_ns`; moves the arm. The
     /// disk's `span` blocks are spread over the whole of it.
-    fn service_ns(&mut self, costs: &Costs, place: u32, span: u32, start_ns: u64) -> u64 {
+    fn service_ns(&mut self, costs: &FileCosts, place: u32, span: u32, start_ns: u64) -> u64 {
         let after = place.saturating_add(1);
         // A stream goes on where its next block is one of so many up to `place`.
         let reach = costs.disk_ahead_blocks.min(after);
@@ -170,7 +170,7 @@ mod tests {
     fn files_are_striped_one_behind_the_other() {
         let places = [(Object(0), 2), (Object(1), 0)];
         let nodes = [Node(0), Node(7)];
-        let mut disks = Disks::new(&Costs::plain(), &nodes, places.into_iter(), &[3, 7]);
+        let mut disks = Disks::new(&FileCosts::plain(), &nodes, places.into_iter(), &[3, 7]);
         assert_eq!(
             (disks.node(Block(0)), disks.node(Block(1))),
             (Node(0), Node(7))
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn a_random_access_takes_what_the_paper_says_and_a_sequential_one_a_transfer() {
         let blocks = 1_000_000u32;
-        let costs = Costs::of(&Topology::mesh(&[1]), 4096);
+        let costs = FileCosts::of(&Topology::mesh(&[1]), 4096);
         let places = vec![(Object(0), 0); blocks as usize];
         let mut disks = Disks::new(&costs, &[Node(0)], places.into_iter(), &[]);
         let mut random = Random::new(3);

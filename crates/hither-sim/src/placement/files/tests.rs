@@ -7,9 +7,11 @@ use hither_core::placement::{EpochKind, Mark};
 use hither_core::registry::Needs;
 use hither_core::{Access, Block, Node, Op, Process, Random, Topology};
 
-use super::{Costs, calendar_bytes, run};
+use super::{FileCosts, calendar_bytes, run};
 use crate::caches;
-use crate::placement::{Binding, Configuration, Options, Outcome, WarmUp};
+use crate::placement::{
+    Binding, PlacementConfiguration, PlacementOptions, PlacementOutcome, WarmUp,
+};
 use crate::references::InMemory;
 
 /// Node, block, and whether it is written.
@@ -33,8 +35,8 @@ fn simulate(
     topology: &str,
     capacity: &[u32],
     rows: &[Row],
-    costs: &Costs,
-) -> Outcome {
+    costs: &FileCosts,
+) -> PlacementOutcome {
     simulated(placement, topology, capacity, rows, costs, true)
 }
 
@@ -43,21 +45,21 @@ fn simulated(
     topology: &str,
     capacity: &[u32],
     rows: &[Row],
-    costs: &Costs,
+    costs: &FileCosts,
     check: bool,
-) -> Outcome {
+) -> PlacementOutcome {
     let topology: Topology = topology.parse().unwrap();
-    let configuration = Configuration {
+    let configuration = PlacementConfiguration {
         spec: placement.parse().unwrap(),
         topology: Arc::new(topology),
         capacity: capacity.to_vec(),
         replacement: "lru".parse().unwrap(),
     };
-    let options = Options {
+    let options = PlacementOptions {
         check,
         moves: 100,
         binding: Binding::Trace,
-        ..Options::default()
+        ..PlacementOptions::default()
     };
     run(&references(rows), &configuration, costs, &options).unwrap()
 }
@@ -66,7 +68,7 @@ fn simulated(
 /// each hop.
 #[test]
 fn latencies_of_each_kind_of_access() {
-    let costs = Costs::plain().with("disks=1").unwrap();
+    let costs = FileCosts::plain().with("disks=1").unwrap();
     let latency = |rows: &[Row]| {
         let run = |rows| simulate("first-and-forever", "mesh:1x4", &[4; 4], rows, &costs);
         let (before, all) = (run(&rows[..rows.len() - 1]).totals, run(rows).totals);
@@ -94,7 +96,7 @@ fn latencies_of_each_kind_of_access() {
 /// Two nodes send over one link at the same time, and the disk has one arm.
 #[test]
 fn links_and_disks_make_wait() {
-    let costs = Costs::plain().with("disks=0,contention=true").unwrap();
+    let costs = FileCosts::plain().with("disks=0,contention=true").unwrap();
     let warm = [(0, 0, false), (0, 1, false)];
     let reads = [warm, [(1, 0, false), (2, 1, false)]].concat();
     let marks = |kind, reference| Mark {
@@ -103,15 +105,15 @@ fn links_and_disks_make_wait() {
         process: Process(0),
     };
     let references = references(&reads).with_marks(vec![marks(EpochKind::Construct, 2)]);
-    let configuration = Configuration::even(
+    let configuration = PlacementConfiguration::even(
         "first-and-forever".parse().unwrap(),
         Arc::new(Topology::mesh(&[1, 3])),
         4,
     );
-    let options = Options {
+    let options = PlacementOptions {
         warm_up: WarmUp::References(2),
         intervals: 2,
-        ..Options::default()
+        ..PlacementOptions::default()
     };
     let outcome = run(&references, &configuration, &costs, &options).unwrap();
     // Node 0 was alone in the warm-up: each of its misses cost 300 + 2 * (1 + 2), the disk and the
@@ -141,7 +143,7 @@ fn a_disk_that_everybody_needs_is_what_a_run_takes() {
     let rows: Vec<Row> = (0..9000)
         .map(|nth| ((nth % 9) as u16, nth, false))
         .collect();
-    let costs = Costs::plain().with("disks=4,disk_ns=160000").unwrap();
+    let costs = FileCosts::plain().with("disks=4,disk_ns=160000").unwrap();
     let outcome = simulated(
         "first-and-forever",
         "mesh:3x3",
@@ -166,7 +168,8 @@ fn victims_of_the_baselines_change_places() {
         (1, 0, false),
         (1, 2, false),
     ];
-    let of = |placement| simulate(placement, "mesh:1x2", &[1, 1], &rows, &Costs::plain()).totals;
+    let of =
+        |placement| simulate(placement, "mesh:1x2", &[1, 1], &rows, &FileCosts::plain()).totals;
     let first = of("first-and-forever");
     assert_eq!((first.misses, first.remote, first.migrations), (3, 2, 0));
     assert_eq!((first.evictions, first.write_backs), (1, 0));
@@ -187,12 +190,12 @@ fn victims_of_the_baselines_change_places() {
 fn post_office_forwards_victims() {
     let spec = "post-office{window=2,miss_ratio=1}";
     let rows: Vec<Row> = (0..4).map(|block| (0, block, block == 1)).collect();
-    let outcome = simulate(spec, "mesh:1x2", &[2, 2], &rows, &Costs::plain());
+    let outcome = simulate(spec, "mesh:1x2", &[2, 2], &rows, &FileCosts::plain());
     assert_eq!((outcome.totals.forwarded, outcome.totals.evictions), (2, 0));
     assert_eq!((outcome.totals.write_backs, outcome.totals.misses), (1, 4));
     assert_eq!(outcome.timeline.last().unwrap().used, [2, 2]);
     let back = [rows, vec![(0, 0, false), (0, 1, false)]].concat();
-    let outcome = simulate(spec, "mesh:1x2", &[2, 2], &back, &Costs::plain());
+    let outcome = simulate(spec, "mesh:1x2", &[2, 2], &back, &FileCosts::plain());
     assert_eq!((outcome.totals.remote, outcome.totals.misses), (2, 4));
 }
 
@@ -202,7 +205,7 @@ fn post_office_forwards_victims() {
 fn post_office_moves_and_replicates() {
     let spec = "post-office{trigger=4,replication=2}";
     let rows = [(0, 0, false), (3, 0, false), (3, 0, false), (3, 0, true)];
-    let outcome = simulate(spec, "mesh:1x4", &[4; 4], &rows, &Costs::plain());
+    let outcome = simulate(spec, "mesh:1x4", &[4; 4], &rows, &FileCosts::plain());
     assert_eq!((outcome.totals.replications, outcome.totals.local), (1, 2));
     // The fourth access finds the median at 3, which has a replica: that is the original then.
     assert_eq!(
@@ -217,7 +220,7 @@ fn post_office_moves_and_replicates() {
         "mesh:1x4",
         &[4; 4],
         &again,
-        &Costs::plain(),
+        &FileCosts::plain(),
     );
     assert_eq!(
         (outcome.totals.invalidations, outcome.totals.replications),
@@ -266,13 +269,15 @@ fn random_runs_hold_together_and_never_beat_the_optimum() {
     ];
     for (seed, (topology, capacity)) in topologies.into_iter().enumerate() {
         let rows = random_rows(seed as u64, capacity.len() as u16, 60, 3000);
-        let optimum = caches::Configuration {
+        let optimum = caches::CacheConfiguration {
             spec: "opt".parse().unwrap(),
             cache_blocks: capacity.iter().sum(),
         };
         let least = caches::run(&references(&rows), &[optimum], &Default::default());
         let least = least.unwrap()[0].misses;
-        let costs = Costs::plain().with("contention=true,disk_ns=0").unwrap();
+        let costs = FileCosts::plain()
+            .with("contention=true,disk_ns=0")
+            .unwrap();
         for placement in PLACEMENTS {
             let outcome = simulate(placement, topology, capacity, &rows, &costs);
             let totals = outcome.totals;
@@ -303,22 +308,22 @@ fn any_replacement_ranks_a_node() {
     let rows = random_rows(9, 6, 60, 2000);
     for replacement in ["opt", "arc", "lirs", "w-tinylfu", "mq", "2q", "random"] {
         for placement in ["one-step", "post-office{trigger=3,replication=1}"] {
-            let configuration = Configuration {
+            let configuration = PlacementConfiguration {
                 replacement: replacement.parse().unwrap(),
-                ..Configuration::even(
+                ..PlacementConfiguration::even(
                     placement.parse().unwrap(),
                     Arc::new(Topology::mesh(&[2, 3])),
                     4,
                 )
             };
-            let options = Options {
+            let options = PlacementOptions {
                 check: true,
-                ..Options::default()
+                ..PlacementOptions::default()
             };
             let outcome = run(
                 &references(&rows),
                 &configuration,
-                &Costs::plain(),
+                &FileCosts::plain(),
                 &options,
             );
             assert_eq!(outcome.unwrap().totals.accesses, 2000);
@@ -330,7 +335,7 @@ fn any_replacement_ranks_a_node() {
 #[test]
 fn what_calendars_take() {
     let mesh = Topology::mesh(&[5, 5]);
-    let costs = Costs::of(&mesh, 4096);
+    let costs = FileCosts::of(&mesh, 4096);
     assert_eq!(calendar_bytes(&mesh, &costs), (80 * 1024 + 25 * 8192) * 16);
     let costs = costs.with("contention=false,disks=0:24").unwrap();
     assert_eq!(calendar_bytes(&mesh, &costs), 2 * 8192 * 16);

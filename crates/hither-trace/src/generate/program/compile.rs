@@ -14,7 +14,7 @@ use super::{Execution, Program, Stopped, THREADS_MAX, count, switch};
 use crate::generate::Scatter;
 use crate::generate::zipf::Ranks;
 use crate::schema::RowOp;
-use hither_core::registry::{Kind, Param};
+use hither_core::registry::{Param, ParamKind};
 use hither_core::spec::Values;
 
 /// The line in the registry.
@@ -41,7 +41,7 @@ pub(super) const ENTRY: Program = Program {
         Param {
             name: "skew",
             doc: "the exponent of Zipf's law for the popularity of headers",
-            kind: Kind::Real {
+            kind: ParamKind::Real {
                 default: 0.8,
                 min: 0.0,
                 max: 20.0,

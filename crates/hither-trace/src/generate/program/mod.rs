@@ -25,8 +25,8 @@ mod parallel_grep;
 mod shared_files;
 mod web_server;
 
-use hither_core::registry::{Kind, Param};
-use hither_core::spec::{Choice, Values};
+use hither_core::registry::{Param, ParamKind};
+use hither_core::spec::{RegistryEntry, Values};
 
 pub use mix::{Conditions, Mix};
 
@@ -54,9 +54,9 @@ pub struct Program {
     pub(crate) run: fn(&Values, &mut Execution) -> Result<(), Stopped>,
 }
 
-impl Choice for Program {
-    const ONE: &'static str = "program";
-    const MANY: &'static str = "programs";
+impl RegistryEntry for Program {
+    const SINGULAR: &'static str = "program";
+    const PLURAL: &'static str = "programs";
 
     fn all() -> &'static [Program] {
         PROGRAMS
@@ -98,7 +98,7 @@ pub(crate) const fn switch(name: &'static str, doc: &'static str, default: u64) 
     Param {
         name,
         doc,
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default,
             min: 0,
             max: 1,
@@ -111,7 +111,7 @@ pub(crate) const fn count(name: &'static str, doc: &'static str, default: u64, m
     Param {
         name,
         doc,
-        kind: Kind::Count {
+        kind: ParamKind::Count {
             default,
             min: 1,
             max,

@@ -35,7 +35,7 @@ use crate::generate::zipf::Ranks;
 use crate::load::LoadOptions;
 use crate::schema::RowOp;
 use hither_core::random::{Random, mix};
-use hither_core::registry::{Kind, Param};
+use hither_core::registry::{Param, ParamKind};
 use hither_core::spec::Values;
 
 /// The line in the registry.
@@ -47,7 +47,7 @@ pub(super) const ENTRY: Program = Program {
         Param {
             name: "like",
             doc: "which of the paper's applications: out-of-core array sweeps (the first three) or transactions",
-            kind: Kind::Name {
+            kind: ParamKind::Name {
                 default: "ammp",
                 names: &["ammp", "fma3d", "wupwise", "oltp", "specjbb", "specweb"],
             },
@@ -471,7 +471,7 @@ mod tests {
 
     #[test]
     fn the_styles_average_to_what_the_paper_gives() {
-        let Kind::Name { names, .. } = ENTRY.params[0].kind else {
+        let ParamKind::Name { names, .. } = ENTRY.params[0].kind else {
             panic!("the first parameter is the style");
         };
         let mean = |share: fn(&Style) -> f64| {

@@ -10,7 +10,7 @@ use super::files::{Balance, File, Job, Pace, work};
 use super::{Execution, Program, Stopped, THREADS_MAX, count};
 use crate::generate::zipf::Ranks;
 use crate::schema::RowOp;
-use hither_core::registry::{Kind, Param};
+use hither_core::registry::{Param, ParamKind};
 use hither_core::spec::Values;
 
 /// The line in the registry.
@@ -29,7 +29,7 @@ pub(super) const ENTRY: Program = Program {
         Param {
             name: "small",
             doc: "how many requests for small files come with each for the large one",
-            kind: Kind::Count {
+            kind: ParamKind::Count {
                 default: 20,
                 min: 0,
                 max: 1 << 20,
@@ -45,7 +45,7 @@ pub(super) const ENTRY: Program = Program {
         Param {
             name: "skew",
             doc: "the exponent of Zipf's law for the popularity of the small files",
-            kind: Kind::Real {
+            kind: ParamKind::Real {
                 default: 1.0,
                 min: 0.0,
                 max: 20.0,

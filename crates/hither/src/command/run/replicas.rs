@@ -2,31 +2,85 @@
 
 use std::process::ExitCode;
 
+use clap::Args;
 use hither_core::Spec;
-use hither_core::placement::{Entry, Target, placements};
+use hither_core::placement::{PlacementEntry, Target, placement_policies};
 use hither_live::SessionOptions;
-use hither_live::replicas::{Replicas, ReplicasOptions, Runner, Which};
+use hither_live::replication::{ReplicationOptions, ReplicationReport, Runner, Scope};
+use hither_sim::Size;
 
-use super::{Run, note_agent, started};
+use super::{Run, note_agent};
 use crate::exit::{self, Usage};
 use crate::format::{bytes, count, counted, percent};
 use crate::preload;
 use crate::ui::Ui;
 
+/// The switch.
+pub(super) const SWITCH: &str = "--replicas";
+
+/// The policy where none is named.
+const POLICY: &str = "dual-layer";
+
+/// The switch and its options.
+#[derive(Args, Debug)]
+pub(super) struct ReplicaArgs {
+    /// Copy blocks of files to the nodes that read them from far [default: dual-layer]
+    ///
+    /// They are read there as POLICY says. A writer of a file, whoever it is, waits until its
+    /// copies are out of use.
+    #[arg(
+        id = "replicas",
+        long,
+        value_name = "POLICY",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = POLICY
+    )]
+    pub(super) policy: Option<String>,
+
+    /// What may have replicas: blocks that are far, or all blocks [default: far]
+    ///
+    /// A copy in memory that is mapped is read faster than the kernel reads, so that all can pay
+    /// on one node, too.
+    #[arg(long, value_name = "WHICH", value_parser = ["far", "all"], hide_short_help = true)]
+    replicate: Option<String>,
+
+    /// The most memory of each node for replicas [default: an eighth of the node]
+    #[arg(long, value_name = "SIZE", value_parser = replica_bytes, hide_short_help = true)]
+    replica_memory: Option<u64>,
+}
+
+impl ReplicaArgs {
+    /// The first option that is given.
+    pub(super) fn options(&self) -> Option<&'static str> {
+        match &self.replicate {
+            Some(_) => Some("--replicate"),
+            None => self.replica_memory.map(|_| "--replica-memory"),
+        }
+    }
+}
+
+fn replica_bytes(text: &str) -> Result<u64, String> {
+    match text.parse::<Size>().map_err(|error| error.to_string())? {
+        Size::Bytes(bytes) if bytes >= 1 << 20 => Ok(bytes),
+        _ => Err("give a size in bytes, at least 1MiB".to_owned()),
+    }
+}
+
 /// The policy with its parameters, if it says where files of a running program go.
 fn policy(text: &str) -> Result<String, Usage> {
-    let spec: Spec<Entry> = text
+    let spec: Spec<PlacementEntry> = text
         .parse()
-        .map_err(|error| Usage(format!("--replicas {text}: {error}")))?;
+        .map_err(|error| Usage(format!("{SWITCH}={text}: {error}")))?;
     if spec.entry().target == Target::Files && spec.live() {
         return Ok(spec.to_string());
     }
-    let live = placements()
+    let live = placement_policies()
         .iter()
         .filter(|entry| entry.target == Target::Files && entry.live);
     let names: Vec<&str> = live.map(|entry| entry.name).collect();
     Err(Usage(format!(
-        "--replicas {}: it does not replicate files of a running program; {} does",
+        "{SWITCH}={}: it does not replicate files of a running program; {} does",
         spec.entry().name,
         names.join(", ")
     )))
@@ -34,27 +88,27 @@ fn policy(text: &str) -> Result<String, Usage> {
 
 /// Runs the program.
 pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
-    let options = ReplicasOptions {
+    let options = ReplicationOptions {
         policy: policy(text)?,
-        which: match run.replicate.as_str() {
-            "all" => Which::All,
-            _ => Which::Far,
+        which: match run.replicas.replicate.as_deref() {
+            Some("all") => Scope::All,
+            _ => Scope::Far,
         },
-        node_bytes: run.replica_memory,
+        node_bytes: run.replicas.replica_memory,
         run: run.options(preload::library()?),
         session: SessionOptions::default(),
     };
-    let ran = started(Runner::new(options).run())?;
-    if run.json {
+    let ran = Runner::new(options).run().map_err(exit::not_started)?;
+    if run.output.json {
         eprintln!("{}", ran.replicas.to_json());
     } else {
-        report(&ran.replicas, run.dry_run, ui);
+        report(&ran.replicas, run.output.dry_run, ui);
     }
     Ok(exit::pass_on(ran.exit))
 }
 
 /// What came of it, in a few lines.
-fn report(run: &Replicas, dry_run: bool, ui: &Ui) {
+fn report(run: &ReplicationReport, dry_run: bool, ui: &Ui) {
     let summary = &run.summary;
     if run.nothing_is_far {
         ui.note("one memory node: nothing is far; --replicate all copies whatever is read again");
@@ -76,7 +130,8 @@ fn report(run: &Replicas, dry_run: bool, ui: &Ui) {
         "made"
     };
     ui.note(format_args!(
-        "{} {made}, {} at most; {} given up for others; replicas of {} ended by writers or changes",
+        "{} {made}, {} at most; {} given up for others; \
+         replicas of {} ended by writers or changes",
         counted(summary.made, "replica"),
         bytes(run.bytes_max),
         count(summary.reclaimed),

@@ -25,7 +25,7 @@ pub(super) mod stencil;
 mod team;
 
 use hither_core::placement::EpochKind;
-use hither_core::registry::{Kind, Param};
+use hither_core::registry::{Param, ParamKind};
 use hither_core::spec::Values;
 
 use self::team::{Settings, Team};
@@ -61,7 +61,7 @@ const fn count(name: &'static str, doc: &'static str, default: u64, min: u64, ma
     Param {
         name,
         doc,
-        kind: Kind::Count { default, min, max },
+        kind: ParamKind::Count { default, min, max },
     }
 }
 

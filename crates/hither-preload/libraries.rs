@@ -1,0 +1,54 @@
+//! Builds the two preload libraries. The command's build script, the tests and the benches include
+//! this file, so that all run cargo in the same way and in the same folder: what one of them built,
+//! the others find.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The paths of the libraries.
+#[derive(Clone, Debug)]
+pub(crate) struct Libraries {
+    /// The one of `hither record`.
+    #[allow(dead_code, reason = "not all who include this file use both")]
+    pub(crate) record: PathBuf,
+    /// The one of `hither run`, which hooks malloc as well.
+    #[allow(dead_code, reason = "not all who include this file use both")]
+    pub(crate) pages: PathBuf,
+}
+
+/// Builds the libraries, always optimised: the hooks run inside other people's programs. `package`
+/// is the folder of `hither-preload`. `target` is the target folder of the outer cargo, whose lock
+/// that cargo holds, so this one has a folder of its own in it.
+pub(crate) fn build(
+    cargo: impl AsRef<std::ffi::OsStr>,
+    package: &Path,
+    target: &Path,
+) -> Libraries {
+    let folder = target.join("preload");
+    let status = Command::new(cargo)
+        .args(["build", "--quiet", "--release", "--locked"])
+        .args(["--package", "hither-preload-record"])
+        .args(["--package", "hither-preload-pages"])
+        .arg("--target-dir")
+        .arg(&folder)
+        .current_dir(package)
+        // The command reads them whole at each start, to be sure that they are what it laid down:
+        // 6 MB with line tables, 0.7 without.
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
+        .env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo")
+        // What the outer cargo passes on would otherwise apply to the inner build: clippy's
+        // wrapper, sanitizer flags, coverage, another target.
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env_remove("RUSTFLAGS")
+        .env_remove("RUSTC_WORKSPACE_WRAPPER")
+        .env_remove("CLIPPY_ARGS")
+        .env_remove("CARGO_BUILD_TARGET")
+        .status()
+        .expect("cargo starts");
+    assert!(status.success(), "the preload libraries do not build");
+    let library = |name: &str| folder.join(format!("release/libhither_preload_{name}.so"));
+    Libraries {
+        record: library("record"),
+        pages: library("pages"),
+    }
+}

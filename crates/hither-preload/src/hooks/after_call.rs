@@ -1,0 +1,169 @@
+//! What a hook does after the real call has moved bytes of a file.
+//!
+//! The steps, in their order:
+//!
+//! 1. [`pages::apply_bind_requests`](crate::pages): memory policies that the agent asks for are
+//!    set. A read is a good moment: programs often read their data, a piece at a time, into memory
+//!    that the agent has just classified.
+//! 2. [`access::already_reported`]: a read within the block of the thread's last one ends here.
+//! 3. [`access::describe`]: the record of the access.
+//! 4. [`readahead::on_read`]: the kernel may be told (`posix_fadvise`) to stop or resume reading
+//!    ahead through this descriptor. It compares with the thread's last access, and so comes before
+//!    that is replaced.
+//! 5. [`access::push`]: the record goes into the thread's ring, and its end becomes the thread's
+//!    last access.
+
+use std::cell::Cell;
+
+use hither_sys::program_session::ProgramSession;
+use hither_sys::record::{Op, Record};
+
+use crate::access::{self, Call};
+use crate::request::Position;
+use crate::signature::Caller;
+use crate::thread::with_thread;
+use crate::{files, lifecycle, readahead, session};
+
+/// All steps after a call that returned the number of bytes it moved.
+#[inline]
+pub(super) fn transferred(
+    op: Op,
+    fd: i32,
+    position: Position,
+    result: isize,
+    sp: *const u64,
+    rbp: u64,
+) {
+    #[cfg(feature = "pages")]
+    crate::pages::apply_bind_requests();
+    if result > 0 {
+        record(op, 0, fd, position, result as u64, Caller { sp, rbp });
+    }
+}
+
+/// Records that a call moved `length` bytes of the file behind `fd`, and returns the file's key;
+/// `None` if its accesses are not recorded.
+#[inline]
+pub(super) fn record(
+    op: Op,
+    flags: u16,
+    fd: i32,
+    position: Position,
+    length: u64,
+    caller: Caller,
+) -> Option<u64> {
+    if let (Op::Read, Position::At(offset)) = (op, position)
+        && let Some(object) = access::already_reported(fd, offset, length)
+    {
+        return Some(object);
+    }
+    report(op, flags, fd, position, length, caller)
+}
+
+/// Records a read that was served from a replica. Not inlined: one served read in sixteen comes
+/// here, and every read would save registers for it.
+#[inline(never)]
+pub(super) fn record_served(flags: u16, fd: i32, offset: u64, length: u64, caller: Caller) {
+    record(Op::Read, flags, fd, Position::At(offset), length, caller);
+}
+
+/// As [`record`], of what the agent does not know yet. Not inlined, so that the way around it is
+/// short.
+#[inline(never)]
+fn report(
+    op: Op,
+    flags: u16,
+    fd: i32,
+    position: Position,
+    length: u64,
+    caller: Caller,
+) -> Option<u64> {
+    let Some(session) = lifecycle::files_session() else {
+        // The agent is gone: what was done for it is undone.
+        readahead::stop();
+        return None;
+    };
+    let known = files::known(fd);
+    if let Some(Some(object)) = known
+        && session.is_unrecorded(object)
+    {
+        return Some(object);
+    }
+    let call = Call {
+        op,
+        flags,
+        fd,
+        position,
+        length,
+    };
+    let key = Cell::new(None);
+    with_thread(
+        session,
+        |thread| {
+            let Some(known) = known else {
+                return false;
+            };
+            // A file that is not recorded is done with here; so is one whose descriptor has come to
+            // mean something else.
+            let Some(access) = known.and_then(|object| describe(session, call, object)) else {
+                return true;
+            };
+            key.set(known);
+            update_readahead(session, fd, &access);
+            access::push_remembered(thread, session, access, caller)
+        },
+        |thread| {
+            let mut define = |record: &Record<'_>| thread.push(session, record);
+            let found = files::look_up(fd, session::owns_descriptors(), &mut define);
+            if let Some(access) = found.and_then(|object| describe(session, call, object)) {
+                key.set(found);
+                access::push(thread, session, access, caller);
+            }
+        },
+    );
+    key.get()
+}
+
+fn describe(session: &ProgramSession, call: Call, object: u64) -> Option<Record<'static>> {
+    let access = access::describe(session, call, object);
+    if access.is_none() {
+        lifecycle::closed(call.fd);
+    }
+    access
+}
+
+/// Has the kernel read ahead through a descriptor, or not, as it is read.
+#[inline]
+fn update_readahead(session: &ProgramSession, fd: i32, access: &Record<'_>) {
+    let Record::Access {
+        op,
+        object,
+        offset,
+        length,
+        ..
+    } = *access
+    else {
+        return;
+    };
+    match op {
+        Op::Read => {
+            let read = || {
+                let bits = session.block_bits();
+                let block = |byte: u64| (byte >> bits) as u32;
+                let (first, last) = (block(offset), access::last_block());
+                readahead::Read {
+                    first,
+                    last: block(offset.saturating_add(length.saturating_sub(1))),
+                    continues_thread: last.object == object
+                        && readahead::is_near(last.block as u32, first),
+                }
+            };
+            let wanted = || session.disables_readahead();
+            if readahead::on_read(fd, read, wanted, session::owns_descriptors) {
+                session.count_readahead_disabled();
+            }
+        }
+        Op::Map => readahead::leave(fd),
+        Op::Write | Op::Truncate | Op::Unmap => {}
+    }
+}

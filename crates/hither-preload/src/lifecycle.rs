@@ -1,0 +1,140 @@
+//! Tells the features what happens to the process and its descriptors: attached, opened, shared,
+//! closed, forked, replaced by another program, confined.
+//!
+//! Hooks call this module, and this module calls the features. No feature imports it, so that each
+//! can be read alone.
+
+use hither_sys::program_session::ProgramSession;
+
+use crate::{
+    access, exec_environment, files, process, read_placement, readahead, real, replicas,
+    resident_filter, session, signature, thread,
+};
+
+/// The session, if this process records. Attaches at the first call: other constructors make hooked
+/// calls before the one of this library runs.
+#[inline]
+pub(crate) fn session() -> Option<&'static ProgramSession> {
+    session::current_or_attach(start)
+}
+
+/// The session, if this process records its accesses to files.
+#[inline]
+pub(crate) fn files_session() -> Option<&'static ProgramSession> {
+    session().filter(|session| session.files())
+}
+
+/// Attaches to the session that the environment names; once, whatever comes of it.
+#[cold]
+pub(crate) fn start() -> bool {
+    session::attach_once(attached)
+}
+
+/// Sets up what is needed before anything is recorded.
+fn attached(session: &'static ProgramSession) {
+    if session.is_confined() {
+        signature::confine();
+    }
+    real::find_all();
+    signature::prepare();
+    files::TABLE.open();
+    exec_environment::remember();
+    process::prepare();
+    // The fork page tells every kind of fork, but only when somebody looks; a child of `vfork` must
+    // not be the first to look. SAFETY: the handler only does what every hook does.
+    unsafe { libc::pthread_atfork(Some(before_fork), None, Some(in_forked_child)) };
+    thread::prepare();
+    // Should the unwinder panic, it is caught, but must not write to the program's stderr.
+    std::panic::set_hook(Box::new(|_| {}));
+    #[cfg(feature = "pages")]
+    crate::pages::start(session);
+}
+
+/// Starts the features that follow descriptors. They need every closing of a descriptor to be seen,
+/// those of streams as well. To be called when the library is loaded: they open files.
+pub(crate) fn start_descriptor_features(session: &'static ProgramSession) {
+    replicas::start(session);
+    read_placement::start(session);
+    readahead::start(session);
+}
+
+/// Ends the recording in this process for good: from here on the library makes no system call that
+/// the program did not ask for.
+pub(crate) fn stop() {
+    session::detach();
+    replicas::stop();
+    read_placement::stop();
+    readahead::stop();
+    #[cfg(feature = "pages")]
+    crate::pages::stop();
+}
+
+/// The program has just opened `fd`.
+pub(crate) fn opened(fd: i32) {
+    closed(fd);
+    replicas::opened(fd);
+    files::opened(fd);
+}
+
+/// `fd` is closed or replaced: all that is known of it is forgotten.
+pub(crate) fn closed(fd: i32) {
+    replicas::TABLE.forget(fd);
+    resident_filter::TABLE.forget(fd);
+    readahead::TABLE.forget(fd);
+    files::TABLE.forget(fd);
+}
+
+/// As [`closed`], of every descriptor from `first` to `last`.
+pub(crate) fn closed_range(first: u32, last: u32) {
+    replicas::TABLE.forget_range(first, last);
+    resident_filter::TABLE.forget_range(first, last);
+    readahead::TABLE.forget_range(first, last);
+    files::TABLE.forget_range(first, last);
+}
+
+/// What `fd` stands for is another descriptor's, too, in this process or another.
+pub(crate) fn shared(fd: i32) {
+    files::shared(fd);
+    readahead::leave(fd);
+}
+
+/// Another process is about to get all descriptors.
+pub(crate) fn all_shared() {
+    files::all_shared();
+    readahead::enable_all();
+}
+
+/// The flags of a descriptor's open file description have changed.
+pub(crate) fn flags_changed(fd: i32) {
+    replicas::TABLE.forget(fd);
+}
+
+/// The child about to be made has descriptors of its own and its parent's memory.
+pub(crate) fn before_vfork() {
+    all_shared();
+    replicas::before_vfork();
+}
+
+/// From here on it is not known which threads and processes share descriptors or memory, or an
+/// io_uring opens and closes descriptors unseen.
+pub(crate) fn descriptors_untraceable() {
+    replicas::stop();
+    readahead::stop();
+}
+
+/// The program that is about to take this one's place gets its descriptors.
+pub(crate) fn before_exec() {
+    readahead::enable_all();
+}
+
+extern "C" fn before_fork() {
+    all_shared();
+}
+
+extern "C" fn in_forked_child() {
+    process::forked();
+    access::forked();
+    replicas::forked();
+    #[cfg(feature = "pages")]
+    crate::pages::forked();
+}

@@ -1,0 +1,114 @@
+//! Which process this memory belongs to, and the program's arguments.
+//!
+//! Forks are detected, not followed. A page that the kernel wipes in forked children
+//! (`MADV_WIPEONFORK`) shows a child at its first event that its process id has changed, however
+//! the child was made. The child of a `vfork` shares all memory with its parent: the page is not
+//! wiped, [`id`] is the parent's, and only the kernel's answer ([`syscalls::pid`]) differs.
+
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
+
+use hither_sys::{syscalls, this_process};
+
+/// Holds [`NOT_FORKED`] until a fork wipes it.
+static FORK_PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
+static PID: AtomicU32 = AtomicU32::new(0);
+
+const NOT_FORKED: u32 = 1;
+
+/// The program's arguments, read once: opening a file later could take a descriptor number that
+/// another thread counts on.
+static ARGUMENTS: [AtomicU8; ARGUMENTS_BYTES_MAX] =
+    [const { AtomicU8::new(0) }; ARGUMENTS_BYTES_MAX];
+static ARGUMENTS_BYTES: AtomicUsize = AtomicUsize::new(0);
+
+const ARGUMENTS_BYTES_MAX: usize = 1024;
+
+/// Notes the process id and the arguments, and sets the fork page up. To be called once, when the
+/// process attaches to a session.
+pub(crate) fn prepare() {
+    set_id();
+    read_arguments();
+    prepare_fork_page();
+}
+
+/// The id that [`id`] returned last. [`notice_fork`] keeps it up to date.
+#[inline]
+pub(crate) fn last_id() -> u32 {
+    PID.load(Ordering::Relaxed)
+}
+
+/// The process whose memory this is: this one, but in the child of a `vfork` its parent.
+pub(crate) fn id() -> u32 {
+    notice_fork();
+    last_id()
+}
+
+/// After a fork, in the child.
+pub(crate) fn forked() {
+    set_id();
+    notice_fork();
+}
+
+/// Notices that this process is a fork of the one that attached.
+#[inline]
+pub(crate) fn notice_fork() {
+    let page = FORK_PAGE.load(Ordering::Acquire);
+    // SAFETY: it is null or the page that `prepare_fork_page` mapped, which is never unmapped.
+    let Some(page) = (unsafe { page.as_ref() }) else {
+        return;
+    };
+    if page.load(Ordering::Relaxed) != NOT_FORKED {
+        after_fork(page);
+    }
+}
+
+#[cold]
+fn after_fork(page: &AtomicU32) {
+    page.store(NOT_FORKED, Ordering::Relaxed);
+    // Threads compare this with the process that they claimed their ring in.
+    set_id();
+}
+
+fn set_id() {
+    PID.store(syscalls::pid(), Ordering::Relaxed);
+}
+
+/// The program's arguments, each ended by a zero byte; cut after [`ARGUMENTS_BYTES_MAX`].
+pub(crate) fn arguments() -> &'static [u8] {
+    let length = ARGUMENTS_BYTES.load(Ordering::Acquire);
+    // SAFETY: the bytes are initialised, AtomicU8 has the layout of u8, and they are stored before
+    // the length, once.
+    let arguments =
+        unsafe { std::slice::from_raw_parts(ARGUMENTS.as_ptr().cast::<u8>(), ARGUMENTS.len()) };
+    arguments.get(..length).unwrap_or(&[])
+}
+
+fn read_arguments() {
+    let Ok(file) = syscalls::open(c"/proc/self/cmdline", libc::O_RDONLY) else {
+        return;
+    };
+    let mut buffer = [0; ARGUMENTS_BYTES_MAX];
+    let length = syscalls::read(file, &mut buffer).unwrap_or(0);
+    syscalls::close(file);
+    for (to, from) in ARGUMENTS.iter().zip(buffer.iter().take(length)) {
+        to.store(*from, Ordering::Relaxed);
+    }
+    ARGUMENTS_BYTES.store(length, Ordering::Release);
+    // The path of the program is read once, too.
+    this_process::exe();
+}
+
+fn prepare_fork_page() {
+    let Ok(page) = syscalls::map(4096, None) else {
+        return;
+    };
+    // SAFETY: the page was just mapped and belongs to nobody else.
+    if unsafe { syscalls::advise(page, 4096, libc::MADV_WIPEONFORK) }.is_err() {
+        return;
+    }
+    let page = page.cast::<AtomicU32>();
+    // SAFETY: a page is larger than the word, aligned for it, and zeroed, which is a value.
+    unsafe { &*page }.store(NOT_FORKED, Ordering::Relaxed);
+    FORK_PAGE.store(page, Ordering::Release);
+}

@@ -1,0 +1,99 @@
+//! What this process sees of the agent's replicas, and whether they may serve its reads at all.
+
+use std::cell::Cell;
+use std::ffi::c_char;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::thread::LocalKey;
+
+use hither_sys::program_session::ProgramSession;
+use hither_sys::replica::SERVED_EACH;
+use hither_sys::replica::view::View;
+use hither_sys::syscalls;
+
+use super::table::TABLE;
+use crate::{arena, process};
+
+static VIEW: AtomicPtr<View> = AtomicPtr::new(std::ptr::null_mut());
+/// glibc's word on whether there is one thread only, where it has one (2.32).
+static SINGLE: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
+
+thread_local! {
+    /// The thread has called `vfork`: it may be the child by now, whose descriptors are its own
+    /// while its memory is its parent's.
+    static MAY_BE_VFORK_CHILD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Has reads served in this process from now on, where there is something to serve them from. Opens
+/// files; to be called when the library is loaded.
+pub(crate) fn start(session: &ProgramSession) {
+    if !session.files() {
+        return;
+    }
+    // A program that may have little address space has other uses for it.
+    if syscalls::address_space_is_limited() || !arena::open() {
+        return;
+    }
+    arena::apart(&mut || {
+        let Some(view) = session.replicas() else {
+            return;
+        };
+        if !TABLE.open() {
+            return;
+        }
+        // SAFETY: the name is a C string.
+        let single = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
+        SINGLE.store(single.cast(), Ordering::Relaxed);
+        VIEW.store(Box::into_raw(Box::new(view)), Ordering::Release);
+    });
+}
+
+/// No read is served in this process any more.
+pub(crate) fn stop() {
+    VIEW.store(std::ptr::null_mut(), Ordering::Release);
+}
+
+/// Whether there is anything to serve reads from.
+#[inline]
+pub(crate) fn may_serve() -> bool {
+    !VIEW.load(Ordering::Relaxed).is_null()
+}
+
+/// The view, where there is one.
+#[inline]
+pub(super) fn view() -> Option<&'static View> {
+    // SAFETY: it is null or the view made by `start`, which is never freed.
+    unsafe { VIEW.load(Ordering::Acquire).as_ref() }
+}
+
+/// This thread is about to call `vfork`.
+pub(crate) fn before_vfork() {
+    MAY_BE_VFORK_CHILD.set(true);
+}
+
+/// Whether this is the child of a `vfork`, which has other descriptors than the tables describe.
+#[inline]
+pub(super) fn is_vfork_child() -> bool {
+    if !MAY_BE_VFORK_CHILD.get() {
+        return false;
+    }
+    let another = process::id() != syscalls::pid();
+    MAY_BE_VFORK_CHILD.set(another);
+    another
+}
+
+/// Whether there is one thread only.
+#[inline]
+pub(crate) fn single_threaded() -> bool {
+    let single = SINGLE.load(Ordering::Relaxed);
+    // SAFETY: it is null or glibc's variable, which only ever changes when a thread is made or
+    // joined.
+    !single.is_null() && unsafe { single.read_volatile() } != 0
+}
+
+/// Counts a served call in `served`; whether it is the one in [`SERVED_EACH`] that is recorded.
+#[inline]
+pub(super) fn is_recorded(served: &'static LocalKey<Cell<u32>>) -> bool {
+    let count = served.get() + 1;
+    served.set(count % SERVED_EACH);
+    count == SERVED_EACH
+}

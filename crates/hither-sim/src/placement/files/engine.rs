@@ -1,0 +1,599 @@
+//! The machine that the engine drives: a cache on each node, ranked by a replacement policy, filled
+//! and emptied as a placement says; clocks, links and disks that say how long it took.
+//!
+//! Every node is a processor that waits for each of its accesses (a closed loop): its clock is the
+//! time at which the next one starts. What a placement asks for is done in the background from the
+//! end of the access on: it delays nobody but those who then find a link or a disk busy.
+
+use std::hint::select_unpredictable;
+use std::sync::Arc;
+
+use hither_core::placement::{
+    Action, ActionOutcome, Counters, Epoch, EpochKind, IncomingBlock, Layer, Mark, Nodes,
+    PlacementSettings,
+};
+use hither_core::registry;
+use hither_core::{Access, Block, Node, Op, Placement, Process, ReplacementPolicy, Slot, Topology};
+
+use super::costs::FileCosts;
+use super::disks::Disks;
+use super::network::Network;
+use crate::caches::Error;
+use crate::placement::timeline::Timeline;
+use crate::placement::{PlacementConfiguration, PlacementOptions, PlacementOutcome, Totals};
+use crate::references::References;
+
+/// FileEngine on the nodes of a topology, over storage.
+pub(super) struct FileEngine {
+    pub(super) topology: Arc<Topology>,
+    pub(super) nodes: Nodes,
+    pub(super) placement: Box<dyn Placement>,
+    pub(super) layer: Layer,
+    pub(super) shelves: Vec<Shelf>,
+    pub(super) network: Network,
+    pub(super) disks: Disks,
+    pub(super) costs: FileCosts,
+    /// What a lookup that found nothing cost, by node.
+    pub(super) vain_ns: Vec<u64>,
+    /// When each node makes its next access.
+    pub(super) clocks: Vec<u64>,
+    /// Whether a block differs from storage.
+    pub(super) dirty: Vec<bool>,
+    /// The last access to each block, where the replacement must know more of a block that was
+    /// forwarded than its number.
+    pub(super) remembered: Vec<Access>,
+    pub(super) block_bytes: u64,
+    pub(super) actions: Vec<Action>,
+    pub(super) outcomes: Vec<ActionOutcome>,
+    /// The cascade in which each node last gave up a block.
+    pub(super) gave_up: Vec<u32>,
+    pub(super) cascade: u32,
+    /// Whose access each node made last.
+    pub(super) processes: Vec<Process>,
+    pub(super) threads: usize,
+    /// None: see [`epoch`](FileEngine::epoch).
+    pub(super) counts: Counters,
+    /// Whether periods take the place of the program's iterations.
+    pub(super) periodic: bool,
+    pub(super) period_ns: u64,
+    pub(super) next_period_ns: u64,
+    pub(super) timeline: Timeline,
+}
+
+/// The cache of one node.
+pub(super) struct Shelf {
+    pub(super) replacement: Box<dyn ReplacementPolicy>,
+    /// By slot; as long as the highest slot ever filled.
+    pub(super) block_of: Vec<u32>,
+    pub(super) free: Vec<u32>,
+    /// How many of its copies the replacement ranks.
+    pub(super) ranked: u32,
+    /// The replacement gave up a slot and waits for what comes into it, which it is told of even
+    /// where that is not its to rank.
+    pub(super) promised: bool,
+}
+
+pub(super) const EMPTY: u32 = u32::MAX;
+
+/// What a policy asks for when it hears what became of what it asked for is done so often in a row,
+/// and then refused: no policy keeps the engine for ever.
+const ROUNDS_MAX: usize = 8;
+
+/// So many accesses are looked up before the first of them is served.
+const PREFETCH_ACCESSES: usize = 32;
+
+impl FileEngine {
+    /// Empty caches, before the first of `references`.
+    pub(super) fn new(
+        references: &impl References,
+        configuration: &PlacementConfiguration,
+        costs: &FileCosts,
+        options: &PlacementOptions<'_>,
+    ) -> Result<FileEngine, Error> {
+        let topology = Arc::clone(&configuration.topology);
+        let (blocks, block_bytes) = (references.blocks(), references.block_bytes());
+        let object_bytes = references.object_bytes();
+        let capacity = &configuration.capacity;
+        let placement = configuration.spec.build(&PlacementSettings {
+            topology: Arc::clone(&topology),
+            capacity,
+            blocks,
+            block_bytes,
+            totals: None,
+            initial: None,
+            sampled: false,
+        });
+        let replacement = &configuration.replacement;
+        // A cache larger than the trace's footprint never evicts: what its replacement does not
+        // need it does not get.
+        let shelf = |&room: &u32| Shelf {
+            replacement: replacement
+                .build(&registry::ReplacementSettings::new(room.min(blocks.max(1)))),
+            block_of: Vec::new(),
+            free: Vec::new(),
+            ranked: 0,
+            promised: false,
+        };
+        let disks = costs.disk_nodes(&topology).map_err(|disk| Error::NoNode {
+            topology: topology.name().to_owned(),
+            node: disk,
+        })?;
+        let in_blocks = |bytes: &u64| bytes.div_ceil(u64::from(block_bytes)) as u32;
+        let object_blocks: Vec<u32> = object_bytes.iter().map(in_blocks).collect();
+        let places = (0..blocks).map(|block| references.place_of(Block(block)));
+        let remembered = match replacement.entry().needs.nothing() {
+            true => 0,
+            false => blocks,
+        };
+        let by_marks = !references.marks().is_empty();
+        let period_ns = match placement.period_ns() {
+            Some(period_ns) => period_ns,
+            None if by_marks => u64::MAX,
+            None => options.period_ns,
+        };
+        let nodes = topology.nodes();
+        Ok(FileEngine {
+            layer: placement.layer(),
+            periodic: placement.period_ns().is_some(),
+            placement,
+            shelves: capacity.iter().map(shelf).collect(),
+            network: Network::new(&topology, costs.hop_ns, costs.contention),
+            disks: Disks::new(costs, &disks, places, &object_blocks),
+            vain_ns: topology
+                .all()
+                .map(|node| vain_lookup_ns(&topology, costs, node))
+                .collect(),
+            costs: costs.clone(),
+            clocks: vec![0; nodes],
+            dirty: vec![false; blocks as usize],
+            remembered: (0..remembered)
+                .map(|block| Access::bare(0, Block(block)))
+                .collect(),
+            block_bytes: block_bytes.into(),
+            actions: Vec::new(),
+            outcomes: Vec::new(),
+            gave_up: vec![0; nodes],
+            cascade: 0,
+            processes: vec![Process(0); nodes],
+            threads: references.threads(),
+            counts: Counters::new(0, 0),
+            period_ns,
+            next_period_ns: period_ns,
+            timeline: Timeline::new(references, nodes, options),
+            nodes: Nodes::new(Arc::clone(&topology), capacity.clone(), blocks),
+            topology,
+        })
+    }
+
+    /// The reference before which [`reached`](FileEngine::reached) must be called next.
+    pub(super) fn stop(&self) -> u64 {
+        self.timeline.stop()
+    }
+
+    /// The run is before `reference`.
+    pub(super) fn reached(&mut self, reference: u64) {
+        let now_ns = self.now_ns();
+        let used = |node| self.nodes.used(node);
+        self.timeline.reached(reference, now_ns, used);
+    }
+
+    /// The report, after the last [`reached`](FileEngine::reached).
+    pub(super) fn report(self, configuration: &PlacementConfiguration) -> PlacementOutcome {
+        let now_ns = self.now_ns();
+        let costs = serde_json::to_value(&self.costs).expect("numbers alone");
+        let statistics = self.placement.statistics();
+        self.timeline
+            .outcome(configuration, costs, now_ns, statistics)
+    }
+
+    /// When the last node is done.
+    fn now_ns(&self) -> u64 {
+        self.clocks.iter().copied().max().unwrap_or(0)
+    }
+
+    /// A process's nodes (those whose last access was its) wait for the slowest of them.
+    pub(super) fn mark(&mut self, mark: Mark) {
+        let of_process = |node: &usize| self.processes[*node] == mark.process;
+        let nodes = || (0..self.clocks.len()).filter(of_process);
+        let end_ns = nodes().map(|node| self.clocks[node]).max();
+        let waiting: Vec<usize> = nodes().collect();
+        for node in waiting {
+            self.clocks[node] = end_ns.expect("a node waits");
+        }
+        if mark.kind == EpochKind::Iteration {
+            let now_ns = self.now_ns();
+            let used = |node| self.nodes.used(node);
+            self.timeline.iteration(mark.reference, now_ns, used);
+        }
+        if !self.periodic || mark.kind == EpochKind::Construct {
+            self.epoch(mark.kind, Some(mark.process), mark.reference);
+        }
+    }
+
+    /// Tells the placement that an iteration, a construct or a period ended. The counts are all
+    /// zero: placements of files count what they need, over lifetimes of their own.
+    fn epoch(&mut self, kind: EpochKind, process: Option<Process>, reference: u64) {
+        let epoch = Epoch {
+            kind,
+            process,
+            counts: &self.counts,
+            moved: &[],
+            threads: self.threads,
+        };
+        self.placement.epoch(&epoch, &self.nodes, &mut self.actions);
+        let now_ns = self.nodes.now_ns();
+        self.act(&Access::bare(reference, Block(0)), None, now_ns);
+    }
+
+    /// Makes accesses, one after the other.
+    pub(super) fn drive(&mut self, batch: &[Access]) {
+        for few in batch.chunks(PREFETCH_ACCESSES) {
+            self.nodes.prefetch(few);
+            self.placement.prefetch(few);
+            few.iter().for_each(|access| self.access(access));
+        }
+    }
+
+    #[inline]
+    fn access(&mut self, access: &Access) {
+        let (block, by) = (access.block, access.node);
+        let start_ns = self.clocks[by.index()];
+        if start_ns > self.nodes.now_ns() {
+            self.nodes.set_now_ns(start_ns);
+            if start_ns >= self.next_period_ns {
+                self.next_period_ns = start_ns.saturating_add(self.period_ns);
+                self.epoch(EpochKind::Period, None, access.tick);
+            }
+        }
+        self.processes[by.index()] = access.process;
+        if let Some(remembered) = self.remembered.get_mut(block.index()) {
+            *remembered = *access;
+        }
+        self.timeline.totals.accesses += 1;
+        let holder = self.nodes.nearest_copy(block, by);
+        let missed = holder.is_none();
+        let (held_at, mut end_ns) = match holder {
+            Some((from, slot)) => {
+                let end_ns = if from == by {
+                    self.timeline.totals.local += 1;
+                    start_ns + self.costs.cache_ns
+                } else {
+                    self.remote(access, from, start_ns)
+                };
+                self.timeline.totals.hit_ns += end_ns - start_ns;
+                if self.ranks(block, from) {
+                    self.shelves[from.index()].replacement.hit(slot, access);
+                }
+                self.timeline.served(by, from, 1);
+                self.placement
+                    .served(access, from, &self.nodes, &mut self.actions);
+                self.act(access, Some(from), end_ns);
+                (from, end_ns)
+            }
+            None => {
+                let (at, end_ns) = self.miss(access, start_ns);
+                self.act(access, None, end_ns);
+                self.timeline.totals.misses += 1;
+                self.timeline.totals.miss_ns += end_ns - start_ns;
+                self.timeline.served(by, at, 1);
+                (at, end_ns)
+            }
+        };
+        if access.op == Op::Write {
+            let coherent_ns = self.write(access, held_at, end_ns);
+            let totals = &mut self.timeline.totals;
+            match missed {
+                true => totals.miss_ns += coherent_ns - end_ns,
+                false => totals.hit_ns += coherent_ns - end_ns,
+            }
+            end_ns = coherent_ns;
+        }
+        self.clocks[by.index()] = end_ns + self.costs.compute_ns;
+    }
+
+    /// A copy on another node serves: looked for here, then at the neighbours, then everywhere at
+    /// once; the data then travels one way or the other.
+    fn remote(&mut self, access: &Access, from: Node, start_ns: u64) -> u64 {
+        let by = access.node;
+        let hops = u64::from(self.topology.hops(by, from));
+        let FileCosts {
+            cache_ns,
+            lookup_ns,
+            message_hop_ns,
+            ..
+        } = self.costs;
+        // Without a branch: whether a neighbour has it cannot be foreseen.
+        let (next, beyond) = (lookup_ns, 2 * (lookup_ns + message_hop_ns));
+        let steps_ns = select_unpredictable(hops == 1, next, beyond);
+        self.timeline.totals.remote += 1;
+        self.timeline.totals.hops += hops;
+        self.timeline.totals.lookup_hops += select_unpredictable(hops == 1, 1, 1 + hops);
+        self.timeline.totals.bytes_moved += self.block_bytes;
+        let asked_ns = start_ns + steps_ns + message_hop_ns * hops;
+        match access.op {
+            Op::Read | Op::Map => self
+                .network
+                .send(&self.topology, from, by, asked_ns + cache_ns),
+            Op::Write => self.network.send(&self.topology, by, from, asked_ns) + cache_ns,
+        }
+    }
+
+    /// Nobody holds the block: storage serves, also for a write, which may be of a part of it.
+    /// Gives the node that took it in (the accessing one where none could) and when the access
+    /// ends.
+    fn miss(&mut self, access: &Access, start_ns: u64) -> (Node, u64) {
+        let (block, by) = (access.block, access.node);
+        let disk_at = self.disks.node(block);
+        let message_ns = self.costs.message_hop_ns * u64::from(self.topology.hops(by, disk_at));
+        let asked_ns = start_ns + self.vain_ns[by.index()] + message_ns;
+        let read_ns = self.disks.transfer(block, asked_ns);
+        let end_ns = self.network.send(&self.topology, disk_at, by, read_ns) + self.costs.cache_ns;
+
+        let wanted = self.placement.place(access, &self.nodes);
+        self.cascade += 1;
+        let incoming = IncomingBlock { block, from: None };
+        for nth in 0..self.nodes.len() {
+            let at = self.topology.nearest(wanted)[nth];
+            if let Some(forwarded) = self.make_room(at, incoming, access, end_ns) {
+                self.add(block, at, access);
+                if at != by {
+                    self.background(disk_at, at, read_ns);
+                }
+                self.forward(forwarded, None, access, end_ns);
+                return (at, end_ns);
+            }
+        }
+        (by, end_ns)
+    }
+
+    /// Makes the other copies follow a write that was made at `at`; gives when the writer goes on.
+    fn write(&mut self, access: &Access, at: Node, end_ns: u64) -> u64 {
+        let block = access.block;
+        if self.nodes.home(block).is_none() {
+            // No cache took it in.
+            self.write_back(block, access.node, end_ns);
+            return end_ns;
+        }
+        self.dirty[block.index()] = true;
+        self.placement
+            .written(access, &self.nodes, &mut self.actions);
+        let dropped = self.actions.iter().filter_map(|action| match action {
+            Action::Drop { block: of, at } if *of == block => {
+                Some(self.topology.hops(access.node, *at))
+            }
+            _ => None,
+        });
+        let (count, farthest) = dropped.fold((0, 0), |(count, farthest), hops| {
+            (count + 1, hops.max(farthest))
+        });
+        self.timeline.totals.invalidations += count;
+        let mut done_ns = end_ns + 2 * self.costs.message_hop_ns * u64::from(farthest);
+        self.act(access, None, end_ns);
+        if self.nodes.replicated(block) {
+            for (copy, _) in self.nodes.copies(block).filter(|(copy, _)| *copy != at) {
+                let there_ns =
+                    self.network.send(&self.topology, at, copy, end_ns) + self.costs.cache_ns;
+                self.timeline.totals.bytes_moved += self.block_bytes;
+                done_ns = done_ns.max(there_ns);
+            }
+        }
+        done_ns
+    }
+
+    /// Does what the placement asked for, and tells it what came of it. `served` is the node that
+    /// just sent the block of a read to the accessing node, where it need not be sent again.
+    #[inline]
+    fn act(&mut self, access: &Access, served: Option<Node>, at_ns: u64) {
+        if !self.actions.is_empty() {
+            self.act_on(access, served, at_ns);
+        }
+    }
+
+    fn act_on(&mut self, access: &Access, served: Option<Node>, at_ns: u64) {
+        let mut served = served;
+        for _ in 0..ROUNDS_MAX {
+            let actions = std::mem::take(&mut self.actions);
+            let mut outcomes = std::mem::take(&mut self.outcomes);
+            outcomes.clear();
+            for &action in &actions {
+                let done = self.act_once(action, access, served, at_ns);
+                outcomes.push(ActionOutcome { action, done });
+            }
+            self.placement.settled(&outcomes, &self.nodes);
+            self.outcomes = outcomes;
+            if self.actions.is_empty() {
+                return;
+            }
+            served = None;
+        }
+        let refuse = |action| ActionOutcome {
+            action,
+            done: false,
+        };
+        let refused: Vec<ActionOutcome> = self.actions.drain(..).map(refuse).collect();
+        self.placement.settled(&refused, &self.nodes);
+    }
+
+    fn act_once(
+        &mut self,
+        action: Action,
+        access: &Access,
+        served: Option<Node>,
+        at_ns: u64,
+    ) -> bool {
+        let sent = |block: Block, to: Node| {
+            let here = block == access.block && to == access.node;
+            here && access.op != Op::Write && served.is_some()
+        };
+        match action {
+            Action::Migrate { block, to } => {
+                let done = self.migrate(block, to, sent(block, to), access, at_ns);
+                self.timeline.totals.refused += u64::from(!done);
+                done
+            }
+            Action::Replicate { block, to } => {
+                let done = self.replicate(block, to, sent(block, to), access, at_ns);
+                self.timeline.totals.refused += u64::from(!done);
+                done
+            }
+            Action::Drop { block, at } => {
+                let holds = self.nodes.holds(block, at);
+                if holds {
+                    self.leave(block, at, at_ns);
+                }
+                holds
+            }
+            Action::Promote { block, at } => {
+                let replica = self.nodes.holds(block, at) && self.nodes.home(block) != Some(at);
+                if replica {
+                    self.promote(block, at, access);
+                }
+                replica
+            }
+        }
+    }
+
+    fn migrate(&mut self, block: Block, to: Node, sent: bool, access: &Access, at_ns: u64) -> bool {
+        let Some(home) = self.nodes.home(block).filter(|&home| home != to) else {
+            return false;
+        };
+        if self.nodes.holds(block, to) {
+            self.promote(block, to, access);
+            self.detach(block, home, false);
+        } else {
+            self.cascade += 1;
+            let incoming = IncomingBlock {
+                block,
+                from: Some(home),
+            };
+            let Some(forwarded) = self.make_room(to, incoming, access, at_ns) else {
+                return false;
+            };
+            // Making room may have pushed nothing but other blocks out, and none of this one's
+            // copies.
+            let slot = self.shelves[to.index()].take(block);
+            let left = self.nodes.slot(block, home).expect("the original is there");
+            self.nodes.migrate(block, to, slot);
+            self.shelves[home.index()].replacement.removed(left);
+            self.put_away(home, left, true);
+            let access = self.known(block, access);
+            self.list(to, slot, &access);
+            if !sent {
+                self.background(home, to, at_ns);
+            }
+            self.forward(forwarded, Some(home), &access, at_ns);
+        }
+        self.timeline.totals.migrations += 1;
+        self.note(access, block, home, to, false);
+        true
+    }
+
+    fn replicate(
+        &mut self,
+        block: Block,
+        to: Node,
+        sent: bool,
+        access: &Access,
+        at_ns: u64,
+    ) -> bool {
+        let from = self.nodes.nearest(block, to).filter(|&from| from != to);
+        let Some(from) = from else {
+            return false;
+        };
+        self.cascade += 1;
+        let incoming = IncomingBlock {
+            block,
+            from: Some(from),
+        };
+        let Some(forwarded) = self.make_room(to, incoming, access, at_ns) else {
+            return false;
+        };
+        self.add(block, to, access);
+        if !sent {
+            self.background(from, to, at_ns);
+        }
+        self.forward(forwarded, Some(from), access, at_ns);
+        self.timeline.totals.replications += 1;
+        self.note(access, block, from, to, true);
+        true
+    }
+
+    /// Makes the replica at `at` the original.
+    fn promote(&mut self, block: Block, at: Node, access: &Access) {
+        let home = self.nodes.home(block).expect("a replica has an original");
+        if self.layer == Layer::Own {
+            let slot = |node| self.nodes.slot(block, node).expect("it holds the block");
+            let (old, new) = (slot(home), slot(at));
+            self.shelves[home.index()].replacement.removed(old);
+            self.shelves[home.index()].ranked -= 1;
+            self.resized(home);
+            let access = self.known(block, access);
+            self.list(at, new, &access);
+        }
+        self.nodes.promote(block, at);
+    }
+
+    /// Walks every invariant and panics on a broken one.
+    pub(super) fn check(&self) {
+        self.nodes.check();
+        for (shelf, at) in self.shelves.iter().zip(self.nodes.all()) {
+            let (mut held, mut ranked) = (0, 0);
+            for (slot, &block) in shelf.block_of.iter().enumerate() {
+                if block == EMPTY {
+                    assert!(shelf.free.contains(&(slot as u32)), "{slot} is lost");
+                    continue;
+                }
+                held += 1;
+                ranked += u32::from(self.ranks(Block(block), at));
+                let known = self.nodes.slot(Block(block), at);
+                assert_eq!(known, Some(Slot(slot as u32)), "block {block} at {at:?}");
+            }
+            assert_eq!(held, self.nodes.used(at), "copies at {at:?}");
+            assert_eq!(ranked, shelf.ranked, "ranked copies at {at:?}");
+            shelf.replacement.check(ranked as usize);
+        }
+        for block in (0..self.nodes.blocks()).map(Block) {
+            let cached = self.nodes.home(block).is_some();
+            assert!(
+                cached || !self.dirty[block.index()],
+                "{block:?} lost a write"
+            );
+        }
+        let Totals {
+            accesses,
+            local,
+            remote,
+            misses,
+            ..
+        } = self.timeline.totals;
+        assert_eq!(accesses, local + remote + misses);
+        self.placement.check(&self.nodes);
+    }
+}
+
+impl Shelf {
+    /// A free slot, now the block's.
+    pub(super) fn take(&mut self, block: Block) -> Slot {
+        match self.free.pop() {
+            Some(slot) => {
+                self.block_of[slot as usize] = block.0;
+                Slot(slot)
+            }
+            None => {
+                self.block_of.push(block.0);
+                Slot(self.block_of.len() as u32 - 1)
+            }
+        }
+    }
+}
+
+/// What it costs to find that nobody holds a block: each step waits for its farthest answer.
+fn vain_lookup_ns(topology: &Topology, costs: &FileCosts, node: Node) -> u64 {
+    let step_ns = |hops: u32| costs.lookup_ns + 2 * costs.message_hop_ns * u64::from(hops);
+    let farthest = topology.nearest(node).last();
+    match farthest.map_or(0, |&farthest| topology.hops(node, farthest)) {
+        0 => step_ns(0),
+        1 => step_ns(0) + step_ns(1),
+        hops => step_ns(0) + step_ns(1) + step_ns(hops),
+    }
+}

@@ -1,0 +1,267 @@
+//! Room: which copy leaves a node so that another can come, and where it goes.
+
+use hither_core::placement::{IncomingBlock, Layer};
+use hither_core::{Access, Block, Node, Slot};
+
+use super::engine::{EMPTY, FileEngine};
+use crate::placement::Move;
+
+/// A victim on its way to another node.
+pub(super) struct Forwarded {
+    block: Block,
+    from: Node,
+    to: Node,
+}
+
+impl FileEngine {
+    /// Sees to it that `at` has room for `incoming`; `None` where it cannot. What was pushed out
+    /// and another node takes in is still to be [forwarded](FileEngine::forward), once the incoming
+    /// block is in.
+    pub(super) fn make_room(
+        &mut self,
+        at: Node,
+        incoming: IncomingBlock,
+        access: &Access,
+        at_ns: u64,
+    ) -> Option<Option<Forwarded>> {
+        if self.nodes.free(at) > 0 {
+            return Some(None);
+        }
+        if let Some(replica) = self.placement.reclaim(at, incoming.block, &self.nodes) {
+            assert_ne!(self.nodes.home(replica), Some(at), "not a replica");
+            self.timeline.totals.evictions += 1;
+            self.leave(replica, at, at_ns);
+            return Some(None);
+        }
+        let shelf = &mut self.shelves[at.index()];
+        if shelf.ranked == 0 {
+            return None;
+        }
+        let slot = if self.remembered.is_empty() {
+            shelf.replacement.victim(access)
+        } else {
+            let access = self.known(incoming.block, access);
+            let shelf = &mut self.shelves[at.index()];
+            shelf.replacement.victim(&access)
+        };
+        let shelf = &mut self.shelves[at.index()];
+        shelf.promised = true;
+        let evicted = Block(shelf.block_of[slot.index()]);
+        self.gave_up[at.index()] = self.cascade;
+        let asked = self.nodes.home(evicted) == Some(at)
+            && (self.layer == Layer::Own || !self.nodes.replicated(evicted));
+        let to = if asked {
+            self.placement.victim(evicted, at, incoming, &self.nodes)
+        } else {
+            None
+        };
+        match to.filter(|&to| to != at && self.gave_up[to.index()] != self.cascade) {
+            Some(to) if self.nodes.holds(evicted, to) => {
+                // The replacement has forgotten the original already: it is a replica from here on.
+                let shelf = &mut self.shelves[at.index()];
+                shelf.ranked -= 1;
+                self.nodes.promote(evicted, to);
+                let there = self.nodes.slot(evicted, to).expect("it holds the block");
+                let known = self.known(evicted, access);
+                self.list(to, there, &known);
+                self.detach(evicted, at, false);
+                self.timeline.totals.evictions += 1;
+                self.placement
+                    .gone(evicted, at, &self.nodes, &mut self.actions);
+                Some(None)
+            }
+            Some(to) => {
+                self.drop_replicas(evicted, at_ns);
+                self.detach(evicted, at, true);
+                Some(Some(Forwarded {
+                    block: evicted,
+                    from: at,
+                    to,
+                }))
+            }
+            None => {
+                self.timeline.totals.evictions += 1;
+                self.drop_replicas_of_original(evicted, at, at_ns);
+                self.detach(evicted, at, true);
+                self.left(evicted, at, at_ns);
+                Some(None)
+            }
+        }
+    }
+
+    /// Takes victims in where the placement sends them. `freed` is the node that an incoming block
+    /// left: a victim that goes there has changed places with it and stays modified, where any
+    /// other is written back when it is pushed out (POP, figure 4, lines 23 to 25).
+    pub(super) fn forward(
+        &mut self,
+        forwarded: Option<Forwarded>,
+        freed: Option<Node>,
+        access: &Access,
+        at_ns: u64,
+    ) {
+        let mut next = forwarded;
+        while let Some(Forwarded { block, from, to }) = next.take() {
+            if freed != Some(to) && self.dirty[block.index()] {
+                self.write_back(block, from, at_ns);
+            }
+            let incoming = IncomingBlock {
+                block,
+                from: Some(from),
+            };
+            let Some(pushed) = self.make_room(to, incoming, access, at_ns) else {
+                self.timeline.totals.evictions += 1;
+                self.left(block, from, at_ns);
+                return;
+            };
+            self.add(block, to, access);
+            self.background(from, to, at_ns);
+            self.timeline.totals.forwarded += 1;
+            next = pushed;
+        }
+    }
+
+    /// A copy goes for good, whoever asked for it.
+    pub(super) fn leave(&mut self, block: Block, at: Node, at_ns: u64) {
+        self.drop_replicas_of_original(block, at, at_ns);
+        self.detach(block, at, false);
+        self.left(block, at, at_ns);
+    }
+
+    pub(super) fn drop_replicas_of_original(&mut self, block: Block, at: Node, at_ns: u64) {
+        if self.nodes.home(block) == Some(at) {
+            self.drop_replicas(block, at_ns);
+        }
+    }
+
+    /// A layer of replicas leaves with its original.
+    pub(super) fn drop_replicas(&mut self, block: Block, at_ns: u64) {
+        if self.layer == Layer::Shared {
+            return;
+        }
+        loop {
+            let replica = self.nodes.copies(block).nth(1);
+            let Some((at, _)) = replica else {
+                return;
+            };
+            self.detach(block, at, false);
+            self.left(block, at, at_ns);
+        }
+    }
+
+    /// What comes after a copy has left: modified data is safe in storage before the last one is
+    /// forgotten.
+    pub(super) fn left(&mut self, block: Block, at: Node, at_ns: u64) {
+        if self.nodes.home(block).is_none() && self.dirty[block.index()] {
+            self.write_back(block, at, at_ns);
+        }
+        self.placement
+            .gone(block, at, &self.nodes, &mut self.actions);
+    }
+
+    /// Takes a copy out of a node. `forgotten`: the replacement named it as its victim.
+    pub(super) fn detach(&mut self, block: Block, at: Node, forgotten: bool) {
+        let ranked = forgotten || self.ranks(block, at);
+        let slot = self.nodes.remove(block, at);
+        if ranked && !forgotten {
+            self.shelves[at.index()].replacement.removed(slot);
+        }
+        self.put_away(at, slot, ranked);
+    }
+
+    /// A slot is free again.
+    pub(super) fn put_away(&mut self, at: Node, slot: Slot, ranked: bool) {
+        let shelf = &mut self.shelves[at.index()];
+        shelf.block_of[slot.index()] = EMPTY;
+        shelf.free.push(slot.0);
+        if ranked {
+            shelf.ranked -= 1;
+        } else {
+            self.resized(at);
+        }
+    }
+
+    /// Puts a copy into a node that has room.
+    pub(super) fn add(&mut self, block: Block, at: Node, access: &Access) {
+        let slot = self.shelves[at.index()].take(block);
+        self.nodes.insert(block, at, slot);
+        if self.ranks(block, at) {
+            let access = self.known(block, access);
+            self.list(at, slot, &access);
+        } else {
+            if std::mem::take(&mut self.shelves[at.index()].promised) {
+                let access = self.known(block, access);
+                let shelf = &mut self.shelves[at.index()];
+                shelf.replacement.inserted(slot, &access);
+                shelf.replacement.removed(slot);
+            }
+            self.resized(at);
+        }
+    }
+
+    /// The replacement ranks a copy from now on.
+    pub(super) fn list(&mut self, at: Node, slot: Slot, access: &Access) {
+        let shelf = &mut self.shelves[at.index()];
+        shelf.ranked += 1;
+        shelf.promised = false;
+        shelf.replacement.inserted(slot, access);
+    }
+
+    /// What a layer of replicas takes, the originals do not have.
+    pub(super) fn resized(&mut self, at: Node) {
+        let shelf = &mut self.shelves[at.index()];
+        let replicas = self.nodes.used(at).saturating_sub(shelf.ranked);
+        let originals = self.nodes.capacity(at).saturating_sub(replicas);
+        // No policy is made for a cache without room.
+        shelf
+            .replacement
+            .resized(originals.clamp(1, self.nodes.blocks()));
+    }
+
+    #[inline]
+    pub(super) fn ranks(&self, block: Block, at: Node) -> bool {
+        self.layer == Layer::Shared || self.nodes.home(block) == Some(at)
+    }
+
+    /// What the replacement is told of a block that comes now, without being accessed.
+    pub(super) fn known(&self, block: Block, access: &Access) -> Access {
+        match self.remembered.get(block.index()) {
+            Some(&remembered) => Access {
+                tick: access.tick,
+                ..remembered
+            },
+            None => Access { block, ..*access },
+        }
+    }
+
+    /// Sends a block that nobody waits for.
+    pub(super) fn background(&mut self, from: Node, to: Node, at_ns: u64) {
+        self.timeline.totals.bytes_moved += self.block_bytes;
+        self.timeline.totals.overhead_ns +=
+            self.network.send(&self.topology, from, to, at_ns) - at_ns;
+    }
+
+    pub(super) fn write_back(&mut self, block: Block, from: Node, at_ns: u64) {
+        self.dirty[block.index()] = false;
+        self.timeline.totals.write_backs += 1;
+        let disk_at = self.disks.node(block);
+        let arrived_ns = self.network.send(&self.topology, from, disk_at, at_ns);
+        self.disks.transfer(block, arrived_ns);
+    }
+
+    pub(super) fn note(
+        &mut self,
+        access: &Access,
+        block: Block,
+        from: Node,
+        to: Node,
+        replica: bool,
+    ) {
+        self.timeline.moved(Move {
+            reference: access.tick,
+            block: block.0,
+            from: from.0,
+            to: to.0,
+            replica,
+        });
+    }
+}

@@ -1,0 +1,127 @@
+//! Pages of memory on the nodes of a machine: accesses, faults, migrations and what they cost.
+//!
+//! An access stands for `count` cache misses of a thread on a page. The first to a page faults, the
+//! policy says where the page goes; the others are local or remote, by the latencies of the
+//! topology, and wait where a node's memory is busy (`clocks`). Frames are finite: a node that is
+//! full passes a page on to the nearest one that is not, and where all are full the policy's node
+//! reclaims a frame (`frames`); a page that was reclaimed comes back from the swap, at a price
+//! ([`MemoryCosts`]). Policies act on accesses (the thread waits) and at epochs (everybody waits): at the
+//! marks of the trace, or by time where it has none.
+//!
+//! In a trace of several processes each has iterations, counters and barriers of its own. A
+//! process's pages (those it touched first) are free again after its last access, as when it ends.
+//!
+//! Where marks end constructs or iterations, the threads of the process wait for each other. A
+//! trace without marks has no barriers, and its modelled time is that of its slowest thread.
+//!
+//! The cost of an access does not depend on the number of nodes, but for its row of counters, which
+//! is what the hardware it stands for has: see `benches/placement.rs`.
+
+mod actions;
+mod clocks;
+mod costs;
+mod engine;
+mod epochs;
+mod frames;
+mod source;
+#[cfg(test)]
+mod tests;
+
+use hither_core::Placement;
+use hither_core::ids::Object;
+use hither_core::placement::{PlacementSettings, Region, Target};
+use hither_core::registry::Needs;
+
+pub use self::costs::MemoryCosts;
+use self::engine::Engine;
+use self::source::End;
+use super::report::PlacementOutcome;
+use super::source::{BATCH, Source};
+use super::{PlacementConfiguration, PlacementOptions};
+use crate::caches::Error;
+use crate::references::References;
+
+/// Runs a placement of pages over all references.
+pub fn run(
+    references: &impl References,
+    configuration: &PlacementConfiguration,
+    costs: &MemoryCosts,
+    options: &PlacementOptions<'_>,
+) -> Result<PlacementOutcome, Error> {
+    configuration.check(references, Target::Memory)?;
+    let source = Source::new(references, configuration, Needs::NOTHING, options);
+    let known = source.known(configuration.spec.foresight())?;
+    let mut policy = configuration.spec.build(&PlacementSettings {
+        topology: configuration.topology.clone(),
+        capacity: &configuration.capacity,
+        blocks: references.blocks(),
+        block_bytes: references.block_bytes(),
+        totals: known.totals.as_ref(),
+        initial: None,
+        sampled: false,
+    });
+    drop(known.totals);
+    for (object, &bytes) in (0..).zip(&references.object_bytes()) {
+        policy.allocated(&Region {
+            object: Object(object),
+            owner: known
+                .owners
+                .get(object as usize)
+                .copied()
+                .unwrap_or_default(),
+            bytes,
+            known: None,
+        });
+    }
+    drive(policy, &source, known.ends, configuration, costs, options)
+}
+
+fn drive(
+    policy: Box<dyn Placement>,
+    source: &Source<'_, impl References>,
+    ends: Vec<End>,
+    configuration: &PlacementConfiguration,
+    costs: &MemoryCosts,
+    options: &PlacementOptions<'_>,
+) -> Result<PlacementOutcome, Error> {
+    let references = source.references;
+    let mut engine = Engine::new(policy, references, configuration, costs, options);
+    let mut marks = references.marks().iter().copied().peekable();
+    let mut ends = ends.into_iter().peekable();
+    let (mut batch, mut start) = (Vec::with_capacity(BATCH), 0);
+    let (mut done, end) = (0, references.references());
+    loop {
+        while let Some(mark) = marks.next_if(|mark| mark.reference <= done) {
+            engine.mark(mark);
+        }
+        while let Some(ended) = ends.next_if(|end| end.reference <= done) {
+            engine.ended(ended.process);
+        }
+        if done == end {
+            engine.settle();
+        }
+        engine.reached(done);
+        if done == end {
+            break;
+        }
+        if done == start + batch.len() as u64 {
+            options.report(done)?;
+            start = done;
+            source.fill(start, &mut batch)?;
+            assert!(
+                !batch.is_empty(),
+                "as many references as there are said to be"
+            );
+        }
+        let mark = marks.peek().map_or(u64::MAX, |mark| mark.reference);
+        let ended = ends.peek().map_or(u64::MAX, |end| end.reference);
+        let stop = (start + batch.len() as u64)
+            .min(mark)
+            .min(ended)
+            .min(engine.timeline.stop().max(done + 1));
+        engine.drive(&batch[(done - start) as usize..(stop - start) as usize]);
+        done = stop;
+    }
+    options.report(done)?;
+    Ok(engine.outcome(configuration))
+}

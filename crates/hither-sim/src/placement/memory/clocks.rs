@@ -1,0 +1,322 @@
+//! The time of each thread, and what waiting for busy memory adds to it.
+//!
+//! Threads run side by side between two barriers, and a barrier waits for the slowest: modelled
+//! time is the sum of what the slowest thread of each interval takes. A trace gives an order of
+//! accesses and not their times, so that contention is worked out by interval, not by access: each
+//! node's memory is a queue with one server and a fixed time of service `s` (M/D/1), the mean wait
+//! is `W = rho s / (2 (1 - rho))`, with `rho = A s / T` for `A` accesses in an interval that takes
+//! `T`. Waiting threads issue less: `T` is what the interval takes without waiting, `T0`, and
+//! `A W / P` for its `P` threads, which makes `W` the solution of an equation. At most all other
+//! threads are ahead in the queue: `W <= (P - 1) s`. Finer models (open pages, links, controllers)
+//! need an order of accesses within the interval that traces of several threads do not have.
+
+use hither_core::placement::ThreadMigration;
+use hither_core::{Access, Node, Process, Thread};
+
+const NOWHERE: Node = Node(u16::MAX);
+
+#[derive(Clone, Copy)]
+struct OfThread {
+    now_ns: u64,
+    /// Its time when waits were added last.
+    settled_ns: u64,
+    /// Where it runs, and where it ran at the last epoch.
+    node: Node,
+    node_before: Node,
+    process: Process,
+    /// Whether it made accesses since counters were cleared.
+    active: bool,
+}
+
+/// Clocks of all threads.
+pub(super) struct Clocks {
+    threads: Vec<OfThread>,
+    /// The furthest clock.
+    now_ns: u64,
+    /// When each process last was at a barrier, and when any was: where new threads and new
+    /// processes begin.
+    barriers_ns: Vec<u64>,
+    latest_barrier_ns: u64,
+    moved: Vec<ThreadMigration>,
+    load: Load,
+}
+
+impl Clocks {
+    pub(super) fn new(threads: usize, nodes: usize, service_ns: u32) -> Clocks {
+        let thread = OfThread {
+            now_ns: 0,
+            settled_ns: 0,
+            node: NOWHERE,
+            node_before: NOWHERE,
+            process: Process(0),
+            active: false,
+        };
+        Clocks {
+            threads: vec![thread; threads],
+            now_ns: 0,
+            barriers_ns: Vec::new(),
+            latest_barrier_ns: 0,
+            moved: Vec::new(),
+            load: Load::new(threads, nodes, service_ns),
+        }
+    }
+
+    /// The time of the thread that is furthest.
+    #[inline]
+    pub(super) fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    /// The thread makes an access from where it is now.
+    #[inline]
+    pub(super) fn seen(&mut self, access: &Access) {
+        let thread = &mut self.threads[access.thread.index()];
+        thread.node = access.node;
+        if !thread.active {
+            self.enter(access);
+        }
+    }
+
+    #[cold]
+    fn enter(&mut self, access: &Access) {
+        let thread = &mut self.threads[access.thread.index()];
+        thread.active = true;
+        if thread.node_before == NOWHERE {
+            let process = access.process.index();
+            if process >= self.barriers_ns.len() {
+                self.barriers_ns.resize(process + 1, self.latest_barrier_ns);
+            }
+            thread.process = access.process;
+            thread.node_before = access.node;
+            thread.now_ns = self.barriers_ns[process];
+            thread.settled_ns = thread.now_ns;
+        }
+    }
+
+    /// A thread's time passes.
+    #[inline]
+    pub(super) fn pass(&mut self, thread: Thread, ns: u64) {
+        let clock = &mut self.threads[thread.index()].now_ns;
+        *clock += ns;
+        self.now_ns = self.now_ns.max(*clock);
+    }
+
+    /// `node` served accesses of a thread.
+    #[inline]
+    pub(super) fn served(&mut self, thread: Thread, node: Node, count: u32) {
+        self.load.add(thread, node, count);
+    }
+
+    /// Adds the waits since the last call to the clocks; returns their sum.
+    pub(super) fn settle(&mut self) -> u64 {
+        let taken = |of: &OfThread| of.now_ns - of.settled_ns;
+        let took_ns = self.threads.iter().map(taken).max().unwrap_or(0);
+        let running = self.threads.iter().filter(|of| taken(of) > 0).count();
+        let mut waited = 0;
+        self.load.settle(took_ns, running, |thread, ns| {
+            self.threads[thread].now_ns += ns;
+            waited += ns;
+        });
+        for thread in &mut self.threads {
+            thread.settled_ns = thread.now_ns;
+            self.now_ns = self.now_ns.max(thread.now_ns);
+        }
+        waited
+    }
+
+    /// All threads of a process wait for its slowest, and for `ns` more.
+    pub(super) fn barrier(&mut self, process: Process, ns: u64) {
+        let waits = |of: &&mut OfThread| of.is_of(Some(process));
+        let slowest = self.threads.iter_mut().filter(waits).map(|of| of.now_ns);
+        let Some(slowest) = slowest.max() else {
+            return;
+        };
+        for thread in self.threads.iter_mut().filter(waits) {
+            thread.now_ns = slowest + ns;
+            thread.settled_ns = thread.now_ns;
+        }
+        self.barriers_ns[process.index()] = slowest + ns;
+        self.latest_barrier_ns = self.latest_barrier_ns.max(slowest + ns);
+        self.now_ns = self.now_ns.max(slowest + ns);
+    }
+
+    /// `ns` pass for every thread.
+    pub(super) fn pass_all(&mut self, ns: u64) {
+        for thread in self.threads.iter_mut().filter(|of| of.is_of(None)) {
+            thread.now_ns += ns;
+            thread.settled_ns += ns;
+            self.now_ns = self.now_ns.max(thread.now_ns);
+        }
+    }
+
+    /// The time of the thread of a process that is furthest.
+    pub(super) fn of_ns(&self, process: Process) -> u64 {
+        let its = self.threads.iter().filter(|of| of.is_of(Some(process)));
+        its.map(|of| of.now_ns).max().unwrap_or(0)
+    }
+
+    /// Threads (of a process, or all) that run elsewhere than when this was called last, by number;
+    /// and how many made accesses since [`rest`](Clocks::rest).
+    pub(super) fn epoch(&mut self, process: Option<Process>) -> (&[ThreadMigration], usize) {
+        self.moved.clear();
+        let mut active = 0;
+        for (number, thread) in self.threads.iter_mut().enumerate() {
+            if !thread.is_of(process) {
+                continue;
+            }
+            active += usize::from(thread.active);
+            let (from, to) = (thread.node_before, thread.node);
+            if from != to {
+                thread.node_before = to;
+                self.moved.push(ThreadMigration {
+                    thread: Thread(number as u32),
+                    process: thread.process,
+                    from,
+                    to,
+                });
+            }
+        }
+        (&self.moved, active)
+    }
+
+    /// No thread of the process, or of any, has made an access yet.
+    pub(super) fn rest(&mut self, process: Option<Process>) {
+        let of = self.threads.iter_mut().filter(|of| of.is_of(process));
+        of.for_each(|of| of.active = false);
+    }
+}
+
+impl OfThread {
+    fn is_of(&self, process: Option<Process>) -> bool {
+        self.node_before != NOWHERE && process.is_none_or(|process| process == self.process)
+    }
+}
+
+/// Accesses by thread and serving node since waits were last worked out.
+struct Load {
+    service_ns: f64,
+    nodes: usize,
+    counts: Vec<u32>,
+    /// Which of `counts` are not 0.
+    touched: Vec<u32>,
+    /// Accesses, then the mean wait, by node.
+    served: Vec<u64>,
+    waits_ns: Vec<f64>,
+}
+
+impl Load {
+    fn new(threads: usize, nodes: usize, service_ns: u32) -> Load {
+        let places = if service_ns == 0 { 0 } else { threads * nodes };
+        Load {
+            service_ns: service_ns.into(),
+            nodes,
+            counts: vec![0; places],
+            touched: Vec::new(),
+            served: vec![0; nodes],
+            waits_ns: vec![0.0; nodes],
+        }
+    }
+
+    #[inline]
+    fn add(&mut self, thread: Thread, node: Node, count: u32) {
+        let at = thread.index() * self.nodes + node.index();
+        let Some(counted) = self.counts.get_mut(at) else {
+            return;
+        };
+        if *counted == 0 {
+            self.touched.push(at as u32);
+        }
+        *counted = counted.saturating_add(count);
+    }
+
+    fn settle(&mut self, took_ns: u64, threads: usize, mut wait: impl FnMut(usize, u64)) {
+        if self.touched.is_empty() {
+            return;
+        }
+        self.served.fill(0);
+        for &at in &self.touched {
+            self.served[at as usize % self.nodes] += u64::from(self.counts[at as usize]);
+        }
+        for (wait, &served) in self.waits_ns.iter_mut().zip(&self.served) {
+            *wait = mean_wait_ns(
+                served as f64,
+                took_ns as f64,
+                threads as f64,
+                self.service_ns,
+            );
+        }
+        for at in self.touched.drain(..) {
+            let count = std::mem::take(&mut self.counts[at as usize]);
+            let ns = f64::from(count) * self.waits_ns[at as usize % self.nodes];
+            wait(at as usize / self.nodes, ns.round() as u64);
+        }
+    }
+}
+
+/// The mean wait of one of `accesses` by `threads`, in an interval that takes `took_ns` without
+/// waiting.
+fn mean_wait_ns(accesses: f64, took_ns: f64, threads: f64, service_ns: f64) -> f64 {
+    let longer = |wait: f64| {
+        let rho = accesses * service_ns / (took_ns + accesses * wait / threads);
+        rho >= 1.0 || rho * service_ns / (2.0 * (1.0 - rho)) > wait
+    };
+    let (mut low, mut high) = (0.0, ((threads - 1.0) * service_ns).max(0.0));
+    if high == 0.0 || longer(high) {
+        return high;
+    }
+    // 2^-24 of the longest wait is less than a thousandth of a nanosecond.
+    for _ in 0..24 {
+        let middle = (low + high) / 2.0;
+        match longer(middle) {
+            true => low = middle,
+            false => high = middle,
+        }
+    }
+    low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits() {
+        assert_eq!(mean_wait_ns(1e6, 1e6, 1.0, 5.0), 0.0, "nobody else");
+        // Hardly busy: rho = 0.01, W = 0.01 * 5 / (2 * 0.99).
+        let wait = mean_wait_ns(1_000.0, 500_000.0, 1e3, 5.0);
+        assert!((wait - 0.02525).abs() < 1e-3, "{wait}");
+        // Two threads and nothing but accesses to one memory: the other one is always ahead.
+        assert_eq!(mean_wait_ns(1e6, 1.0, 2.0, 5.0), 5.0);
+        // Saturated by 16 threads of 100 ns an access: the throughput is that of the memory, 10 ns
+        // an access.
+        let (accesses, threads) = (1.6e6, 16.0);
+        let wait = mean_wait_ns(accesses, 1e5 * 100.0, threads, 10.0);
+        let each = (100.0 + wait) / threads;
+        assert!((10.0..11.5).contains(&each), "{each}");
+    }
+
+    #[test]
+    fn barriers_wait_for_the_slowest_of_a_process() {
+        let mut clocks = Clocks::new(3, 1, 0);
+        let access = |thread: u32, process: u32| Access {
+            thread: Thread(thread),
+            process: Process(process),
+            ..Access::bare(0, hither_core::Block(0))
+        };
+        for (thread, process, ns) in [(0, 0, 10), (1, 0, 30), (2, 1, 50)] {
+            clocks.seen(&access(thread, process));
+            clocks.pass(Thread(thread), ns);
+        }
+        clocks.barrier(Process(0), 5);
+        let times = |clocks: &Clocks| {
+            clocks
+                .threads
+                .iter()
+                .map(|of| of.now_ns)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!((times(&clocks), clocks.now_ns()), (vec![35, 35, 50], 50));
+        clocks.pass_all(1);
+        assert_eq!(times(&clocks), [36, 36, 51]);
+    }
+}

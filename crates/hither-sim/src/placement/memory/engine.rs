@@ -1,0 +1,291 @@
+//! The state of a run, and what an access does to it.
+
+use hither_core::placement::{Action, ActionOutcome, Counters, Nodes};
+use hither_core::{Access, Block, Node, Op, Placement, Process};
+
+use super::actions::Waiting;
+use super::clocks::Clocks;
+use super::costs::MemoryCosts;
+use super::frames::Frames;
+use crate::placement::report::{OfProcess, PlacementOutcome};
+use crate::placement::timeline::Timeline;
+use crate::placement::{PlacementConfiguration, PlacementOptions};
+use crate::references::References;
+
+/// A run.
+pub(super) struct Engine {
+    pub(super) policy: Box<dyn Placement>,
+    pub(super) nodes: Nodes,
+    pub(super) frames: Frames,
+    /// By process, where each has iterations of its own; otherwise all in the first.
+    pub(super) counts: Vec<Counters>,
+    pub(super) by_process: bool,
+    /// The pages that each process touched first, where there are several.
+    pub(super) touched: Vec<Vec<Block>>,
+    pub(super) clocks: Clocks,
+    pub(super) timeline: Timeline,
+    pub(super) costs: MemoryCosts,
+    pub(super) page_bytes: u32,
+    /// Pages that were touched before, and those written since they were last read from the swap.
+    pub(super) seen: Vec<bool>,
+    pub(super) dirty: Vec<bool>,
+    /// Free frames of all nodes.
+    pub(super) free: u64,
+    /// References made.
+    pub(super) done: u64,
+    /// Time between epochs, where they come by time.
+    pub(super) period_ns: Option<u64>,
+    pub(super) next_epoch_ns: u64,
+    pub(super) check: bool,
+    pub(super) out: Vec<Action>,
+    pub(super) acting: Vec<Action>,
+    pub(super) settled: Vec<ActionOutcome>,
+}
+
+impl Engine {
+    pub(super) fn new(
+        policy: Box<dyn Placement>,
+        references: &impl References,
+        configuration: &PlacementConfiguration,
+        costs: &MemoryCosts,
+        options: &PlacementOptions<'_>,
+    ) -> Engine {
+        let (nodes, blocks) = (configuration.topology.nodes(), references.blocks());
+        let processes = references.processes();
+        let unmarked = references.marks().is_empty() && options.period_ns > 0;
+        let period_ns = policy.period_ns().or(unmarked.then_some(options.period_ns));
+        let by_process = processes > 1 && period_ns.is_none();
+        let several = if processes > 1 { processes } else { 0 };
+        let mut timeline = Timeline::new(references, nodes, options);
+        timeline.processes = vec![OfProcess::default(); several];
+        Engine {
+            policy,
+            nodes: Nodes::new(
+                configuration.topology.clone(),
+                configuration.capacity.clone(),
+                blocks,
+            ),
+            frames: Frames::new(nodes, blocks),
+            counts: (0..if by_process { processes } else { 1 })
+                .map(|_| Counters::new(nodes, blocks))
+                .collect(),
+            by_process,
+            touched: vec![Vec::new(); several],
+            clocks: Clocks::new(references.threads(), nodes, costs.service_ns),
+            timeline,
+            costs: *costs,
+            page_bytes: references.block_bytes(),
+            seen: vec![false; blocks as usize],
+            dirty: vec![false; blocks as usize],
+            free: configuration
+                .capacity
+                .iter()
+                .map(|&frames| u64::from(frames))
+                .sum(),
+            done: 0,
+            period_ns,
+            next_epoch_ns: period_ns.unwrap_or(u64::MAX),
+            check: options.check,
+            out: Vec::new(),
+            acting: Vec::new(),
+            settled: Vec::new(),
+        }
+    }
+
+    pub(super) fn drive(&mut self, accesses: &[Access]) {
+        for access in accesses {
+            self.access(access);
+            self.done += 1;
+            if self.clocks.now_ns() >= self.next_epoch_ns {
+                self.period();
+            }
+            if self.check {
+                self.walk();
+            }
+        }
+    }
+
+    #[inline]
+    fn access(&mut self, access: &Access) {
+        let Access {
+            block,
+            node,
+            thread,
+            count,
+            ..
+        } = *access;
+        self.clocks.seen(access);
+        self.nodes.set_now_ns(self.clocks.now_ns());
+        let holder = self.nodes.nearest(block, node);
+        let (from, missed) = match holder {
+            Some(from) => (from, 0),
+            None => (self.fault(access), 1),
+        };
+        let latency_ns = u64::from(self.nodes.topology().latency_ns(node, from));
+        let hits = u64::from(count) - missed.min(u64::from(count));
+        let hit_ns = hits * latency_ns;
+        let totals = &mut self.timeline.totals;
+        totals.accesses += hits + missed;
+        totals.hit_ns += hit_ns;
+        totals.miss_ns += missed * latency_ns;
+        if from == node {
+            totals.local += hits;
+        } else {
+            totals.remote += hits;
+            totals.hops += hits * u64::from(self.nodes.topology().hops(node, from));
+            totals.bytes_moved += (hits + missed) * u64::from(self.costs.line_bytes);
+        }
+        self.timeline.served(node, from, hits + missed);
+        if let Some(of) = self.timeline.processes.get_mut(access.process.index()) {
+            of.misses += missed;
+            *(if from == node {
+                &mut of.local
+            } else {
+                &mut of.remote
+            }) += hits;
+        }
+        let computed_ns = u64::from(count) * u64::from(self.costs.compute_ns);
+        self.clocks
+            .pass(thread, hit_ns + missed * latency_ns + computed_ns);
+        self.clocks.served(thread, from, count);
+        let counts = if self.by_process {
+            access.process.index()
+        } else {
+            0
+        };
+        self.counts[counts].add(block, node, count);
+        self.frames.touch(block);
+        if holder.is_some() {
+            self.policy.served(access, from, &self.nodes, &mut self.out);
+        }
+        if access.op == Op::Write {
+            self.written(access, from);
+        }
+        let watched_ns = self.policy.overhead_ns();
+        if watched_ns > 0 {
+            self.overhead(watched_ns, watched_ns, Waiting::Thread(thread));
+        }
+        if !self.out.is_empty() {
+            self.act(Waiting::Thread(thread));
+        }
+    }
+
+    /// A write that `served` took goes to every other copy that the policy lets stand.
+    fn written(&mut self, access: &Access, served: Node) {
+        self.dirty[access.block.index()] = true;
+        self.policy.written(access, &self.nodes, &mut self.out);
+        if !self.nodes.replicated(access.block) {
+            return;
+        }
+        if !self.out.is_empty() {
+            let before = self.copies(access.block);
+            self.act(Waiting::Thread(access.thread));
+            let after = self.copies(access.block);
+            self.timeline.totals.invalidations += before.saturating_sub(after);
+        }
+        let topology = self.nodes.topology();
+        let others = self.nodes.copies(access.block).map(|(node, _)| node);
+        let (mut ns, mut bytes) = (0, 0);
+        for other in others.filter(|&node| node != served) {
+            ns += u64::from(access.count) * u64::from(topology.latency_ns(access.node, other));
+            bytes += u64::from(access.count) * u64::from(self.costs.line_bytes);
+        }
+        self.timeline.totals.bytes_moved += bytes;
+        self.timeline.totals.hit_ns += ns;
+        self.clocks.pass(access.thread, ns);
+    }
+
+    fn copies(&self, block: Block) -> u64 {
+        self.nodes.copies(block).count() as u64
+    }
+
+    /// Gives a page a frame; returns its node.
+    fn fault(&mut self, access: &Access) -> Node {
+        let wanted = self.policy.place(access, &self.nodes);
+        let at = match self.nodes.free(wanted) {
+            0 if self.free == 0 => {
+                self.reclaim(wanted, access.block);
+                wanted
+            }
+            0 => {
+                let mut near = self.nodes.topology().nearest(wanted).iter().copied();
+                near.find(|&node| self.nodes.free(node) > 0)
+                    .expect("a node has a free frame")
+            }
+            _ => wanted,
+        };
+        self.insert(access.block, at);
+        if let Some(touched) = self.touched.get_mut(access.process.index()) {
+            touched.push(access.block);
+        }
+        let again = std::mem::replace(&mut self.seen[access.block.index()], true);
+        let fault_ns = u64::from(match again {
+            true => self.costs.refault_ns,
+            false => self.costs.fault_ns,
+        });
+        self.timeline.totals.misses += 1;
+        self.timeline.totals.miss_ns += fault_ns;
+        self.clocks.pass(access.thread, fault_ns);
+        at
+    }
+
+    pub(super) fn insert(&mut self, block: Block, at: Node) {
+        let slot = self.frames.take(at, block);
+        self.nodes.insert(block, at, slot);
+        self.free -= 1;
+    }
+
+    pub(super) fn remove(&mut self, block: Block, at: Node) {
+        let slot = self.nodes.remove(block, at);
+        self.frames.release(at, slot);
+        self.free += 1;
+        self.policy.gone(block, at, &self.nodes, &mut self.out);
+    }
+
+    /// Frees a frame of a full node: of the replica that the policy names, or of what the clock
+    /// finds.
+    fn reclaim(&mut self, at: Node, incoming: Block) {
+        let named = self.policy.reclaim(at, incoming, &self.nodes);
+        let victim = named.unwrap_or_else(|| self.frames.victim(at));
+        self.timeline.totals.evictions += 1;
+        let last = !self.nodes.replicated(victim);
+        if last && std::mem::take(&mut self.dirty[victim.index()]) {
+            self.timeline.totals.write_backs += 1;
+        }
+        self.remove(victim, at);
+    }
+
+    /// Walks every invariant and panics on a broken one.
+    fn walk(&self) {
+        self.nodes.check();
+        self.policy.check(&self.nodes);
+        let blocks = (0..self.nodes.blocks()).map(Block);
+        let copies = |block| {
+            self.nodes
+                .copies(block)
+                .map(move |(node, slot)| (block, node, slot))
+        };
+        self.frames.check(blocks.flat_map(copies));
+        let free = self
+            .nodes
+            .all()
+            .map(|node| u64::from(self.nodes.free(node)));
+        assert_eq!(free.sum::<u64>(), self.free, "free frames");
+        let totals = &self.timeline.totals;
+        let kinds = totals.local + totals.remote + totals.misses;
+        assert_eq!(kinds, totals.accesses, "local, remote or a miss");
+    }
+
+    pub(super) fn outcome(mut self, configuration: &PlacementConfiguration) -> PlacementOutcome {
+        for (number, of) in (0..).zip(&mut self.timeline.processes) {
+            if of.end_ns == 0 {
+                of.end_ns = self.clocks.of_ns(Process(number));
+            }
+        }
+        let statistics = self.policy.statistics();
+        let end_ns = self.clocks.now_ns();
+        let costs = serde_json::to_value(self.costs).expect("numbers alone");
+        self.timeline
+            .outcome(configuration, costs, end_ns, statistics)
+    }
+}

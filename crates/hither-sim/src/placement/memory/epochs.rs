@@ -1,0 +1,90 @@
+//! What happens between accesses: barriers, epochs, the ends of processes, parts of the timeline.
+
+use hither_core::Process;
+use hither_core::placement::{Epoch, EpochKind, Mark};
+
+use super::actions::Waiting;
+use super::engine::Engine;
+
+impl Engine {
+    /// Adds the waiting for busy memory.
+    pub(super) fn settle(&mut self) {
+        self.timeline.totals.hit_ns += self.clocks.settle();
+    }
+
+    /// The run is before that reference.
+    pub(super) fn reached(&mut self, reference: u64) {
+        if reference >= self.timeline.stop() {
+            if self.timeline.warm_up_ends(reference) {
+                self.settle();
+            }
+            let used = |node| self.nodes.used(node);
+            self.timeline.reached(reference, self.clocks.now_ns(), used);
+        }
+    }
+
+    /// A construct or an iteration of a process ended.
+    pub(super) fn mark(&mut self, mark: Mark) {
+        self.settle();
+        self.clocks.barrier(mark.process, 0);
+        if self.period_ns.is_none() {
+            self.epoch(mark.kind, Waiting::Process(mark.process));
+        }
+        if mark.kind == EpochKind::Iteration {
+            let used = |node| self.nodes.used(node);
+            self.timeline
+                .iteration(mark.reference, self.clocks.now_ns(), used);
+        }
+    }
+
+    /// A process ended: its pages are nobody's.
+    pub(super) fn ended(&mut self, process: Process) {
+        self.settle();
+        self.timeline.processes[process.index()].end_ns = self.clocks.of_ns(process);
+        for block in std::mem::take(&mut self.touched[process.index()]) {
+            while let Some(at) = self.nodes.home(block) {
+                self.remove(block, at);
+            }
+            self.seen[block.index()] = false;
+            self.dirty[block.index()] = false;
+        }
+        self.act(Waiting::All);
+    }
+
+    #[cold]
+    pub(super) fn period(&mut self) {
+        self.settle();
+        self.epoch(EpochKind::Period, Waiting::All);
+        let period_ns = self.period_ns.unwrap_or(u64::MAX).max(1);
+        let passed = self.clocks.now_ns() / period_ns;
+        self.next_epoch_ns = (passed + 1).saturating_mul(period_ns);
+    }
+
+    fn epoch(&mut self, kind: EpochKind, waiting: Waiting) {
+        self.nodes.set_now_ns(self.clocks.now_ns());
+        let process = match waiting {
+            Waiting::Process(process) => Some(process),
+            Waiting::Thread(_) | Waiting::All => None,
+        };
+        let of = process.filter(|_| self.by_process);
+        let counts = of.map_or(0, |process| process.index());
+        let (moved, threads) = self.clocks.epoch(of);
+        let epoch = Epoch {
+            kind,
+            process,
+            counts: &self.counts[counts],
+            moved,
+            threads,
+        };
+        self.policy.epoch(&epoch, &self.nodes, &mut self.out);
+        let watched_ns = self.policy.overhead_ns();
+        if watched_ns > 0 {
+            self.overhead(watched_ns, watched_ns, waiting);
+        }
+        self.act(waiting);
+        if kind != EpochKind::Construct {
+            self.counts[counts].clear();
+            self.clocks.rest(of);
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! `hither run --file-placement`: pages of files on the nodes that a policy says, as the program
+//! reads them in, or on the nodes that read them.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use hither_core::Spec;
+use hither_core::placement::PlacementEntry;
+use hither_live::Error;
+use hither_live::file_migration::{FileMigrationOptions, FileMigrationReport, Runner};
+use hither_live::file_placement::{self, FilePlacementOptions, Ran};
+use hither_live::numa::calibration;
+
+use super::{Run, note_agent};
+use crate::exit::{self, Usage};
+use crate::format::{counted, duration_ns, percent};
+use crate::preload;
+use crate::ui::Ui;
+
+/// What the policy does with pages of files.
+pub(super) enum Way {
+    /// As they come in: on the one node, or on all in turn. Pages are placed in the program, which
+    /// asks nobody, so such a policy looks at nothing but what is read.
+    Placed(Option<u32>),
+    /// They follow their readers.
+    Following(Box<Spec<PlacementEntry>>),
+}
+
+/// The switch.
+pub(super) const SWITCH: &str = "--file-placement";
+
+/// The policy where none is named.
+const POLICY: &str = "round-robin";
+
+/// The switch.
+#[derive(Args, Debug)]
+pub(super) struct FilePlacementArgs {
+    /// Place pages of files on nodes by POLICY [default: round-robin]
+    ///
+    /// round-robin puts pages on all nodes in turn as the program reads them in, and
+    /// 'single-node{node=1}' on one; threads with a memory policy of their own are left alone. upm
+    /// moves pages that are cached to the node that reads them.
+    #[arg(
+        id = "file_placement",
+        long = "file-placement",
+        value_name = "POLICY",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = POLICY
+    )]
+    pub(super) policy: Option<String>,
+}
+
+impl FilePlacementArgs {
+    /// What the options ask for, if they ask for anything.
+    pub(super) fn way(&self, run: &Run) -> Result<Option<Way>, Usage> {
+        let Some(text) = &self.policy else {
+            return Ok(None);
+        };
+        let way = named(text)?;
+        let output = &run.output;
+        let watched = [
+            ("--dry-run", output.dry_run),
+            ("--log", output.log.is_some()),
+            ("--metrics", output.metrics.is_some()),
+        ];
+        match (&way, watched.iter().find(|(_, given)| *given)) {
+            (Way::Placed(_), Some((option, _))) => Err(Usage(format!(
+                "{option} with {SWITCH}={text}: the program itself places pages as it reads, \
+                 so there is nothing to watch; with {SWITCH}=upm there is"
+            ))),
+            _ => Ok(Some(way)),
+        }
+    }
+}
+
+fn named(text: &str) -> Result<Way, Usage> {
+    let spec: Spec<PlacementEntry> = text
+        .parse()
+        .map_err(|error| Usage(format!("{SWITCH}={text}: {error}")))?;
+    match spec.entry().name {
+        "round-robin" => Ok(Way::Placed(None)),
+        "single-node" => Ok(Way::Placed(Some(spec.values().count(0) as u32))),
+        "upm" => Ok(Way::Following(Box::new(spec))),
+        "first-touch" => Err(Usage(format!(
+            "{SWITCH}=first-touch: that is what the kernel does anyway"
+        ))),
+        name => Err(Usage(format!(
+            "{SWITCH}={name}: it does not place pages of files; round-robin and single-node \
+             place them as they come into memory, upm moves them to where they are read"
+        ))),
+    }
+}
+
+/// Runs the program.
+pub(super) fn run(run: &Run, way: Way, ui: &Ui) -> anyhow::Result<ExitCode> {
+    match way {
+        Way::Placed(node) => placed(run, node, ui),
+        Way::Following(policy) => following(run, *policy, ui),
+    }
+}
+
+fn placed(run: &Run, node: Option<u32>, ui: &Ui) -> anyhow::Result<ExitCode> {
+    let options = FilePlacementOptions {
+        command: run.command.clone(),
+        preload: preload::library()?,
+        node,
+    };
+    let ran = match file_placement::run(&options) {
+        Err(error @ Error::NoNode { .. }) => {
+            return Err(Usage(format!("{SWITCH}: {error}")).into());
+        }
+        ran => ran.map_err(exit::not_started)?,
+    };
+    match run.output.json {
+        true => eprintln!("{}", ran.to_json()),
+        false => report_placed(&ran, ui),
+    }
+    Ok(exit::pass_on(ran.exit))
+}
+
+fn following(run: &Run, policy: Spec<PlacementEntry>, ui: &Ui) -> anyhow::Result<ExitCode> {
+    let options = FileMigrationOptions {
+        run: run.options(preload::library()?),
+        policy,
+        cache: calibration::cache_folder(),
+    };
+    run.note_one_node(ui);
+    let ran = Runner::new(options).run().map_err(exit::not_started)?;
+    let Some(followed) = ran.followed else {
+        run.ran_on_one_node();
+        return Ok(exit::pass_on(ran.exit));
+    };
+    match run.output.json {
+        true => eprintln!("{}", followed.to_json()),
+        false => report_followed(&followed, run.output.dry_run, ui),
+    }
+    Ok(exit::pass_on(ran.exit))
+}
+
+/// What came of it, in a few lines.
+fn report_followed(followed: &FileMigrationReport, dry_run: bool, ui: &Ui) {
+    let summary = &followed.summary;
+    let local = summary.local as f64 / summary.accesses.max(1) as f64;
+    let local = match summary.accesses {
+        0 => "none of them read often enough to ask where its pages are".to_owned(),
+        _ => format!("{} of what was read again was local", percent(local)),
+    };
+    ui.note(format_args!("{}: {local}", counted(summary.files, "file")));
+    match dry_run {
+        true => ui.note(format_args!(
+            "a dry run: {} would have been moved",
+            counted(summary.wanted, "block")
+        )),
+        false => ui.note(format_args!(
+            "{} moved to where they are read, in {}",
+            counted(summary.moved, "page"),
+            duration_ns(summary.took_ns as f64)
+        )),
+    }
+    for (why, pages) in &followed.refused {
+        ui.note(format_args!("{} not moved: {why}", counted(*pages, "page")));
+    }
+    for (why, times) in &followed.left_alone {
+        ui.note(format_args!(
+            "left alone {}: {why}",
+            counted(*times, "time")
+        ));
+    }
+    note_agent(followed.agent, followed.ran, ui);
+    let lost = followed.lost.events + followed.lost.no_ring + followed.lost.nested;
+    if lost > 0 {
+        ui.note(format_args!(
+            "missed {} for which there was no room",
+            counted(lost, "access")
+        ));
+    }
+    if let Some(error) = &followed.log {
+        ui.note(format_args!("the log is not whole: {error}"));
+    }
+}
+
+/// What came of it, in a line or two.
+fn report_placed(ran: &Ran, ui: &Ui) {
+    if ran.one_node {
+        return ui.note("one memory node: pages of files have nowhere else to go");
+    }
+    let nodes: Vec<String> = ran.nodes.iter().map(u32::to_string).collect();
+    let nodes = match &nodes[..] {
+        [one] => format!("node {one}"),
+        _ => format!("nodes {} in turn", nodes.join(", ")),
+    };
+    ui.note(format_args!(
+        "pages of files went to {nodes} in {} that might bring some in",
+        counted(ran.reads.placed, "read")
+    ));
+    if ran.reads.left > 0 {
+        ui.note(format_args!(
+            "left alone {} of threads with a memory policy of their own",
+            counted(ran.reads.left, "read")
+        ));
+    }
+}

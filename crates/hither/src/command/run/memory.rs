@@ -1,0 +1,393 @@
+//! `hither run --memory`: a program's memory on the right nodes.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use hither_core::placement::{self, Target};
+use hither_core::spec::{RegistryEntry, SpecError, Value};
+use hither_core::{Spec, placement::PlacementEntry};
+use hither_live::SessionOptions;
+use hither_live::memory::{Locality, MemoryOptions, MemoryReport, Runner};
+use hither_live::numa::calibration;
+use hither_sim::Size;
+use hither_sys::{samplers, userfaultfd};
+
+use super::{Run, note_agent};
+use crate::exit::{self, Usage};
+use crate::format::{count, counted, percent};
+use crate::preload;
+use crate::profile::{self, RegionProfile};
+use crate::ui::Ui;
+
+/// The switch.
+pub(super) const SWITCH: &str = "--memory";
+
+/// The policy where none is named.
+pub(super) const POLICY: &str = "upm";
+
+/// The first way to count that works.
+const AUTO: &str = "auto";
+
+/// The smallest allocation whose pages are placed, where nothing is said.
+const REGION_BYTES_MIN: u64 = 1 << 20;
+
+/// The share of the CPUs that counting may take, where nothing is said.
+const CPU_PERMILLE: u32 = 10;
+
+/// The switch and its options.
+#[derive(Args, Debug)]
+pub(super) struct MemoryArgs {
+    /// Place the program's memory on nodes by POLICY [default: upm]
+    ///
+    /// upm moves pages to where they are used, cache-aware puts streamed memory far and the rest
+    /// near, and cache-aware,upm does both. A policy may have parameters, as in
+    /// 'cache-aware{limit=0.3}'; `hither policies --placements` explains them.
+    #[arg(
+        id = "memory",
+        long,
+        value_name = "POLICY[,POLICY]",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = POLICY
+    )]
+    pub(super) policy: Option<String>,
+
+    /// The smallest allocation whose pages are placed [default: 1MiB]
+    #[arg(long, value_name = "BYTES", value_parser = region_min, hide_short_help = true)]
+    region_min: Option<u64>,
+
+    /// How upm counts accesses [default: auto, the first that works]
+    ///
+    /// `hither topo --live` says which work on this machine.
+    #[arg(
+        long,
+        value_name = "HOW",
+        value_parser = [&[AUTO], &samplers::NAMES[..]].concat(),
+        hide_short_help = true
+    )]
+    counters: Option<String>,
+
+    /// The share of the CPUs that counting may take, at most 16 of them [default: 1%]
+    #[arg(long, value_name = "PERCENT", value_parser = permille, hide_short_help = true)]
+    cpu_budget: Option<u32>,
+}
+
+impl MemoryArgs {
+    /// The first option that is given.
+    pub(super) fn options(&self) -> Option<&'static str> {
+        match (self.region_min, &self.counters) {
+            (Some(_), _) => Some("--region-min"),
+            (_, Some(_)) => Some("--counters"),
+            _ => self.cpu_budget.map(|_| "--cpu-budget"),
+        }
+    }
+}
+
+fn region_min(text: &str) -> Result<u64, String> {
+    let size = text.parse::<Size>();
+    match size.map_err(|_| "give a size in bytes, as in 4MiB".to_owned())? {
+        Size::Bytes(bytes) | Size::Blocks(bytes) if bytes >= 4096 => Ok(bytes),
+        Size::Percent(_) => Err("an allocation has a size in bytes".to_owned()),
+        _ => Err("an allocation of less than a page (4KiB) has none to place".to_owned()),
+    }
+}
+
+/// A part of the CPUs, in thousandths.
+fn permille(text: &str) -> Result<u32, String> {
+    let percent = text.strip_suffix('%').unwrap_or(text).parse::<f64>();
+    let permille = percent.map_or(f64::NAN, |percent| percent * 10.0);
+    match (1.0..=1000.0).contains(&permille) {
+        true => Ok(permille.round() as u32),
+        false => Err("give a percentage from 0.1% to 100%".to_owned()),
+    }
+}
+
+/// The policy, if it can place the pages of a running program, and what it is made of where that
+/// was given before it.
+fn policies(text: &str) -> Result<(Spec<PlacementEntry>, Option<Spec<PlacementEntry>>), Usage> {
+    let specs = Spec::<PlacementEntry>::parse_list(text);
+    let specs = specs.map_err(|error| match error {
+        SpecError::Unknown { name, hint, .. } => Usage(format!(
+            "{SWITCH}={text}: unknown placement `{name}`{hint}; {} can follow a running program",
+            names(&is_live)
+        )),
+        error => Usage(format!("{SWITCH}={text}: {error}")),
+    })?;
+    specs.iter().try_for_each(check)?;
+    match *specs.as_slice() {
+        [policy] => Ok((policy, None)),
+        [initial, policy] if !initial.is_made_of_another() && policy.is_made_of_another() => {
+            Ok((policy, Some(initial)))
+        }
+        _ => Err(Usage(format!(
+            "{SWITCH}={text}: of two policies the first says where pages are put \
+             and the second moves them, as in cache-aware,upm"
+        ))),
+    }
+}
+
+fn is_live(entry: &PlacementEntry) -> bool {
+    entry.target == Target::Memory && entry.live
+}
+
+/// The names of such placements.
+fn names(wanted: &dyn Fn(&PlacementEntry) -> bool) -> String {
+    let entries = placement::placement_policies().iter();
+    let names = entries
+        .filter(|entry| wanted(entry))
+        .map(RegistryEntry::name);
+    names.collect::<Vec<_>>().join(", ")
+}
+
+fn check(spec: &Spec<PlacementEntry>) -> Result<(), Usage> {
+    let entry = spec.entry();
+    if entry.target != Target::Memory {
+        return Err(Usage(format!(
+            "{SWITCH}={}: it places blocks of files; placements of memory are {}",
+            entry.name,
+            names(&|entry| entry.target == Target::Memory)
+        )));
+    }
+    if !spec.live() {
+        return Err(Usage(format!(
+            "{SWITCH}={spec}: it cannot follow a running program; {} can",
+            names(&is_live)
+        )));
+    }
+    let replay = spec.params().find(|(param, _)| param.name == "replay");
+    if replay.is_some_and(|(_, value)| value != Value::Count(0)) {
+        return Err(Usage(format!(
+            "{SWITCH}={}: replay is not for a running program, \
+             whose constructs do not wait for its pages",
+            entry.name
+        )));
+    }
+    Ok(())
+}
+
+/// Runs the program.
+pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
+    let (placement, initial) = policies(policy)?;
+    let known = run.profile()?.map(profile::load_regions).transpose()?;
+    let RegionProfile {
+        call_sites,
+        saved_placements,
+    } = known.unwrap_or_default();
+    let MemoryArgs {
+        region_min,
+        counters,
+        cpu_budget,
+        ..
+    } = &run.memory;
+    let region_min = region_min.unwrap_or(REGION_BYTES_MIN);
+    note_small_regions(initial.as_ref().unwrap_or(&placement), region_min, ui);
+    let options = MemoryOptions {
+        run: run.options(preload::pages_library()?),
+        placement,
+        initial,
+        sites: call_sites,
+        saved_placements: saved_placements.into_iter().map(to_live).collect(),
+        cache: calibration::cache_folder(),
+        counters: samplers::NAMES
+            .into_iter()
+            .find(|name| Some(*name) == counters.as_deref()),
+        cpu_permille: cpu_budget.unwrap_or(CPU_PERMILLE),
+        session: SessionOptions {
+            region_min,
+            files: false,
+            ..SessionOptions::default()
+        },
+    };
+    run.note_one_node(ui);
+    let ran = Runner::new(options).run().map_err(exit::not_started)?;
+    let Some(pages) = ran.pages else {
+        run.ran_on_one_node();
+        return Ok(exit::pass_on(ran.exit));
+    };
+    if run.output.json {
+        eprintln!("{}", pages.to_json());
+    } else {
+        report(&pages, run.output.dry_run, ui);
+    }
+    let learnt = RegionProfile {
+        call_sites: pages.sites,
+        saved_placements: pages.saved_placements.into_iter().map(from_live).collect(),
+    };
+    run.add_to_profile(|path| Ok(profile::save_regions(path, &learnt)?), ui);
+    Ok(exit::pass_on(ran.exit))
+}
+
+/// What a run takes of a region in the file.
+fn to_live(region: profile::SavedPlacement) -> hither_live::memory::SavedPlacement {
+    hither_live::memory::SavedPlacement {
+        signature: region.signature,
+        thread: region.thread,
+        nth: region.nth,
+        pages: region.pages,
+        runs: region.runs,
+    }
+}
+
+/// What the file keeps of a region of a run.
+fn from_live(region: hither_live::memory::SavedPlacement) -> profile::SavedPlacement {
+    profile::SavedPlacement {
+        signature: region.signature,
+        thread: region.thread,
+        nth: region.nth,
+        pages: region.pages,
+        runs: region.runs,
+    }
+}
+
+/// A policy may have a least size of its own.
+fn note_small_regions(policy: &Spec<PlacementEntry>, region_min: u64, ui: &Ui) {
+    let region = policy.params().find(|(param, _)| param.name == "region");
+    if let Some((_, Value::Count(least))) = region
+        && least > region_min
+    {
+        ui.note(format_args!(
+            "{} ignores regions of less than its own region={least}; --region-min is {region_min}",
+            policy.entry().name,
+        ));
+    }
+}
+
+/// What came of it, in a few lines.
+fn report(pages: &MemoryReport, dry_run: bool, ui: &Ui) {
+    let summary = &pages.summary;
+    let undecided = summary.regions - summary.far - summary.near - summary.plain;
+    let decided = |number, what: &str| match number {
+        0 => String::new(),
+        number => format!(", {} {what}", count(number)),
+    };
+    let regions = counted(summary.regions, "region");
+    // Without a policy that sends regions far there is nothing to tell of them.
+    if summary.far + summary.near + undecided + summary.known + summary.pages_away == 0 {
+        ui.note(regions);
+    } else {
+        ui.note(format_args!(
+            "{regions}: {} far, {} near{}{}; {} wanted on another node",
+            count(summary.far),
+            count(summary.near),
+            decided(undecided, "undecided"),
+            decided(summary.known, "by what was known of their call sites"),
+            counted(summary.pages_away, "page"),
+        ));
+    }
+    if dry_run {
+        ui.note("a dry run: nothing was bound or moved");
+    } else {
+        ui.note(format_args!(
+            "{} bound, {} moved{}{}",
+            counted(summary.ranges_bound, "range"),
+            counted(summary.pages_moved, "page"),
+            decided(summary.ranges_refused, "ranges refused"),
+            decided(summary.pages_refused, "pages refused"),
+        ));
+    }
+    if summary.own > 0 {
+        ui.note(format_args!(
+            "{} left where the program, or numactl, wants them",
+            counted(summary.own, "region")
+        ));
+    }
+    report_counts(pages, dry_run, ui);
+    note_agent(pages.agent, pages.ran, ui);
+    if let Some(reason) = &pages.unwatched {
+        ui.note(format_args!(
+            "page faults were not watched, so nothing new was learnt: {reason}"
+        ));
+    } else if pages.without_kernel {
+        ui.note(
+            "faults inside system calls were not seen; \
+             kernel.perf_event_paranoid=1, or CAP_PERFMON, shows them",
+        );
+    }
+    let lost = pages.faults_lost + pages.lost.events + pages.lost.no_ring + pages.lost.regions;
+    if lost + pages.bind_requests_refused > 0 {
+        ui.note(format_args!(
+            "missed: {} and {} for which there was no room, {} that did not fit",
+            counted(pages.faults_lost, "fault"),
+            counted(lost - pages.faults_lost, "allocation"),
+            counted(pages.bind_requests_refused, "order"),
+        ));
+    }
+    if pages.unwatched_cpus > 0 {
+        ui.note(format_args!(
+            "{} came online meanwhile, and faults there were not seen",
+            counted(pages.unwatched_cpus as u64, "CPU")
+        ));
+    }
+    if summary.unfollowed > 0 {
+        ui.note(format_args!(
+            "{} larger than the machine's memory left alone",
+            counted(summary.unfollowed, "reservation")
+        ));
+    }
+    if let Some(problem) = &pages.calibration {
+        ui.note(format_args!(
+            "what memory costs here could not be read or kept: {problem}"
+        ));
+    }
+    if let Some(error) = &pages.log {
+        ui.note(format_args!("the log is not whole: {error}"));
+    }
+}
+
+/// What came of counting who uses what.
+fn report_counts(pages: &MemoryReport, dry_run: bool, ui: &Ui) {
+    let summary = &pages.summary;
+    if summary.applied > 0 {
+        ui.note(format_args!(
+            "{} placed as in an earlier run",
+            counted(summary.applied, "region")
+        ));
+    }
+    if summary.counted == 0 {
+        return;
+    }
+    let Some(counters) = pages.counters else {
+        let reasons = pages.uncounted.iter();
+        let reasons: Vec<String> = reasons
+            .map(|(name, why)| format!("{name}: {why}"))
+            .collect();
+        ui.note(format_args!(
+            "accesses could not be counted, so nothing moved: {}",
+            reasons.join("; ")
+        ));
+        return;
+    };
+    let share = |tally: Locality| tally.share().map_or("unknown".to_owned(), percent);
+    let local = summary.sampled.share();
+    let local = local.map_or(String::new(), |share| format!(", {} local", percent(share)));
+    let sees = match counters {
+        userfaultfd::NAME => " (writes to small pages alone)",
+        _ => "",
+    };
+    let moved = if dry_run { "would have moved" } else { "moved" };
+    ui.note(format_args!(
+        "{} from {} by {counters}{sees}{local}; {} {moved} to where they are used",
+        counted(summary.sampled.samples, "sample"),
+        counted(summary.counted, "region"),
+        counted(summary.migrated, "page"),
+    ));
+    if summary.migrated > 0 && !dry_run {
+        ui.note(format_args!(
+            "local in what moved: {} before, {} after",
+            share(summary.before),
+            share(summary.after)
+        ));
+    }
+    if let Some(reason) = pages.unarmed.filter(|_| summary.sampled.samples == 0) {
+        ui.note(format_args!("nothing could be sampled: {reason}"));
+    }
+    if summary.stopped > 0 {
+        let why = pages
+            .unarmed
+            .map_or(String::new(), |why| format!(": {why}"));
+        ui.note(format_args!(
+            "{} left alone, whose pages cannot be sampled or moved{why}",
+            counted(summary.stopped, "process")
+        ));
+    }
+}

@@ -1,4 +1,0 @@
-//! Any bytes as a trace in the format `address`.
-#![no_main]
-
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| hither_fuzz::read("address", bytes));
