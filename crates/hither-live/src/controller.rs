@@ -19,7 +19,8 @@ pub(crate) struct TimedInput<I> {
     pub(crate) input: I,
 }
 
-/// What decides for a running program: a controller that the same inputs lead to the same decisions.
+/// What decides for a running program: a controller that the same inputs lead to the same
+/// decisions.
 pub(crate) trait Controller: Sized {
     /// The header's key, which names the kind of run, and the version of the lines.
     const FORMAT: (&'static str, u32);

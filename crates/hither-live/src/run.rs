@@ -1,9 +1,10 @@
-//! What every agent has, whatever it is for: rings to empty, a controller that decides, a log of both,
-//! and those who look on.
+//! What every agent has, whatever it is for: rings to empty, a controller that decides, a log of
+//! both, and those who look on.
 //!
 //! What one agent does that no other does is a controller, which never touches the world, and a
 //! [`Actuator`], which hears what the controller has use for and does what it decides. The agent of
-//! memory pages hears of more than records and is woken by its controller, so it has a loop of its own.
+//! memory pages hears of more than records and is woken by its controller, so it has a loop of its
+//! own.
 
 pub(crate) mod launch;
 

@@ -394,7 +394,8 @@ int main(void) {
             CPU_SET(half, &set);
             sched_setaffinity(0, sizeof set, &set);
             for (int round = 0; round < 100; round++)
-                for (long page = 0; page < PAGES / 2; page++) region[(half * PAGES / 2 + page) * 4096] += 1;
+                for (long page = 0; page < PAGES / 2; page++)
+                    region[(half * PAGES / 2 + page) * 4096] += 1;
         }
         #pragma omp parallel for
         for (long page = 0; page < PAGES; page++) region[page * 4096 + 1] += 1;
@@ -498,7 +499,8 @@ int main(void) {
     for (int round = 0; round < 3; round++) {
         int fd = syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
         struct uffdio_api api = {.api = UFFD_API};
-        struct uffdio_register all = {.range = {(unsigned long)region, PAGES * 4096}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+        struct uffdio_register all = {.range = {(unsigned long)region, PAGES * 4096}, .mode =
+            UFFDIO_REGISTER_MODE_MISSING};
         printf(\"%d \", fd);
         printf(\"%d \", ioctl(fd, UFFDIO_API, &api));
         printf(\"%d\\n\", ioctl(fd, UFFDIO_REGISTER, &all));

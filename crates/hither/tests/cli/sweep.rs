@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use insta::assert_snapshot;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{Lab, SHORT_ROWS, rounds};
 
@@ -177,6 +177,15 @@ fn rows_say_all_that_is_needed_to_make_them_again() {
     assert_eq!(row["sha256"].as_str().unwrap().len(), 64);
     row["sha256"] = "[SHA256]".into();
     assert_eq!(row["hither"].take(), env!("CARGO_PKG_VERSION"));
+    let loaded_with: Value = serde_json::from_str(row["loaded_with"].as_str().unwrap()).unwrap();
+    assert_eq!(
+        loaded_with,
+        json!({
+            "block_bytes": 4096, "keep_repeats": true, "include_in_kernel": true,
+            "include_maps": false, "sample": "all",
+        })
+    );
+    row["loaded_with"] = "[LOADED WITH]".into();
     assert_snapshot!(serde_json::to_string_pretty(&row).unwrap(), @r#"
     {
       "access_latency_ns": null,
@@ -192,7 +201,7 @@ fn rows_say_all_that_is_needed_to_make_them_again() {
       "hither": null,
       "hits": 9,
       "hops": null,
-      "loaded_with": "{\"block_bytes\":4096,\"keep_repeats\":true,\"include_in_kernel\":true,\"include_maps\":false,\"sample\":\"all\"}",
+      "loaded_with": "[LOADED WITH]",
       "local_hit_ratio": null,
       "migrations": null,
       "miss_ratio": 0.7,

@@ -1,8 +1,8 @@
 //! Regions that the kernel samples by itself: its hint faults are the samples.
 //!
 //! A region is *held* where it is by having the program give each run of pages with one home the
-//! policy under which they are sampled and stay (`hither_sys::hint_faults`): when most of its pages are
-//! there, or no more come, since a policy given before would say where they are to come from.
+//! policy under which they are sampled and stay (`hither_sys::hint_faults`): when most of its pages
+//! are there, or no more come, since a policy given before would say where they are to come from.
 //!
 //! - One that *lies in parts* then, as what several threads have filled does, lies where it is
 //!   used, as far as anybody knows, and is held at once; passes of the kernel's scanner say later

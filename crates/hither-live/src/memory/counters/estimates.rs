@@ -20,8 +20,8 @@
 //! such *strangers* are taken together in all windows of the region that are counted, whatever
 //! their homes are: if the main users of their windows surely have more of them than their homes
 //! have, they have more of each that its own samples do not speak against. Where a program's phases
-//! are told apart, the estimate is a stratified one ([`StratifiedSamples`]); what was not seen then is taken
-//! for the home's.
+//! are told apart, the estimate is a stratified one ([`StratifiedSamples`]); what was not seen then
+//! is taken for the home's.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

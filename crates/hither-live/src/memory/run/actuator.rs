@@ -278,8 +278,8 @@ impl PlacementActuator {
         };
     }
 
-    /// Has the controller hear what the mover has done. That is put in time where it is heard: events
-    /// before it may be a moment later, as they may be told late.
+    /// Has the controller hear what the mover has done. That is put in time where it is heard:
+    /// events before it may be a moment later, as they may be told late.
     fn answers(&mut self, time_ns: u64) {
         let done: Vec<JobResult> = self.mover.iter().flat_map(Mover::done).collect();
         for done in done {

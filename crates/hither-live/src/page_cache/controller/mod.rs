@@ -535,7 +535,8 @@ impl PageCacheController {
 
     /// Extents to ask the kernel about, at most so many, by file and offset: of which the model, or
     /// somebody else, has something. They come in turn; which ones are asked about is no decision
-    /// of the controller's. As long as evictions are not carried out the model is not what is cached.
+    /// of the controller's. As long as evictions are not carried out the model is not what is
+    /// cached.
     pub(crate) fn doubtful(&mut self, count: usize) -> Vec<(u64, u64)> {
         let steering = self.judge.steering();
         let kept = |block| steering && self.model.residency.slot(block).is_some();

@@ -1,5 +1,5 @@
-//! The controller with upm against made-up programs on four nodes: threads that touch pages, a kernel
-//! that arms, finds and moves.
+//! The controller with upm against made-up programs on four nodes: threads that touch pages, a
+//! kernel that arms, finds and moves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
