@@ -1,4 +1,4 @@
-//! Real programs with their memory saved_placements: on this machine, as far as it has nodes, and on one that
+//! Real programs with their memory placed: on this machine, as far as it has nodes, and on one that
 //! is made up around its real page faults.
 
 #[path = "../../../testing/skip.rs"]

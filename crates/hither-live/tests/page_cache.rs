@@ -202,7 +202,8 @@ fn programs_may_do_with_their_files_as_they_like() {
         exec 5<b; rm b; cat <&5 | wc -c; exec 5<&-; \
         cp data c; dd if=data of=c bs=1M seek=3 count=5 conv=notrunc 2>/dev/null; md5sum c; \
         truncate -s 5M c; cat c c c | md5sum; truncate -s 20M c; md5sum c; \
-        python3 -c 'import mmap, hashlib; f = open(\"data\", \"rb\"); m = mmap.mmap(f.fileno(), 0, access=1); print(hashlib.md5(m).hexdigest())'; \
+        python3 -c 'import mmap, hashlib; f = open(\"data\", \"rb\"); m = mmap.mmap(f.fileno(), \
+            0, access=1); print(hashlib.md5(m).hexdigest())'; \
         grep -c . data; sort data | md5sum; rm c; exit 5";
     for policy in ["pcc", "mru", "lru"] {
         let files = lab.run(command, lab.options(command, policy, 8));

@@ -24,7 +24,7 @@ pub(super) struct Job {
     pub(super) page_bytes: u64,
 }
 
-/// PageRange in a row that are in the page tables.
+/// Pages in a row that are in the page tables.
 struct Entered {
     /// Their number among the job's pages, and the number of pages.
     first: u32,

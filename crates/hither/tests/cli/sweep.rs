@@ -75,7 +75,8 @@ fn a_table_of_miss_ratios_for_each_trace() {
     lab.write("long.trace", rounds(100, 3));
     lab.write("empty.trace", "*\n");
     let traces = "-t loop.trace --trace long.trace -t empty.trace";
-    assert_snapshot!(lab.run(&format!("hither sweep --format lirs {traces} -p lru,mru -s 50%,8")), @"
+    assert_snapshot!(lab.run(&format!("hither sweep --format lirs {traces} -p lru,mru -s \
+        50%,8")), @"
     exit code: 0
     ----- stdout -----
     loop.trace: 30 references to 10 distinct blocks of 4.00 KiB

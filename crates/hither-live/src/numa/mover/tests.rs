@@ -10,17 +10,17 @@ use super::*;
 
 const PAGE: u64 = 4096;
 
-/// PageRange of process 7, by address, and what it answers.
+/// Pages of process 7, by address, and what it answers.
 #[derive(Default)]
 struct Scripted {
     pages: Mutex<BTreeMap<u64, PageState>>,
     /// What a page answers to being moved, in place of being moved.
     stubborn: BTreeMap<u64, PageState>,
-    /// PageRange that are moved although they answer otherwise.
+    /// Pages that are moved although they answer otherwise.
     along: Vec<u64>,
     /// The calls of this number and those after are refused.
     refusal: Option<(usize, MoveError)>,
-    /// PageRange and target of each call.
+    /// Pages and target of each call.
     calls: Mutex<Vec<(usize, Option<u32>)>>,
     /// Says less than it was asked.
     short: bool,
@@ -81,7 +81,7 @@ impl Machine for Scripted {
 }
 
 impl Scripted {
-    /// PageRange from address 0 on that are on node 0.
+    /// Pages from address 0 on that are on node 0.
     fn with(pages: u64) -> Scripted {
         let pages = (0..pages).map(|page| (page * PAGE, PageState::On(0)));
         Scripted {

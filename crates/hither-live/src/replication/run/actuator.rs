@@ -33,7 +33,7 @@ const ASKED: usize = 64;
 /// How often the controller hears that time has passed.
 const TICK_NS: u64 = 100_000_000;
 
-/// ReplicationReport of a file are read anew after so long: relatime is to see a read a day, and they leave
+/// Replicas of a file are read anew after so long: relatime is to see a read a day, and they leave
 /// no access time behind.
 const AGE_NS: u64 = 6 * 3_600_000_000_000;
 
