@@ -5,7 +5,7 @@
 //! A file is opened for as long as its pages are dealt with and no longer, so that one that was
 //! unlinked meanwhile gives its space back, a file system can be unmounted, and a program that
 //! takes a lease finds nobody in its way. It is opened by its path as a place first (`O_PATH`,
-//! which no driver or lease hears of), and as itself only if that is the very file that the program
+//! which no driver or lease notices), and as itself only if that is the very file that the program
 //! uses. Nothing is read from it; neither the opening nor the advice touches its access time.
 //!
 //! Measured 2026-11, Linux 6.18, ext4, 2-core VM: `POSIX_FADV_DONTNEED` by another process than the

@@ -10,8 +10,7 @@ pub enum PageCacheError {
     NoCall,
     /// Not for this file (EOPNOTSUPP of hugetlbfs, ESPIPE, EINVAL, EBADF).
     NotThis,
-    /// Not for this user (EPERM): some kernels tell of a page cache only those who may write the
-    /// file.
+    /// Not for this user (EPERM): some kernels answer only those who may write the file.
     NotPermitted,
     /// Another error number.
     Other(i32),
