@@ -23,7 +23,9 @@ use crate::{Error, Result};
 pub struct TraceInfo {
     /// The path, as the user wrote it.
     pub trace: String,
+    /// The hash of the content, in hexadecimal.
     pub sha256: String,
+    /// The format of the trace.
     pub format: String,
     /// The options it was loaded with, as JSON.
     pub loaded_with: String,
@@ -34,6 +36,7 @@ pub struct TraceInfo {
     pub references: u64,
     /// Of the whole trace; an estimate where only a part was looked at.
     pub distinct: u64,
+    /// The size of a block in bytes.
     pub block_bytes: u64,
     /// The placements that are compared where none is named.
     pub placements: String,
@@ -59,6 +62,7 @@ impl TraceInfo {
 /// One cache, or one placement on nodes.
 #[derive(Clone, Debug)]
 pub struct ResultRow<'a> {
+    /// The trace.
     pub source: &'a TraceInfo,
     /// With all parameters written out; none where pages of memory are placed.
     pub policy: Option<Spec>,
@@ -66,26 +70,34 @@ pub struct ResultRow<'a> {
     pub size: String,
     /// Of all nodes together.
     pub cache_blocks: u64,
+    /// References that were served from the cache, or from a node.
     pub hits: u64,
+    /// References that were not.
     pub misses: u64,
     /// Of the miss ratio, where it was estimated from a sample and the error can be told.
     pub standard_error: Option<f64>,
+    /// The rest, where a placement was simulated.
     pub placement: Option<PlacementResult>,
 }
 
 /// What more there is to say of a placement.
 #[derive(Clone, Debug)]
 pub struct PlacementResult {
+    /// The placement with its parameters.
     pub spec: PlacementSpec,
     /// The topology, as a user writes it.
     pub nodes: String,
+    /// Which node a thread ran on.
     pub binding: Binding,
+    /// The part at the beginning that was not counted.
     pub warm_up: WarmUpSpec,
     /// What the model took things to cost, where that was said.
     pub costs: String,
     /// After the warm-up.
     pub totals: Totals,
+    /// The modelled time of the whole run in nanoseconds.
     pub modelled_time_ns: u64,
+    /// The load of the busiest node by the mean load of all; 1 is even.
     pub node_imbalance: f64,
 }
 
@@ -213,8 +225,11 @@ const COLUMNS: &[(&str, Column)] = &[
 /// A format for rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowFormat {
+    /// Comma-separated values (RFC 4180), with a head.
     Csv,
+    /// One array of objects.
     Json,
+    /// Apache Parquet.
     Parquet,
 }
 
@@ -422,21 +437,19 @@ mod tests {
         let text = csv(&rows(&source));
         let version = env!("CARGO_PKG_VERSION");
         let of_trace = "\"a \"\"b\"\", c.trace\",00ff,lirs,{},0.5,4,100,4096";
-        assert_eq!(
-            text,
-            format!(
-                "trace,sha256,format,loaded_with,sample_rate,references,distinct_blocks,block_bytes,policy,spec,size,cache_blocks,cache_bytes,hits,misses,\
-                 miss_ratio,standard_error,placement,placement_spec,nodes,binding,warm_up,costs,local_hit_ratio,hops,hit_latency_ns,\
-                 access_latency_ns,migrations,replications,bytes_moved,modelled_time_ns,node_imbalance,hither
-\
-                 {of_trace},ubm,\"ubm{{threshold=3,expire=0,other=lru}}\",10%,10,40960,3,1,0.25,0.01,,,,,,,,,,,,,,,,{version}
-\
-                 {of_trace},lru,lru,10%,10,40960,0,0,0,,,,,,,,,,,,,,,,,{version}
-\
-                 {of_trace},,,10%,10,40960,3,1,0.25,,first-touch,first-touch,mesh:2x2,threads,10%,,0.5,0.6666666666666666,100,200,7,0,4096,800,1.5,{version}
-"
-            )
-        );
+        let head = "trace,sha256,format,loaded_with,sample_rate,references,distinct_blocks,\
+                    block_bytes,policy,spec,size,cache_blocks,cache_bytes,hits,misses,miss_ratio,\
+                    standard_error,placement,placement_spec,nodes,binding,warm_up,costs,\
+                    local_hit_ratio,hops,hit_latency_ns,access_latency_ns,migrations,\
+                    replications,bytes_moved,modelled_time_ns,node_imbalance,hither";
+        let cache = "ubm,\"ubm{threshold=3,expire=0,other=lru}\",10%,10,40960,3,1,0.25,0.01\
+                     ,,,,,,,,,,,,,,,";
+        let empty = "lru,lru,10%,10,40960,0,0,0,,,,,,,,,,,,,,,,";
+        let placed = ",,10%,10,40960,3,1,0.25,,first-touch,first-touch,mesh:2x2,threads,10%,,\
+                      0.5,0.6666666666666666,100,200,7,0,4096,800,1.5";
+        let rows = [cache, empty, placed];
+        let lines = rows.map(|row| format!("{of_trace},{row},{version}\n"));
+        assert_eq!(text, format!("{head}\n{}", lines.concat()));
     }
 
     #[test]

@@ -28,7 +28,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::page_sampling::{Cost, PageSampler, SamplingError, UserfaultfdOffer};
+use crate::page_sampling::{PageSampler, SamplingCost, SamplingError, UserfaultfdOffer};
 use crate::process::thread_cpu_ns;
 use crate::{syscalls, sysfs};
 
@@ -53,9 +53,9 @@ const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_ZERO: u64 = 1 << 5;
 const PAGE_IS_HUGE: u64 = 1 << 6;
 
-/// So many places of a range are looked at for huge pages: a look at all of them would hold the
-/// program's mappings.
-const PROBES: u64 = 16;
+/// Places of a range that are checked for huge pages: a check of all would hold the lock of the
+/// program's mappings too long.
+const HUGE_PAGE_PROBES: u64 = 16;
 
 #[repr(C)]
 #[derive(Default)]
@@ -143,7 +143,7 @@ impl WriteProtectSampler {
 
     /// Measured over some pages of our own, in processor time: a busy machine makes us wait, which
     /// costs nobody anything.
-    fn measured(&mut self) -> Result<Cost, SamplingError> {
+    fn measured(&mut self) -> Result<SamplingCost, SamplingError> {
         const PAGES: u64 = 256;
         let own = Own::new(self, PAGES)?;
         let before_ns = thread_cpu_ns();
@@ -152,7 +152,7 @@ impl WriteProtectSampler {
         (0..PAGES).for_each(|page| own.touch(page));
         let touched_ns = thread_cpu_ns();
         own.end(self);
-        armed.map(|()| Cost {
+        armed.map(|()| SamplingCost {
             arm_ns: (armed_ns - before_ns) / PAGES,
             touch_ns: (touched_ns - armed_ns) / PAGES,
         })
@@ -188,7 +188,7 @@ impl PageSampler for WriteProtectSampler {
         self.0.programs.remove(&pid);
     }
 
-    fn cost(&mut self) -> Option<Cost> {
+    fn cost(&mut self) -> Option<SamplingCost> {
         self.measured().ok()
     }
 }
@@ -237,7 +237,7 @@ impl<K: Kernel> Programs<K> {
         let page = sysfs::page_bytes();
         let (first, end) = (start.next_multiple_of(page), start + length);
         let within = (first, (end / page * page).saturating_sub(first));
-        let step = (within.1 / PROBES).max(1).next_multiple_of(page);
+        let step = (within.1 / HUGE_PAGE_PROBES).max(1).next_multiple_of(page);
         let (mut probes, mut huge) = (0, 0);
         for at in (first..first + within.1).step_by(step as usize) {
             let is_huge = self.kernel.is_huge(&program.page_map, at);

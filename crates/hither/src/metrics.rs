@@ -1,9 +1,9 @@
-//! What a run does, in Prometheus' text format (0.0.4), for `hither run --metrics`.
+//! The metrics of a run in Prometheus' text format (0.0.4), for `hither run --metrics`.
 //!
-//! A metric is one entry of [`METRICS`]: a figure that some agent posts (see
-//! [`hither_live::status`]), by its place in that JSON document, and under which name it goes out.
-//! A figure that a run does not have is left out, so one list serves the agents of files, replicas
-//! and pages. Nothing of the program is named but its policy: whoever can connect can read.
+//! A metric is one entry of [`METRICS`]: a figure of the status that the agent posts (see
+//! [`hither_live::status`]), by its place in that JSON document, and its name. A figure that a run
+//! does not have is left out, so one list serves all mechanisms. Nothing of the program is named
+//! but its policy, since whoever can connect can read.
 
 mod server;
 
@@ -15,10 +15,10 @@ use serde_json::Value;
 
 pub(crate) use server::serve;
 
-/// What is before each name.
+/// The prefix of each name.
 const PREFIX: &str = "hither_";
 
-/// What Prometheus may take it for.
+/// Prometheus' type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// It only grows.
@@ -29,7 +29,7 @@ enum Kind {
 
 use Kind::{Counter, Gauge};
 
-/// See the module.
+/// A figure and its name.
 struct Metric {
     /// Without the prefix; a counter's ends with `_total`, as Prometheus has it.
     name: &'static str,
@@ -37,11 +37,10 @@ struct Metric {
     help: &'static str,
     /// Where the figure is, as a JSON pointer into a [`Status`].
     at: &'static str,
-    /// One figure each of these: a key of the object, or the node of the array's element, that the
-    /// pointer leads to.
+    /// The label that tells the values of an object (by key) or an array (by node) apart.
     label: Option<&'static str>,
-    /// The figure is so many times what goes out.
-    per: f64,
+    /// The figure is divided by this.
+    divisor: f64,
 }
 
 const fn metric(name: &'static str, kind: Kind, at: &'static str, help: &'static str) -> Metric {
@@ -51,7 +50,7 @@ const fn metric(name: &'static str, kind: Kind, at: &'static str, help: &'static
         help,
         at,
         label: None,
-        per: 1.0,
+        divisor: 1.0,
     }
 }
 
@@ -62,56 +61,98 @@ impl Metric {
     }
 
     const fn nanoseconds(mut self) -> Metric {
-        self.per = 1e9;
+        self.divisor = 1e9;
         self
     }
 }
 
-/// By name.
+/// Sorted by name.
 #[rustfmt::skip]
 const METRICS: &[Metric] = &[
-    metric("accesses_lost_total", Counter, "/figures/accesses_lost", "Accesses to files that nobody had room to tell of."),
-    metric("agent_cpu_seconds_total", Counter, "/agent_ns", "Processor time of the agent.").nanoseconds(),
-    metric("file_accesses_total", Counter, "/figures/file_accesses", "Accesses, of 512 bytes each, to blocks of files whose node is known."),
-    metric("file_local_accesses_total", Counter, "/figures/file_local_accesses", "Of these, those from the node that the block is on."),
-    metric("file_pages_moved_total", Counter, "/figures/file_pages_moved", "Pages of files that were moved to where they are read."),
-    metric("file_pages_refused_total", Counter, "/figures/file_pages_refused", "Pages of files that the kernel did not move."),
-    metric("files", Gauge, "/figures/files", "Files that the program has used."),
-    metric("files_absent_bytes_total", Counter, "/figures/absent_bytes", "Bytes that the policy would have kept and the kernel did not."),
-    metric("files_budget_bytes", Gauge, "/figures/budget_bytes", "How much of the page cache the program's files may have."),
-    metric("files_classified_total", Counter, "/figures/classes", "References by the class that the policy gave them.").by("class"),
-    metric("files_dropped_bytes_total", Counter, "/figures/dropped_bytes", "Bytes that the page cache was told to give up."),
-    metric("files_drops_refused_total", Counter, "/figures/drops_refused", "Ranges that the kernel did not let go."),
-    metric("files_drops_total", Counter, "/figures/drops", "Ranges that the page cache was told to give up."),
-    metric("files_evicted_by_class_bytes_total", Counter, "/figures/evicted_by_class_bytes", "Bytes that the policy gave up, by the class that it took them for.").by("class"),
-    metric("files_evicted_bytes_total", Counter, "/figures/evicted_bytes", "Bytes that the policy gave up."),
-    metric("files_foreign_bytes_total", Counter, "/figures/foreign_bytes", "Bytes that were cached before the program came, and are left alone."),
-    metric("files_lru_missed_bytes_total", Counter, "/figures/lru_missed_bytes", "Bytes that least recently used would have missed with this budget."),
-    metric("files_missed_bytes_total", Counter, "/figures/missed_bytes", "Bytes that the policy's cache did not hold when they were read."),
-    metric("files_read_ahead_stilled_total", Counter, "/figures/readahead_disabled", "Descriptors through which the kernel was told to read nothing ahead, each time."),
-    metric("files_steering", Gauge, "/figures/steering", "1 while evictions are carried out, 0 while nothing is gained by them."),
-    metric("node_replica_bytes", Gauge, "/figures/replica_bytes", "Bytes of replicas on a memory node.").by("node"),
-    metric("pages_local_share", Gauge, "/figures/sampled/local_share", "Of the accesses sampled, those that found their page on their own node."),
-    metric("pages_migrated_total", Counter, "/figures/pages_migrated", "Pages that were asked for after iterations and are where they were to be."),
-    metric("pages_moved_total", Counter, "/figures/pages_moved", "Pages that hither moved, for whatever reason."),
-    metric("pages_refused_total", Counter, "/figures/pages_refused", "Pages that the kernel did not move."),
-    metric("pages_regions", Gauge, "/regions", "Regions of memory that there are now."),
-    metric("pages_regions_far_total", Counter, "/figures/far", "Regions that were placed far from their threads."),
-    metric("pages_regions_near_total", Counter, "/figures/near", "Regions that were placed near their threads."),
-    metric("pages_regions_total", Counter, "/figures/regions", "Regions of memory that were followed."),
-    metric("pages_samples_total", Counter, "/figures/sampled/samples", "Accesses to pages that were sampled."),
-    metric("references_total", Counter, "/figures/references", "References to blocks of files that the policy heard of."),
-    metric("replicas_failed_total", Counter, "/figures/replicas_failed", "Replicas that were begun and not made."),
-    metric("replicas_files_ended_total", Counter, "/figures/files_ended", "Files whose replicas a writer, or a change, has ended."),
-    metric("replicas_leases_total", Counter, "/figures/leases", "Leases taken on files."),
-    metric("replicas_made_total", Counter, "/figures/replicas_made", "Replicas of blocks that were made."),
-    metric("replicas_memory_tight", Gauge, "/figures/memory_is_tight", "1 while no replicas are made for want of memory."),
-    metric("replicas_read_bytes_total", Counter, "/figures/read_bytes", "Bytes of files that were read from the kernel."),
-    metric("replicas_reads_served_total", Counter, "/figures/reads_served", "Reads that were served from replicas."),
-    metric("replicas_reads_total", Counter, "/figures/reads", "Reads of files that the kernel served."),
-    metric("replicas_reclaimed_total", Counter, "/figures/replicas_reclaimed", "Replicas that were given up for others."),
-    metric("replicas_served_bytes_total", Counter, "/figures/served_bytes", "Bytes of files that were served from replicas."),
-    metric("run_seconds_total", Counter, "/ran_ns", "How long the program has run.").nanoseconds(),
+    metric("accesses_lost_total", Counter, "/figures/accesses_lost",
+        "Accesses to files that were lost for want of room in a ring."),
+    metric("agent_cpu_seconds_total", Counter, "/agent_ns",
+        "Processor time of the agent.").nanoseconds(),
+    metric("file_placement_accesses_total", Counter, "/figures/file_accesses",
+        "Accesses of 512 bytes each to blocks of files whose node is known."),
+    metric("file_placement_local_accesses_total", Counter, "/figures/file_local_accesses",
+        "Of hither_file_placement_accesses_total, those from the node of the block."),
+    metric("file_placement_pages_moved_total", Counter, "/figures/file_pages_moved",
+        "Pages of files that were moved to the node that reads them."),
+    metric("file_placement_pages_refused_total", Counter, "/figures/file_pages_refused",
+        "Pages of files that the kernel did not move."),
+    metric("files", Gauge, "/figures/files",
+        "Files that the program has used."),
+    metric("memory_local_share", Gauge, "/figures/sampled/local_share",
+        "The share of sampled accesses that found their page on their own node."),
+    metric("memory_pages_migrated_total", Counter, "/figures/pages_migrated",
+        "Pages that upm asked for after an iteration and that are where it wants them."),
+    metric("memory_pages_moved_total", Counter, "/figures/pages_moved",
+        "Pages that hither moved."),
+    metric("memory_pages_refused_total", Counter, "/figures/pages_refused",
+        "Pages that the kernel did not move."),
+    metric("memory_regions", Gauge, "/regions",
+        "Regions of memory that there are now."),
+    metric("memory_regions_far_total", Counter, "/figures/far",
+        "Regions that were placed far from their threads."),
+    metric("memory_regions_near_total", Counter, "/figures/near",
+        "Regions that were placed near their threads."),
+    metric("memory_regions_total", Counter, "/figures/regions",
+        "Regions of memory that were tracked."),
+    metric("memory_samples_total", Counter, "/figures/sampled/samples",
+        "Accesses to pages that were sampled."),
+    metric("page_cache_absent_bytes_total", Counter, "/figures/absent_bytes",
+        "Bytes that the policy would have kept and the kernel did not."),
+    metric("page_cache_budget_bytes", Gauge, "/figures/budget_bytes",
+        "How much of the page cache the program's files may have."),
+    metric("page_cache_classified_total", Counter, "/figures/classes",
+        "References by their class.").by("class"),
+    metric("page_cache_dropped_bytes_total", Counter, "/figures/dropped_bytes",
+        "Bytes that were dropped from the page cache."),
+    metric("page_cache_drops_refused_total", Counter, "/figures/drops_refused",
+        "Ranges that the kernel refused to drop."),
+    metric("page_cache_drops_total", Counter, "/figures/drops",
+        "Ranges that were dropped from the page cache."),
+    metric("page_cache_evicted_by_class_bytes_total", Counter, "/figures/evicted_by_class_bytes",
+        "Bytes that the policy evicted, by their class.").by("class"),
+    metric("page_cache_evicted_bytes_total", Counter, "/figures/evicted_bytes",
+        "Bytes that the policy evicted."),
+    metric("page_cache_lru_missed_bytes_total", Counter, "/figures/lru_missed_bytes",
+        "Bytes that LRU would have missed with the same budget."),
+    metric("page_cache_missed_bytes_total", Counter, "/figures/missed_bytes",
+        "Bytes that the policy's cache did not hold when they were read."),
+    metric("page_cache_preexisting_bytes_total", Counter, "/figures/foreign_bytes",
+        "Bytes that were cached before the program opened them, and are left alone."),
+    metric("page_cache_readahead_disabled_total", Counter, "/figures/readahead_disabled",
+        "How often readahead was disabled on a descriptor."),
+    metric("page_cache_references_total", Counter, "/figures/references",
+        "References to blocks of files that the policy saw."),
+    metric("page_cache_steering", Gauge, "/figures/steering",
+        "1 while evictions are carried out, 0 otherwise."),
+    metric("replicas_bytes", Gauge, "/figures/replica_bytes",
+        "Bytes of replicas on a memory node.").by("node"),
+    metric("replicas_failed_total", Counter, "/figures/replicas_failed",
+        "Replicas whose copy failed."),
+    metric("replicas_files_ended_total", Counter, "/figures/files_ended",
+        "Files whose replicas a writer or a change has ended."),
+    metric("replicas_leases_total", Counter, "/figures/leases",
+        "Leases taken on files."),
+    metric("replicas_made_total", Counter, "/figures/replicas_made",
+        "Replicas of blocks that were made."),
+    metric("replicas_memory_tight", Gauge, "/figures/memory_is_tight",
+        "1 while no replicas are made because memory is short."),
+    metric("replicas_read_bytes_total", Counter, "/figures/read_bytes",
+        "Bytes of files that were read from the kernel."),
+    metric("replicas_reads_served_total", Counter, "/figures/reads_served",
+        "Reads that were served from replicas."),
+    metric("replicas_reads_total", Counter, "/figures/reads",
+        "Reads of files that the kernel served."),
+    metric("replicas_reclaimed_total", Counter, "/figures/replicas_reclaimed",
+        "Replicas that were given up for others."),
+    metric("replicas_served_bytes_total", Counter, "/figures/served_bytes",
+        "Bytes of files that were served from replicas."),
+    metric("run_seconds_total", Counter, "/ran_ns",
+        "How long the program has run.").nanoseconds(),
 ];
 
 /// Where to serve: an address and a port, or a port on this machine's own.
@@ -167,7 +208,7 @@ impl Metric {
         let samples = figures.into_iter().filter_map(|(key, value)| {
             let value = match value {
                 Value::Bool(is) => f64::from(u8::from(*is)),
-                value => value.as_f64()? / self.per,
+                value => value.as_f64()? / self.divisor,
             };
             let label = self.label.map(|label| (label, key));
             Some(self.sample(label.as_slice(), value))
@@ -250,10 +291,10 @@ mod tests {
     #[test]
     fn every_metric_has_a_figure() {
         let agents = [
-            hither_live::files::Files::default().to_json(),
-            hither_live::following::Followed::default().to_json(),
-            hither_live::replicas::Replicas::default().to_json(),
-            hither_live::pages::Pages::default().to_json(),
+            hither_live::page_cache::PageCacheReport::default().to_json(),
+            hither_live::file_migration::FileMigrationReport::default().to_json(),
+            hither_live::replication::ReplicationReport::default().to_json(),
+            hither_live::memory::MemoryReport::default().to_json(),
         ];
         let runs = agents.map(|figures| {
             let run = Status {
@@ -281,7 +322,10 @@ mod tests {
         };
         assert_eq!(exposition(None), "");
         assert_snapshot!(exposition(Some(&run(json!({
-            "files": 3, "classes": { "looping": 7, "other": 0 }, "replica_bytes": [4096, 0], "steering": true,
+            "files": 3,
+            "classes": { "looping": 7, "other": 0 },
+            "replica_bytes": [4096, 0],
+            "steering": true,
             "sampled": { "samples": 0, "local_share": null },
         })))).replace(env!("CARGO_PKG_VERSION"), "[VERSION]"), @r#"
         # HELP hither_run_info What runs: always 1.
@@ -293,23 +337,23 @@ mod tests {
         # HELP hither_files Files that the program has used.
         # TYPE hither_files gauge
         hither_files 3
-        # HELP hither_files_classified_total References by the class that the policy gave them.
-        # TYPE hither_files_classified_total counter
-        hither_files_classified_total{class="looping"} 7
-        hither_files_classified_total{class="other"} 0
-        # HELP hither_files_steering 1 while evictions are carried out, 0 while nothing is gained by them.
-        # TYPE hither_files_steering gauge
-        hither_files_steering 1
-        # HELP hither_node_replica_bytes Bytes of replicas on a memory node.
-        # TYPE hither_node_replica_bytes gauge
-        hither_node_replica_bytes{node="0"} 4096
-        hither_node_replica_bytes{node="2"} 0
-        # HELP hither_pages_regions Regions of memory that there are now.
-        # TYPE hither_pages_regions gauge
-        hither_pages_regions 0
-        # HELP hither_pages_samples_total Accesses to pages that were sampled.
-        # TYPE hither_pages_samples_total counter
-        hither_pages_samples_total 0
+        # HELP hither_memory_regions Regions of memory that there are now.
+        # TYPE hither_memory_regions gauge
+        hither_memory_regions 0
+        # HELP hither_memory_samples_total Accesses to pages that were sampled.
+        # TYPE hither_memory_samples_total counter
+        hither_memory_samples_total 0
+        # HELP hither_page_cache_classified_total References by their class.
+        # TYPE hither_page_cache_classified_total counter
+        hither_page_cache_classified_total{class="looping"} 7
+        hither_page_cache_classified_total{class="other"} 0
+        # HELP hither_page_cache_steering 1 while evictions are carried out, 0 otherwise.
+        # TYPE hither_page_cache_steering gauge
+        hither_page_cache_steering 1
+        # HELP hither_replicas_bytes Bytes of replicas on a memory node.
+        # TYPE hither_replicas_bytes gauge
+        hither_replicas_bytes{node="0"} 4096
+        hither_replicas_bytes{node="2"} 0
         # HELP hither_run_seconds_total How long the program has run.
         # TYPE hither_run_seconds_total counter
         hither_run_seconds_total 2.5

@@ -342,14 +342,14 @@ fn the_log_of_a_run_replays() {
         .args(["--", "./program"])
         .env("XDG_RUNTIME_DIR", folder);
     equal(folder, run, 5);
-    let replayed = hither_live::replicas::replay(&log).expect("a log");
+    let replayed = hither_live::replication::replay(&log).expect("a log");
     println!("{} decisions", replayed.expect("the same decisions"));
     // One decision changed is noticed.
     let text = fs::read_to_string(&log).expect("there");
     if text.contains("\"decision\":\"hold\"") {
         let other = text.replacen("\"decision\":\"hold\"", "\"decision\":\"release\"", 1);
         fs::write(&log, other).expect("written");
-        let replayed = hither_live::replicas::replay(&log).expect("a log");
+        let replayed = hither_live::replication::replay(&log).expect("a log");
         assert!(replayed.is_err());
     }
 }
@@ -366,7 +366,8 @@ fn an_agent_that_may_have_nothing_does_no_harm() {
         shell
             .arg("-c")
             .arg(format!(
-                "ulimit -S{}; exec \"$0\" run --replicas --replicate all -- sh -c 'ulimit -Sn 1000; ulimit -Sv unlimited; exec ./program \"$@\"' x \"$@\"",
+                "ulimit -S{}; exec \"$0\" run --replicas --replicate all -- sh -c 'ulimit -Sn \
+                    1000; ulimit -Sv unlimited; exec ./program \"$@\"' x \"$@\"",
                 limit.trim_start_matches("ulimit -")
             ))
             .arg(env!("CARGO_BIN_EXE_hither"))

@@ -18,12 +18,13 @@ use super::options::{Caches, Learnt, Loading};
 use super::record::{self, Recording};
 use crate::cache_analysis::{self, CacheAnalysis, CallSite};
 use crate::exit;
-use crate::format::{Lean, Table, bytes, count, counted, percent, shortened};
+use crate::format::{bytes, count, counted, percent, shortened};
 use crate::output;
 use crate::placement::{self, PlacementAnalysis};
 use crate::run_plan::RunPlan;
 use crate::simulate::{hit_ratios, trace_summary};
 use crate::ui::{self, Ui};
+use hither_analysis::table::{Align, Table};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -32,7 +33,7 @@ Examples:
   hither advise make.hither --size 64MiB,1GiB    advise on a trace
   hither advise --save plan.toml -- ./scan data  keep what can be applied
   hither run --plan plan.toml -- ./scan data     and apply it
-  hither advise cg.hither --nodes 4              which of four nodes for its data
+  hither advise cg.hither --nodes 4              which node for which data
   hither advise --format lirs cs.trace.gz        a trace of bare block numbers";
 
 const DETAILS: &str = "\
@@ -243,12 +244,12 @@ fn site_table(sites: &[CallSite], top: usize) -> String {
         return String::new();
     }
     let mut table = Table::new([
-        ("share", Lean::Right),
-        ("references", Lean::Right),
-        ("blocks", Lean::Right),
-        ("class", Lean::Left),
-        ("period", Lean::Right),
-        ("call site", Lean::Left),
+        ("share", Align::Right),
+        ("references", Align::Right),
+        ("blocks", Align::Right),
+        ("class", Align::Left),
+        ("period", Align::Right),
+        ("call site", Align::Left),
     ]);
     for site in sites.iter().take(top) {
         table.row([

@@ -17,11 +17,13 @@ use crate::ui::{self, Ui};
 
 /// List the replacement and placement policies, their parameters and their sources
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  \
-    hither policies                 all of them: what a cache keeps, and which node holds what\n  \
-    hither policies pcc upm         these two\n  \
-    hither policies --placements    those for sim --nodes\n  \
-    hither policies --json          for programs")]
+#[command(after_help = "\
+Examples:
+  hither policies                 all of them: what a cache keeps, and which node
+                                  holds what
+  hither policies pcc upm         these two
+  hither policies --placements    those for sim --nodes
+  hither policies --json          for programs")]
 pub(super) struct Policies {
     /// Only these
     #[arg(value_name = "NAME")]

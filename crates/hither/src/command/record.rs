@@ -30,12 +30,12 @@ Examples:
   hither record -o grep.hither --force -- grep -r needle /usr/include
   hither record --frames 4 -- python3 a.py    call sites by 4 innermost frames")]
 pub(super) struct Record {
-    #[command(flatten, next_help_heading = "Recording")]
-    recording: Recording,
-
     /// The program to record, with its arguments
     #[arg(last = true, value_name = "CMD", required = true)]
     command: Vec<OsString>,
+
+    #[command(flatten, next_help_heading = "Recording")]
+    recording: Recording,
 }
 
 /// How a program is recorded.

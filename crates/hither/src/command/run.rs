@@ -43,6 +43,10 @@ use crate::ui::Ui;
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES, after_long_help = LONG_HELP)]
 pub(super) struct Run {
+    /// The program to run, with its arguments
+    #[arg(last = true, value_name = "CMD", required = true)]
+    command: Vec<OsString>,
+
     #[command(flatten, next_help_heading = "Page cache")]
     page_cache: PageCacheArgs,
 
@@ -60,10 +64,6 @@ pub(super) struct Run {
 
     #[command(flatten, next_help_heading = "Output")]
     output: OutputArgs,
-
-    /// The program to run, with its arguments
-    #[arg(last = true, value_name = "CMD", required = true)]
-    command: Vec<OsString>,
 }
 
 /// What earlier commands found out.
@@ -314,7 +314,7 @@ impl Run {
 
     /// Runs the program, and nothing else.
     fn run_as_it_is(&self) -> anyhow::Result<ExitCode> {
-        let ended = hither_live::run_plainly(&self.command).map_err(exit::not_started)?;
+        let ended = hither_live::run_uninstrumented(&self.command).map_err(exit::not_started)?;
         Ok(exit::pass_on(ended))
     }
 

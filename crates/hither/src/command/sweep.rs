@@ -67,6 +67,17 @@ pub(super) struct Sweeping {
     #[arg(long = "trace", short = 't', value_name = "TRACE")]
     traces: Vec<PathBuf>,
 
+    /// Threads to simulate with, four a processor at most [default: one a processor]
+    ///
+    /// No result depends on it.
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..=4096),
+        hide_short_help = true
+    )]
+    threads: Option<u16>,
+
     #[command(flatten, next_help_heading = CACHES)]
     caches: Caches,
 
@@ -105,17 +116,6 @@ pub(super) struct Sweeping {
         hide_short_help = true
     )]
     save_every: u64,
-
-    /// Threads to simulate with, four a processor at most [default: one a processor]
-    ///
-    /// No result depends on it.
-    #[arg(
-        long,
-        value_name = "N",
-        value_parser = clap::value_parser!(u16).range(1..=4096),
-        hide_short_help = true
-    )]
-    threads: Option<u16>,
 }
 
 fn references(text: &str) -> Result<u64, String> {

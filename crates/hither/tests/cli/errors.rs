@@ -20,22 +20,23 @@ fn no_command() {
     Usage: hither [OPTIONS] <COMMAND>
 
     Commands:
-      advise    Say what would help a program's accesses: another policy, more cache, another placement,
-                or nothing
-      export    Write a trace for other tools: libCacheSim's oracleGeneral or CSV, or a trace folder of
-                single references
+      advise    Say what would help a program's accesses: another policy, more cache, another
+                placement, or nothing
+      export    Write a trace for other tools: libCacheSim's oracleGeneral or CSV, or a trace folder
+                of single references
       gen       Make up a trace: patterns (zipf, scans, loops) or threaded programs, alone or mixed
       import    Make a trace folder of a trace in another format
       policies  List the replacement and placement policies, their parameters and their sources
       record    Record an unmodified program's file accesses, and those of all that it starts
-      report    Draw a trace as one self-contained page: verdict, accesses over time, hit ratios, call
-                sites, files; or compare two
-      run       Run an unmodified program with its file cache steered, its files replicated near it, or
-                its memory placed on nodes
+      report    Draw a trace as one self-contained page: verdict, accesses over time, hit ratios,
+                call sites, files; or compare two
+      run       Run an unmodified program with its page cache steered, its files replicated or
+                placed, or its memory placed
       sim       Simulate caches of given policies and sizes on a trace, or placements on nodes
-      stat      Say what is in a trace: requests and bytes, files, call sites, sharing, reuse distances
+      stat      Say what is in a trace: requests and bytes, files, call sites, sharing, reuse
+                distances
       sweep     Simulate many policies and sizes on many traces, and go on after an interruption
-      top       Watch programs that run under `hither run`: file cache, nodes, regions, local share,
+      top       Watch programs that run under `hither run`: page cache, nodes, regions, local share,
                 moves
       topo      Show and draw a topology: this machine's nodes, a mesh, the machines of the papers
       help      Print this message or the help of the given subcommand(s)
@@ -46,8 +47,9 @@ fn no_command() {
       -V, --version  Print version
 
     Examples:
-      hither advise -- grep -r needle /usr/include     record a program and say what would help
-      hither record -o trace.hither -- make            record only
+      hither advise -- grep -rc needle /usr/include   record a program, and say
+                                                      what would help
+      hither record -o trace.hither -- make           record only
       hither sim trace.hither --policy lru,pcc,opt --size 64MiB,10%
     ");
 }
@@ -102,7 +104,9 @@ fn a_file_of_something_else() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: letter.txt: not in a format that its content tells (address, arc, hither, libcachesim-csv, lirs, msr, oracle-general, spc, strace, twitter, vscsi); --format names the others
+    hither: letter.txt: not in a format that its content tells (address, arc, hither,
+      ... libcachesim-csv, lirs, msr, oracle-general, spc, strace, twitter, vscsi); --format names
+      ... the others
     ");
 }
 
@@ -126,7 +130,8 @@ fn a_recording_that_was_cut() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: cat.hither/accesses.parquet: not a readable Parquet file: Parquet error: Invalid Parquet file. Corrupt footer
+    hither: cat.hither/accesses.parquet: not a readable Parquet file: Parquet error: Invalid Parquet
+      ... file. Corrupt footer
     ");
     fs::remove_file(lab.path("cat.hither/sites.parquet")).unwrap();
     assert_snapshot!(lab.run("hither stat cat.hither"), @"
@@ -167,7 +172,9 @@ fn an_unknown_format() {
     ----- stdout -----
 
     ----- stderr -----
-    error: invalid value 'lisr' for '--format <NAME>': unknown trace format "lisr" (known: address, arc, hither, libcachesim-csv, libcachesim-txt, lirs, msr, oracle-general, spc, strace, twitter, u32be, u32le, u64be, u64le, vscsi)
+    error: invalid value 'lisr' for '--format <NAME>': unknown trace format "lisr" (known: address,
+      ... arc, hither, libcachesim-csv, libcachesim-txt, lirs, msr, oracle-general, spc, strace,
+      ... twitter, u32be, u32le, u64be, u64le, vscsi)
 
     For more information, try '--help'.
     "#);
@@ -176,7 +183,9 @@ fn an_unknown_format() {
     ----- stdout -----
 
     ----- stderr -----
-    error: invalid value 'lisr' for '--format <NAME>': unknown trace format "lisr" (known: address, arc, hither, libcachesim-csv, libcachesim-txt, lirs, msr, oracle-general, spc, strace, twitter, u32be, u32le, u64be, u64le, vscsi)
+    error: invalid value 'lisr' for '--format <NAME>': unknown trace format "lisr" (known: address,
+      ... arc, hither, libcachesim-csv, libcachesim-txt, lirs, msr, oracle-general, spc, strace,
+      ... twitter, u32be, u32le, u64be, u64le, vscsi)
 
     For more information, try '--help'.
     "#);
@@ -190,7 +199,8 @@ fn a_policy_that_is_not_there() {
     ----- stdout -----
 
     ----- stderr -----
-    error: invalid value 'lru,acr' for '--policy <P[,P]>': unknown policy `acr` (did you mean `arc`?); the policies are [POLICIES]
+    error: invalid value 'lru,acr' for '--policy <P[,P]>': unknown policy `acr` (did you mean
+      ... `arc`?); the policies are [POLICIES]
 
     For more information, try '--help'.
     ");
@@ -203,7 +213,8 @@ fn a_parameter_that_is_not_there() {
     ----- stdout -----
 
     ----- stderr -----
-    error: invalid value 'ubm{treshold=5}' for '--policy <P[,P]>': `ubm` has no parameter `treshold` (did you mean `threshold`?); it has threshold, expire, other
+    error: invalid value 'ubm{treshold=5}' for '--policy <P[,P]>': `ubm` has no parameter `treshold`
+      ... (did you mean `threshold`?); it has threshold, expire, other
 
     For more information, try '--help'.
     ");
@@ -216,7 +227,8 @@ fn a_parameter_out_of_range() {
     ----- stdout -----
 
     ----- stderr -----
-    error: invalid value 'pcc{sample=0}' for '--policy <P[,P]>': `pcc`: `sample=0` is not allowed: sample is a whole number from 1 to 1048576
+    error: invalid value 'pcc{sample=0}' for '--policy <P[,P]>': `pcc`: `sample=0` is not allowed:
+      ... sample is a whole number from 1 to 1048576
 
     For more information, try '--help'.
     ");
@@ -237,7 +249,8 @@ fn a_cache_of_nothing() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: a cache of size 4095B holds no block (a block is 4096 bytes); the smallest cache is one block
+    hither: a cache of size 4095B holds no block (a block is 4096 bytes); the smallest cache is one
+      ... block
     ");
     assert_snapshot!(lab.run("hither advise loop.trace -s 1%"), @"
     exit code: 2
@@ -245,7 +258,8 @@ fn a_cache_of_nothing() {
 
     ----- stderr -----
     hither: pcc is left out: this trace has no call sites
-    hither: a cache of size 1% holds no block (the trace has 10 distinct blocks); the smallest cache is one block
+    hither: a cache of size 1% holds no block (the trace has 10 distinct blocks); the smallest cache
+      ... is one block
     ");
 }
 
@@ -256,7 +270,8 @@ fn a_size_that_is_none() {
     ----- stdout -----
 
     ----- stderr -----
-    error: invalid value 'ten' for '--size <S[,S]>': `ten` is not a size: write blocks (512), bytes (64MiB) or a part of the distinct blocks (10%)
+    error: invalid value 'ten' for '--size <S[,S]>': `ten` is not a size: write blocks (512), bytes
+      ... (64MiB) or a part of the distinct blocks (10%)
 
     For more information, try '--help'.
     ");
@@ -269,7 +284,8 @@ fn a_policy_that_needs_what_the_trace_lacks() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: policy `pcc` needs call sites, which this trace does not have; `hither record` makes traces that have them, and `ubm` does without
+    hither: policy `pcc` needs call sites, which this trace does not have; `hither record` makes
+      ... traces that have them, and `ubm` does without
     ");
 }
 
@@ -282,7 +298,8 @@ fn a_file_of_call_sites_that_is_none() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: known.json: not a file of call sites that hither wrote: invalid type: sequence, expected a map at line 1 column 23
+    hither: known.json: not a file of call sites that hither wrote: invalid type: sequence, expected
+      ... a map at line 1 column 23
     ");
     lab.write("known.json", "{\"format\": 9, \"sites\": {}}");
     assert_snapshot!(lab.run("hither sim cat.hither -p pcc --profile known.json"), @"
@@ -400,7 +417,8 @@ fn a_disk_that_fills_up_while_recording() {
     // ends.
     let script = "
         hither record -q -o disk/t.hither -- cat data >/dev/null; ls -A disk
-        hither record -o disk/t.hither --force -- dd if=data of=copy bs=1 status=none; echo exit code $?
+        hither record -o disk/t.hither --force -- dd if=data of=copy bs=1 status=none; echo exit \
+        code $?
         cmp data copy && echo the copy is right; ls -A disk
         hither stat disk/t.hither | head -1";
     assert_snapshot!(lab.run(&format!("{SMALL_DISK}{script}'")), @"
@@ -413,7 +431,8 @@ fn a_disk_that_fills_up_while_recording() {
     command       cat data
 
     ----- stderr -----
-    hither: recording stopped: disk/.t.hither.partial-[PID]/accesses.parquet: No space left on device (os error 28)
+    hither: recording stopped: disk/.t.hither.partial-[PID]/accesses.parquet: No space left on
+      ... device (os error 28)
     ");
 }
 

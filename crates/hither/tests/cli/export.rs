@@ -96,7 +96,8 @@ fn a_folder_cannot_go_to_standard_output() {
     ----- stdout -----
 
     ----- stderr -----
-    error: invalid value 'cvs' for '--format <NAME>': unknown trace format "cvs" (known: csv, hither, oracle-general)
+    error: invalid value 'cvs' for '--format <NAME>': unknown trace format "cvs" (known: csv,
+      ... hither, oracle-general)
 
     For more information, try '--help'.
     "#);
@@ -128,7 +129,7 @@ fn the_formats_are_listed() {
     Options:
           --format <NAME>
               Format to write
-              
+
               [default: hither]
 
       -q, --quiet
@@ -139,22 +140,25 @@ fn the_formats_are_listed() {
 
           --block <BYTES>
               Size of a block, such as 4096 or 64KiB
-              
+
               [default: 4KiB]
 
           --keep-repeats
-              Count a block again when a request goes on in the block where the thread's last one ended
+              Count a block again when a request goes on in the block where the thread's last one
+              ended
 
           --no-in-kernel
               Leave out what the kernel moved by itself (sendfile, copy_file_range, splice)
 
           --maps
-              Count the mapping of a file range as one read of it; what is touched later is not seen
-              either way
+              Count the mapping of a file range as one read of it
+
+              What is touched of it later is not seen either way.
 
           --memory <BYTES>
-              Keep at most so much of the trace in memory (default: half of what is free); the rest goes
-              to a temporary file in TMPDIR or /var/tmp. No result depends on it
+              Keep at most so much of the trace in memory [default: half of what is free]
+
+              The rest goes to a temporary file in TMPDIR or /var/tmp. No result depends on it.
 
       -o, --output <FILE>
               The file or folder to write; - is standard output
@@ -199,7 +203,8 @@ fn what_is_no_file_is_not_replaced_by_one() {
 #[test]
 fn a_full_standard_output_is_named() {
     let lab = Lab::with_loop();
-    let line = "hither export loop.trace --format csv -q -o - >/dev/full; hither gen scan -n 9 --format csv -q -o - >/dev/full";
+    let line = "hither export loop.trace --format csv -q -o - >/dev/full; hither gen scan -n 9 \
+                --format csv -q -o - >/dev/full";
     assert_snapshot!(lab.run(line), @"
     exit code: 1
     ----- stdout -----

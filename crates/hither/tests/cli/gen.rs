@@ -11,7 +11,8 @@ use crate::Lab;
 #[test]
 fn a_loop_that_lru_keeps_nothing_of() {
     let lab = Lab::new();
-    assert_snapshot!(lab.run("hither gen 'loop{blocks=100}' -n 500 && hither sim trace.hither -s 50 -p lru,mru"), @"
+    assert_snapshot!(lab.run("hither gen 'loop{blocks=100}' -n 500 && hither sim trace.hither -s \
+                              50 -p lru,mru"), @"
     exit code: 0
     ----- stdout -----
     500 references to 100 distinct blocks of 4.00 KiB
@@ -28,7 +29,10 @@ fn a_loop_that_lru_keeps_nothing_of() {
 #[test]
 fn parts_are_told_apart() {
     let lab = Lab::new();
-    lab.run("hither gen -q 'nested{outer=20,inner=50}' 'loop{blocks=300,weight=2}' 'loop{blocks=7}' -n 20k -o mixed");
+    lab.run(
+        "hither gen -q 'nested{outer=20,inner=50}' 'loop{blocks=300,weight=2}' \
+             'loop{blocks=7}' -n 20k -o mixed",
+    );
     let stat = &lab.json("hither stat mixed --json")["stats"];
     let names = |table: &str| {
         let rows = stat[table].as_array().unwrap().iter();
@@ -54,7 +58,8 @@ fn parts_are_told_apart() {
 fn the_seed_decides() {
     let lab = Lab::new();
     let ran = lab.run(
-        "for seed in 1 1 2; do hither gen -q zipf -n 1000 --seed $seed -o z --force && sha256sum z/accesses.parquet; done",
+        "for seed in 1 1 2; do hither gen -q zipf -n 1000 --seed $seed -o z --force && sha256sum \
+         z/accesses.parquet; done",
     );
     let sums: Vec<&str> = ran.stdout().lines().collect();
     assert_eq!(sums.len(), 3, "{ran}");
@@ -98,7 +103,8 @@ fn a_format_that_is_not_there() {
     ----- stdout -----
 
     ----- stderr -----
-    error: invalid value 'oracle' for '--format <NAME>': unknown trace format "oracle" (known: csv, hither, oracle-general)
+    error: invalid value 'oracle' for '--format <NAME>': unknown trace format "oracle" (known: csv,
+      ... hither, oracle-general)
 
     For more information, try '--help'.
     "#);
@@ -145,6 +151,15 @@ fn the_help_lists_every_pattern_and_every_program() {
       -q, --quiet
               Print no progress and no notes, only results and errors
 
+          --seed <SEED>
+              The same seed gives the same bytes
+
+              [default: 1]
+
+      -h, --help
+              Print help (see a summary with '-h')
+
+    Programs:
           --threads <N>
               Threads of each program [default: the program's]
 
@@ -152,40 +167,35 @@ fn the_help_lists_every_pattern_and_every_program() {
               Nodes of the machine that programs run on [default: as many as threads]
 
           --migrate-every <N>
-              Move the threads of programs to other nodes after so many iterations, or where there are
-              none after so many requests of a thread [default: never]
+              Move the threads of programs to other nodes after so many iterations [default: never]
 
-          --seed <SEED>
-              The same seed gives the same bytes
-              
-              [default: 1]
+              Where there are no iterations, after so many requests of a thread.
 
+    Output:
           --format <NAME>
               Format to write; `hither export --help` lists them
-              
+
               [default: hither]
 
       -o, --output <PATH>
               The trace folder or file to write; - is standard output, for formats other than hither
-              
+
               [default: trace.hither]
 
           --force
               Replace what is there already
-
-      -h, --help
-              Print help (see a summary with '-h')
-
     ");
 }
 
 #[test]
 fn a_program_has_processes_threads_nodes_and_a_clock() {
     let lab = Lab::new();
-    assert_snapshot!(lab.run("hither gen 'parallel-grep{runs=6,files=20,size_mib=1}' --threads 2 -o grep && hither stat grep --top 2 | sed '/^LRU/,/first use/d'"), @"
+    assert_snapshot!(lab.run("hither gen 'parallel-grep{runs=6,files=20,size_mib=1}' --threads 2 \
+                              -o grep && hither stat grep --top 2 | sed '/^LRU/,/first use/d'"), @"
     exit code: 0
     ----- stdout -----
-    command       hither gen parallel-grep{runs=6,files=20,size_mib=1,read_kib=32} --threads 2 --seed 1
+    command       hither gen parallel-grep{runs=6,files=20,size_mib=1,read_kib=32} --threads 2
+      ... --seed 1
     references    1,596 to 266 distinct blocks of 4.00 KiB (1.04 MiB)
     requests      270 in 0.01 s, 55.6 % sequential
     bytes         6.00 MiB read, 0 B written, 0 B of these inside the kernel; 0 B mapped
@@ -208,7 +218,6 @@ fn a_program_has_processes_threads_nodes_and_a_clock() {
 
     ----- stderr -----
     hither: 270 rows in grep
-
     ");
     assert_eq!(lab.names(), ["grep"]);
     let of_nodes = |flags: &str| {
@@ -271,10 +280,13 @@ fn programs_in_other_formats_hold_the_same_references() {
 #[test]
 fn a_program_over_memory_is_a_trace_of_its_misses() {
     let lab = Lab::new();
-    assert_snapshot!(lab.run("hither gen 'stencil{points=48,iterations=3,l2_kib=32}' --threads 4 --nodes 2 -o swim && hither stat swim --top 2 | sed '/^LRU/,/first use/d'"), @"
+    assert_snapshot!(lab.run("hither gen 'stencil{points=48,iterations=3,l2_kib=32}' --threads 4 \
+                              --nodes 2 -o swim && hither stat swim --top 2 | sed '/^LRU/,/first \
+                              use/d'"), @"
     exit code: 0
     ----- stdout -----
-    command       hither gen stencil{points=48,iterations=3,serial_init=0,l1_ways=4,l2_kib=32,slice_ns=20000} --threads 4 --nodes 2 --seed 1
+    command       hither gen stencil{points=48,iterations=3,serial_init=0,l1_ways=4,l2_kib=32,
+      ... slice_ns=20000} --threads 4 --nodes 2 --seed 1
     references    2,037 to 70 distinct pages of 4.00 KiB (280.00 KiB)
     accesses      25,130 to memory in 0.00 s: 15,223 loads, 9,907 stores
     marks         3 iterations, 11 parallel constructs
@@ -325,14 +337,14 @@ fn patterns_and_programs_are_told_apart() {
     assert_snapshot!(lab.run("cat messages"), @"
     exit code: 0
     ----- stdout -----
-    hither: zipf is a pattern without end and parallel-grep a program with a clock: they cannot be mixed
+    hither: zipf is a pattern without end and parallel-grep a program with a clock: they cannot be
+      ... mixed
     hither: parallel-grep is a program, whose length goes by its parameters: -n is for patterns
     hither: zipf is a pattern of one thread: --threads is for programs
     hither: zipf is a pattern of one thread: --nodes is for programs
     hither: loop is a pattern of one thread: --migrate-every is for programs
 
     ----- stderr -----
-
     ");
     assert_eq!(lab.names(), ["messages"]);
 }
@@ -360,7 +372,9 @@ fn a_generator_that_is_not_there() {
     ----- stdout -----
 
     ----- stderr -----
-    error: invalid value 'zpif' for '<GENERATOR>...': unknown generator `zpif` (did you mean `zipf`?); the patterns are loop, nested, scan, shifting, uniform, zipf, and the programs [PROGRAMS]
+    error: invalid value 'zpif' for '<GENERATOR>...': unknown generator `zpif` (did you mean
+      ... `zipf`?); the patterns are loop, nested, scan, shifting, uniform, zipf, and the programs
+      ... [PROGRAMS]
 
     For more information, try '--help'.
     ");
@@ -373,7 +387,8 @@ fn a_parameter_that_is_not_there() {
     ----- stdout -----
 
     ----- stderr -----
-    error: invalid value 'zipf{alpha=1}' for '<GENERATOR>...': `zipf` has no parameter `alpha`; it has blocks, skew, weight, burst, writes
+    error: invalid value 'zipf{alpha=1}' for '<GENERATOR>...': `zipf` has no parameter `alpha`; it
+      ... has blocks, skew, weight, burst, writes
 
     For more information, try '--help'.
     ");
@@ -386,7 +401,8 @@ fn no_blocks() {
     ----- stdout -----
 
     ----- stderr -----
-    error: invalid value 'zipf{blocks=0}' for '<GENERATOR>...': `zipf`: `blocks=0` is not allowed: blocks is a whole number from 1 to 4294967295
+    error: invalid value 'zipf{blocks=0}' for '<GENERATOR>...': `zipf`: `blocks=0` is not allowed:
+      ... blocks is a whole number from 1 to 4294967295
 
     For more information, try '--help'.
     ");
@@ -412,7 +428,8 @@ fn references_that_are_no_number() {
     ----- stdout -----
 
     ----- stderr -----
-    error: invalid value '1.5M' for '--references <N>': write a whole number, such as 5000, 100k or 10M
+    error: invalid value '1.5M' for '--references <N>': write a whole number, such as 5000, 100k or
+      ... 10M
 
     For more information, try '--help'.
     ");

@@ -93,7 +93,8 @@ fn keys_say_nothing_about_themselves() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: keys.bin: not in a format that its content tells (address, arc, hither, libcachesim-csv, lirs, msr, oracle-general, spc, strace, twitter, vscsi); --format names the others
+    hither: keys.bin: not in a format that its content tells (address, arc, hither, libcachesim-csv,
+      ... lirs, msr, oracle-general, spc, strace, twitter, vscsi); --format names the others
     ");
     assert_snapshot!(lab.run("hither import --format u64le keys.bin"), @"
     exit code: 1
@@ -133,16 +134,17 @@ fn the_formats_are_listed() {
 
           --block <BYTES>
               Size of a block that a key stands for, and into which addresses are divided
-              
+
               [default: 4KiB]
 
           --memory <BYTES>
-              Keep at most so much of the trace in memory (default: half of what is free); the rest goes
-              to a temporary file in TMPDIR or /var/tmp. No result depends on it
+              Keep at most so much of the trace in memory [default: half of what is free]
+
+              The rest goes to a temporary file in TMPDIR or /var/tmp. No result depends on it.
 
       -o, --output <DIR>
               The trace folder to write
-              
+
               [default: trace.hither]
 
           --force
@@ -155,8 +157,8 @@ fn the_formats_are_listed() {
       address           text, `l|s 0xADDRESS gap` a load or store; --block makes blocks of addresses
       (UCSD)
       arc               text, `first_block blocks x line` a request (ARC authors, .lis)
-      hither            folder of Parquet files, as hither record writes it (its accesses.parquet also
-      names it)
+      hither            folder of Parquet files, as hither record writes it (its accesses.parquet
+      also names it)
       libcachesim-csv   CSV with a line of column names, one of them object, obj_id, id, key or lbn
       (libCacheSim csv)
       libcachesim-txt * text, one key a line, a number or any text (libCacheSim txt)
@@ -168,8 +170,8 @@ fn the_formats_are_listed() {
       spc               CSV, `ASU,LBA,size,opcode,timestamp` a request, sectors of 512 bytes (SPC:
       WebSearch, Financial)
       strace            log of strace -f, with call sites from -k and files from -y
-      twitter           CSV, `timestamp,key,key size,value size,client,op,TTL` (Twitter cache traces,
-      OSDI 2020)
+      twitter           CSV, `timestamp,key,key size,value size,client,op,TTL` (Twitter cache
+      traces, OSDI 2020)
       u32be           * binary, one 32-bit big-endian key a reference (cache2k)
       u32le           * binary, one 32-bit little-endian key a reference
       u64be           * binary, one 64-bit big-endian key a reference (corda)

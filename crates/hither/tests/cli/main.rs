@@ -155,7 +155,7 @@ impl Ran {
         text.lines()
             // Whether there is one is the machine's affair.
             .filter(|line| !line.starts_with("hither: one memory node:"))
-            .map(|line| folded(&redacted_line(line)) + "\n")
+            .map(|line| folded(redacted_line(line).trim_end()) + "\n")
             .collect()
     }
 }
@@ -182,7 +182,7 @@ fn programs() -> String {
 fn folded(line: &str) -> String {
     let fits = |text: &str| text.chars().count() <= SNAPSHOT_COLUMNS;
     let (mut folded, mut piece) = (String::new(), String::new());
-    for word in line.split_inclusive(' ') {
+    for word in line.split_inclusive([' ', ',']) {
         if !piece.is_empty() && !fits(&format!("{piece}{}", word.trim_end())) {
             folded += &format!("{}\n", piece.trim_end());
             piece = "  ... ".to_owned();

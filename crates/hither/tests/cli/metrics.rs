@@ -81,10 +81,13 @@ fn files_replicas_and_pages_are_served_alike_until_the_end() {
     for (options, metric) in [
         (
             &["--page-cache", "--cache", "64MiB"][..],
-            "hither_files_missed_bytes_total",
+            "hither_page_cache_missed_bytes_total",
         ),
         (&["--replicas"], "hither_replicas_reads_total"),
-        (&["--memory=upm", "--dry-run"], "hither_pages_regions_total"),
+        (
+            &["--memory=upm", "--dry-run"],
+            "hither_memory_regions_total",
+        ),
     ] {
         let mut running = Running::new(&lab, options, "cat data; cat");
         let served = running.scrape_of(metric);
@@ -120,12 +123,14 @@ fn a_client_that_says_nothing_is_in_nobodys_way() {
 #[test]
 fn an_address_that_is_none_or_taken_is_told_before_the_program_starts() {
     let lab = Lab::new();
-    assert_snapshot!(lab.run("hither run --page-cache --cache 64MiB --metrics here -- touch started"), @"
+    assert_snapshot!(lab.run("hither run --page-cache --cache 64MiB --metrics here -- touch \
+                              started"), @"
     exit code: 2
     ----- stdout -----
 
     ----- stderr -----
-    error: invalid value 'here' for '--metrics <ADDR>': give a port, or an address and a port, as in 127.0.0.1:9464
+    error: invalid value 'here' for '--metrics <ADDR>': give a port, or an address and a port, as in
+      ... 127.0.0.1:9464
 
     For more information, try '--help'.
     ");

@@ -10,33 +10,43 @@ use crate::{Lab, keys, rounds};
 /// A lab with the trace of eight runs of grep in four shells on two nodes.
 fn with_grep() -> Lab {
     let lab = Lab::new();
-    lab.run("hither gen -q 'parallel-grep{runs=8,files=40,size_mib=1}' --threads 4 --nodes 2 -o grep.hither");
+    lab.run(
+        "hither gen -q 'parallel-grep{runs=8,files=40,size_mib=1}' --threads 4 --nodes 2 -o \
+             grep.hither",
+    );
     lab
 }
 
 #[test]
 fn a_table_of_placements_in_the_order_asked_for() {
     let lab = Lab::with_loop();
-    assert_snapshot!(lab.run("hither sim loop.trace --nodes 2 --placement round-robin,first-touch"), @"
+    assert_snapshot!(lab.run("hither sim loop.trace --nodes 2 --placement \
+                              round-robin,first-touch"), @"
     exit code: 0
     ----- stdout -----
     30 references to 10 distinct blocks of 4.00 KiB
 
     2 nodes of 10 frames (40.00 KiB) each, threads in turn
-      placement     local  remote    miss  hops      hit  access  migrations  replicas  moved     time  by round-robin
-      round-robin  33.3 %  33.3 %  33.3 %  0.50  87.0 ns  420 ns           0         0  960 B  12.6 µs           1.000
-      first-touch  66.7 %   0.0 %  33.3 %  0.00  70.0 ns  403 ns           0         0    0 B  12.1 µs           0.960
+      placement     local  remote    miss  hops      hit  access  migrations  replicas  moved
+      ... time  by round-robin
+      round-robin  33.3 %  33.3 %  33.3 %  0.50  87.0 ns  420 ns           0         0  960 B  12.6
+      ... µs           1.000
+      first-touch  66.7 %   0.0 %  33.3 %  0.00  70.0 ns  403 ns           0         0    0 B  12.1
+      ... µs           0.960
 
     ----- stderr -----
     ");
-    assert_snapshot!(lab.run("hither sim loop.trace --nodes mesh:1x2 --placement first-touch -s 8 --traffic"), @"
+    assert_snapshot!(lab.run("hither sim loop.trace --nodes mesh:1x2 --placement first-touch -s 8 \
+                              --traffic"), @"
     exit code: 0
     ----- stdout -----
     30 references to 10 distinct blocks of 4.00 KiB
 
     mesh:1x2: 2 nodes of 8 frames (32.00 KiB) each, threads in turn
-      placement     local  remote    miss  hops      hit  access  migrations  replicas  moved     time
-      first-touch  53.3 %  13.3 %  33.3 %  0.20  76.8 ns  410 ns           0         0  384 B  12.3 µs
+      placement     local  remote    miss  hops      hit  access  migrations  replicas  moved
+      ... time
+      first-touch  53.3 %  13.3 %  33.3 %  0.20  76.8 ns  410 ns           0         0  384 B  12.3
+      ... µs
 
     first-touch on mesh:1x2: accesses in %, from (row) to the node that served
       from     0     1
@@ -70,21 +80,28 @@ fn where_nothing_is_hit_there_is_no_latency_of_a_hit() {
 fn files_are_placed_in_caches_over_storage() {
     let lab = with_grep();
     assert_snapshot!(
-        lab.run("hither sim grep.hither --nodes 2 --placement first-and-forever,post-office -s 20% -p lru,arc --warm-up 10% --costs disk_ns=1000000,contention=false"),
+        lab.run("hither sim grep.hither --nodes 2 --placement first-and-forever,post-office -s \
+                 20% -p lru,arc --warm-up 10% --costs disk_ns=1000000,contention=false"),
         @"
     exit code: 0
     ----- stdout -----
     2,216 references to 277 distinct blocks of 4.00 KiB, the first 222 not counted
 
     2 nodes of 55 blocks (220.00 KiB) each, lru, on the nodes that the trace says
-      placement           local  remote    miss  hops     hit  access  migrations  replicas     moved    time  by first-and-forever
-      first-and-forever  11.9 %  49.8 %  38.3 %  0.81  623 ns  581 µs           0         0  3.88 MiB  566 ms                 1.000
-      post-office        11.9 %  49.8 %  38.3 %  0.81  623 ns  581 µs           0         0  3.88 MiB  566 ms                 1.000
+      placement           local  remote    miss  hops     hit  access  migrations  replicas
+      ... moved    time  by first-and-forever
+      first-and-forever  11.9 %  49.8 %  38.3 %  0.81  623 ns  581 µs           0         0  3.88
+      ... MiB  566 ms                 1.000
+      post-office        11.9 %  49.8 %  38.3 %  0.81  623 ns  581 µs           0         0  3.88
+      ... MiB  566 ms                 1.000
 
     2 nodes of 55 blocks (220.00 KiB) each, arc, on the nodes that the trace says
-      placement           local  remote    miss  hops     hit  access  migrations  replicas     moved    time  by first-and-forever
-      first-and-forever  18.9 %  21.5 %  59.6 %  0.53  564 ns  864 µs           0         0  1.68 MiB  848 ms                 1.000
-      post-office        18.8 %  21.6 %  59.6 %  0.53  564 ns  865 µs           0         0  1.69 MiB  846 ms                 0.998
+      placement           local  remote    miss  hops     hit  access  migrations  replicas
+      ... moved    time  by first-and-forever
+      first-and-forever  18.9 %  21.5 %  59.6 %  0.53  564 ns  864 µs           0         0  1.68
+      ... MiB  848 ms                 1.000
+      post-office        18.8 %  21.6 %  59.6 %  0.53  564 ns  865 µs           0         0  1.69
+      ... MiB  846 ms                 0.998
 
     ----- stderr -----
     "
@@ -94,7 +111,8 @@ fn files_are_placed_in_caches_over_storage() {
 #[test]
 fn each_result_says_all_that_it_counted_and_what_it_came_from() {
     let lab = with_grep();
-    let line = "hither sim grep.hither --nodes mesh:1x2 --placement post-office,first-and-forever -s 10% --json";
+    let line = "hither sim grep.hither --nodes mesh:1x2 --placement post-office,first-and-forever \
+                -s 10% --json";
     let document = lab.json(line);
     assert_eq!(keys(&document), ["results", "trace"]);
     let results = document["results"].as_array().unwrap();
@@ -197,7 +215,10 @@ fn pictures_and_what_is_over_time() {
         first == ["who.svg", "moves.svg", "time.csv"].map(read),
         "other bytes in another run"
     );
-    let ran = lab.run("hither sim -q grep.hither --nodes 2 --heatmap who.png --mesh moves.png --timeline time.png");
+    let ran = lab.run(
+        "hither sim -q grep.hither --nodes 2 --heatmap who.png --mesh moves.png \
+                       --timeline time.png",
+    );
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
     for name in ["who.png", "moves.png", "time.png"] {
         assert_eq!(&fs::read(lab.path(name)).unwrap()[..4], b"\x89PNG");
@@ -241,7 +262,8 @@ fn what_cannot_be_placed() {
         (
             "sim loop.trace --nodes 2 --placement first-touch -s 4",
             2,
-            "hither: 8 frames (2 nodes of size 4) do not hold the 10 pages of the trace: `first-touch` needs 5 a node or more",
+            "hither: 8 frames (2 nodes of size 4) do not hold the 10 pages of the trace: \
+             `first-touch` needs 5 a node or more",
         ),
         (
             "sim loop.trace --nodes 2 --placement one-step -s 1B",
@@ -251,7 +273,8 @@ fn what_cannot_be_placed() {
         (
             "sim grep.hither --nodes 2 --placement upm",
             2,
-            "hither: `upm` places pages of memory, and grep.hither is a trace of blocks of files; placements of those: ",
+            "hither: `upm` places pages of memory, and grep.hither is a trace of blocks of files; \
+             placements of those: ",
         ),
         (
             "sim loop.trace --nodes 2 --placement one-step,upm",
@@ -301,7 +324,8 @@ fn what_cannot_be_placed() {
         (
             "sim loop.trace --nodes 2 --mesh moves.pdf",
             2,
-            "error: invalid value 'moves.pdf' for '--mesh <FILE>': the name ends in none of .svg, .png",
+            "error: invalid value 'moves.pdf' for '--mesh <FILE>': the name ends in none of .svg, \
+             .png",
         ),
         (
             "sim loop.trace --nodes 2 --curve mrc.svg",
@@ -357,11 +381,14 @@ fn a_sweep_over_topologies_and_placements() {
     lab.write("loop.trace", rounds(10, 3));
     lab.write(
         "sweep.toml",
-        "nodes = [2, \"mesh:2x2\"]\nplacements = [\"first-and-forever\", \"post-office{window=8}\"]\nsizes = [\"10%\", 50]\n\
+        "nodes = [2, \"mesh:2x2\"]\nplacements = \
+         [\"first-and-forever\", \"post-office{window=8}\"]\nsizes = [\"10%\", 50]\n\
          [[traces]]\npath = \"grep.hither\"\n\
-         [[traces]]\npath = \"loop.trace\"\nnodes = []\nplacements = []\npolicies = [\"lru\"]\nsizes = [5]\n",
+         [[traces]]\npath = \"loop.trace\"\nnodes = []\nplacements = []\npolicies = \
+         [\"lru\"]\nsizes = [5]\n",
     );
-    assert_snapshot!(lab.run("hither sweep sweep.toml --nodes 2 --placement one-step -s 30 -p lru -t loop.trace --costs disk_ns=1000000,contention=false"), @"
+    assert_snapshot!(lab.run("hither sweep sweep.toml --nodes 2 --placement one-step -s 30 -p lru \
+                              -t loop.trace --costs disk_ns=1000000,contention=false"), @"
     exit code: 0
     ----- stdout -----
     loop.trace: 30 references to 10 distinct blocks of 4.00 KiB
@@ -425,7 +452,8 @@ fn options_replace_what_a_sweeps_file_says_one_by_one() {
     let lab = with_grep();
     lab.write(
         "sweep.toml",
-        "nodes = [2]\nplacements = [\"one-step\"]\nwarm-up = \"10%\"\ncosts = \"disk_ns=7\"\nbind = \"threads\"\n\
+        "nodes = [2]\nplacements = [\"one-step\"]\nwarm-up = \"10%\"\ncosts = \"disk_ns=7\"\nbind \
+         = \"threads\"\n\
          [[traces]]\npath = \"grep.hither\"\n",
     );
     let row = |options: &str| -> Vec<String> {
@@ -455,7 +483,8 @@ fn options_replace_what_a_sweeps_file_says_one_by_one() {
 #[test]
 fn a_sweep_of_placements_goes_on_where_it_was() {
     let lab = with_grep();
-    let line = "hither sweep -t grep.hither --nodes 2,mesh:2x2 --placement first-and-forever,one-step,always-migrate -s 10%,20%,40%";
+    let line = "hither sweep -t grep.hither --nodes 2,mesh:2x2 --placement \
+                first-and-forever,one-step,always-migrate -s 10%,20%,40%";
     let whole = lab.run(&format!("{line} -q -o whole.csv"));
     assert_eq!(whole.code, 0, "{whole}");
     // Killed as soon as something is in its journal, or soon after.
@@ -491,7 +520,10 @@ fn advice_on_where_data_should_be() {
                 .contains("\nAnother placement would help: on 2 nodes"),
         "{ran}"
     );
-    let document = lab.json("hither advise grep.hither --nodes mesh:1x2,4 --placement first-and-forever,one-step --json");
+    let document = lab.json(
+        "hither advise grep.hither --nodes mesh:1x2,4 --placement \
+                             first-and-forever,one-step --json",
+    );
     assert_eq!(
         keys(&document),
         [

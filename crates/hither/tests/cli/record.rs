@@ -145,6 +145,18 @@ fn a_call_site_has_one_signature_for_a_number_of_frames() {
 #[test]
 fn a_program_without_dashes_before_it_is_corrected() {
     let lab = Lab::new();
-    assert_snapshot!(lab.run("hither record -o t.hither grep -rc 'a b' ."), @"");
+    assert_snapshot!(lab.run("hither record -o t.hither grep -rc 'a b' ."), @"
+    exit code: 2
+    ----- stdout -----
+
+    ----- stderr -----
+    error: unexpected argument 'grep' found
+
+      tip: put `--` before the program: hither record -o t.hither -- grep -rc 'a b' .
+
+    Usage: hither record [OPTIONS] -- <CMD>...
+
+    For more information, try '--help'.
+    ");
     assert_eq!(lab.names(), [""; 0]);
 }

@@ -321,7 +321,8 @@ fn two_runs_are_compared_in_the_same_caches() {
     let sentence = comparison["sentences"][0].as_str().unwrap();
     assert_eq!(
         sentence,
-        "B makes 50.0 % fewer references than A (800 against 1,600), to as many distinct blocks (400 against 400)."
+        "B makes 50.0 % fewer references than A (800 against 1,600), to as many distinct blocks \
+         (400 against 400)."
     );
     let caches = comparison["caches"].as_array().unwrap();
     assert_eq!(caches.len(), runs[0]["results"].as_array().unwrap().len());
@@ -356,7 +357,8 @@ fn names_are_data_and_never_markup() {
     let lab = Lab::new();
     // A file's name holds no slash and here some bytes that are no UTF-8.
     let script = r#"
-        name=$(printf '<script>document.title="owned"<!--\n%b' "\"'&<img src=x onerror=alert(1)>\377")
+        name=$(printf '<script>document.title="owned"<!--\n%b' "\"'&<img src=x \
+            onerror=alert(1)>\377")
         seq 9999 > "$name"
         hither record -q -o cat.hither -- cat "$name" > copy
         seq 9999 | cmp - copy
@@ -523,7 +525,8 @@ fn mistakes_are_told() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: policy `pcc` needs call sites, which this trace does not have; `hither record` makes traces that have them, and `ubm` does without
+    hither: policy `pcc` needs call sites, which this trace does not have; `hither record` makes
+      ... traces that have them, and `ubm` does without
     ");
     assert_eq!(lab.names(), ["loop.trace"]);
 }

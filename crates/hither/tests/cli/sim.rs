@@ -29,10 +29,14 @@ fn five_parts_of_the_data_unless_sizes_are_named() {
     exit code: 0
     ----- stdout -----
     500 references to 100 distinct blocks of 4.00 KiB
-      hit ratio  5% (20.00 KiB)  10% (40.00 KiB)  25% (100.00 KiB)  50% (200.00 KiB)  75% (300.00 KiB)
-      lru                 0.0 %            0.0 %             0.0 %             0.0 %             0.0 %
-      arc                 0.0 %            0.0 %             0.0 %             0.0 %             0.0 %
-      opt                 4.0 %            8.0 %            20.0 %            40.0 %            60.0 %
+      hit ratio  5% (20.00 KiB)  10% (40.00 KiB)  25% (100.00 KiB)  50% (200.00 KiB)  75% (300.00
+      ... KiB)
+      lru                 0.0 %            0.0 %             0.0 %             0.0 %             0.0
+      ... %
+      arc                 0.0 %            0.0 %             0.0 %             0.0 %             0.0
+      ... %
+      opt                 4.0 %            8.0 %            20.0 %            40.0 %            60.0
+      ... %
 
     ----- stderr -----
     ");
@@ -289,7 +293,8 @@ fn curves_as_data_and_as_pictures() {
     assert_snapshot!(lab.run(&format!("{linear} && {SHORT_ROWS} linear.csv")), @"
     exit code: 0
     ----- stdout -----
-    trace,format,sample_rate,references,distinct_blocks,block_bytes,policy,spec,size,cache_blocks,cache_bytes,hits,misses,miss_ratio,standard_error
+    trace,format,sample_rate,references,distinct_blocks,block_bytes,policy,spec,size,cache_blocks,
+      ... cache_bytes,hits,misses,miss_ratio,standard_error
     loop.trace,lirs,1,900,300,4096,mru,mru,1,1,4096,0,900,1,
     loop.trace,lirs,1,900,300,4096,mru,mru,12,12,49152,24,876,0.9733333333333334,
     loop.trace,lirs,1,900,300,4096,mru,mru,151,151,618496,302,598,0.6644444444444444,
@@ -307,7 +312,8 @@ fn curves_that_cannot_be_written() {
     ----- stdout -----
 
     ----- stderr -----
-    error: invalid value 'mrc.pdf' for '--curve <FILE>': the name ends in none of .csv, .json, .parquet, .svg, .png
+    error: invalid value 'mrc.pdf' for '--curve <FILE>': the name ends in none of .csv, .json,
+      ... .parquet, .svg, .png
 
     For more information, try '--help'.
     ");
@@ -375,7 +381,8 @@ fn a_sample_comes_with_its_error() {
 #[test]
 fn a_sample_of_no_block_tells_nothing() {
     let lab = Lab::with_loop();
-    let line = "for caches in sim 'sweep -t'; do hither $caches loop.trace -p lru -s 5 --sample 0.0000001%; done";
+    let line = "for caches in sim 'sweep -t'; do hither $caches loop.trace -p lru -s 5 --sample \
+                0.0000001%; done";
     assert_snapshot!(lab.run(line), @"
     exit code: 1
     ----- stdout -----
@@ -415,7 +422,8 @@ fn an_empty_file_is_of_no_format() {
 fn an_empty_tmpdir_is_none() {
     let lab = Lab::new();
     // In a folder that is gone, nothing can be written into the current one.
-    let line = "mkdir gone && cd gone && rmdir ../gone && hither gen loop -n 20k --format csv -q -o - \
+    let line = "mkdir gone && cd gone && rmdir ../gone && hither gen loop -n 20k --format csv -q \
+                -o - \
                 | TMPDIR= hither sim - -p lru -s 5 --memory 0";
     assert_snapshot!(lab.run(line), @"
     exit code: 0

@@ -75,7 +75,8 @@ fn a_table_of_miss_ratios_for_each_trace() {
     lab.write("long.trace", rounds(100, 3));
     lab.write("empty.trace", "*\n");
     let traces = "-t loop.trace --trace long.trace -t empty.trace";
-    assert_snapshot!(lab.run(&format!("hither sweep --format lirs {traces} -p lru,mru -s 50%,8")), @"
+    assert_snapshot!(lab.run(&format!("hither sweep --format lirs {traces} -p lru,mru -s \
+        50%,8")), @"
     exit code: 0
     ----- stdout -----
     loop.trace: 30 references to 10 distinct blocks of 4.00 KiB
@@ -115,24 +116,28 @@ fn what_the_command_line_names_replaces_what_the_file_says() {
         "folder/spec.toml",
         "policies = [\"mru\", \"lru\"]\nsizes = [8]\n\
          [[traces]]\npath = \"other.trace\"\nformat = \"lirs\"\nblock = \"64KiB\"\n\
-         [[traces]]\npath = \"../loop.trace\"\nsizes = [\"50%\", 2]\npolicies = [\"ubm{threshold=4}\"]\n",
+         [[traces]]\npath = \"../loop.trace\"\nsizes = [\"50%\", 2]\npolicies = \
+         [\"ubm{threshold=4}\"]\n",
     );
     let with = |options: &str| lab.run(&format!("hither sweep --to csv {options} | {SHORT_ROWS}"));
     assert_snapshot!(with("folder/spec.toml"), @r#"
     exit code: 0
     ----- stdout -----
-    trace,format,sample_rate,references,distinct_blocks,block_bytes,policy,spec,size,cache_blocks,cache_bytes,hits,misses,miss_ratio,standard_error
+    trace,format,sample_rate,references,distinct_blocks,block_bytes,policy,spec,size,cache_blocks,
+      ... cache_bytes,hits,misses,miss_ratio,standard_error
     other.trace,lirs,1,40,20,65536,mru,mru,8,8,524288,8,32,0.8,
     other.trace,lirs,1,40,20,65536,lru,lru,8,8,524288,0,40,1,
     ../loop.trace,lirs,1,30,10,4096,ubm,"ubm{threshold=4,expire=2,other=lru}",50%,5,20480,9,21,0.7,
-    ../loop.trace,lirs,1,30,10,4096,ubm,"ubm{threshold=4,expire=2,other=lru}",2,2,8192,2,28,0.9333333333333333,
+    ../loop.trace,lirs,1,30,10,4096,ubm,"ubm{threshold=4,expire=2,other=lru}",2,2,8192,2,28,
+      ... 0.9333333333333333,
 
     ----- stderr -----
     "#);
     assert_snapshot!(with("folder/spec.toml -p opt -s 3"), @"
     exit code: 0
     ----- stdout -----
-    trace,format,sample_rate,references,distinct_blocks,block_bytes,policy,spec,size,cache_blocks,cache_bytes,hits,misses,miss_ratio,standard_error
+    trace,format,sample_rate,references,distinct_blocks,block_bytes,policy,spec,size,cache_blocks,
+      ... cache_bytes,hits,misses,miss_ratio,standard_error
     other.trace,lirs,1,40,20,65536,opt,opt,3,3,196608,3,37,0.925,
     ../loop.trace,lirs,1,30,10,4096,opt,opt,3,3,12288,6,24,0.8,
 
@@ -141,7 +146,8 @@ fn what_the_command_line_names_replaces_what_the_file_says() {
     assert_snapshot!(with("folder/spec.toml -t loop.trace"), @"
     exit code: 0
     ----- stdout -----
-    trace,format,sample_rate,references,distinct_blocks,block_bytes,policy,spec,size,cache_blocks,cache_bytes,hits,misses,miss_ratio,standard_error
+    trace,format,sample_rate,references,distinct_blocks,block_bytes,policy,spec,size,cache_blocks,
+      ... cache_bytes,hits,misses,miss_ratio,standard_error
     loop.trace,lirs,1,30,10,4096,lru,lru,5%,1,4096,0,30,1,
     loop.trace,lirs,1,30,10,4096,lru,lru,10%,1,4096,0,30,1,
     loop.trace,lirs,1,30,10,4096,lru,lru,25%,3,12288,0,30,1,
@@ -326,7 +332,9 @@ fn other_plans_changed_traces_and_second_sweeps_are_refused() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: out.csv.journal: the journal of an unfinished sweep with other traces, policies, sizes or options, or by another version of hither; --restart throws it away and begins anew, -o names another output
+    hither: out.csv.journal: the journal of an unfinished sweep with other traces, policies, sizes
+      ... or options, or by another version of hither; --restart throws it away and begins anew, -o
+      ... names another output
     ");
 
     let trace = fs::read(lab.path("0.trace")).unwrap();
@@ -379,7 +387,8 @@ fn other_plans_changed_traces_and_second_sweeps_are_refused() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: out.csv.journal: a damaged journal of a sweep; --restart throws it away and begins anew: line 1 is damaged
+    hither: out.csv.journal: a damaged journal of a sweep; --restart throws it away and begins anew:
+      ... line 1 is damaged
     ");
 }
 
@@ -396,7 +405,9 @@ fn what_is_wrong_is_said_before_anything_is_simulated() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: bad.toml:5: unknown field `blok`, expected one of `path`, `format`, `block`, `keep-repeats`, `no-in-kernel`, `maps`, `sample`, `policies`, `sizes`, `nodes`, `placements`, `bind`, `warm-up`, `costs`
+    hither: bad.toml:5: unknown field `blok`, expected one of `path`, `format`, `block`,
+      ... `keep-repeats`, `no-in-kernel`, `maps`, `sample`, `policies`, `sizes`, `nodes`,
+      ... `placements`, `bind`, `warm-up`, `costs`
     ");
     assert_snapshot!(lab.run("hither sweep none.toml"), @"
     exit code: 2
@@ -454,14 +465,16 @@ fn what_is_wrong_is_said_before_anything_is_simulated() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: loop.trace: policy `pcc` needs call sites, which this trace does not have; `hither record` makes traces that have them, and `ubm` does without
+    hither: loop.trace: policy `pcc` needs call sites, which this trace does not have; `hither
+      ... record` makes traces that have them, and `ubm` does without
     ");
     assert_snapshot!(lab.run("hither sweep -t loop.trace -s 1% -o other.csv"), @"
     exit code: 2
     ----- stdout -----
 
     ----- stderr -----
-    hither: loop.trace: a cache of size 1% holds no block (the trace has 10 distinct blocks); the smallest cache is one block
+    hither: loop.trace: a cache of size 1% holds no block (the trace has 10 distinct blocks); the
+      ... smallest cache is one block
     ");
     // Nothing was done, so there is nothing to go on with.
     let names = ["bad.toml", "letter", "loop.trace", "none.toml"];
@@ -520,7 +533,8 @@ fn samples_are_estimates_with_their_error() {
 #[test]
 fn standard_input_is_no_trace_and_no_output() {
     let lab = Lab::with_loop();
-    let line = "hither sweep -t - -p lru -s 5 <loop.trace; hither sweep -t loop.trace -p lru -s 5 --to csv -o -";
+    let line = "hither sweep -t - -p lru -s 5 <loop.trace; hither sweep -t loop.trace -p lru -s 5 \
+                --to csv -o -";
     assert_snapshot!(lab.run(line), @"
     exit code: 2
     ----- stdout -----

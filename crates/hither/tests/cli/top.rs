@@ -45,31 +45,32 @@ fn nothing_runs() {
     assert_eq!(seen_from(&lab, "hither top --json").stdout(), "[]\n");
 }
 
-#[test]
-fn a_run_is_seen_until_it_ends() {
-    let lab = Lab::new();
+/// A run whose program goes on until its standard input ends, once it is seen; and what is seen.
+fn running(lab: &Lab) -> (Running, Value) {
     let mut run = lab.command("hither");
     let words = ["run", "-q", "--memory=upm", "--dry-run", "--", "cat"];
     run.args(words).env("XDG_RUNTIME_DIR", lab.path(""));
-    let mut run = Running(
-        run.stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("spawned"),
-    );
+    run.stdin(Stdio::piped()).stdout(Stdio::null());
+    let run = Running(run.spawn().expect("spawned"));
     let begun = Instant::now();
-    let seen = loop {
-        let seen: Value =
-            serde_json::from_str(seen_from(&lab, "hither top --json").stdout()).expect("JSON");
+    loop {
+        let seen = seen_from(lab, "hither top --json");
+        let seen: Value = serde_json::from_str(seen.stdout()).expect("JSON");
         if seen != serde_json::json!([]) {
-            break seen;
+            return (run, seen);
         }
         assert!(
             begun.elapsed() < Duration::from_secs(60),
             "nothing was said"
         );
         thread::sleep(Duration::from_millis(50));
-    };
+    }
+}
+
+#[test]
+fn a_run_is_seen_until_it_ends() {
+    let lab = Lab::new();
+    let (mut run, seen) = running(&lab);
     assert_eq!(seen[0]["agent"], run.0.id());
     assert_eq!(seen[0]["command"], serde_json::json!(["cat"]));
     assert_eq!(seen[0]["figures"]["regions"], 0);
@@ -86,4 +87,42 @@ fn a_run_is_seen_until_it_ends() {
             .count(),
         0
     );
+}
+
+/// Watches on a terminal of 24 lines until the run is shown, ends the watching as it is told, and
+/// says how that ended and whether the terminal is as before.
+const TERMINAL: &str = r#"
+import fcntl, os, pty, select, struct, subprocess, sys, termios
+master, slave = pty.openpty()
+fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+before = termios.tcgetattr(slave)
+top = subprocess.Popen(["hither", "top"], stdin=slave, stdout=slave, stderr=slave)
+shown = b""
+def wait_for(mark):
+    global shown
+    while mark not in shown:
+        if not select.select([master], [], [], 60)[0]:
+            sys.exit(f"no {mark}: {shown}")
+        shown += os.read(master, 4096)
+wait_for(b"cat")
+wait_for(b"q ends")
+key = sys.argv[1]
+if key == "TERM":
+    top.terminate()
+else:
+    os.write(master, key.encode())
+code = top.wait()
+wait_for(b"\x1b[?1049l")
+print(code, b"\x1b[?25h" in shown, termios.tcgetattr(slave) == before)
+"#;
+
+#[test]
+fn whatever_ends_the_watching_gives_the_terminal_back() {
+    let lab = Lab::new();
+    lab.write("terminal.py", TERMINAL);
+    let _run = running(&lab);
+    for (end, code) in [("q", 0), (r"$(printf '\003')", -2), ("TERM", -15)] {
+        let ran = seen_from(&lab, &format!("python3 terminal.py {end}"));
+        assert_eq!(ran.stdout(), format!("{code} True True\n"), "{end}: {ran}");
+    }
 }

@@ -84,7 +84,8 @@ fn a_torus_leads_around() {
         │    │    │         │     │     │
       ┄ 6 ── 7 ── 8 ┄    ┄ 15 ── 16 ── 17 ┄
         ┊    ┊    ┊         ┊     ┊     ┊
-      (dotted lines lead around; each node has links to its places in the layers before and after, around as well)
+      (dotted lines lead around; each node has links to its places in the layers before and after,
+      ... around as well)
 
 
     ----- stderr -----
@@ -93,7 +94,8 @@ fn a_torus_leads_around() {
 
 #[test]
 fn hypercubes_by_gray_code_and_trees_and_rings() {
-    let line = "for t in hypercube:4 hypercube:3x2 hypercube:5 ring:2x3x4 tree:2x3 mesh:4; do hither topo $t | sed -n '4,/^$/p'; done";
+    let line = "for t in hypercube:4 hypercube:3x2 hypercube:5 ring:2x3x4 tree:2x3 mesh:4; do \
+                hither topo $t | sed -n '4,/^$/p'; done";
     assert_snapshot!(Lab::new().run(line), @"
     exit code: 0
     ----- stdout -----
@@ -123,7 +125,8 @@ fn hypercubes_by_gray_code_and_trees_and_rings() {
          │     │     │     │         │     │     │     │
       ┄  8 ──  9 ── 11 ── 10 ┄    ┄ 24 ── 25 ── 27 ── 26 ┄
          ┊     ┊     ┊     ┊         ┊     ┊     ┊     ┊
-      (dotted lines lead around; each node has links to its places in the layers that differ in one bit)
+      (dotted lines lead around; each node has links to its places in the layers that differ in one
+      ... bit)
 
       ring 0 ╭→ (ring 1) → (ring 2) →╮
              ╰←──────────────────────╯
@@ -152,8 +155,10 @@ fn a_file() {
     let lab = Lab::new();
     lab.write(
         "box.toml",
-        "distances = [[10, 21, 31], [21, 10, 31], [31, 31, 10]]\nlocal_ns = 90\nstorage_ns = 80_000\ncpus = 8\n\
-         capacity = \"64GiB\"\n[[nodes]]\nname = \"left\"\n[[nodes]]\nname = \"right\"\nweight = 2\n[[nodes]]\nname = \"cxl\"\n\
+        "distances = [[10, 21, 31], [21, 10, 31], [31, 31, 10]]\nlocal_ns = 90\nstorage_ns = \
+         80_000\ncpus = 8\n\
+         capacity = \"64GiB\"\n[[nodes]]\nname = \"left\"\n[[nodes]]\nname = \"right\"\nweight = \
+         2\n[[nodes]]\nname = \"cxl\"\n\
          cpus = 0\ncapacity = \"256GiB\"\n",
     );
     assert_snapshot!(lab.run("hither topo box.toml"), @"
@@ -180,7 +185,8 @@ fn a_file() {
     ----- stdout -----
 
     ----- stderr -----
-    hither: bad.toml:2: unknown field `hop`, expected one of `shape`, `latency_ns`, `distances`, `local_ns`, `hop_ns`, `storage_ns`, `cpus`, `capacity`, `weight`, `nodes`
+    hither: bad.toml:2: unknown field `hop`, expected one of `shape`, `latency_ns`, `distances`,
+      ... `local_ns`, `hop_ns`, `storage_ns`, `cpus`, `capacity`, `weight`, `nodes`
     ");
     assert_snapshot!(lab.run("hither topo none.toml"), @"
     exit code: 1
@@ -197,16 +203,19 @@ fn the_presets() {
     assert_snapshot!(lab.run("hither topo --list"), @"
     exit code: 0
     ----- stdout -----
-    mesh5x5-io: 25 nodes in a mesh that cache blocks of 4 KiB over disks: 0.1 ms a node, 0.1 ms a hop, 8.2 ms from disk
+    mesh5x5-io: 25 nodes in a mesh that cache blocks of 4 KiB over disks: 0.1 ms a node, 0.1 ms a
+      ... hop, 8.2 ms from disk
         source: Son, Kandemir, Zhang and Garg, topology-aware I/O caching, table 1
 
     numachine-4: NUMAchine: 4 stations of 4 processors on a ring: 900 ns local, 3960 ns remote
-        source: Ho, page placement based on predicted cache behaviour (thesis, Toronto 2004), section 5.1.1 and table 5.1
+        source: Ho, page placement based on predicted cache behaviour (thesis, Toronto 2004),
+      ... section 5.1.1 and table 5.1
 
     opteron2: two AMD Opterons: 70 ns local, 104 ns remote
         source: Zhou, Meng and Ma, dual-layered file cache on cc-NUMA, section 1
 
-    origin2000-16: SGI Origin2000: 16 nodes of 2 processors, two on each of 8 routers in a hypercube: 300 ns local, 100 ns a router
+    origin2000-16: SGI Origin2000: 16 nodes of 2 processors, two on each of 8 routers in a
+      ... hypercube: 300 ns local, 100 ns a router
         source: Nikolopoulos et al., ICS 2000, section 3.1; Laudon and Lenoski, ISCA 1997
 
     ----- stderr -----
@@ -304,7 +313,10 @@ fn one_document_for_programs() {
 #[test]
 fn pictures() {
     let lab = Lab::new();
-    let ran = lab.run("hither topo torus:4x4 --svg t.svg && hither topo -q torus:4x4 -o t.png && hither topo torus:4x4 -o t.svg --json | head -c 1");
+    let ran = lab.run(
+        "hither topo torus:4x4 --svg t.svg && hither topo -q torus:4x4 -o t.png && \
+                       hither topo torus:4x4 -o t.svg --json | head -c 1",
+    );
     assert_snapshot!(ran, @"
     exit code: 0
     ----- stdout -----
@@ -325,7 +337,8 @@ fn pictures() {
     );
     assert_eq!(lab.names(), ["t.png", "t.svg"]);
 
-    assert_snapshot!(lab.run("hither topo 300 -o a.svg; hither topo 4 -o no/a.svg; hither topo 4 -o a.jpg"), @"
+    assert_snapshot!(lab.run("hither topo 300 -o a.svg; hither topo 4 -o no/a.svg; hither topo 4 \
+                              -o a.jpg"), @"
     exit code: 2
     ----- stdout -----
 
@@ -341,17 +354,24 @@ fn pictures() {
 
 #[test]
 fn what_is_no_topology() {
-    let line = "hither topo mash:5x5; hither topo mesh:0x5; hither topo mesh:99999999999x2; hither topo 5000; hither topo ''";
+    let line = "hither topo mash:5x5; hither topo mesh:0x5; hither topo mesh:99999999999x2; \
+                hither topo 5000; hither topo ''";
     assert_snapshot!(Lab::new().run(line), @"
     exit code: 2
     ----- stdout -----
 
     ----- stderr -----
-    hither: unknown topology `mash:5x5` (did you mean `mesh`?); write a number of nodes, mesh:5x5, torus:4x4x4, hypercube:4, ring:4x4, tree:4x4, or one of mesh5x5-io, numachine-4, opteron2, origin2000-16; or `this` machine, or a file that ends in .toml
-    hither: `mesh:0x5`: `0` is not a whole number from 1 to 1024; write for example `mesh:5x5` (5 rows of 5 nodes)
-    hither: `mesh:99999999999x2`: `99999999999` is not a whole number from 1 to 1024; write for example `mesh:5x5` (5 rows of 5 nodes)
+    hither: unknown topology `mash:5x5` (did you mean `mesh`?); write a number of nodes, mesh:5x5,
+      ... torus:4x4x4, hypercube:4, ring:4x4, tree:4x4, or one of mesh5x5-io, numachine-4, opteron2,
+      ... origin2000-16; or `this` machine, or a file that ends in .toml
+    hither: `mesh:0x5`: `0` is not a whole number from 1 to 1024; write for example `mesh:5x5` (5
+      ... rows of 5 nodes)
+    hither: `mesh:99999999999x2`: `99999999999` is not a whole number from 1 to 1024; write for
+      ... example `mesh:5x5` (5 rows of 5 nodes)
     hither: `5000` has more than 1024 nodes
-    hither: unknown topology ``; write a number of nodes, mesh:5x5, torus:4x4x4, hypercube:4, ring:4x4, tree:4x4, or one of mesh5x5-io, numachine-4, opteron2, origin2000-16; or `this` machine, or a file that ends in .toml
+    hither: unknown topology ``; write a number of nodes, mesh:5x5, torus:4x4x4, hypercube:4,
+      ... ring:4x4, tree:4x4, or one of mesh5x5-io, numachine-4, opteron2, origin2000-16; or `this`
+      ... machine, or a file that ends in .toml
     ");
 }
 

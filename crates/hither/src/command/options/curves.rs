@@ -17,8 +17,10 @@ use crate::ui::Ui;
 /// Which curves go where.
 #[derive(Args, Debug)]
 pub(in crate::command) struct Curves {
-    /// Write the miss ratio at all cache sizes to FILE, which is replaced if it is there: data as
-    /// .csv, .json or .parquet, a picture as .svg or .png; may be given several times
+    /// Write the miss ratio at all cache sizes to FILE; may be given several times
+    ///
+    /// Data are .csv, .json or .parquet, a picture is .svg or .png. A FILE that is there is
+    /// replaced.
     #[arg(
         long = "curve",
         value_name = "FILE",
@@ -26,14 +28,28 @@ pub(in crate::command) struct Curves {
     )]
     files: Vec<CurveFile>,
 
-    /// Cache sizes at which a curve is worked out, at most. lru and opt are exact at any size and
-    /// have 1000
-    #[arg(long, value_name = "N", default_value_t = 64, requires = "files",
-        value_parser = clap::value_parser!(u16).range(2..=4096))]
+    /// The most cache sizes at which a curve is computed
+    ///
+    /// lru and opt are exact at any size and have 1000.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 64,
+        requires = "files",
+        value_parser = clap::value_parser!(u16).range(2..=4096),
+        hide_short_help = true
+    )]
     points: u16,
 
-    /// How these sizes are spread, and the axis of a picture: by equal factors or by equal steps
-    #[arg(long, value_name = "HOW", value_enum, default_value_t = Scale::Log, requires = "files")]
+    /// How these sizes are spread, and the axis of a picture
+    #[arg(
+        long,
+        value_name = "HOW",
+        value_enum,
+        default_value_t = Scale::Log,
+        requires = "files",
+        hide_short_help = true
+    )]
     scale: Scale,
 }
 

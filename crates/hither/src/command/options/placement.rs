@@ -21,29 +21,29 @@ use crate::ui::Ui;
 /// What is placed, and where.
 #[derive(Args, Debug)]
 pub(in crate::command) struct Placing {
-    /// Place blocks or pages on these nodes: 2, mesh:5x5, torus:4x4, hypercube:4, ring:4x4,
-    /// tree:2x8, a TOML file with a matrix, this machine (this) or a preset; `hither topo` shows
-    /// them. --size is then that of each node
+    /// Place blocks or pages on these nodes: 2, mesh:5x5, this, a preset, a TOML file
+    ///
+    /// Also torus:4x4, hypercube:4, ring:4x4 and tree:2x8; `this` is this machine, a TOML file has
+    /// a matrix, and `hither topo` shows them all. --size is then that of each node.
     #[arg(long, value_name = "T[,T]", value_delimiter = ',')]
     nodes: Vec<String>,
 
-    /// Placements, such as upm or 'post-office{trigger=20}'; `hither policies --placements` lists
-    /// them
+    /// Placements, such as upm or 'post-office{trigger=20}'
+    ///
+    /// `hither policies --placements` lists them.
     #[arg(long = "placement", value_name = "P[,P]")]
     placements: Vec<Placements>,
 
-    /// Which node an access is made from: as the trace says where it knows several (trace), threads
-    /// or processes in turn
-    #[arg(long, value_name = "HOW", value_enum)]
+    /// Which node an access is made from
+    #[arg(long, value_name = "HOW", value_enum, hide_short_help = true)]
     bind: Option<Bind>,
 
-    /// Count nothing at the beginning, for so many references (100k), a part of them (10%) or
-    /// iterations (2iterations)
-    #[arg(long, value_name = "N")]
+    /// Count nothing for the first references (100k), a part of them (10%) or 2iterations
+    #[arg(long, value_name = "N", hide_short_help = true)]
     warm_up: Option<WarmUpSpec>,
 
     /// Model other costs than those of the papers, such as fault_ns=2000
-    #[arg(long, value_name = "NAME=VALUE[,..]")]
+    #[arg(long, value_name = "NAME=VALUE[,..]", hide_short_help = true)]
     costs: Option<CostOverrides>,
 }
 
@@ -164,7 +164,12 @@ pub(in crate::command) struct Drawing {
     pub(in crate::command) timeline: Option<Drawn>,
 
     /// Also print the accesses from each node to each, for 16 nodes or fewer
-    #[arg(long, requires = "nodes", conflicts_with = "json")]
+    #[arg(
+        long,
+        requires = "nodes",
+        conflicts_with = "json",
+        hide_short_help = true
+    )]
     pub(in crate::command) traffic: bool,
 }
 

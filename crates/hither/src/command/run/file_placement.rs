@@ -1,5 +1,5 @@
-//! `hither run --file-placement`: pages of files on the nodes that a policy says, as the program reads
-//! them in, or where they are read.
+//! `hither run --file-placement`: pages of files on the nodes that a policy says, as the program
+//! reads them in, or on the nodes that read them.
 
 use std::process::ExitCode;
 
@@ -8,9 +8,9 @@ use hither_core::Spec;
 use hither_core::placement::PlacementEntry;
 use hither_core::registry::Mechanism;
 use hither_live::Error;
-use hither_live::file_pages::{self, FilePagesOptions, Ran};
-use hither_live::following::{Followed, FollowingOptions, Runner};
-use hither_live::pages::calibration;
+use hither_live::file_migration::{FileMigrationOptions, FileMigrationReport, Runner};
+use hither_live::file_placement::{self, FilePlacementOptions, Ran};
+use hither_live::numa::calibration;
 
 use super::{Run, note_agent};
 use crate::exit::{self, Usage};
@@ -42,6 +42,7 @@ pub(super) struct FilePlacementArgs {
     /// 'single-node{node=1}' on one; threads with a memory policy of their own are left alone. upm
     /// moves pages that are cached to the node that reads them.
     #[arg(
+        id = "file_placement",
         long = "file-placement",
         value_name = "POLICY",
         num_args = 0..=1,
@@ -103,12 +104,12 @@ pub(super) fn run(run: &Run, way: Way, ui: &Ui) -> anyhow::Result<ExitCode> {
 }
 
 fn placed(run: &Run, node: Option<u32>, ui: &Ui) -> anyhow::Result<ExitCode> {
-    let options = FilePagesOptions {
+    let options = FilePlacementOptions {
         command: run.command.clone(),
         preload: preload::library()?,
         node,
     };
-    let ran = match file_pages::run(&options) {
+    let ran = match file_placement::run(&options) {
         Err(error @ Error::NoNode { .. }) => {
             return Err(Usage(format!("{SWITCH}: {error}")).into());
         }
@@ -122,10 +123,10 @@ fn placed(run: &Run, node: Option<u32>, ui: &Ui) -> anyhow::Result<ExitCode> {
 }
 
 fn following(run: &Run, policy: Spec<PlacementEntry>, ui: &Ui) -> anyhow::Result<ExitCode> {
-    let options = FollowingOptions {
+    let options = FileMigrationOptions {
         run: run.options(preload::library()?),
         policy,
-        cache: calibration::place(),
+        cache: calibration::cache_folder(),
     };
     run.note_one_node(ui);
     let ran = Runner::new(options).run().map_err(exit::not_started)?;
@@ -141,7 +142,7 @@ fn following(run: &Run, policy: Spec<PlacementEntry>, ui: &Ui) -> anyhow::Result
 }
 
 /// What came of it, in a few lines.
-fn report_followed(followed: &Followed, dry_run: bool, ui: &Ui) {
+fn report_followed(followed: &FileMigrationReport, dry_run: bool, ui: &Ui) {
     let summary = &followed.summary;
     let local = summary.local as f64 / summary.accesses.max(1) as f64;
     let local = match summary.accesses {

@@ -2,13 +2,14 @@
 
 use std::fmt::{Display, Write};
 
-use hither_live::pages::calibration::{Costs, Source};
-use hither_live::pages::survey::{Counter, Survey};
+use hither_live::memory::capabilities::{Capabilities, CounterProbe};
+use hither_live::numa::calibration::{Costs, LatencySource};
 use serde_json::json;
 
-use crate::format::{self, Lean, Table};
+use crate::format;
+use hither_analysis::table::{Align, Table};
 
-pub(super) fn text(survey: &Survey, costs: &Costs) -> Result<String, std::fmt::Error> {
+pub(super) fn text(survey: &Capabilities, costs: &Costs) -> Result<String, std::fmt::Error> {
     let mut text = String::new();
     writeln!(text, "Memory nodes\n{}", nodes(survey).render())?;
     latencies(&mut text, survey, costs)?;
@@ -23,7 +24,7 @@ pub(super) fn text(survey: &Survey, costs: &Costs) -> Result<String, std::fmt::E
             "watched, but for those inside system calls (kernel.perf_event_paranoid is above 1)"
                 .to_owned()
         }
-        Err(reason) => format!("not watched: {reason}"),
+        Err(reason) => format!("not watched, because\n{reason}"),
     };
     writeln!(text, "page faults: {faults}")?;
     let each = costs.migration_ns.filter(|_| survey.moving.is_ok());
@@ -57,7 +58,10 @@ fn yes_or_why<T>(answer: &Result<T, impl Display>) -> String {
     }
 }
 
-fn told(survey: &Survey, counter: &Counter) -> String {
+/// Where the second column of the counters is.
+const CAUSE_INDENT: usize = 17;
+
+fn told(survey: &Capabilities, counter: &CounterProbe) -> String {
     let counting = match &counter.answer {
         Ok(counting) => counting,
         Err(_) => return yes_or_why(&counter.answer),
@@ -68,7 +72,9 @@ fn told(survey: &Survey, counter: &Counter) -> String {
     };
     match counting.cost {
         Some(cost) => format!(
-            "{sees}: {} ns to arm a page, {} ns for its next touch; {} samples a second",
+            "{sees}:\n{:CAUSE_INDENT$}{} ns to arm a page, {} ns for its next touch; \
+             {} samples a second",
+            "",
             cost.arm_ns,
             cost.touch_ns,
             format::count(survey.rate(cost))
@@ -77,13 +83,13 @@ fn told(survey: &Survey, counter: &Counter) -> String {
     }
 }
 
-fn nodes(survey: &Survey) -> Table {
+fn nodes(survey: &Capabilities) -> Table {
     let columns = [
-        ("node", Lean::Right),
-        ("CPUs", Lean::Right),
-        ("memory", Lean::Right),
-        ("free", Lean::Right),
-        ("distances", Lean::Left),
+        ("node", Align::Right),
+        ("CPUs", Align::Right),
+        ("memory", Align::Right),
+        ("free", Align::Right),
+        ("distances", Align::Left),
     ];
     let mut table = Table::new(columns);
     for node in &survey.nodes {
@@ -100,33 +106,33 @@ fn nodes(survey: &Survey) -> Table {
 }
 
 /// What loads take, where there is more than one node or it was measured.
-fn latencies(text: &mut String, survey: &Survey, costs: &Costs) -> std::fmt::Result {
-    let measured = |&(_, source): &(u32, Source)| source == Source::Measured;
+fn latencies(text: &mut String, survey: &Capabilities, costs: &Costs) -> std::fmt::Result {
+    let measured = |&(_, source): &(u32, LatencySource)| source == LatencySource::Measured;
     let first = costs.latencies.first().map(|&(_, source)| source);
     let alike = first.filter(|&first| costs.latencies.iter().all(|&(_, other)| other == first));
     if survey.nodes.len() < 2 && !costs.latencies.iter().any(measured) {
         return Ok(());
     }
     let whence = match alike {
-        Some(Source::Measured) => "measured",
-        Some(Source::Latencies) => "by the firmware's table of latencies",
-        Some(Source::Distances) => {
+        Some(LatencySource::Measured) => "measured",
+        Some(LatencySource::Latencies) => "by the firmware's table of latencies",
+        Some(LatencySource::Distances) => {
             "by the firmware's distances; `hither topo --live --calibrate` measures"
         }
         None => "measured, or by the firmware's table of latencies (l) or distances (d)",
     };
     writeln!(
         text,
-        "Latency of a load in ns, from the CPUs of the row's node: {whence}"
+        "Latency of a load in ns, from the CPUs of the row's node:\n{whence}"
     )?;
     let heads = survey.nodes.iter().map(|node| node.node.to_string());
     let heads = [String::new()].into_iter().chain(heads);
-    let mut table = Table::new(heads.map(|head| (head, Lean::Right)));
+    let mut table = Table::new(heads.map(|head| (head, Align::Right)));
     let rows = costs.latencies.chunks(survey.nodes.len().max(1));
     for (node, row) in survey.nodes.iter().zip(rows) {
-        let cell = |&(ns, source): &(u32, Source)| match source {
-            Source::Latencies if alike.is_none() => format!("{ns} l"),
-            Source::Distances if alike.is_none() => format!("{ns} d"),
+        let cell = |&(ns, source): &(u32, LatencySource)| match source {
+            LatencySource::Latencies if alike.is_none() => format!("{ns} l"),
+            LatencySource::Distances if alike.is_none() => format!("{ns} d"),
             _ => ns.to_string(),
         };
         let cells = row.iter().map(cell);
@@ -135,12 +141,12 @@ fn latencies(text: &mut String, survey: &Survey, costs: &Costs) -> std::fmt::Res
     writeln!(text, "{}", table.render())
 }
 
-pub(super) fn document(survey: &Survey, costs: &Costs) -> serde_json::Value {
+pub(super) fn document(survey: &Capabilities, costs: &Costs) -> serde_json::Value {
     let rows = || costs.latencies.chunks(survey.nodes.len().max(1));
-    let whence = |source: Source| match source {
-        Source::Measured => "measured",
-        Source::Latencies => "latencies",
-        Source::Distances => "distances",
+    let whence = |source: LatencySource| match source {
+        LatencySource::Measured => "measured",
+        LatencySource::Latencies => "latencies",
+        LatencySource::Distances => "distances",
     };
     let latency_ns = rows().map(|row| row.iter().map(|&(ns, _)| ns).collect::<Vec<_>>());
     let latency_from = rows().map(|row| row.iter().map(|&(_, of)| whence(of)).collect::<Vec<_>>());
@@ -189,8 +195,10 @@ pub(super) fn document(survey: &Survey, costs: &Costs) -> serde_json::Value {
 
 #[cfg(test)]
 mod tests {
-    use hither_live::machine::NodeMemory;
-    use hither_live::pages::survey::{Cost, Counting, Refusal, SamplingError, WatchError};
+    use hither_live::memory::capabilities::{
+        Counting, MoveError, SamplingCost, SamplingError, WatchError,
+    };
+    use hither_live::numa::topology::NodeMemory;
     use insta::assert_snapshot;
 
     use super::*;
@@ -206,8 +214,8 @@ mod tests {
         }
     }
 
-    fn survey() -> Survey {
-        let cost = Cost {
+    fn survey() -> Capabilities {
+        let cost = SamplingCost {
             arm_ns: 1400,
             touch_ns: 700,
         };
@@ -215,8 +223,8 @@ mod tests {
             sees_reads: false,
             cost: Some(cost),
         };
-        let counter = |name, answer| Counter { name, answer };
-        Survey {
+        let counter = |name, answer| CounterProbe { name, answer };
+        Capabilities {
             nodes: vec![node(0, &[0, 1], &[10, 21]), node(2, &[], &[21, 10])],
             huge_page_bytes: Some(2 << 20),
             faults: Ok(true),
@@ -229,7 +237,7 @@ mod tests {
         }
     }
 
-    fn by_distance(survey: &Survey) -> Costs {
+    fn by_distance(survey: &Capabilities) -> Costs {
         Costs::of(&survey.nodes, None)
     }
 
@@ -237,8 +245,8 @@ mod tests {
     fn what_was_measured_is_told_apart() {
         let survey = survey();
         let mut costs = by_distance(&survey);
-        costs.latencies[0] = (84, Source::Measured);
-        costs.latencies[1] = (190, Source::Latencies);
+        costs.latencies[0] = (84, LatencySource::Measured);
+        costs.latencies[1] = (190, LatencySource::Latencies);
         costs.migration_ns = Some(700);
         let told = text(&survey, &costs).unwrap();
         let part = told.split("Counting").next().unwrap_or_default();
@@ -248,7 +256,8 @@ mod tests {
              0     2  8.00 GiB  5.00 GiB  10 21
              2     0  8.00 GiB  5.00 GiB  21 10
 
-        Latency of a load in ns, from the CPUs of the row's node: measured, or by the firmware's table of latencies (l) or distances (d)
+        Latency of a load in ns, from the CPUs of the row's node:
+        measured, or by the firmware's table of latencies (l) or distances (d)
                  0      2
           0     84  190 l
           2  147 d   70 d
@@ -267,7 +276,8 @@ mod tests {
              0     2  8.00 GiB  5.00 GiB  10 21
              2     0  8.00 GiB  5.00 GiB  21 10
 
-        Latency of a load in ns, from the CPUs of the row's node: by the firmware's distances; `hither topo --live --calibrate` measures
+        Latency of a load in ns, from the CPUs of the row's node:
+        by the firmware's distances; `hither topo --live --calibrate` measures
                0    2
           0   70  147
           2  147   70
@@ -278,7 +288,8 @@ mod tests {
 
         Counting accesses, in at most 1.0 % of a CPU
           hardware       no: the processor does not have it, or a hypervisor hides it
-          write-protect  yes, writes only, and not on huge pages: 1400 ns to arm a page, 700 ns for its next touch; 4,761 samples a second
+          write-protect  yes, writes only, and not on huge pages:
+                         1400 ns to arm a page, 700 ns for its next touch; 4,761 samples a second
         `upm` would count by write-protect
         ");
     }
@@ -289,7 +300,7 @@ mod tests {
         survey.nodes.truncate(1);
         survey.huge_page_bytes = None;
         survey.faults = Err(WatchError::NotPermitted { paranoid: Some(4) });
-        survey.moving = Err(Refusal::NoCall);
+        survey.moving = Err(MoveError::NoCall);
         survey.counters[1].answer = Err(SamplingError::NoCall);
         assert_snapshot!(text(&survey, &by_distance(&survey)).unwrap(), @"
         Memory nodes
@@ -297,7 +308,8 @@ mod tests {
              0     2  8.00 GiB  5.00 GiB  10 21
 
         huge pages: off
-        page faults: not watched: kernel.perf_event_paranoid is 4; with 2 or less, or CAP_PERFMON, page faults can be watched
+        page faults: not watched, because
+        kernel.perf_event_paranoid is 4; with 2 or less, or CAP_PERFMON, page faults can be watched
         moving pages: no: this kernel does not have it, or a container hides it
 
         Counting accesses, in at most 1.0 % of a CPU
