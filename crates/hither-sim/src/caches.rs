@@ -466,7 +466,7 @@ impl Lane {
                 policy,
                 ..
             } => {
-                let classes = policy.classes().map_or_else(BTreeMap::new, |classes| {
+                let classes = policy.class_counts().map_or_else(BTreeMap::new, |classes| {
                     BTreeMap::from([
                         ("sequential", classes.sequential),
                         ("looping", classes.looping),

@@ -165,7 +165,7 @@ struct CacheAware {
     limit: f64,
     distances: bool,
     /// By object.
-    regions: Vec<Known>,
+    regions: Vec<ObjectState>,
     /// By process.
     applications: Vec<Application>,
     /// By page: the application that it counts for as a remote one.
@@ -175,7 +175,7 @@ struct CacheAware {
 
 /// What is known of an object.
 #[derive(Default)]
-struct Known {
+struct ObjectState {
     owner: Process,
     pages: u64,
     state: State,
@@ -368,7 +368,7 @@ impl MemoryPlacement for CacheAware {
             (true, None) => State::Watched(Sequences::new(self.sequence, self.faults)),
             (true, Some(class)) => State::Settled(class),
         };
-        *at(&mut self.regions, region.object.index()) = Known {
+        *at(&mut self.regions, region.object.index()) = ObjectState {
             owner: region.owner,
             pages,
             state,
@@ -382,7 +382,7 @@ impl MemoryPlacement for CacheAware {
 
     fn on_region_freed(&mut self, object: Object) {
         if let Some(region) = self.regions.get_mut(object.index()) {
-            let Known { owner, pages, .. } = std::mem::take(region);
+            let ObjectState { owner, pages, .. } = std::mem::take(region);
             at(&mut self.applications, owner.index()).pages -= pages;
         }
     }

@@ -57,7 +57,7 @@ pub trait Replacement {
     fn resized(&mut self, _capacity: u32) {}
 
     /// How many accesses were classified as what, for policies that classify.
-    fn classes(&self) -> Option<ClassCounts> {
+    fn class_counts(&self) -> Option<ClassCounts> {
         None
     }
 

@@ -611,11 +611,11 @@ impl PageCacheController {
             files: self.files.len() as u64,
             references: self.tick,
             steering: self.judge.steering(),
-            classes: self.model.policy.classes(),
+            classes: self.model.policy.class_counts(),
             evicted_by_class: self
                 .model
                 .policy
-                .classes()
+                .class_counts()
                 .map(|_| self.classes.evicted_bytes()),
             ..self.summary
         }
