@@ -230,7 +230,8 @@ impl fmt::Display for Ran {
 
 /// Leaves out of CSV what is long or differs (hash, options, version) and what only placements
 /// have.
-const SHORT_ROWS: &str = r#"sed -e 's/,"{[^}]*}"//' -e 's/,[0-9a-f]\{64\}//' -e 's/,sha256//;s/,loaded_with//' \
+const SHORT_ROWS: &str = r#"sed -e 's/,"{[^}]*}"//' \
+    -e 's/,[0-9a-f]\{64\}//' -e 's/,sha256//;s/,loaded_with//' \
     -e 's/,[^,]*$//' \
     -e 's/,placement,.*//' -e 's/,\{15\}$//'"#;
 
