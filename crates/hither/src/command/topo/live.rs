@@ -35,7 +35,12 @@ pub(super) fn text(survey: &Survey, costs: &Costs) -> Result<String, std::fmt::E
         format::percent(survey.budget)
     )?;
     for counter in &survey.counters {
-        writeln!(text, "  {:<14} {}", counter.name, told(survey, counter))?;
+        writeln!(
+            text,
+            "  {:<14} {}",
+            counter.name,
+            availability(survey, counter)
+        )?;
     }
     let outcome = match survey.chosen() {
         Some(counter) => format!("`upm` would count by {}", counter.name),
@@ -60,7 +65,7 @@ fn yes_or_why<T>(answer: &Result<T, impl Display>) -> String {
 /// Where the second column of the counters is.
 const CAUSE_INDENT: usize = 17;
 
-fn told(survey: &Survey, counter: &Counter) -> String {
+fn availability(survey: &Survey, counter: &Counter) -> String {
     let counting = match &counter.answer {
         Ok(counting) => counting,
         Err(_) => return yes_or_why(&counter.answer),
