@@ -1,5 +1,5 @@
 //! Builds the two preload libraries, `record`'s and `run`'s, and hands their paths to the command,
-//! which embeds them.
+//! which embeds them. Compresses the debug information of a release build.
 //!
 //! Two are needed: a hook is an exported symbol, and the library of `record` must not export
 //! `malloc`. Cargo cannot yet depend on another package's `cdylib` (artifact dependencies are
@@ -24,6 +24,11 @@ fn main() {
         "hither-sys/Cargo.toml",
     ] {
         println!("cargo:rerun-if-changed={}", crates.join(sources).display());
+    }
+
+    // The line tables, which stay in the binary where debug information is split off.
+    if variable("PROFILE") == "release" {
+        println!("cargo:rustc-link-arg-bins=-Wl,--compress-debug-sections=zlib");
     }
 
     let target = shared_target(&PathBuf::from(variable("OUT_DIR")));

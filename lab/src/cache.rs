@@ -1,9 +1,8 @@
 //! The cache's folder: QEMU and the kernel, compiled programs, snapshots.
 //!
-//! Whatever has its name there is whole: an entry is made beside its place, under a lock that one
-//! process holds, and renamed. So a run that is killed, a full disk or two labs at once leave
-//! nothing half-written; what a killed one left beside the place is removed by the next that holds
-//! the lock.
+//! An entry with its final name is complete: it is made under a temporary name, under a lock, and
+//! then renamed. So a killed run, a full disk or two labs at once leave no partial entry. The next
+//! holder of the lock removes what a killed run left under a temporary name.
 
 use std::fs::{self, File, FileTimes, TryLockError};
 use std::io;
@@ -14,17 +13,17 @@ use anyhow::{Context, Result, ensure};
 
 use crate::interrupt;
 
-/// What the snapshots may take together; one of two nodes takes 90 MB (2026-11), so that is some
-/// forty machines.
+/// Limit on the snapshots together: some forty machines, since one of two nodes takes 90 MB
+/// (2026-11).
 const SNAPSHOT_BYTES_MAX: u64 = 4 << 30;
 
 /// A snapshot used within this time is left alone: another lab may be about to resume from it.
 const IN_USE: Duration = Duration::from_secs(3600);
 
-/// Entries whose names begin so are snapshots, removed where they grow too many.
+/// Prefix of the snapshots' names. The oldest snapshots are removed beyond the limit.
 pub(crate) const SNAPSHOT: &str = "snapshot-";
 
-/// Entries whose names begin so are unpacked packages, which only `clean --all` removes.
+/// Prefix of the unpacked packages' names. Only `clean --all` removes these.
 pub(crate) const TOOLS: &str = "qemu-";
 
 const LOCK: &str = "lock";
@@ -93,7 +92,7 @@ impl Cache {
         let made = make(&partial)
             .and_then(|()| fs::rename(&partial, &path).with_context(|| path.display().to_string()));
         if made.is_err() {
-            // The first error is the one to tell of.
+            // The first error is the cause: report that one.
             let _ = remove(&partial);
         }
         made?;
@@ -101,9 +100,9 @@ impl Cache {
         Ok(path)
     }
 
-    /// Notes that an entry is in use, so that [`Self::entry`] spares it.
+    /// Marks an entry as just used, so that [`Self::entry`] does not remove it.
     pub(crate) fn touch(path: &Path) {
-        // Without leave to do so, the entry merely looks old.
+        // Without permission to do so, the entry only looks older than it is.
         let _ = File::open(path)
             .and_then(|file| file.set_times(FileTimes::new().set_modified(SystemTime::now())));
     }
@@ -254,7 +253,7 @@ mod tests {
         });
         assert_eq!(failed.unwrap_err().to_string(), "cut off");
         assert_eq!(names(&cache), [LOCK]);
-        // What a killed process leaves is no hindrance.
+        // The rest of a killed process does not get in the way.
         fs::create_dir_all(cache.folder().join(".partial/file")).unwrap();
         for _ in 0..2 {
             let path = cache.entry("thing", make).unwrap();

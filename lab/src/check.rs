@@ -1,27 +1,27 @@
-//! What a case must show: expectations with tolerances, never exact counts (a guest's kernel takes
-//! ticks and faults of its own).
+//! The expectations of a case. All have tolerances, since the guest's kernel adds ticks and faults
+//! of its own to the counts.
 
 use anyhow::{Result, ensure};
 use serde::Deserialize;
 
 use crate::report::Row;
 
-/// Expectations of a case; none: it is only reported.
+/// The expectations of a case. A case without any is only reported.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Expect {
-    /// How far the median of misses may be from what the program expects, as a share of that.
+    /// Largest relative difference of the median misses from what the program expects.
     pub(crate) misses: Option<f64>,
-    /// How far the median local share may be from arithmetic's, 0.02 being two points.
+    /// Largest difference of the median local share from the computed one; 0.02 is two points.
     pub(crate) local_share: Option<f64>,
     /// The same of user code alone, for policies whose copying is the kernel's and goes from one
     /// node to another.
     pub(crate) local_share_user: Option<f64>,
-    /// The least local share, where arithmetic gives none.
+    /// The smallest local share, for cases where none can be computed.
     pub(crate) local_share_min: Option<f64>,
-    /// The greatest share of the kernel in the time.
+    /// The largest share of the time that the kernel may take.
     pub(crate) kernel_share_max: Option<f64>,
-    /// The least number of pages migrated.
+    /// The smallest number of migrated pages.
     pub(crate) migrations_min: Option<u64>,
     /// How far apart the runs may be, in misses and in time: (largest - smallest) / median.
     pub(crate) spread: Option<f64>,
@@ -47,7 +47,7 @@ impl Expect {
         Ok(())
     }
 
-    /// What does not hold of `row`, a sentence each.
+    /// The expectations that `row` does not meet, one sentence each.
     pub(crate) fn failures(&self, row: &Row) -> Vec<String> {
         let mut failures = Vec::new();
         if let Some(tolerance) = self.misses {

@@ -1,6 +1,6 @@
-//! What the plugin counted: one JSON line an interval between marks, read back by the runner, which
-//! prices it. A last line says how many there are, since a full disk may cut the file short
-//! anywhere, and the plugin's complaint with it.
+//! Reads what the plugin counted: one JSON line per interval between marks. The last line says how
+//! many intervals there are, because a full disk may cut the file off anywhere, together with the
+//! plugin's error message.
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;

@@ -1,4 +1,4 @@
-//! The machine that a guest believes to run on: nodes, their CPUs and memory, the distances between
+//! The machine that QEMU shows to a guest: nodes, their CPUs and memory, and the distances between
 //! them.
 
 use anyhow::{Result, ensure};

@@ -55,29 +55,29 @@ struct Cli {
     /// The scenario: machines, and cases to run on them
     #[arg(required = true)]
     scenario: Option<PathBuf>,
-    /// Print a line of JSON a case, as soon as it is done, rather than a table at the end
+    /// Print one line of JSON per case as soon as it is done, instead of a table at the end
     #[arg(long)]
     json: bool,
     /// Run only cases that match: `*` and `?` in a case's name, or in NAME/MACHINE/PLACEMENT/POLICY
     /// where the pattern has a `/`
     #[arg(long, value_name = "GLOB")]
     only: Option<String>,
-    /// Run each case so many times, whatever the scenario says
+    /// Run each case N times; overrides the scenario
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     repetitions: Option<u32>,
     /// Write results.jsonl and table.txt into this folder as well
     #[arg(long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// List the cases and run none
+    /// List the cases without running any
     #[arg(long)]
     list: bool,
-    /// Open a shell in the guest of the first case, its programs there, rather than run any
+    /// Open a shell in the first case's guest, with its programs, instead of running cases
     #[arg(long, conflicts_with_all = ["json", "output", "list", "repetitions"])]
     shell: bool,
-    /// Use this plugin rather than build lab/plugin
+    /// Use this plugin instead of building lab/plugin
     #[arg(long, value_name = "PATH")]
     plugin: Option<PathBuf>,
-    /// Use this build of hither rather than build it, in cases with a policy hither:PAGES
+    /// Use this build of hither, in cases with a policy hither:PAGES, instead of building it
     #[arg(long, value_name = "PATH")]
     hither: Option<PathBuf>,
 }
@@ -87,7 +87,7 @@ const EXAMPLES: &str = "Examples:
   lab lab/scenarios/smoke.toml                          the checks that CI runs
   lab lab/scenarios/placement.toml --only 'spmv*'       some cases of a scenario
   lab lab/scenarios/tiers.toml --json > tiers.jsonl     results for other programs
-  lab lab/scenarios/smoke.toml --only moved --shell     look round in a guest
+  lab lab/scenarios/smoke.toml --only moved --shell     open a shell in a guest
   lab clean                                             remove snapshots and compiled programs
 
 Exit status:
@@ -103,22 +103,22 @@ enum Command {
     Setup,
     /// Remove snapshots and compiled programs from the cache
     Clean {
-        /// The tools too: they are fetched again, in the versions of then, when they are needed
+        /// Remove the tools as well; the next run fetches their current versions
         #[arg(long)]
         all: bool,
     },
 }
 
-/// What came of a scenario.
+/// The outcome of a scenario.
 #[derive(Debug, Default)]
 struct Outcome {
-    /// Expectations that do not hold.
+    /// Number of expectations that do not hold.
     wrong: usize,
     /// Cases that could not run.
     not_run: Vec<String>,
 }
 
-/// Standard output was closed by whoever read it, who has seen enough.
+/// The reader of standard output has closed it.
 #[derive(Debug)]
 struct Closed;
 
@@ -162,7 +162,7 @@ fn count(number: usize, what: &str) -> String {
     format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Does what was asked.
+/// Runs the command.
 fn act(cli: &Cli) -> Result<Outcome> {
     let quiet = !io::stderr().is_terminal();
     match &cli.command {
@@ -187,7 +187,7 @@ fn act(cli: &Cli) -> Result<Outcome> {
     Ok(Outcome::default())
 }
 
-/// Does what was asked of the scenario at `path`.
+/// Runs, lists or opens the scenario at `path`, as the options say.
 fn act_on(path: &Path, cli: &Cli, quiet: bool) -> Result<Outcome> {
     let mut scenario = scenario::read(path)?;
     if let Some(pattern) = &cli.only {
@@ -208,7 +208,7 @@ fn act_on(path: &Path, cli: &Cli, quiet: bool) -> Result<Outcome> {
         print(&ids.collect::<String>())?;
         return Ok(Outcome::default());
     }
-    // What may be wrong with this machine comes first, the download last.
+    // What can fail on this machine is tried before the download.
     if let Some(folder) = &cli.output {
         fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     }
@@ -247,8 +247,8 @@ struct Bench {
 }
 
 impl Bench {
-    /// Runs the cases and prints the results as asked, into the folder `output` as well; a case
-    /// that cannot run ends no other.
+    /// Runs the cases and prints the results, into the folder `output` as well. The other cases
+    /// still run if one cannot.
     fn run_all(&self, scenario: &Scenario, json: bool, output: Option<&Path>) -> Result<Outcome> {
         let mut lines = match output.map(|folder| folder.join("results.jsonl")) {
             Some(path) => {

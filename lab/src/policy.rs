@@ -1,12 +1,12 @@
-//! Where data start (placements) and what moves them afterwards (policies), as the commands that a
-//! guest runs for each.
+//! Placements (where data start) and policies (what moves them afterwards), each as the commands
+//! that a guest runs.
 
 use anyhow::{Result, bail};
 use serde::Deserialize;
 
 use crate::machine::Machine;
 
-/// Where a program's data start, by the program's own options or by numactl.
+/// A placement: where a program's data start, set by the program's own options or by numactl.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Placement {
@@ -16,13 +16,12 @@ pub(crate) struct Placement {
     /// numactl's arguments; none: the program runs without numactl.
     #[serde(default)]
     pub(crate) numactl: Vec<String>,
-    /// The share of accesses that are local by arithmetic, where each thread touches its own part
-    /// alone.
+    /// The computed share of local accesses, for programs whose threads touch only their own part.
     #[serde(default)]
     pub(crate) local: Option<Local>,
 }
 
-/// A local share by arithmetic.
+/// A computed share of local accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Local {

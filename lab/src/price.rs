@@ -1,5 +1,5 @@
-//! What counted accesses cost: sets of latencies, and the rule that turns the plugin's counts into
-//! a modelled time.
+//! The time model: sets of latencies, and the rule that turns the plugin's counts into a modelled
+//! time.
 //!
 //! The rule is additive: an instruction costs its share of a cycle, an access that leaves the L1
 //! waits for where it is served, and nothing overlaps. Memory-level parallelism and prefetchers
@@ -107,7 +107,7 @@ impl Constants {
     }
 }
 
-/// What one run came to.
+/// The totals of one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Totals {
     /// Lines fetched from memory by user code: `[cpu node][memory node]`.

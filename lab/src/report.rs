@@ -1,5 +1,5 @@
-//! Results: a line of JSON a case, and a table for people; medians over the runs, and how far apart
-//! those were.
+//! Results: one line of JSON per case, and a table for people. Both show medians over the runs and
+//! the spread of the runs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -77,7 +77,7 @@ pub(crate) struct Row {
     pub(crate) hither: Vec<String>,
     /// How many runs.
     pub(crate) repetitions: usize,
-    /// How far apart they were.
+    /// The spread of the runs.
     pub(crate) spread: Spread,
     /// Each run's own figures.
     pub(crate) runs: Vec<RunRow>,

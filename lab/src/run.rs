@@ -180,7 +180,8 @@ fn quote(word: &str) -> String {
     }
 }
 
-/// What the script wrote: how far the counters went, the program's facts, and what hither said.
+/// Parses the script's output: increases of the counters, the program's facts, and what hither
+/// printed.
 fn answer(stdout: &str) -> (BTreeMap<String, u64>, Value, Vec<String>) {
     let mut counters: BTreeMap<String, u64> = BTreeMap::new();
     let mut facts = Value::Null;
@@ -220,7 +221,7 @@ pub(crate) struct Built {
     pub(crate) plugin_sha256: String,
     /// The programs of lab/programs, compiled by `cc`.
     programs: Programs,
-    /// By clang, where a case needs it: a missing one is that case's alone.
+    /// The same compiled by clang, if a case needs it. Without clang only such cases fail.
     clang: Option<Result<Programs>>,
     /// hither's command and its SHA-256, where a case needs it.
     hither: Option<(PathBuf, String)>,

@@ -27,12 +27,15 @@ pub const DEFAULT_POLICIES: &str = "lru,arc,dear,ubm,pcc,opt";
 
 /// What was found.
 pub struct CacheAnalysis {
+    /// The policies that were simulated.
     pub policies: Vec<Spec>,
     /// The sizes of the caches as they were written, and in blocks.
     pub sizes: Vec<(Size, u32)>,
     /// By policy, then by size.
     pub outcomes: Vec<CacheOutcome>,
+    /// What is in the trace.
     pub stats: Stats,
+    /// The advice that follows from the outcomes.
     pub advice: CacheAdvice,
     /// Empty where the trace has none.
     pub sites: Vec<CallSite>,
@@ -169,18 +172,29 @@ fn knows_enough(needs: Needs, known: Needs) -> bool {
 /// A call site as the advice shows it.
 #[derive(Clone, Debug, Serialize)]
 pub struct CallSite {
+    /// The number of the call site in the trace.
     pub site: u32,
+    /// The signature, which is the same in each run of a binary: 16 hexadecimal digits.
     pub signature: String,
+    /// The share of all references, from 0 to 1.
     pub share: f64,
+    /// The references that it makes.
     pub references: u64,
+    /// The different blocks that it references.
     pub distinct_blocks: u64,
     /// What PCC makes of it in the end; nothing where PCC was not simulated.
     pub class: Option<&'static str>,
+    /// PCC's mean period of its loop in references, where it loops.
     pub period: Option<u64>,
+    /// The function, where symbols tell.
     pub function: Option<String>,
+    /// The source file, where debug information tells.
     pub file: Option<String>,
+    /// The line in the source file.
     pub line: Option<u32>,
+    /// The path of the executable or library.
     pub module: Option<String>,
+    /// One line that names it for people.
     pub label: String,
 }
 
@@ -263,7 +277,8 @@ fn trace_limitations(trace: &Trace) -> Vec<String> {
     );
     if mapped > read {
         cautions.push(format!(
-            "mapped files ({}) outweigh read ones ({}), and what is touched in a mapping is not seen",
+            "mapped files ({}) outweigh read ones ({}), \
+             and what is touched in a mapping is not seen",
             bytes(mapped),
             bytes(read)
         ));

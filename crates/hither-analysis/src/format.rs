@@ -1,6 +1,4 @@
-//! Numbers and tables for people.
-
-use std::fmt::Write;
+//! Numbers and names as people read them.
 
 use hither_core::Spec;
 use hither_core::spec::RegistryEntry;
@@ -109,87 +107,9 @@ pub fn shortened(text: &str, width: usize) -> String {
     format!("{head}...{tail}")
 }
 
-/// Which side the cells of a column lean to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Lean {
-    /// Words.
-    Left,
-    /// Numbers.
-    Right,
-}
-
-/// A table of plain text: columns two spaces apart, no lines, so that it greps and pastes well.
-pub struct Table {
-    columns: Vec<(String, Lean)>,
-    rows: Vec<Vec<String>>,
-}
-
-impl Table {
-    /// A table with these column heads.
-    pub fn new(columns: impl IntoIterator<Item = (impl Into<String>, Lean)>) -> Self {
-        Table {
-            columns: columns
-                .into_iter()
-                .map(|(head, lean)| (head.into(), lean))
-                .collect(),
-            rows: Vec::new(),
-        }
-    }
-
-    /// Adds a row, one cell a column.
-    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        let cells: Vec<String> = cells.into_iter().collect();
-        assert_eq!(
-            cells.len(),
-            self.columns.len(),
-            "a row has one cell a column"
-        );
-        self.rows.push(cells);
-    }
-
-    /// The table as text, each line indented by two spaces.
-    pub fn render(&self) -> String {
-        let heads: Vec<String> = self.columns.iter().map(|(head, _)| head.clone()).collect();
-        let lines: Vec<&Vec<String>> = std::iter::once(&heads).chain(&self.rows).collect();
-        let widths: Vec<usize> = (0..heads.len())
-            .map(|column| {
-                lines
-                    .iter()
-                    .map(|line| line[column].chars().count())
-                    .max()
-                    .unwrap_or(0)
-            })
-            .collect();
-        let mut text = String::new();
-        for line in lines {
-            let mut row = String::new();
-            for ((cell, &width), (_, lean)) in line.iter().zip(&widths).zip(&self.columns) {
-                let _ = match lean {
-                    Lean::Left => write!(row, "  {cell:<width$}"),
-                    Lean::Right => write!(row, "  {cell:>width$}"),
-                };
-            }
-            text.push_str(row.trim_end());
-            text.push('\n');
-        }
-        text
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_table_aligns_words_left_and_numbers_right() {
-        let mut table = Table::new([("policy", Lean::Left), ("hits", Lean::Right)]);
-        table.row(["lru".to_owned(), "7".to_owned()]);
-        table.row(["pcc".to_owned(), "1,234".to_owned()]);
-        assert_eq!(
-            table.render(),
-            "  policy   hits\n  lru         7\n  pcc     1,234\n"
-        );
-    }
 
     #[test]
     fn shares_counts_and_long_names_read_well() {

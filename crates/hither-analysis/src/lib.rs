@@ -25,6 +25,7 @@ pub mod result_rows;
 pub mod run_plan;
 pub mod simulate;
 pub mod sweep;
+pub mod table;
 mod toml_file;
 pub mod topology;
 

@@ -23,7 +23,9 @@ use crate::{Error, Result};
 pub struct TraceInfo {
     /// The path, as the user wrote it.
     pub trace: String,
+    /// The hash of the content, in hexadecimal.
     pub sha256: String,
+    /// The format of the trace.
     pub format: String,
     /// The options it was loaded with, as JSON.
     pub loaded_with: String,
@@ -34,6 +36,7 @@ pub struct TraceInfo {
     pub references: u64,
     /// Of the whole trace; an estimate where only a part was looked at.
     pub distinct: u64,
+    /// The size of a block in bytes.
     pub block_bytes: u64,
     /// The placements that are compared where none is named.
     pub placements: String,
@@ -59,6 +62,7 @@ impl TraceInfo {
 /// One cache, or one placement on nodes.
 #[derive(Clone, Debug)]
 pub struct ResultRow<'a> {
+    /// The trace.
     pub source: &'a TraceInfo,
     /// With all parameters written out; none where pages of memory are placed.
     pub policy: Option<Spec>,
@@ -66,26 +70,34 @@ pub struct ResultRow<'a> {
     pub size: String,
     /// Of all nodes together.
     pub cache_blocks: u64,
+    /// References that were served from the cache, or from a node.
     pub hits: u64,
+    /// References that were not.
     pub misses: u64,
     /// Of the miss ratio, where it was estimated from a sample and the error can be told.
     pub standard_error: Option<f64>,
+    /// The rest, where a placement was simulated.
     pub placement: Option<PlacementResult>,
 }
 
 /// What more there is to say of a placement.
 #[derive(Clone, Debug)]
 pub struct PlacementResult {
+    /// The placement with its parameters.
     pub spec: PlacementSpec,
     /// The topology, as a user writes it.
     pub nodes: String,
+    /// Which node a thread ran on.
     pub binding: Binding,
+    /// The part at the beginning that was not counted.
     pub warm_up: WarmUpSpec,
     /// What the model took things to cost, where that was said.
     pub costs: String,
     /// After the warm-up.
     pub totals: Totals,
+    /// The modelled time of the whole run in nanoseconds.
     pub modelled_time_ns: u64,
+    /// The load of the busiest node by the mean load of all; 1 is even.
     pub node_imbalance: f64,
 }
 
@@ -213,8 +225,11 @@ const COLUMNS: &[(&str, Column)] = &[
 /// A format for rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowFormat {
+    /// Comma-separated values (RFC 4180), with a head.
     Csv,
+    /// One array of objects.
     Json,
+    /// Apache Parquet.
     Parquet,
 }
 

@@ -9,10 +9,11 @@ use hither_sim::{CacheConfiguration, CacheOptions, CacheOutcome, Size};
 use hither_trace::{Stats, Trace};
 use serde_json::json;
 
-use crate::format::{Lean, Table, bytes, percent, policy};
+use crate::format::{bytes, percent, policy};
 use crate::free_memory::half_of_free_bytes;
 use crate::profile;
 use crate::progress::Progress;
+use crate::table::{Align, Table};
 use crate::{Error, Result};
 
 /// Simulates every policy at every size; the results go by policy, then by size. What is known of
@@ -140,7 +141,9 @@ pub fn hit_ratios(
 /// A ratio, and whether it was estimated from a sample, with its standard error where that is
 /// known.
 pub struct Ratio {
+    /// From 0 to 1.
     pub ratio: f64,
+    /// `Some` where it is an estimate, with the standard error where that is known.
     pub estimated: Option<Option<f64>>,
 }
 
@@ -166,9 +169,9 @@ pub fn ratio_table(
 ) -> String {
     let heads = sizes.iter().map(|(size, blocks)| {
         let size = format!("{size} ({})", bytes(u64::from(*blocks) * block_bytes));
-        (size, Lean::Right)
+        (size, Align::Right)
     });
-    let mut table = Table::new([(head.to_owned(), Lean::Left)].into_iter().chain(heads));
+    let mut table = Table::new([(head.to_owned(), Align::Left)].into_iter().chain(heads));
     let mut ratios = ratios.into_iter().map(Ratio::text);
     for spec in policies {
         let row = ratios.by_ref().take(sizes.len());

@@ -9,14 +9,14 @@ use toml::{Spanned, Value};
 use crate::{Error, Result};
 
 /// What is wrong, and where in the text.
-pub struct Problem {
+pub(crate) struct Problem {
     at: Option<Range<usize>>,
     what: String,
 }
 
 impl Problem {
     /// What makes a problem at a place of what is wrong there.
-    pub fn at<E: ToString>(at: Range<usize>) -> impl FnOnce(E) -> Problem {
+    pub(crate) fn at<E: ToString>(at: Range<usize>) -> impl FnOnce(E) -> Problem {
         move |what| Problem {
             at: Some(at),
             what: what.to_string(),
@@ -24,7 +24,7 @@ impl Problem {
     }
 
     /// One of the file as a whole.
-    pub fn of_all(what: impl ToString) -> Problem {
+    pub(crate) fn of_all(what: impl ToString) -> Problem {
         Problem {
             at: None,
             what: what.to_string(),
@@ -33,7 +33,7 @@ impl Problem {
 }
 
 /// Reads the file at `path` and makes something of its content.
-pub fn read<D: DeserializeOwned, T>(
+pub(crate) fn read<D: DeserializeOwned, T>(
     path: &Path,
     make: impl FnOnce(D) -> Result<T, Problem>,
 ) -> Result<T> {
@@ -52,7 +52,7 @@ pub fn read<D: DeserializeOwned, T>(
 }
 
 /// Reads a number, which may be written with quotes or without.
-pub fn read_as<T>(
+pub(crate) fn read_as<T>(
     value: &Spanned<Value>,
     parse: impl FnOnce(&str) -> Result<T, String>,
 ) -> Result<T, Problem> {

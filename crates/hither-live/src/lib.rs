@@ -1,41 +1,44 @@
-//! The agent: records unmodified programs, places the memory of running ones, and steers what is
-//! cached of their files.
+//! The agent: records unmodified programs, and while they run places their memory and manages what
+//! the page cache keeps of their files.
 //!
-//! [`observe`] starts a program under the recorder and turns what it sends into a trace;
-//! [`symbolise`] puts names to its call sites; [`iterations`] finds where a program's iterations
-//! end. [`pages`] drives a placement policy by what a program allocates and touches, and has its
-//! pages bound and moved; [`files`] drives a replacement policy by what it reads, and has the page
-//! cache drop what that evicts; [`replicas`] copies it to where it is read, [`file_pages`] says
-//! where it comes into memory, and [`following`] moves what is there to whoever reads it.
-//! [`status`] is what a run says of itself meanwhile. The agent is the parent of the program's
-//! process tree and never in its way: if the agent dies, or cannot keep up, the program goes on as
-//! if hither were not there.
+//! [`observe`] records a program into a trace; [`symbolise`] names its call sites; [`iterations`]
+//! finds where its iterations end. One mechanism a folder acts on a running program:
+//!
+//! - [`page_cache`] runs a replacement policy, and has the kernel drop what that evicts;
+//! - [`replication`] copies file blocks to the nodes that read them;
+//! - [`file_placement`] says on which node pages of files are allocated;
+//! - [`file_migration`] moves cached pages of files to the node that reads them;
+//! - [`memory`] runs a placement policy for a program's memory, and has pages bound and moved.
+//!
+//! [`numa`] is what the mechanisms that move pages share, and [`status`] what a run publishes while
+//! it goes on. The agent is the parent of the program's process tree and never in its way: if the
+//! agent dies, or cannot keep up, the program goes on as if hither were not there.
 #![forbid(unsafe_code)]
 
-mod agent;
+mod controller;
+mod decision_log;
 mod error;
-pub mod file_pages;
-pub mod files;
-pub mod following;
+pub mod file_migration;
+pub mod file_placement;
 pub mod iterations;
-mod launch;
-mod log;
-pub mod machine;
+pub mod memory;
+pub mod numa;
 pub mod observe;
-mod pace;
-pub mod pages;
-mod reach;
+pub mod page_cache;
+mod polling;
+mod program_files;
 mod references;
-pub mod replicas;
+pub mod replication;
+mod run;
 #[cfg(test)]
 #[path = "../../../testing/skip.rs"]
 mod skip;
 pub mod status;
 pub mod symbolise;
 
-pub use agent::RunOptions;
+pub use decision_log::Mismatch;
 pub use error::{Error, Result};
 pub use hither_sys::process::outlive_file_size_limit;
 pub use hither_sys::session::SessionOptions;
-pub use launch::{has_one_node, run_plainly};
-pub use log::Mismatch;
+pub use run::RunOptions;
+pub use run::launch::{has_one_node, run_uninstrumented};

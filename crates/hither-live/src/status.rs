@@ -14,7 +14,7 @@ use hither_sys::private_folder;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::launch;
+use crate::run::launch;
 
 /// What programs do is their user's business.
 const MODE: u32 = 0o700;
@@ -54,7 +54,7 @@ pub struct RegionStatus {
     /// Its size.
     pub bytes: u64,
     /// The signature of the call site that allocated it.
-    #[serde(with = "crate::log::hex")]
+    #[serde(with = "crate::decision_log::hex")]
     pub signature: u64,
     /// What is thought of it.
     pub state: String,
@@ -64,30 +64,30 @@ pub struct RegionStatus {
 
 /// Where a run says what it does; taken down with the value.
 #[derive(Debug)]
-pub(crate) struct Board {
+pub(crate) struct StatusFile {
     path: PathBuf,
 }
 
-impl Board {
+impl StatusFile {
     /// None where there is no folder that is this user's alone.
-    pub(crate) fn new(agent: u32) -> Option<Board> {
-        let folder = place();
+    pub(crate) fn new(agent: u32) -> Option<StatusFile> {
+        let folder = status_folder();
         private_folder::create(&folder, MODE).ok()?;
-        Some(Board {
+        Some(StatusFile {
             path: folder.join(format!("{agent}.json")),
         })
     }
 
     /// Replaces what it says. A full disk or a folder that is gone leaves the run without
     /// onlookers, and no worse.
-    pub(crate) fn post(&self, status: &Status) {
+    pub(crate) fn publish(&self, status: &Status) {
         let partial = self.path.with_extension("partial");
         let text = serde_json::to_vec(status).unwrap_or_default();
         let _ = fs::write(&partial, text).and_then(|()| fs::rename(&partial, &self.path));
     }
 }
 
-impl Drop for Board {
+impl Drop for StatusFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }
@@ -95,7 +95,7 @@ impl Drop for Board {
 
 /// `hither` in `$XDG_RUNTIME_DIR`, or `hither-runs-` with the user's number in `/dev/shm`, or
 /// `/tmp`: memory before a disk, to which a file that takes another's place is written at once.
-fn place() -> PathBuf {
+fn status_folder() -> PathBuf {
     let shm = Path::new("/dev/shm");
     let shared = if shm.is_dir() { shm } else { Path::new("/tmp") };
     match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from) {
@@ -110,7 +110,7 @@ fn place() -> PathBuf {
 /// The runs of this user's that go on, by the number of their agent. What one left behind that was
 /// killed is removed.
 pub fn runs() -> Vec<Status> {
-    let folder = place();
+    let folder = status_folder();
     if private_folder::create(&folder, MODE).is_err() {
         return Vec::new();
     }
@@ -121,8 +121,8 @@ pub fn runs() -> Vec<Status> {
 }
 
 /// What the run with this agent has last said of itself.
-pub fn of(agent: u32) -> Option<Status> {
-    let folder = place();
+pub fn run_of(agent: u32) -> Option<Status> {
+    let folder = status_folder();
     private_folder::create(&folder, MODE).ok()?;
     read(&folder.join(format!("{agent}.json")))
 }
@@ -147,7 +147,7 @@ mod tests {
     fn what_is_posted_is_read_until_it_is_taken_down() {
         let scratch = tempfile::tempdir().expect("a folder");
         let agent = std::process::id();
-        let board = Board {
+        let status_file = StatusFile {
             path: scratch.path().join(format!("{agent}.json")),
         };
         let status = Status {
@@ -160,17 +160,17 @@ mod tests {
             }],
             ..Status::default()
         };
-        board.post(&status);
-        assert_eq!(read(&board.path), Some(status));
+        status_file.publish(&status);
+        assert_eq!(read(&status_file.path), Some(status));
         // Another process's, which is gone: no process has this number.
         let stale = scratch.path().join("4194305.json");
-        fs::copy(&board.path, &stale).expect("copied");
+        fs::copy(&status_file.path, &stale).expect("copied");
         assert_eq!(read(&stale), None);
         assert!(!stale.exists());
-        fs::write(&board.path, "{").expect("written");
-        assert_eq!(read(&board.path), None, "half a document");
-        let path = board.path.clone();
-        drop(board);
+        fs::write(&status_file.path, "{").expect("written");
+        assert_eq!(read(&status_file.path), None, "half a document");
+        let path = status_file.path.clone();
+        drop(status_file);
         assert!(!path.exists());
     }
 }

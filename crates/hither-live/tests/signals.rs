@@ -1,4 +1,4 @@
-//! Signals to the agent reach the program. One test in a binary of its own: signals are the
+//! Signals to the agent program_files the program. One test in a binary of its own: signals are the
 //! process's, and so is the one program that they are passed on to.
 
 mod support;

@@ -20,13 +20,13 @@ const REGION_BYTES: usize = 2 << 20;
 const STACK_BYTES: usize = 256 << 10;
 
 /// Blocks come in powers of two, from 16 bytes to 1 MiB.
-const CLASSES: usize = 17;
-const SMALLEST: usize = 16;
+const SIZE_CLASSES: usize = 17;
+const SMALLEST_BYTES: usize = 16;
 
 thread_local! {
     static REGION: Cell<Region> = const { Cell::new(Region { start: 0, at: 0, end: 0 }) };
     /// Blocks that were given back, by class: each holds the address of the next.
-    static FREE: [Cell<usize>; CLASSES] = const { [const { Cell::new(0) }; CLASSES] };
+    static FREE: [Cell<usize>; SIZE_CLASSES] = const { [const { Cell::new(0) }; SIZE_CLASSES] };
 }
 
 #[derive(Clone, Copy)]
@@ -125,10 +125,10 @@ fn class(layout: Layout) -> Option<(usize, usize)> {
     let bytes = layout
         .size()
         .max(layout.align())
-        .max(SMALLEST)
+        .max(SMALLEST_BYTES)
         .next_power_of_two();
-    let class = (bytes / SMALLEST).trailing_zeros() as usize;
-    (class < CLASSES && layout.align() <= 4096).then_some((class, bytes))
+    let class = (bytes / SMALLEST_BYTES).trailing_zeros() as usize;
+    (class < SIZE_CLASSES && layout.align() <= 4096).then_some((class, bytes))
 }
 
 impl Arena {

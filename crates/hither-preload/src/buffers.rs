@@ -11,8 +11,9 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const RANGES: usize = 4;
-const PAGE: u64 = 4096;
+/// Ranges that a thread remembers.
+const RANGES_MAX: usize = 4;
+const PAGE_BYTES: u64 = 4096;
 
 /// Calls that unmapped or protected memory.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
@@ -26,12 +27,12 @@ pub(crate) fn changed() {
 #[derive(Clone, Copy)]
 struct Ranges {
     changes: u64,
-    ranges: [(u64, u64); RANGES],
+    ranges: [(u64, u64); RANGES_MAX],
 }
 
 const NONE: Ranges = Ranges {
     changes: 0,
-    ranges: [(0, 0); RANGES],
+    ranges: [(0, 0); RANGES_MAX],
 };
 
 thread_local! {
@@ -61,8 +62,8 @@ impl Ranges {
             *self = Ranges { changes, ..NONE };
         }
         let (from, to) = (
-            start & !(PAGE - 1),
-            (start + length as u64).next_multiple_of(PAGE),
+            start & !(PAGE_BYTES - 1),
+            (start + length as u64).next_multiple_of(PAGE_BYTES),
         );
         // A buffer that is read into piece by piece is one range.
         let touching = |range: &(u64, u64)| range.0 <= to && from <= range.1 && range.1 > 0;
@@ -71,7 +72,7 @@ impl Ranges {
                 let before = self.ranges[place];
                 (place, (before.0.min(from), before.1.max(to)))
             }
-            None => (RANGES - 1, (from, to)),
+            None => (RANGES_MAX - 1, (from, to)),
         };
         self.ranges.copy_within(..place, 1);
         self.ranges[0] = joined;
@@ -130,13 +131,13 @@ mod tests {
         assert!(are_writable(at, 8192), "piece by piece");
         read(at, 8);
         assert!(is_readable(at, 16));
-        for other in 1..=RANGES as u64 {
+        for other in 1..=RANGES_MAX as u64 {
             wrote(at + other * 0x10_0000, 1);
         }
         assert!(!are_writable(at, 1), "the oldest makes room");
-        assert!(are_writable(at + RANGES as u64 * 0x10_0000, 1));
+        assert!(are_writable(at + RANGES_MAX as u64 * 0x10_0000, 1));
         changed();
-        assert!(!are_writable(at + RANGES as u64 * 0x10_0000, 1) && !is_readable(at, 1));
+        assert!(!are_writable(at + RANGES_MAX as u64 * 0x10_0000, 1) && !is_readable(at, 1));
         wrote(at, 1);
         assert!(are_writable(at, 1) && !are_writable(at + 0x10_0000, 1));
     }

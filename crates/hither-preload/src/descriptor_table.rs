@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use hither_sys::syscalls;
 
 /// Descriptors beyond this have no rows.
-const DESCRIPTORS: usize = 1 << 16;
+const DESCRIPTORS_MAX: usize = 1 << 16;
 
 /// What a table knows of one descriptor.
 ///
@@ -37,7 +37,7 @@ impl<R: Row> Table<R> {
 
     /// Gives it its rows; whether there was memory for them. To be called once.
     pub(crate) fn open(&self) -> bool {
-        let rows = syscalls::map(DESCRIPTORS * size_of::<R>(), None);
+        let rows = syscalls::map(DESCRIPTORS_MAX * size_of::<R>(), None);
         if let Ok(rows) = rows {
             self.rows.store(rows.cast(), Ordering::Release);
         }
@@ -60,8 +60,8 @@ impl<R: Row> Table<R> {
         let rows = self.rows.load(Ordering::Acquire);
         let index = usize::try_from(fd)
             .ok()
-            .filter(|&index| index < DESCRIPTORS && !rows.is_null())?;
-        // SAFETY: the rows are a mapping of DESCRIPTORS of these, zeroed, which is a value, and
+            .filter(|&index| index < DESCRIPTORS_MAX && !rows.is_null())?;
+        // SAFETY: the rows are a mapping of DESCRIPTORS_MAX of these, zeroed, which is a value, and
         // never unmapped; the index is in range.
         Some(unsafe { &*rows.wrapping_add(index) })
     }
@@ -75,7 +75,8 @@ impl<R: Row> Table<R> {
 
     /// Forgets what is known of every descriptor from `first` to `last`.
     pub(crate) fn forget_range(&self, first: u32, last: u32) {
-        let rows = (first..=last.min(DESCRIPTORS as u32 - 1)).map_while(|fd| self.row(fd as i32));
+        let rows =
+            (first..=last.min(DESCRIPTORS_MAX as u32 - 1)).map_while(|fd| self.row(fd as i32));
         // A look first: most of the table was never touched and has no memory behind it yet.
         rows.filter(|row| !row.is_blank()).for_each(Row::forget);
     }

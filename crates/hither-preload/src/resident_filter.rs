@@ -20,7 +20,7 @@ pub(crate) const PAGE_BYTES: u64 = 4096;
 pub(crate) const WINDOW_BYTES: u64 = 32 * PAGE_BYTES;
 
 /// 8 GiB of windows, in 512 KiB.
-const WINDOWS: usize = 1 << 16;
+const WINDOW_WORDS: usize = 1 << 16;
 
 /// A read of more windows than this is not looked up: it takes its time anyway.
 const LOOKUP_WINDOWS_MAX: u64 = 64;
@@ -45,7 +45,7 @@ static WINDOW: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Makes the tables. To be called once.
 pub(crate) fn prepare() -> bool {
-    let Ok(windows) = syscalls::map(WINDOWS * size_of::<AtomicU64>(), None) else {
+    let Ok(windows) = syscalls::map(WINDOW_WORDS * size_of::<AtomicU64>(), None) else {
         return false;
     };
     WINDOW.store(windows.cast(), Ordering::Release);
@@ -146,7 +146,7 @@ impl Pages {
     /// A window's place, and what its word has in its upper half.
     fn place(self, window: u64) -> (usize, u64) {
         let hash = mix(self.file ^ mix(window));
-        let place = hash as usize % WINDOWS;
+        let place = hash as usize % WINDOW_WORDS;
         (place, (hash >> 40 << 40) | (self.time & 0xff) << 32)
     }
 
@@ -207,9 +207,9 @@ pub(crate) fn node_of_window(nodes: u64, file: u64, offset: u64) -> u64 {
 
 fn word(place: usize) -> Option<&'static AtomicU64> {
     let table = WINDOW.load(Ordering::Acquire);
-    // SAFETY: the table is a mapping of WINDOWS words, zeroed and never unmapped, and a place is
+    // SAFETY: the table is a mapping of WINDOW_WORDS words, zeroed and never unmapped, and a place is
     // below that.
-    (!table.is_null()).then(|| unsafe { &*table.wrapping_add(place % WINDOWS) })
+    (!table.is_null()).then(|| unsafe { &*table.wrapping_add(place % WINDOW_WORDS) })
 }
 
 #[cfg(test)]
@@ -246,7 +246,7 @@ mod tests {
         loop {
             let now = tick_ns() >> AGE_SHIFT;
             let (start, length) = (WINDOW_BYTES - 6000, 2 * WINDOW_BYTES);
-            for word in 0..WINDOWS {
+            for word in 0..WINDOW_WORDS {
                 super::word(word).unwrap().store(0, Ordering::Relaxed);
             }
             let before = pages(start, 1).is_new() && !pages(start, 1).are_resident();

@@ -17,11 +17,11 @@ use std::ptr;
 use crate::syscalls;
 
 /// What a huge page holds. Where they are of another size, the advice is as good or without effect.
-const HUGE_PAGE: usize = 2 << 20;
+const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// From half a huge page on an allocation takes whole ones: never more than twice of what was asked
 /// for.
-const LARGE: usize = HUGE_PAGE / 2;
+const LARGE_BYTES_MIN: usize = HUGE_PAGE_BYTES / 2;
 
 /// The system's allocator, but for what is large: that is mapped, in whole huge pages.
 #[derive(Clone, Copy, Debug)]
@@ -29,12 +29,13 @@ pub struct HugePageAllocator;
 
 /// How long the mapping of an allocation is, if it has one of its own.
 fn mapped(size: usize, align: usize) -> Option<usize> {
-    (size >= LARGE && align <= HUGE_PAGE).then(|| size.next_multiple_of(HUGE_PAGE))
+    (size >= LARGE_BYTES_MIN && align <= HUGE_PAGE_BYTES)
+        .then(|| size.next_multiple_of(HUGE_PAGE_BYTES))
 }
 
-/// `length` zeroed bytes from a multiple of [`HUGE_PAGE`] on, or null.
+/// `length` zeroed bytes from a multiple of [`HUGE_PAGE_BYTES`] on, or null.
 fn map(length: usize) -> *mut u8 {
-    let whole = length.saturating_add(HUGE_PAGE);
+    let whole = length.saturating_add(HUGE_PAGE_BYTES);
     let arguments = [
         0,
         whole,
@@ -50,9 +51,9 @@ fn map(length: usize) -> *mut u8 {
         return ptr::null_mut();
     }
     let base = ptr::with_exposed_provenance_mut::<u8>(base as usize);
-    let before = base.addr().wrapping_neg() % HUGE_PAGE;
+    let before = base.addr().wrapping_neg() % HUGE_PAGE_BYTES;
     let start = base.wrapping_add(before);
-    let after = HUGE_PAGE - before;
+    let after = HUGE_PAGE_BYTES - before;
     if before > 0 {
         // SAFETY: the beginning of the mapping just made, which is used by nobody.
         unsafe { syscalls::unmap(base, before) };
@@ -142,7 +143,7 @@ unsafe impl GlobalAlloc for HugePageAllocator {
                 // SAFETY: the caller vouches that the size, rounded up to the alignment, is within
                 // bounds.
                 let wanted = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
-                // SAFETY: a size that crosses `LARGE` or reaches it is not zero, nor is one that
+                // SAFETY: a size that crosses `LARGE_BYTES_MIN` or reaches it is not zero, nor is one that
                 // the caller asks for.
                 let moved = unsafe { self.alloc(wanted) };
                 if !moved.is_null() {
@@ -170,13 +171,13 @@ mod tests {
     /// another page.
     const SIZES: [usize; 8] = [
         100,
-        LARGE - 1,
-        LARGE,
-        HUGE_PAGE,
-        HUGE_PAGE + 1,
-        5 * HUGE_PAGE,
-        3 * HUGE_PAGE,
-        2 * HUGE_PAGE,
+        LARGE_BYTES_MIN - 1,
+        LARGE_BYTES_MIN,
+        HUGE_PAGE_BYTES,
+        HUGE_PAGE_BYTES + 1,
+        5 * HUGE_PAGE_BYTES,
+        3 * HUGE_PAGE_BYTES,
+        2 * HUGE_PAGE_BYTES,
     ];
 
     #[test]
@@ -185,7 +186,11 @@ mod tests {
             // SAFETY: no size is zero.
             let start = unsafe { HugePageAllocator.alloc_zeroed(layout(size)) };
             assert!(!start.is_null(), "{size} bytes");
-            assert_eq!(start.addr() % HUGE_PAGE == 0, size >= LARGE, "{size}");
+            assert_eq!(
+                start.addr() % HUGE_PAGE_BYTES == 0,
+                size >= LARGE_BYTES_MIN,
+                "{size}"
+            );
             // SAFETY: so much was allocated, and is zeroed.
             let bytes = unsafe { std::slice::from_raw_parts_mut(start, size) };
             assert!(bytes.iter().all(|&byte| byte == 0), "{size}");

@@ -24,7 +24,7 @@ use crate::syscalls;
 /// The file systems whose files change through nothing but an open for writing, or a cut, of the
 /// inode that a lease is held on. Not overlayfs: a lease there is on an inode that is not the one
 /// that is written.
-const SOUND: [(i64, &str); 4] = [
+const SUPPORTED: [(i64, &str); 4] = [
     (0xef53, "ext4"),
     (0x5846_5342, "xfs"),
     (0x9123_683e, "btrfs"),
@@ -186,7 +186,7 @@ fn check(file: &File) -> Result<(), LeaseError> {
     // SAFETY: zeroed memory is a valid statfs, and the kernel filled it.
     let system = unsafe { system.assume_init() };
     let kind = system.f_type;
-    if SOUND.iter().all(|&(sound, _)| sound != kind) {
+    if SUPPORTED.iter().all(|&(sound, _)| sound != kind) {
         return Err(LeaseError::FileSystem(kind));
     }
     let mut mount = std::mem::MaybeUninit::<libc::statvfs>::zeroed();

@@ -29,10 +29,10 @@ pub const CHASE_LOADS: usize = 1024;
 
 /// Words from one to the next in memory: four lines, so that the line which a processor fetches
 /// along with another is none of them.
-const STRIDE: usize = 32;
+const STRIDE_WORDS: usize = 32;
 
 /// No pair of nodes is measured for longer, whatever is asked for.
-const PAIR_MAX: Duration = Duration::from_millis(90);
+const PAIR_TIME_MAX: Duration = Duration::from_millis(90);
 
 /// Pages moved at once.
 pub const MOVE_BATCH_PAGES: usize = 512;
@@ -86,7 +86,7 @@ impl MemoryProbe for ThisMachineProbe {
                 run_on(cpus)?;
                 let begun = Instant::now();
                 let mut took = Vec::with_capacity(chunks);
-                while took.len() < chunks && begun.elapsed() < PAIR_MAX {
+                while took.len() < chunks && begun.elapsed() < PAIR_TIME_MAX {
                     took.push(chase(words));
                 }
                 Ok(took)
@@ -118,10 +118,10 @@ impl MemoryProbe for ThisMachineProbe {
 
 /// The chain in memory of a node: each stop's word holds the index of the next stop's.
 fn chain(node: u32) -> Result<Memory, ProbeError> {
-    let mut memory = Memory::on(node, CHASE_LOADS * STRIDE * 8)?;
+    let mut memory = Memory::on(node, CHASE_LOADS * STRIDE_WORDS * 8)?;
     let words = memory.words_mut();
     for stop in 0..CHASE_LOADS {
-        words[stop * STRIDE] = (next_stop(stop) * STRIDE) as u64;
+        words[stop * STRIDE_WORDS] = (next_stop(stop) * STRIDE_WORDS) as u64;
     }
     Ok(memory)
 }
@@ -135,7 +135,7 @@ const fn next_stop(stop: usize) -> usize {
 /// One chunk: picoseconds a load.
 fn chase(words: &[u64]) -> u64 {
     for stop in 0..CHASE_LOADS {
-        syscalls::flush(&words[stop * STRIDE]);
+        syscalls::flush(&words[stop * STRIDE_WORDS]);
     }
     fence();
     let begun = Instant::now();

@@ -179,14 +179,14 @@ pub(crate) struct Event {
     pub(crate) kind: u32,
     /// What of it.
     pub(crate) config: [u64; 3],
-    pub(crate) every: Every,
+    pub(crate) every: SamplePeriod,
     /// How exactly the address has to be that of the sampled instruction, 0 to 3.
     pub(crate) precise: u8,
 }
 
-/// How often.
+/// How often an event is sampled.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Every {
+pub(crate) enum SamplePeriod {
     /// One in so many.
     Count(u64),
     /// So many a second of each CPU.
@@ -198,7 +198,7 @@ impl Event {
     pub(crate) const PAGE_FAULTS: Event = Event {
         kind: TYPE_SOFTWARE,
         config: [SW_PAGE_FAULTS, 0, 0],
-        every: Every::Count(1),
+        every: SamplePeriod::Count(1),
         precise: 0,
     };
 }
@@ -208,8 +208,8 @@ fn attributes(event: Event, with_kernel: bool, inherited: bool) -> Attributes {
     let kernel = if with_kernel { 0 } else { EXCLUDE_KERNEL };
     let inherit = if inherited { INHERIT } else { 0 };
     let (sample_period, frequency) = match event.every {
-        Every::Count(count) => (count, 0),
-        Every::Second(times) => (times, FREQUENCY),
+        SamplePeriod::Count(count) => (count, 0),
+        SamplePeriod::Second(times) => (times, FREQUENCY),
     };
     let precise = u64::from(event.precise.min(3)) << PRECISE_AT;
     Attributes {

@@ -21,7 +21,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::page_faults::{Event, Every, PageFaults, PerfRings, WatchError};
+use crate::page_faults::{Event, PageFaults, PerfRings, SamplePeriod, WatchError};
 use crate::page_sampling::{ArmedBy, PageSampler, SamplingError};
 use crate::syscalls;
 
@@ -35,7 +35,7 @@ const TRIAL_PERIOD: u64 = 500;
 /// samples.
 const TRIAL_LINES: usize = 16_384;
 const TRIAL_ROUNDS: usize = 4;
-const LINE: usize = 64;
+const LINE_BYTES: usize = 64;
 
 /// Samples that the trial has to show, at its addresses.
 const TRIAL_SAMPLES: usize = 16;
@@ -84,7 +84,7 @@ fn events(devices: &Path) -> Vec<Event> {
                 [3, 2].map(|precise| Event {
                     kind,
                     config,
-                    every: Every::Count(TRIAL_PERIOD),
+                    every: SamplePeriod::Count(TRIAL_PERIOD),
                     precise,
                 })
             }));
@@ -95,7 +95,7 @@ fn events(devices: &Path) -> Vec<Event> {
         events.push(Event {
             kind,
             config,
-            every: Every::Count(TRIAL_PERIOD),
+            every: SamplePeriod::Count(TRIAL_PERIOD),
             precise: 0,
         });
     }
@@ -142,7 +142,7 @@ fn encode(device: &Path, terms: &str) -> Option<[u64; 3]> {
 
 /// Whether loads of our own are seen where they were made.
 fn on_trial(event: Event) -> Result<bool, WatchError> {
-    let bytes = TRIAL_LINES * LINE;
+    let bytes = TRIAL_LINES * LINE_BYTES;
     let base = syscalls::map(bytes, None).map_err(WatchError::Other)?;
     let mut rings = PerfRings::of_this_thread(event);
     if rings.is_ok() {
@@ -171,7 +171,7 @@ fn shows(seen: &[u64], start: u64, bytes: u64) -> bool {
 /// Loads each line of the range after flushing it, all of them a few times.
 fn miss(base: *mut u8, bytes: usize) {
     for round in 0..TRIAL_ROUNDS {
-        for at in (0..bytes).step_by(LINE) {
+        for at in (0..bytes).step_by(LINE_BYTES) {
             // SAFETY: `at` is within the mapping, which is the caller's alone.
             let line = unsafe { base.add(at) };
             // SAFETY: as above; the byte is written, so that the line has a page of its own.
@@ -179,7 +179,7 @@ fn miss(base: *mut u8, bytes: usize) {
             // SAFETY: as above; nobody writes while the reference lasts.
             syscalls::flush(unsafe { &*line });
         }
-        for at in (0..bytes).step_by(LINE) {
+        for at in (0..bytes).step_by(LINE_BYTES) {
             // SAFETY: `at` is within the mapping, which is the caller's alone.
             let line = unsafe { base.add(at) };
             // SAFETY: as above.
@@ -203,7 +203,7 @@ impl PageSampler for PmuSampler {
 
     fn samples(&self, hertz: u64) -> Result<Box<dyn PageFaults>, WatchError> {
         let event = Event {
-            every: Every::Second(hertz),
+            every: SamplePeriod::Second(hertz),
             ..self.event
         };
         Ok(Box::new(PerfRings::of(event)?))
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn a_trial_sees_this_thread_s_own_addresses() {
         let faults = Event {
-            every: Every::Count(1),
+            every: SamplePeriod::Count(1),
             ..Event::PAGE_FAULTS
         };
         match on_trial(faults) {

@@ -83,7 +83,7 @@ pub const NODES_MAX: usize = 16;
 const FILES: usize = 4096;
 const PROBES: usize = 8;
 
-/// CPUs whose node is told; those beyond are taken to be on the first.
+/// CPUs whose node is known; those beyond count as on the first.
 const CPUS: usize = 4096;
 
 /// Entries of the directory: a block of a file and a node each. At 4 bytes, of memory that is only

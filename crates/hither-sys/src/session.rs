@@ -23,8 +23,8 @@ use crate::ring::{Popped, Ring};
 use crate::seccomp;
 use crate::segment::{self, Header, Layout, Segment};
 
-/// A ring that took more than this gets its memory taken back between owners.
-const KEPT_BYTES: u64 = 256 << 10;
+/// Memory that a ring keeps between owners; what it took beyond is given back to the kernel.
+const RING_BYTES_KEPT: u64 = 256 << 10;
 
 /// The shape of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -338,7 +338,7 @@ impl Session {
             return;
         };
         add_losses(&mut self.past, ring);
-        if 8 * ring.head() > KEPT_BYTES {
+        if 8 * ring.head() > RING_BYTES_KEPT {
             let layout = self.segment.layout();
             // A refusal (no support for holes) only means that the memory stays.
             let _ = fallocate(
@@ -366,8 +366,8 @@ fn add_losses(lost: &mut Lost, ring: Ring<'_>) {
     lost.nested += ring.control.nested.load(Ordering::Relaxed);
 }
 
-/// A file is locked by its agent as soon as it is there, which is within this time.
-const LOCKED_AFTER: Duration = Duration::from_secs(60);
+/// An agent locks its file right after it has made it: within this time at the latest.
+const LOCK_DELAY_MAX: Duration = Duration::from_secs(60);
 
 /// Removes what agents of this user left behind that were killed: the kernel has taken their locks
 /// off. Programs that still have it mapped keep what they have.
@@ -390,7 +390,7 @@ fn remove_abandoned(folder: &Path, prefix: &str) {
         };
         let made = file.metadata().and_then(|about| about.modified());
         let age = made.ok().and_then(|made| made.elapsed().ok());
-        if age.is_some_and(|age| age > LOCKED_AFTER) && file.try_lock().is_ok() {
+        if age.is_some_and(|age| age > LOCK_DELAY_MAX) && file.try_lock().is_ok() {
             // Another agent may have been faster.
             let _ = std::fs::remove_file(entry.path());
         }
@@ -650,7 +650,7 @@ mod tests {
     #[test]
     fn what_a_killed_agent_left_is_removed_and_nothing_else() {
         let folder = tempfile::tempdir().expect("a folder");
-        let old = std::time::SystemTime::now() - 2 * LOCKED_AFTER;
+        let old = std::time::SystemTime::now() - 2 * LOCK_DELAY_MAX;
         let make = |name: &str, made| {
             let file = File::create(folder.path().join(name)).expect("made");
             file.set_modified(made).expect("set");

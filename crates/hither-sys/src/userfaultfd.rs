@@ -53,9 +53,9 @@ const PAGE_IS_PRESENT: u64 = 1 << 3;
 const PAGE_IS_ZERO: u64 = 1 << 5;
 const PAGE_IS_HUGE: u64 = 1 << 6;
 
-/// So many places of a range are looked at for huge pages: a look at all of them would hold the
-/// program's mappings.
-const PROBES: u64 = 16;
+/// Places of a range that are checked for huge pages: a check of all would hold the lock of the
+/// program's mappings too long.
+const HUGE_PAGE_PROBES: u64 = 16;
 
 #[repr(C)]
 #[derive(Default)]
@@ -237,7 +237,7 @@ impl<K: Kernel> Programs<K> {
         let page = sysfs::page_bytes();
         let (first, end) = (start.next_multiple_of(page), start + length);
         let within = (first, (end / page * page).saturating_sub(first));
-        let step = (within.1 / PROBES).max(1).next_multiple_of(page);
+        let step = (within.1 / HUGE_PAGE_PROBES).max(1).next_multiple_of(page);
         let (mut probes, mut huge) = (0, 0);
         for at in (first..first + within.1).step_by(step as usize) {
             let is_huge = self.kernel.is_huge(&program.page_map, at);

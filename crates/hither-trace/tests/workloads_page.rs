@@ -56,13 +56,28 @@ fn module_text(name: &str) -> String {
     text.replace("[`", "`").replace("`]", "`")
 }
 
+/// Breaks a paragraph into lines.
+fn filled(paragraph: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in paragraph.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= COLUMNS_MAX => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines.join("\n")
+}
+
 fn section(entry: &Program) -> String {
     let mut text = format!("\n## {}\n\n{}", entry.name, module_text(entry.name));
-    let source = format!("Modelled after: {}.", entry.source);
-    let threads = format!("Threads: {}.", entry.threads);
-    let together = source.chars().count() + 1 + threads.chars().count();
-    let between = if together > COLUMNS_MAX { '\n' } else { ' ' };
-    writeln!(text, "\n{source}{between}{threads}").unwrap();
+    let origin = format!(
+        "Modelled after: {}. Threads: {}.",
+        entry.source, entry.threads
+    );
+    writeln!(text, "\n{}", filled(&origin)).unwrap();
     text += "\n| parameter | default | what it does | allowed |\n|---|---|---|---|\n";
     for param in entry.params {
         let (name, doc, kind) = (param.name, param.doc.replace('|', "\\|"), param.kind);

@@ -26,7 +26,7 @@ use hither_analysis::{
 use hither_sys::huge_pages::HugePageAllocator;
 
 const _: () = assert!(
-    advice::STEERABLE_MIN_BYTES == hither_live::files::BUDGET_MIN_BYTES,
+    advice::STEERABLE_MIN_BYTES == hither_live::page_cache::BUDGET_MIN_BYTES,
     "advice is about caches that a run can steer"
 );
 

@@ -291,10 +291,10 @@ mod tests {
     #[test]
     fn every_metric_has_a_figure() {
         let agents = [
-            hither_live::files::Files::default().to_json(),
-            hither_live::following::Followed::default().to_json(),
-            hither_live::replicas::Replicas::default().to_json(),
-            hither_live::pages::Pages::default().to_json(),
+            hither_live::page_cache::PageCacheReport::default().to_json(),
+            hither_live::file_migration::FileMigrationReport::default().to_json(),
+            hither_live::replication::ReplicationReport::default().to_json(),
+            hither_live::memory::MemoryReport::default().to_json(),
         ];
         let runs = agents.map(|figures| {
             let run = Status {

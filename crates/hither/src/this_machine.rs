@@ -1,7 +1,7 @@
 //! `this`: the memory nodes of the machine that we run on, as the kernel shows them in sysfs.
 
 use hither_core::Topology;
-use hither_live::machine::{self, Machine, ThisMachine};
+use hither_live::numa::topology::{self, Machine, ThisMachine};
 
 /// The topology that a user wrote: a shape, a preset, a file, or `this`.
 pub(crate) fn load(text: &str) -> hither_analysis::Result<Topology> {
@@ -14,5 +14,5 @@ pub(crate) fn topology() -> Result<Topology, String> {
         format!("this machine does not show its memory nodes (/sys/devices/system/node): {error}")
     };
     let nodes = ThisMachine.nodes().map_err(|error| hidden(&error))?;
-    machine::topology(&nodes).map_err(|error| hidden(&error))
+    topology::topology(&nodes).map_err(|error| hidden(&error))
 }

@@ -342,14 +342,14 @@ fn the_log_of_a_run_replays() {
         .args(["--", "./program"])
         .env("XDG_RUNTIME_DIR", folder);
     equal(folder, run, 5);
-    let replayed = hither_live::replicas::replay(&log).expect("a log");
+    let replayed = hither_live::replication::replay(&log).expect("a log");
     println!("{} decisions", replayed.expect("the same decisions"));
     // One decision changed is noticed.
     let text = fs::read_to_string(&log).expect("there");
     if text.contains("\"decision\":\"hold\"") {
         let other = text.replacen("\"decision\":\"hold\"", "\"decision\":\"release\"", 1);
         fs::write(&log, other).expect("written");
-        let replayed = hither_live::replicas::replay(&log).expect("a log");
+        let replayed = hither_live::replication::replay(&log).expect("a log");
         assert!(replayed.is_err());
     }
 }

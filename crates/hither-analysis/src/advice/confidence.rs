@@ -17,7 +17,7 @@ use hither_sim::{CacheOutcome, Segment};
 use super::{GAIN_MIN_HIT_RATIO, points};
 
 /// Into how many segments a trace is cut: 10 to 30 batches are what the method is good with.
-pub const STRETCHES: u64 = 16;
+pub(crate) const STRETCHES: u64 = 16;
 
 /// The fewest segments that say anything.
 const STRETCHES_MIN: usize = 4;
@@ -38,6 +38,7 @@ pub enum Level {
 /// How sure an advice is, and by what.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Confidence {
+    /// The level of confidence.
     pub level: Level,
     /// The gain in hit ratio in each stretch of the trace, the first one first.
     pub gains: Vec<f64>,
@@ -45,6 +46,7 @@ pub struct Confidence {
     pub warm_up: usize,
     /// In how many of the others the change gains, and in how many it loses.
     pub gaining: usize,
+    /// In how many of the others it loses.
     pub losing: usize,
     /// Where the gain over the whole trace lies at 95 % confidence; nothing with too few segments.
     pub interval: Option<[f64; 2]>,

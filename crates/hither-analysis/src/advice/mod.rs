@@ -18,7 +18,8 @@ use serde::Serialize;
 use crate::format::{bytes, count, counted, percent, policy};
 use crate::run_plan::RunPlan;
 use confidence::Claim;
-pub use confidence::{Confidence, STRETCHES};
+pub(crate) use confidence::STRETCHES;
+pub use confidence::{Confidence, Level};
 
 /// The smallest gain in hit ratio worth acting on: below it the choice of trace, not of policy,
 /// decides.
@@ -104,38 +105,38 @@ impl CacheAdvice {
 }
 
 /// What the advice goes by.
-pub struct AdviceInput<'a> {
-    pub references: u64,
-    pub blocks: u64,
-    pub block_bytes: u64,
+pub(crate) struct AdviceInput<'a> {
+    pub(crate) references: u64,
+    pub(crate) blocks: u64,
+    pub(crate) block_bytes: u64,
     /// The policies that were simulated. Without `lru` and `opt` there is no advice.
-    pub policies: &'a [Spec],
+    pub(crate) policies: &'a [Spec],
     /// The simulated sizes in blocks, as they were named.
-    pub sizes: &'a [u32],
+    pub(crate) sizes: &'a [u32],
     /// By policy, then by size, in [`STRETCHES`].
-    pub outcomes: &'a [CacheOutcome],
+    pub(crate) outcomes: &'a [CacheOutcome],
     /// Whether `hither run` could steer the cache, if it is large enough.
-    pub steerable: bool,
+    pub(crate) steerable: bool,
     /// Whether somebody asked about caches of these sizes: else they are no more than parts of the
     /// data.
-    pub asked_sizes: bool,
+    pub(crate) asked_sizes: bool,
     /// What the trace lacks.
-    pub doubts: Vec<String>,
+    pub(crate) doubts: Vec<String>,
 }
 
 /// What there is to know besides, once it is clear which change is in question.
 #[derive(Default)]
-pub struct Alternatives {
+pub(crate) struct Alternatives {
     /// LRU in caches up to one for all blocks, ascending, in [`STRETCHES`]; those of the input
     /// are among them.
-    pub lru: Vec<CacheOutcome>,
+    pub(crate) lru: Vec<CacheOutcome>,
     /// What [`Candidate::variants`] asked for.
-    pub variants: Vec<(CacheConfiguration, CacheOutcome)>,
+    pub(crate) variants: Vec<(CacheConfiguration, CacheOutcome)>,
 }
 
 /// The change of policy that is in question.
 #[derive(Clone, Copy, Debug)]
-pub struct Candidate<'a> {
+pub(crate) struct Candidate<'a> {
     /// The number of the size at which it gains most.
     at: usize,
     spec: &'a Spec,
@@ -159,7 +160,7 @@ impl Candidate<'_> {
 
     /// The same change with a little less and a little more cache, and for a policy that samples
     /// with other periods.
-    pub fn variants(&self) -> Vec<CacheConfiguration> {
+    pub(crate) fn variants(&self) -> Vec<CacheConfiguration> {
         let size = self.outcome.cache_blocks;
         let sizes = [
             size - size / 5,
@@ -265,7 +266,7 @@ impl<'a> AdviceInput<'a> {
     /// preferred to one that is good at all. Where something is gained at sizes that a run could
     /// steer, only these count. Of those that gain nearly as much there, it is the policy that has
     /// to be told least.
-    pub fn candidate(&self) -> Option<Candidate<'a>> {
+    pub(crate) fn candidate(&self) -> Option<Candidate<'a>> {
         if self.of("lru").is_empty() || self.of("opt").is_empty() {
             return None;
         }
@@ -318,7 +319,7 @@ impl<'a> AdviceInput<'a> {
     }
 
     /// The advice that follows.
-    pub fn advice(&self, alternatives: &Alternatives) -> CacheAdvice {
+    pub(crate) fn advice(&self, alternatives: &Alternatives) -> CacheAdvice {
         let ceiling = self.ceiling();
         if self.references == 0 {
             return nothing(
@@ -336,14 +337,16 @@ impl<'a> AdviceInput<'a> {
         let to_gain = ceiling - smallest.hit_ratio;
         if ceiling < GAIN_MIN_HIT_RATIO {
             let sentence = format!(
-                "{} of the references are first uses: no cache, of whatever policy or size, serves those.",
+                "{} of the references are first uses: \
+                 no cache, of whatever policy or size, serves those.",
                 percent(1.0 - ceiling)
             );
             return self.surely(Claim::Nothing, &candidate, nothing(sentence));
         }
         if to_gain < GAIN_MIN_HIT_RATIO {
             let sentence = format!(
-                "Nothing to do: a cache of {} already serves {} of the references, all that are not first uses but for {}.",
+                "Nothing to do: a cache of {} already serves {} of the references, \
+                 all that are not first uses but for {}.",
                 self.size(smallest.cache_blocks.into()),
                 percent(smallest.hit_ratio),
                 counted((to_gain * 100.0).ceil().max(0.0) as u64, "point")
@@ -380,8 +383,9 @@ impl<'a> AdviceInput<'a> {
         let name = policy(candidate.spec);
         let mut sentences = vec![
             format!(
-                "Cheapest: another replacement policy. In the same cache of {}, {name} serves {} of the references where \
-                 LRU, much like the kernel, serves {}: {} of the {} points that the optimum gains.",
+                "Cheapest: another replacement policy. In the same cache of {}, {name} serves {} \
+                 of the references where LRU, much like the kernel, serves {}: {} of the {} points \
+                 that the optimum gains.",
                 self.size(here),
                 percent(outcome.hit_ratio),
                 percent(lru.hit_ratio),
@@ -482,8 +486,8 @@ impl<'a> AdviceInput<'a> {
         );
         let gain = enough.hit_ratio - smallest.hit_ratio;
         let mut sentences = vec![format!(
-            "What helps is room: a cache of {}, {:.1} times as large, serves {} of the references where {} serves {}: {} of the {} \
-             points that room for all {} of the data gains.",
+            "What helps is room: a cache of {}, {:.1} times as large, serves {} of the references \
+             where {} serves {}: {} of the {} points that room for all {} of the data gains.",
             self.size(blocks),
             blocks as f64 / here as f64,
             percent(enough.hit_ratio),
@@ -525,7 +529,8 @@ impl<'a> AdviceInput<'a> {
                 false => "and not even the optimum would".to_owned(),
             };
             sentences.push(format!(
-                "No policy that was simulated beats LRU by {} points or more at any size, {optimum}.",
+                "No policy that was simulated beats LRU by {} points or more at any size, \
+                 {optimum}.",
                 (GAIN_MIN_HIT_RATIO * 100.0).round()
             ));
         }
@@ -551,7 +556,8 @@ impl<'a> AdviceInput<'a> {
             return;
         }
         advice.sentences.push(format!(
-            "In a cache of {}, {} would gain {} points over LRU; `hither run` steers caches of {} and more.",
+            "In a cache of {}, {} would gain {} points over LRU; \
+             `hither run` steers caches of {} and more.",
             self.size(change.cache_blocks),
             policy(candidate.spec),
             points(change.gain),
@@ -581,7 +587,8 @@ impl<'a> AdviceInput<'a> {
         if claim == Claim::Gain {
             if self.references < REFERENCES_PER_BLOCK_MIN * self.blocks {
                 doubts.push(format!(
-                    "a block is used {:.1} times on average, so that one round more or less changes it",
+                    "a block is used {:.1} times on average, \
+                     so that one round more or less changes it",
                     self.references as f64 / self.blocks.max(1) as f64
                 ));
             }

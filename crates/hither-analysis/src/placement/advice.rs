@@ -60,6 +60,13 @@ pub fn advise(lines: &[CaseResult<'_>], block_bytes: u64) -> Vec<PlacementAdvice
         .collect()
 }
 
+/// Says which option of `hither run` does on a machine what was simulated.
+fn on_real_nodes(option: &str) -> String {
+    format!(
+        "This is simulated; `hither run {option} -- CMD` does it on a machine with several nodes."
+    )
+}
+
 fn name(case: &PlacementCase) -> String {
     policy(&case.configuration.spec)
 }
@@ -87,8 +94,8 @@ fn advise_on_group(lines: &[CaseResult<'_>], block_bytes: u64) -> PlacementAdvic
     match helps {
         Some(best) => {
             sentences.push(format!(
-                "Another placement would help: on {on}, {} takes {} less modelled time than {} ({} against {}), with {} \
-                 of the accesses local instead of {}.",
+                "Another placement would help: on {on}, {} takes {} less modelled time than {} \
+                 ({} against {}), with {} of the accesses local instead of {}.",
                 name(best.case),
                 percent(saves(best)),
                 name(baseline.case),
@@ -111,24 +118,24 @@ fn advise_on_group(lines: &[CaseResult<'_>], block_bytes: u64) -> PlacementAdvic
             }
             sentences.push(match run_plan_of(&name(best.case)) {
                 Some(RunPlan {
-                    memory: Some(memory), ..
-                }) => format!(
-                    "This is simulated; `hither run --memory={memory} -- CMD` does it on a machine with several nodes."
-                ),
-                Some(_) => "This is simulated; `hither run --replicas -- CMD` does it on a machine with several nodes."
+                    memory: Some(memory),
+                    ..
+                }) => on_real_nodes(&format!("--memory={memory}")),
+                Some(_) => on_real_nodes("--replicas"),
+                None => "This is simulated: nothing places a running program's data this way yet."
                     .to_owned(),
-                None => "This is simulated: nothing places a running program's data this way yet.".to_owned(),
             });
         }
         None if lines.len() == 1 => sentences.push(format!(
-            "On {on}, {} takes {} of modelled time and serves {} of the accesses locally; no other placement was simulated.",
+            "On {on}, {} takes {} of modelled time and serves {} of the accesses locally; \
+             no other placement was simulated.",
             name(baseline.case),
             duration_ns(baseline.modelled_time_ns as f64),
             local(baseline)
         )),
         None => sentences.push(format!(
-            "No placement that was simulated on {on} takes {} less modelled time than {}, which serves {} of the accesses \
-             locally.",
+            "No placement that was simulated on {on} takes {} less modelled time than {}, \
+             which serves {} of the accesses locally.",
             percent(GAIN_MIN_TIME_SHARE),
             name(baseline.case),
             local(baseline)
@@ -233,7 +240,8 @@ mod tests {
         assert_eq!(
             alone,
             [
-                "On 4 nodes, upm takes 960 ns of modelled time and serves 40.0 % of the accesses locally; no other placement \
+                "On 4 nodes, upm takes 960 ns of modelled time and serves 40.0 % of the accesses \
+                 locally; no other placement \
               was simulated."
             ]
         );

@@ -19,9 +19,12 @@ use crate::run_plan::RunPlan;
 
 /// Placements that were simulated, if any.
 pub struct PlacementAnalysis {
+    /// How the runs went.
     pub running: RunSettings,
     binding: Binding,
+    /// What was simulated; empty where no nodes are named or known.
     pub cases: Vec<PlacementCase>,
+    /// The outcome of each case, in the same order.
     pub outcomes: Vec<PlacementOutcome>,
     /// One for each topology and size.
     advice: Vec<PlacementAdvice>,
@@ -81,6 +84,7 @@ impl PlacementAnalysis {
         Ok(placed)
     }
 
+    /// The advice in words.
     pub fn sentences(&self) -> impl Iterator<Item = &String> {
         self.advice.iter().flat_map(|advice| &advice.sentences)
     }
@@ -92,6 +96,7 @@ impl PlacementAnalysis {
         advice.into_iter().find_map(PlacementAdvice::plan)
     }
 
+    /// The results as text, a table for each topology and size.
     pub fn table(&self, block_bytes: u64) -> String {
         let lines = lines(&self.cases, &self.outcomes);
         table(&lines, self.binding, block_bytes)

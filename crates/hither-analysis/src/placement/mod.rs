@@ -1,8 +1,8 @@
 //! Placements for commands: what is asked for, the runs, and what they come to in tables, documents
 //! and pictures.
 //!
-//! Every combination of topology, size, replacement and placement is a [`PlacementCase`]; they go in that
-//! order everywhere, so that what is compared with each other stands together.
+//! Every combination of topology, size, replacement and placement is a [`PlacementCase`]. Cases keep
+//! that order everywhere, so that what is compared stands together.
 
 mod advice;
 mod analysis;
@@ -53,6 +53,7 @@ const MEMORY_PLACEMENTS: &str = "first-touch,round-robin,upm,a-priori";
 pub struct PlacementRequest {
     /// None: no placement is simulated.
     pub nodes: Vec<Arc<Topology>>,
+    /// The placements to compare; the first is the baseline.
     pub placements: Vec<PlacementSpec>,
     /// Of each node; [`default_capacity`] where it is empty.
     pub sizes: Vec<Size>,
@@ -63,14 +64,18 @@ pub struct PlacementRequest {
 /// How a run goes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunSettings {
+    /// Which node a thread runs on.
     pub binding: Binding,
+    /// The part at the beginning that is not counted.
     pub warm_up: WarmUpSpec,
+    /// Costs that differ from those of the model.
     pub costs: CostOverrides,
 }
 
 /// One run.
 #[derive(Clone, Debug)]
 pub struct PlacementCase {
+    /// What the engine is given.
     pub configuration: PlacementConfiguration,
     /// The size of a node as it was written, or what was chosen.
     pub size: String,
@@ -80,7 +85,9 @@ pub struct PlacementCase {
 #[derive(Serialize)]
 #[serde(untagged)]
 pub enum EngineCosts {
+    /// Of caches of files.
     Files(files::FileCosts),
+    /// Of pages of memory.
     Memory(memory::MemoryCosts),
 }
 
@@ -296,6 +303,7 @@ pub fn check_kind(trace: &Trace, placements: &[PlacementSpec]) -> Result<()> {
 pub struct RunControl<'a> {
     /// Called with the references done, summed over all runs.
     pub progress: Option<&'a (dyn Fn(u64) + Sync)>,
+    /// Ends the runs early with [`Error::Cancelled`] once it is true.
     pub cancel: Option<&'a AtomicBool>,
 }
 

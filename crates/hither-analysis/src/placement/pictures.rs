@@ -175,7 +175,8 @@ impl<'a> Pictures<'a> {
         }
     }
 
-    /// The same as CSV: a line an interval. Nodes are the last columns, as many as the largest topology has.
+    /// The same as CSV: a line an interval. Nodes are the last columns, as many as the largest
+    /// topology has.
     pub fn timeline_csv(&self) -> String {
         let mut text = String::new();
         let widest = self

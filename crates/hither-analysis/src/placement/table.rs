@@ -5,12 +5,16 @@ use hither_core::placement::Target;
 use hither_sim::placement::{Binding, PlacementOutcome, Totals};
 
 use super::PlacementCase;
-use crate::format::{Lean, Table, bytes, count, counted, duration_ns, percent, policy};
+use crate::format::{bytes, count, counted, duration_ns, percent, policy};
+use crate::table::{Align, Table};
 
 /// A row: a case, and as much of its outcome as a sweep keeps.
 pub struct CaseResult<'a> {
+    /// What was simulated.
     pub case: &'a PlacementCase,
+    /// What was counted after the warm-up.
     pub totals: &'a Totals,
+    /// The modelled time of the whole run in nanoseconds.
     pub modelled_time_ns: u64,
 }
 
@@ -92,18 +96,18 @@ fn rows(lines: &[CaseResult<'_>]) -> String {
     let first = &lines[0];
     let relative = format!("by {}", first.case.configuration.spec.entry().name);
     let heads = [
-        ("placement", Lean::Left),
-        ("local", Lean::Right),
-        ("remote", Lean::Right),
-        ("miss", Lean::Right),
-        ("hops", Lean::Right),
-        ("hit", Lean::Right),
-        ("access", Lean::Right),
-        ("migrations", Lean::Right),
-        ("replicas", Lean::Right),
-        ("moved", Lean::Right),
-        ("time", Lean::Right),
-        (relative.as_str(), Lean::Right),
+        ("placement", Align::Left),
+        ("local", Align::Right),
+        ("remote", Align::Right),
+        ("miss", Align::Right),
+        ("hops", Align::Right),
+        ("hit", Align::Right),
+        ("access", Align::Right),
+        ("migrations", Align::Right),
+        ("replicas", Align::Right),
+        ("moved", Align::Right),
+        ("time", Align::Right),
+        (relative.as_str(), Align::Right),
     ];
     // A placement compared with itself says nothing.
     let columns = heads.len() - usize::from(lines.len() == 1);
@@ -164,8 +168,8 @@ pub fn traffic(cases: &[PlacementCase], outcomes: &[PlacementOutcome]) -> String
             "\n{name} on {}: accesses in %, from (row) to the node that served\n",
             outcome.nodes
         );
-        let heads = (0..nodes).map(|node| (node.to_string(), Lean::Right));
-        let mut table = Table::new([("from".to_owned(), Lean::Right)].into_iter().chain(heads));
+        let heads = (0..nodes).map(|node| (node.to_string(), Align::Right));
+        let mut table = Table::new([("from".to_owned(), Align::Right)].into_iter().chain(heads));
         let all = outcome.traffic.iter().sum::<u64>().max(1) as f64;
         for (node, row) in outcome.traffic.chunks(nodes.max(1)).enumerate() {
             let cell = |&served: &u64| match 100.0 * served as f64 / all {

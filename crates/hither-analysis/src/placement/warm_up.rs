@@ -15,9 +15,11 @@ use crate::{Error, Result};
 /// How long a run warms up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum WarmUpSpec {
+    /// So many references.
     References(u64),
-    /// A part of the references.
+    /// A part of the references, in percent.
     Percent(f64),
+    /// So many iterations that the trace marks.
     Iterations(u64),
 }
 
@@ -33,7 +35,8 @@ impl FromStr for WarmUpSpec {
     fn from_str(text: &str) -> Result<WarmUpSpec, String> {
         let wrong = || {
             format!(
-                "`{text}` is no warm-up: write references (100k), a part of them (10%) or iterations (2iterations)"
+                "`{text}` is no warm-up: write references (100k), a part of them (10%) \
+                 or iterations (2iterations)"
             )
         };
         let text = text.trim();
@@ -88,7 +91,8 @@ impl WarmUpSpec {
                     .count() as u64;
                 if count > 0 && iterations <= count {
                     return Err(Error::Usage(format!(
-                        "a warm-up of {self} leaves nothing: the trace marks the end of {iterations}"
+                        "a warm-up of {self} leaves nothing: \
+                         the trace marks the end of {iterations}"
                     )));
                 }
                 Ok(placement::WarmUp::Iterations(count))

@@ -12,13 +12,16 @@ pub struct Heatmap {
     pub title: String,
     /// Where it comes from, in smaller letters.
     pub subtitle: String,
+    /// One panel a placement.
     pub panels: Vec<HeatmapPanel>,
 }
 
 /// The traffic of one placement.
 #[derive(Clone, Debug)]
 pub struct HeatmapPanel {
+    /// The heading of the panel.
     pub label: String,
+    /// A line below the heading.
     pub note: String,
     /// Accesses, by accessing node and then by the node that served them; a square.
     pub traffic: Vec<u64>,

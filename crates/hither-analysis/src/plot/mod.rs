@@ -55,12 +55,14 @@ pub struct Chart {
     pub block_bytes: u64,
     /// Whether sizes go by factors rather than by steps.
     pub log: bool,
+    /// The curves, in the order of the legend.
     pub lines: Vec<ChartLine>,
 }
 
 /// The curve of one policy.
 #[derive(Clone, Debug)]
 pub struct ChartLine {
+    /// The name in the legend.
     pub label: String,
     /// Cache size in blocks, and miss ratio; ascending.
     pub points: Vec<(f64, f64)>,
@@ -74,10 +76,12 @@ pub trait Plot {
     /// What is where.
     fn scene(&self) -> Scene;
 
+    /// The picture as SVG.
     fn svg(&self) -> String {
         svg::write(&self.scene(), self.title())
     }
 
+    /// The picture as PNG, with two pixels a point.
     fn png(&self) -> Result<Vec<u8>> {
         png::paint(&self.scene())
     }

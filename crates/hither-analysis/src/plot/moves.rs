@@ -13,27 +13,35 @@ pub struct MovesMap {
     pub title: String,
     /// Where it comes from, in smaller letters.
     pub subtitle: String,
+    /// One panel a placement.
     pub panels: Vec<MovesPanel>,
 }
 
 /// What one placement moved.
 #[derive(Clone, Debug)]
 pub struct MovesPanel {
+    /// The heading of the panel.
     pub label: String,
+    /// A line below the heading.
     pub note: String,
+    /// Where the nodes and their links are.
     pub ground: NodeLayout,
     /// The part of the accesses that each node served.
     pub served: Vec<f64>,
+    /// The moves between pairs of nodes.
     pub arrows: Vec<MoveArrow>,
 }
 
 /// How many blocks went from one node to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MoveArrow {
+    /// The node that a block left.
     pub from: usize,
+    /// The node that it went to.
     pub to: usize,
     /// Replicas were made; otherwise blocks moved.
     pub replica: bool,
+    /// How many blocks.
     pub blocks: u64,
 }
 

@@ -56,12 +56,16 @@ pub enum Item {
 /// The picture, on white.
 #[derive(Clone, Debug)]
 pub struct Scene {
+    /// In points.
     pub width: f64,
+    /// In points.
     pub height: f64,
+    /// From below to above.
     pub items: Vec<Item>,
 }
 
 impl Scene {
+    /// An empty picture.
     pub fn new(width: f64, height: f64) -> Scene {
         Scene {
             width,
@@ -70,6 +74,7 @@ impl Scene {
         }
     }
 
+    /// A line through points, so many points wide.
     pub fn line(&mut self, points: Vec<(f64, f64)>, width: f64, colour: Colour) {
         self.items.push(Item::Line {
             points,
@@ -78,6 +83,7 @@ impl Scene {
         });
     }
 
+    /// A filled polygon.
     pub fn fill(&mut self, corners: Vec<(f64, f64)>, colour: Colour) {
         self.items.push(Item::Fill { corners, colour });
     }
@@ -123,32 +129,33 @@ impl Scene {
 }
 
 /// The font.
-pub struct Face(ttf_parser::Face<'static>);
+pub(super) struct Face(ttf_parser::Face<'static>);
 
 impl Face {
-    pub fn new() -> Face {
+    /// DejaVu Sans.
+    pub(super) fn new() -> Face {
         let face = ttf_parser::Face::parse(dejavu::sans::regular(), 0);
         Face(face.expect("the font that is built in is one"))
     }
 
     /// How wide a text of that size is.
-    pub fn width(&self, text: &str, size: f64) -> f64 {
+    pub(super) fn width(&self, text: &str, size: f64) -> f64 {
         text.chars().map(|letter| self.advance(letter, size)).sum()
     }
 
     /// How far the next letter is.
-    pub fn advance(&self, letter: char, size: f64) -> f64 {
+    pub(super) fn advance(&self, letter: char, size: f64) -> f64 {
         let advance = self.0.glyph_hor_advance(self.glyph(letter)).unwrap_or(0);
         self.scale(size) * f64::from(advance)
     }
 
     /// From the font's units to points.
-    pub fn scale(&self, size: f64) -> f64 {
+    pub(super) fn scale(&self, size: f64) -> f64 {
         size / f64::from(self.0.units_per_em())
     }
 
     /// The letter's shape in the font's units, upwards.
-    pub fn outline(&self, letter: char, builder: &mut dyn OutlineBuilder) {
+    pub(super) fn outline(&self, letter: char, builder: &mut dyn OutlineBuilder) {
         self.0.outline_glyph(self.glyph(letter), builder);
     }
 

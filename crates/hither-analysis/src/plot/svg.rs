@@ -15,8 +15,10 @@ fn describe(out: &mut String, scene: &Scene, title: &str) -> std::fmt::Result {
     let (width, height) = (scene.width, scene.height);
     writeln!(
         out,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} \
-         {height}\" font-family=\"DejaVu Sans, Verdana, Helvetica, Arial, sans-serif\" stroke-linejoin=\"round\">"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+         viewBox=\"0 0 {width} {height}\" \
+         font-family=\"DejaVu Sans, Verdana, Helvetica, Arial, sans-serif\" \
+         stroke-linejoin=\"round\">"
     )?;
     writeln!(out, "<title>{}</title>", escaped(title))?;
     writeln!(

@@ -18,13 +18,16 @@ pub struct Timeline {
     pub what: &'static str,
     /// References before the figures count.
     pub warm_up: u64,
+    /// One run a placement.
     pub runs: Vec<TimelineRun>,
 }
 
 /// The run of one placement.
 #[derive(Clone, Debug)]
 pub struct TimelineRun {
+    /// The heading of the run.
     pub label: String,
+    /// The parts of the run, in order.
     pub steps: Vec<TimelineStep>,
 }
 

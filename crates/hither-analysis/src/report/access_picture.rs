@@ -25,7 +25,7 @@ use serde::Serialize;
 
 /// The picture as the page gets it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct AccessPicture {
+pub(super) struct AccessPicture {
     /// References in a column.
     pub(super) column_references: u64,
     pub(super) columns: u64,

@@ -84,7 +84,8 @@ impl Comparison {
         sentences.extend(storage(&caches, a));
         if !a.all.sites.is_empty() && !b.all.sites.is_empty() && !matched {
             sentences.push(
-                "No call site is in both: these are different programs, or different builds without symbols."
+                "No call site is in both: these are different programs, \
+                 or different builds without symbols."
                     .to_owned(),
             );
         } else if let Some(most) = sites.first().filter(|pair| pair.change.abs() >= 0.01) {

@@ -35,6 +35,7 @@ use run::RunReport;
 
 /// What a report is to be of, besides its traces.
 pub struct ReportRequest {
+    /// The policies to simulate.
     pub policies: Vec<Spec>,
     /// Whether a user named these policies: then one that the trace is too poor for is an error.
     pub own_policies: bool,
@@ -43,6 +44,7 @@ pub struct ReportRequest {
     /// Sizes on the curve of a policy that is simulated size by size; by the length of the trace
     /// where nothing is said.
     pub points: Option<usize>,
+    /// What is placed where.
     pub placing: PlacementSetup,
 }
 

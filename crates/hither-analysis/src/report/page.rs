@@ -39,7 +39,8 @@ pub(super) fn page(document: &str) -> String {
         SCRIPTS.concat()
     );
     let policy = format!(
-        "default-src 'none'; script-src {}; style-src {}; img-src data:; base-uri 'none'; form-action 'none'",
+        "default-src 'none'; script-src {}; style-src {}; img-src data:; \
+         base-uri 'none'; form-action 'none'",
         hash(&style_or_script(&script)),
         hash(&style_or_script(&style))
     );

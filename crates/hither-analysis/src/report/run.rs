@@ -162,7 +162,8 @@ impl RunReport {
 
         let mut sentences = match memory {
             true if placed.cases.is_empty() => vec![
-                "Nothing says on how many nodes this ran: --nodes simulates where the pages should be."
+                "Nothing says on how many nodes this ran: \
+                 --nodes simulates where the pages should be."
                     .to_owned(),
             ],
             true => Vec::new(),

@@ -35,13 +35,18 @@ const VERSION: u32 = 2;
 pub enum JournalEntry {
     /// A trace was loaded.
     Trace {
+        /// Its number in the plan.
         trace: usize,
+        /// What rows tell of it.
         source: TraceInfo,
+        /// Changes where the files of the trace change.
         stamp: String,
     },
     /// Caches of a trace were simulated.
     Done {
+        /// The number of the trace in the plan.
         trace: usize,
+        /// The counts of each of the caches.
         counts: Vec<ItemCounts>,
     },
 }
@@ -217,6 +222,7 @@ impl Journal {
         }
     }
 
+    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -282,8 +288,9 @@ fn checksum(text: &[u8]) -> String {
     digits
 }
 
-/// The lines without their checksums, but for the last one where it was cut short. Fails where a
-/// whole line is unsound (with its number from 1), and where the first line was cut but is too long to be one of ours.
+/// The lines without their checksums, without the last one where it was cut short. Fails with the
+/// number of the line, from 1, where a whole line is damaged, and where the first line was cut but
+/// is too long for a header.
 fn sound_lines(bytes: &[u8]) -> Result<Vec<&str>, usize> {
     let mut sound = Vec::new();
     for (number, line) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {

@@ -462,7 +462,8 @@ pub fn check_traces(plan: &SweepPlan) -> Result<()> {
             return Err(Error::Usage(format!("{}: {problem}", job.name.display())));
         }
         if path == Path::new("-") {
-            let problem = "a sweep may read its traces again, so none of them is standard input (a file -: ./-)";
+            let problem = "a sweep may read its traces again, so none of them is standard input \
+                           (a file -: ./-)";
             return Err(Error::Usage(problem.to_owned()));
         }
         let found = std::fs::metadata(path).map_err(Error::of_file(path))?;

@@ -16,6 +16,7 @@ use crate::placement::{self, PlacementRequest, PlacementSetup};
 /// All traces of a sweep, each with its caches.
 #[derive(Clone, Debug)]
 pub struct SweepPlan {
+    /// The traces, in the order of the output.
     pub jobs: Vec<TraceJob>,
 }
 
@@ -27,18 +28,24 @@ pub struct TraceJob {
     pub name: PathBuf,
     /// Where it is.
     pub path: PathBuf,
+    /// The format of the trace; told from its content where none is named.
     pub format: Option<String>,
+    /// How the trace is read.
     pub options: LoadOptions,
+    /// The policies to simulate.
     pub policies: Vec<Spec>,
     /// Five parts of the distinct blocks, where it is empty; of each node, where there are nodes.
     pub sizes: Vec<Size>,
+    /// What is placed where.
     pub placing: PlacementSetup,
 }
 
 /// WorkKind holds for a trace of which nothing else is said.
 #[derive(Clone, Debug)]
 pub struct JobDefaults {
+    /// The format of the trace; told from its content where none is named.
     pub format: Option<String>,
+    /// How the trace is read.
     pub options: LoadOptions,
 }
 

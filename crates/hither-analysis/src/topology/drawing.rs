@@ -134,7 +134,8 @@ fn grid(topology: &Topology) -> (Vec<String>, &'static str) {
         (false, true) => AROUND,
         (true, false) => "each node has links to its places in the layers before and after",
         (true, true) => {
-            "dotted lines lead around; each node has links to its places in the layers before and after, around as well"
+            "dotted lines lead around; each node has links to its places in the layers before \
+             and after, around as well"
         }
     };
     (planes((0..layers).map(plane)), legend)
@@ -199,7 +200,8 @@ fn cube(topology: &Topology) -> (Vec<String>, &'static str) {
         ..=2 => "",
         3..=4 => AROUND,
         _ => {
-            "dotted lines lead around; each node has links to its places in the layers that differ in one bit"
+            "dotted lines lead around; each node has links to its places in the layers \
+             that differ in one bit"
         }
     };
     (planes((0..routers.div_ceil(16)).map(plane)), legend)

@@ -3,13 +3,13 @@
 //! ```toml
 //! shape = "mesh:2x2"                # or a preset; or one of the two matrices:
 //! # latency_ns = [[80, 130], [130, 80]]     nanoseconds, by row, local ones on the diagonal
-//! # distances = [[10, 21], [21, 10]]        as firmware gives them: 10 is local, local_ns in latency
+//! # distances = [[10, 21], [21, 10]]        as firmware gives them: 10 is local_ns
 //! local_ns = 80                     # what an access to the node itself takes
 //! hop_ns = 50                       # what each hop adds; not with a matrix
 //! storage_ns = 8_200_000
 //! cpus = 16                         # of each node
 //! capacity = "64GiB"                # 4096 bytes or more; a bare number is of bytes
-//! weight = 1                        # what accesses count when the best place for a block is sought
+//! weight = 1                        # of its accesses when the best place for a block is sought
 //!
 //! [[nodes]]                         # one for each node, in order; what is not said is as above
 //! name = "left"
@@ -209,7 +209,8 @@ mod tests {
     #[test]
     fn a_shape_with_latencies_and_nodes() {
         let made = parsed(
-            "shape = \"mesh:1x2\"\nlocal_ns = 80\nhop_ns = 50\nstorage_ns = 8_200_000\ncpus = 16\ncapacity = \"1GiB\"\n\
+            "shape = \"mesh:1x2\"\nlocal_ns = 80\nhop_ns = 50\nstorage_ns = 8_200_000\n\
+             cpus = 16\ncapacity = \"1GiB\"\n\
              [[nodes]]\nname = \"left\"\ncapacity = 4096\nweight = 3\n[[nodes]]\ncpus = 0\n",
         )
         .unwrap();

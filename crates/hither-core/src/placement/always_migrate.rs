@@ -8,7 +8,7 @@ use crate::registry::Needs;
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "always-migrate",
-    summary: "moves to whoever asks for it, changing places with the victim",
+    summary: "moves each block to the node that asks for it, in exchange for the victim",
     source: "Son, Kandemir, Zhang and Garg, topology-aware I/O caching, section 6.1",
     params: &[],
     target: Target::Files,

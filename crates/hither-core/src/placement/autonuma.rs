@@ -54,7 +54,7 @@ use crate::spec::Values;
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "autonuma",
-    summary: "to the node of two hint faults in a row (the kernel's, Linux)",
+    summary: "moves a page after two hint faults in a row from one node (the kernel's, Linux)",
     source: "Linux 6.1, kernel/sched/fair.c",
     params: PARAMS,
     target: Target::Memory,

@@ -65,7 +65,7 @@ const PERIOD_MS: usize = 7;
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "cache-aware",
-    summary: "what is touched in sequence goes to remote nodes, the rest is local",
+    summary: "puts what is touched in sequence on remote nodes, the rest on local ones",
     source: "cache-aware page placement, PhD thesis, University of Toronto",
     params: &[
         Param {

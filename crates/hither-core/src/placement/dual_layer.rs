@@ -52,7 +52,7 @@ use crate::spec::Values;
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "dual-layer",
-    summary: "where it was first read; others cache a replica from their second access on",
+    summary: "on the node that read it first; others get a replica from their second access on",
     source: "Zhou, Meng and Ma, dual-layered file cache on cc-NUMA",
     params: PARAMS,
     target: Target::Files,

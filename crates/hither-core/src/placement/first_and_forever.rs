@@ -8,7 +8,7 @@ use crate::registry::Needs;
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "first-and-forever",
-    summary: "with the node that asked first, until it is evicted there",
+    summary: "on the node that asked first, until it is evicted there",
     source: "Son, Kandemir, Zhang and Garg, topology-aware I/O caching, section 6.1",
     params: &[],
     target: Target::Files,

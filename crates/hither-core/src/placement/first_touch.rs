@@ -8,7 +8,7 @@ use crate::registry::Needs;
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "first-touch",
-    summary: "on the node that touches it first, for good",
+    summary: "on the first node that touches it, for good",
     source: "Linux and IRIX default; Marchetti et al., IPPS 1995",
     params: &[],
     target: Target::Memory,

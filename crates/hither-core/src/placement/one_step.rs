@@ -11,7 +11,7 @@ use crate::registry::Needs;
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "one-step",
-    summary: "moves one hop towards whoever asks for it, changing places with the victim",
+    summary: "moves one hop towards the node that asks for it, in exchange for the victim",
     source: "Son, Kandemir, Zhang and Garg, topology-aware I/O caching, section 6.1",
     params: &[],
     target: Target::Files,

@@ -22,7 +22,7 @@ use crate::registry::{Needs, ReplacementEntry};
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "arc",
-    summary: "balances recency and frequency, adapting by what its ghosts would have hit",
+    summary: "balances recency and frequency, and adapts to hits in its ghost lists",
     source: "Megiddo and Modha, FAST 2003",
     params: &[],
     needs: Needs::NOTHING,

@@ -18,7 +18,7 @@ use crate::registry::{Needs, ReplacementEntry};
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "car",
-    summary: "ARC with clocks for lists: a hit only sets a bit",
+    summary: "ARC with clocks instead of lists: a hit only sets a bit",
     source: "Bansal and Modha, FAST 2004",
     params: &[],
     needs: Needs::NOTHING,

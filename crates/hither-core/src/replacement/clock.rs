@@ -22,7 +22,7 @@ use crate::registry::{Needs, Param, ParamKind, ReplacementEntry};
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "clock",
-    summary: "gives up the oldest block that was not used since the hand last passed it",
+    summary: "evicts the oldest block that was not used since the hand last passed it",
     source: "Corbató, MIT Project MAC, 1968",
     params: PARAMS,
     needs: Needs::NOTHING,

@@ -18,7 +18,7 @@ use crate::spec::Values;
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "dear",
-    summary: "parts the cache by access pattern, told apart by process",
+    summary: "partitions the cache by access pattern, detected for each process",
     source: "Choi et al., USENIX ATC 1999",
     params: PARAMS,
     needs: Needs {

@@ -27,7 +27,7 @@ use crate::spec::Values;
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "eelru",
-    summary: "LRU that gives up blocks early while loops are larger than the cache",
+    summary: "LRU that evicts early while loops are larger than the cache",
     source: "Smaragdakis, Kaplan and Wilson, SIGMETRICS 1999",
     params: PARAMS,
     needs: Needs::NOTHING,

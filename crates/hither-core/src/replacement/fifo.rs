@@ -12,7 +12,7 @@ use crate::registry::{Needs, ReplacementEntry};
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "fifo",
-    summary: "gives up the block that came in first",
+    summary: "evicts the block that came in first",
     source: "common use",
     params: &[],
     needs: Needs::NOTHING,

@@ -18,7 +18,7 @@ use crate::registry::{Needs, ReplacementEntry};
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "lfu",
-    summary: "gives up the least frequently used block, among equals the least recent",
+    summary: "evicts the least frequently used block, among equals the least recent",
     source: "common use",
     params: &[],
     needs: Needs::NOTHING,

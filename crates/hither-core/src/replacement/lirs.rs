@@ -29,7 +29,7 @@ use crate::spec::Values;
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "lirs",
-    summary: "keeps the blocks whose last two references lay closest together",
+    summary: "keeps the blocks with the shortest distance between their last two references",
     source: "Jiang and Zhang, SIGMETRICS 2002",
     params: PARAMS,
     needs: Needs::NOTHING,

@@ -12,7 +12,7 @@ use crate::registry::{Needs, ReplacementEntry};
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "lru",
-    summary: "gives up the least recently used block",
+    summary: "evicts the least recently used block",
     source: "Denning, CACM 11(5), 1968",
     params: &[],
     needs: Needs::NOTHING,

@@ -29,7 +29,7 @@ use std::cmp::Reverse;
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "lru-k",
-    summary: "gives up the block whose k-th last reference is longest ago",
+    summary: "evicts the block whose k-th last reference is oldest",
     source: "O'Neil, O'Neil and Weikum, SIGMOD 1993",
     params: PARAMS,
     needs: Needs::NOTHING,

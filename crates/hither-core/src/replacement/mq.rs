@@ -25,7 +25,7 @@ use crate::spec::Values;
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "mq",
-    summary: "LRU queues by frequency; who rests for a lifetime moves down",
+    summary: "LRU queues by frequency; a block that is not used for a lifetime moves down",
     source: "Zhou, Philbin and Li, USENIX ATC 2001",
     params: PARAMS,
     needs: Needs::NOTHING,

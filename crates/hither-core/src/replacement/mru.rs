@@ -13,7 +13,7 @@ use crate::registry::{Needs, ReplacementEntry};
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "mru",
-    summary: "gives up the most recently used block",
+    summary: "evicts the most recently used block",
     source: "Chou and DeWitt, VLDB 1985",
     params: &[],
     needs: Needs::NOTHING,

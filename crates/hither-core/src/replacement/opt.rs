@@ -19,7 +19,7 @@ use crate::registry::{Needs, ReplacementEntry};
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "opt",
-    summary: "knows the future: gives up the block that is needed last, the bound for all others",
+    summary: "knows the future: evicts the block that is needed last, the bound for all others",
     source: "Belady, IBM Systems Journal 5(2), 1966",
     params: &[],
     needs: Needs {

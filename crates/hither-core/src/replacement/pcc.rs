@@ -16,7 +16,7 @@ use crate::spec::Values;
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "pcc",
-    summary: "parts the cache by access pattern, told apart by call site",
+    summary: "partitions the cache by access pattern, detected for each call site",
     source: "Gniady, Butt and Hu, OSDI 2004",
     params: PARAMS,
     needs: Needs {

@@ -15,7 +15,7 @@ use crate::registry::{Needs, Param, ParamKind, ReplacementEntry};
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "random",
-    summary: "gives up any block, all equally likely",
+    summary: "evicts any block, all equally likely",
     source: "Belady, IBM Systems Journal 5(2), 1966",
     params: PARAMS,
     needs: Needs::NOTHING,

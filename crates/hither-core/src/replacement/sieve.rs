@@ -16,7 +16,7 @@ use crate::registry::{Needs, ReplacementEntry};
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "sieve",
-    summary: "sifts out new blocks that are not used again soon; leaves old ones in peace",
+    summary: "evicts new blocks that are not used again soon, and leaves old ones in place",
     source: "Zhang et al., NSDI 2024",
     params: &[],
     needs: Needs::NOTHING,

@@ -23,7 +23,7 @@ use crate::registry::{Needs, Param, ParamKind, ReplacementEntry};
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "2q",
-    summary: "keeps by recency what comes back after passing through a queue for new blocks",
+    summary: "keeps blocks that return after they have passed through a queue for new blocks",
     source: "Johnson and Shasha, VLDB 1994",
     params: PARAMS,
     needs: Needs::NOTHING,

@@ -16,7 +16,7 @@ use crate::spec::Values;
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "ubm",
-    summary: "parts the cache by access pattern, told apart by file",
+    summary: "partitions the cache by access pattern, detected for each file",
     source: "Kim et al., OSDI 2000",
     params: PARAMS,
     needs: Needs {

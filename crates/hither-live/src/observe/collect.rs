@@ -22,7 +22,7 @@ use super::not_recorded::Execs;
 use super::order::{HOLD_NS, Timed, Window};
 use super::record::Summary;
 use super::{machine, sites};
-use crate::launch;
+use crate::run::launch;
 use crate::symbolise::Symboliser;
 
 const PAUSE_MIN: Duration = Duration::from_micros(200);
@@ -196,7 +196,7 @@ impl Collector {
                 }
             }
             Record::Object { .. } | Record::Site { .. } | Record::Module { .. } => {
-                self.definitions.hear(&record);
+                self.definitions.on_record(&record);
             }
             Record::Process {
                 pid,

@@ -70,7 +70,7 @@ pub(crate) struct Definitions {
 
 impl Definitions {
     /// Takes in a record that defines something; others define nothing.
-    pub(crate) fn hear(&mut self, record: &Record<'_>) {
+    pub(crate) fn on_record(&mut self, record: &Record<'_>) {
         match *record {
             Record::Site {
                 signature,

@@ -16,7 +16,7 @@ use hither_trace::schema::{AccessRow, Losses, RowOp};
 use super::collect::{Collector, Finished, Start};
 use super::not_recorded::obstacle;
 use crate::error::{Error, Result};
-use crate::launch::{self, Attended, Tools};
+use crate::run::launch::{self, Instrumentation, Supervised};
 
 /// What to record, and how.
 #[derive(Clone, Debug)]
@@ -118,7 +118,7 @@ impl Recorder {
         let mut collector = Collector::new(writer, start);
         let announced = found_on_path(program);
         let path = session.path().to_owned();
-        let tools = Tools {
+        let tools = Instrumentation {
             preload,
             session: &path,
         };
@@ -127,8 +127,8 @@ impl Recorder {
             let result = collector.collect(&mut session, ended);
             result.map(|()| (collector, session.lost()))
         };
-        let Attended { exit, ran, made } =
-            launch::attend("collect", command, tools, || (), collect)?;
+        let Supervised { exit, ran, made } =
+            launch::supervise("collect", command, tools, || (), collect)?;
         let Finished { summary, losses } = made
             .and_then(|(collector, lost)| collector.finish(lost, ran))
             .map_err(|source| Error::Trace { source, exit })?;

@@ -110,7 +110,7 @@ mod tests {
             (2, &[], b"/opt/none/tool"),
         ];
         for (module, build_id, path) in modules {
-            definitions.hear(&Record::Module {
+            definitions.on_record(&Record::Module {
                 module,
                 build_id,
                 path,
@@ -122,7 +122,7 @@ mod tests {
             (12, false, &[9, 400]),
         ];
         for (signature, truncated, frames) in sites {
-            definitions.hear(&Record::Site {
+            definitions.on_record(&Record::Site {
                 signature,
                 truncated,
                 frames,

@@ -37,9 +37,9 @@ trampoline! {
 
 /// Mappings of files that are remembered at a time. Programs that map more (a mail store, a
 /// database) map for good.
-const REMEMBERED: usize = 1024;
+const MAPPINGS_MAX: usize = 1024;
 
-static MAPPED: [Mapped; REMEMBERED] = [const { Mapped::new() }; REMEMBERED];
+static MAPPED: [Mapped; MAPPINGS_MAX] = [const { Mapped::new() }; MAPPINGS_MAX];
 /// No entry from here on was ever used.
 static USED: AtomicUsize = AtomicUsize::new(0);
 

@@ -76,7 +76,7 @@ mod live {
     /// a sandbox that may kill this program for it. 0 while binding works.
     static REFUSED: AtomicU32 = AtomicU32::new(0);
 
-    const PAGE: u64 = 4096;
+    const PAGE_BYTES: u64 = 4096;
 
     const DEFAULT: Bind = Bind {
         mode: BindMode::Default,
@@ -257,11 +257,11 @@ mod live {
     /// The pages of a range, unless there is no region at all.
     #[inline]
     fn tracked(start: u64, length: usize) -> Option<Range<u64>> {
-        if TABLE.is_empty() || length == 0 || !start.is_multiple_of(PAGE) {
+        if TABLE.is_empty() || length == 0 || !start.is_multiple_of(PAGE_BYTES) {
             return None;
         }
         let end = start.saturating_add(length as u64);
-        Some(start..end.checked_next_multiple_of(PAGE).unwrap_or(end))
+        Some(start..end.checked_next_multiple_of(PAGE_BYTES).unwrap_or(end))
     }
 
     /// Ends what is in a range; if it `stays` mapped, without a policy of ours.
@@ -465,7 +465,7 @@ mod live {
 
     /// The whole pages of a range.
     fn pages_of(range: &Range<u64>) -> Range<u64> {
-        range.start.next_multiple_of(PAGE)..range.end & !(PAGE - 1)
+        range.start.next_multiple_of(PAGE_BYTES)..range.end & !(PAGE_BYTES - 1)
     }
 
     /// The first and the last byte of the whole pages of a range.

@@ -16,18 +16,18 @@ use libc::c_int;
 
 use super::maps::{self, Mapping};
 
-const PAGE: u64 = 4096;
+const PAGE_BYTES: u64 = 4096;
 
 /// linux/mman.h.
 const DONTUNMAP: c_int = 4;
 
-/// Pieces that can be moved; what there are more of is left to the kernel, which refuses.
-const PIECES: usize = 512;
+/// Pieces that can be moved; a range of more is left to the kernel, which refuses.
+const PIECES_MAX: usize = 512;
 
-/// How often the last piece is to be enlarged where it has gone, for which its place must be free
-/// for a moment: something else may take that. Then, and at an address that the program has named,
-/// the rest is new memory of the same rights.
-const TRIES: usize = 3;
+/// Attempts to enlarge the last piece after it has moved. Each needs the place behind it to be free
+/// for a moment, and something else may take that. After the last attempt, and at an address that
+/// the program has named, the rest is new memory of the same rights.
+const ENLARGE_TRIES_MAX: usize = 3;
 
 /// Makes the call if the range is of several mappings that could be one: its result, or the error.
 /// `None` if the kernel is to make it.
@@ -48,15 +48,15 @@ pub(crate) unsafe fn remap(
     if flags & !(libc::MREMAP_FIXED | libc::MREMAP_MAYMOVE | DONTUNMAP) != 0 || to == 0 {
         return None;
     }
-    let length = (length as u64).checked_next_multiple_of(PAGE)?;
-    let to = (to as u64).checked_next_multiple_of(PAGE)?;
+    let length = (length as u64).checked_next_multiple_of(PAGE_BYTES)?;
+    let to = (to as u64).checked_next_multiple_of(PAGE_BYTES)?;
     let source = address..address.checked_add(length)?;
     // To a call that leaves an empty mapping where it was, the target is a hint.
     let at = if is_fixed || stays { at } else { 0 };
     if at != 0 || is_fixed {
         let target = at..at.checked_add(to)?;
         let apart = target.end <= source.start || source.end <= target.start;
-        if !may_move || !apart || at == 0 || !at.is_multiple_of(PAGE) {
+        if !may_move || !apart || at == 0 || !at.is_multiple_of(PAGE_BYTES) {
             return None;
         }
     }
@@ -81,12 +81,12 @@ pub(crate) unsafe fn remap(
     }
     let kept = source.start..source.start + length.min(to);
     let mut result = Err(libc::ENOMEM);
-    for tried in 0..=TRIES {
+    for tried in 0..=ENLARGE_TRIES_MAX {
         let target = match reserve(at, is_fixed, to) {
             Ok(start) => start..start + to,
             Err(error) => return Some(Err(error)),
         };
-        let fills = is_fixed || tried == TRIES;
+        let fills = is_fixed || tried == ENLARGE_TRIES_MAX;
         result = moved(&pieces, &kept, &target, fills);
         match result {
             Ok(()) => {
@@ -109,7 +109,7 @@ pub(crate) unsafe fn remap(
 
 /// Where the mappings of a range end, in pages after its start.
 struct Pieces {
-    ends: [u32; PIECES],
+    ends: [u32; PIECES_MAX],
     count: usize,
     /// Of all of them.
     rights: [u8; 4],
@@ -119,7 +119,7 @@ impl Pieces {
     /// `None` if the range is not of several mappings without a gap that are alike.
     fn of(range: &Range<u64>) -> Option<Pieces> {
         let mut pieces = Pieces {
-            ends: [0; PIECES],
+            ends: [0; PIECES_MAX],
             count: 0,
             rights: [0; 4],
         };
@@ -137,7 +137,7 @@ impl Pieces {
                 None => mapping.start <= range.start,
             };
             are_alike &= !mapping.named && mapping.rights.ends_with(b"p");
-            let pages = (mapping.end.min(range.end) - range.start) / PAGE;
+            let pages = (mapping.end.min(range.end) - range.start) / PAGE_BYTES;
             match (pieces.ends.get_mut(pieces.count), u32::try_from(pages)) {
                 (Some(end), Ok(pages)) => *end = pages,
                 _ => are_alike = false,
@@ -156,7 +156,7 @@ impl Pieces {
         let Range { start, end } = *range;
         let border = move |piece: Option<usize>| {
             let pages = piece.and_then(|piece| self.ends.get(piece)).copied();
-            (start + u64::from(pages.unwrap_or(0)) * PAGE).min(end)
+            (start + u64::from(pages.unwrap_or(0)) * PAGE_BYTES).min(end)
         };
         (0..self.count)
             .map(move |piece| border(piece.checked_sub(1))..border(Some(piece)))
@@ -300,10 +300,10 @@ mod tests {
     fn what_cannot_all_be_moved_is_all_where_it_was() {
         // So large that nothing else comes to lie where it was.
         const HOLE: u64 = 512 << 20;
-        for (grows, fills) in [(0, false), (2 * PAGE, false), (2 * PAGE, true)] {
-            let length = HOLE + 2 * PAGE;
+        for (grows, fills) in [(0, false), (2 * PAGE_BYTES, false), (2 * PAGE_BYTES, true)] {
+            let length = HOLE + 2 * PAGE_BYTES;
             let first = syscalls::map(length as usize, None).expect("mapped");
-            let pages = [HOLE, HOLE + PAGE].map(|at| {
+            let pages = [HOLE, HOLE + PAGE_BYTES].map(|at| {
                 // SAFETY: it lies in the mapping.
                 unsafe { first.add(at as usize) }
             });
@@ -315,11 +315,11 @@ mod tests {
             // It comes last.
             unmap(&(source.start..source.start + HOLE));
             let mut pieces = Pieces {
-                ends: [0; PIECES],
+                ends: [0; PIECES_MAX],
                 count: 3,
                 rights: *b"rw-p",
             };
-            let hole = (HOLE / PAGE) as u32;
+            let hole = (HOLE / PAGE_BYTES) as u32;
             pieces.ends[..3].copy_from_slice(&[hole, hole + 1, hole + 2]);
             assert_eq!(moved(&pieces, &source, &target, fills), Err(libc::EFAULT));
             // SAFETY: both are mapped again.

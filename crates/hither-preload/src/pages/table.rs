@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use hither_sys::record::{Bind, BindMode, RegionKind};
 
 /// The most live regions of a process.
-pub(crate) const REGIONS: usize = 4096;
+pub(crate) const REGIONS_MAX: usize = 4096;
 
 /// The filter's bytes: it repeats itself every 4 GiB of addresses.
-const FILTER: usize = 1 << 16;
+const FILTER_BYTES: usize = 1 << 16;
 
 /// The shift and the mask that lead from an address to its byte of the filter are also in the
 /// trampolines of `free` and `realloc`: the mask is that of 16 bits.
@@ -55,10 +55,10 @@ pub(crate) struct Region {
 }
 
 pub(crate) struct Table {
-    filter: [AtomicU8; FILTER],
-    starts: [AtomicU64; REGIONS],
-    ends: [AtomicU64; REGIONS],
-    details: [Detail; REGIONS],
+    filter: [AtomicU8; FILTER_BYTES],
+    starts: [AtomicU64; REGIONS_MAX],
+    ends: [AtomicU64; REGIONS_MAX],
+    details: [Detail; REGIONS_MAX],
     /// No entry from here on was ever used.
     used: AtomicUsize,
     live: AtomicUsize,
@@ -142,10 +142,10 @@ impl Table {
 
     pub(crate) const fn new() -> Self {
         Table {
-            filter: [const { AtomicU8::new(0) }; FILTER],
-            starts: [const { AtomicU64::new(FREE) }; REGIONS],
-            ends: [const { AtomicU64::new(0) }; REGIONS],
-            details: [const { Detail::new() }; REGIONS],
+            filter: [const { AtomicU8::new(0) }; FILTER_BYTES],
+            starts: [const { AtomicU64::new(FREE) }; REGIONS_MAX],
+            ends: [const { AtomicU64::new(0) }; REGIONS_MAX],
+            details: [const { Detail::new() }; REGIONS_MAX],
             used: AtomicUsize::new(0),
             live: AtomicUsize::new(0),
             parts: AtomicUsize::new(0),
@@ -158,7 +158,8 @@ impl Table {
 
     /// The filter's byte for an address.
     fn slot(&self, address: u64) -> Option<&AtomicU8> {
-        self.filter.get((address >> FILTER_SHIFT) as usize % FILTER)
+        self.filter
+            .get((address >> FILTER_SHIFT) as usize % FILTER_BYTES)
     }
 
     /// Has `free` and `realloc` look more closely at the addresses around this one. A count that
@@ -440,7 +441,9 @@ mod tests {
                         let owner = self.details[*at].owner.load(Ordering::Relaxed);
                         owner >> 32 == RegionKind::Malloc as u64
                     })
-                    .filter(|(_, range)| (range.start >> FILTER_SHIFT) as usize % FILTER == slot)
+                    .filter(|(_, range)| {
+                        (range.start >> FILTER_SHIFT) as usize % FILTER_BYTES == slot
+                    })
                     .count();
                 assert_eq!(usize::from(count.load(Ordering::Relaxed)), expected);
             }
@@ -567,7 +570,7 @@ mod tests {
     #[test]
     fn a_full_table_refuses_and_has_room_again() {
         let table = table();
-        for number in 1..=REGIONS as u64 {
+        for number in 1..=REGIONS_MAX as u64 {
             assert!(table.insert(&region(
                 number << 20..(number << 20) + PAGE,
                 RegionKind::Map

@@ -62,7 +62,7 @@ pub(crate) enum Sent {
 }
 
 /// Why no more is sent.
-enum End {
+enum SendEnd {
     /// It is all there is, or replicas have no more.
     Over,
     /// The socket has taken less than it was offered.
@@ -145,14 +145,14 @@ pub(crate) unsafe fn send(
         record(start, sent as u64);
     }
     match end {
-        End::Over if sent < there => Some(Sent::Part {
+        SendEnd::Over if sent < there => Some(Sent::Part {
             sent,
             left: count - sent,
         }),
         // What the socket does not take this way, or somebody has closed amid the call, is for the
         // kernel to refuse.
-        End::Error(libc::EINVAL | libc::EBADF) if sent == 0 => None,
-        End::Error(error) if sent == 0 => Some(Sent::Failed(error)),
+        SendEnd::Error(libc::EINVAL | libc::EBADF) if sent == 0 => None,
+        SendEnd::Error(error) if sent == 0 => Some(Sent::Failed(error)),
         _ => Some(Sent::All(sent as isize)),
     }
 }
@@ -179,7 +179,7 @@ fn through(
     there: usize,
     refer_next: impl Fn(usize) -> Option<usize>,
     moved: impl Fn(usize),
-) -> (usize, End) {
+) -> (usize, SendEnd) {
     let mut done = 0;
     while done < there {
         let Some(referred) = refer_next(done).filter(|&referred| referred > 0) else {
@@ -192,13 +192,13 @@ fn through(
                 done += sent;
                 moved(done);
                 if sent < referred {
-                    return (done, End::Short);
+                    return (done, SendEnd::Short);
                 }
             }
-            Err(error) => return (done, End::Error(error)),
+            Err(error) => return (done, SendEnd::Error(error)),
         }
     }
-    (done, End::Over)
+    (done, SendEnd::Over)
 }
 
 /// Whether `fd` is a socket on which bytes are a stream.

@@ -18,10 +18,10 @@ use crate::process::tick_ns;
 use crate::record::{Bind, BindMode};
 use crate::{segment, syscalls};
 
-/// A slot that was given up is given back to the kernel no sooner than this: a program that was
-/// stopped amid a copy would have the kernel make a page of zeros for it, which it then would not
-/// use.
-const KEPT: Duration = Duration::from_secs(2);
+/// The memory of a freed slot is given back to the kernel no sooner than this. A program that is
+/// still copying from it would have the kernel make a page of zeros, which the program then would
+/// discard.
+const FREED_KEPT: Duration = Duration::from_secs(2);
 
 /// The shape of it all.
 #[derive(Clone, Debug)]
@@ -344,7 +344,7 @@ impl Replicas {
     pub fn trim(&mut self, at_once: bool) {
         let now_ns = tick_ns();
         for arena in &mut self.arenas {
-            if !at_once && arena.freed_ns + KEPT.as_nanos() as u64 > now_ns {
+            if !at_once && arena.freed_ns + FREED_KEPT.as_nanos() as u64 > now_ns {
                 continue;
             }
             for slot in std::mem::take(&mut arena.free) {

@@ -20,8 +20,8 @@ pub struct View {
     arenas: [AtomicPtr<u8>; NODES_MAX],
 }
 
-/// What is known of a block at once; its places lie on the stack of the program.
-const BLOCKS: usize = 8;
+/// Blocks that are looked up at once: their places lie on the program's stack.
+const LOOKUP_BLOCKS_MAX: usize = 8;
 
 /// Where a few blocks' worth of a file lies.
 struct Found {
@@ -32,7 +32,7 @@ struct Found {
     count: usize,
     blocks: usize,
     /// Each block's slot, and the version that it had.
-    places: [(usize, u64); BLOCKS],
+    places: [(usize, u64); LOOKUP_BLOCKS_MAX],
 }
 
 impl Found {
@@ -287,7 +287,7 @@ impl View {
             iov_base: std::ptr::null_mut(),
             iov_len: 0,
         };
-        let mut lent = [nothing; BLOCKS];
+        let mut lent = [nothing; LOOKUP_BLOCKS_MAX];
         for (piece, (from, length)) in lent.iter_mut().zip(found.pieces()) {
             piece.iov_base = from.cast_mut().cast();
             piece.iov_len = length;
@@ -305,13 +305,13 @@ impl View {
         let (directory, node) = (self.directory(of), self.node());
         let arena = self.arenas.get(node)?.load(Ordering::Relaxed);
         let within = (offset % BLOCK_BYTES) as usize;
-        let count = count.min(BLOCKS * BLOCK_BYTES as usize - within);
+        let count = count.min(LOOKUP_BLOCKS_MAX * BLOCK_BYTES as usize - within);
         let first = offset >> BLOCK_SHIFT;
         let blocks = match count {
             0 => 0,
             _ => (within + count).div_ceil(BLOCK_BYTES as usize),
         };
-        let mut places = [(0_usize, 0_u64); BLOCKS];
+        let mut places = [(0_usize, 0_u64); LOOKUP_BLOCKS_MAX];
         for (place, block) in places.iter_mut().take(blocks).zip(first..) {
             let slot = self.slot(directory, block, node)?;
             let version = self.control.version(node, slot)?;

@@ -17,12 +17,13 @@ use super::options::{CacheArgs, LoadArgs, ProfileArgs};
 use super::record::{self, RecordingArgs};
 use crate::cache_analysis::{self, CacheAnalysis, CallSite, DEFAULT_POLICIES};
 use crate::exit;
-use crate::format::{Lean, Table, bytes, count, counted, percent, shortened};
+use crate::format::{bytes, count, counted, percent, shortened};
 use crate::output;
 use crate::placement::{self, PlacementAnalysis};
 use crate::run_plan::RunPlan;
 use crate::simulate::{hit_ratios, trace_summary};
 use crate::ui::{self, Ui};
+use hither_analysis::table::{Align, Table};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -242,12 +243,12 @@ fn site_table(sites: &[CallSite], top: usize) -> String {
         return String::new();
     }
     let mut table = Table::new([
-        ("share", Lean::Right),
-        ("references", Lean::Right),
-        ("blocks", Lean::Right),
-        ("class", Lean::Left),
-        ("period", Lean::Right),
-        ("call site", Lean::Left),
+        ("share", Align::Right),
+        ("references", Align::Right),
+        ("blocks", Align::Right),
+        ("class", Align::Left),
+        ("period", Align::Right),
+        ("call site", Align::Left),
     ]);
     for site in sites.iter().take(top) {
         table.row([

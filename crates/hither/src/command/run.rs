@@ -312,7 +312,7 @@ impl Run {
 
     /// Runs the program, and nothing else.
     fn run_as_it_is(&self) -> anyhow::Result<ExitCode> {
-        let ended = hither_live::run_plainly(&self.command).map_err(exit::not_started)?;
+        let ended = hither_live::run_uninstrumented(&self.command).map_err(exit::not_started)?;
         Ok(exit::code_of(ended))
     }
 

@@ -10,9 +10,10 @@ use hither_trace::{Ranked, Stats, Trace};
 
 use super::Subcommand;
 use super::options::{LoadArgs, heading};
-use crate::format::{Lean, Table, bytes, count, counted, percent, shortened};
+use crate::format::{bytes, count, counted, percent, shortened};
 use crate::simulate::statistics;
 use crate::ui::{self, Ui};
+use hither_analysis::table::{Align, Table};
 
 /// Say what is in a trace: requests and bytes, files, call sites, sharing, reuse distances
 #[derive(Args, Debug)]
@@ -170,13 +171,13 @@ fn sharing(out: &mut String, trace: &Trace, stats: &Stats) -> std::fmt::Result {
     )?;
     let unit = unit(trace);
     let mut table = Table::new([
-        (String::new(), Lean::Left),
-        (format!("{unit}s of one"), Lean::Right),
-        ("of two".to_owned(), Lean::Right),
-        ("of more".to_owned(), Lean::Right),
-        ("accesses to those of one".to_owned(), Lean::Right),
-        ("of two".to_owned(), Lean::Right),
-        ("of more".to_owned(), Lean::Right),
+        (String::new(), Align::Left),
+        (format!("{unit}s of one"), Align::Right),
+        ("of two".to_owned(), Align::Right),
+        ("of more".to_owned(), Align::Right),
+        ("accesses to those of one".to_owned(), Align::Right),
+        ("of two".to_owned(), Align::Right),
+        ("of more".to_owned(), Align::Right),
     ]);
     for (_, noun, shared) in users.into_iter().filter(|(number, ..)| *number > 1) {
         let blocks = shared.blocks.map(|part| (part, stats.blocks));
@@ -221,10 +222,10 @@ fn reuse(out: &mut String, stats: &Stats) -> std::fmt::Result {
         "\nLRU stack distances, in blocks: what a cache of that size would add to the hits"
     )?;
     let mut table = Table::new([
-        ("below", Lean::Right),
-        ("share", Lean::Right),
-        ("sum", Lean::Right),
-        ("", Lean::Left),
+        ("below", Align::Right),
+        ("share", Align::Right),
+        ("sum", Align::Right),
+        ("", Align::Left),
     ]);
     let (total, mut sum) = (stats.references as f64, 0.0);
     for (exponent, &hits) in stats.reuse.buckets.iter().enumerate() {
@@ -260,14 +261,14 @@ fn table(
         .any(|row| row.tally.loads + row.tally.stores > 0);
     let files = !memory || rows.iter().any(|row| row.tally.requests > 0);
     let columns = [
-        (true, ("share", Lean::Right)),
-        (true, ("references", Lean::Right)),
-        (true, ("blocks", Lean::Right)),
-        (files, ("read", Lean::Right)),
-        (files, ("written", Lean::Right)),
-        (memory, ("loads", Lean::Right)),
-        (memory, ("stores", Lean::Right)),
-        (true, (what, Lean::Left)),
+        (true, ("share", Align::Right)),
+        (true, ("references", Align::Right)),
+        (true, ("blocks", Align::Right)),
+        (files, ("read", Align::Right)),
+        (files, ("written", Align::Right)),
+        (memory, ("loads", Align::Right)),
+        (memory, ("stores", Align::Right)),
+        (true, (what, Align::Left)),
     ];
     let shown = columns.map(|(shown, _)| shown);
     let heads = columns.into_iter().filter(|(shown, _)| *shown);

@@ -10,18 +10,19 @@ use anyhow::Context as _;
 use clap::Args;
 use hither_core::topology::{About, presets};
 use hither_core::{Node, Topology};
-use hither_live::machine::{NodeMemory, ThisMachine};
-use hither_live::pages::calibration::{self, Cache, Calibration, Costs, Effort};
-use hither_live::pages::survey::Survey;
+use hither_live::memory::capabilities::Capabilities;
+use hither_live::numa::calibration::{self, Cache, Calibration, Costs, Effort};
+use hither_live::numa::topology::{NodeMemory, ThisMachine};
 use serde_json::json;
 
 use super::Subcommand;
-use crate::format::{self, Lean, Table};
+use crate::format;
 use crate::output::{check_folder, write_whole};
 use crate::plot::{Network, Plot as _};
 use crate::this_machine;
 use crate::topology::drawing;
 use crate::ui::{self, Ui};
+use hither_analysis::table::{Align, Table};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -131,7 +132,8 @@ impl Subcommand for Topo {
 
 impl Topo {
     fn live(&self, ui: &Ui) -> anyhow::Result<()> {
-        let survey = Survey::of(&ThisMachine).context("cannot read the memory nodes in sysfs")?;
+        let survey =
+            Capabilities::of(&ThisMachine).context("cannot read the memory nodes in sysfs")?;
         let calibration = self.calibration(&survey.nodes, ui);
         let costs = Costs::of(&survey.nodes, calibration.as_ref());
         match self.json {
@@ -142,7 +144,7 @@ impl Topo {
 
     /// What was measured of this machine, now or before.
     fn calibration(&self, nodes: &[NodeMemory], ui: &Ui) -> Option<Calibration> {
-        let cache = calibration::place().map(|folder| Cache::new(&folder));
+        let cache = calibration::cache_folder().map(|folder| Cache::new(&folder));
         if !self.calibrate {
             let read = cache?.read(&ThisMachine, nodes);
             return read.unwrap_or_else(|problem| {
@@ -288,12 +290,12 @@ fn of_nodes(topology: &Topology) -> Table {
     let any = |known: fn(&About) -> bool| topology.all().any(|node| known(topology.about(node)));
     let named = any(|about| !about.name.is_empty());
     let sized = any(|about| about.capacity_bytes > 0);
-    let mut columns = vec![("node", Lean::Right)];
-    columns.extend(named.then_some(("name", Lean::Left)));
-    columns.push(("CPUs", Lean::Right));
-    columns.extend(sized.then_some(("capacity", Lean::Right)));
-    columns.extend(topology.weighted().then_some(("weight", Lean::Right)));
-    columns.push(("nearest", Lean::Left));
+    let mut columns = vec![("node", Align::Right)];
+    columns.extend(named.then_some(("name", Align::Left)));
+    columns.push(("CPUs", Align::Right));
+    columns.extend(sized.then_some(("capacity", Align::Right)));
+    columns.extend(topology.weighted().then_some(("weight", Align::Right)));
+    columns.push(("nearest", Align::Left));
     let mut table = Table::new(columns);
     for node in topology.all() {
         let about = topology.about(node);
@@ -315,8 +317,10 @@ fn of_nodes(topology: &Topology) -> Table {
 
 /// A row and a column a node.
 fn of_pairs(topology: &Topology, of: fn(&Topology, Node, Node) -> u32) -> Table {
-    let heads = topology.all().map(|node| (node.0.to_string(), Lean::Right));
-    let mut table = Table::new([(String::new(), Lean::Right)].into_iter().chain(heads));
+    let heads = topology
+        .all()
+        .map(|node| (node.0.to_string(), Align::Right));
+    let mut table = Table::new([(String::new(), Align::Right)].into_iter().chain(heads));
     for from in topology.all() {
         let cells = topology.all().map(|to| of(topology, from, to).to_string());
         table.row([from.0.to_string()].into_iter().chain(cells));
@@ -336,7 +340,7 @@ fn of_distances(topology: &Topology) -> Table {
     }
     let all: u64 = pairs.iter().map(|(pairs, _)| pairs).sum();
     let columns = ["hops", "latency", "pairs", "part of all"];
-    let mut table = Table::new(columns.map(|column| (column, Lean::Right)));
+    let mut table = Table::new(columns.map(|column| (column, Align::Right)));
     let some = pairs
         .iter()
         .enumerate()

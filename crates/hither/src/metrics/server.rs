@@ -44,7 +44,7 @@ const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 pub(crate) fn serve(at: SocketAddr) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(at)?;
     let at = listener.local_addr()?;
-    let metrics = || exposition(status::of(std::process::id()).as_ref());
+    let metrics = || exposition(status::run_of(std::process::id()).as_ref());
     thread::Builder::new()
         .name("metrics".to_owned())
         .spawn(move || {

@@ -117,18 +117,16 @@ fn the_examples_about_running_run() {
     run_examples("docs/run.md", true);
 }
 
-/// The documents, but for those that say with which command lines figures were once measured.
-fn documents() -> Vec<PathBuf> {
+/// All documents.
+fn all_documents() -> Vec<PathBuf> {
     let mut found = vec![root().join("README.md"), root().join("lab/README.md")];
     let mut folders = vec![root().join("docs")];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
-            if path.is_dir() && !path.ends_with("docs/results") {
+            if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "md")
-                && !path.ends_with("docs/results.md")
-            {
+            } else if path.extension().is_some_and(|extension| extension == "md") {
                 found.push(path);
             }
         }
@@ -137,21 +135,28 @@ fn documents() -> Vec<PathBuf> {
     found
 }
 
+/// The documents except the results, which show the command lines of older builds.
+fn documents() -> Vec<PathBuf> {
+    let mut documents = all_documents();
+    let results = [root().join("docs/results.md"), root().join("docs/results")];
+    documents.retain(|path| !results.iter().any(|results| path.starts_with(results)));
+    documents
+}
+
+/// What is not in a block of code.
+fn prose(document: &str) -> String {
+    document.split("```").step_by(2).collect()
+}
+
 /// Everything in a document that looks like a command line: lines of `sh` and `console` blocks, and
 /// code within the text.
 fn named_command_lines(document: &str) -> Vec<String> {
     let mut found = Vec::new();
-    let mut prose = String::new();
-    for (number, part) in document.split("```").enumerate() {
-        if number % 2 == 0 {
-            prose += part;
-        } else if let Some(block) = part
-            .strip_prefix("sh\n")
-            .or_else(|| part.strip_prefix("console\n"))
-        {
-            found.extend(command_lines(block));
-        }
+    for language in ["sh", "console"] {
+        let blocks = examples(document, language).into_iter();
+        found.extend(blocks.flat_map(command_lines));
     }
+    let prose = prose(document);
     let code = prose.split('`').skip(1).step_by(2);
     found.extend(code.map(|span| span.replace('\n', " ")));
     found
@@ -228,21 +233,55 @@ fn every_source_file_that_a_document_names_exists() {
     assert!(named > 20, "{named} files were found");
 }
 
+/// The name under which Markdown's readers find a heading.
+fn anchor(heading: &str) -> String {
+    let kept = heading
+        .trim_start_matches('#')
+        .trim()
+        .chars()
+        .filter(|&c| c.is_alphanumeric() || " -_".contains(c));
+    kept.collect::<String>().to_lowercase().replace(' ', "-")
+}
+
+#[test]
+fn links_lead_to_files_and_headings() {
+    let mut broken = Vec::new();
+    for path in all_documents() {
+        let prose = prose(&std::fs::read_to_string(&path).unwrap());
+        let links = prose.split("](").skip(1);
+        for link in links.filter_map(|rest| rest.split(')').next()) {
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            if file.contains("://") {
+                continue;
+            }
+            let target = match file {
+                "" => path.clone(),
+                file => path.parent().unwrap().join(file),
+            };
+            let found = if heading.is_empty() {
+                target.exists()
+            } else {
+                let text = std::fs::read_to_string(&target).unwrap_or_default();
+                let mut headings = text.lines().filter(|line| line.starts_with('#'));
+                headings.any(|line| anchor(line) == heading)
+            };
+            if !found {
+                broken.push((path.clone(), link.to_owned()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
 #[test]
 fn every_page_is_in_the_book() {
     let summary = document("docs/SUMMARY.md");
     let docs = root().join("docs");
-    let mut folders = vec![docs.clone()];
     let mut pages = 0;
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            let page = path.strip_prefix(&docs).unwrap().to_str().unwrap();
-            if page.ends_with(".md") && page != "SUMMARY.md" {
+    for path in all_documents() {
+        if let Ok(page) = path.strip_prefix(&docs) {
+            let page = page.to_str().unwrap();
+            if page != "SUMMARY.md" {
                 pages += 1;
                 assert!(
                     summary.contains(&format!("]({page})")),

@@ -9,11 +9,11 @@ fn a_policy_is_described_with_its_parameters_and_source() {
     assert_snapshot!(Lab::new().run("hither policies opt pcc"), @"
     exit code: 0
     ----- stdout -----
-    opt: knows the future: gives up the block that is needed last, the bound for all others
+    opt: knows the future: evicts the block that is needed last, the bound for all others
         source: Belady, IBM Systems Journal 5(2), 1966
         needs: the future
 
-    pcc: parts the cache by access pattern, told apart by call site
+    pcc: partitions the cache by access pattern, detected for each call site
         source: Gniady, Butt and Hu, OSDI 2004
         needs: call sites
         threshold=100  accesses to new blocks from which a call site is sequential (a whole number
@@ -74,12 +74,11 @@ fn a_placement_says_what_it_places() {
     assert_snapshot!(Lab::new().run("hither policies first-touch a-priori"), @"
     exit code: 0
     ----- stdout -----
-    first-touch: on the node that touches it first, for good
+    first-touch: on the first node that touches it, for good
         source: Linux and IRIX default; Marchetti et al., IPPS 1995
         places: pages of memory
 
-    a-priori: the static placement of least latency, from knowing all accesses; waiting for busy
-      ... memories not counted
+    a-priori: the static placement of least latency over all accesses; contention not counted
         source: cache-aware thesis, section 3.1.1; a bound on latency without contention
         places: pages of memory
         needs: who will use what
@@ -123,7 +122,7 @@ fn one_document_for_programs() {
             }
           ],
           "source": "Kim et al., OSDI 2000",
-          "summary": "parts the cache by access pattern, told apart by file"
+          "summary": "partitions the cache by access pattern, detected for each file"
         }
       ]
     }

@@ -28,12 +28,16 @@ const SWITCH: f64 = 6.0;
 /// Where a topology's nodes and links lie, for pictures that draw more on it.
 #[derive(Clone, Debug, Default)]
 pub struct NodeLayout {
+    /// The middle of each node.
     pub nodes: Vec<(f64, f64)>,
+    /// The middle of each switch of a tree.
     pub switches: Vec<(f64, f64)>,
+    /// The links, as lines through points.
     pub lines: Vec<Vec<(f64, f64)>>,
 }
 
 impl NodeLayout {
+    /// Lays out the nodes of a topology.
     pub fn of(topology: &Topology) -> NodeLayout {
         let layout = layout::of(topology);
         NodeLayout {

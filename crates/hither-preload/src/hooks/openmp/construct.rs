@@ -14,17 +14,17 @@ thread_local! {
     /// of.
     pub(super) static MASTER: Cell<bool> = const { Cell::new(false) };
     /// Where this thread last met a construct; `None` before the first.
-    static PLACE: Cell<Option<Place>> = const { Cell::new(None) };
+    static PLACE: Cell<Option<Location>> = const { Cell::new(None) };
 }
 
 #[derive(Clone, Copy)]
-struct Place {
+struct Location {
     cpu: u16,
     node: u32,
 }
 
 /// In place of a node that cannot be asked for: then a thread says once where it runs.
-const UNKNOWN: u32 = u32::MAX;
+const UNKNOWN_NODE: u32 = u32::MAX;
 
 /// The signature of a call site, if this process records. Before that, the policies
 /// that the agent asks for are set: between two constructs they delay nobody but the master.
@@ -63,7 +63,7 @@ pub(super) fn record_place() {
 }
 
 #[cold]
-fn record_new_place(last: Option<Place>, cpu: u16) {
+fn record_new_place(last: Option<Location>, cpu: u16) {
     let Some(session) = lifecycle::session() else {
         return;
     };
@@ -71,8 +71,8 @@ fn record_new_place(last: Option<Place>, cpu: u16) {
     let asked = (!session.is_confined())
         .then(syscalls::cpu_and_node)
         .flatten();
-    let (cpu, node) = asked.map_or((cpu, UNKNOWN), |(cpu, node)| (cpu as u16, node));
-    PLACE.set(Some(Place { cpu, node }));
+    let (cpu, node) = asked.map_or((cpu, UNKNOWN_NODE), |(cpu, node)| (cpu as u16, node));
+    PLACE.set(Some(Location { cpu, node }));
     if last.is_none_or(|last| last.node != node) {
         let time_ns = monotonic_ns();
         thread::push(session, &Record::At { cpu, time_ns });

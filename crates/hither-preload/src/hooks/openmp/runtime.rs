@@ -91,7 +91,7 @@ struct Module {
 
 /// What is seen from a module.
 #[derive(Clone, Copy)]
-enum Sight {
+enum Visible {
     /// Its calls go here.
     Runtime(&'static Runtime),
     /// There is a runtime, but no room to keep its functions.
@@ -102,18 +102,18 @@ enum Sight {
 }
 
 /// Other runtimes than the program's: as many as there are copies of the library.
-const RUNTIMES: usize = 16;
+const RUNTIMES_MAX: usize = 16;
 
 /// Modules that bring one. A scientific python loads some dozens.
-const MODULES: usize = 256;
+const MODULES_MAX: usize = 256;
 
 static GLOBAL: Runtime = Runtime::new();
 /// Whether that was there from the start, so that no module can be bound to another one through us.
 static LINKED: AtomicBool = AtomicBool::new(false);
-static LOCAL: [Runtime; RUNTIMES] = [const { Runtime::new() }; RUNTIMES];
+static LOCAL: [Runtime; RUNTIMES_MAX] = [const { Runtime::new() }; RUNTIMES_MAX];
 /// Entries of [`LOCAL`] that are in use, or about to be.
 static LOCALS: AtomicUsize = AtomicUsize::new(0);
-static MODULES_KNOWN: [Module; MODULES] = [const { Module::new() }; MODULES];
+static MODULES_KNOWN: [Module; MODULES_MAX] = [const { Module::new() }; MODULES_MAX];
 static KNOWN: AtomicUsize = AtomicUsize::new(0);
 static EPOCH: AtomicU64 = AtomicU64::new(0);
 /// Set while modules are remembered or forgotten: whoever finds it set does without.
@@ -191,14 +191,14 @@ impl Module {
         }
     }
 
-    fn sight_from(&self, address: u64) -> Option<Sight> {
+    fn sight_from(&self, address: u64) -> Option<Visible> {
         let end = self.end.load(Ordering::Acquire);
         if address >= end || address < self.start.load(Ordering::Relaxed) {
             return None;
         }
         // SAFETY: it was stored before the end was, and is null or one of the statics above.
         let runtime = unsafe { self.runtime.load(Ordering::Relaxed).as_ref() };
-        Some(runtime.map_or(Sight::Nothing, Sight::Runtime))
+        Some(runtime.map_or(Visible::Nothing, Visible::Runtime))
     }
 
     fn assign(&self, runtime: Option<&'static Runtime>) {
@@ -219,10 +219,10 @@ pub(super) fn of_region(
         return Some(&GLOBAL);
     }
     match sight_from(function) {
-        Sight::Runtime(runtime) => Some(runtime),
-        Sight::Crowded => None,
-        Sight::Nothing => find_around(function).inspect(|runtime| assign(function, runtime)),
-        Sight::NoModule => of_barrier(return_address, innermost),
+        Visible::Runtime(runtime) => Some(runtime),
+        Visible::Crowded => None,
+        Visible::Nothing => find_around(function).inspect(|runtime| assign(function, runtime)),
+        Visible::NoModule => of_barrier(return_address, innermost),
     }
 }
 
@@ -237,10 +237,10 @@ pub(super) fn of_barrier(
         return Some(&GLOBAL);
     }
     match sight_from(return_address) {
-        Sight::Runtime(runtime) => Some(runtime),
-        Sight::Crowded => None,
+        Visible::Runtime(runtime) => Some(runtime),
+        Visible::Crowded => None,
         // A thread that is in no region passes any runtime's barrier at once.
-        Sight::Nothing | Sight::NoModule => innermost
+        Visible::Nothing | Visible::NoModule => innermost
             .or_else(global)
             .or_else(|| LOCAL.iter().find(|runtime| runtime.is_found()))
             .or_else(|| find_around(return_address)),
@@ -291,12 +291,12 @@ fn global() -> Option<&'static Runtime> {
     GLOBAL.is_found().then_some(&GLOBAL)
 }
 
-fn sight_from(address: u64) -> Sight {
+fn sight_from(address: u64) -> Visible {
     known(address).unwrap_or_else(|| find(address))
 }
 
 /// What is remembered to be seen from the module around this address.
-fn known(address: u64) -> Option<Sight> {
+fn known(address: u64) -> Option<Visible> {
     let known = KNOWN.load(Ordering::Acquire);
     let known = (EPOCH.load(Ordering::Relaxed) == epoch()).then_some(known);
     MODULES_KNOWN
@@ -307,12 +307,12 @@ fn known(address: u64) -> Option<Sight> {
 
 /// Finds the runtime of the module that this address lies in.
 #[cold]
-fn find(address: u64) -> Sight {
+fn find(address: u64) -> Visible {
     quietly(|| {
         // It may have been loaded since, for all to see.
         look_for_global();
         let Some(path) = object(address as *const c_void) else {
-            return Sight::NoModule;
+            return Visible::NoModule;
         };
         let from = |path| {
             let module = open(path, 0)?;
@@ -324,20 +324,20 @@ fn find(address: u64) -> Sight {
         // another's. The program itself cannot be opened by its name: it sees what all see.
         let seen = || match GLOBAL.is_found() {
             true => None,
-            false => from(path).filter(|sight| !matches!(sight, Sight::Nothing)),
+            false => from(path).filter(|sight| !matches!(sight, Visible::Nothing)),
         };
         let bound = || {
             let to = bound(address, is_unhooked)? as *const c_void;
             let sight = from(object(to)?)?;
             let is_its =
                 |runtime: &Runtime| base(runtime.function(Name::GOMP_parallel)) == base(to);
-            matches!(sight, Sight::Runtime(runtime) if is_its(runtime)).then_some(sight)
+            matches!(sight, Visible::Runtime(runtime) if is_its(runtime)).then_some(sight)
         };
-        let sight = seen().or_else(bound).unwrap_or(Sight::Nothing);
+        let sight = seen().or_else(bound).unwrap_or(Visible::Nothing);
         match sight {
-            Sight::Runtime(runtime) => remember(address, Some(runtime)),
-            Sight::Nothing => remember(address, None),
-            Sight::Crowded | Sight::NoModule => {}
+            Visible::Runtime(runtime) => remember(address, Some(runtime)),
+            Visible::Nothing => remember(address, None),
+            Visible::Crowded | Visible::NoModule => {}
         }
         sight
     })
@@ -359,33 +359,33 @@ fn find_around(address: u64) -> Option<&'static Runtime> {
             return Some(&GLOBAL);
         }
         from_around(address, |module| match sight_of(module) {
-            Sight::Runtime(runtime) => Some(runtime),
-            Sight::Crowded | Sight::Nothing | Sight::NoModule => None,
+            Visible::Runtime(runtime) => Some(runtime),
+            Visible::Crowded | Visible::Nothing | Visible::NoModule => None,
         })
     })
 }
 
 /// What is seen from a module, whose runtime's functions are looked up if that is new.
-fn sight_of(module: *mut c_void) -> Sight {
+fn sight_of(module: *mut c_void) -> Visible {
     let Some(parallel) = seen(module, c"GOMP_parallel") else {
-        return Sight::Nothing;
+        return Visible::Nothing;
     };
     let known = [&GLOBAL]
         .into_iter()
         .chain(&LOCAL)
         .find(|runtime| runtime.function(Name::GOMP_parallel) == parallel);
     let new = || {
-        (LOCALS.load(Ordering::Relaxed) < RUNTIMES).then_some(())?;
+        (LOCALS.load(Ordering::Relaxed) < RUNTIMES_MAX).then_some(())?;
         keep(parallel).then_some(())?;
         let runtime = LOCAL.get(LOCALS.fetch_add(1, Ordering::Relaxed))?;
         runtime.find(module);
         Some(runtime)
     };
     let Some(runtime) = known.or_else(new) else {
-        return Sight::Crowded;
+        return Visible::Crowded;
     };
     runtime.remember_own();
-    Sight::Runtime(runtime)
+    Visible::Runtime(runtime)
 }
 
 /// What `take` makes of the first library that it makes anything of. First come those that most

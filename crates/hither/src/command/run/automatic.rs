@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::fs;
 
-use hither_live::files::BUDGET_MIN_BYTES;
+use hither_live::page_cache::BUDGET_MIN_BYTES;
 use hither_sys::cgroup::MemoryGroup;
 use hither_sys::machine::{Machine as _, NodeMemory, ThisMachine};
 

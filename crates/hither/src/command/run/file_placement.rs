@@ -7,9 +7,9 @@ use clap::Args;
 use hither_core::Spec;
 use hither_core::placement::PlacementEntry;
 use hither_live::Error;
-use hither_live::file_pages::{self, FilePagesOptions, Ran};
-use hither_live::following::{Followed, FollowingOptions, Runner};
-use hither_live::pages::calibration;
+use hither_live::file_migration::{FileMigrationOptions, FileMigrationReport, Runner};
+use hither_live::file_placement::{self, FilePlacementOptions, Ran};
+use hither_live::numa::calibration;
 
 use super::{Run, note_agent, note_losses};
 use crate::exit::{self, Usage};
@@ -101,12 +101,12 @@ pub(super) fn run(run: &Run, placement: FilePlacement, ui: &Ui) -> anyhow::Resul
 }
 
 fn place_at_read(run: &Run, node: Option<u32>, ui: &Ui) -> anyhow::Result<ExitCode> {
-    let options = FilePagesOptions {
+    let options = FilePlacementOptions {
         command: run.command.clone(),
         preload: preload::library()?,
         node,
     };
-    let ran = match file_pages::run(&options) {
+    let ran = match file_placement::run(&options) {
         Err(error @ Error::NoNode { .. }) => {
             return Err(Usage(format!("{SWITCH}: {error}")).into());
         }
@@ -120,10 +120,10 @@ fn place_at_read(run: &Run, node: Option<u32>, ui: &Ui) -> anyhow::Result<ExitCo
 }
 
 fn migrate(run: &Run, policy: Spec<PlacementEntry>, ui: &Ui) -> anyhow::Result<ExitCode> {
-    let options = FollowingOptions {
+    let options = FileMigrationOptions {
         run: run.options(preload::library()?),
         policy,
-        cache: calibration::place(),
+        cache: calibration::cache_folder(),
     };
     run.note_one_node(ui);
     let ran = Runner::new(options).run().map_err(exit::not_started)?;
@@ -139,7 +139,7 @@ fn migrate(run: &Run, policy: Spec<PlacementEntry>, ui: &Ui) -> anyhow::Result<E
 }
 
 /// What came of it, in a few lines.
-fn report_migration(followed: &Followed, dry_run: bool, ui: &Ui) {
+fn report_migration(followed: &FileMigrationReport, dry_run: bool, ui: &Ui) {
     let summary = &followed.summary;
     let local = summary.local as f64 / summary.accesses.max(1) as f64;
     let local = match summary.accesses {

@@ -7,7 +7,8 @@ use hither_core::placement::{self, Target};
 use hither_core::spec::{RegistryEntry, SpecError, Value};
 use hither_core::{Spec, placement::PlacementEntry};
 use hither_live::SessionOptions;
-use hither_live::pages::{Pages, PagesOptions, Runner, Tally, calibration};
+use hither_live::memory::{Locality, MemoryOptions, MemoryReport, Runner};
+use hither_live::numa::calibration;
 use hither_sim::Size;
 use hither_sys::{samplers, userfaultfd};
 
@@ -180,13 +181,13 @@ pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> 
     } = &run.memory;
     let region_min = region_min.unwrap_or(REGION_BYTES_MIN);
     note_small_regions(initial.as_ref().unwrap_or(&placement), region_min, ui);
-    let options = PagesOptions {
+    let options = MemoryOptions {
         run: run.options(preload::pages_library()?),
         placement,
         initial,
         sites: call_sites,
-        placed: saved_placements.into_iter().map(to_live).collect(),
-        cache: calibration::place(),
+        saved_placements: saved_placements.into_iter().map(to_live).collect(),
+        cache: calibration::cache_folder(),
         counters: samplers::NAMES
             .into_iter()
             .find(|name| Some(*name) == counters.as_deref()),
@@ -210,15 +211,15 @@ pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> 
     }
     let learnt = RegionProfile {
         call_sites: pages.sites,
-        saved_placements: pages.placed.into_iter().map(from_live).collect(),
+        saved_placements: pages.saved_placements.into_iter().map(from_live).collect(),
     };
     run.add_to_profile(|path| Ok(profile::save_regions(path, &learnt)?), ui);
     Ok(exit::code_of(ran.exit))
 }
 
 /// What a run takes of a region in the file.
-fn to_live(region: profile::SavedPlacement) -> hither_live::pages::Placed {
-    hither_live::pages::Placed {
+fn to_live(region: profile::SavedPlacement) -> hither_live::memory::SavedPlacement {
+    hither_live::memory::SavedPlacement {
         signature: region.signature,
         thread: region.thread,
         nth: region.nth,
@@ -228,7 +229,7 @@ fn to_live(region: profile::SavedPlacement) -> hither_live::pages::Placed {
 }
 
 /// What the file keeps of a region of a run.
-fn from_live(region: hither_live::pages::Placed) -> profile::SavedPlacement {
+fn from_live(region: hither_live::memory::SavedPlacement) -> profile::SavedPlacement {
     profile::SavedPlacement {
         signature: region.signature,
         thread: region.thread,
@@ -252,7 +253,7 @@ fn note_small_regions(policy: &Spec<PlacementEntry>, region_min: u64, ui: &Ui) {
 }
 
 /// What came of it, in a few lines.
-fn report(pages: &Pages, dry_run: bool, ui: &Ui) {
+fn report(pages: &MemoryReport, dry_run: bool, ui: &Ui) {
     let summary = &pages.summary;
     let undecided = summary.regions - summary.far - summary.near - summary.plain;
     let decided = |number, what: &str| match number {
@@ -303,12 +304,12 @@ fn report(pages: &Pages, dry_run: bool, ui: &Ui) {
         );
     }
     let lost = pages.faults_lost + pages.lost.events + pages.lost.no_ring + pages.lost.regions;
-    if lost + pages.orders_refused > 0 {
+    if lost + pages.bind_requests_refused > 0 {
         ui.note(format_args!(
             "missed: {} and {} for which there was no room, {} that did not fit",
             counted(pages.faults_lost, "fault"),
             counted(lost - pages.faults_lost, "allocation"),
-            counted(pages.orders_refused, "order"),
+            counted(pages.bind_requests_refused, "order"),
         ));
     }
     if pages.unwatched_cpus > 0 {
@@ -334,7 +335,7 @@ fn report(pages: &Pages, dry_run: bool, ui: &Ui) {
 }
 
 /// What came of counting who uses what.
-fn report_counts(pages: &Pages, dry_run: bool, ui: &Ui) {
+fn report_counts(pages: &MemoryReport, dry_run: bool, ui: &Ui) {
     let summary = &pages.summary;
     if summary.applied > 0 {
         ui.note(format_args!(
@@ -356,7 +357,7 @@ fn report_counts(pages: &Pages, dry_run: bool, ui: &Ui) {
         ));
         return;
     };
-    let share = |tally: Tally| tally.share().map_or("unknown".to_owned(), percent);
+    let share = |tally: Locality| tally.share().map_or("unknown".to_owned(), percent);
     let local = summary.sampled.share();
     let local = local.map_or(String::new(), |share| format!(", {} local", percent(share)));
     let sees = match counters {

@@ -6,7 +6,9 @@ use clap::Args;
 use hither_core::Spec;
 use hither_core::registry::replacement_policies;
 use hither_live::SessionOptions;
-use hither_live::files::{BUDGET_MIN_BYTES, Budget, Files, FilesOptions, Runner};
+use hither_live::page_cache::{
+    BUDGET_MIN_BYTES, Budget, PageCacheOptions, PageCacheReport, Runner,
+};
 use hither_sim::Size;
 use hither_sys::cgroup::MemoryGroup;
 
@@ -118,7 +120,7 @@ fn budget(run: &Run) -> anyhow::Result<Budget> {
 
 /// Runs the program.
 pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
-    let options = FilesOptions {
+    let options = PageCacheOptions {
         policy: policy(text)?,
         budget: budget(run)?,
         run: run.options(preload::library()?),
@@ -142,7 +144,7 @@ pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
 }
 
 /// What came of it, in a few lines.
-fn report(files: &Files, dry_run: bool, ui: &Ui) {
+fn report(files: &PageCacheReport, dry_run: bool, ui: &Ui) {
     let summary = &files.summary;
     ui.note(format_args!(
         "{}: {} read from storage in {}; {} missed in {} of cache, {} by least recently used: {}",
@@ -162,7 +164,7 @@ fn report(files: &Files, dry_run: bool, ui: &Ui) {
 }
 
 /// What was dropped, and where the policy stepped aside.
-fn report_drops(files: &Files, dry_run: bool, ui: &Ui) {
+fn report_drops(files: &PageCacheReport, dry_run: bool, ui: &Ui) {
     let summary = &files.summary;
     if summary.judged > 0 && summary.stopped == 0 && !summary.steering {
         ui.note(
@@ -215,12 +217,12 @@ fn report_drops(files: &Files, dry_run: bool, ui: &Ui) {
 }
 
 /// What was not steered, and why.
-fn report_left_alone(files: &Files, ui: &Ui) {
+fn report_left_alone(files: &PageCacheReport, ui: &Ui) {
     let summary = &files.summary;
-    if summary.foreign_bytes > 0 {
+    if summary.preexisting_bytes > 0 {
         ui.note(format_args!(
             "{} left alone that were cached before the program came; --all-files steers them too",
-            bytes(summary.foreign_bytes)
+            bytes(summary.preexisting_bytes)
         ));
     }
     if summary.mapped > 0 {

@@ -6,7 +6,7 @@ use clap::Args;
 use hither_core::Spec;
 use hither_core::placement::{PlacementEntry, Target, placement_policies};
 use hither_live::SessionOptions;
-use hither_live::replicas::{Replicas, ReplicasOptions, Runner, Which};
+use hither_live::replication::{ReplicationOptions, ReplicationReport, Runner, Scope};
 use hither_sim::Size;
 
 use super::{Run, note_agent, note_losses};
@@ -88,11 +88,11 @@ fn policy(text: &str) -> Result<String, Usage> {
 
 /// Runs the program.
 pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
-    let options = ReplicasOptions {
+    let options = ReplicationOptions {
         policy: policy(text)?,
         which: match run.replicas.replicate.as_deref() {
-            Some("all") => Which::All,
-            _ => Which::Far,
+            Some("all") => Scope::All,
+            _ => Scope::Far,
         },
         node_bytes: run.replicas.replica_memory,
         run: run.options(preload::library()?),
@@ -108,7 +108,7 @@ pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
 }
 
 /// What came of it, in a few lines.
-fn report(run: &Replicas, dry_run: bool, ui: &Ui) {
+fn report(run: &ReplicationReport, dry_run: bool, ui: &Ui) {
     let summary = &run.summary;
     if run.nothing_is_far {
         ui.note("one memory node: nothing is far; --replicate all copies whatever is read again");

@@ -5,7 +5,8 @@ use hither_live::status::Status;
 use hither_sys::machine::NodeMemory;
 use serde_json::Value;
 
-use crate::format::{self, Lean, Table, bytes, count, counted, percent};
+use crate::format::{self, bytes, count, counted, percent};
+use hither_analysis::table::{Align, Table};
 
 /// Everything, as shown.
 pub(super) fn text(runs: &[Status], nodes: &[NodeMemory]) -> String {
@@ -19,10 +20,10 @@ pub(super) fn text(runs: &[Status], nodes: &[NodeMemory]) -> String {
 
 fn of_nodes(nodes: &[NodeMemory]) -> String {
     let mut table = Table::new([
-        ("node", Lean::Right),
-        ("CPUs", Lean::Right),
-        ("memory", Lean::Right),
-        ("available", Lean::Right),
+        ("node", Align::Right),
+        ("CPUs", Align::Right),
+        ("memory", Align::Right),
+        ("available", Align::Right),
     ]);
     for node in nodes {
         table.row([
@@ -186,14 +187,14 @@ fn busiest(rows: &Value, head: &str, name: &str) -> String {
     let rows = rows.as_array().map_or(&[][..], Vec::as_slice);
     let classified = rows.iter().any(|row| row["class"].is_string());
     let mut heads = vec![
-        (head, Lean::Left),
-        ("read", Lean::Right),
-        ("hits", Lean::Right),
-        ("missed", Lean::Right),
-        ("to least recently used", Lean::Right),
+        (head, Align::Left),
+        ("read", Align::Right),
+        ("hits", Align::Right),
+        ("missed", Align::Right),
+        ("to least recently used", Align::Right),
     ];
     if classified {
-        heads.push(("class", Lean::Left));
+        heads.push(("class", Align::Left));
     }
     let mut table = Table::new(heads);
     for row in rows {
@@ -228,17 +229,17 @@ fn names(policies: &str) -> String {
 fn regions(run: &Status) -> String {
     let heads = ["process", "from", "size", "call site", "state"];
     let leans = [
-        Lean::Right,
-        Lean::Right,
-        Lean::Right,
-        Lean::Right,
-        Lean::Left,
+        Align::Right,
+        Align::Right,
+        Align::Right,
+        Align::Right,
+        Align::Left,
     ];
     let heads = heads.into_iter().map(str::to_owned).zip(leans);
     let pages = run
         .nodes
         .iter()
-        .map(|node| (format!("node {node}"), Lean::Right));
+        .map(|node| (format!("node {node}"), Align::Right));
     let mut table = Table::new(heads.chain(pages));
     for region in &run.largest {
         let all: u64 = region.pages.iter().sum();

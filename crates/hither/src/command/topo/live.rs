@@ -2,13 +2,14 @@
 
 use std::fmt::{Display, Write};
 
-use hither_live::pages::calibration::{Costs, Source};
-use hither_live::pages::survey::{Counter, Survey};
+use hither_live::memory::capabilities::{Capabilities, CounterProbe};
+use hither_live::numa::calibration::{Costs, LatencySource};
 use serde_json::json;
 
-use crate::format::{self, Lean, Table};
+use crate::format;
+use hither_analysis::table::{Align, Table};
 
-pub(super) fn text(survey: &Survey, costs: &Costs) -> Result<String, std::fmt::Error> {
+pub(super) fn text(survey: &Capabilities, costs: &Costs) -> Result<String, std::fmt::Error> {
     let mut text = String::new();
     writeln!(text, "Memory nodes\n{}", nodes(survey).render())?;
     latencies(&mut text, survey, costs)?;
@@ -65,7 +66,7 @@ fn yes_or_why<T>(answer: &Result<T, impl Display>) -> String {
 /// Where the second column of the counters is.
 const CAUSE_INDENT: usize = 17;
 
-fn availability(survey: &Survey, counter: &Counter) -> String {
+fn availability(survey: &Capabilities, counter: &CounterProbe) -> String {
     let counting = match &counter.answer {
         Ok(counting) => counting,
         Err(_) => return yes_or_why(&counter.answer),
@@ -87,13 +88,13 @@ fn availability(survey: &Survey, counter: &Counter) -> String {
     }
 }
 
-fn nodes(survey: &Survey) -> Table {
+fn nodes(survey: &Capabilities) -> Table {
     let columns = [
-        ("node", Lean::Right),
-        ("CPUs", Lean::Right),
-        ("memory", Lean::Right),
-        ("free", Lean::Right),
-        ("distances", Lean::Left),
+        ("node", Align::Right),
+        ("CPUs", Align::Right),
+        ("memory", Align::Right),
+        ("free", Align::Right),
+        ("distances", Align::Left),
     ];
     let mut table = Table::new(columns);
     for node in &survey.nodes {
@@ -110,17 +111,17 @@ fn nodes(survey: &Survey) -> Table {
 }
 
 /// What loads take, where there is more than one node or it was measured.
-fn latencies(text: &mut String, survey: &Survey, costs: &Costs) -> std::fmt::Result {
-    let measured = |&(_, source): &(u32, Source)| source == Source::Measured;
+fn latencies(text: &mut String, survey: &Capabilities, costs: &Costs) -> std::fmt::Result {
+    let measured = |&(_, source): &(u32, LatencySource)| source == LatencySource::Measured;
     let first = costs.latencies.first().map(|&(_, source)| source);
     let alike = first.filter(|&first| costs.latencies.iter().all(|&(_, other)| other == first));
     if survey.nodes.len() < 2 && !costs.latencies.iter().any(measured) {
         return Ok(());
     }
     let whence = match alike {
-        Some(Source::Measured) => "measured",
-        Some(Source::Latencies) => "by the firmware's table of latencies",
-        Some(Source::Distances) => {
+        Some(LatencySource::Measured) => "measured",
+        Some(LatencySource::Latencies) => "by the firmware's table of latencies",
+        Some(LatencySource::Distances) => {
             "by the firmware's distances; `hither topo --live --calibrate` measures"
         }
         None => "measured, or by the firmware's table of latencies (l) or distances (d)",
@@ -131,12 +132,12 @@ fn latencies(text: &mut String, survey: &Survey, costs: &Costs) -> std::fmt::Res
     )?;
     let heads = survey.nodes.iter().map(|node| node.node.to_string());
     let heads = [String::new()].into_iter().chain(heads);
-    let mut table = Table::new(heads.map(|head| (head, Lean::Right)));
+    let mut table = Table::new(heads.map(|head| (head, Align::Right)));
     let rows = costs.latencies.chunks(survey.nodes.len().max(1));
     for (node, row) in survey.nodes.iter().zip(rows) {
-        let cell = |&(ns, source): &(u32, Source)| match source {
-            Source::Latencies if alike.is_none() => format!("{ns} l"),
-            Source::Distances if alike.is_none() => format!("{ns} d"),
+        let cell = |&(ns, source): &(u32, LatencySource)| match source {
+            LatencySource::Latencies if alike.is_none() => format!("{ns} l"),
+            LatencySource::Distances if alike.is_none() => format!("{ns} d"),
             _ => ns.to_string(),
         };
         let cells = row.iter().map(cell);
@@ -145,12 +146,12 @@ fn latencies(text: &mut String, survey: &Survey, costs: &Costs) -> std::fmt::Res
     writeln!(text, "{}", table.render())
 }
 
-pub(super) fn document(survey: &Survey, costs: &Costs) -> serde_json::Value {
+pub(super) fn document(survey: &Capabilities, costs: &Costs) -> serde_json::Value {
     let rows = || costs.latencies.chunks(survey.nodes.len().max(1));
-    let whence = |source: Source| match source {
-        Source::Measured => "measured",
-        Source::Latencies => "latencies",
-        Source::Distances => "distances",
+    let whence = |source: LatencySource| match source {
+        LatencySource::Measured => "measured",
+        LatencySource::Latencies => "latencies",
+        LatencySource::Distances => "distances",
     };
     let latency_ns = rows().map(|row| row.iter().map(|&(ns, _)| ns).collect::<Vec<_>>());
     let latency_from = rows().map(|row| row.iter().map(|&(_, of)| whence(of)).collect::<Vec<_>>());
@@ -199,8 +200,8 @@ pub(super) fn document(survey: &Survey, costs: &Costs) -> serde_json::Value {
 
 #[cfg(test)]
 mod tests {
-    use hither_live::machine::NodeMemory;
-    use hither_live::pages::survey::{Cost, Counting, Refusal, SamplingError, WatchError};
+    use hither_live::memory::capabilities::{Cost, Counting, Refusal, SamplingError, WatchError};
+    use hither_live::numa::topology::NodeMemory;
     use insta::assert_snapshot;
 
     use super::*;
@@ -216,7 +217,7 @@ mod tests {
         }
     }
 
-    fn survey() -> Survey {
+    fn survey() -> Capabilities {
         let cost = Cost {
             arm_ns: 1400,
             touch_ns: 700,
@@ -225,8 +226,8 @@ mod tests {
             sees_reads: false,
             cost: Some(cost),
         };
-        let counter = |name, answer| Counter { name, answer };
-        Survey {
+        let counter = |name, answer| CounterProbe { name, answer };
+        Capabilities {
             nodes: vec![node(0, &[0, 1], &[10, 21]), node(2, &[], &[21, 10])],
             huge_page_bytes: Some(2 << 20),
             faults: Ok(true),
@@ -239,7 +240,7 @@ mod tests {
         }
     }
 
-    fn by_distance(survey: &Survey) -> Costs {
+    fn by_distance(survey: &Capabilities) -> Costs {
         Costs::of(&survey.nodes, None)
     }
 
@@ -247,8 +248,8 @@ mod tests {
     fn what_was_measured_is_told_apart() {
         let survey = survey();
         let mut costs = by_distance(&survey);
-        costs.latencies[0] = (84, Source::Measured);
-        costs.latencies[1] = (190, Source::Latencies);
+        costs.latencies[0] = (84, LatencySource::Measured);
+        costs.latencies[1] = (190, LatencySource::Latencies);
         costs.migration_ns = Some(700);
         let told = text(&survey, &costs).unwrap();
         let part = told.split("Counting").next().unwrap_or_default();

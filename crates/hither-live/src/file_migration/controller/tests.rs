@@ -1,0 +1,289 @@
+//! Decisions over small runs.
+
+use hither_sys::machine::NodeMemory;
+
+use super::*;
+
+const PAGE: u64 = 4096;
+const BLOCK: u64 = PAGE * BLOCK_PAGES as u64;
+const FILE: u64 = 0xf;
+
+/// Nodes 0 and 2, with the CPUs 0 and 1 and the CPU 2; a block costs 8 us to move, a load from afar
+/// 140 ns.
+fn controller(dry_run: bool) -> FileMigrationController {
+    let node = |node, cpus: &[u32]| NodeMemory {
+        node,
+        cpus: cpus.to_vec(),
+        bytes: 1 << 30,
+        free_bytes: 1 << 30,
+        distances: match node {
+            0 => vec![10, 20],
+            _ => vec![20, 10],
+        },
+        ..NodeMemory::default()
+    };
+    let nodes = [node(0, &[0, 1]), node(2, &[2])];
+    let config = Config {
+        dry_run,
+        ..Config::new("upm".to_owned(), BLOCK, &nodes, None)
+    };
+    FileMigrationController::new(&config).expect("a controller")
+}
+
+struct Run {
+    controller: FileMigrationController,
+    time_ns: u64,
+}
+
+impl Run {
+    fn new(dry_run: bool) -> Run {
+        Run {
+            controller: controller(dry_run),
+            time_ns: 0,
+        }
+    }
+
+    fn input(&mut self, input: Input) -> Vec<Decision> {
+        self.time_ns += 1000;
+        let mut out = Vec::new();
+        let time_ns = self.time_ns;
+        self.controller
+            .input(&TimedInput { time_ns, input }, &mut out);
+        out
+    }
+
+    /// Reads so many whole blocks from the `first` on, some times.
+    fn read(&mut self, cpu: u32, first: u64, blocks: u64, times: u32) {
+        for _ in 0..times {
+            let decided = self.input(Input::Access {
+                file: FILE,
+                offset: first * BLOCK,
+                length: blocks * BLOCK,
+                thread: cpu,
+                cpu,
+            });
+            assert_eq!(decided, []);
+        }
+    }
+
+    fn tick(&mut self) -> Vec<Decision> {
+        self.time_ns += 100_000_000;
+        self.input(Input::Tick)
+    }
+
+    /// Says that all that is asked for is on a node, by the kernel's number.
+    fn locate(&mut self, decided: &[Decision], node: u32) {
+        let [Decision::Locate { job, ranges, .. }] = decided else {
+            panic!("{decided:?}");
+        };
+        let pages = ranges.iter().map(|range| range.pages).sum();
+        let found = vec![LocatedRun {
+            first: 0,
+            pages,
+            node,
+        }];
+        assert_eq!(self.input(Input::Located { job: *job, found }), []);
+    }
+
+    fn settle(&mut self, job: u64, refused: Vec<crate::numa::ranges::RefusedRun>) {
+        let moved = MoveResult {
+            job,
+            refused,
+            ..MoveResult::default()
+        };
+        assert_eq!(self.input(Input::Moved(moved)), []);
+    }
+}
+
+fn pages(first: u64, blocks: u32) -> Vec<PageRange> {
+    vec![PageRange {
+        start: first * BLOCK,
+        pages: blocks * BLOCK_PAGES,
+    }]
+}
+
+#[test]
+fn what_one_other_node_reads_follows_it() {
+    let mut run = Run::new(false);
+    run.read(2, 3, 4, 1);
+    assert_eq!(run.tick(), [], "once read is not worth a move");
+    run.read(2, 3, 4, 1);
+    let asked = run.tick();
+    assert_eq!(
+        asked,
+        [Decision::Locate {
+            job: 0,
+            file: FILE,
+            ranges: pages(3, 4)
+        }]
+    );
+    assert_eq!(run.tick(), [], "not twice");
+    run.locate(&asked, 0);
+    run.read(2, 3, 4, 1);
+    let decided = run.tick();
+    let [
+        Decision::Move {
+            job,
+            to,
+            ranges,
+            here,
+            there,
+            ..
+        },
+    ] = &decided[..]
+    else {
+        panic!("{decided:?}");
+    };
+    assert_eq!((*to, ranges), (2, &pages(3, 4)));
+    assert_eq!((*here, *there), (0, 4 * 3 * BLOCK / ACCESS_BYTES));
+    run.settle(*job, Vec::new());
+    // It is there now.
+    run.read(2, 3, 4, 5);
+    assert_eq!(run.tick(), []);
+    let summary = run.controller.summary();
+    let read = 4 * BLOCK / ACCESS_BYTES;
+    assert_eq!((summary.accesses, summary.local), (6 * read, 5 * read));
+    assert_eq!((summary.files, summary.wanted), (1, 4));
+}
+
+#[test]
+fn what_is_read_where_it_is_or_from_everywhere_stays() {
+    let mut run = Run::new(false);
+    run.read(0, 0, 1, 4);
+    run.read(0, 1, 1, 4);
+    run.read(2, 1, 1, 4);
+    let asked = run.tick();
+    run.locate(&asked, 0);
+    for _ in 0..10 {
+        run.read(0, 0, 2, 2);
+        run.read(2, 1, 1, 2);
+        assert_eq!(run.tick(), []);
+    }
+}
+
+#[test]
+fn a_block_that_would_go_back_stays() {
+    let mut run = Run::new(false);
+    run.read(2, 0, 1, 4);
+    let asked = run.tick();
+    run.locate(&asked, 0);
+    run.read(2, 0, 1, 4);
+    let decided = run.tick();
+    assert!(
+        matches!(decided[..], [Decision::Move { job: 1, to: 2, .. }]),
+        "{decided:?}"
+    );
+    run.settle(1, Vec::new());
+    for _ in 0..20 {
+        run.read(0, 0, 1, 10);
+        assert_eq!(run.tick(), [], "back and forth costs more than it brings");
+    }
+}
+
+#[test]
+fn what_was_refused_may_be_asked_for_again_and_what_has_left_is_looked_for() {
+    let mut run = Run::new(false);
+    run.read(2, 0, 2, 4);
+    let asked = run.tick();
+    run.locate(&asked, 0);
+    run.read(2, 0, 2, 4);
+    let decided = run.tick();
+    assert!(
+        matches!(decided[..], [Decision::Move { job: 1, .. }]),
+        "{decided:?}"
+    );
+    let refused = |first, why| crate::numa::ranges::RefusedRun {
+        first,
+        pages: BLOCK_PAGES,
+        why,
+    };
+    run.settle(
+        1,
+        vec![
+            refused(0, RefusalReason::Busy),
+            refused(BLOCK_PAGES, RefusalReason::Absent),
+        ],
+    );
+    run.read(2, 0, 2, 4);
+    let decided = run.tick();
+    let located = Decision::Locate {
+        job: 2,
+        file: FILE,
+        ranges: pages(1, 1),
+    };
+    assert_eq!(decided[0], located);
+    assert!(
+        matches!(&decided[1..], [Decision::Move { job: 3, ranges, .. }] if *ranges == pages(0, 1)),
+        "{decided:?}"
+    );
+}
+
+#[test]
+fn the_last_block_of_a_file_need_not_be_whole() {
+    let mut run = Run::new(false);
+    run.read(2, 0, 1, 4);
+    let asked = run.tick();
+    run.locate(&asked, 0);
+    run.read(2, 0, 1, 4);
+    assert_eq!(run.tick().len(), 1);
+    let refused = crate::numa::ranges::RefusedRun {
+        first: 1,
+        pages: BLOCK_PAGES - 1,
+        why: RefusalReason::Absent,
+    };
+    run.settle(1, vec![refused]);
+    run.read(2, 0, 1, 4);
+    assert_eq!(run.tick(), []);
+    let summary = run.controller.summary();
+    assert_eq!(summary.local, 4 * BLOCK / ACCESS_BYTES);
+}
+
+#[test]
+fn a_file_that_cannot_be_got_at_is_left_alone() {
+    let mut run = Run::new(false);
+    for for_good in [false, true] {
+        run.read(2, 0, 1, 4);
+        let decided = run.tick();
+        let [Decision::Locate { job, .. }] = decided[..] else {
+            panic!("{decided:?}");
+        };
+        assert_eq!(run.input(Input::Unreachable { job, for_good }), []);
+    }
+    run.read(2, 0, 1, 4);
+    assert_eq!(run.tick(), []);
+}
+
+#[test]
+fn after_a_while_it_is_looked_again_where_blocks_are() {
+    let mut run = Run::new(false);
+    run.read(0, 0, 1, 4);
+    let asked = run.tick();
+    run.locate(&asked, 0);
+    run.time_ns += HISTORY_NS;
+    assert_eq!(run.tick(), []);
+    run.read(0, 0, 1, 4);
+    let asked = run.tick();
+    // The kernel has put it elsewhere meanwhile.
+    run.locate(&asked, 2);
+    run.read(0, 0, 1, 4);
+    let decided = run.tick();
+    assert!(
+        matches!(decided[..], [Decision::Move { to: 0, .. }]),
+        "{decided:?}"
+    );
+}
+
+#[test]
+fn a_dry_run_decides_as_if_it_were_done() {
+    let mut run = Run::new(true);
+    run.read(2, 0, 8, 4);
+    let asked = run.tick();
+    run.locate(&asked, 0);
+    run.read(2, 0, 8, 4);
+    assert_eq!(run.tick().len(), 1);
+    run.read(2, 0, 8, 1);
+    assert_eq!(run.tick(), []);
+    let summary = run.controller.summary();
+    assert_eq!((summary.wanted, summary.moved), (8, 0));
+    assert_eq!(summary.local, 8 * BLOCK / ACCESS_BYTES);
+}

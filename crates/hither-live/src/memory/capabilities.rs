@@ -1,0 +1,147 @@
+//! What this machine lets a live run do with memory pages: found out by trying, as a run does at
+//! its start.
+
+use std::io;
+
+pub use hither_sys::machine::Refusal;
+use hither_sys::machine::{Machine, NodeMemory, PageState};
+pub use hither_sys::page_faults::WatchError;
+pub use hither_sys::page_sampling::{Cost, SamplingError};
+
+use super::counters::{Budget, PERMILLE};
+
+/// The answers of a machine.
+#[derive(Clone, Debug)]
+pub struct Capabilities {
+    /// Memory nodes, in the order of their numbers.
+    pub nodes: Vec<NodeMemory>,
+    /// Size of a huge page, where a first touch may bring in a whole one.
+    pub huge_page_bytes: Option<u64>,
+    /// Whether the page faults that are watched include the kernel's own on a program's behalf; or
+    /// why none are.
+    pub faults: Result<bool, WatchError>,
+    /// Whether pages can be moved.
+    pub moving: Result<(), Refusal>,
+    /// The ways to count accesses, the best first.
+    pub counters: Vec<CounterProbe>,
+    /// Part of a CPU that counting may take.
+    pub budget: f64,
+}
+
+/// A way to count accesses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CounterProbe {
+    /// Its name.
+    pub name: &'static str,
+    /// What it can do, or why it cannot be used.
+    pub answer: Result<Counting, SamplingError>,
+}
+
+/// What a way to count accesses can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counting {
+    /// Whether it sees reads, too.
+    pub sees_reads: bool,
+    /// What a sample costs, where that could be measured.
+    pub cost: Option<Cost>,
+}
+
+impl Capabilities {
+    /// Asks the machine.
+    pub fn of(machine: &dyn Machine) -> io::Result<Capabilities> {
+        let counter = |candidate: hither_sys::samplers::SamplerCandidate| CounterProbe {
+            name: candidate.name,
+            answer: candidate.sampler.map(|mut arm| Counting {
+                sees_reads: arm.sees_reads(),
+                cost: arm.cost(),
+            }),
+        };
+        let nodes = machine.nodes()?;
+        let cpus = nodes.iter().map(|node| node.cpus.len()).sum();
+        Ok(Capabilities {
+            nodes,
+            huge_page_bytes: machine.huge_page_bytes(),
+            faults: machine.faults().map(|faults| faults.sees_kernel()),
+            moving: moving(machine),
+            counters: machine
+                .sampler_candidates()
+                .into_iter()
+                .map(counter)
+                .collect(),
+            budget: Budget::of(cpus, PERMILLE).share,
+        })
+    }
+
+    /// The way that a run would take: the first that works, if faults, which samples are, can be
+    /// watched.
+    pub fn chosen(&self) -> Option<&CounterProbe> {
+        let first = self.counters.iter().find(|counter| counter.answer.is_ok());
+        first.filter(|_| self.faults.is_ok())
+    }
+
+    /// Samples a second that the budget allows at this cost.
+    pub fn rate(&self, cost: Cost) -> u64 {
+        (self.budget * 1e9 / (cost.arm_ns + cost.touch_ns).max(1) as f64) as u64
+    }
+}
+
+/// Asks where a page of ours is, which takes the right to move it.
+fn moving(machine: &dyn Machine) -> Result<(), Refusal> {
+    let here = 0_u8;
+    let mut states: Vec<PageState> = Vec::new();
+    let address = (&raw const here) as u64;
+    machine.move_pages(std::process::id(), &[address], None, &mut states)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::skip::skip_on_this_machine;
+    use hither_sys::machine::ThisMachine;
+
+    #[test]
+    fn this_machine_answers() {
+        let Ok(survey) = Capabilities::of(&ThisMachine) else {
+            skip_on_this_machine("no nodes in sysfs");
+            return;
+        };
+        assert!(!survey.nodes.is_empty());
+        let names: Vec<&str> = survey.counters.iter().map(|counter| counter.name).collect();
+        assert_eq!(names, hither_sys::samplers::NAMES);
+        let counting = survey
+            .counters
+            .iter()
+            .filter_map(|of| of.answer.as_ref().ok());
+        for cost in counting.filter_map(|counting| counting.cost) {
+            assert!(survey.rate(cost) > 0);
+        }
+    }
+
+    #[test]
+    fn without_faults_nothing_is_counted() {
+        let cost = Cost {
+            arm_ns: 1_500,
+            touch_ns: 500,
+        };
+        let counting = Counting {
+            sees_reads: false,
+            cost: Some(cost),
+        };
+        let counter = |name, answer| CounterProbe { name, answer };
+        let mut survey = Capabilities {
+            nodes: Vec::new(),
+            huge_page_bytes: None,
+            faults: Ok(true),
+            moving: Ok(()),
+            counters: vec![
+                counter("one", Err(SamplingError::NoHardware)),
+                counter("two", Ok(counting)),
+            ],
+            budget: 0.01,
+        };
+        assert_eq!(survey.chosen().map(|counter| counter.name), Some("two"));
+        assert_eq!(survey.rate(cost), 5_000);
+        survey.faults = Err(WatchError::NoPerf);
+        assert_eq!(survey.chosen(), None);
+    }
+}

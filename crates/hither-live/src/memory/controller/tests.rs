@@ -1,0 +1,694 @@
+//! The controller against made-up programs: two nodes unless said otherwise, node 0 with CPUs 0 and 1,
+//! node 1 with CPU 2.
+
+use hither_core::Node;
+
+use super::*;
+use crate::numa::ranges::{MoveResult, RefusalReason};
+
+mod life;
+
+const PAGE: u64 = 4096;
+const MS: u64 = 1_000_000;
+
+/// A controller, the time, and what it decided since that was last looked at.
+struct World {
+    controller: PlacementController,
+    now_ns: u64,
+    decisions: Vec<Decision>,
+}
+
+fn node(node: u32, cpus: &[u32], frames: u32) -> NodeConfig {
+    NodeConfig {
+        node,
+        cpus: cpus.to_vec(),
+        frames,
+        distances: Vec::new(),
+    }
+}
+
+fn config(nodes: Vec<NodeConfig>) -> Config {
+    Config {
+        policy: "cache-aware{region=4096}".to_owned(),
+        page_bytes: PAGE,
+        huge_page_bytes: None,
+        dry_run: false,
+        source: SampleSource::Armed,
+        cpu_permille: 10,
+        nodes,
+        measured: Measured::default(),
+        sites: Vec::new(),
+        placed: Vec::new(),
+    }
+}
+
+fn two_nodes() -> Config {
+    config(vec![node(0, &[0, 1], 100_000), node(1, &[2], 100_000)])
+}
+
+impl World {
+    fn new(config: &Config) -> World {
+        World {
+            controller: PlacementController::new(config).expect("a sound configuration"),
+            now_ns: 0,
+            decisions: Vec::new(),
+        }
+    }
+
+    fn two_nodes() -> World {
+        World::new(&two_nodes())
+    }
+
+    fn hears(&mut self, input: Input) {
+        self.now_ns += 1000;
+        let at = TimedInput {
+            time_ns: self.now_ns,
+            input,
+        };
+        self.controller.input(&at, &mut self.decisions);
+        self.controller.check();
+    }
+
+    fn after(&mut self, time_ns: u64) {
+        self.now_ns += time_ns;
+        self.hears(Input::Tick);
+    }
+
+    /// A region that starts at page `start` of the address space, from CPU 0.
+    fn region(&mut self, pid: u32, start: u64, pages: u64, signature: u64) {
+        self.hears(Input::Region {
+            pid,
+            tid: pid,
+            start: start * PAGE,
+            length: pages * PAGE,
+            signature,
+            cpu: 0,
+        });
+    }
+
+    fn ends(&mut self, pid: u32, start: u64, pages: u64) {
+        self.hears(Input::RegionEnd {
+            pid,
+            start: start * PAGE,
+            length: pages * PAGE,
+        });
+    }
+
+    fn touches(&mut self, pid: u32, cpu: u32, pages: impl IntoIterator<Item = u64>) {
+        for page in pages {
+            self.hears(Input::Fault {
+                pid,
+                tid: pid,
+                cpu,
+                address: page * PAGE + 8,
+            });
+        }
+    }
+
+    fn bound(&mut self, pid: u32, start: u64, pages: u64, nodes: u64, error: i32, site: bool) {
+        self.hears(Input::Bound {
+            pid,
+            start: start * PAGE,
+            length: pages * PAGE,
+            nodes,
+            error: error as u32,
+            site,
+            hint: false,
+        });
+    }
+
+    /// What was decided, in short; pages are those of the address space.
+    fn decided(&mut self) -> Vec<String> {
+        let short = |decision| match decision {
+            Decision::Watch { on } => format!("watch {on}"),
+            Decision::Settled(settled) => format!(
+                "{:?} pid {} page {} after {}{}, {} away on {:b}",
+                settled.class,
+                settled.pid,
+                settled.start / PAGE,
+                settled.faults,
+                if settled.known { " known" } else { "" },
+                settled.away,
+                settled.nodes
+            ),
+            Decision::Bind {
+                pid,
+                start,
+                length,
+                nodes,
+            } => format!(
+                "bind pid {pid} {}+{} to {nodes:b}",
+                start / PAGE,
+                length / PAGE
+            ),
+            Decision::Site { signature, nodes } => format!("site {signature} to {nodes:b}"),
+            Decision::Move {
+                job,
+                pid,
+                start,
+                pages,
+                nodes,
+            } => format!("move {job} pid {pid} {}+{pages} to {nodes:b}", start / PAGE),
+            Decision::Unfollowed { pid, .. } => format!("unfollowed pid {pid}"),
+            other => format!("{other:?}"),
+        };
+        self.decisions.drain(..).map(short).collect()
+    }
+
+    fn used(&self, node: u16) -> u32 {
+        self.controller.model.used(Node(node))
+    }
+}
+
+#[test]
+fn a_streamed_region_goes_far_and_a_random_one_stays() {
+    let mut world = World::two_nodes();
+    world.region(7, 1000, 1000, 11);
+    world.region(7, 5000, 1000, 12);
+    world.touches(7, 0, 1000..1004);
+    assert_eq!(world.decided(), [""; 0]);
+    world.touches(7, 0, [1004]);
+    // The fault that completes the sequence is far already; the four before it stay.
+    assert_eq!(
+        world.decided(),
+        [
+            "site 11 to 10",
+            "Remote pid 7 page 1000 after 5, 996 away on 10",
+            "bind pid 7 1004+996 to 10"
+        ]
+    );
+    world.touches(7, 0, (0..10).map(|touch| 5000 + touch * 37));
+    assert_eq!(
+        world.decided(),
+        ["Local pid 7 page 5000 after 10, 0 away on 1"]
+    );
+    assert_eq!((world.used(0), world.used(1)), (14, 996));
+    // What comes later is no news.
+    world.touches(7, 0, (1005..1100).chain(5900..5999));
+    assert_eq!(world.decided(), [""; 0]);
+    assert_eq!(world.controller.summary().faults, 15);
+}
+
+#[test]
+fn far_is_away_from_who_touches_it() {
+    let mut world = World::two_nodes();
+    world.region(7, 1000, 100, 11);
+    world.touches(7, 2, 1000..1005);
+    let decided = world.decided();
+    assert_eq!(decided[1], "bind pid 7 1004+50 to 1");
+    world.ends(7, 1000, 100);
+    world.region(7, 2000, 100, 12);
+    world.touches(7, 0, 2000..2005);
+    assert_eq!(world.decided()[1], "bind pid 7 2004+50 to 10");
+}
+
+#[test]
+fn nodes_go_by_the_kernel_s_numbers() {
+    let mut world = World::new(&config(vec![node(3, &[4], 100_000), node(9, &[], 100_000)]));
+    world.region(7, 1000, 100, 11);
+    world.touches(7, 4, 1000..1005);
+    let far = 1_u64 << 9;
+    assert_eq!(world.decided()[1], format!("bind pid 7 1004+50 to {far:b}"));
+}
+
+#[test]
+fn no_more_than_half_of_a_program_goes_far() {
+    let mut world = World::two_nodes();
+    world.region(7, 1000, 600, 1);
+    world.region(7, 2000, 400, 2);
+    world.touches(7, 0, 1000..1005);
+    assert_eq!(
+        world.decided(),
+        [
+            "Remote pid 7 page 1000 after 5, 500 away on 10",
+            "bind pid 7 1004+500 to 10"
+        ],
+        "nor is the site bound: the rest of it was near"
+    );
+    world.touches(7, 0, 2000..2005);
+    assert_eq!(
+        world.decided(),
+        ["Remote pid 7 page 2000 after 5, 0 away on 1"]
+    );
+}
+
+#[test]
+fn of_a_program_that_grows_more_may_be_far() {
+    let mut config = two_nodes();
+    config.sites.push(KnownSiteTier {
+        signature: 5,
+        class: RegionTier::Remote,
+    });
+    let mut world = World::new(&config);
+    // Known to be a stream, and all that the program has so far.
+    world.region(7, 1000, 600, 5);
+    assert_eq!(world.decided()[1], "bind pid 7 1000+300 to 10");
+    world.region(7, 2000, 200, 6);
+    assert_eq!(world.decided(), ["bind pid 7 1300+100 to 10"]);
+    world.ends(7, 1450, 10);
+    world.region(7, 3000, 5000, 7);
+    assert_eq!(
+        world.decided(),
+        ["bind pid 7 1400+50 to 10", "bind pid 7 1460+140 to 10"]
+    );
+    assert_eq!((world.used(0), world.used(1)), (0, 590));
+    assert_eq!(world.controller.summary().pages_away, 590);
+    assert!(world.controller.limited.is_empty());
+    // Gone, it is asked about no more.
+    world.region(7, 9000, 20_000, 5);
+    world.ends(7, 9000, 20_000);
+    world.decided();
+    world.region(7, 9000, 90_000, 6);
+    assert_eq!(world.decided(), [""; 0]);
+}
+
+#[test]
+fn a_full_near_node_leaves_the_rest_to_the_other() {
+    let mut world = World::new(&config(vec![node(0, &[0], 1000), node(1, &[2], 1000)]));
+    world.hears(Input::Usage {
+        used: vec![1000, 100],
+    });
+    world.region(7, 100, 500, 1);
+    world.touches(7, 0, [300, 200, 400]);
+    // The kernel had no frame there either, so that these are in place; to be sure they are asked
+    // about.
+    assert_eq!(
+        world.decided(),
+        [
+            "move 0 pid 7 300+1 to 10",
+            "move 1 pid 7 200+1 to 10",
+            "move 2 pid 7 400+1 to 10"
+        ]
+    );
+    assert_eq!((world.used(0), world.used(1)), (1000, 103));
+    world.hears(Input::Usage {
+        used: vec![500, 103],
+    });
+    world.touches(7, 0, [210]);
+    assert_eq!(world.decided(), [""; 0]);
+    assert_eq!((world.used(0), world.used(1)), (501, 103));
+}
+
+#[test]
+fn a_far_node_above_the_threshold_takes_no_more() {
+    let mut world = World::new(&config(vec![node(0, &[0], 10_000), node(1, &[2], 1000)]));
+    world.hears(Input::Usage { used: vec![0, 600] });
+    world.region(7, 1000, 900, 1);
+    world.touches(7, 0, 1000..1005);
+    // 0.8 of its frames, and the page that makes it more.
+    assert_eq!(world.decided()[1], "bind pid 7 1004+201 to 10");
+}
+
+/// A look at what is there but does not come takes its time, too.
+#[test]
+fn what_takes_long_to_look_at_is_looked_at_seldom() {
+    let mut world = World::two_nodes();
+    world.region(7, 1000, 100, 0);
+    world.touches(7, 0, 1000..1005);
+    world.after(6 * MS);
+    world.decided();
+    world.hears(Input::Moved(MoveResult {
+        absent: 96,
+        took_ns: 100 * MS,
+        ..MoveResult::default()
+    }));
+    world.after(1_999 * MS);
+    let moves = |decided: Vec<String>| decided.iter().any(|of| of.starts_with("move"));
+    assert!(!moves(world.decided()), "a twentieth of the time");
+    world.after(2 * MS);
+    assert!(moves(world.decided()));
+}
+
+#[test]
+fn settings_that_no_machine_has_are_refused() {
+    let refused = |change: fn(&mut Config)| {
+        let mut config = two_nodes();
+        change(&mut config);
+        PlacementController::new(&config)
+            .err()
+            .map(|error| error.to_string())
+    };
+    assert_eq!(refused(|_| {}), None);
+    for (change, what) in [
+        ((|of| of.page_bytes = 0) as fn(&mut Config), "page_bytes"),
+        (|of| of.page_bytes = 5000, "page_bytes"),
+        (|of| of.huge_page_bytes = Some(0), "huge_page_bytes"),
+        (|of| of.huge_page_bytes = Some(2048), "huge_page_bytes"),
+        (|of| of.measured.latency_ns = vec![100; 3], "latency_ns"),
+        (|of| of.nodes[0].cpus = vec![u32::MAX], "CPU"),
+        (|of| of.cpu_permille = 1001, "cpu_permille"),
+    ] {
+        let why = refused(change).expect(what);
+        assert!(why.contains(what), "{why}");
+    }
+}
+
+#[test]
+fn a_known_site_needs_no_faults() {
+    let mut config = two_nodes();
+    config.sites.push(KnownSiteTier {
+        signature: 5,
+        class: RegionTier::Remote,
+    });
+    config.policy = "cache-aware{region=4096,limit=1}".to_owned();
+    let mut world = World::new(&config);
+    world.region(7, 1000, 100, 5);
+    assert_eq!(
+        world.decided(),
+        [
+            "site 5 to 10",
+            "Remote pid 7 page 1000 after 0 known, 100 away on 10",
+            "bind pid 7 1000+100 to 10"
+        ]
+    );
+    // From now on the program binds it itself; what it says is taken for done.
+    world.region(7, 2000, 100, 5);
+    world.bound(7, 2000, 100, 2, 0, true);
+    assert_eq!(
+        world.decided(),
+        ["Remote pid 7 page 2000 after 0 known, 100 away on 10"]
+    );
+    // It says nothing: an order, as without.
+    world.region(7, 3000, 100, 5);
+    assert_eq!(world.decided().len(), 1);
+    world.after(60 * MS);
+    let decided = world.decided();
+    assert!(
+        decided.contains(&"bind pid 7 3000+100 to 10".to_owned()),
+        "{decided:?}"
+    );
+    assert!(
+        !decided.iter().any(|decision| decision.contains("2000")),
+        "{decided:?}"
+    );
+    assert_eq!(
+        world.controller.sites().collect::<Vec<_>>(),
+        [(5, RegionTier::Remote)]
+    );
+    assert_eq!(world.controller.summary().known, 3);
+}
+
+#[test]
+fn a_site_s_policy_is_undone_where_the_policy_wants_it_no_longer() {
+    let mut config = two_nodes();
+    config.sites.push(KnownSiteTier {
+        signature: 5,
+        class: RegionTier::Remote,
+    });
+    let mut world = World::new(&config);
+    world.region(7, 5000, 100, 6);
+    world.region(7, 1000, 100, 5);
+    assert_eq!(world.decided()[0], "site 5 to 10");
+    // Half of the program is far now.
+    world.region(7, 2000, 100, 5);
+    assert_eq!(
+        world.decided(),
+        [
+            "site 5 to 0",
+            "Remote pid 7 page 2000 after 0 known, 50 away on 10",
+            "bind pid 7 2050+50 to 0"
+        ],
+        "the first half is bound as it was allocated"
+    );
+}
+
+#[test]
+fn what_was_touched_before_it_was_bound_is_moved_once() {
+    let mut world = World::two_nodes();
+    world.region(7, 1000, 100, 0);
+    world.touches(7, 0, 1000..1005);
+    world.decided();
+    world.bound(7, 1004, 50, 2, 0, false);
+    assert_eq!(world.decided(), ["move 0 pid 7 1004+50 to 10"]);
+    world.hears(Input::Moved(MoveResult {
+        job: 0,
+        moved: 1,
+        absent: 49,
+        ..MoveResult::default()
+    }));
+    world.after(10_000 * MS);
+    assert_eq!(world.decided(), ["watch false"]);
+    assert_eq!(world.controller.summary().pages_moved, 1);
+    assert_eq!(world.controller.due_ns(), None, "nothing more to do");
+}
+
+#[test]
+fn what_found_no_room_meanwhile_comes_home() {
+    let mut world = World::two_nodes();
+    world.region(7, 5000, 100, 0);
+    world.touches(7, 0, [5050]);
+    world.region(7, 1000, 100, 0);
+    world.touches(7, 0, 1000..1005);
+    // The far region's pages are where they were touched until they are moved.
+    world.touches(7, 0, [5020, 5002, 5008, 5004, 5001, 5005, 5090, 5013, 5007]);
+    world.touches(7, 2, [5060, 5061]);
+    world.touches(7, 0, 1005..1050);
+    world.ends(7, 5020, 1);
+    world.decided();
+    world.after(6 * MS);
+    assert_eq!(world.decided(), ["move 0 pid 7 1004+96 to 10"]);
+    let moved = |absent| MoveResult {
+        moved: 46,
+        absent,
+        ..MoveResult::default()
+    };
+    world.hears(Input::Moved(moved(50)));
+    assert_eq!(world.decided(), [""; 0], "it is not whole yet");
+    world.after(6 * MS);
+    assert_eq!(world.decided(), ["move 1 pid 7 1004+96 to 10"]);
+    world.hears(Input::Moved(MoveResult { job: 1, ..moved(0) }));
+    assert_eq!(
+        world.decided(),
+        [
+            "move 2 pid 7 5001+13 to 1",
+            "move 3 pid 7 5060+2 to 10",
+            "move 4 pid 7 5090+1 to 1"
+        ]
+    );
+    world.touches(7, 0, [5070]);
+    world.after(500 * MS);
+    assert_eq!(world.decided(), [""; 0], "nothing is on its way");
+}
+
+/// Nor is it waited for what the program binds by itself.
+#[test]
+fn what_is_the_program_s_own_is_not_brought_home() {
+    let own = hither_sys::record::OWN_POLICY as i32;
+    let mut config = two_nodes();
+    config.policy = "cache-aware{region=4096,limit=1}".to_owned();
+    let mut world = World::new(&config);
+    world.region(7, 5000, 100, 0);
+    world.region(7, 6000, 100, 0);
+    world.region(7, 1000, 100, 3);
+    world.touches(7, 0, 1000..1005);
+    world.touches(7, 0, [5020, 6020]);
+    world.bound(7, 5000, 100, 0, own, false);
+    world.touches(7, 0, [5008]);
+    world.decided();
+    world.after(6 * MS);
+    assert_eq!(world.decided(), ["move 0 pid 7 1004+96 to 10"]);
+    world.hears(Input::Moved(MoveResult {
+        moved: 96,
+        ..MoveResult::default()
+    }));
+    assert_eq!(world.decided(), ["move 1 pid 7 6020+1 to 1"]);
+    // The next one's site is bound.
+    world.region(7, 2000, 100, 3);
+    world.bound(7, 2000, 100, 2, 0, true);
+    world.touches(7, 0, [6050]);
+    world.region(7, 3000, 100, 3);
+    world.after(6 * MS);
+    world.bound(7, 3000, 100, 2, 0, false);
+    let decided = world.decided();
+    let job = decided
+        .iter()
+        .find_map(|decision| decision.strip_prefix("move "));
+    let job = job.and_then(|rest| rest.split(' ').next()?.parse().ok());
+    world.hears(Input::Moved(MoveResult {
+        job: job.expect("it is moved"),
+        moved: 100,
+        ..MoveResult::default()
+    }));
+    assert_eq!(world.decided(), [""; 0], "{decided:?}");
+}
+
+#[test]
+fn a_program_that_does_not_bind_is_followed_at_doubling_distances_while_nothing_comes() {
+    for refused in [false, true] {
+        let mut world = World::two_nodes();
+        world.region(7, 1000, 100, 0);
+        world.touches(7, 0, 1000..1005);
+        if refused {
+            world.bound(7, 1004, 50, 2, libc::EPERM, false);
+        }
+        world.decided();
+        let mut waited_ms = Vec::new();
+        for job in 0..5 {
+            let before_ns = world.now_ns;
+            while world
+                .decided()
+                .iter()
+                .all(|decision| !decision.starts_with("move"))
+            {
+                world.after(MS);
+            }
+            waited_ms.push((world.now_ns - before_ns) / MS);
+            world.hears(Input::Moved(MoveResult {
+                job,
+                moved: [0, 0, 10, 10, 10][job as usize],
+                absent: 20,
+                took_ns: job * 100_000,
+                ..MoveResult::default()
+            }));
+        }
+        // The last move took 0.3 ms, and may not take more than a twentieth of the time.
+        assert_eq!(waited_ms, [5, 10, 20, 5, 6]);
+        // All of it is there.
+        world.hears(Input::Tick);
+        while let Some(due_ns) = world.controller.due_ns() {
+            world.now_ns = due_ns;
+            world.hears(Input::Tick);
+            let job = world.decided().iter().find_map(|decision| {
+                decision
+                    .strip_prefix("move ")?
+                    .split(' ')
+                    .next()?
+                    .parse()
+                    .ok()
+            });
+            if let Some(job) = job {
+                world.hears(Input::Moved(MoveResult {
+                    job,
+                    there: 50,
+                    ..MoveResult::default()
+                }));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_the_program_has_bound_itself_is_not_moved() {
+    let own = hither_sys::record::OWN_POLICY as i32;
+    let mut world = World::two_nodes();
+    world.region(7, 1000, 100, 0);
+    world.region(7, 2000, 100, 0);
+    world.touches(7, 0, 1000..1005);
+    // Refused as an order, and told of by the program before it was settled.
+    world.bound(7, 1004, 50, 2, own, false);
+    world.bound(7, 1990, 20, 0, own, false);
+    world.decided();
+    world.touches(7, 0, 2000..2010);
+    world.after(5_000 * MS);
+    assert_eq!(world.decided(), ["watch false"]);
+    assert_eq!(world.controller.summary().own, 2);
+    world.ends(7, 1000, 2000);
+}
+
+#[test]
+fn every_error_of_binding_leaves_the_range_to_the_mover() {
+    for error in [
+        libc::EPERM,
+        libc::EINVAL,
+        libc::EFAULT,
+        libc::ENOMEM,
+        libc::EIO,
+        libc::ENOENT,
+        libc::ENOSYS,
+    ] {
+        let mut world = World::two_nodes();
+        world.region(7, 1000, 100, 0);
+        world.touches(7, 0, 1000..1005);
+        world.bound(7, 1004, 50, 2, error, false);
+        world.decided();
+        world.after(60 * MS);
+        assert_eq!(world.decided(), ["move 0 pid 7 1004+50 to 10"]);
+        assert_eq!(world.controller.summary().ranges_refused, 1);
+        assert_eq!(world.controller.summary().ranges_bound, 0);
+    }
+}
+
+#[test]
+fn pages_that_cannot_be_moved_are_where_they_were() {
+    for (why, again) in [
+        (RefusalReason::Busy, true),
+        (RefusalReason::Shared, false),
+        (RefusalReason::NoRoom, false),
+        (RefusalReason::NotPermitted, false),
+        (RefusalReason::NoProcess, false),
+        (RefusalReason::NodeNotAllowed, false),
+        (RefusalReason::Untried, false),
+        (RefusalReason::Error(libc::EIO), false),
+    ] {
+        let mut world = World::two_nodes();
+        world.region(7, 1000, 100, 0);
+        world.touches(7, 0, 1000..1005);
+        world.bound(7, 1004, 50, 2, 0, false);
+        assert_eq!((world.used(0), world.used(1)), (50, 50));
+        world.hears(Input::Moved(MoveResult {
+            job: 0,
+            moved: 10,
+            refused: vec![crate::numa::ranges::RefusedRun {
+                first: 10,
+                pages: 40,
+                why,
+            }],
+            ..MoveResult::default()
+        }));
+        assert_eq!((world.used(0), world.used(1)), (90, 10), "{why:?}");
+        assert_eq!(world.controller.summary().pages_refused, 40);
+        world.decided();
+        world.after(60 * MS);
+        let moves = world.decided().len();
+        assert_eq!(moves, usize::from(again), "{why:?}");
+        world.ends(7, 1000, 100);
+        assert_eq!((world.used(0), world.used(1)), (0, 0));
+    }
+}
+
+#[test]
+fn a_stream_of_huge_pages_is_one() {
+    let huge = two_nodes();
+    let huge = Config {
+        huge_page_bytes: Some(512 * PAGE),
+        ..huge
+    };
+    // From the middle of the first one on; then one fault each.
+    let faults = [1000, 1024, 1536, 2048, 2560];
+    let mut world = World::new(&huge);
+    world.region(7, 1000, 8000, 1);
+    world.touches(7, 0, faults);
+    assert!(world.decided()[0].contains("Remote"));
+    let mut world = World::two_nodes();
+    world.region(7, 1000, 8000, 1);
+    world.touches(7, 0, faults);
+    assert_eq!(world.decided(), [""; 0], "with small pages it is none");
+    // Small pages in spite of huge ones being on: one fault is spent on finding out.
+    let mut world = World::new(&huge);
+    world.region(7, 1100, 8000, 1);
+    world.touches(7, 0, 1700..1705);
+    assert_eq!(world.decided(), [""; 0]);
+    world.touches(7, 0, [1705]);
+    assert!(world.decided()[0].contains("Remote"));
+}
+
+#[test]
+fn equal_far_nodes_take_pages_in_turn() {
+    let nodes = vec![node(0, &[0], 9000), node(1, &[], 9000), node(2, &[], 9000)];
+    let mut world = World::new(&config(nodes));
+    world.region(7, 1000, 2000, 1);
+    world.touches(7, 0, 1000..1005);
+    assert_eq!(world.decided()[1], "bind pid 7 1004+1000 to 110");
+}
+
+#[test]
+fn a_dry_run_decides_and_waits_for_nothing() {
+    let mut config = two_nodes();
+    config.dry_run = true;
+    let mut world = World::new(&config);
+    world.region(7, 1000, 100, 1);
+    world.touches(7, 0, 1000..1005);
+    assert_eq!(world.decided().len(), 2);
+    world.after(60 * MS);
+    assert_eq!(world.decided(), [""; 0]);
+}

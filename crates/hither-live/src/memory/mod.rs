@@ -1,0 +1,39 @@
+//! Live memory pages: an unmodified program runs, its large regions of memory are watched while
+//! they are first touched, and a placement policy, the simulator's own code, says where their pages
+//! are to be.
+//!
+//! [`run`] drives it all: the program tells of regions through its rings, perf of their first
+//! faults. `controller` takes both in, asks the policy, and answers with decisions, without ever
+//! touching the world: the same inputs give the same decisions, so a log can be replayed. `regions`
+//! finds the region of an address, `watch` says when faults are worth their cost. Decisions are
+//! carried out by the program itself (binding a range, at its next hooked call) and by `mover`
+//! (what is there already). `counters` is how accesses are counted by sampling, [`calibration`]
+//! what memory costs here. `event` is what goes in and out. [`survey`] is what a machine would let
+//! it do.
+//!
+//! First faults are observed and not intercepted; docs/internals/memory.md says why.
+
+pub mod capabilities;
+pub(crate) mod controller;
+mod counters;
+pub(crate) mod event;
+mod fault_recording;
+mod region_map;
+pub mod run;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+
+use self::controller::PlacementController;
+use crate::decision_log::{self, Mismatch};
+use crate::error::Result;
+
+pub use controller::{Locality, MigrationGain, SavedPlacement, Summary};
+pub use run::{MemoryOptions, MemoryReport, Ran, Runner};
+
+/// Replays a run's log: drives the policy by its inputs once more, and compares the decisions.
+/// Returns how many there were, or the first that differs.
+pub fn replay(path: &Path) -> Result<std::result::Result<usize, Mismatch>> {
+    decision_log::replay::<PlacementController>(path)
+}

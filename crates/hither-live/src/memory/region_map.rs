@@ -1,0 +1,278 @@
+//! Which region an address of a process belongs to, and dense numbers for pages.
+//!
+//! A region is one or more pieces of address space: a part of it may be unmapped. Addresses are
+//! looked up by process, since two processes use the same ones, and a forked child's copy is not
+//! its parent's region. Numbers of pages are handed out by region, so that a page's number is its
+//! region's first one and its index, and are used again once the region is gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hither_core::Object;
+use rustc_hash::FxHashMap;
+
+/// A part of a region that lies in one stretch of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Piece {
+    end: u64,
+    object: Object,
+    /// PageRange of the region before it.
+    first: u32,
+    /// When the region was allocated.
+    since_ns: u64,
+}
+
+/// PageRange that a region has no longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cut {
+    pub(crate) object: Object,
+    /// PageRange of the region before them.
+    pub(crate) first: u32,
+    pub(crate) pages: u32,
+}
+
+/// The regions of all processes by address.
+#[derive(Debug, Default)]
+pub(crate) struct RegionMap {
+    page_bytes: u64,
+    processes: FxHashMap<u32, BTreeMap<u64, Piece>>,
+}
+
+impl RegionMap {
+    pub(crate) fn new(page_bytes: u64) -> RegionMap {
+        RegionMap {
+            page_bytes,
+            processes: FxHashMap::default(),
+        }
+    }
+
+    /// The whole pages within a range; none where there is not one.
+    pub(crate) fn pages_within(&self, start: u64, length: u64) -> Option<(u64, u64)> {
+        let page = self.page_bytes;
+        let end = start.checked_add(length)? / page * page;
+        let start = start.checked_next_multiple_of(page)?;
+        (start < end).then_some((start, end))
+    }
+
+    /// Adds a region of whole pages where there is none.
+    pub(crate) fn insert(
+        &mut self,
+        pid: u32,
+        (start, end): (u64, u64),
+        object: Object,
+        now_ns: u64,
+    ) {
+        let piece = Piece {
+            end,
+            object,
+            first: 0,
+            since_ns: now_ns,
+        };
+        let before = self.processes.entry(pid).or_default().insert(start, piece);
+        debug_assert_eq!(before, None, "the range was cut out first");
+    }
+
+    /// The region of an address and the page's index in it.
+    pub(crate) fn find(&self, pid: u32, address: u64) -> Option<(Object, u32)> {
+        let (start, piece) = self.processes.get(&pid)?.range(..=address).next_back()?;
+        let index = (address - start) / self.page_bytes;
+        (address < piece.end).then_some((piece.object, piece.first + index as u32))
+    }
+
+    /// The regions that have a part of a range, each once.
+    pub(crate) fn overlapping(&self, pid: u32, (start, end): (u64, u64)) -> BTreeSet<Object> {
+        let pieces = self.processes.get(&pid).into_iter().flatten();
+        let pieces = pieces.filter(|&(&at, piece)| at < end && piece.end > start);
+        pieces.map(|(_, piece)| piece.object).collect()
+    }
+
+    /// Takes whole pages out of what was allocated until `until_ns`, and says of which regions.
+    pub(crate) fn cut(&mut self, pid: u32, (start, end): (u64, u64), until_ns: u64) -> Vec<Cut> {
+        let Some(pieces) = self.processes.get_mut(&pid) else {
+            return Vec::new();
+        };
+        let first = pieces.range(..=start).next_back().map(|(&at, _)| at);
+        let touched: Vec<u64> = pieces
+            .range(first.unwrap_or(start)..end)
+            .filter(|(_, piece)| piece.end > start && piece.since_ns <= until_ns)
+            .map(|(&at, _)| at)
+            .collect();
+        let mut cuts = Vec::with_capacity(touched.len());
+        for at in touched {
+            let piece = pieces.remove(&at).expect("it was just seen");
+            let (from, to) = (start.max(at), end.min(piece.end));
+            let index = |address: u64| piece.first + ((address - at) / self.page_bytes) as u32;
+            if at < from {
+                pieces.insert(at, Piece { end: from, ..piece });
+            }
+            if to < piece.end {
+                let first = index(to);
+                pieces.insert(to, Piece { first, ..piece });
+            }
+            cuts.push(Cut {
+                object: piece.object,
+                first: index(from),
+                pages: index(to) - index(from),
+            });
+        }
+        if pieces.is_empty() {
+            self.processes.remove(&pid);
+        }
+        cuts
+    }
+
+    /// Takes out all that a process has.
+    pub(crate) fn cut_all(&mut self, pid: u32) -> Vec<Cut> {
+        self.cut(pid, (0, u64::MAX), u64::MAX)
+    }
+
+    /// Walks every invariant and panics on a broken one.
+    #[cfg(test)]
+    pub(crate) fn check(&self) {
+        for pieces in self.processes.values() {
+            assert!(!pieces.is_empty());
+            let ends = pieces.iter().map(|(&start, piece)| (start, piece.end));
+            let ends: Vec<(u64, u64)> = ends.collect();
+            assert!(ends.iter().all(|(start, end)| start < end));
+            assert!(ends.windows(2).all(|pair| pair[0].1 <= pair[1].0));
+        }
+    }
+}
+
+/// Hands out ranges of dense numbers, low ones first.
+#[derive(Debug, Default)]
+pub(crate) struct Ranges {
+    /// Length by start; no two of them touch.
+    free: BTreeMap<u32, u32>,
+    end: u32,
+}
+
+impl Ranges {
+    /// One past the highest number that was ever handed out.
+    pub(crate) fn end(&self) -> u32 {
+        self.end
+    }
+
+    /// The first number of a range, unless numbers run out.
+    pub(crate) fn take(&mut self, length: u32) -> Option<u32> {
+        let fits = self.free.iter().find(|&(_, &free)| free >= length);
+        let Some((&start, &free)) = fits else {
+            // The last free range may program_files up to the end.
+            let last = self
+                .free
+                .last_key_value()
+                .map(|(&start, &free)| (start, free));
+            let start = last
+                .filter(|(start, free)| start + free == self.end)
+                .map_or(self.end, |(start, _)| start);
+            self.end = start.checked_add(length)?;
+            self.free.remove(&start);
+            return Some(start);
+        };
+        self.free.remove(&start);
+        if free > length {
+            self.free.insert(start + length, free - length);
+        }
+        Some(start)
+    }
+
+    /// Takes a range back.
+    pub(crate) fn release(&mut self, mut start: u32, mut length: u32) {
+        if let Some(after) = self.free.remove(&(start + length)) {
+            length += after;
+        }
+        if let Some((&before, &free)) = self.free.range(..start).next_back()
+            && before + free == start
+        {
+            start = before;
+            length += free;
+        }
+        self.free.insert(start, length);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: u64 = 4096;
+
+    fn pages(from: u64, to: u64) -> (u64, u64) {
+        (from * PAGE, to * PAGE)
+    }
+
+    #[test]
+    fn addresses_are_found_by_process() {
+        let mut regions = RegionMap::new(PAGE);
+        regions.insert(1, pages(10, 20), Object(0), 0);
+        regions.insert(2, pages(10, 12), Object(1), 0);
+        assert_eq!(regions.find(1, 10 * PAGE), Some((Object(0), 0)));
+        assert_eq!(regions.find(1, 20 * PAGE - 1), Some((Object(0), 9)));
+        assert_eq!(regions.find(2, 11 * PAGE + 5), Some((Object(1), 1)));
+        for (pid, address) in [
+            (1, 20 * PAGE),
+            (1, 10 * PAGE - 1),
+            (2, 15 * PAGE),
+            (3, 10 * PAGE),
+        ] {
+            assert_eq!(regions.find(pid, address), None);
+        }
+        regions.check();
+    }
+
+    #[test]
+    fn a_part_in_the_middle_is_taken_out() {
+        let mut regions = RegionMap::new(PAGE);
+        regions.insert(1, pages(10, 20), Object(0), 5);
+        let cut = |first, pages| Cut {
+            object: Object(0),
+            first,
+            pages,
+        };
+        assert_eq!(regions.cut(1, pages(12, 15), 4), [], "of an older region");
+        assert_eq!(regions.cut(1, pages(12, 15), 5), [cut(2, 3)]);
+        assert_eq!(regions.find(1, 12 * PAGE), None);
+        assert_eq!(regions.find(1, 15 * PAGE), Some((Object(0), 5)));
+        assert_eq!(regions.find(1, 11 * PAGE), Some((Object(0), 1)));
+        regions.insert(1, pages(12, 15), Object(1), 6);
+        regions.check();
+        // What lies across all three.
+        let cuts = regions.cut(1, pages(11, 16), 9);
+        let others = Cut {
+            object: Object(1),
+            first: 0,
+            pages: 3,
+        };
+        assert_eq!(cuts, [cut(1, 1), others, cut(5, 1)]);
+        assert_eq!(regions.cut_all(1), [cut(0, 1), cut(6, 4)]);
+        assert_eq!(regions.cut_all(1), []);
+        regions.check();
+    }
+
+    #[test]
+    fn whole_pages_count() {
+        let regions = RegionMap::new(PAGE);
+        assert_eq!(regions.pages_within(16, 3 * PAGE), Some((PAGE, 3 * PAGE)));
+        assert_eq!(regions.pages_within(0, PAGE), Some((0, PAGE)));
+        assert_eq!(regions.pages_within(16, PAGE), None);
+        assert_eq!(regions.pages_within(u64::MAX - 5, 100), None);
+    }
+
+    #[test]
+    fn numbers_are_used_again() {
+        let mut ranges = Ranges::default();
+        assert_eq!(
+            [10, 5, 10].map(|length| ranges.take(length)),
+            [Some(0), Some(10), Some(15)]
+        );
+        ranges.release(10, 5);
+        assert_eq!(ranges.take(3), Some(10));
+        ranges.release(0, 10);
+        ranges.release(10, 3);
+        assert_eq!(ranges.free, BTreeMap::from([(0, 15)]));
+        assert_eq!(ranges.take(15), Some(0));
+        ranges.release(15, 10);
+        // The free range at the end is taken first, and only what it lacks is new.
+        assert_eq!((ranges.take(20), ranges.end()), (Some(15), 35));
+        assert_eq!(ranges.take(u32::MAX), None);
+    }
+}

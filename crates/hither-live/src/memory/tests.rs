@@ -1,0 +1,269 @@
+//! Logs of made-up programs replay to what they say, and a changed one does not.
+
+use hither_trace::schema::SiteRow;
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::controller::{
+    Config, KnownSiteTier, Measured, NodeConfig, SampleSource, SavedPlacement,
+};
+use super::event::{Input, TimedInput};
+use super::*;
+use crate::controller::Controller;
+use crate::decision_log::DecisionLog;
+use crate::numa::ranges::{LocatedRun, MoveResult, RefusalReason, RefusedRun};
+use crate::skip::skip;
+use hither_core::placement::RegionTier;
+use hither_sys::record::ConstructKind;
+
+const PAGE: u64 = 4096;
+
+fn config(dry_run: bool) -> Config {
+    let node = |node, cpus: &[u32]| NodeConfig {
+        node,
+        cpus: cpus.to_vec(),
+        frames: 3000,
+        distances: vec![10, 20, 30],
+    };
+    Config {
+        policy: "cache-aware{region=8192}".to_owned(),
+        page_bytes: PAGE,
+        huge_page_bytes: Some(512 * PAGE),
+        dry_run,
+        source: SampleSource::Armed,
+        cpu_permille: 10,
+        nodes: vec![node(0, &[0, 1]), node(2, &[2]), node(3, &[])],
+        measured: Measured {
+            latency_ns: vec![80, 140, 300, 141, 82, 310, 160, 160, 80],
+            migration_ns: Some(700),
+            sample_ns: Some(3_000),
+        },
+        sites: vec![KnownSiteTier {
+            signature: 3,
+            class: RegionTier::Remote,
+        }],
+        placed: vec![SavedPlacement {
+            signature: 4,
+            thread: 0,
+            nth: 1,
+            pages: 500,
+            runs: vec![(100, None), (200, Some(2)), (200, Some(0))],
+        }],
+    }
+}
+
+/// Anything that may be heard, sense or nonsense: few processes and addresses, so that things meet.
+fn input() -> impl Strategy<Value = Input> {
+    let pid = || 1..4_u32;
+    let start = || (0..64_u64).prop_map(|page| page * 16 * PAGE + page % 3);
+    let length = || (0..2000_u64).prop_map(|pages| pages * PAGE + pages % 5);
+    let refused = (
+        0..50_u32,
+        1..50_u32,
+        prop_oneof![
+            Just(RefusalReason::Busy),
+            Just(RefusalReason::Shared),
+            Just(RefusalReason::NoProcess),
+            Just(RefusalReason::Error(5))
+        ],
+    );
+    let refused = refused.prop_map(|(first, pages, why)| RefusedRun { first, pages, why });
+    prop_oneof![
+        1 => pid().prop_map(|pid| Input::Started { pid }),
+        1 => pid().prop_map(|pid| Input::Ended { pid }),
+        6 => (pid(), start(), length(), 0..6_u64, 0..5_u32).prop_map(
+            |(pid, start, length, signature, cpu)| Input::Region { pid, tid: pid, start, length, signature, cpu }
+        ),
+        4 => (pid(), start(), length())
+            .prop_map(|(pid, start, length)| Input::RegionEnd { pid, start, length }),
+        20 => (pid(), 1..3_u32, 0..4_u32, 0..3000_u64).prop_map(|(pid, tid, cpu, page)| {
+            Input::Fault { pid, tid, cpu, address: page * PAGE + 1 }
+        }),
+        8 => (pid(), 1..3_u32, 0..4_u32, 0..3000_u64).prop_map(|(pid, tid, cpu, page)| {
+            Input::Load { pid, tid, cpu, address: page * PAGE + 8 }
+        }),
+        3 => (pid(), start(), length(), 0..16_u64, prop_oneof![Just(0_u32), Just(22)], any::<(bool, bool)>())
+            .prop_map(|(pid, start, length, nodes, error, (site, hint))| {
+                Input::Bound { pid, start, length, nodes, error, site, hint }
+            }),
+        4 => (0..30_u64, 0..50_u32, 0..3_u32, prop::collection::vec(refused, 0..3)).prop_map(
+            |(job, moved, absent, refused)| Input::Moved(MoveResult { job, moved, absent, there: 0, refused, took_ns: 1000 })
+        ),
+        6 => (pid(), 1..3_u32, 0..4_u32, 0..4_u64, 0..5_u16).prop_map(|(pid, tid, cpu, signature, threads)| {
+            let kind = ConstructKind::Barrier;
+            Input::Construct { pid, tid, cpu, kind, signature, threads }
+        }),
+        2 => (pid(), 1..3_u32, 0..4_u32).prop_map(|(pid, tid, cpu)| Input::Thread { pid, tid, cpu }),
+        1 => (pid(), start(), 0..40_u32, prop::bool::weighted(0.1)).prop_map(|(pid, start, pages, for_good)| {
+            Input::Unarmed { pid, start, pages, why: "busy".to_owned(), for_good }
+        }),
+        4 => (0..30_u64, 0..9_u32, 0..3000_u32, 0..4_u32).prop_map(|(job, first, pages, node)| {
+            let found = vec![LocatedRun { first, pages, node }];
+            Input::Located { job, found }
+        }),
+        2 => prop::collection::vec(0..4000_u32, 3).prop_map(|used| Input::Usage { used }),
+        1 => Just(Input::Tick),
+    ]
+}
+
+/// Runs of a page and those that follow it, as a stream makes them.
+fn events() -> impl Strategy<Value = Vec<TimedInput>> {
+    let streamed = prop_oneof![9 => Just(1_u64), 1 => Just(8)];
+    let step = (input(), streamed, 0..80_000_000_u64);
+    prop::collection::vec(step, 1..120).prop_map(|steps| {
+        let mut time_ns = 0;
+        let mut events = Vec::new();
+        for (input, times, later_ns) in steps {
+            for time in 0..times {
+                time_ns += later_ns / times;
+                let input = match input.clone() {
+                    Input::Fault {
+                        pid,
+                        tid,
+                        cpu,
+                        address,
+                    } => {
+                        let address = address + time * PAGE;
+                        Input::Fault {
+                            pid,
+                            tid,
+                            cpu,
+                            address,
+                        }
+                    }
+                    input => input,
+                };
+                events.push(TimedInput { time_ns, input });
+            }
+        }
+        events
+    })
+}
+
+/// Writes the log of a controller that hears these, and returns how much it decided. Panics where the
+/// controller's state breaks.
+fn logged(path: &Path, config: &Config, events: &[TimedInput]) -> usize {
+    let mut log = DecisionLog::<PlacementController>::create(path, config).expect("created");
+    let mut controller = PlacementController::new(config).expect("a sound configuration");
+    let mut decisions = 0;
+    for at in events {
+        log.input(at);
+        let mut out = Vec::new();
+        controller.input(at, &mut out);
+        controller.check();
+        out.iter().for_each(|decision| log.decision(decision));
+        decisions += out.len();
+    }
+    log.site(&SiteRow::unknown());
+    log.finish(&json!({ "regions": 1 })).expect("written");
+    decisions
+}
+
+/// That act when a page is touched, when it is used, and both.
+const POLICIES: &[&str] = &[
+    "cache-aware{region=8192}",
+    "upm",
+    "upm{period_ms=100}",
+    "cache-aware{region=8192},upm",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_log_replays_to_the_same_decisions(
+        events in events(),
+        dry_run in any::<bool>(),
+        source in prop::sample::select(&[SampleSource::Armed, SampleSource::Hints, SampleSource::Processor]),
+        policy in prop::sample::select(POLICIES),
+    ) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("log.jsonl");
+        let decisions = logged(&path, &Config { policy: policy.to_owned(), source, ..config(dry_run) }, &events);
+        prop_assert_eq!(replay(&path).expect("a sound log"), Ok(decisions));
+    }
+}
+
+fn streamed() -> Vec<TimedInput> {
+    let region = Input::Region {
+        pid: 1,
+        tid: 1,
+        start: 0,
+        length: 100 * PAGE,
+        signature: 1,
+        cpu: 0,
+    };
+    let fault = |page| Input::Fault {
+        pid: 1,
+        tid: 1,
+        cpu: 0,
+        address: page * PAGE,
+    };
+    let inputs = std::iter::once(region).chain((0..6).map(fault));
+    let at = |(time_ns, input)| TimedInput { time_ns, input };
+    (0..).zip(inputs).map(at).collect()
+}
+
+#[test]
+fn a_log_that_was_changed_is_found_out() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("log.jsonl");
+    let decisions = logged(&path, &config(false), &streamed());
+    assert_eq!(decisions, 2);
+    let text = std::fs::read_to_string(&path).expect("read");
+    let replayed = |text: &str| {
+        std::fs::write(&path, text).expect("written");
+        replay(&path)
+    };
+    let changed = replayed(&text.replace(
+        "\"class\":\"remote\",\"from\"",
+        "\"class\":\"local\",\"from\"",
+    ));
+    let mismatch = changed.expect("a log").expect_err("another class");
+    assert!(mismatch.logged.contains("local"), "{mismatch:?}");
+    assert!(mismatch.decided.contains("Remote"), "{mismatch:?}");
+    let lines: Vec<&str> = text.lines().collect();
+    let without = |number: usize| {
+        let mut lines = lines.clone();
+        lines.remove(number);
+        lines.join("\n")
+    };
+    let decision = lines
+        .iter()
+        .position(|line| line.contains("\"bind\""))
+        .expect("one");
+    assert!(replayed(&without(decision)).expect("a log").is_err());
+    assert!(
+        replayed(&without(0))
+            .unwrap_err()
+            .to_string()
+            .contains(":1: ")
+    );
+    assert!(replayed("junk\n").is_err());
+    let newer = text.replace("\"hither_pages\":2", "\"hither_pages\":3");
+    assert!(
+        replayed(&newer)
+            .unwrap_err()
+            .to_string()
+            .contains("format 3")
+    );
+}
+
+#[test]
+fn a_log_that_cannot_be_written_stops_nothing_and_says_so() {
+    let full = Path::new("/dev/full");
+    if !full.exists() {
+        skip("no /dev/full");
+        return;
+    }
+    let mut log =
+        DecisionLog::<PlacementController>::create(full, &config(true)).expect("it can be opened");
+    let mut controller = PlacementController::new(&config(true)).expect("a sound configuration");
+    for at in streamed() {
+        log.input(&at);
+        controller.input(&at, &mut Vec::new());
+    }
+    let error = log.finish(&json!({})).expect_err("it is full");
+    assert!(error.to_string().contains("/dev/full"), "{error}");
+    assert_eq!(controller.summary().far, 1);
+}

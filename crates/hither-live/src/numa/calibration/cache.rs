@@ -1,0 +1,92 @@
+//! Where calibrations are kept: a file a machine, since homes are shared by machines, in the user's
+//! folder of things that can be made anew.
+
+use std::fs::{self, DirBuilder};
+use std::hash::Hasher;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use hither_sys::machine::{Machine, NodeMemory};
+use rustc_hash::FxHasher;
+
+use super::{Calibration, FORMAT, MachineKey};
+
+/// `hither` in `$XDG_CACHE_HOME`, or in `.cache` at home; nothing without a home.
+pub fn cache_folder() -> Option<PathBuf> {
+    let absolute = |name| {
+        let path = std::env::var_os(name).map(PathBuf::from);
+        path.filter(|path| path.is_absolute())
+    };
+    let caches = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")));
+    Some(caches?.join("hither"))
+}
+
+/// A folder of calibrations.
+#[derive(Clone, Debug)]
+pub struct Cache {
+    folder: PathBuf,
+}
+
+impl Cache {
+    /// It need not be there.
+    pub fn new(folder: &Path) -> Cache {
+        Cache {
+            folder: folder.to_owned(),
+        }
+    }
+
+    fn path(&self, key: &MachineKey) -> PathBuf {
+        let mut hasher = FxHasher::default();
+        hasher.write(&serde_json::to_vec(key).unwrap_or_default());
+        self.folder
+            .join(format!("memory-{:016x}.json", hasher.finish()))
+    }
+
+    /// What was measured of this machine before, if anything was; why it cannot be used where it
+    /// was.
+    pub fn read(
+        &self,
+        machine: &dyn Machine,
+        nodes: &[NodeMemory],
+    ) -> Result<Option<Calibration>, String> {
+        let Some(key) = MachineKey::of(machine, nodes) else {
+            return Ok(None);
+        };
+        let path = self.path(&key);
+        let told = |problem: &str| format!("{}: {problem}", path.display());
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(told(&error.to_string())),
+        };
+        let read: Calibration =
+            serde_json::from_slice(&bytes).map_err(|error| told(&error.to_string()))?;
+        if read.hither_calibration != FORMAT {
+            return Err(told("of another version"));
+        }
+        if read.machine != key || !read.is_of(nodes.len()) {
+            return Err(told("of another machine"));
+        }
+        Ok(Some(read))
+    }
+
+    /// Keeps it in place of what was there: all of it or nothing. Where it is now.
+    pub fn keep(&self, calibration: &Calibration) -> Result<PathBuf, String> {
+        let path = self.path(&calibration.machine);
+        let partial = path.with_extension(format!("partial-{}", std::process::id()));
+        let mut folders = DirBuilder::new();
+        folders.recursive(true).mode(0o700);
+        let written = serde_json::to_vec_pretty(calibration)
+            .map_err(io::Error::from)
+            .and_then(|text| {
+                folders.create(&self.folder)?;
+                fs::write(&partial, text)?;
+                fs::rename(&partial, &path)
+            });
+        written.map(|()| path.clone()).map_err(|error| {
+            let _ = fs::remove_file(&partial);
+            format!("{}: {error}", path.display())
+        })
+    }
+}

@@ -1,0 +1,93 @@
+//! Ranges of pages, in the form in which they are asked about, moved and logged.
+
+use std::fmt;
+use std::io;
+
+use serde::{Deserialize, Serialize};
+
+use crate::decision_log::hex;
+
+/// What came of a move.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MoveResult {
+    pub(crate) job: u64,
+    /// PageRange that were moved.
+    pub(crate) moved: u32,
+    /// PageRange that were where they were to be already.
+    pub(crate) there: u32,
+    /// PageRange that are not there yet.
+    pub(crate) absent: u32,
+    /// Processor time that it took: how long it had to wait for a processor is no cost of moving.
+    pub(crate) took_ns: u64,
+    /// Runs of pages that stayed elsewhere.
+    pub(crate) refused: Vec<RefusedRun>,
+}
+
+/// A run of pages and where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LocatedRun {
+    /// PageRange before it in the range.
+    pub(crate) first: u32,
+    pub(crate) pages: u32,
+    /// The kernel's number.
+    pub(crate) node: u32,
+}
+
+/// A run of pages that were not moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RefusedRun {
+    /// PageRange before it in the range.
+    pub(crate) first: u32,
+    pub(crate) pages: u32,
+    pub(crate) why: RefusalReason,
+}
+
+/// RefusalReason pages stayed where they were.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RefusalReason {
+    Busy,
+    Shared,
+    NoRoom,
+    NotPermitted,
+    NoProcess,
+    NodeNotAllowed,
+    /// They are not there: never touched, swapped out, or unmapped meanwhile.
+    Absent,
+    /// The mover stopped before it came to them.
+    Untried,
+    Error(i32),
+}
+
+impl fmt::Display for RefusalReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RefusalReason::Busy => "in use by the kernel at that moment",
+            RefusalReason::Shared => "mapped by programs, which use them without telling",
+            RefusalReason::NoRoom => "no room on the node",
+            RefusalReason::NotPermitted => "not permitted: a container forbids move_pages",
+            RefusalReason::NoProcess => "the process is gone",
+            RefusalReason::NodeNotAllowed => "the cpuset does not allow the node",
+            RefusalReason::Absent => "not there any more",
+            RefusalReason::Untried => "not come to",
+            RefusalReason::Error(error) => return io::Error::from_raw_os_error(*error).fmt(f),
+        })
+    }
+}
+
+/// PageRange in a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PageRange {
+    #[serde(with = "hex")]
+    pub(crate) start: u64,
+    pub(crate) pages: u32,
+}
+
+/// The addresses of all pages of some ranges.
+pub(crate) fn addresses(ranges: &[PageRange], page_bytes: u64) -> impl Iterator<Item = u64> + '_ {
+    let of = move |range: &PageRange| {
+        let start = range.start;
+        (0..u64::from(range.pages)).map(move |page| start + page * page_bytes)
+    };
+    ranges.iter().flat_map(of)
+}

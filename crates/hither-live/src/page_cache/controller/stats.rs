@@ -1,0 +1,132 @@
+//! Who reads what, and what that comes to: by file, by call site, and what was given up by class.
+
+use hither_core::classify::Class;
+use hither_core::replacement::ClassCounts;
+
+use super::BLOCK_BYTES;
+
+/// References to blocks, in bytes of these.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReadStats {
+    /// All of them.
+    pub referenced_bytes: u64,
+    /// Those that the policy's cache did not hold.
+    pub missed_bytes: u64,
+    /// Those that least-recently-used would not have held.
+    pub lru_missed_bytes: u64,
+}
+
+impl ReadStats {
+    pub(super) fn reference(&mut self, miss: bool, lru_miss: bool) {
+        self.referenced_bytes += BLOCK_BYTES;
+        self.missed_bytes += u64::from(miss) * BLOCK_BYTES;
+        self.lru_missed_bytes += u64::from(lru_miss) * BLOCK_BYTES;
+    }
+}
+
+/// A call site, and what it reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SiteStats {
+    /// Its signature; 0 where it is unknown.
+    pub signature: u64,
+    /// What its last access was taken for, by a policy that classifies.
+    pub class: Option<Class>,
+    /// What it reads.
+    pub tally: ReadStats,
+}
+
+/// The classes of blocks, where the policy classifies: they are asked for while a block is in the
+/// cache, and wanted when it is not any more.
+#[derive(Clone, Debug, Default)]
+pub(super) struct BlockPatterns {
+    /// By block.
+    of: Vec<Option<Class>>,
+    /// In bytes.
+    evicted: ClassCounts,
+}
+
+impl BlockPatterns {
+    pub(super) fn set(&mut self, block: usize, class: Option<Class>) {
+        if block >= self.of.len() {
+            self.of.resize(block + 1, None);
+        }
+        self.of[block] = class;
+    }
+
+    pub(super) fn evicted(&mut self, block: usize) {
+        match self.of.get(block).copied().flatten() {
+            Some(Class::Sequential) => self.evicted.sequential += BLOCK_BYTES,
+            Some(Class::Looping) => self.evicted.looping += BLOCK_BYTES,
+            Some(Class::Other) => self.evicted.other += BLOCK_BYTES,
+            None => {}
+        }
+    }
+
+    /// Bytes by class.
+    pub(super) fn evicted_bytes(&self) -> ClassCounts {
+        self.evicted
+    }
+}
+
+/// The `count` of these with the most bytes, the most first; equal ones in the order given.
+pub(super) fn busiest<T>(
+    all: impl Iterator<Item = T>,
+    count: usize,
+    tally: impl Fn(&T) -> ReadStats,
+) -> Vec<T> {
+    let referenced = |one: &T| std::cmp::Reverse(tally(one).referenced_bytes);
+    let mut all: Vec<T> = all.filter(|one| tally(one).referenced_bytes > 0).collect();
+    all.sort_by_key(referenced);
+    all.truncate(count);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_busiest_come_first_and_the_idle_not_at_all() {
+        let of = |blocks: u64| {
+            let mut tally = ReadStats::default();
+            (0..blocks).for_each(|block| tally.reference(block % 2 == 0, true));
+            tally
+        };
+        let all = [(1, of(3)), (2, of(0)), (3, of(5)), (4, of(3))];
+        let names = |count| -> Vec<u32> {
+            let found = busiest(all.into_iter(), count, |&(_, tally)| tally);
+            found.into_iter().map(|(name, _)| name).collect()
+        };
+        assert_eq!(names(8), [3, 1, 4]);
+        assert_eq!(names(2), [3, 1]);
+        let ReadStats {
+            referenced_bytes,
+            missed_bytes,
+            lru_missed_bytes,
+        } = of(5);
+        assert_eq!(
+            [referenced_bytes, missed_bytes, lru_missed_bytes].map(|bytes| bytes / BLOCK_BYTES),
+            [5, 3, 5]
+        );
+    }
+
+    #[test]
+    fn what_is_given_up_counts_for_the_class_that_it_was_last_taken_for() {
+        let mut classes = BlockPatterns::default();
+        classes.set(2, Some(Class::Other));
+        classes.set(2, Some(Class::Looping));
+        classes.set(5, Some(Class::Sequential));
+        for block in [2, 5, 4, 99, 2] {
+            classes.evicted(block);
+        }
+        let ClassCounts {
+            sequential,
+            looping,
+            other,
+        } = classes.evicted_bytes();
+        assert_eq!(
+            [sequential, looping, other],
+            [BLOCK_BYTES, 2 * BLOCK_BYTES, 0]
+        );
+    }
+}

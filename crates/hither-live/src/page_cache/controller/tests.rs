@@ -1,0 +1,614 @@
+//! The controller beside a plain loop over the same policy, and beside the optimum.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use hither_core::Block;
+use hither_core::registry::replacement_policies;
+use proptest::prelude::*;
+
+use super::super::event::Judged;
+use super::*;
+
+const EXTENT_BLOCKS: u64 = EXTENT_BYTES / BLOCK_BYTES;
+
+pub(crate) fn config(policy: &str, blocks: u64) -> Config {
+    Config {
+        policy: policy.to_owned(),
+        budget_bytes: blocks * BLOCK_BYTES,
+        alone_bytes: blocks * BLOCK_BYTES,
+        block_bytes: BLOCK_BYTES,
+        dry_run: false,
+        spare_preexisting: true,
+        sites: Vec::new(),
+    }
+}
+
+fn read(file: u64, first: u64, blocks: u64) -> Input {
+    Input::Access {
+        file,
+        offset: first * BLOCK_BYTES,
+        length: blocks * BLOCK_BYTES,
+        signature: 7,
+        process: 0,
+        thread: 0,
+        write: false,
+    }
+}
+
+/// A controller, and a page cache that holds what was read and does as it is told.
+struct Lab {
+    controller: PageCacheController,
+    time_ns: u64,
+    cached: BTreeSet<(u64, u64)>,
+    /// There is room for so much: beyond that the least recently used goes.
+    room: usize,
+    uses: VecDeque<(u64, u64)>,
+    /// How many of `uses` are a block's.
+    times_used: BTreeMap<(u64, u64), u32>,
+    missed: u64,
+    judged: Vec<Judged>,
+}
+
+impl Lab {
+    /// One that steers for good, in memory without end.
+    fn new(policy: &str, blocks: u64) -> Lab {
+        let mut lab = Lab::judged(&config(policy, blocks), usize::MAX);
+        lab.controller.judge = lab.controller.judge.always();
+        lab
+    }
+
+    /// One that begins to steer when there is something to gain, in a memory of so many blocks.
+    fn judged(config: &Config, room: usize) -> Lab {
+        Lab {
+            controller: PageCacheController::new(config).expect("a sound configuration"),
+            time_ns: 0,
+            cached: BTreeSet::new(),
+            room,
+            uses: VecDeque::new(),
+            times_used: BTreeMap::new(),
+            missed: 0,
+            judged: Vec::new(),
+        }
+    }
+
+    fn cache(&mut self, block: (u64, u64)) {
+        self.missed += u64::from(self.cached.insert(block));
+        if self.room == usize::MAX {
+            return;
+        }
+        self.uses.push_back(block);
+        *self.times_used.entry(block).or_default() += 1;
+        while self.cached.len() > self.room {
+            let oldest = self.uses.pop_front().expect("what is cached was used");
+            let left = self.times_used.get_mut(&oldest).expect("it was counted");
+            *left -= 1;
+            if *left == 0 {
+                self.cached.remove(&oldest);
+            }
+        }
+    }
+
+    fn after(&mut self, later_ns: u64, input: Input) -> Vec<Decision> {
+        self.time_ns += later_ns;
+        if let Input::Access {
+            file,
+            offset,
+            length,
+            ..
+        } = input
+        {
+            for index in offset / BLOCK_BYTES..(offset + length).div_ceil(BLOCK_BYTES) {
+                self.cache((file, index));
+            }
+        }
+        let mut out = Vec::new();
+        let time_ns = self.time_ns;
+        self.controller
+            .input(&TimedInput { time_ns, input }, &mut out);
+        for decision in &out {
+            match *decision {
+                Decision::Drop {
+                    file,
+                    offset,
+                    length,
+                } => {
+                    let dropped = offset / BLOCK_BYTES..(offset + length) / BLOCK_BYTES;
+                    self.cached
+                        .retain(|&(of, index)| of != file || !dropped.contains(&index));
+                }
+                Decision::Judged(judged) => self.judged.push(judged),
+                Decision::Full => {}
+            }
+        }
+        out
+    }
+
+    /// Hears of it, and says what is to be dropped.
+    fn hear(&mut self, input: Input) -> Vec<Decision> {
+        let mut out = self.after(1000, input);
+        out.extend(self.after(0, Input::Tick));
+        out
+    }
+
+    /// What the model holds, by file and block of it.
+    fn kept(&self) -> BTreeSet<(u64, u64)> {
+        let held = self.controller.model.residency.resident();
+        held.map(|block| {
+            let access = self.controller.latest[block.index()];
+            let key = self.controller.files[access.object.index()].key;
+            (key, u64::from(access.index))
+        })
+        .collect()
+    }
+}
+
+/// Misses of a policy that a plain loop drives over bare references, the next one known.
+fn plain(policy: &str, capacity: u32, blocks: &[u32]) -> u64 {
+    let spec: Spec = policy.parse().expect("a policy");
+    let mut next = BTreeMap::new();
+    let mut nexts = vec![NEVER; blocks.len()];
+    for (tick, block) in blocks.iter().enumerate().rev() {
+        nexts[tick] = next.insert(*block, tick as u64).unwrap_or(NEVER);
+    }
+    let mut cache = Cache::new(&spec, capacity, &[]);
+    for (tick, (&block, &next)) in blocks.iter().zip(&nexts).enumerate() {
+        cache.access(&Access {
+            next,
+            site: Site(1),
+            ..Access::bare(tick as u64, Block(block))
+        });
+    }
+    cache.residency.misses()
+}
+
+#[test]
+fn six_passes_over_twice_the_budget_cost_what_the_optimum_does() {
+    let (budget, file) = (2048, 4096);
+    let room = budget + 2 * EXTENT_BLOCKS;
+    let mut lab = Lab::judged(&config("mru", budget), room as usize);
+    for _ in 0..6 {
+        for first in (0..file).step_by(4) {
+            lab.hear(read(1, first, 4));
+        }
+    }
+    let blocks: Vec<u32> = (0..6).flat_map(|_| 0..file as u32).collect();
+    let optimum = plain("opt", budget as u32, &blocks);
+    let misses = lab.controller.summary().missed_bytes / BLOCK_BYTES;
+    // What is stale until its extent goes whole is found again: less than an extent a pass.
+    assert!(
+        lab.missed <= misses && misses - lab.missed <= 6 * EXTENT_BLOCKS,
+        "{misses} and {}",
+        lab.missed
+    );
+    // An extent a pass: the optimum keeps what is read now out, and here it goes when the next one
+    // comes. And until steering begins, which is a sixteenth of the budget into the second pass,
+    // nothing is saved.
+    let per_pass = EXTENT_BLOCKS;
+    assert!(
+        misses.abs_diff(optimum) <= 6 * per_pass + budget / 16,
+        "{misses} against {optimum}"
+    );
+    assert_eq!(
+        lab.controller.summary().lru_missed_bytes,
+        6 * file * BLOCK_BYTES
+    );
+    assert!(lab.judged.iter().all(|judged| judged.steering));
+    lab.controller.check();
+}
+
+/// Extents are kept or given up as a whole, so that the budget holds in the page cache, not in the
+/// model alone. In the budget of a policy that keeps blocks here and there, three times as much was
+/// cached.
+#[test]
+fn whatever_the_policy_no_more_is_cached_than_the_budget_and_what_is_read() {
+    // Neither is a number of whole extents.
+    let (budget, file) = (1000, 2500);
+    for entry in replacement_policies()
+        .iter()
+        .filter(|entry| !entry.needs.future)
+    {
+        let mut lab = Lab::new(entry.name, budget);
+        let mut most = 0;
+        for _ in 0..5 {
+            for first in (0..file).step_by(4) {
+                lab.hear(read(1, first, 4));
+                most = most.max(lab.cached.len() as u64);
+            }
+        }
+        // The extent that is read, the one before it, and the file's last one, which is not whole.
+        let limit = budget + 3 * EXTENT_BLOCKS;
+        assert!(most <= limit, "{}: {most} blocks", entry.name);
+        lab.controller.check();
+    }
+}
+
+#[test]
+fn pcc_learns_the_loop_and_knows_it_the_next_time() {
+    let (budget, file) = (2048, 4096);
+    let run = |sites: Vec<KnownSitePattern>| {
+        let config = Config {
+            sites,
+            ..config("pcc", budget)
+        };
+        let room = budget + 2 * EXTENT_BLOCKS;
+        let mut lab = Lab::judged(&config, room as usize);
+        for _ in 0..6 {
+            for first in (0..file).step_by(4) {
+                lab.hear(read(1, first, 4));
+            }
+        }
+        let summary = lab.controller.summary();
+        assert!(summary.steering);
+        let learnt: Vec<KnownSitePattern> = lab
+            .controller
+            .sites()
+            .iter()
+            .map(KnownSitePattern::from)
+            .collect();
+        (summary.missed_bytes / BLOCK_BYTES, learnt)
+    };
+    let (first, learnt) = run(Vec::new());
+    let optimum = file + 5 * (file - budget);
+    assert!(first <= optimum * 105 / 100, "{first} against {optimum}");
+    assert_eq!(learnt.len(), 1);
+    assert!(learnt[0].signature == 7 && learnt[0].looping > learnt[0].sequential);
+    assert!(learnt[0].period.abs_diff(file) < 8, "{learnt:?}");
+    let (second, _) = run(learnt);
+    assert!(second <= first, "{second} after {first}");
+}
+
+#[test]
+fn a_policy_without_gain_drops_nothing() {
+    let (budget, file) = (256, 512);
+    let mut lab = Lab::judged(&config("fifo", budget), usize::MAX);
+    let mut decisions = Vec::new();
+    for _ in 0..12 {
+        for first in 0..file {
+            decisions.extend(lab.hear(read(1, first, 1)));
+        }
+    }
+    assert_eq!(lab.judged.len(), 6);
+    assert_eq!(drops_of(&decisions, 1), []);
+    let summary = lab.controller.summary();
+    assert_eq!((summary.stopped, summary.steering), (0, false));
+    assert_eq!(summary.missed_bytes, 12 * file * BLOCK_BYTES);
+}
+
+#[test]
+fn a_policy_that_comes_to_lose_steps_aside() {
+    let budget = 256;
+    let mut lab = Lab::judged(&config("mru", budget), budget as usize);
+    for block in (0..4).flat_map(|_| 0..2 * budget) {
+        lab.hear(read(1, block, 1));
+    }
+    assert!(lab.controller.summary().steering);
+    // What has come last is what is read next.
+    let mut decisions = Vec::new();
+    for block in (0..40).flat_map(|_| 0..budget / 2) {
+        decisions.extend(lab.hear(read(2, block, 1)));
+    }
+    let summary = lab.controller.summary();
+    assert_eq!((summary.stopped, summary.steering), (1, false));
+    let stopped =
+        |decision: &Decision| matches!(decision, Decision::Judged(judged) if !judged.steering);
+    let stopped = decisions.iter().position(stopped).expect("it stopped");
+    assert_eq!(
+        drops_of(&decisions[stopped..], 2),
+        [],
+        "it goes on dropping"
+    );
+    lab.controller.check();
+}
+
+#[test]
+fn nothing_is_dropped_before_there_is_a_gain_and_what_the_kernel_has_is_taken_over() {
+    let (budget, file) = (1024, 2048);
+    let alone = budget + EXTENT_BLOCKS;
+    let config = Config {
+        alone_bytes: alone * BLOCK_BYTES,
+        ..config("mru", budget)
+    };
+    let mut lab = Lab::judged(&config, alone as usize);
+    for first in 0..file {
+        // Once, when the kernel has to give something up.
+        let expected: &[Decision] = match first == alone {
+            true => &[Decision::Full],
+            false => &[],
+        };
+        assert_eq!(lab.hear(read(1, first, 1)), expected);
+    }
+    assert_eq!(
+        lab.controller.doubtful(9),
+        [],
+        "the model is not what is cached"
+    );
+    let mut first = 0;
+    while !lab.controller.summary().steering {
+        lab.hear(read(1, first, 1));
+        first += 1;
+    }
+    assert_eq!(first, budget / 16);
+    lab.controller.check();
+    let kept = lab.kept();
+    assert!(kept.len() as u64 >= budget - 2 * EXTENT_BLOCKS);
+    assert!(kept.is_subset(&lab.cached), "it keeps what is gone");
+    let summary = lab.controller.summary();
+    assert_eq!(summary.missed_bytes, summary.lru_missed_bytes);
+}
+
+#[test]
+fn nothing_is_dropped_where_all_fits() {
+    let mut lab = Lab::judged(&config("pcc", 4096), usize::MAX);
+    for _ in 0..20 {
+        for first in 0..2048 {
+            assert_eq!(lab.hear(read(1, first, 1)), []);
+        }
+    }
+}
+
+/// Reads twice as many blocks as there is room for, of another file.
+fn flood(lab: &mut Lab, file: u64) -> Vec<Decision> {
+    let blocks = 2 * u64::from(lab.controller.model.residency.capacity());
+    (0..blocks)
+        .flat_map(|first| lab.hear(read(file, first, 1)))
+        .collect()
+}
+
+fn drops_of(decisions: &[Decision], wanted: u64) -> Vec<(u64, u64)> {
+    let ranges = decisions.iter().filter_map(|decision| match *decision {
+        Decision::Drop {
+            file,
+            offset,
+            length,
+        } if file == wanted => Some((offset, length)),
+        _ => None,
+    });
+    ranges.collect()
+}
+
+#[test]
+fn what_is_mapped_gone_written_or_anothers_is_left_alone() {
+    for leave in [
+        Input::Mapped { file: 1 },
+        Input::Gone { file: 1 },
+        Input::Cut { file: 1, bytes: 0 },
+    ] {
+        let mut lab = Lab::new("lru", 256);
+        lab.hear(read(1, 0, 128));
+        lab.hear(leave);
+        let decisions = flood(&mut lab, 2);
+        assert_eq!(drops_of(&decisions, 1), []);
+        assert!(!drops_of(&decisions, 2).is_empty());
+        lab.controller.check();
+    }
+    let mut lab = Lab::new("lru", 256);
+    let (offset, length) = (0, 64 * BLOCK_BYTES);
+    lab.hear(Input::Preexisting {
+        file: 1,
+        offset,
+        length,
+    });
+    lab.hear(read(1, 0, 200));
+    let mut decisions = flood(&mut lab, 2);
+    decisions.extend(lab.after(2_000_000_000, Input::Tick));
+    let dropped = drops_of(&decisions, 1);
+    assert!(
+        !dropped.is_empty()
+            && dropped
+                .iter()
+                .all(|&(offset, _)| offset >= 64 * BLOCK_BYTES),
+        "{dropped:?}"
+    );
+    assert_eq!(lab.controller.summary().preexisting_bytes, length);
+    lab.controller.check();
+}
+
+#[test]
+fn what_was_written_waits_until_it_must_be_clean() {
+    let mut lab = Lab::new("lru", 256);
+    let Input::Access {
+        file,
+        offset,
+        length,
+        signature,
+        process,
+        thread,
+        ..
+    } = read(1, 0, 128)
+    else {
+        panic!("a read is an access");
+    };
+    lab.hear(Input::Access {
+        file,
+        offset,
+        length,
+        signature,
+        process,
+        thread,
+        write: true,
+    });
+    // Reading on does not make it clean.
+    lab.hear(read(1, 0, 128));
+    let decisions = flood(&mut lab, 2);
+    assert_eq!(drops_of(&decisions, 1), []);
+    let later = lab.after(50_000_000_000, Input::Tick);
+    assert_eq!(drops_of(&later, 1), [(0, EXTENT_BYTES)]);
+    lab.controller.check();
+}
+
+#[test]
+fn what_readahead_brought_of_an_extent_that_is_being_read_is_not_dropped() {
+    let mut lab = Lab::new("mru", 256);
+    lab.hear(read(1, 0, 256));
+    let mut drops = Vec::new();
+    // Each time a miss elsewhere evicts the block that was read just before.
+    for block in 0..64 {
+        drops.extend(lab.hear(read(2, block, 1)));
+        drops.extend(lab.hear(read(3, 3 * block, 1)));
+    }
+    assert_eq!(drops_of(&drops, 2), []);
+    let next = lab.hear(read(2, EXTENT_BLOCKS, 1));
+    assert_eq!(
+        drops_of(&next, 2),
+        [(0, EXTENT_BYTES)],
+        "the reader has gone on"
+    );
+    // It goes as well where the reader has stopped.
+    lab.hear(read(3, 500, 1));
+    let later = lab.after(2_000_000_000, Input::Tick);
+    assert_eq!(drops_of(&later, 2), [(EXTENT_BYTES, EXTENT_BYTES)]);
+    lab.controller.check();
+}
+
+#[test]
+fn a_smaller_budget_makes_room_and_what_was_used_last_stays() {
+    let mut lab = Lab::new("lru", 1024);
+    for first in 0..1024 {
+        assert_eq!(lab.hear(read(1, first, 1)), []);
+    }
+    // A little less is not worth it.
+    assert_eq!(
+        lab.hear(Input::Budget {
+            bytes: 980 * BLOCK_BYTES,
+            alone_bytes: 980 * BLOCK_BYTES
+        }),
+        []
+    );
+    let decisions = lab.hear(Input::Budget {
+        bytes: 512 * BLOCK_BYTES,
+        alone_bytes: 512 * BLOCK_BYTES,
+    });
+    assert_eq!(
+        drops_of(&decisions, 1),
+        [(0, 512 * BLOCK_BYTES)],
+        "{decisions:?}"
+    );
+    assert_eq!(lab.kept(), (512..1024).map(|index| (1, index)).collect());
+    lab.controller.check();
+}
+
+#[test]
+fn reading_a_block_in_small_steps_is_one_reference() {
+    let mut lab = Lab::new("lru", 64);
+    let step = |offset: u64, thread| Input::Access {
+        file: 1,
+        offset,
+        length: 1000,
+        signature: 1,
+        process: 0,
+        thread,
+        write: false,
+    };
+    for offset in (0..10 * BLOCK_BYTES).step_by(1000) {
+        lab.hear(step(offset, 0));
+    }
+    // Its end reaches into the eleventh.
+    assert_eq!(lab.controller.summary().references, 11);
+    lab.hear(step(10 * BLOCK_BYTES, 1));
+    assert_eq!(lab.controller.summary().references, 12, "another thread's");
+}
+
+#[test]
+fn what_the_kernel_took_is_not_kept_and_each_extent_is_asked_about_in_turn() {
+    let mut lab = Lab::new("lru", 1024);
+    lab.hear(Input::Preexisting {
+        file: 2,
+        offset: EXTENT_BYTES,
+        length: EXTENT_BYTES,
+    });
+    lab.hear(read(1, 0, 3 * EXTENT_BLOCKS));
+    let all = [
+        (2, EXTENT_BYTES),
+        (1, 0),
+        (1, EXTENT_BYTES),
+        (1, 2 * EXTENT_BYTES),
+    ];
+    assert_eq!(lab.controller.doubtful(3), all[..3]);
+    assert_eq!(lab.controller.doubtful(3), all[3..]);
+    assert_eq!(lab.controller.doubtful(9), all);
+    for (file, offset) in &all[..2] {
+        lab.hear(Input::Absent {
+            file: *file,
+            offset: *offset,
+            length: EXTENT_BYTES,
+        });
+    }
+    assert_eq!(lab.controller.summary().absent_bytes, EXTENT_BYTES);
+    assert_eq!(lab.controller.doubtful(9), all[2..]);
+    lab.hear(read(2, EXTENT_BLOCKS, 1));
+    assert_eq!(
+        lab.controller.doubtful(9),
+        [all[0], all[2], all[3]],
+        "it is the program's now"
+    );
+    lab.controller.check();
+}
+
+/// Few files and blocks, so that things meet; the last third of an extent is never read, so that
+/// none is read through.
+fn reads() -> impl Strategy<Value = Vec<(u64, u64, u64, u64)>> {
+    let first = (0..5_u64, 0..60_u64).prop_map(|(extent, block)| extent * EXTENT_BLOCKS + block);
+    prop::collection::vec((1..4_u64, first, 1..30_u64, 0..4_u64), 1..200)
+}
+
+fn live_policies() -> Vec<&'static str> {
+    let live = replacement_policies()
+        .iter()
+        .filter(|entry| !entry.needs.future);
+    live.map(|entry| entry.name).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Where no extent is read through the controller's cache is the policy's own, block for block;
+    /// what the policy keeps is never dropped, and where an extent has nothing that it keeps,
+    /// nothing stays.
+    #[test]
+    fn it_holds_what_a_plain_loop_holds(
+        reads in reads(),
+        policy in prop::sample::select(live_policies()),
+    ) {
+        let capacity = 300;
+        let mut lab = Lab::new(policy, capacity);
+        let mut cache = Cache::new(&policy.parse().expect("a policy"), capacity as u32, &[]);
+        let (mut numbers, mut keys, mut tick) = (BTreeMap::new(), Vec::new(), 0);
+        let mut objects = BTreeMap::new();
+        let mut last: BTreeMap<u64, u64> = BTreeMap::new();
+        for (file, first, blocks, site) in reads {
+            let mut input = read(file, first, blocks);
+            if let Input::Access { signature, .. } = &mut input {
+                *signature = 100 + site;
+            }
+            lab.hear(input);
+            let objects_known = objects.len() as u32;
+            let object = *objects.entry(file).or_insert(objects_known);
+            let again = last.insert(file, first + blocks - 1) == Some(first);
+            for index in first + u64::from(again)..first + blocks {
+                let known = keys.len() as u32;
+                let block = *numbers.entry((file, index)).or_insert(known);
+                if block == known {
+                    keys.push((file, index));
+                }
+                cache.access(&Access {
+                    object: Object(object),
+                    index: index as u32,
+                    // The controller numbers sites as they come; policies tell them apart and no more.
+                    site: Site(lab.controller.sites.number(100 + site)),
+                    ..Access::bare(tick, Block(block))
+                });
+                tick += 1;
+            }
+            let kept: BTreeSet<(u64, u64)> = cache.residency.resident().map(|block| keys[block.index()]).collect();
+            prop_assert_eq!(lab.kept(), kept.clone());
+            prop_assert!(kept.is_subset(&lab.cached), "kept and dropped");
+            let extents: BTreeSet<(u64, u64)> = kept.iter().map(|&(file, index)| (file, index / EXTENT_BLOCKS)).collect();
+            for &(file, index) in &lab.cached {
+                let extent = index / EXTENT_BLOCKS;
+                let read = last.get(&file).is_some_and(|last| last / EXTENT_BLOCKS == extent);
+                prop_assert!(read || extents.contains(&(file, extent)), "left in an extent without kept blocks");
+            }
+            lab.controller.check();
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Logs of made-up programs replay to what they say, and a changed one does not.
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::controller::{BLOCK_BYTES, Config, EXTENT_BYTES, KnownSitePattern};
+use super::event::{Input, TimedInput};
+use super::*;
+use crate::controller::Controller;
+use crate::decision_log::DecisionLog;
+
+fn config(policy: &str) -> Config {
+    Config {
+        policy: policy.to_owned(),
+        budget_bytes: 200 * BLOCK_BYTES,
+        alone_bytes: 230 * BLOCK_BYTES,
+        block_bytes: BLOCK_BYTES,
+        dry_run: true,
+        spare_preexisting: true,
+        sites: vec![KnownSitePattern {
+            signature: 2,
+            sequential: 0,
+            looping: 400,
+            period: 300,
+        }],
+    }
+}
+
+/// Anything that may be heard, sense or nonsense: few files and blocks, so that things meet.
+fn input() -> impl Strategy<Value = Input> {
+    let file = || 1..4_u64;
+    let offset = || 0..5 * EXTENT_BYTES;
+    let length = || 0..EXTENT_BYTES;
+    prop_oneof![
+        1 => file().prop_map(|file| Input::Opened { file }),
+        40 => (file(), offset(), length(), 0..4_u64, 0..3_u32, prop::bool::weighted(0.05)).prop_map(
+            |(file, offset, length, signature, thread, write)| {
+                Input::Access { file, offset, length, signature, process: thread / 2, thread, write }
+            }
+        ),
+        1 => Just(Input::Mapped { file: 3 }),
+        1 => (file(), offset()).prop_map(|(file, bytes)| Input::Cut { file, bytes }),
+        2 => (file(), offset(), length()).prop_map(|(file, offset, length)| Input::Preexisting { file, offset, length }),
+        2 => (file(), offset(), length()).prop_map(|(file, offset, length)| Input::Absent { file, offset, length }),
+        1 => file().prop_map(|file| Input::Gone { file }),
+        1 => (50..400_u64, 0..40_u64).prop_map(|(blocks, more)| Input::Budget {
+            bytes: blocks * BLOCK_BYTES,
+            alone_bytes: (blocks + more) * BLOCK_BYTES,
+        }),
+        20 => Just(Input::Tick),
+    ]
+}
+
+/// Writes the log of a controller that hears these, and returns how much it decided. Panics where the
+/// controller's state breaks.
+fn logged(path: &Path, config: &Config, inputs: Vec<(Input, u64)>) -> usize {
+    let mut log = DecisionLog::<PageCacheController>::create(path, config).expect("created");
+    let mut controller = PageCacheController::new(config).expect("a sound configuration");
+    let (mut decisions, mut time_ns) = (0, 0);
+    for (input, later_ns) in inputs {
+        time_ns += later_ns;
+        let at = TimedInput { time_ns, input };
+        log.input(&at);
+        let mut out = Vec::new();
+        controller.input(&at, &mut out);
+        controller.check();
+        out.iter().for_each(|decision| log.decision(decision));
+        decisions += out.len();
+    }
+    log.finish(&json!({ "files": 1 })).expect("written");
+    decisions
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn a_log_replays_to_the_same_decisions(
+        inputs in prop::collection::vec((input(), 0..2_000_000_000_u64), 1..150),
+        policy in prop::sample::select(&["pcc", "pcc{other=arc}", "ubm", "dear", "mru", "arc", "random"][..]),
+    ) {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("log.jsonl");
+        let decisions = logged(&path, &config(policy), inputs);
+        prop_assert_eq!(replay(&path).expect("a sound log"), Ok(decisions));
+    }
+}
+
+fn passes() -> Vec<(Input, u64)> {
+    let read = |block: u64| Input::Access {
+        file: 1,
+        offset: block * BLOCK_BYTES,
+        length: BLOCK_BYTES,
+        signature: 1,
+        process: 0,
+        thread: 0,
+        write: false,
+    };
+    let blocks = (0..3).flat_map(|_| 0..600);
+    let steps = blocks.flat_map(|block| [(read(block), 1), (Input::Tick, 1)]);
+    steps.collect()
+}
+
+#[test]
+fn a_log_that_was_changed_is_found_out() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("log.jsonl");
+    assert!(logged(&path, &config("mru"), passes()) > 2);
+    let text = std::fs::read_to_string(&path).expect("read");
+    let dropped = format!("\"length\":{EXTENT_BYTES}}}");
+    assert!(text.contains(&dropped), "{text}");
+    std::fs::write(&path, text.replacen(&dropped, "\"length\":1}", 1)).expect("written");
+    let mismatch = replay(&path).expect("a sound log").expect_err("it differs");
+    assert!(mismatch.logged.contains("\"length\":1}"), "{mismatch:?}");
+    assert!(mismatch.decided.contains("Drop"), "{mismatch:?}");
+    let last = text.rfind("{\"decision\"").expect("a decision");
+    std::fs::write(&path, &text[..last]).expect("written");
+    let mismatch = replay(&path)
+        .expect("a sound log")
+        .expect_err("it is cut off");
+    assert_eq!(mismatch.logged, "the file ends");
+    assert_eq!(mismatch.line, text[..last].lines().count() + 1);
+}
+
+#[test]
+fn a_policy_that_needs_the_future_is_refused() {
+    let refused = PageCacheController::new(&config("opt"))
+        .err()
+        .expect("an error");
+    assert!(refused.to_string().contains("opt: it needs the future"));
+    assert!(PageCacheController::new(&config("no-such")).is_err());
+}

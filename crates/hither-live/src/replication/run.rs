@@ -1,0 +1,192 @@
+//! Runs a program with replicas of its files.
+//!
+//! Two threads: one hears of reads and makes replicas, the other holds the leases and ends
+//! replicas. If the agent dies, the kernel says so in a word that programs look at with every read,
+//! before it lets go of the leases; from then on they read as ever.
+
+mod actuator;
+mod figures;
+mod memory_pressure;
+
+use std::collections::BTreeMap;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use hither_sys::cgroup::MemoryGroup;
+use hither_sys::lease;
+use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
+use hither_sys::replica::agent::{ReplicaOptions, Replicas as Shared};
+use hither_sys::replica::{BLOCK_BYTES, NODES_MAX};
+use hither_sys::session::{Lost, SessionOptions};
+
+use self::actuator::ReplicationActuator;
+use super::controller::{Config, Summary};
+use super::lease_thread::{BREAK_TIME_MIN, LeaseThread};
+use crate::error::{Error, Result};
+use crate::run::launch::{self, Supervised};
+use crate::run::{Agent, RunOptions};
+
+/// Of which of its files' blocks a program may have replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Those that are on another node.
+    Far,
+    /// All: to read from memory that is mapped is faster than to ask the kernel.
+    All,
+}
+
+/// What to run, and how.
+#[derive(Clone, Debug)]
+pub struct ReplicationOptions {
+    /// The program.
+    pub run: RunOptions,
+    /// The placement with its parameters; one of files that can follow a running program.
+    pub policy: String,
+    /// What may have replicas.
+    pub which: Scope,
+    /// The most memory of each node for them; an eighth of the smallest, and a quarter of what a
+    /// memory cgroup leaves for files, where nothing is given.
+    pub node_bytes: Option<u64>,
+    /// Rings, and how far call stacks are followed.
+    pub session: SessionOptions,
+}
+
+/// A run that has ended.
+#[derive(Debug)]
+pub struct Ran {
+    /// How the program ended.
+    pub exit: ExitStatus,
+    /// What was done.
+    pub replicas: ReplicationReport,
+}
+
+/// What was done about a program's files.
+#[derive(Debug, Default)]
+pub struct ReplicationReport {
+    /// The figures.
+    pub summary: Summary,
+    /// Nodes of the machine, by the kernel's numbers.
+    pub nodes: Vec<u32>,
+    /// Nothing could have a replica, since there is one node and only what is far may.
+    pub nothing_is_far: bool,
+    /// Reads that replicas served, and their bytes: sixteen times those that were told of.
+    pub served: u64,
+    /// See `served`.
+    pub served_bytes: u64,
+    /// Reads that the kernel served, and their bytes.
+    pub read: u64,
+    /// See `read`.
+    pub read_bytes: u64,
+    /// The most memory that replicas took.
+    pub bytes_max: u64,
+    /// Why files have no replicas, and how many times that was found.
+    pub refused: BTreeMap<String, u64>,
+    /// Blocks for which there was no memory.
+    pub no_memory: u64,
+    /// What the program could not tell.
+    pub lost: Lost,
+    /// Processor time of the agent.
+    pub agent: Duration,
+    /// How long the program ran.
+    pub ran: Duration,
+    /// Why the log is not whole.
+    pub log: Option<Error>,
+}
+
+/// Runs a program with replicas of its files.
+#[derive(Debug)]
+pub struct Runner {
+    options: ReplicationOptions,
+}
+
+impl Runner {
+    /// For one run on this machine.
+    pub fn new(options: ReplicationOptions) -> Runner {
+        Runner { options }
+    }
+
+    /// Runs the program to its end. It has this process's standard streams and process group. While
+    /// it runs, SIGINT and SIGQUIT are left to it, and SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 are
+    /// passed on to it.
+    pub fn run(&self) -> Result<Ran> {
+        let options = &self.options;
+        launch::check_preload(&options.run.preload)?;
+        // Memory alone, without a CPU, is read from, but no program runs there.
+        let nodes = ThisMachine.nodes().unwrap_or_default();
+        let mut nodes: Vec<NodeMemory> = nodes
+            .into_iter()
+            .filter(|node| !node.cpus.is_empty())
+            .collect();
+        nodes.truncate(NODES_MAX);
+        let node_bytes = options.node_bytes.unwrap_or_else(|| usual_bytes(&nodes));
+        let config = Config {
+            policy: options.policy.clone(),
+            nodes: nodes.len().max(1) as u8,
+            all: options.which == Scope::All,
+            replicas_max: u32::try_from(node_bytes / BLOCK_BYTES)
+                .unwrap_or(u32::MAX)
+                .max(1),
+            block_bytes: BLOCK_BYTES,
+            dry_run: options.run.dry_run,
+        };
+        let nothing_is_far = nodes.len() < 2 && options.which == Scope::Far;
+        let impatient = lease::break_time().is_none_or(|time| time < BREAK_TIME_MIN);
+        let none = nothing_is_far || impatient;
+        let session = SessionOptions {
+            // Scope line of code reads is of no account; and nothing is where there can be no
+            // replicas.
+            frames_max: 1,
+            files: !none || options.run.dry_run,
+            ..options.session
+        };
+        let mut agent = Agent::new(&options.run, options.policy.clone(), &config, session)?;
+        let shared = Shared::create(&shape(&nodes, node_bytes)).map_err(Error::Session)?;
+        let lease_thread = LeaseThread::start(shared.shared()).map_err(Error::Session)?;
+        if !(none || options.run.dry_run) {
+            agent.session.set_replicas(shared.shared().control());
+        }
+        let mut replicating = ReplicationActuator::new(shared, lease_thread, &nodes, options);
+        agent.status.nodes = nodes.iter().map(|node| node.node).collect();
+        if impatient {
+            replicating.refuse("fs.lease-break-time is less than 4 seconds: writers would not wait for replicas to end");
+        }
+        let Supervised { exit, ran, made } = agent.run("replicas", &options.run, replicating)?;
+        let (agent, replicating) = made;
+        let replicas = ReplicationReport {
+            nothing_is_far,
+            ran,
+            ..replicating.finish(agent)
+        };
+        Ok(Ran { exit, replicas })
+    }
+}
+
+/// What replicas may have of each node where nobody says.
+fn usual_bytes(nodes: &[NodeMemory]) -> u64 {
+    let smallest = nodes.iter().map(|node| node.bytes).min().unwrap_or(0);
+    let group = MemoryGroup::of_this_process().ok().flatten();
+    let left = group.and_then(|group| group.file_bytes());
+    let share = left.map_or(u64::MAX, |left| left / 4);
+    (smallest / 8)
+        .min(share / nodes.len().max(1) as u64)
+        .max(1 << 20)
+}
+
+fn shape(nodes: &[NodeMemory], node_bytes: u64) -> ReplicaOptions {
+    let cpus = nodes.iter().flat_map(|node| &node.cpus).max();
+    let mut node_of_cpu = vec![0; cpus.map_or(1, |&cpu| cpu as usize + 1)];
+    for (number, node) in nodes.iter().enumerate() {
+        for &cpu in &node.cpus {
+            node_of_cpu[cpu as usize] = number as u8;
+        }
+    }
+    let mut numbers: Vec<u32> = nodes.iter().map(|node| node.node).collect();
+    if numbers.is_empty() {
+        numbers.push(0);
+    }
+    ReplicaOptions {
+        nodes: numbers,
+        node_of_cpu,
+        node_bytes,
+    }
+}

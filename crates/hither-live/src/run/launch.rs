@@ -1,0 +1,317 @@
+//! Starting the program under our library, and being its parent without being in its way.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
+use hither_sys::process::Reaction;
+
+use crate::error::{Error, Result};
+
+/// Signals that a terminal sends to the program and to us alike: ours to ignore.
+const FROM_TERMINAL: [i32; 2] = [libc::SIGINT, libc::SIGQUIT];
+
+/// Signals that whoever manages us sends to us alone: the program's to hear of.
+const FROM_MANAGER: [i32; 4] = [libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
+
+/// Whether the dynamic linker can be told of the library at `path`.
+pub(crate) fn check_preload(path: &Path) -> Result<()> {
+    let problem = |problem: &str| {
+        Err(Error::Preload {
+            path: path.to_owned(),
+            problem: problem.to_owned(),
+        })
+    };
+    if !path.is_absolute() {
+        return problem("its path is not absolute");
+    }
+    // LD_PRELOAD is split at these, and $ORIGIN and the like are replaced, without a way to quote
+    // them.
+    if path
+        .as_os_str()
+        .as_bytes()
+        .iter()
+        .any(|byte| matches!(byte, b':' | b'$') || byte.is_ascii_whitespace())
+    {
+        return problem("its path holds a space, a colon or a dollar sign");
+    }
+    match path.metadata() {
+        Ok(metadata) if metadata.is_file() => Ok(()),
+        Ok(_) => problem("it is not a file"),
+        Err(error) => problem(&error.to_string()),
+    }
+}
+
+/// What a program is started with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Instrumentation<'a> {
+    /// The library that it loads.
+    pub(crate) preload: &'a Path,
+    /// The session that the library finds.
+    pub(crate) session: &'a Path,
+}
+
+/// A program that has ended, and what its agent made of it.
+#[derive(Debug)]
+pub(crate) struct Supervised<T> {
+    pub(crate) exit: ExitStatus,
+    pub(crate) ran: Duration,
+    pub(crate) made: T,
+}
+
+/// Runs a program to its end, as it is.
+///
+/// # Errors
+/// It cannot be started, or waited for.
+pub fn run_uninstrumented(command: &[OsString]) -> Result<ExitStatus> {
+    Program::start(command, None)?.wait()
+}
+
+/// Whether pages have nowhere to go on this machine.
+pub fn has_one_node() -> bool {
+    ThisMachine.nodes().is_ok_and(|nodes| is_alone(&nodes))
+}
+
+fn is_alone(nodes: &[NodeMemory]) -> bool {
+    nodes.len() < 2
+}
+
+/// The nodes of a machine to move pages between. Where there is one alone, a program whose pages
+/// are to move is run to its end as it is, unless nothing would be carried out anyway.
+pub(crate) fn nodes_or_run(
+    machine: &dyn Machine,
+    command: &[OsString],
+    dry_run: bool,
+) -> Result<ControlFlow<ExitStatus, Vec<NodeMemory>>> {
+    let hidden = |error: io::Error| Error::Nodes(error.to_string());
+    let nodes = machine.nodes().map_err(hidden)?;
+    match is_alone(&nodes) && !dry_run {
+        true => run_uninstrumented(command).map(ControlFlow::Break),
+        false => Ok(ControlFlow::Continue(nodes)),
+    }
+}
+
+/// Runs the program to its end while a thread called `name` runs `agent`, which is told the
+/// program's process id and to make an end once the flag is set. The thread is there before the
+/// program and before `prepare`, which is called by the thread that starts the program: what that
+/// one opens for its children is not the agent's.
+pub(crate) fn supervise<P: Send, T: Send>(
+    name: &str,
+    command: &[OsString],
+    instrumentation: Instrumentation<'_>,
+    prepare: impl FnOnce() -> P,
+    agent: impl FnOnce(u32, P, &AtomicBool) -> T + Send,
+) -> Result<Supervised<T>> {
+    let ended = &AtomicBool::new(false);
+    thread::scope(|scope| {
+        // It goes with this scope, which frees a thread that waits in vain.
+        let (started, program) = mpsc::channel();
+        let attending = thread::Builder::new()
+            .name(name.to_owned())
+            .spawn_scoped(scope, move || {
+                let (pid, prepared) = program.recv().ok()?;
+                Some(agent(pid, prepared, ended))
+            })
+            .map_err(Error::Session)?;
+        let prepared = prepare();
+        let start = Instant::now();
+        let program = Program::start(command, Some(instrumentation))?;
+        // Nobody hears it where the thread has panicked, which comes out below.
+        let _ = started.send((program.id(), prepared));
+        let exit = program.wait();
+        let ran = start.elapsed();
+        ended.store(true, Ordering::Release);
+        attending.thread().unpark();
+        let made = match attending.join() {
+            Ok(made) => made.expect("the program was started"),
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        Ok(Supervised {
+            exit: exit?,
+            ran,
+            made,
+        })
+    })
+}
+
+/// The program, running.
+#[derive(Debug)]
+struct Program {
+    child: Child,
+    signals: Vec<i32>,
+    caught: Vec<Reaction>,
+}
+
+impl Program {
+    /// Starts the program in our process group, with our standard streams; without instrumentation, as if we
+    /// were not there.
+    ///
+    /// Signals are caught from before the start, since the program may be ready for them before we
+    /// are, and kept for it. They cannot be ignored as early, because a program inherits what its
+    /// parent ignores; for the same reason a signal that our own parent had us ignore (nohup) is
+    /// left alone.
+    pub(crate) fn start(
+        command: &[OsString],
+        instrumentation: Option<Instrumentation<'_>>,
+    ) -> Result<Self> {
+        let (program, arguments) = command.split_first().ok_or(Error::NoCommand)?;
+        let mut child = Command::new(program);
+        child.args(arguments);
+        if let Some(instrumentation) = instrumentation {
+            instrument(&mut child, instrumentation);
+        }
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let signals = not_ignored(&status, FROM_TERMINAL.into_iter().chain(FROM_MANAGER));
+        let caught = react(&signals, |signal| Reaction::forward(signal, 0))?;
+        let child = child.spawn().map_err(|source| Error::Start {
+            program: program.into(),
+            source,
+        })?;
+        Ok(Program {
+            child,
+            signals,
+            caught,
+        })
+    }
+
+    /// Its process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits for the program to end. Signals meant for it go to it.
+    pub(crate) fn wait(mut self) -> Result<ExitStatus> {
+        let pid = self.child.id() as i32;
+        let reactions = react(&self.signals, |signal| {
+            if FROM_TERMINAL.contains(&signal) {
+                Reaction::ignore(signal)
+            } else {
+                Reaction::forward(signal, pid)
+            }
+        });
+        let exit = self.child.wait().map_err(Error::Wait);
+        // Each restores what it found, so the last goes first.
+        drop(reactions?);
+        drop(self.caught);
+        exit
+    }
+}
+
+/// Has the program load our library and find the session.
+fn instrument(command: &mut Command, instrumentation: Instrumentation<'_>) {
+    let mut libraries = instrumentation.preload.as_os_str().to_owned();
+    // Ours comes first, so that a library that the user preloads sits between us and libc, as
+    // without us.
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        libraries.push(OsStr::new(":"));
+        libraries.push(others);
+    }
+    let options = asan_options(std::env::var_os("ASAN_OPTIONS"));
+    command
+        .env("LD_PRELOAD", libraries)
+        .env("HITHER_SESSION", instrumentation.session)
+        .env("ASAN_OPTIONS", options);
+}
+
+/// The address sanitizer's options, for a program that is built with it to start behind a preloaded
+/// library: its runtime insists on being the first library, since it must intercept `malloc`, which
+/// the recorder's does not touch.
+fn asan_options(given: Option<OsString>) -> OsString {
+    let mut options = given.unwrap_or_default();
+    if !options.is_empty() {
+        options.push(":");
+    }
+    options.push("verify_asan_link_order=0");
+    options
+}
+
+fn react(signals: &[i32], reaction: impl Fn(i32) -> io::Result<Reaction>) -> Result<Vec<Reaction>> {
+    signals
+        .iter()
+        .map(|&signal| reaction(signal))
+        .collect::<io::Result<_>>()
+        .map_err(Error::Wait)
+}
+
+/// The signals that this process does not ignore, by its status in /proc.
+fn not_ignored(status: &str, signals: impl Iterator<Item = i32>) -> Vec<i32> {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+        .unwrap_or(0);
+    signals
+        .filter(|signal| mask >> (signal - 1) & 1 == 0)
+        .collect()
+}
+
+/// Whether a process is there and has not ended.
+pub(crate) fn is_running(pid: u32) -> bool {
+    // The state follows the name, which is in parentheses and may hold anything.
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_library_that_the_linker_will_find_is_accepted() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let good = folder.path().join("a.so");
+        let spaced = folder.path().join("a b.so");
+        std::fs::write(&good, "").expect("written");
+        std::fs::write(&spaced, "").expect("written");
+        assert!(check_preload(&good).is_ok());
+        for bad in [
+            &spaced,
+            folder.path(),
+            &folder.path().join("missing.so"),
+            Path::new("a.so"),
+        ] {
+            assert!(
+                matches!(check_preload(bad), Err(Error::Preload { .. })),
+                "{}",
+                bad.display()
+            );
+        }
+    }
+
+    #[test]
+    fn the_address_sanitizer_is_told_that_it_need_not_come_first() {
+        assert_eq!(asan_options(None), "verify_asan_link_order=0");
+        assert_eq!(
+            asan_options(Some("detect_leaks=0".into())),
+            "detect_leaks=0:verify_asan_link_order=0"
+        );
+    }
+
+    #[test]
+    fn signals_that_are_ignored_are_left_alone() {
+        let status = "Name:\tsh\nSigIgn:\t0000000000000005\nSigCgt:\t0000000000000002\n";
+        assert_eq!(not_ignored(status, 1..=4), [2, 4]);
+        assert_eq!(not_ignored("", 1..=2), [1, 2]);
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_not_running() {
+        assert!(is_running(std::process::id()));
+        let mut child = Command::new("true").spawn().expect("started");
+        let pid = child.id();
+        // Until it is waited for it is a zombie.
+        while is_running(pid) {
+            std::thread::yield_now();
+        }
+        child.wait().expect("waited for");
+        assert!(!is_running(pid));
+    }
+}

@@ -1,0 +1,527 @@
+//! Real programs with their memory saved_placements: on this machine, as far as it has nodes, and on one that
+//! is made up around its real page faults.
+
+#[path = "../../../testing/skip.rs"]
+mod skip;
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use hither_core::placement::RegionTier;
+use hither_live::memory::{MemoryOptions, MemoryReport, Ran, Runner, replay};
+use hither_live::{RunOptions, SessionOptions};
+use hither_sys::machine::{Machine, NodeMemory, PageState, Refusal, ThisMachine};
+use hither_sys::page_faults::{PageFaults, WatchError};
+use hither_sys::samplers::SamplerCandidate;
+use serde_json::Value;
+use skip::skip_on_this_machine;
+
+/// Writes a region from its start to its end, and another one here and there; prints what it finds
+/// in them, and waits for a moment after each, as a program that computes does.
+const PROGRAM: &str = "\
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#define PAGES 2048
+__attribute__((noinline)) char *streamed(void) {
+    char *region = malloc(PAGES * 4096L);
+    for (long page = 0; page < PAGES; page++) region[page * 4096] = page;
+    return region;
+}
+__attribute__((noinline)) char *scattered(void) {
+    char *region = malloc(PAGES * 4096L);
+    for (long page = 0; page < PAGES; page++) region[page * 997 % PAGES * 4096] = page;
+    return region;
+}
+int main(void) {
+    unsigned long sum = 0;
+    for (int round = 0; round < 2; round++) {
+        char *a = streamed(), *b = scattered();
+        usleep(200000);
+        for (long page = 0; page < PAGES; page++) sum = sum * 31 + a[page * 4096] + b[page * 4096];
+        free(a);
+        free(b);
+    }
+    printf(\"%lu\\n\", sum);
+    return 7;
+}
+";
+
+/// Two threads, each on a CPU of its own, write their halves of a region for some seconds, once the
+/// first has filled it.
+const HALVES: &str = "\
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#define PAGES 2048L
+static char *region;
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec / 1e9;
+}
+static void *work(void *argument) {
+    long half = (long)argument;
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(half, &set);
+    sched_setaffinity(0, sizeof set, &set);
+    for (double end = now() + 4; now() < end;)
+        for (long page = 0; page < PAGES / 2; page++) region[(half * PAGES / 2 + page) * 4096] += 1;
+    return NULL;
+}
+int main(void) {
+    region = calloc(PAGES, 4096);
+    for (long page = 0; page < PAGES; page++) region[page * 4096] = 1;
+    pthread_t other;
+    pthread_create(&other, NULL, work, (void *)1);
+    work((void *)0);
+    pthread_join(other, NULL);
+    puts(\"done\");
+    return 7;
+}
+";
+
+struct Lab {
+    folder: tempfile::TempDir,
+    program: PathBuf,
+}
+
+impl Lab {
+    fn new() -> Lab {
+        Lab::of(PROGRAM)
+    }
+
+    fn of(program: &str) -> Lab {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let flags = ["-g", "-O1", "-pthread", "-fopenmp"];
+        let program = support::compile(folder.path(), "program", program, &flags);
+        Lab { folder, program }
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("log.jsonl")
+    }
+
+    /// Of the program, its output into a file; what it prints is known.
+    fn options(&self) -> MemoryOptions {
+        let command = format!(
+            "exec {} > {}",
+            self.program.display(),
+            self.output().display()
+        );
+        MemoryOptions {
+            run: RunOptions {
+                command: ["sh", "-c", &command].map(Into::into).into(),
+                preload: support::pages_preload(),
+                dry_run: false,
+                log: Some(self.log()),
+            },
+            placement: "cache-aware".parse().expect("a policy"),
+            initial: None,
+            sites: Vec::new(),
+            saved_placements: Vec::new(),
+            cache: None,
+            counters: None,
+            cpu_permille: 10,
+            session: SessionOptions {
+                region_min: 1 << 20,
+                files: false,
+                ..SessionOptions::default()
+            },
+        }
+    }
+
+    fn output(&self) -> PathBuf {
+        self.folder.path().join("output")
+    }
+
+    /// What the program did is what it does alone.
+    fn check(&self, ran: Ran) -> MemoryReport {
+        let alone = std::process::Command::new(&self.program)
+            .output()
+            .expect("it runs");
+        let output = fs::read(self.output()).expect("its output");
+        assert_eq!(output, alone.stdout);
+        assert!(!output.is_empty());
+        assert_eq!(ran.exit.code(), Some(7));
+        ran.pages.expect("it was looked at")
+    }
+}
+
+fn lines(log: &Path) -> Vec<Value> {
+    let text = fs::read_to_string(log).expect("a log");
+    let lines = text.lines();
+    lines
+        .map(|line| serde_json::from_str(line).expect("JSON"))
+        .collect()
+}
+
+/// The class of each function's regions, in order.
+fn classes(log: &Path) -> BTreeMap<String, Vec<String>> {
+    let lines = lines(log);
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let functions: BTreeMap<String, String> = lines
+        .iter()
+        .filter(|line| line.get("site").is_some())
+        .map(|line| (text(&line["site"]), text(&line["function"])))
+        .collect();
+    let mut classes: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for settled in lines.iter().filter(|line| line["decision"] == "settled") {
+        let function = functions.get(&text(&settled["signature"])).cloned();
+        let of = classes.entry(function.unwrap_or_default()).or_default();
+        of.push(text(&settled["class"]));
+    }
+    classes
+}
+
+#[test]
+fn the_log_of_a_dry_run_says_what_streams() {
+    let lab = Lab::new();
+    let mut options = lab.options();
+    options.run.dry_run = true;
+    let pages = lab.check(Runner::new(options).run().expect("it ran"));
+    if let Some(reason) = pages.unwatched {
+        skip_on_this_machine(reason);
+        return;
+    }
+    let classes = classes(&lab.log());
+    assert_eq!(classes["streamed"], ["remote"; 2], "{classes:?}");
+    assert_eq!(classes["scattered"], ["local"; 2], "{classes:?}");
+    assert_eq!((pages.summary.regions, pages.summary.known), (4, 2));
+    assert_eq!(
+        (pages.summary.ranges_bound, pages.summary.pages_moved),
+        (0, 0)
+    );
+    assert!(replay(&lab.log()).expect("a sound log").is_ok());
+
+    // The next run knows.
+    let sites = pages.sites;
+    assert_eq!(sites.len(), 2);
+    options = lab.options();
+    options.run.dry_run = true;
+    options.sites.clone_from(&sites);
+    let pages = lab.check(Runner::new(options).run().expect("it ran"));
+    assert_eq!(pages.summary.known, 4);
+    assert_eq!(pages.sites, sites);
+}
+
+/// Where pages are that were said to be moved.
+type Moved = Mutex<BTreeMap<u64, u32>>;
+
+/// This machine with a second node made up, which is memory alone. The kernel refuses to bind to
+/// it.
+struct Pretended {
+    /// CPUs of the first node; the second has the others.
+    near: Vec<u32>,
+    moved: Moved,
+    refusal: Option<Refusal>,
+    unwatched: Option<WatchError>,
+}
+
+impl Pretended {
+    fn new() -> Pretended {
+        Pretended {
+            near: (0..1024).collect(),
+            moved: Mutex::default(),
+            refusal: None,
+            unwatched: None,
+        }
+    }
+}
+
+impl Machine for Pretended {
+    fn nodes(&self) -> io::Result<Vec<NodeMemory>> {
+        let node = |node, cpus| NodeMemory {
+            node,
+            cpus,
+            bytes: 8 << 30,
+            free_bytes: 7 << 30,
+            ..NodeMemory::default()
+        };
+        let near = |cpu: &u32| self.near.contains(cpu);
+        let (near, far) = (0..1024).partition(near);
+        Ok(vec![node(0, near), node(1, far)])
+    }
+
+    fn page_bytes(&self) -> u64 {
+        ThisMachine.page_bytes()
+    }
+
+    fn huge_page_bytes(&self) -> Option<u64> {
+        ThisMachine.huge_page_bytes()
+    }
+
+    fn move_pages(
+        &self,
+        _: u32,
+        addresses: &[u64],
+        to: Option<u32>,
+        states: &mut Vec<PageState>,
+    ) -> Result<(), Refusal> {
+        if let Some(refusal) = self.refusal {
+            return Err(refusal);
+        }
+        let mut moved = self.moved.lock().expect("no panic");
+        states.clear();
+        for &address in addresses {
+            if let Some(node) = to {
+                moved.insert(address, node);
+            }
+            states.push(PageState::On(moved.get(&address).copied().unwrap_or(0)));
+        }
+        Ok(())
+    }
+
+    fn faults(&self) -> Result<Box<dyn PageFaults>, WatchError> {
+        self.unwatched.map_or_else(|| ThisMachine.faults(), Err)
+    }
+
+    fn sampler_candidates(&self) -> Vec<SamplerCandidate> {
+        ThisMachine.sampler_candidates()
+    }
+}
+
+#[test]
+fn what_cannot_be_bound_is_moved_and_the_program_does_not_notice() {
+    let lab = Lab::new();
+    let runner = Runner::on(lab.options(), Arc::new(Pretended::new()));
+    let pages = lab.check(runner.run().expect("it ran"));
+    if let Some(reason) = pages.unwatched {
+        skip_on_this_machine(reason);
+        return;
+    }
+    assert_eq!(pages.summary.far, 2, "{:?}", pages.summary);
+    assert!(pages.summary.pages_moved > 1000, "{:?}", pages.summary);
+    assert_eq!(pages.bind_requests_refused, 0);
+    assert!(replay(&lab.log()).expect("a sound log").is_ok());
+}
+
+#[test]
+fn a_mover_that_is_refused_stops_and_the_program_does_not_notice() {
+    let lab = Lab::new();
+    for refusal in [
+        Refusal::NotPermitted,
+        Refusal::NoProcess,
+        Refusal::NodeNotAllowed,
+    ] {
+        let machine = Pretended {
+            refusal: Some(refusal),
+            ..Pretended::new()
+        };
+        let runner = Runner::on(lab.options(), Arc::new(machine));
+        let pages = lab.check(runner.run().expect("it ran"));
+        assert_eq!(pages.summary.pages_moved, 0, "{refusal:?}");
+        assert!(replay(&lab.log()).expect("a sound log").is_ok());
+    }
+}
+
+#[test]
+fn without_faults_known_sites_are_placed_and_the_reason_is_told() {
+    let lab = Lab::new();
+    let refused = WatchError::NotPermitted { paranoid: Some(3) };
+    let machine = || {
+        Arc::new(Pretended {
+            unwatched: Some(refused),
+            ..Pretended::new()
+        })
+    };
+    let pages = lab.check(Runner::on(lab.options(), machine()).run().expect("it ran"));
+    assert_eq!(pages.unwatched, Some(refused));
+    assert_eq!((pages.summary.regions, pages.summary.far), (4, 0));
+    let lines = lines(&lab.log());
+    let end = &lines.last().expect("an end")["end"];
+    let reason = end["unwatched"].as_str().expect("a reason");
+    assert!(reason.contains("perf_event_paranoid is 3"), "{reason}");
+    // What a site's signature is the log says as well.
+    let signature = lines.iter().find(|line| line["function"] == "streamed");
+    let signature = signature
+        .and_then(|line| line["site"].as_str())
+        .expect("the site");
+    let signature = u64::from_str_radix(&signature[2..], 16).expect("hexadecimal");
+    let options = MemoryOptions {
+        sites: vec![(signature, RegionTier::Remote)],
+        ..lab.options()
+    };
+    let pages = lab.check(Runner::on(options, machine()).run().expect("it ran"));
+    assert_eq!((pages.summary.far, pages.summary.known), (2, 2));
+    assert!(pages.summary.pages_moved > 0);
+}
+
+#[test]
+fn on_one_node_the_program_runs_as_it_is() {
+    let lab = Lab::new();
+    let nodes = ThisMachine.nodes().map_or(0, |nodes| nodes.len());
+    if nodes != 1 {
+        skip_on_this_machine(format_args!("this machine has {nodes} nodes"));
+        return;
+    }
+    let mut options = lab.options();
+    let command = ["sh", "-c", "test -z \"$LD_PRELOAD$HITHER_SESSION\""];
+    options.run.command = command.map(Into::into).into();
+    let ran = Runner::new(options).run().expect("it ran");
+    assert!(ran.exit.success(), "nothing is preloaded");
+    assert!(ran.pages.is_none());
+    assert!(!lab.log().exists());
+}
+
+/// The same halves, in parallel regions of OpenMP.
+const PARALLEL: &str = "\
+#define _GNU_SOURCE
+#include <omp.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#define PAGES 2048L
+int main(void) {
+    char *region = calloc(PAGES, 4096);
+    for (long page = 0; page < PAGES; page++) region[page * 4096] = 1;
+    omp_set_num_threads(2);
+    double end = omp_get_wtime() + 4;
+    while (omp_get_wtime() < end) {
+        #pragma omp parallel
+        {
+            long half = omp_get_thread_num();
+            cpu_set_t set;
+            CPU_ZERO(&set);
+            CPU_SET(half, &set);
+            sched_setaffinity(0, sizeof set, &set);
+            for (int round = 0; round < 100; round++)
+                for (long page = 0; page < PAGES / 2; page++) region[(half * PAGES / 2 + page) * 4096] += 1;
+        }
+        #pragma omp parallel for
+        for (long page = 0; page < PAGES; page++) region[page * 4096 + 1] += 1;
+    }
+    puts(\"done\");
+    return 7;
+}
+";
+
+/// Of a region that is said to be on the first node, what the thread on the second one writes is
+/// moved there and stays.
+#[test]
+fn upm_moves_what_another_node_writes() {
+    upm_moves(HALVES, "period");
+}
+
+#[test]
+fn upm_finds_the_iterations_of_openmp() {
+    upm_moves(PARALLEL, "iteration");
+}
+
+fn upm_moves(program: &str, ended: &str) {
+    if std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() < 2) {
+        skip_on_this_machine("one CPU");
+        return;
+    }
+    let lab = Lab::of(program);
+    let machine = Arc::new(Pretended {
+        near: vec![0],
+        ..Pretended::new()
+    });
+    let options = MemoryOptions {
+        placement: "upm".parse().expect("a policy"),
+        ..lab.options()
+    };
+    let runner = Runner::on(options, Arc::clone(&machine) as Arc<dyn Machine>);
+    let pages = lab.check(runner.run().expect("it ran"));
+    assert!(replay(&lab.log()).expect("a sound log").is_ok());
+    if let (Some(reason), _) | (None, Some(reason)) = (
+        pages.unwatched.map(|reason| reason.to_string()),
+        pages.unarmed.map(|reason| reason.to_string()),
+    ) && pages.summary.sampled.samples == 0
+    {
+        skip_on_this_machine(format_args!("{reason}, {:?}", pages.uncounted));
+        return;
+    }
+    println!("{:?} by {:?}", pages.summary, pages.counters);
+    let moved = machine.moved.lock().expect("no panic");
+    // A little less, where the halves meet in one window.
+    assert!((900..=1024).contains(&moved.len()), "{}", moved.len());
+    assert_eq!(pages.summary.migrated, moved.len() as u64, "once each");
+    let lines = lines(&lab.log());
+    let migrate = lines.iter().find(|line| line["decision"] == "migrate");
+    let migrate = migrate.expect("logged");
+    assert!(migrate["from_there"].as_u64() > Some(0), "{migrate}");
+    assert!(migrate["cost_ns"].as_u64() > Some(0), "{migrate}");
+    assert_eq!(
+        pages.saved_placements.len(),
+        1,
+        "{:?}",
+        pages.saved_placements
+    );
+    let judged = lines.iter().filter(|line| line["decision"] == "judged");
+    let ends: Vec<&Value> = judged.map(|line| &line["ended"]).collect();
+    assert!(ends.iter().any(|end| **end == ended), "{ends:?}");
+}
+
+/// Two threads write a region that is sampled; then the program watches it itself, over and over,
+/// as a collector or an emulator does, and says what each call answers.
+const WATCHES: &str = "\
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+#define PAGES 2048L
+static char *region;
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec / 1e9;
+}
+static void *work(void *argument) {
+    long half = (long)argument;
+    for (double end = now() + 1; now() < end;)
+        for (long page = 0; page < PAGES / 2; page++) region[(half * PAGES / 2 + page) * 4096] += 1;
+    return NULL;
+}
+int main(void) {
+    region = mmap(NULL, PAGES * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    pthread_t other;
+    pthread_create(&other, NULL, work, (void *)1);
+    work((void *)0);
+    pthread_join(other, NULL);
+    for (int round = 0; round < 3; round++) {
+        int fd = syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+        struct uffdio_api api = {.api = UFFD_API};
+        struct uffdio_register all = {.range = {(unsigned long)region, PAGES * 4096}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+        printf(\"%d \", fd);
+        printf(\"%d \", ioctl(fd, UFFDIO_API, &api));
+        printf(\"%d\\n\", ioctl(fd, UFFDIO_REGISTER, &all));
+        close(fd);
+        work((void *)0);
+    }
+    return 7;
+}
+";
+
+#[test]
+fn a_program_that_watches_its_memory_itself_gets_it() {
+    let lab = Lab::of(WATCHES);
+    let machine = Arc::new(Pretended {
+        near: vec![0],
+        ..Pretended::new()
+    });
+    let options = MemoryOptions {
+        placement: "upm".parse().expect("a policy"),
+        ..lab.options()
+    };
+    let ran = Runner::on(options, machine).run().expect("it ran");
+    let pages = lab.check(ran);
+    println!("{:?} by {:?}", pages.summary, pages.counters);
+    assert!(replay(&lab.log()).expect("a sound log").is_ok());
+}

@@ -1,0 +1,315 @@
+//! Real programs with their file cache steered: what stays in the page cache, and that the programs
+//! do not notice.
+
+#[path = "../../../testing/skip.rs"]
+mod skip;
+mod support;
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use hither_core::site_profile::SiteProfile;
+use hither_live::page_cache::{Budget, PageCacheOptions, PageCacheReport, Ran, Runner, replay};
+use hither_live::{RunOptions, SessionOptions};
+use hither_sys::file_map::FileMap;
+use hither_sys::page_cache::{
+    Cached, CachedFile, FileId, PageCache, Refused, ThisPageCache, Unreachable, WithoutCachestat,
+};
+use skip::skip_on_this_machine;
+
+const MIB: u64 = 1 << 20;
+
+struct Lab {
+    /// On the disk that the build is on: a folder for temporary files may be all page cache
+    /// (tmpfs).
+    folder: tempfile::TempDir,
+    program: PathBuf,
+}
+
+impl Lab {
+    fn new() -> Lab {
+        let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+        let program = support::compile(folder.path(), "loop", support::LOOP, &["-O1"]);
+        Lab { folder, program }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn data(&self, mib: u64) -> PathBuf {
+        support::uncached(&self.path("data"), mib)
+    }
+
+    fn options(&self, command: &str, policy: &str, budget_mib: u64) -> PageCacheOptions {
+        let command = format!(
+            "cd {}; ({command}) > {}",
+            self.folder.path().display(),
+            self.path("output").display()
+        );
+        PageCacheOptions {
+            run: RunOptions {
+                command: ["sh", "-c", &command].map(Into::into).into(),
+                preload: support::preload(),
+                dry_run: false,
+                log: Some(self.path("log")),
+            },
+            policy: policy.parse().expect("a policy"),
+            budget: Budget::Bytes(budget_mib * MIB),
+            all_files: false,
+            disable_readahead: true,
+            sites: Vec::new(),
+            session: SessionOptions::default(),
+        }
+    }
+
+    /// What the program wrote is what it writes alone, and the log holds what led to what was
+    /// decided.
+    fn check(&self, command: &str, ran: &Ran) {
+        let alone = Command::new("sh")
+            .args(["-c", command])
+            .current_dir(self.folder.path())
+            .output()
+            .expect("it runs");
+        assert_eq!(ran.exit.code(), alone.status.code(), "{:?}", ran.exit);
+        let output = fs::read(self.path("output")).expect("an output");
+        assert!(output == alone.stdout, "another output");
+        assert!(ran.files.log.is_none());
+        replay(&self.path("log"))
+            .expect("a sound log")
+            .expect("the same decisions");
+    }
+
+    fn run(&self, command: &str, options: PageCacheOptions) -> PageCacheReport {
+        let ran = Runner::new(options).run().expect("it runs");
+        self.check(command, &ran);
+        ran.files
+    }
+}
+
+/// How much of a file is cached; none where the kernel does not say.
+fn cached_mib(path: &Path) -> Option<u64> {
+    let cached = support::seen(path).cached(0, u64::from(u32::MAX));
+    cached.ok().map(|cached| cached.pages * 4096 / MIB)
+}
+
+#[test]
+fn a_loop_leaves_what_the_budget_holds() {
+    let lab = Lab::new();
+    let data = lab.data(96);
+    let command = format!("{} {} 3; exit 3", lab.program.display(), data.display());
+    let ran = Runner::new(lab.options(&command, "mru", 16))
+        .run()
+        .expect("it runs");
+    let cached = cached_mib(&data);
+    let summary = ran.files.summary;
+    assert!(
+        ran.files.dropped > 0 && ran.files.refused == 0,
+        "{:?}",
+        ran.files
+    );
+    assert!(summary.steering && summary.missed_bytes < summary.lru_missed_bytes);
+    let Some(cached) = cached else {
+        skip_on_this_machine("this kernel does not say what is cached");
+        return;
+    };
+    // What was on its way in when the rest was dropped may be there still.
+    assert!((8..64).contains(&cached), "{cached} MiB");
+    lab.check(&command, &ran);
+}
+
+#[test]
+fn a_dry_run_drops_nothing_and_says_what_it_would() {
+    let lab = Lab::new();
+    let data = lab.data(48);
+    let command = format!("{} {} 3", lab.program.display(), data.display());
+    let mut options = lab.options(&command, "mru", 8);
+    options.run.dry_run = true;
+    let ran = Runner::new(options).run().expect("it runs");
+    let cached = cached_mib(&data);
+    assert!(ran.files.summary.drops > 0);
+    assert_eq!(ran.files.dropped, 0);
+    // The kernel may have reclaimed some of it for others; a budget of 8 MiB would have left less
+    // than half.
+    assert!(cached.is_none_or(|cached| cached > 32), "{cached:?}");
+    lab.check(&command, &ran);
+}
+
+#[test]
+fn a_policy_without_gain_drops_nothing() {
+    let lab = Lab::new();
+    let data = lab.data(40);
+    let command = format!("{} {} 12", lab.program.display(), data.display());
+    let files = lab.run(&command, lab.options(&command, "fifo", 8));
+    assert!(files.summary.judged > 0, "{:?}", files.summary);
+    assert_eq!((files.summary.drops, files.dropped), (0, 0));
+    assert!(!files.summary.steering);
+}
+
+#[test]
+fn what_others_have_cached_is_left_alone_unless_it_is_asked_for() {
+    let lab = Lab::new();
+    let data = lab.data(64);
+    let command = format!("{} {} 3", lab.program.display(), data.display());
+    let read = || {
+        let mut all = Vec::new();
+        let mut file = File::open(&data).expect("opened");
+        file.read_to_end(&mut all).expect("read");
+    };
+    let ways: [Arc<dyn PageCache>; 2] = [Arc::new(ThisPageCache), Arc::new(WithoutCachestat)];
+    for way in ways {
+        read();
+        if cached_mib(&data) != Some(64) {
+            skip_on_this_machine("this kernel does not say what is cached, or caches less");
+            return;
+        }
+        let runner = Runner::on(lab.options(&command, "mru", 8), way);
+        let ran = runner.run().expect("it runs");
+        lab.check(&command, &ran);
+        let PageCacheReport {
+            summary, unseen, ..
+        } = ran.files;
+        assert_eq!(unseen, None);
+        // How far readahead may have come by when the agent first hears of the file is not told
+        // from what was there.
+        let cached = cached_mib(&data).expect("it says so");
+        assert!(cached >= 32, "{cached} MiB, {summary:?}");
+        assert!(summary.preexisting_bytes >= 32 * MIB, "{summary:?}");
+    }
+    read();
+    let options = PageCacheOptions {
+        all_files: true,
+        ..lab.options(&command, "mru", 8)
+    };
+    let ran = Runner::new(options).run().expect("it runs");
+    let cached = cached_mib(&data).expect("it says so");
+    assert!(cached < 56, "{cached} MiB");
+    assert_eq!(ran.files.summary.preexisting_bytes, 0);
+}
+
+#[test]
+fn programs_may_do_with_their_files_as_they_like() {
+    let lab = Lab::new();
+    let data = lab.data(24);
+    // Renamed, cut, written, unlinked while open, mapped by another; shells fork and exec at each
+    // step.
+    let command = "\
+        set -e; rm -f a b c; cp data a; cat a a | md5sum; mv a b; cat b data b | md5sum; \
+        exec 5<b; rm b; cat <&5 | wc -c; exec 5<&-; \
+        cp data c; dd if=data of=c bs=1M seek=3 count=5 conv=notrunc 2>/dev/null; md5sum c; \
+        truncate -s 5M c; cat c c c | md5sum; truncate -s 20M c; md5sum c; \
+        python3 -c 'import mmap, hashlib; f = open(\"data\", \"rb\"); m = mmap.mmap(f.fileno(), 0, access=1); print(hashlib.md5(m).hexdigest())'; \
+        grep -c . data; sort data | md5sum; rm c; exit 5";
+    for policy in ["pcc", "mru", "lru"] {
+        let files = lab.run(command, lab.options(command, policy, 8));
+        assert!(files.summary.files >= 4, "{:?}", files.summary);
+        assert!(files.summary.mapped >= 1, "{:?}", files.summary);
+    }
+    assert!(data.exists());
+}
+
+#[test]
+fn what_is_learnt_of_call_sites_is_there_from_the_first_access_on() {
+    let lab = Lab::new();
+    let data = lab.data(40);
+    let command = format!("{} {} 4", lab.program.display(), data.display());
+    let learnt = lab.run(&command, lab.options(&command, "pcc", 16)).sites;
+    let looping = |site: &&SiteProfile| site.looping > site.sequential && site.period > 0;
+    let known = learnt.iter().find(looping);
+    let signature = known.expect("the loop's call site").signature;
+    let log = fs::read_to_string(lab.path("log")).expect("a log");
+    assert!(
+        log.contains(&format!("\"site\":\"{signature:#x}\"")),
+        "it has no name"
+    );
+    let options = PageCacheOptions {
+        sites: learnt,
+        ..lab.options(&command, "pcc", 16)
+    };
+    let files = lab.run(&command, options);
+    let again = files.sites.iter().find(|site| site.signature == signature);
+    assert!(again.is_some_and(|site| site.looping > site.sequential));
+}
+
+/// A page cache in which nothing works, for one reason after the other.
+struct Refusing {
+    open: Option<Unreachable>,
+    refused: Refused,
+}
+
+struct Refuser(Refused);
+
+impl PageCache for Refusing {
+    fn open(&self, _: &Path, _: FileId) -> Result<Box<dyn CachedFile>, Unreachable> {
+        match self.open {
+            Some(reason) => Err(reason),
+            None => Ok(Box::new(Refuser(self.refused))),
+        }
+    }
+
+    fn readahead_bytes(&self, _: u64) -> u64 {
+        0
+    }
+}
+
+impl CachedFile for Refuser {
+    fn drop_pages(&self, _: u64, _: u64) -> Result<(), Refused> {
+        Err(self.0)
+    }
+
+    fn cached(&self, _: u64, _: u64) -> Result<Cached, Refused> {
+        Err(self.0)
+    }
+
+    fn map(&self, _: u64, _: u64) -> Result<FileMap, Refused> {
+        Err(self.0)
+    }
+
+    fn size(&self) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn a_kernel_that_refuses_costs_the_program_nothing() {
+    let lab = Lab::new();
+    let data = lab.data(40);
+    let command = format!("{} {} 2", lab.program.display(), data.display());
+    let run = |open, refused| {
+        let cache = Refusing { open, refused };
+        let options = lab.options(&command, "mru", 8);
+        let ran = Runner::on(options, Arc::new(cache)).run().expect("it runs");
+        lab.check(&command, &ran);
+        ran.files
+    };
+    for reason in [
+        Unreachable::NoFile,
+        Unreachable::Another,
+        Unreachable::NotPermitted,
+        Unreachable::Busy,
+        Unreachable::NoRoom,
+        Unreachable::Other(libc::EIO),
+    ] {
+        let files = run(Some(reason), Refused::NoCall);
+        assert_eq!(files.why_unreachable, Some(reason));
+        assert_eq!(files.dropped, 0);
+        assert_eq!(
+            files.summary.unreachable == 0,
+            reason.may_pass(),
+            "{reason:?}"
+        );
+    }
+    for refused in [
+        Refused::NoCall,
+        Refused::NotThis,
+        Refused::NotPermitted,
+        Refused::Other(libc::EIO),
+    ] {
+        let files = run(None, refused);
+        assert_eq!(files.why_refused, Some(refused));
+        assert!(files.refused > 0 && files.dropped == 0, "{files:?}");
+    }
+}
