@@ -36,7 +36,12 @@ pub(super) fn text(survey: &Capabilities, costs: &Costs) -> Result<String, std::
         format::percent(survey.budget)
     )?;
     for counter in &survey.counters {
-        writeln!(text, "  {:<14} {}", counter.name, told(survey, counter))?;
+        writeln!(
+            text,
+            "  {:<14} {}",
+            counter.name,
+            availability(survey, counter)
+        )?;
     }
     let outcome = match survey.chosen() {
         Some(counter) => format!("`upm` would count by {}", counter.name),
@@ -61,7 +66,7 @@ fn yes_or_why<T>(answer: &Result<T, impl Display>) -> String {
 /// Where the second column of the counters is.
 const CAUSE_INDENT: usize = 17;
 
-fn told(survey: &Capabilities, counter: &CounterProbe) -> String {
+fn availability(survey: &Capabilities, counter: &CounterProbe) -> String {
     let counting = match &counter.answer {
         Ok(counting) => counting,
         Err(_) => return yes_or_why(&counter.answer),
