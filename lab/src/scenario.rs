@@ -504,7 +504,7 @@ mod tests {
         };
         assert!(tweak("partitioned", "partition").contains("unknown field `partition`"));
         assert!(tweak("[\"two\", \"three\"]", "[\"four\"]").contains(
-            "line 10: case `stream`: machines: no machine `four` in the file, which has three, two"
+            "line 14: case `stream`: machines: no machine `four` in the file, which has three, two"
         ));
         assert!(
             tweak("program = \"stream\"", "program = \"steam\"").contains(

@@ -22,9 +22,6 @@ use crate::placement;
 use crate::progress::Progress;
 use crate::simulate;
 
-/// What is simulated unless policies are named.
-pub const DEFAULT_POLICIES: &str = "lru,arc,dear,ubm,pcc,opt";
-
 /// What was found.
 pub struct CacheAnalysis {
     /// The policies that were simulated.

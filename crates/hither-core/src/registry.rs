@@ -1,11 +1,12 @@
-//! The list of all replacement policies. Help, documentation tables, completions and validation
-//! come from it; there is no second list. A new policy is one file in `replacement/` and one entry
-//! here.
+//! The list of all replacement policies, and what each says of itself. Help, documentation tables,
+//! completions, default comparisons and what can run live come from it; there is no second list. A
+//! new policy is one file in `replacement/` and one entry here. The same words (parameters, needs)
+//! describe [placements](crate::placement), which have a list of their own.
 
 use crate::replacement::*;
-use crate::spec::Values;
+use crate::spec::{RegistryEntry, Spec, Values};
 
-/// One policy.
+/// One replacement policy.
 #[derive(Debug)]
 pub struct ReplacementEntry {
     /// What a user writes; also the name of its file, with `_` for `-` (and `two_q` for `2q`).
@@ -18,8 +19,19 @@ pub struct ReplacementEntry {
     pub params: &'static [Param],
     /// What it must know of an access. A trace that lacks it is refused.
     pub needs: Needs,
+    /// The mechanisms of `hither run` that it can govern; empty for simulation only.
+    pub live: &'static [Mechanism],
+    /// Whether it is compared where the user names no policies.
+    pub compared: Compared,
     /// Makes one.
     pub build: fn(&ReplacementSettings<'_>, &Values) -> Box<dyn ReplacementPolicy>,
+}
+
+impl ReplacementEntry {
+    /// Whether it can govern a mechanism of a running program.
+    pub fn runs(&self, mechanism: Mechanism) -> bool {
+        self.live.contains(&mechanism)
+    }
 }
 
 /// A parameter of a policy.
@@ -85,6 +97,8 @@ pub struct Needs {
     pub objects: bool,
     /// The process.
     pub processes: bool,
+    /// All accesses of the run by block and node, before it starts: for placements.
+    pub totals: bool,
 }
 
 impl Needs {
@@ -94,6 +108,16 @@ impl Needs {
         sites: false,
         objects: false,
         processes: false,
+        totals: false,
+    };
+
+    /// All that there is to know.
+    pub const ALL: Needs = Needs {
+        future: true,
+        sites: true,
+        objects: true,
+        processes: true,
+        totals: true,
     };
 
     /// What both need together.
@@ -103,6 +127,7 @@ impl Needs {
             sites: self.sites || other.sites,
             objects: self.objects || other.objects,
             processes: self.processes || other.processes,
+            totals: self.totals || other.totals,
         }
     }
 
@@ -118,11 +143,67 @@ impl Needs {
             (self.sites, "call sites"),
             (self.objects, "files"),
             (self.processes, "processes"),
+            (self.totals, "who will use what"),
         ];
         named
             .into_iter()
             .filter_map(|(needed, name)| needed.then_some(name))
     }
+}
+
+/// A mechanism of `hither run` that a policy can govern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mechanism {
+    /// What the page cache keeps of a program's files.
+    PageCache,
+    /// Which nodes hold copies of a program's files.
+    Replicas,
+    /// On which node pages of files are placed.
+    FilePlacement,
+    /// On which node pages of memory are placed.
+    Memory,
+}
+
+/// Whether a policy is compared where the user names none, and at which position: the baseline is
+/// at 1, and each position is used once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compared {
+    /// Only where it is named.
+    ByName,
+    /// In advice and reports, which take their time.
+    InAdvice(u8),
+    /// In simulations and sweeps as well.
+    Everywhere(u8),
+}
+
+impl Compared {
+    /// The position in a simulation or sweep.
+    pub fn everywhere(self) -> Option<u8> {
+        match self {
+            Compared::Everywhere(position) => Some(position),
+            Compared::InAdvice(_) | Compared::ByName => None,
+        }
+    }
+
+    /// The position in advice and reports.
+    pub fn position(self) -> Option<u8> {
+        match self {
+            Compared::Everywhere(position) | Compared::InAdvice(position) => Some(position),
+            Compared::ByName => None,
+        }
+    }
+}
+
+/// Entries with a position, in that order, with their defaults.
+pub(crate) fn ordered<E: RegistryEntry>(
+    entries: impl Iterator<Item = (Option<u8>, &'static E)>,
+) -> Vec<Spec<E>> {
+    let mut ordered: Vec<_> = entries
+        .filter_map(|(position, entry)| Some((position?, entry)))
+        .collect();
+    ordered.sort_by_key(|&(position, _)| position);
+    let entries = ordered.into_iter();
+    entries.map(|(_, entry)| Spec::defaults(entry)).collect()
 }
 
 /// What a policy is built for.
@@ -149,6 +230,23 @@ pub fn replacement_policies() -> &'static [ReplacementEntry] {
     REPLACEMENT_POLICIES
 }
 
+/// The policy that others are compared to, and that is used where none is named: plain LRU.
+pub fn baseline() -> Spec {
+    compared_everywhere()[0]
+}
+
+/// The policies that simulations and sweeps compare where the user names none.
+pub fn compared_everywhere() -> Vec<Spec> {
+    let entries = REPLACEMENT_POLICIES.iter();
+    ordered(entries.map(|entry| (entry.compared.everywhere(), entry)))
+}
+
+/// The policies that advice and reports compare where the user names none.
+pub fn compared_in_advice() -> Vec<Spec> {
+    let entries = REPLACEMENT_POLICIES.iter();
+    ordered(entries.map(|entry| (entry.compared.position(), entry)))
+}
+
 /// The policy called `name`.
 pub fn find(name: &str) -> Option<&'static ReplacementEntry> {
     REPLACEMENT_POLICIES
@@ -160,7 +258,8 @@ pub fn find(name: &str) -> Option<&'static ReplacementEntry> {
 /// The parameter `expire` of the partitioned policies.
 pub(crate) const EXPIRE: Param = Param {
     name: "expire",
-    doc: "a loop that has not come back for so many of its periods is over; 0: never (as in the papers)",
+    doc: "a loop that has not come back for so many of its periods is over; \
+          0: never (as in the papers)",
     kind: ParamKind::Real {
         default: 2.0,
         min: 0.0,

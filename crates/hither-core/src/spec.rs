@@ -108,7 +108,8 @@ impl Values {
         }
     }
 
-    /// The parameter at `index` of the entry, a [`ParamKind::Replacement`]: that policy with its defaults.
+    /// The parameter at `index` of the entry, a [`ParamKind::Replacement`]: that policy with its
+    /// defaults.
     pub fn policy(&self, index: usize) -> Spec {
         match self.0[index] {
             Value::Replacement(name) => {
@@ -392,10 +393,9 @@ impl ParamKind {
 
 /// The placements that another one may be made of.
 fn inner_placements() -> impl Iterator<Item = &'static placement::PlacementEntry> {
-    let made_of_another = |param: &Param| matches!(param.kind, ParamKind::Placement { .. });
-    placement::placement_policies().iter().filter(move |entry| {
-        entry.target == Target::Memory && !entry.params.iter().any(made_of_another)
-    })
+    placement::placement_policies()
+        .iter()
+        .filter(move |entry| entry.target() == Target::Memory && !entry.is_made_of_another())
 }
 
 fn inner_placement(name: &str) -> Option<&'static placement::PlacementEntry> {

@@ -36,6 +36,11 @@ fn every_policy_file_has_an_entry_and_every_entry_its_file() {
     let placements = placement::placement_policies()
         .iter()
         .map(|entry| entry.name.to_owned());
-    let files = policies_in("placement", &["mod", "counters", "nodes", "testing"]);
+    let files = policies_in(
+        "placement",
+        &[
+            "mod", "counters", "nodes", "testing", "events", "registry", "host",
+        ],
+    );
     assert_eq!(files, placements.collect());
 }

@@ -50,7 +50,8 @@ fn wrong_ones_say_what_is_allowed() {
     assert!(error("belady").starts_with("unknown policy `belady`; the policies are"));
     assert_eq!(
         error("ubm{treshold=2}"),
-        "`ubm` has no parameter `treshold` (did you mean `threshold`?); it has threshold, expire, other"
+        "`ubm` has no parameter `treshold` (did you mean `threshold`?); \
+         it has threshold, expire, other"
     );
     assert_eq!(error("lru{k=2}"), "`lru` has no parameter `k`; it has none");
     assert_eq!(
@@ -107,9 +108,9 @@ fn a_placement_may_start_from_another() {
     let parsed = |text: &str| text.parse::<Placement>();
     let plain = parsed("upm").unwrap();
     assert!(plain.to_string().contains("initial=first-touch"), "{plain}");
-    assert!(!plain.foresight());
+    assert!(!plain.needs().totals);
     let aware = parsed("upm{initial=cache-aware}").unwrap();
-    assert!(parsed("upm{initial=a-priori}").unwrap().foresight());
+    assert!(parsed("upm{initial=a-priori}").unwrap().needs().totals);
     assert_eq!(parsed(&aware.to_string()).unwrap(), aware);
     // Not of itself, and not of what places files.
     for text in [

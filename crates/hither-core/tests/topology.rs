@@ -363,7 +363,8 @@ fn what_cannot_be_is_refused_with_a_reason() {
     let said = |text: &str| text.parse::<Topology>().expect_err(text).to_string();
     assert_eq!(
         said("mesh:0x5"),
-        "`mesh:0x5`: `0` is not a whole number from 1 to 1024; write for example `mesh:5x5` (5 rows of 5 nodes)"
+        "`mesh:0x5`: `0` is not a whole number from 1 to 1024; write for example `mesh:5x5` (5 \
+         rows of 5 nodes)"
     );
     assert!(
         said("mesh:99999999999x2").contains("`99999999999` is not a whole number from 1 to 1024")
@@ -376,7 +377,8 @@ fn what_cannot_be_is_refused_with_a_reason() {
     assert_eq!(said("5000"), "`5000` has more than 1024 nodes");
     assert_eq!(
         said("mush:5x5"),
-        "unknown topology `mush:5x5` (did you mean `mesh`?); write a number of nodes, mesh:5x5, torus:4x4x4, hypercube:4, \
+        "unknown topology `mush:5x5` (did you mean `mesh`?); write a number of nodes, mesh:5x5, \
+         torus:4x4x4, hypercube:4, \
          ring:4x4, tree:4x4, or one of mesh5x5-io, numachine-4, opteron2, origin2000-16"
     );
     assert!(said("opteron").contains("did you mean `opteron2`?"));

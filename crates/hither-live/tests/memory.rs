@@ -1,4 +1,4 @@
-//! Real programs with their memory saved_placements: on this machine, as far as it has nodes, and on one that
+//! Real programs with their memory placed: on this machine, as far as it has nodes, and on one that
 //! is made up around its real page faults.
 
 #[path = "../../../testing/skip.rs"]
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use hither_core::placement::RegionTier;
 use hither_live::memory::{MemoryOptions, MemoryReport, Ran, Runner, replay};
 use hither_live::{RunOptions, SessionOptions};
-use hither_sys::machine::{Machine, NodeMemory, PageState, Refusal, ThisMachine};
+use hither_sys::machine::{Machine, MoveError, NodeMemory, PageState, ThisMachine};
 use hither_sys::page_faults::{PageFaults, WatchError};
 use hither_sys::samplers::SamplerCandidate;
 use serde_json::Value;
@@ -222,7 +222,7 @@ struct Pretended {
     /// CPUs of the first node; the second has the others.
     near: Vec<u32>,
     moved: Moved,
-    refusal: Option<Refusal>,
+    refusal: Option<MoveError>,
     unwatched: Option<WatchError>,
 }
 
@@ -265,7 +265,7 @@ impl Machine for Pretended {
         addresses: &[u64],
         to: Option<u32>,
         states: &mut Vec<PageState>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), MoveError> {
         if let Some(refusal) = self.refusal {
             return Err(refusal);
         }
@@ -308,9 +308,9 @@ fn what_cannot_be_bound_is_moved_and_the_program_does_not_notice() {
 fn a_mover_that_is_refused_stops_and_the_program_does_not_notice() {
     let lab = Lab::new();
     for refusal in [
-        Refusal::NotPermitted,
-        Refusal::NoProcess,
-        Refusal::NodeNotAllowed,
+        MoveError::NotPermitted,
+        MoveError::NoProcess,
+        MoveError::NodeNotAllowed,
     ] {
         let machine = Pretended {
             refusal: Some(refusal),

@@ -40,12 +40,7 @@ fn trace() -> InMemory {
             }
         })
         .collect();
-    let all = Needs {
-        future: true,
-        sites: true,
-        objects: true,
-        processes: true,
-    };
+    let all = Needs::ALL;
     InMemory::new(accesses, all)
 }
 

@@ -29,8 +29,7 @@ const BLOCKS: u64 = 20_480;
 const KNOWS: Needs = Needs {
     future: false,
     sites: false,
-    objects: true,
-    processes: true,
+    ..Needs::ALL
 };
 
 /// Accesses to the one object, by as many threads as nodes.

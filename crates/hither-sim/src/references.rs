@@ -205,10 +205,8 @@ impl References for Trace {
     /// device, used by one process. Call sites cannot be made up like that.
     fn knows(&self) -> Needs {
         Needs {
-            future: true,
             sites: self.has_sites(),
-            objects: true,
-            processes: true,
+            ..Needs::ALL
         }
     }
 

@@ -9,14 +9,6 @@ use hither_core::registry::Needs;
 use hither_core::{Block, NEVER};
 use hither_trace::{Error, LoadOptions, Trace, Writer};
 
-/// Everything that a reader can ask for.
-const ALL: Needs = Needs {
-    future: true,
-    sites: true,
-    objects: true,
-    processes: true,
-};
-
 fn load(path: &std::path::Path, options: &LoadOptions) -> Trace {
     Trace::load(path, None, options).unwrap()
 }
@@ -107,11 +99,11 @@ fn any_part_of_the_stream_can_be_asked_for() {
     Sample::new(50).write(&path, false).unwrap();
     let trace = load(&path, &LoadOptions::default());
     let (mut whole, mut part) = (Vec::new(), Vec::new());
-    trace.fill(0, usize::MAX, ALL, &mut whole).unwrap();
+    trace.fill(0, usize::MAX, Needs::ALL, &mut whole).unwrap();
     assert_eq!(whole.len(), trace.references());
     for start in 0..=whole.len() + 1 {
         for count in [0, 1, 7, usize::MAX] {
-            trace.fill(start, count, ALL, &mut part).unwrap();
+            trace.fill(start, count, Needs::ALL, &mut part).unwrap();
             let from = start.min(whole.len());
             assert_eq!(
                 part,

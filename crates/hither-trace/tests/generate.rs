@@ -13,13 +13,6 @@ use hither_trace::{LoadOptions, Trace};
 
 const BLOCK_BYTES: u64 = 4096;
 
-const EVERYTHING: Needs = Needs {
-    future: true,
-    sites: true,
-    objects: true,
-    processes: true,
-};
-
 fn workload(specs: &[&str], seed: u64) -> Workload {
     let specs: Vec<Spec> = specs.iter().map(|text| text.parse().unwrap()).collect();
     Workload::new(&specs, seed)
@@ -271,7 +264,7 @@ fn the_folder_holds_what_was_generated() {
             tick += 1;
         }
     };
-    trace.for_each_batch(1000, EVERYTHING, each).unwrap();
+    trace.for_each_batch(1000, Needs::ALL, each).unwrap();
     assert_eq!(tick, 70_000);
     assert_eq!(
         trace.meta().started_unix_ns,
@@ -296,7 +289,7 @@ fn the_trace_in_memory_is_that_of_the_folder() {
     let accesses = |trace: &Trace| {
         let mut all = Vec::new();
         let each = |batch: &[Access]| all.extend_from_slice(batch);
-        trace.for_each_batch(1000, EVERYTHING, each).unwrap();
+        trace.for_each_batch(1000, Needs::ALL, each).unwrap();
         all
     };
     assert_eq!(accesses(&made), accesses(&loaded));

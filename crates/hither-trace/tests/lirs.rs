@@ -12,13 +12,6 @@ use hither_core::registry::Needs;
 use hither_trace::{LoadOptions, Result, StackDistances, Trace};
 
 /// Everything that a reader can ask for.
-const ALL: Needs = Needs {
-    future: true,
-    sites: true,
-    objects: true,
-    processes: true,
-};
-
 use proptest::prelude::*;
 use skip::skip;
 
@@ -49,7 +42,7 @@ fn lines_become_references_in_order() {
         // Of the steps 7 8 7 7 0 9, one goes to the next block.
         assert_eq!(trace.counts().total.sequential, 1);
         let mut accesses = Vec::new();
-        trace.fill(0, 10, ALL, &mut accesses).unwrap();
+        trace.fill(0, 10, Needs::ALL, &mut accesses).unwrap();
         assert_eq!(
             accesses
                 .iter()
@@ -68,7 +61,7 @@ fn lines_become_references_in_order() {
 fn numbers_that_are_no_positions_are_numbered_by_appearance() {
     let trace = load_bytes(b"18446744073709551615\n5\n18446744073709551615\n", None).unwrap();
     let mut accesses = Vec::new();
-    trace.fill(0, 10, ALL, &mut accesses).unwrap();
+    trace.fill(0, 10, Needs::ALL, &mut accesses).unwrap();
     let seen: Vec<_> = accesses
         .iter()
         .map(|access| (access.block.0, access.object.0, access.index))
@@ -185,9 +178,12 @@ proptest! {
 
     #[test]
     fn any_numbers_keep_their_order(ids in prop::collection::vec(
-        prop_oneof![0u64..50, any::<u64>()], 1..200), stars in prop::collection::vec(any::<bool>(), 200))
+        prop_oneof![0u64..50, any::<u64>()], 1..200),
+        stars in prop::collection::vec(any::<bool>(), 200))
     {
-        let lines = ids.iter().zip(&stars).map(|(id, star)| format!("{id}\n{}", if *star { "*\n" } else { "" }));
+        let star = |star: bool| if star { "*\n" } else { "" };
+        let lines = ids.iter().zip(&stars);
+        let lines = lines.map(|(id, &starred)| format!("{id}\n{}", star(starred)));
         let trace = load_bytes(lines.collect::<String>().as_bytes(), Some("lirs")).unwrap();
         prop_assert_eq!(trace.references(), ids.len());
         let stream = trace.block_stream().unwrap();

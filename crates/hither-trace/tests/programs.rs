@@ -13,9 +13,7 @@ use hither_trace::{LoadOptions, Shared, Stats, Trace};
 
 const EVERYTHING: Needs = Needs {
     future: false,
-    sites: true,
-    objects: true,
-    processes: true,
+    ..Needs::ALL
 };
 
 /// Small ones of those whose defaults take long.

@@ -7,13 +7,6 @@ use hither_core::Access;
 use hither_core::registry::Needs;
 use hither_trace::{Builder, LoadOptions, Sample, Trace};
 
-const ALL: Needs = Needs {
-    future: true,
-    sites: true,
-    objects: true,
-    processes: true,
-};
-
 /// 60,000 references to some 5,000 blocks, low numbers more often.
 fn trace(options: LoadOptions) -> Trace {
     let mut builder = Builder::new("made up", &options).unwrap();
@@ -30,7 +23,7 @@ fn trace(options: LoadOptions) -> Trace {
 
 fn accesses(trace: &Trace) -> Vec<Access> {
     let mut all = Vec::new();
-    trace.fill(0, usize::MAX, ALL, &mut all).unwrap();
+    trace.fill(0, usize::MAX, Needs::ALL, &mut all).unwrap();
     all
 }
 
@@ -55,7 +48,7 @@ fn a_trace_on_disk_reads_like_one_in_memory() {
         assert!(accesses(&spilled) == expected, "{memory_bytes} bytes");
         let mut part = Vec::new();
         for start in [0, 8191, 8192, 20_000, 59_999, 60_000] {
-            spilled.fill(start, 9000, ALL, &mut part).unwrap();
+            spilled.fill(start, 9000, Needs::ALL, &mut part).unwrap();
             let end = (start + 9000).min(expected.len());
             assert!(part == expected[start..end], "from {start}");
         }

@@ -173,15 +173,11 @@ fn listed() -> [Vec<Listed>; 2] {
         name: entry.name,
         summary: entry.summary,
         source: entry.source,
-        places: match entry.target {
+        places: match entry.target() {
             Target::Memory => "pages of memory",
             Target::Files => "blocks of files",
         },
-        needs: match (entry.foresight, needs(entry.needs)) {
-            (true, known) if known.is_empty() => "who will use what".to_owned(),
-            (true, known) => format!("{known}, who will use what"),
-            (false, known) => known,
-        },
+        needs: needs(entry.needs),
         params: entry.params,
     });
     [policies.collect(), placements.collect()]

@@ -15,12 +15,7 @@ fn trace(blocks: impl Iterator<Item = u32>) -> InMemory {
         site: Site(0),
         ..Access::bare(tick as u64, Block(block))
     };
-    let knows = Needs {
-        future: true,
-        sites: true,
-        objects: true,
-        processes: true,
-    };
+    let knows = Needs::ALL;
     InMemory::new(blocks.enumerate().map(access).collect(), knows)
 }
 

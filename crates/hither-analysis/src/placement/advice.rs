@@ -3,7 +3,8 @@
 //! A twentieth of the modelled time is taken as the least that is worth a change: the model knows
 //! latencies to about as much.
 
-use hither_core::placement::Target;
+use hither_core::placement::{Target, placement_policies};
+use hither_core::registry::Mechanism;
 use serde::Serialize;
 
 use super::PlacementCase;
@@ -14,19 +15,26 @@ use crate::run_plan::RunPlan;
 /// The smallest part of the modelled time worth acting on.
 const GAIN_MIN_TIME_SHARE: f64 = 0.05;
 
-/// The placement of a running program's data that this is the name of.
+/// What `hither run` does for the placement of this name, with its defaults. The baseline is what
+/// the kernel does without help.
 fn run_plan_of(name: &str) -> Option<RunPlan> {
-    let name = Some(name.to_owned());
-    match name.as_deref() {
-        Some("cache-aware" | "upm") => Some(RunPlan {
-            memory: name,
+    let mut entries = placement_policies().iter();
+    let entry = entries.find(|entry| entry.name == name)?;
+    let name = || Some(entry.name.to_owned());
+    if entry.compared.position() == Some(1) {
+        None
+    } else if entry.runs(Mechanism::Memory) {
+        Some(RunPlan {
+            memory: name(),
             ..RunPlan::default()
-        }),
-        Some("dual-layer") => Some(RunPlan {
-            replicas: name,
+        })
+    } else if entry.runs(Mechanism::Replicas) {
+        Some(RunPlan {
+            replicas: name(),
             ..RunPlan::default()
-        }),
-        _ => None,
+        })
+    } else {
+        None
     }
 }
 
@@ -76,7 +84,7 @@ fn advise_on_group(lines: &[CaseResult<'_>], block_bytes: u64) -> PlacementAdvic
     let saves = |line: &CaseResult<'_>| {
         1.0 - line.modelled_time_ns as f64 / baseline.modelled_time_ns.max(1) as f64
     };
-    let foresees = |line: &&CaseResult<'_>| line.case.configuration.spec.foresight();
+    let foresees = |line: &&CaseResult<'_>| line.case.configuration.spec.needs().totals;
     let candidates = lines.iter().filter(|line| !foresees(line));
     let best = candidates.min_by_key(|line| line.modelled_time_ns);
     let bound = lines

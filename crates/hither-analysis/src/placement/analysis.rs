@@ -61,7 +61,7 @@ impl PlacementAnalysis {
             nodes,
             placements: placements_or_default(
                 &placing.placements,
-                default_placements(data_kind(trace)),
+                &default_placements(data_kind(trace)),
             )?,
             sizes: match named {
                 true => sizes.to_vec(),

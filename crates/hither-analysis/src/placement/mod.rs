@@ -1,8 +1,8 @@
 //! Placements for commands: what is asked for, the runs, and what they come to in tables, documents
 //! and pictures.
 //!
-//! Every combination of topology, size, replacement and placement is a [`PlacementCase`]. Cases keep
-//! that order everywhere, so that what is compared stands together.
+//! Every combination of topology, size, replacement and placement is a [`PlacementCase`]. Cases
+//! keep that order everywhere, so that what is compared stands together.
 
 mod advice;
 mod analysis;
@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use hither_core::placement::{self, Target};
+use hither_core::registry::baseline;
 use hither_core::{Spec, Topology};
 use hither_sim::placement::{
     Binding, PlacementConfiguration, PlacementOptions, PlacementOutcome, PlacementSpec, files,
@@ -42,11 +43,6 @@ pub use warm_up::WarmUpSpec;
 use crate::format::{count, counted};
 use crate::free_memory::half_of_free_bytes;
 use crate::{Error, Result};
-
-/// What is compared where only nodes are named: the plain placement first, to which the others are
-/// held.
-const FILE_PLACEMENTS: &str = "first-and-forever,always-migrate,one-step,post-office,dual-layer";
-const MEMORY_PLACEMENTS: &str = "first-touch,round-robin,upm,a-priori";
 
 /// What is to be placed, how, and on which nodes.
 #[derive(Clone, Debug, Default)]
@@ -104,7 +100,7 @@ impl PlacementCase {
 
     /// What it is of.
     pub fn target(&self) -> Target {
-        self.configuration.spec.entry().target
+        self.configuration.spec.entry().target()
     }
 
     /// What a node gives up; pages of memory are not given up.
@@ -132,12 +128,12 @@ pub fn data_kind(trace: &Trace) -> Option<Target> {
     }
 }
 
-/// The placements that are compared where none is named, as a list.
-pub fn default_placements(kind: Option<Target>) -> &'static str {
-    match kind {
-        Some(Target::Memory) => MEMORY_PLACEMENTS,
-        Some(Target::Files) | None => FILE_PLACEMENTS,
-    }
+/// The placements that are compared where none is named, as a list; bare block numbers are taken
+/// for those of files.
+pub fn default_placements(kind: Option<Target>) -> String {
+    let compared = placement::compared(kind.unwrap_or(Target::Files)).into_iter();
+    let names: Vec<&str> = compared.map(|spec| spec.entry().name).collect();
+    names.join(",")
 }
 
 /// What is named, or else a list such as [`default_placements`] gives.
@@ -164,9 +160,8 @@ pub fn cases(
         true => vec![None],
         false => request.sizes.iter().copied().map(Some).collect(),
     };
-    let lru = || Spec::parse_list("lru").expect("a policy");
     let policies = match request.policies.is_empty() {
-        true => lru(),
+        true => vec![baseline()],
         false => request.policies.clone(),
     };
     for topology in &request.nodes {
@@ -175,7 +170,7 @@ pub fn cases(
                 for &spec in &request.placements {
                     let (capacity, size) = match size {
                         Some(size) => capacity_of_size(*size, topology, block_bytes, distinct)?,
-                        None => default_capacity(spec.entry().target, topology, distinct)?,
+                        None => default_capacity(spec.entry().target(), topology, distinct)?,
                     };
                     check_capacity(&spec, topology, &capacity, distinct, &size)?;
                     cases.push(PlacementCase {
@@ -248,7 +243,7 @@ fn check_capacity(
     size: &str,
 ) -> Result<()> {
     let frames: u64 = capacity.iter().map(|&frames| u64::from(frames)).sum();
-    if spec.entry().target == Target::Memory && frames < distinct {
+    if spec.entry().target() == Target::Memory && frames < distinct {
         let nodes = topology.nodes() as u64;
         return Err(Error::Usage(format!(
             "{} ({} of size {size}) do not hold the {} of the trace: `{}` needs {} a node or more",
@@ -269,7 +264,7 @@ pub fn check_kind(trace: &Trace, placements: &[PlacementSpec]) -> Result<()> {
         let entry = spec.entry();
         // Bare block numbers may be either, but not both at once: one table compares what can be
         // compared.
-        if *found.get_or_insert(entry.target) == entry.target {
+        if *found.get_or_insert(entry.target()) == entry.target() {
             continue;
         }
         let words = |target| match target {
@@ -278,20 +273,20 @@ pub fn check_kind(trace: &Trace, placements: &[PlacementSpec]) -> Result<()> {
         };
         let others = placement::placement_policies()
             .iter()
-            .filter(|other| other.target != entry.target);
+            .filter(|other| other.target() != entry.target());
         let others: Vec<&str> = others.map(|other| other.name).collect();
         let at_hand = match data_kind(trace) {
             Some(of) => format!("{} is a trace of {}", trace.path().display(), words(of)),
             None => format!(
                 "`{}` places {}",
                 placements[0].entry().name,
-                words(placements[0].entry().target)
+                words(placements[0].entry().target())
             ),
         };
         return Err(Error::Usage(format!(
             "`{}` places {}, and {at_hand}; placements of those: {}",
             entry.name,
-            words(entry.target),
+            words(entry.target()),
             others.join(", ")
         )));
     }

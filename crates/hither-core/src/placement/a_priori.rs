@@ -25,26 +25,33 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::{Counters, Nodes, Placement, PlacementEntry, PlacementSettings, Target};
+use super::{
+    Build, Counters, EpochNeeds, MemoryPlacement, Nodes, Placement, PlacementEntry,
+    PlacementSettings,
+};
 use crate::access::Access;
 use crate::ids::{Block, Node};
-use crate::registry::Needs;
+use crate::registry::{Compared, Needs};
 use crate::topology::Topology;
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "a-priori",
-    summary: "the static placement of least latency over all accesses; contention not counted",
+    summary: "the static placement of least latency, from knowing all accesses; waiting for busy \
+              memories not counted",
     source: "cache-aware thesis, section 3.1.1; a bound on latency without contention",
     params: &[],
-    target: Target::Memory,
-    needs: Needs::NOTHING,
-    foresight: true,
-    live: false,
-    build: |settings, _| {
+    needs: Needs {
+        totals: true,
+        ..Needs::NOTHING
+    },
+    epochs: EpochNeeds::NONE,
+    live: &[],
+    compared: Compared::Everywhere(4),
+    build: Build::Memory(|settings, _| {
         Box::new(APriori {
             nodes: best(settings),
         })
-    },
+    }),
 };
 
 /// What an access to a page that is in no frame costs the solver: a hundredth of a swap, and far
@@ -61,6 +68,8 @@ impl Placement for APriori {
         self.nodes[access.block.index()]
     }
 }
+
+impl MemoryPlacement for APriori {}
 
 /// Where each page goes.
 fn best(settings: &PlacementSettings<'_>) -> Vec<Node> {

@@ -45,11 +45,12 @@
 //! A hint fault costs its thread `fault_ns`, scanning `scan_ns` a page.
 
 use super::{
-    Action, ActionOutcome, Nodes, Placement, PlacementEntry, PlacementSettings, Region, Target,
+    Action, ActionOutcome, Build, EpochNeeds, MemoryPlacement, Nodes, Placement, PlacementEntry,
+    PlacementSettings, Region,
 };
 use crate::access::Access;
 use crate::ids::{Block, Node, Process, Thread};
-use crate::registry::{Needs, Param, ParamKind};
+use crate::registry::{Compared, Needs, Param, ParamKind};
 use crate::spec::Values;
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
@@ -57,14 +58,14 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     summary: "moves a page after two hint faults in a row from one node (the kernel's, Linux)",
     source: "Linux 6.1, kernel/sched/fair.c",
     params: PARAMS,
-    target: Target::Memory,
     needs: Needs {
         processes: true,
         ..Needs::NOTHING
     },
-    foresight: false,
-    live: false,
-    build,
+    epochs: EpochNeeds::NONE,
+    live: &[],
+    compared: Compared::ByName,
+    build: Build::Memory(build),
 };
 
 const fn real(name: &'static str, doc: &'static str, default: f64, min: f64) -> Param {
@@ -133,7 +134,7 @@ const ACTIVE: u64 = 3;
 const WINDOW_NS: u64 = 100_000_000;
 
 /// Makes one.
-fn build(settings: &PlacementSettings<'_>, values: &Values) -> Box<dyn Placement> {
+fn build(settings: &PlacementSettings<'_>, values: &Values) -> Box<dyn MemoryPlacement> {
     let pages = |mb: f64| mb * f64::from(1 << 20) / f64::from(settings.block_bytes.max(1));
     let ns = |index: usize| (values.real(index) * 1e6) as u64;
     let min_ns = ns(2).max(1);
@@ -175,7 +176,7 @@ struct Config {
 }
 
 struct AutoNuma {
-    initial: Box<dyn Placement>,
+    initial: Box<dyn MemoryPlacement>,
     config: Config,
     nodes: usize,
     pages: Vec<Page>,
@@ -443,10 +444,6 @@ impl AutoNuma {
 }
 
 impl Placement for AutoNuma {
-    fn allocated(&mut self, region: &Region) {
-        self.initial.allocated(region);
-    }
-
     fn place(&mut self, access: &Access, nodes: &Nodes) -> Node {
         let delay_ns = self.config.delay_ns;
         let page = &mut self.pages[access.block.index()];
@@ -463,8 +460,8 @@ impl Placement for AutoNuma {
     }
 
     #[inline]
-    fn served(&mut self, access: &Access, from: Node, nodes: &Nodes, out: &mut Vec<Action>) {
-        self.initial.served(access, from, nodes, out);
+    fn on_access(&mut self, access: &Access, from: Node, nodes: &Nodes, out: &mut Vec<Action>) {
+        self.initial.on_access(access, from, nodes, out);
         let now_ns = nodes.now_ns();
         let program = self.program(access.process);
         program.seen(access.thread);
@@ -477,13 +474,13 @@ impl Placement for AutoNuma {
         }
     }
 
-    fn gone(&mut self, block: Block, at: Node, nodes: &Nodes, out: &mut Vec<Action>) {
+    fn on_removed(&mut self, block: Block, at: Node, nodes: &Nodes, out: &mut Vec<Action>) {
         let page = &mut self.pages[block.index()];
         (page.hinted, page.last) = (false, None);
-        self.initial.gone(block, at, nodes, out);
+        self.initial.on_removed(block, at, nodes, out);
     }
 
-    fn settled(&mut self, outcomes: &[ActionOutcome], _: &Nodes) {
+    fn on_outcomes(&mut self, outcomes: &[ActionOutcome], _: &Nodes) {
         let Some((block, fault)) = self.asked.take() else {
             return;
         };
@@ -496,10 +493,6 @@ impl Placement for AutoNuma {
         program.refused |= !done;
         program.count(fault, if done { to } else { fault.from });
         self.statistics.migrated += u64::from(done);
-    }
-
-    fn overhead_ns(&mut self) -> u64 {
-        std::mem::take(&mut self.overhead_ns)
     }
 
     fn statistics(&self) -> Vec<(&'static str, u64)> {
@@ -525,6 +518,16 @@ impl Placement for AutoNuma {
             scanned.clone().all(|page| page.placed),
             "scanned before it was there"
         );
+    }
+}
+
+impl MemoryPlacement for AutoNuma {
+    fn on_region_allocated(&mut self, region: &Region) {
+        self.initial.on_region_allocated(region);
+    }
+
+    fn take_overhead_ns(&mut self) -> u64 {
+        std::mem::take(&mut self.overhead_ns)
     }
 }
 
@@ -555,10 +558,10 @@ mod tests {
         assert_eq!(machine.access(1, 1, 0, 5), 0, "not scanned yet");
         at_ms(&mut machine, 10);
         assert_eq!(machine.access(1, 1, 0, 5), 1);
-        assert_eq!(machine.policy.overhead_ns(), 1300 + 2 * 30);
+        assert_eq!(machine.policy.take_overhead_ns(), 1300 + 2 * 30);
         assert_eq!(machine.access(2, 2, 0, 5), 1, "its translation is back");
         assert_eq!(machine.access(2, 2, 3, 5), 0, "beyond the stretch");
-        assert_eq!(machine.policy.overhead_ns(), 0);
+        assert_eq!(machine.policy.take_overhead_ns(), 0);
         assert_eq!(machine.statistic("hint_faults"), 1);
     }
 

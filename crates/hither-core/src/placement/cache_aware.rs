@@ -46,11 +46,12 @@ use std::sync::Arc;
 use self::sequence::Sequences;
 use self::usage::Usage;
 use super::{
-    Action, Nodes, Placement, PlacementEntry, PlacementSettings, Region, RegionTier, Target,
+    Action, Build, EpochNeeds, MemoryPlacement, Nodes, Placement, PlacementEntry,
+    PlacementSettings, Region, RegionTier,
 };
 use crate::access::Access;
 use crate::ids::{Block, Node, Object, Process};
-use crate::registry::{Needs, Param, ParamKind};
+use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind};
 use crate::spec::Values;
 use crate::topology::Topology;
 
@@ -124,7 +125,8 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
         },
         Param {
             name: "sample",
-            doc: "the part of allocated pages that is sampled to see which are in use; 0: all that are allocated",
+            doc: "the part of allocated pages that is sampled to see which are in use; 0: all \
+                  that are allocated",
             kind: ParamKind::Real {
                 default: 0.0,
                 min: 0.0,
@@ -141,15 +143,15 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
             },
         },
     ],
-    target: Target::Memory,
     needs: Needs {
         objects: true,
         processes: true,
         ..Needs::NOTHING
     },
-    foresight: false,
-    live: true,
-    build: |settings, values| Box::new(CacheAware::new(settings, values)),
+    epochs: EpochNeeds::NONE,
+    live: &[Mechanism::Memory],
+    compared: Compared::ByName,
+    build: Build::Memory(|settings, values| Box::new(CacheAware::new(settings, values))),
 };
 
 struct CacheAware {
@@ -291,53 +293,6 @@ fn at<T: Default>(all: &mut Vec<T>, index: usize) -> &mut T {
 }
 
 impl Placement for CacheAware {
-    fn allocated(&mut self, region: &Region) {
-        let pages = region.bytes.div_ceil(self.block_bytes);
-        let state = match (
-            region.bytes >= self.region && region.bytes > 0,
-            region.known,
-        ) {
-            (false, _) => State::None,
-            (true, None) => State::Watched(Sequences::new(self.sequence, self.faults)),
-            (true, Some(class)) => State::Settled(class),
-        };
-        *at(&mut self.regions, region.object.index()) = Known {
-            owner: region.owner,
-            pages,
-            state,
-        };
-        let application = at(&mut self.applications, region.owner.index());
-        application.pages += pages;
-        // The limit is a part of more memory now. A trace's regions are all there before the first
-        // page is placed.
-        application.limited = false;
-    }
-
-    fn freed(&mut self, object: Object) {
-        if let Some(region) = self.regions.get_mut(object.index()) {
-            let Known { owner, pages, .. } = std::mem::take(region);
-            at(&mut self.applications, owner.index()).pages -= pages;
-        }
-    }
-
-    fn ended(&mut self, process: Process) {
-        if let Some(application) = self.applications.get_mut(process.index()) {
-            *application = Application::default();
-        }
-    }
-
-    fn class(&self, object: Object) -> Option<RegionTier> {
-        match self.regions.get(object.index())?.state {
-            State::Settled(class) => Some(class),
-            _ => None,
-        }
-    }
-
-    fn watches(&self, object: Object) -> bool {
-        let region = self.regions.get(object.index());
-        region.is_some_and(|region| matches!(region.state, State::Watched(_)))
-    }
-
     fn grow(&mut self, blocks: u32) {
         self.remote.resize(blocks as usize, None);
         self.usage.grow(blocks);
@@ -367,21 +322,17 @@ impl Placement for CacheAware {
         node
     }
 
-    fn served(&mut self, access: &Access, from: Node, nodes: &Nodes, _: &mut Vec<Action>) {
+    fn on_access(&mut self, access: &Access, from: Node, nodes: &Nodes, _: &mut Vec<Action>) {
         self.usage.served(access.block, from, nodes);
     }
 
-    fn gone(&mut self, block: Block, _: Node, nodes: &Nodes, _: &mut Vec<Action>) {
+    fn on_removed(&mut self, block: Block, _: Node, nodes: &Nodes, _: &mut Vec<Action>) {
         self.usage.gone(block, nodes);
         if nodes.home(block).is_none()
             && let Some(process) = self.remote[block.index()].take()
         {
             self.applications[process.index()].remote -= 1;
         }
-    }
-
-    fn overhead_ns(&mut self) -> u64 {
-        self.usage.overhead_ns()
     }
 
     fn statistics(&self) -> Vec<(&'static str, u64)> {
@@ -403,6 +354,59 @@ impl Placement for CacheAware {
             ),
             ("limited_applications", limited as u64),
         ]
+    }
+}
+
+impl MemoryPlacement for CacheAware {
+    fn on_region_allocated(&mut self, region: &Region) {
+        let pages = region.bytes.div_ceil(self.block_bytes);
+        let state = match (
+            region.bytes >= self.region && region.bytes > 0,
+            region.expected_tier,
+        ) {
+            (false, _) => State::None,
+            (true, None) => State::Watched(Sequences::new(self.sequence, self.faults)),
+            (true, Some(class)) => State::Settled(class),
+        };
+        *at(&mut self.regions, region.object.index()) = Known {
+            owner: region.owner,
+            pages,
+            state,
+        };
+        let application = at(&mut self.applications, region.owner.index());
+        application.pages += pages;
+        // The limit is a part of more memory now. A trace's regions are all there before the first
+        // page is placed.
+        application.limited = false;
+    }
+
+    fn on_region_freed(&mut self, object: Object) {
+        if let Some(region) = self.regions.get_mut(object.index()) {
+            let Known { owner, pages, .. } = std::mem::take(region);
+            at(&mut self.applications, owner.index()).pages -= pages;
+        }
+    }
+
+    fn on_process_exit(&mut self, process: Process) {
+        if let Some(application) = self.applications.get_mut(process.index()) {
+            *application = Application::default();
+        }
+    }
+
+    fn region_tier(&self, object: Object) -> Option<RegionTier> {
+        match self.regions.get(object.index())?.state {
+            State::Settled(class) => Some(class),
+            _ => None,
+        }
+    }
+
+    fn needs_first_faults(&self, object: Object) -> bool {
+        let region = self.regions.get(object.index());
+        region.is_some_and(|region| matches!(region.state, State::Watched(_)))
+    }
+
+    fn take_overhead_ns(&mut self) -> u64 {
+        self.usage.overhead_ns()
     }
 }
 

@@ -41,12 +41,12 @@ mod tests;
 use std::collections::VecDeque;
 
 use super::{
-    Action, ActionOutcome, Epoch, EpochKind, IncomingBlock, Layer, Nodes, Placement,
-    PlacementEntry, PlacementSettings, Target,
+    Action, ActionOutcome, Build, Epoch, EpochKind, EpochNeeds, FilePlacement, IncomingBlock,
+    Nodes, Placement, PlacementEntry, PlacementSettings, ReplicaLayer,
 };
 use crate::access::{Access, Op};
 use crate::ids::{Block, Node};
-use crate::registry::{Needs, Param, ParamKind};
+use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind};
 use crate::replacement::mq::Queues;
 use crate::spec::Values;
 
@@ -55,11 +55,11 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     summary: "on the node that read it first; others get a replica from their second access on",
     source: "Zhou, Meng and Ma, dual-layered file cache on cc-NUMA",
     params: PARAMS,
-    target: Target::Files,
     needs: Needs::NOTHING,
-    foresight: false,
-    live: true,
-    build,
+    epochs: EpochNeeds::NONE,
+    live: &[Mechanism::Replicas],
+    compared: Compared::Everywhere(5),
+    build: Build::Files(ReplicaLayer::Separate, build),
 };
 
 const PARAMS: &[Param] = &[
@@ -83,7 +83,8 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "refill",
-        doc: "frequencies fall whenever so large a part of a node's originals was asked for as frames",
+        doc: "frequencies fall whenever so large a part of a node's originals was asked for as \
+              frames",
         kind: ParamKind::Real {
             default: 1.0 / 3.0,
             min: 0.0,
@@ -119,7 +120,8 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "delay_us",
-        doc: "how much later a replica is made, unless an iteration or a construct ends before; 0: at once",
+        doc: "how much later a replica is made, unless an iteration or a construct ends before; \
+              0: at once",
         kind: ParamKind::Count {
             default: 0,
             min: 0,
@@ -128,7 +130,8 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "switch",
-        doc: "1: the latest replica of an evicted original becomes the original; 0: all are dropped",
+        doc: "1: the latest replica of an evicted original becomes the original; 0: all are \
+              dropped",
         kind: ParamKind::Count {
             default: 0,
             min: 0,
@@ -146,7 +149,7 @@ const PARAMS: &[Param] = &[
     },
 ];
 
-fn build(settings: &PlacementSettings<'_>, values: &Values) -> Box<dyn Placement> {
+fn build(settings: &PlacementSettings<'_>, values: &Values) -> Box<dyn FilePlacement> {
     let nodes = settings.topology.nodes();
     let config = Config {
         threshold: values.count(0) as u32,
@@ -458,7 +461,7 @@ impl Placement for DualLayer {
         access.node
     }
 
-    fn served(&mut self, access: &Access, from: Node, nodes: &Nodes, out: &mut Vec<Action>) {
+    fn on_access(&mut self, access: &Access, from: Node, nodes: &Nodes, out: &mut Vec<Action>) {
         self.look(nodes);
         let block = access.block;
         match access.op {
@@ -481,27 +484,12 @@ impl Placement for DualLayer {
         self.generate(nodes.now_ns(), out);
     }
 
-    fn layer(&self) -> Layer {
-        Layer::Own
-    }
-
-    fn written(&mut self, access: &Access, nodes: &Nodes, out: &mut Vec<Action>) {
+    fn on_write(&mut self, access: &Access, nodes: &Nodes, out: &mut Vec<Action>) {
         self.reset(access.block);
         drop_replicas(access.block, nodes, out);
     }
 
-    fn reclaim(&mut self, at: Node, _: Block, nodes: &Nodes) -> Option<Block> {
-        let layer = &mut self.layers[at.index()];
-        let originals = nodes.used(at) - layer.len();
-        layer.reclaim(originals, &self.config)
-    }
-
-    fn victim(&mut self, evicted: Block, _: Node, _: IncomingBlock, nodes: &Nodes) -> Option<Node> {
-        let latest = || nodes.copies(evicted).nth(1).map(|(node, _)| node);
-        self.config.switch.then(latest)?
-    }
-
-    fn gone(&mut self, block: Block, at: Node, nodes: &Nodes, _: &mut Vec<Action>) {
+    fn on_removed(&mut self, block: Block, at: Node, nodes: &Nodes, _: &mut Vec<Action>) {
         if self.forget(block, at) {
             return;
         }
@@ -516,7 +504,7 @@ impl Placement for DualLayer {
         }
     }
 
-    fn epoch(&mut self, epoch: &Epoch<'_>, nodes: &Nodes, out: &mut Vec<Action>) {
+    fn on_epoch(&mut self, epoch: &Epoch<'_>, nodes: &Nodes, out: &mut Vec<Action>) {
         self.look(nodes);
         if epoch.kind != EpochKind::Period {
             self.overdue = self.pending.len();
@@ -524,7 +512,7 @@ impl Placement for DualLayer {
         self.generate(nodes.now_ns(), out);
     }
 
-    fn settled(&mut self, outcomes: &[ActionOutcome], _: &Nodes) {
+    fn on_outcomes(&mut self, outcomes: &[ActionOutcome], _: &Nodes) {
         for outcome in outcomes {
             if let Action::Replicate { block, to } = outcome.action
                 && outcome.done
@@ -564,5 +552,24 @@ impl Placement for DualLayer {
             assert_eq!(layer.len() as usize, replicas);
         }
         assert!(self.pending.iter().is_sorted_by_key(|each| each.due_ns));
+    }
+}
+
+impl FilePlacement for DualLayer {
+    fn replica_victim(&mut self, at: Node, _: Block, nodes: &Nodes) -> Option<Block> {
+        let layer = &mut self.layers[at.index()];
+        let originals = nodes.used(at) - layer.len();
+        layer.reclaim(originals, &self.config)
+    }
+
+    fn forward_to(
+        &mut self,
+        evicted: Block,
+        _: Node,
+        _: IncomingBlock,
+        nodes: &Nodes,
+    ) -> Option<Node> {
+        let latest = || nodes.copies(evicted).nth(1).map(|(node, _)| node);
+        self.config.switch.then(latest)?
     }
 }

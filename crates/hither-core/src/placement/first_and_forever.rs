@@ -1,21 +1,21 @@
 //! First and forever (FAF): a block stays with the node that first asked for it, until that node
 //! needs the room. What most cooperative caches do, and what post-office is measured against.
 
-use super::{Nodes, Placement, PlacementEntry, Target};
+use super::{Build, EpochNeeds, FilePlacement, Nodes, Placement, PlacementEntry, ReplicaLayer};
 use crate::access::Access;
 use crate::ids::Node;
-use crate::registry::Needs;
+use crate::registry::{Compared, Needs};
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "first-and-forever",
     summary: "on the node that asked first, until it is evicted there",
     source: "Son, Kandemir, Zhang and Garg, topology-aware I/O caching, section 6.1",
     params: &[],
-    target: Target::Files,
     needs: Needs::NOTHING,
-    foresight: false,
-    live: false,
-    build: |_, _| Box::new(FirstAndForever),
+    epochs: EpochNeeds::NONE,
+    live: &[],
+    compared: Compared::Everywhere(1),
+    build: Build::Files(ReplicaLayer::Shared, |_, _| Box::new(FirstAndForever)),
 };
 
 struct FirstAndForever;
@@ -25,3 +25,5 @@ impl Placement for FirstAndForever {
         access.node
     }
 }
+
+impl FilePlacement for FirstAndForever {}

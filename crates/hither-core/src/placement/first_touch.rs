@@ -1,21 +1,21 @@
 //! First touch: a page lives on the node whose processor touches it first, for good. What Linux,
 //! IRIX and Solaris do by default (UPM paper, section 1; cache-aware thesis, chapter 2).
 
-use super::{Nodes, Placement, PlacementEntry, Target};
+use super::{Build, EpochNeeds, MemoryPlacement, Nodes, Placement, PlacementEntry};
 use crate::access::Access;
 use crate::ids::Node;
-use crate::registry::Needs;
+use crate::registry::{Compared, Mechanism, Needs};
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "first-touch",
     summary: "on the first node that touches it, for good",
     source: "Linux and IRIX default; Marchetti et al., IPPS 1995",
     params: &[],
-    target: Target::Memory,
     needs: Needs::NOTHING,
-    foresight: false,
-    live: true,
-    build: |_, _| Box::new(FirstTouch),
+    epochs: EpochNeeds::NONE,
+    live: &[Mechanism::Memory],
+    compared: Compared::Everywhere(1),
+    build: Build::Memory(|_, _| Box::new(FirstTouch)),
 };
 
 struct FirstTouch;
@@ -25,3 +25,5 @@ impl Placement for FirstTouch {
         access.node
     }
 }
+
+impl MemoryPlacement for FirstTouch {}

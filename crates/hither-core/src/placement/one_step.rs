@@ -4,21 +4,24 @@
 //! The paper leaves open along which axis: it is the topology's route, along the last axis (`X`)
 //! first.
 
-use super::{Action, IncomingBlock, Nodes, Placement, PlacementEntry, Target};
+use super::{
+    Action, Build, EpochNeeds, FilePlacement, IncomingBlock, Nodes, Placement, PlacementEntry,
+    ReplicaLayer,
+};
 use crate::access::Access;
 use crate::ids::{Block, Node};
-use crate::registry::Needs;
+use crate::registry::{Compared, Needs};
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "one-step",
     summary: "moves one hop towards the node that asks for it, in exchange for the victim",
     source: "Son, Kandemir, Zhang and Garg, topology-aware I/O caching, section 6.1",
     params: &[],
-    target: Target::Files,
     needs: Needs::NOTHING,
-    foresight: false,
-    live: false,
-    build: |_, _| Box::new(OneStep),
+    epochs: EpochNeeds::NONE,
+    live: &[],
+    compared: Compared::Everywhere(3),
+    build: Build::Files(ReplicaLayer::Shared, |_, _| Box::new(OneStep)),
 };
 
 struct OneStep;
@@ -28,17 +31,25 @@ impl Placement for OneStep {
         access.node
     }
 
-    fn served(&mut self, access: &Access, _: Node, nodes: &Nodes, out: &mut Vec<Action>) {
+    fn on_access(&mut self, access: &Access, _: Node, nodes: &Nodes, out: &mut Vec<Action>) {
         let block = access.block;
         if let Some(home) = nodes.home(block).filter(|&home| home != access.node) {
             let to = nodes.topology().next_hop(home, access.node);
             out.push(Action::Migrate { block, to });
         }
     }
+}
 
+impl FilePlacement for OneStep {
     /// The victim changes places with the block that comes; where that comes from storage, so does
     /// the victim go there.
-    fn victim(&mut self, _: Block, _: Node, incoming: IncomingBlock, _: &Nodes) -> Option<Node> {
+    fn forward_to(
+        &mut self,
+        _: Block,
+        _: Node,
+        incoming: IncomingBlock,
+        _: &Nodes,
+    ) -> Option<Node> {
         incoming.from
     }
 }
@@ -61,14 +72,14 @@ mod tests {
         let (mut policy, mut out) = (OneStep, Vec::new());
         assert_eq!(policy.place(&by(7), &nodes), Node(7));
         nodes.insert(Block(0), Node(7), Slot(0));
-        policy.served(&by(7), Node(7), &nodes, &mut out);
+        policy.on_access(&by(7), Node(7), &nodes, &mut out);
         assert!(out.is_empty());
-        policy.served(&by(24), Node(7), &nodes, &mut out);
+        policy.on_access(&by(24), Node(7), &nodes, &mut out);
         let (block, to) = (Block(0), Node(8));
         assert_eq!(out, [Action::Migrate { block, to }]);
         let coming = |from| IncomingBlock { block, from };
         let from = Some(Node(7));
-        assert_eq!(policy.victim(Block(1), to, coming(from), &nodes), from);
-        assert_eq!(policy.victim(Block(1), to, coming(None), &nodes), None);
+        assert_eq!(policy.forward_to(Block(1), to, coming(from), &nodes), from);
+        assert_eq!(policy.forward_to(Block(1), to, coming(None), &nodes), None);
     }
 }

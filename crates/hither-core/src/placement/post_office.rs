@@ -29,23 +29,29 @@
 //!   is first written, for good. The copy that the write went to stays and is the original.
 //!   Replicas are ranked with all other copies of their node.
 
-use super::{Action, IncomingBlock, Nodes, Placement, PlacementEntry, PlacementSettings, Target};
+use super::{
+    Action, Build, EpochNeeds, FilePlacement, IncomingBlock, Nodes, Placement, PlacementEntry,
+    PlacementSettings, ReplicaLayer,
+};
 use crate::access::Access;
 use crate::ids::{Block, Node};
-use crate::registry::{Needs, Param, ParamKind};
+use crate::registry::{Compared, Needs, Param, ParamKind};
 use crate::spec::Values;
 use std::cmp::Reverse;
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "post-office",
-    summary: "moves to the weighted median of its accesses; victims go to nodes with few misses",
+    summary: "moves to the weighted median of its accesses; victims go to nodes that have few \
+              misses",
     source: "Son, Kandemir, Zhang and Garg, topology-aware I/O caching for shared storage systems",
     params: PARAMS,
-    target: Target::Files,
     needs: Needs::NOTHING,
-    foresight: false,
-    live: false,
-    build: |settings, values| Box::new(PostOffice::new(settings, values)),
+    epochs: EpochNeeds::NONE,
+    live: &[],
+    compared: Compared::Everywhere(4),
+    build: Build::Files(ReplicaLayer::Shared, |settings, values| {
+        Box::new(PostOffice::new(settings, values))
+    }),
 };
 
 const PARAMS: &[Param] = &[
@@ -60,7 +66,8 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "miss_ratio",
-        doc: "the local miss ratio from which on a node is under pressure and forwards its victims (T_m)",
+        doc: "the local miss ratio from which on a node is under pressure and forwards its \
+              victims (T_m)",
         kind: ParamKind::Real {
             default: 0.15,
             min: 0.0,
@@ -87,7 +94,8 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "replication",
-        doc: "hops beyond which a shared read-only block is replicated at whoever asks for it; the default: never",
+        doc: "hops beyond which a shared read-only block is replicated at whoever asks for it; \
+              the default: never",
         kind: ParamKind::Count {
             default: NEVER_FAR,
             min: 0,
@@ -181,7 +189,7 @@ impl Placement for PostOffice {
     }
 
     #[inline]
-    fn served(&mut self, access: &Access, from: Node, nodes: &Nodes, out: &mut Vec<Action>) {
+    fn on_access(&mut self, access: &Access, from: Node, nodes: &Nodes, out: &mut Vec<Action>) {
         let (block, by) = (access.block, access.node);
         self.count(by, from != by && self.remote_misses);
         if self.blocks.count(block, by) >= self.trigger {
@@ -202,7 +210,7 @@ impl Placement for PostOffice {
         }
     }
 
-    fn written(&mut self, access: &Access, nodes: &Nodes, out: &mut Vec<Action>) {
+    fn on_write(&mut self, access: &Access, nodes: &Nodes, out: &mut Vec<Action>) {
         let block = access.block;
         if self.blocks.written(block) && nodes.replicated(block) {
             let kept = nodes.nearest(block, access.node);
@@ -212,32 +220,10 @@ impl Placement for PostOffice {
         }
     }
 
-    /// Figure 4, lines 12 to 22.
-    fn victim(&mut self, _: Block, at: Node, _: IncomingBlock, nodes: &Nodes) -> Option<Node> {
-        if !self.pressure[at.index()].flag || self.at_ease == 0 {
-            return None;
-        }
-        let pressure = |node: Node| &self.pressure[node.index()];
-        let at_ease = |node: &Node| !pressure(*node).flag;
-        let topology = nodes.topology();
-        let neighbours = topology.neighbours(at).iter().copied().filter(at_ease);
-        neighbours
-            .min_by_key(|&node| (Reverse(nodes.free(node)), pressure(node).misses_before))
-            .or_else(|| topology.nearest(at).iter().copied().find(at_ease))
-    }
-
-    fn gone(&mut self, block: Block, _: Node, nodes: &Nodes, _: &mut Vec<Action>) {
+    fn on_removed(&mut self, block: Block, _: Node, nodes: &Nodes, _: &mut Vec<Action>) {
         if nodes.home(block).is_none() {
             self.blocks.reset(block);
         }
-    }
-
-    #[inline]
-    fn prefetch(&self, accesses: &[Access]) {
-        let totals = accesses
-            .iter()
-            .map(|access| self.blocks.total(access.block));
-        std::hint::black_box(totals.fold(0, |sum, total| sum ^ total));
     }
 
     fn check(&self, nodes: &Nodes) {
@@ -250,6 +236,30 @@ impl Placement for PostOffice {
         }
         let at_ease = self.pressure.iter().filter(|pressure| !pressure.flag);
         assert_eq!(at_ease.count(), self.at_ease);
+    }
+}
+
+impl FilePlacement for PostOffice {
+    /// Figure 4, lines 12 to 22.
+    fn forward_to(&mut self, _: Block, at: Node, _: IncomingBlock, nodes: &Nodes) -> Option<Node> {
+        if !self.pressure[at.index()].flag || self.at_ease == 0 {
+            return None;
+        }
+        let pressure = |node: Node| &self.pressure[node.index()];
+        let at_ease = |node: &Node| !pressure(*node).flag;
+        let topology = nodes.topology();
+        let neighbours = topology.neighbours(at).iter().copied().filter(at_ease);
+        neighbours
+            .min_by_key(|&node| (Reverse(nodes.free(node)), pressure(node).misses_before))
+            .or_else(|| topology.nearest(at).iter().copied().find(at_ease))
+    }
+
+    #[inline]
+    fn prefetch(&self, accesses: &[Access]) {
+        let totals = accesses
+            .iter()
+            .map(|access| self.blocks.total(access.block));
+        std::hint::black_box(totals.fold(0, |sum, total| sum ^ total));
     }
 }
 

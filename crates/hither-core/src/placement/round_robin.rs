@@ -2,21 +2,21 @@
 //! `numactl --interleave` do where accesses are to be spread evenly and nothing is known of them
 //! (UPM paper, section 5.2). A full node loses its turn.
 
-use super::{Nodes, Placement, PlacementEntry, Target};
+use super::{Build, EpochNeeds, MemoryPlacement, Nodes, Placement, PlacementEntry};
 use crate::access::Access;
 use crate::ids::Node;
-use crate::registry::Needs;
+use crate::registry::{Compared, Mechanism, Needs};
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "round-robin",
     summary: "on the nodes in turn",
     source: "IRIX; Nikolopoulos et al., ICS 2000",
     params: &[],
-    target: Target::Memory,
     needs: Needs::NOTHING,
-    foresight: false,
-    live: false,
-    build: |_, _| Box::new(RoundRobin { next: 0 }),
+    epochs: EpochNeeds::NONE,
+    live: &[Mechanism::FilePlacement],
+    compared: Compared::Everywhere(2),
+    build: Build::Memory(|_, _| Box::new(RoundRobin { next: 0 })),
 };
 
 struct RoundRobin {
@@ -33,6 +33,8 @@ impl Placement for RoundRobin {
         node
     }
 }
+
+impl MemoryPlacement for RoundRobin {}
 
 #[cfg(test)]
 mod tests {

@@ -1,10 +1,10 @@
 //! Single node: all pages on one node, as where one thread initialises what all use. The UPM
 //! paper's worst case (section 5.2). Where the node is full the nearest ones take the rest.
 
-use super::{Nodes, Placement, PlacementEntry, Target};
+use super::{Build, EpochNeeds, MemoryPlacement, Nodes, Placement, PlacementEntry};
 use crate::access::Access;
 use crate::ids::Node;
-use crate::registry::{Needs, Param, ParamKind};
+use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind};
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "single-node",
@@ -19,14 +19,14 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
             max: 65_535,
         },
     }],
-    target: Target::Memory,
     needs: Needs::NOTHING,
-    foresight: false,
-    live: false,
-    build: |settings, values| {
+    epochs: EpochNeeds::NONE,
+    live: &[Mechanism::FilePlacement],
+    compared: Compared::ByName,
+    build: Build::Memory(|settings, values| {
         let last = settings.topology.nodes() as u64 - 1;
         Box::new(SingleNode(Node(values.count(0).min(last) as u16)))
-    },
+    }),
 };
 
 struct SingleNode(Node);
@@ -36,3 +36,5 @@ impl Placement for SingleNode {
         self.0
     }
 }
+
+impl MemoryPlacement for SingleNode {}

@@ -1,10 +1,10 @@
-//! A machine for the tests of placement_policies: no latencies, no time but what the test says; every
+//! A machine for the tests of placements: no latencies, no time but what the test sets; every
 //! action is done at once.
 
 use std::sync::Arc;
 
 use super::{
-    Action, ActionOutcome, Counters, Epoch, EpochKind, Nodes, Placement, PlacementEntry,
+    Action, ActionOutcome, Counters, Epoch, EpochKind, MemoryPlacement, Nodes, PlacementEntry,
     PlacementSettings, ThreadMigration,
 };
 use crate::access::Access;
@@ -14,7 +14,7 @@ use crate::topology::Topology;
 
 /// A placement and the nodes that it acts on, with frames enough for everything.
 pub(crate) struct Machine {
-    pub(crate) policy: Box<dyn Placement>,
+    pub(crate) policy: Box<dyn MemoryPlacement>,
     pub(crate) nodes: Nodes,
     counts: Counters,
 }
@@ -41,7 +41,7 @@ impl Machine {
             sampled: false,
         };
         Machine {
-            policy: spec.build(&settings),
+            policy: spec.build_memory(&settings).expect("it places memory"),
             nodes: Nodes::new(topology, capacity, blocks),
             counts: Counters::new(nodes, blocks),
         }
@@ -67,7 +67,7 @@ impl Machine {
                 let home = self.policy.place(access, &self.nodes);
                 self.nodes.insert(access.block, home, Slot(0));
             }
-            Some(home) => self.policy.served(access, home, &self.nodes, &mut out),
+            Some(home) => self.policy.on_access(access, home, &self.nodes, &mut out),
         }
         self.counts.add(access.block, access.node, access.count);
         self.act(&out);
@@ -112,10 +112,10 @@ impl Machine {
             kind,
             process: (kind != EpochKind::Period).then_some(Process(0)),
             counts: &self.counts,
-            moved: &moved,
-            threads: 4,
+            thread_migrations: &moved,
+            active_threads: 4,
         };
-        self.policy.epoch(&epoch, &self.nodes, &mut out);
+        self.policy.on_epoch(&epoch, &self.nodes, &mut out);
         if kind != EpochKind::Construct {
             self.counts.clear();
         }
@@ -134,10 +134,11 @@ impl Machine {
         for block in blocks.into_iter().map(Block) {
             let node = self.nodes.home(block).expect("placed");
             self.nodes.remove(block, node);
-            self.policy.gone(block, node, &self.nodes, &mut Vec::new());
+            self.policy
+                .on_removed(block, node, &self.nodes, &mut Vec::new());
             self.counts.reset(block);
         }
-        self.policy.freed(Object(object));
+        self.policy.on_region_freed(Object(object));
         self.policy.check(&self.nodes);
     }
 
@@ -167,7 +168,7 @@ impl Machine {
             }
             outcomes.push(ActionOutcome { action, done });
         }
-        self.policy.settled(&outcomes, &self.nodes);
+        self.policy.on_outcomes(&outcomes, &self.nodes);
         self.policy.check(&self.nodes);
         moved
     }

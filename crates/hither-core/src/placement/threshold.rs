@@ -21,24 +21,25 @@
 //!   a processor of the home), a visit of the walk nothing.
 
 use super::{
-    Action, ActionOutcome, Counters, Nodes, Placement, PlacementEntry, PlacementSettings, Region,
-    Target,
+    Action, ActionOutcome, Build, Counters, EpochNeeds, MemoryPlacement, Nodes, Placement,
+    PlacementEntry, PlacementSettings, Region,
 };
 use crate::access::Access;
 use crate::ids::{Block, Node};
-use crate::registry::{Needs, Param, ParamKind};
+use crate::registry::{Compared, Needs, Param, ParamKind};
 use crate::spec::Values;
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "threshold",
-    summary: "moves when a remote node leads the home by a threshold (the kernel's, IRIX)",
+    summary: "when a remote node is ahead of the home by a threshold, filtered (the kernel's, \
+              IRIX)",
     source: "IRIX 6.5 on the Origin2000; Nikolopoulos et al., ICS 2000, section 2.2",
     params: PARAMS,
-    target: Target::Memory,
     needs: Needs::NOTHING,
-    foresight: false,
-    live: false,
-    build,
+    epochs: EpochNeeds::NONE,
+    live: &[],
+    compared: Compared::ByName,
+    build: Build::Memory(build),
 };
 
 const fn count(name: &'static str, doc: &'static str, default: u64, min: u64, max: u64) -> Param {
@@ -119,7 +120,7 @@ const PARAMS: &[Param] = &[
 ];
 
 /// Makes one.
-fn build(settings: &PlacementSettings<'_>, values: &Values) -> Box<dyn Placement> {
+fn build(settings: &PlacementSettings<'_>, values: &Values) -> Box<dyn MemoryPlacement> {
     Box::new(Threshold {
         initial: settings.initial(values, 0),
         threshold: values.count(1),
@@ -140,7 +141,7 @@ fn build(settings: &PlacementSettings<'_>, values: &Values) -> Box<dyn Placement
 }
 
 struct Threshold {
-    initial: Box<dyn Placement>,
+    initial: Box<dyn MemoryPlacement>,
     threshold: u64,
     saturation: u32,
     dampening: u32,
@@ -231,17 +232,13 @@ impl Threshold {
 }
 
 impl Placement for Threshold {
-    fn allocated(&mut self, region: &Region) {
-        self.initial.allocated(region);
-    }
-
     fn place(&mut self, access: &Access, nodes: &Nodes) -> Node {
         self.initial.place(access, nodes)
     }
 
     #[inline]
-    fn served(&mut self, access: &Access, from: Node, nodes: &Nodes, out: &mut Vec<Action>) {
-        self.initial.served(access, from, nodes, out);
+    fn on_access(&mut self, access: &Access, from: Node, nodes: &Nodes, out: &mut Vec<Action>) {
+        self.initial.on_access(access, from, nodes, out);
         let now_ns = nodes.now_ns();
         if self.walk_ns > 0 && now_ns >= self.next_walk_ns {
             self.walk(now_ns);
@@ -261,13 +258,13 @@ impl Placement for Threshold {
         }
     }
 
-    fn gone(&mut self, block: Block, at: Node, nodes: &Nodes, out: &mut Vec<Action>) {
+    fn on_removed(&mut self, block: Block, at: Node, nodes: &Nodes, out: &mut Vec<Action>) {
         self.counters.reset(block);
         self.pages[block.index()] = Page::default();
-        self.initial.gone(block, at, nodes, out);
+        self.initial.on_removed(block, at, nodes, out);
     }
 
-    fn settled(&mut self, outcomes: &[ActionOutcome], nodes: &Nodes) {
+    fn on_outcomes(&mut self, outcomes: &[ActionOutcome], nodes: &Nodes) {
         for outcome in outcomes.iter().filter(|outcome| outcome.done) {
             if let Action::Migrate { block, .. } = outcome.action {
                 let page = &mut self.pages[block.index()];
@@ -277,10 +274,6 @@ impl Placement for Threshold {
                 self.statistics.migrated += 1;
             }
         }
-    }
-
-    fn overhead_ns(&mut self) -> u64 {
-        std::mem::take(&mut self.overhead_ns)
     }
 
     fn statistics(&self) -> Vec<(&'static str, u64)> {
@@ -310,6 +303,16 @@ impl Placement for Threshold {
     }
 }
 
+impl MemoryPlacement for Threshold {
+    fn on_region_allocated(&mut self, region: &Region) {
+        self.initial.on_region_allocated(region);
+    }
+
+    fn take_overhead_ns(&mut self) -> u64 {
+        std::mem::take(&mut self.overhead_ns)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::placement::testing::Machine;
@@ -327,10 +330,10 @@ mod tests {
         let mut machine = machine("dampening=1");
         machine.access(0, 0, 0, 100);
         assert_eq!(machine.access(1, 1, 0, 1124), 0);
-        assert_eq!(machine.policy.overhead_ns(), 0);
+        assert_eq!(machine.policy.take_overhead_ns(), 0);
         assert_eq!(machine.access(1, 1, 0, 1), 1);
-        assert_eq!(machine.policy.overhead_ns(), 5000);
-        assert_eq!(machine.policy.overhead_ns(), 0, "once");
+        assert_eq!(machine.policy.take_overhead_ns(), 5000);
+        assert_eq!(machine.policy.take_overhead_ns(), 0, "once");
         assert_eq!(
             (
                 machine.statistic("candidates"),

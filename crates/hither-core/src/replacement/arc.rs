@@ -17,7 +17,7 @@ use crate::access::Access;
 use crate::ghost_pair::{Ghost, GhostPair};
 use crate::ids::Slot;
 use crate::list::{Links, List};
-use crate::registry::{Needs, ReplacementEntry};
+use crate::registry::{Compared, Mechanism, Needs, ReplacementEntry};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -26,6 +26,8 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     source: "Megiddo and Modha, FAST 2003",
     params: &[],
     needs: Needs::NOTHING,
+    live: &[Mechanism::PageCache],
+    compared: Compared::Everywhere(2),
     build: |settings, _| Box::new(Arc::new(settings.capacity)),
 };
 

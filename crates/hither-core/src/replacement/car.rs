@@ -13,7 +13,7 @@ use crate::access::Access;
 use crate::ghost_pair::{Ghost, GhostPair};
 use crate::ids::Slot;
 use crate::list::{Links, List};
-use crate::registry::{Needs, ReplacementEntry};
+use crate::registry::{Compared, Mechanism, Needs, ReplacementEntry};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -22,6 +22,8 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     source: "Bansal and Modha, FAST 2004",
     params: &[],
     needs: Needs::NOTHING,
+    live: &[Mechanism::PageCache],
+    compared: Compared::ByName,
     build: |settings, _| Box::new(Car::new(settings.capacity)),
 };
 

@@ -17,7 +17,7 @@ use super::Replacement;
 use crate::access::Access;
 use crate::ids::Slot;
 use crate::list::{Links, List};
-use crate::registry::{Needs, Param, ParamKind, ReplacementEntry};
+use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -26,6 +26,8 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     source: "Corbató, MIT Project MAC, 1968",
     params: PARAMS,
     needs: Needs::NOTHING,
+    live: &[Mechanism::PageCache],
+    compared: Compared::ByName,
     build: |settings, values| Box::new(Clock::new(settings.capacity, values.count(0) as u8)),
 };
 

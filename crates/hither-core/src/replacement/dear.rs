@@ -11,7 +11,8 @@ use super::ReplacementPolicy;
 use super::partition::Partitioned;
 use crate::classify::dear::Dear;
 use crate::registry::{
-    EXPIRE, Needs, OTHER, Param, ParamKind, ReplacementEntry, ReplacementSettings,
+    Compared, EXPIRE, Mechanism, Needs, OTHER, Param, ParamKind, ReplacementEntry,
+    ReplacementSettings,
 };
 use crate::spec::Values;
 
@@ -25,6 +26,8 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
         processes: true,
         ..Needs::NOTHING
     },
+    live: &[Mechanism::PageCache],
+    compared: Compared::InAdvice(3),
     build,
 };
 

@@ -21,7 +21,9 @@ use super::{Replacement, ReplacementPolicy};
 use crate::access::Access;
 use crate::ids::Slot;
 use crate::list::{Links, List, NIL};
-use crate::registry::{Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings};
+use crate::registry::{
+    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings,
+};
 use crate::spec::Values;
 
 /// The line in the registry.
@@ -31,6 +33,8 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     source: "Smaragdakis, Kaplan and Wilson, SIGMETRICS 1999",
     params: PARAMS,
     needs: Needs::NOTHING,
+    live: &[Mechanism::PageCache],
+    compared: Compared::ByName,
     build,
 };
 

@@ -13,7 +13,7 @@ use super::Replacement;
 use crate::access::Access;
 use crate::ids::Slot;
 use crate::list::{Links, List};
-use crate::registry::{Needs, ReplacementEntry};
+use crate::registry::{Compared, Mechanism, Needs, ReplacementEntry};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -22,6 +22,8 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     source: "common use",
     params: &[],
     needs: Needs::NOTHING,
+    live: &[Mechanism::PageCache],
+    compared: Compared::ByName,
     build: |settings, _| Box::new(Lfu::new(settings.capacity)),
 };
 

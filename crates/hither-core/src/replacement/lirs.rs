@@ -23,7 +23,9 @@ use super::{Replacement, ReplacementPolicy};
 use crate::access::Access;
 use crate::ids::Slot;
 use crate::list::{Links, List, NIL};
-use crate::registry::{Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings};
+use crate::registry::{
+    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings,
+};
 use crate::spec::Values;
 
 /// The line in the registry.
@@ -33,6 +35,8 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     source: "Jiang and Zhang, SIGMETRICS 2002",
     params: PARAMS,
     needs: Needs::NOTHING,
+    live: &[Mechanism::PageCache],
+    compared: Compared::ByName,
     build,
 };
 

@@ -22,7 +22,7 @@ use crate::access::Access;
 use crate::heap::IndexedHeap;
 use crate::ids::Slot;
 use crate::list::{Links, List};
-use crate::registry::{Needs, Param, ParamKind, ReplacementEntry};
+use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
 use std::cmp::Reverse;
 
 /// The line in the registry.
@@ -40,6 +40,8 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
         },
     }],
     needs: Needs::NOTHING,
+    live: &[Mechanism::PageCache],
+    compared: Compared::ByName,
     build: |settings, values| Box::new(Lrfu::new(settings.capacity, values.real(0))),
 };
 

@@ -7,7 +7,7 @@ use super::Replacement;
 use crate::access::Access;
 use crate::ids::Slot;
 use crate::list::{Links, List};
-use crate::registry::{Needs, ReplacementEntry};
+use crate::registry::{Compared, Mechanism, Needs, ReplacementEntry};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -16,6 +16,8 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     source: "Denning, CACM 11(5), 1968",
     params: &[],
     needs: Needs::NOTHING,
+    live: &[Mechanism::PageCache],
+    compared: Compared::Everywhere(1),
     build: |settings, _| Box::new(Lru::new(settings.capacity)),
 };
 

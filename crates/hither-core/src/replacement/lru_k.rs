@@ -22,7 +22,9 @@ use crate::access::Access;
 use crate::heap::IndexedHeap;
 use crate::ids::{Slot, Tick};
 use crate::list::{Links, List, NIL};
-use crate::registry::{Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings};
+use crate::registry::{
+    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings,
+};
 use crate::spec::Values;
 use std::cmp::Reverse;
 
@@ -33,6 +35,8 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     source: "O'Neil, O'Neil and Weikum, SIGMOD 1993",
     params: PARAMS,
     needs: Needs::NOTHING,
+    live: &[Mechanism::PageCache],
+    compared: Compared::ByName,
     build,
 };
 

@@ -19,7 +19,9 @@ use super::{Replacement, ReplacementPolicy};
 use crate::access::Access;
 use crate::ids::{Slot, Tick};
 use crate::list::{Links, List};
-use crate::registry::{Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings};
+use crate::registry::{
+    Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry, ReplacementSettings,
+};
 use crate::spec::Values;
 
 /// The line in the registry.
@@ -29,6 +31,8 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     source: "Zhou, Philbin and Li, USENIX ATC 2001",
     params: PARAMS,
     needs: Needs::NOTHING,
+    live: &[Mechanism::PageCache],
+    compared: Compared::ByName,
     build,
 };
 
@@ -44,7 +48,8 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "lifetime",
-        doc: "the references that a block may rest in its queue; 0: the peak temporal distance, as measured",
+        doc: "the references that a block may rest in its queue; 0: the peak temporal distance, \
+              as measured",
         kind: ParamKind::Count {
             default: 0,
             min: 0,

@@ -14,7 +14,7 @@ use super::Replacement;
 use crate::access::Access;
 use crate::heap::IndexedHeap;
 use crate::ids::{Slot, Tick};
-use crate::registry::{Needs, ReplacementEntry};
+use crate::registry::{Compared, Needs, ReplacementEntry};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -26,6 +26,8 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
         future: true,
         ..Needs::NOTHING
     },
+    live: &[],
+    compared: Compared::Everywhere(6),
     build: |_, _| Box::new(Opt::new()),
 };
 

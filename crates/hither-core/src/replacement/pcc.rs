@@ -9,7 +9,8 @@ use super::ReplacementPolicy;
 use super::partition::Partitioned;
 use crate::classify::pcc::{Config, Pcc};
 use crate::registry::{
-    EXPIRE, Needs, OTHER, Param, ParamKind, ReplacementEntry, ReplacementSettings,
+    Compared, EXPIRE, Mechanism, Needs, OTHER, Param, ParamKind, ReplacementEntry,
+    ReplacementSettings,
 };
 use crate::spec::Values;
 
@@ -23,6 +24,8 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
         sites: true,
         ..Needs::NOTHING
     },
+    live: &[Mechanism::PageCache],
+    compared: Compared::InAdvice(5),
     build,
 };
 

@@ -10,7 +10,7 @@ use super::Replacement;
 use crate::access::Access;
 use crate::ids::Slot;
 use crate::random::Random as Generator;
-use crate::registry::{Needs, Param, ParamKind, ReplacementEntry};
+use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -19,6 +19,8 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     source: "Belady, IBM Systems Journal 5(2), 1966",
     params: PARAMS,
     needs: Needs::NOTHING,
+    live: &[Mechanism::PageCache],
+    compared: Compared::ByName,
     build: |settings, values| Box::new(Random::new(settings.capacity, values.count(0))),
 };
 

@@ -20,15 +20,18 @@ use crate::access::Access;
 use crate::ghosts::Ghosts;
 use crate::ids::{Block, Slot};
 use crate::list::{Links, List};
-use crate::registry::{Needs, Param, ParamKind, ReplacementEntry};
+use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "s3-fifo",
-    summary: "three queues: only blocks that are used in a small one enter the main one",
+    summary: "three queues: new blocks prove themselves in a small one before they enter the main \
+              one",
     source: "Yang et al., SOSP 2023",
     params: PARAMS,
     needs: Needs::NOTHING,
+    live: &[Mechanism::PageCache],
+    compared: Compared::ByName,
     build: |settings, values| {
         let shares = Shares {
             small: values.real(0),

@@ -11,7 +11,7 @@ use super::Replacement;
 use crate::access::Access;
 use crate::ids::Slot;
 use crate::list::{Links, List, NIL};
-use crate::registry::{Needs, ReplacementEntry};
+use crate::registry::{Compared, Mechanism, Needs, ReplacementEntry};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -20,6 +20,8 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     source: "Zhang et al., NSDI 2024",
     params: &[],
     needs: Needs::NOTHING,
+    live: &[Mechanism::PageCache],
+    compared: Compared::ByName,
     build: |settings, _| Box::new(Sieve::new(settings.capacity)),
 };
 

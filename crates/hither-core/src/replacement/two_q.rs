@@ -18,7 +18,7 @@ use crate::access::Access;
 use crate::ghosts::Ghosts;
 use crate::ids::{Block, Slot};
 use crate::list::{Links, List};
-use crate::registry::{Needs, Param, ParamKind, ReplacementEntry};
+use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
@@ -27,6 +27,8 @@ pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     source: "Johnson and Shasha, VLDB 1994",
     params: PARAMS,
     needs: Needs::NOTHING,
+    live: &[Mechanism::PageCache],
+    compared: Compared::ByName,
     build: |settings, values| {
         let shares = Shares {
             kin: values.real(0),

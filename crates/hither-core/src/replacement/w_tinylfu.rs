@@ -18,16 +18,19 @@ use super::{Replacement, share};
 use crate::access::Access;
 use crate::ids::{Block, Slot};
 use crate::list::{Links, List};
-use crate::registry::{Needs, Param, ParamKind, ReplacementEntry};
+use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
 use crate::sketch::Sketch;
 
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "w-tinylfu",
-    summary: "admits from a small LRU window only blocks that were used more often than the victim",
+    summary: "admits from a small LRU window only what was referenced more often than what it \
+              would replace",
     source: "Einziger, Friedman and Manes, TOS 13(4), 2017",
     params: PARAMS,
     needs: Needs::NOTHING,
+    live: &[Mechanism::PageCache],
+    compared: Compared::ByName,
     build: |settings, values| {
         let config = Config {
             window: values.real(0),

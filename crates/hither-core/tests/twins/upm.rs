@@ -106,13 +106,13 @@ fn compare(random: &mut Random) -> usize {
     let migration_ns = [0u32, 20_000, 1_100_000][random.below(3) as usize];
     let (optimistic, history, freeze) = (random.below(2), random.below(2), random.below(2));
     let spec: Spec<PlacementEntry> = format!(
-        "upm{{contention_ns={contention_ns},migration_ns={migration_ns},optimistic={optimistic},history={history},\
-         freeze={freeze},tune=1,cold=0,skip=0}}"
+        "upm{{contention_ns={contention_ns},migration_ns={migration_ns},\
+         optimistic={optimistic},history={history},freeze={freeze},tune=1,cold=0,skip=0}}"
     )
     .parse()
     .unwrap();
     let capacity = vec![blocks; nodes_count];
-    let mut policy = spec.build(&PlacementSettings {
+    let policy = spec.build_memory(&PlacementSettings {
         topology: topology.clone(),
         capacity: &capacity,
         blocks,
@@ -121,6 +121,7 @@ fn compare(random: &mut Random) -> usize {
         initial: None,
         sampled: false,
     });
+    let mut policy = policy.expect("it places memory");
     let mut nodes = Nodes::new(topology.clone(), capacity.clone(), blocks);
     let mut twin = Naive {
         topology,
@@ -161,11 +162,11 @@ fn compare(random: &mut Random) -> usize {
             kind: EpochKind::Iteration,
             process: Some(Process(0)),
             counts: &counters,
-            moved: &[],
-            threads: nodes_count,
+            thread_migrations: &[],
+            active_threads: nodes_count,
         };
         let mut out = Vec::new();
-        policy.epoch(&epoch, &nodes, &mut out);
+        policy.on_epoch(&epoch, &nodes, &mut out);
         let mut moves = BTreeMap::new();
         for action in &out {
             let Action::Migrate { block, to } = *action else {
@@ -178,7 +179,7 @@ fn compare(random: &mut Random) -> usize {
             .iter()
             .map(|&action| ActionOutcome { action, done: true })
             .collect();
-        policy.settled(&done, &nodes);
+        policy.on_outcomes(&done, &nodes);
         policy.check(&nodes);
         assert_eq!(moves, twin.iterate(&iteration));
         moved += moves.len();

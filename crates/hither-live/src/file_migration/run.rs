@@ -27,7 +27,7 @@ use crate::run::{Agent, RunOptions};
 pub struct FileMigrationOptions {
     /// The program.
     pub run: RunOptions,
-    /// The placement of memory that moves pages; one that can be [live](placement::PlacementEntry::live).
+    /// The placement of memory that moves pages; one that [runs live](placement::PlacementEntry::live).
     pub policy: Spec<placement::PlacementEntry>,
     /// Where calibrations of machines are kept; none are read or made without.
     pub cache: Option<PathBuf>,
@@ -48,9 +48,9 @@ pub struct Ran {
 pub struct FileMigrationReport {
     /// The figures.
     pub summary: Summary,
-    /// PageRange that were to be moved and stayed, by the reason.
+    /// Pages that were to be moved and stayed, by the reason.
     pub refused: BTreeMap<String, u64>,
-    /// RefusalReason files could not be got at, or it not be asked what is cached of them, and how many times
+    /// Why files could not be got at, or it not be asked what is cached of them, and how many times
     /// that was found.
     pub left_alone: BTreeMap<String, u64>,
     /// What the program could not tell.
@@ -59,7 +59,7 @@ pub struct FileMigrationReport {
     pub agent: Duration,
     /// How long the program ran.
     pub ran: Duration,
-    /// RefusalReason the log is not whole.
+    /// Why the log is not whole.
     pub log: Option<Error>,
 }
 

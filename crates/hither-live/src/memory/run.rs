@@ -39,7 +39,7 @@ use crate::run::{Agent, RunOptions};
 pub struct MemoryOptions {
     /// The program.
     pub run: RunOptions,
-    /// Where pages go; one that can be [live](placement::PlacementEntry::live).
+    /// Where pages go; one that [runs live](placement::PlacementEntry::live).
     pub placement: Spec<placement::PlacementEntry>,
     /// What that is made of, in place of what its parameter names.
     pub initial: Option<Spec<placement::PlacementEntry>>,
@@ -93,7 +93,7 @@ pub struct MemoryReport {
     pub uncounted: Vec<(&'static str, SamplingError)>,
     /// The last reason for which pages could not be sampled.
     pub unarmed: Option<SamplingError>,
-    /// RefusalReason no faults were watched: only known sites could be placed.
+    /// Why no faults were watched: only known sites could be placed.
     pub unwatched: Option<WatchError>,
     /// Faults of the kernel on the program's behalf (`read` into fresh memory) were not seen.
     pub without_kernel: bool,
@@ -109,9 +109,9 @@ pub struct MemoryReport {
     pub agent: Duration,
     /// How long the program ran.
     pub ran: Duration,
-    /// RefusalReason the log is not whole.
+    /// Why the log is not whole.
     pub log: Option<Error>,
-    /// RefusalReason what memory costs here could not be read or kept.
+    /// Why what memory costs here could not be read or kept.
     pub calibration: Option<String>,
 }
 

@@ -281,7 +281,7 @@ fn row(
 #[derive(Debug, Default)]
 pub(crate) struct StoredCalibration {
     pub(crate) calibration: Option<Calibration>,
-    /// RefusalReason nothing was read or kept.
+    /// Why nothing was read or kept.
     pub(crate) problem: Option<String>,
 }
 

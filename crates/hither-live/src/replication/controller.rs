@@ -19,9 +19,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hither_core::placement::{
-    Action, ActionOutcome, Counters, Epoch, EpochKind, Nodes, Placement, PlacementEntry,
-    PlacementSettings, Target,
+    Action, ActionOutcome, Counters, Epoch, EpochKind, FilePlacement, Nodes, PlacementEntry,
+    PlacementSettings,
 };
+use hither_core::registry::Mechanism;
 use hither_core::topology::Topology;
 use hither_core::{Access, Block, NEVER, Node, Object, Op, Process, Site, Slot, Spec, Thread};
 use hither_sys::replica::BLOCK_BYTES;
@@ -123,7 +124,7 @@ struct File {
 
 /// See the module.
 pub(crate) struct ReplicationController {
-    placement: Box<dyn Placement>,
+    placement: Box<dyn FilePlacement>,
     nodes: Nodes,
     counts: Counters,
     config: Config,
@@ -153,13 +154,10 @@ impl Controller for ReplicationController {
             Ok(spec) => spec,
             Err(error) => return wrong(format!("{}: {error}", config.policy)),
         };
-        if spec.entry().target != Target::Files || !spec.live() {
-            return wrong(format!("{spec}: not for files of a running program"));
-        }
         let nodes = usize::from(config.nodes) + usize::from(config.all);
         let topology = Arc::new(Topology::uniform(nodes));
         let capacity = vec![FRAMES; nodes];
-        let placement = spec.build(&PlacementSettings {
+        let placement = spec.build_files(&PlacementSettings {
             topology: Arc::clone(&topology),
             capacity: &capacity,
             blocks: 0,
@@ -168,6 +166,9 @@ impl Controller for ReplicationController {
             initial: None,
             sampled: false,
         });
+        let Some(placement) = placement.filter(|_| spec.runs(Mechanism::Replicas)) else {
+            return wrong(format!("{spec}: not for files of a running program"));
+        };
         Ok(ReplicationController {
             placement,
             nodes: Nodes::new(topology, capacity, 0),
@@ -328,11 +329,11 @@ impl ReplicationController {
                 self.summary.local += u64::from(local) * u64::from(access.count);
                 let from = if local { access.node } else { home };
                 self.placement
-                    .served(&access, from, &self.nodes, &mut actions);
+                    .on_access(&access, from, &self.nodes, &mut actions);
             }
         }
         if access.op == Op::Write {
-            self.placement.written(&access, &self.nodes, &mut actions);
+            self.placement.on_write(&access, &self.nodes, &mut actions);
         }
         self.act(actions, out);
     }
@@ -356,7 +357,7 @@ impl ReplicationController {
                             action,
                             done: false,
                         };
-                        self.placement.settled(&[refused], &self.nodes);
+                        self.placement.on_outcomes(&[refused], &self.nodes);
                     }
                 }
                 Action::Drop { block, at } => {
@@ -368,7 +369,7 @@ impl ReplicationController {
                         action,
                         done: false,
                     };
-                    self.placement.settled(&[refused], &self.nodes);
+                    self.placement.on_outcomes(&[refused], &self.nodes);
                 }
             }
         }
@@ -407,7 +408,7 @@ impl ReplicationController {
     fn reclaim(&mut self, at: Node, incoming: Block, out: &mut Vec<Decision>) -> bool {
         // An original's turn comes between: at most once before it is a replica's.
         for _ in 0..2 {
-            if let Some(victim) = self.placement.reclaim(at, incoming, &self.nodes) {
+            if let Some(victim) = self.placement.replica_victim(at, incoming, &self.nodes) {
                 self.summary.reclaimed += 1;
                 return self.drop_replica(victim, at, Some(out));
             }
@@ -425,7 +426,8 @@ impl ReplicationController {
         self.summary.replicas[at.index()] -= 1;
         let (number, index) = self.references.place(block);
         self.file_mut(number).replicas -= 1;
-        self.placement.gone(block, at, &self.nodes, &mut Vec::new());
+        self.placement
+            .on_removed(block, at, &self.nodes, &mut Vec::new());
         if let Some(out) = out {
             out.push(Decision::Drop {
                 file: self.references.key(number),
@@ -464,7 +466,7 @@ impl ReplicationController {
             action: Action::Replicate { block, to: node },
             done,
         };
-        self.placement.settled(&[outcome], &self.nodes);
+        self.placement.on_outcomes(&[outcome], &self.nodes);
     }
 
     /// Neither replicas nor a lease: as if all of the file had been written.
@@ -489,7 +491,7 @@ impl ReplicationController {
                 ..Access::bare(self.summary.references, block)
             };
             let mut actions = Vec::new();
-            self.placement.written(&access, &self.nodes, &mut actions);
+            self.placement.on_write(&access, &self.nodes, &mut actions);
             for action in actions {
                 if let Action::Drop { block, at } = action {
                     self.drop_replica(block, at, None);
@@ -514,7 +516,8 @@ impl ReplicationController {
         }
         self.nodes.remove(block, home);
         let mut actions = Vec::new();
-        self.placement.gone(block, home, &self.nodes, &mut actions);
+        self.placement
+            .on_removed(block, home, &self.nodes, &mut actions);
         self.act(actions, out);
     }
 
@@ -546,10 +549,10 @@ impl ReplicationController {
                 kind: EpochKind::Period,
                 process: None,
                 counts: &self.counts,
-                moved: &[],
-                threads: 0,
+                thread_migrations: &[],
+                active_threads: 0,
             };
-            self.placement.epoch(&epoch, &self.nodes, &mut actions);
+            self.placement.on_epoch(&epoch, &self.nodes, &mut actions);
             if actions.is_empty() {
                 break;
             }

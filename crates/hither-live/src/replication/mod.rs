@@ -1,4 +1,4 @@
-//! ReplicationReport of a running program's files: an unmodified program runs, and what it reads again and
+//! Replicas of a running program's files: an unmodified program runs, and what it reads again and
 //! again from memory that is far from it is copied near, as the simulator's `dual-layer` placement
 //! says, and read from there.
 //!

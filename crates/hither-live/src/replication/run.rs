@@ -148,7 +148,10 @@ impl Runner {
         let mut replicating = ReplicationActuator::new(shared, lease_thread, &nodes, options);
         agent.status.nodes = nodes.iter().map(|node| node.node).collect();
         if impatient {
-            replicating.refuse("fs.lease-break-time is less than 4 seconds: writers would not wait for replicas to end");
+            replicating.refuse(
+                "fs.lease-break-time is less than 4 seconds: writers would not \
+                wait for replicas to end",
+            );
         }
         let Supervised { exit, ran, made } = agent.run("replicas", &options.run, replicating)?;
         let (agent, replicating) = made;

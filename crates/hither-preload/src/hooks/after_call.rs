@@ -60,13 +60,6 @@ pub(super) fn record(
     report(op, flags, fd, position, length, caller)
 }
 
-/// Records a read that was served from a replica. Not inlined: one served read in sixteen comes
-/// here, and every read would save registers for it.
-#[inline(never)]
-pub(super) fn record_served(flags: u16, fd: i32, offset: u64, length: u64, caller: Caller) {
-    record(Op::Read, flags, fd, Position::At(offset), length, caller);
-}
-
 /// As [`record`], of what the agent does not know yet. Not inlined, so that the way around it is
 /// short.
 #[inline(never)]

@@ -74,7 +74,8 @@ macro_rules! sending {
                     true => unsafe {
                         replicas::send(to, from, offset, count, |at, sent| {
                             let flags = SERVED | IN_KERNEL | SENT;
-                            after_call::record_served(flags, from, at, sent, caller);
+                            let at = Position::At(at);
+                            after_call::record(Op::Read, flags, from, at, sent, caller);
                         })
                     },
                     false => None,

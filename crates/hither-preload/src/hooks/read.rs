@@ -5,11 +5,11 @@ use std::ffi::{c_int, c_void};
 
 use hither_sys::record::Op;
 use hither_sys::replica::SERVED;
-use libc::{iovec, off_t, size_t};
+use libc::{iovec, off_t, size_t, ssize_t};
 
 use super::{after_call, explicit, trampoline};
 use crate::request::Destination::{self, Buffer, Vector};
-use crate::request::Position::BeforeCurrent;
+use crate::request::Position::{self, BeforeCurrent};
 use crate::signature::Caller;
 use crate::{read_placement, real, replicas};
 
@@ -54,13 +54,7 @@ macro_rules! reading {
                 }
                 let to = $destination;
                 // SAFETY: the program's own call.
-                let served = unsafe {
-                    replicas::serve(fd, position, to, |offset, length| {
-                        let caller = Caller { sp, rbp };
-                        after_call::record_served(SERVED, fd, offset, length, caller);
-                    })
-                };
-                if let Some(result) = served {
+                if let Some(result) = unsafe { serve(fd, position, to, Caller { sp, rbp }) } {
                     return result;
                 }
                 // SAFETY: the program's own call.
@@ -104,6 +98,25 @@ reading! {
         at explicit(offset), to positive(offset, Destination::flagged(vector, count, flags));
     preadv64v2_hook => preadv64v2(vector: *const iovec, count: c_int, offset: off_t, flags: c_int)
         at explicit(offset), to positive(offset, Destination::flagged(vector, count, flags));
+}
+
+/// Serves a read from a replica, and records it. `None` if the real call is to be made. Not
+/// inlined: most programs have no replicas, and each of their reads would save registers for it.
+///
+/// # Safety
+/// The arguments are those of the program's own call.
+#[inline(never)]
+pub(super) unsafe fn serve(
+    fd: c_int,
+    position: Position,
+    to: Destination,
+    caller: Caller,
+) -> Option<ssize_t> {
+    let record = |offset, length| {
+        after_call::record(Op::Read, SERVED, fd, Position::At(offset), length, caller);
+    };
+    // SAFETY: as the caller says.
+    unsafe { replicas::serve(fd, position, to, record) }
 }
 
 /// Only calls at an offset of theirs are served, which one below 0 is not.

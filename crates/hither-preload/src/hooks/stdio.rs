@@ -7,11 +7,11 @@ use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use hither_sys::record::Op;
-use hither_sys::replica::SERVED;
 use hither_sys::syscalls;
 use libc::FILE;
 
-use super::after_call::{record_served, transferred};
+use super::after_call::transferred;
+use super::read::serve;
 use crate::request::Destination;
 use crate::request::Position::BeforeCurrent;
 use crate::session::owns_descriptors;
@@ -142,11 +142,7 @@ unsafe extern "C-unwind" fn read_hook(
     // where nobody is there to cancel.
     if replicas::single_threaded() {
         // SAFETY: libc's own call.
-        let served = unsafe {
-            replicas::serve(fd, BeforeCurrent, to, |offset, length| {
-                record_served(SERVED, fd, offset, length, Caller { sp, rbp });
-            })
-        };
+        let served = unsafe { serve(fd, BeforeCurrent, to, Caller { sp, rbp }) };
         if let Some(result) = served {
             return result;
         }

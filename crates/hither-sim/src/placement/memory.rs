@@ -5,8 +5,8 @@
 //! topology, and wait where a node's memory is busy (`clocks`). Frames are finite: a node that is
 //! full passes a page on to the nearest one that is not, and where all are full the policy's node
 //! reclaims a frame (`frames`); a page that was reclaimed comes back from the swap, at a price
-//! ([`MemoryCosts`]). Policies act on accesses (the thread waits) and at epochs (everybody waits): at the
-//! marks of the trace, or by time where it has none.
+//! ([`MemoryCosts`]). Policies act on accesses (the thread waits) and at epochs (all threads wait):
+//! at the marks of the trace, or by time where it has none.
 //!
 //! In a trace of several processes each has iterations, counters and barriers of its own. A
 //! process's pages (those it touched first) are free again after its last access, as when it ends.
@@ -27,9 +27,8 @@ mod source;
 #[cfg(test)]
 mod tests;
 
-use hither_core::Placement;
 use hither_core::ids::Object;
-use hither_core::placement::{PlacementSettings, Region, Target};
+use hither_core::placement::{MemoryPlacement, PlacementSettings, Region, Target};
 use hither_core::registry::Needs;
 
 pub use self::costs::MemoryCosts;
@@ -50,8 +49,8 @@ pub fn run(
 ) -> Result<PlacementOutcome, Error> {
     configuration.check(references, Target::Memory)?;
     let source = Source::new(references, configuration, Needs::NOTHING, options);
-    let known = source.known(configuration.spec.foresight())?;
-    let mut policy = configuration.spec.build(&PlacementSettings {
+    let known = source.known(configuration.spec.needs().totals)?;
+    let policy = configuration.spec.build_memory(&PlacementSettings {
         topology: configuration.topology.clone(),
         capacity: &configuration.capacity,
         blocks: references.blocks(),
@@ -60,9 +59,10 @@ pub fn run(
         initial: None,
         sampled: false,
     });
+    let mut policy = policy.expect("checked to place memory");
     drop(known.totals);
     for (object, &bytes) in (0..).zip(&references.object_bytes()) {
-        policy.allocated(&Region {
+        policy.on_region_allocated(&Region {
             object: Object(object),
             owner: known
                 .owners
@@ -70,14 +70,14 @@ pub fn run(
                 .copied()
                 .unwrap_or_default(),
             bytes,
-            known: None,
+            expected_tier: None,
         });
     }
     drive(policy, &source, known.ends, configuration, costs, options)
 }
 
 fn drive(
-    policy: Box<dyn Placement>,
+    policy: Box<dyn MemoryPlacement>,
     source: &Source<'_, impl References>,
     ends: Vec<End>,
     configuration: &PlacementConfiguration,
@@ -98,7 +98,7 @@ fn drive(
             engine.ended(ended.process);
         }
         if done == end {
-            engine.settle();
+            engine.add_waits();
         }
         engine.reached(done);
         if done == end {

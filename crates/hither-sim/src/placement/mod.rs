@@ -10,12 +10,13 @@ mod source;
 mod timeline;
 
 pub use costs::CostsError;
-pub use report::{Interval, Move, OfProcess, PlacementOutcome, Totals};
+pub use report::{Interval, Move, PlacementOutcome, ProcessTotals, Totals};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use hither_core::placement::{EpochKind, PlacementEntry, Target};
+use hither_core::registry::baseline;
 use hither_core::{Access, Node, Spec, Topology};
 use serde::Serialize;
 
@@ -50,7 +51,7 @@ impl PlacementConfiguration {
             capacity: vec![blocks; topology.nodes()],
             spec,
             topology,
-            replacement: "lru".parse().expect("a policy"),
+            replacement: baseline(),
         }
     }
 
@@ -61,10 +62,10 @@ impl PlacementConfiguration {
             Target::Memory => "pages of memory",
             Target::Files => "blocks of files",
         };
-        if self.spec.entry().target != target {
+        if self.spec.entry().target() != target {
             return Err(Error::WrongKind {
                 placement,
-                of: named(self.spec.entry().target),
+                of: named(self.spec.entry().target()),
                 asked: named(target),
             });
         }

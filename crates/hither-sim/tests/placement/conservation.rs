@@ -124,7 +124,7 @@ fn extremes(param: &Param) -> Vec<String> {
         ParamKind::Placement { .. } => {
             let made_of_another = |param: &Param| matches!(param.kind, ParamKind::Placement { .. });
             let simple = placement_policies().iter().filter(|entry| {
-                entry.target == Target::Memory && !entry.params.iter().any(made_of_another)
+                entry.target() == Target::Memory && !entry.params.iter().any(made_of_another)
             });
             simple.map(|entry| entry.name.to_owned()).collect()
         }
@@ -157,7 +157,7 @@ fn at_the_ends_of_every_parameter() {
             println!("seed {seed}: {text}");
             let spec: PlacementSpec = text.parse().expect("allowed");
             for seed in [seed, seed + 1] {
-                let world = World::new(1000 + seed, entry.target);
+                let world = World::new(1000 + seed, entry.target());
                 conserved(&world, &simulate(&world, spec, &CHECKED));
             }
         }

@@ -30,7 +30,7 @@ fn simulate(
         ..PlacementConfiguration::even(spec, Arc::clone(&world.topology), 1)
     };
     let trace = &world.trace;
-    let outcome = match spec.entry().target {
+    let outcome = match spec.entry().target() {
         Target::Memory => memory::run(
             trace,
             &configuration,
@@ -49,6 +49,6 @@ fn simulate(
 fn all(target: Target) -> impl Iterator<Item = PlacementSpec> {
     let entries = placement_policies()
         .iter()
-        .filter(move |entry| entry.target == target);
+        .filter(move |entry| entry.target() == target);
     entries.map(Spec::<PlacementEntry>::defaults)
 }

@@ -147,12 +147,7 @@ impl World {
             0 => marks.collect(),
             _ => Vec::new(),
         };
-        let knows = Needs {
-            future: true,
-            sites: true,
-            objects: true,
-            processes: true,
-        };
+        let knows = Needs::ALL;
         let bytes = sizes.iter().map(|size| size * 4096).collect();
         World {
             trace: InMemory::new(accesses, knows)

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use hither_core::placement::Target;
+use hither_core::registry::compared_in_advice;
 use hither_trace::Trace;
 use serde_json::json;
 
@@ -15,7 +16,7 @@ use super::options::heading::{CACHES, NODES, OUTPUT, READING};
 use super::options::placement::PlacementArgs;
 use super::options::{CacheArgs, LoadArgs, ProfileArgs};
 use super::record::{self, RecordingArgs};
-use crate::cache_analysis::{self, CacheAnalysis, CallSite, DEFAULT_POLICIES};
+use crate::cache_analysis::{self, CacheAnalysis, CallSite};
 use crate::exit;
 use crate::format::{bytes, count, counted, percent, shortened};
 use crate::output;
@@ -134,9 +135,9 @@ impl Advise {
             return self.advise_on_memory(&trace, &placed);
         }
         let policies = match self.caches.names_policies() {
-            true => self.caches.policies(DEFAULT_POLICIES),
+            true => self.caches.policies(compared_in_advice),
             false => cache_analysis::supported_policies(
-                self.caches.policies(DEFAULT_POLICIES),
+                self.caches.policies(compared_in_advice),
                 &trace,
                 ui,
             ),

@@ -224,17 +224,13 @@ pub(super) struct ProfileArgs {
 
 impl CacheArgs {
     /// The policies, or those of `otherwise` if none were named.
-    pub(super) fn policies(&self, otherwise: &str) -> Vec<Spec> {
+    pub(super) fn policies(&self, otherwise: impl FnOnce() -> Vec<Spec>) -> Vec<Spec> {
         let named: Vec<Spec> = self
             .policies
             .iter()
             .flat_map(|list| list.0.iter().copied())
             .collect();
-        if named.is_empty() {
-            <Spec>::parse_list(otherwise).expect("our own list is right")
-        } else {
-            named
-        }
+        if named.is_empty() { otherwise() } else { named }
     }
 
     /// Whether policies were named.

@@ -64,14 +64,13 @@ impl From<&Policy> for Listed {
 
 impl From<&Placement> for Listed {
     fn from(entry: &Placement) -> Listed {
-        let foresight = entry.foresight.then_some("who will use what");
         Listed {
             name: entry.name,
             summary: entry.summary,
             source: entry.source,
-            needs: entry.needs.names().chain(foresight).collect(),
+            needs: entry.needs.names().collect(),
             params: entry.params,
-            target: Some(entry.target),
+            target: Some(entry.target()),
         }
     }
 }

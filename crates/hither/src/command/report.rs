@@ -10,12 +10,12 @@ use super::Subcommand;
 use super::options::heading::{CACHES, NODES, OUTPUT, READING};
 use super::options::placement::PlacementArgs;
 use super::options::{CacheArgs, LoadArgs};
-use crate::cache_analysis::DEFAULT_POLICIES;
 use crate::exit::Usage;
 use crate::output;
 use crate::placement::pretty;
 use crate::report::{self, ReportRequest};
 use crate::ui::{self, Ui};
+use hither_core::registry::compared_in_advice;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -89,7 +89,7 @@ impl Subcommand for Report {
             }
         }
         let asked = ReportRequest {
-            policies: self.caches.policies(DEFAULT_POLICIES),
+            policies: self.caches.policies(compared_in_advice),
             own_policies: self.caches.names_policies(),
             sizes: self.caches.sizes_as_written().to_vec(),
             points: self.points.map(usize::from),

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use hither_core::registry;
 use hither_sim::References;
 use hither_trace::Trace;
 use serde_json::json;
@@ -112,13 +113,13 @@ impl Sim {
             .loading
             .sample(&self.trace, self.sampling.sample(), ui)?;
         let usual = placement::default_placements(placement::data_kind(&trace));
-        let placements = placement::placements_or_default(&self.placing.placements(), usual)?;
+        let placements = placement::placements_or_default(&self.placing.placements(), &usual)?;
         placement::check_kind(&trace, &placements)?;
         let request = PlacementRequest {
             nodes,
             placements,
             sizes: self.caches.sizes_as_written().to_vec(),
-            policies: self.caches.policies("lru"),
+            policies: self.caches.policies(|| vec![registry::baseline()]),
         };
         let block_bytes = u64::from(trace.options().block_bytes);
         if trace.references() == 0 {
@@ -179,7 +180,7 @@ impl Subcommand for Sim {
     const NAME: &'static str = "sim";
 
     fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
-        let policies = self.caches.policies("lru,arc,opt");
+        let policies = self.caches.policies(registry::compared_everywhere);
         self.curves.check()?;
         self.drawing.check()?;
         self.placing.check()?;

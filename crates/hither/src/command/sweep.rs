@@ -10,6 +10,7 @@ use std::thread;
 
 use anyhow::Context;
 use clap::Args;
+use hither_core::registry;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 
@@ -226,9 +227,10 @@ impl Sweeping {
             self.placing.apply(&mut job.placing)?;
             if self.caches.names_policies() || job.policies.is_empty() {
                 let placed = !job.placing.nodes.is_empty();
-                job.policies = self
-                    .caches
-                    .policies(if placed { "lru" } else { "lru,arc,opt" });
+                job.policies = self.caches.policies(|| match placed {
+                    true => vec![registry::baseline()],
+                    false => registry::compared_everywhere(),
+                });
             }
             if self.caches.names_sizes() {
                 job.sizes = self.caches.sizes_as_written().to_vec();

@@ -11,13 +11,13 @@ fn region(object: u32, owner: u32, pages: u64, known: Option<RegionTier>) -> Reg
         object: Object(object),
         owner: Process(owner),
         bytes: pages * PAGE,
-        known,
+        expected_tier: known,
     }
 }
 
 /// A policy and the nodes it fills.
 struct Machine {
-    policy: Box<dyn Placement>,
+    policy: Box<dyn MemoryPlacement>,
     nodes: Nodes,
     next: u32,
 }
@@ -36,9 +36,9 @@ impl Machine {
             initial: None,
             sampled: false,
         };
-        let mut policy = spec.build(&settings);
+        let mut policy = spec.build_memory(&settings).expect("it places memory");
         for (object, &(pages, owner)) in (0..).zip(objects) {
-            policy.allocated(&region(object, owner, pages, None));
+            policy.on_region_allocated(&region(object, owner, pages, None));
         }
         Machine {
             policy,
@@ -220,7 +220,7 @@ fn reclaimed_pages_count_no_more() {
         machine.nodes.remove(block, Node(1));
         machine
             .policy
-            .gone(block, Node(1), &machine.nodes, &mut Vec::new());
+            .on_removed(block, Node(1), &machine.nodes, &mut Vec::new());
     }
     assert_eq!(machine.faults(0, [1, 2, 4, 5]), [1, 1, 1, 0]);
     assert_eq!(machine.statistic("limited_applications"), 1);
@@ -283,28 +283,31 @@ fn idle_memory_is_free_to_a_sample() {
 fn regions_come_and_go() {
     let topology = Topology::uniform(2);
     let mut machine = Machine::new("cache-aware", topology, &[1000, 1000], &[(300, 0)]);
-    assert_eq!(machine.policy.class(Object(0)), None);
+    assert_eq!(machine.policy.region_tier(Object(0)), None);
     machine.faults(0, 0..154);
-    assert_eq!(machine.policy.class(Object(0)), Some(RegionTier::Remote));
+    assert_eq!(
+        machine.policy.region_tier(Object(0)),
+        Some(RegionTier::Remote)
+    );
     for block in (0..154).map(Block) {
         let node = machine.nodes.home(block).unwrap();
         machine.nodes.remove(block, node);
         let (policy, nodes) = (&mut machine.policy, &machine.nodes);
-        policy.gone(block, node, nodes, &mut Vec::new());
+        policy.on_removed(block, node, nodes, &mut Vec::new());
     }
-    machine.policy.freed(Object(0));
-    assert_eq!(machine.policy.class(Object(0)), None);
+    machine.policy.on_region_freed(Object(0));
+    assert_eq!(machine.policy.region_tier(Object(0)), None);
     // The object's number is used again; nothing of the first region is left, and what its call
     // site does is known.
     machine
         .policy
-        .allocated(&region(0, 0, 256, Some(RegionTier::Remote)));
+        .on_region_allocated(&region(0, 0, 256, Some(RegionTier::Remote)));
     assert_eq!(machine.faults(0, [7, 3, 90]), [1, 1, 1]);
     machine
         .policy
-        .allocated(&region(1, 0, 256, Some(RegionTier::Local)));
+        .on_region_allocated(&region(1, 0, 256, Some(RegionTier::Local)));
     assert_eq!(machine.faults(1, 0..10), [0; 10]);
-    machine.policy.freed(Object(5));
+    machine.policy.on_region_freed(Object(5));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::super::{
-    Action, ActionOutcome, Epoch, EpochKind, IncomingBlock, Nodes, Placement, PlacementEntry,
+    Action, ActionOutcome, Epoch, EpochKind, FilePlacement, IncomingBlock, Nodes, PlacementEntry,
     PlacementSettings,
 };
 use crate::access::{Access, Op};
@@ -19,7 +19,7 @@ use crate::topology::Topology;
 /// Nodes with LRU for their originals, driven by the policy.
 struct Machine {
     nodes: Nodes,
-    policy: Box<dyn Placement>,
+    policy: Box<dyn FilePlacement>,
     /// By node, the least recent first.
     originals: Vec<Vec<Block>>,
     free: Vec<Vec<Slot>>,
@@ -39,7 +39,7 @@ impl Machine {
             sampled: false,
         };
         Machine {
-            policy: spec.build(&settings),
+            policy: spec.build_files(&settings).expect("it places files"),
             nodes: Nodes::new(topology, capacity.to_vec(), blocks),
             originals: vec![Vec::new(); capacity.len()],
             free: capacity
@@ -62,7 +62,7 @@ impl Machine {
                 self.originals[from.index()].retain(|&other| other != block);
                 self.originals[from.index()].push(block);
             }
-            self.policy.served(&access, from, &self.nodes, &mut out);
+            self.policy.on_access(&access, from, &self.nodes, &mut out);
             self.act(std::mem::take(&mut out));
         } else {
             let to = self.policy.place(&access, &self.nodes);
@@ -70,7 +70,7 @@ impl Machine {
             self.originals[to.index()].push(block);
         }
         if op == Op::Write {
-            self.policy.written(&access, &self.nodes, &mut out);
+            self.policy.on_write(&access, &self.nodes, &mut out);
             self.act(out);
         }
         self.nodes.check();
@@ -89,10 +89,10 @@ impl Machine {
             kind,
             process: None,
             counts: &Counters::new(self.nodes.len(), 0),
-            moved: &[],
-            threads: 1,
+            thread_migrations: &[],
+            active_threads: 1,
         };
-        self.policy.epoch(&epoch, &self.nodes, &mut out);
+        self.policy.on_epoch(&epoch, &self.nodes, &mut out);
         self.act(out);
     }
 
@@ -116,18 +116,18 @@ impl Machine {
             };
             outcomes.push(ActionOutcome { action, done });
         }
-        self.policy.settled(&outcomes, &self.nodes);
+        self.policy.on_outcomes(&outcomes, &self.nodes);
     }
 
     fn insert(&mut self, block: Block, node: Node) {
         if self.nodes.free(node) == 0 {
-            if let Some(replica) = self.policy.reclaim(node, block, &self.nodes) {
+            if let Some(replica) = self.policy.replica_victim(node, block, &self.nodes) {
                 assert_ne!(self.nodes.home(replica), Some(node));
                 self.remove(replica, node);
             } else {
                 let victim = self.originals[node.index()][0];
                 let incoming = IncomingBlock { block, from: None };
-                let switched = self.policy.victim(victim, node, incoming, &self.nodes);
+                let switched = self.policy.forward_to(victim, node, incoming, &self.nodes);
                 if let Some(to) = switched {
                     self.nodes.promote(victim, to);
                     self.originals[node.index()].remove(0);
@@ -149,7 +149,7 @@ impl Machine {
         let slot = self.nodes.remove(block, node);
         self.free[node.index()].push(slot);
         let mut out = Vec::new();
-        self.policy.gone(block, node, &self.nodes, &mut out);
+        self.policy.on_removed(block, node, &self.nodes, &mut out);
         self.act(out);
     }
 
@@ -650,8 +650,8 @@ fn the_same_copies_as_a_naive_twin() {
             .map(|_| pick(&[1, 2, 4, 9]))
             .collect();
         let spec = format!(
-            "dual-layer{{threshold={threshold},refill={},ratio={ratio},free={},check_ms={check_ms},delay_us={delay_us},\
-             switch={switch},mapped={mapped}}}",
+            "dual-layer{{threshold={threshold},refill={},ratio={ratio},free={},\
+             check_ms={check_ms},delay_us={delay_us},switch={switch},mapped={mapped}}}",
             f64::from(refill) / 4.0,
             f64::from(free) / 8.0,
         );

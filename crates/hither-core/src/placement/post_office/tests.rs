@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 /// A policy, and nodes that it is asked about.
 struct Bench {
-    policy: Box<dyn Placement>,
+    policy: Box<dyn FilePlacement>,
     nodes: Nodes,
 }
 
@@ -17,7 +17,7 @@ impl Bench {
     fn new(spec: &str, topology: Topology, capacity: &[u32]) -> Bench {
         let topology = Arc::new(topology);
         let spec: Spec<PlacementEntry> = spec.parse().unwrap();
-        let policy = spec.build(&PlacementSettings {
+        let policy = spec.build_files(&PlacementSettings {
             topology: Arc::clone(&topology),
             capacity,
             blocks: 8,
@@ -26,6 +26,7 @@ impl Bench {
             initial: None,
             sampled: false,
         });
+        let policy = policy.expect("it places files");
         let nodes = Nodes::new(topology, capacity.to_vec(), 8);
         Bench { policy, nodes }
     }
@@ -43,10 +44,10 @@ impl Bench {
                 let at = self.policy.place(&access, &self.nodes);
                 self.nodes.insert(access.block, at, Slot(block));
             }
-            Some(from) => self.policy.served(&access, from, &self.nodes, &mut out),
+            Some(from) => self.policy.on_access(&access, from, &self.nodes, &mut out),
         }
         if op == Op::Write {
-            self.policy.written(&access, &self.nodes, &mut out);
+            self.policy.on_write(&access, &self.nodes, &mut out);
         }
         self.policy.check(&self.nodes);
         out
@@ -64,7 +65,7 @@ impl Bench {
         };
         let to = self
             .policy
-            .victim(Block(6), Node(at), incoming, &self.nodes);
+            .forward_to(Block(6), Node(at), incoming, &self.nodes);
         to.map(|node| node.0)
     }
 }
@@ -126,7 +127,7 @@ fn counters_start_again_after_fifty() {
     bench.nodes.remove(Block(0), Node(6));
     bench
         .policy
-        .gone(Block(0), Node(6), &bench.nodes, &mut Vec::new());
+        .on_removed(Block(0), Node(6), &bench.nodes, &mut Vec::new());
     assert_eq!(bench.reads(0, &[8; 49]), [], "evicted, and counted anew");
 }
 

@@ -64,7 +64,8 @@ pub(super) const PARAMS: &[Param] = &[
     ),
     Param {
         name: "tune",
-        doc: "what an area's latency ratio is multiplied by when its worst remote latency grew; 1: never",
+        doc: "what an area's latency ratio is multiplied by when its worst remote latency grew; \
+              1: never",
         kind: ParamKind::Real {
             default: 1.1,
             min: 1.0,
@@ -85,7 +86,8 @@ pub(super) const PARAMS: &[Param] = &[
     ),
     Param {
         name: "period_ms",
-        doc: "time between two invocations in place of iterations; 0: iterations, or periods where there are none",
+        doc: "time between two invocations in place of iterations; \
+              0: iterations, or periods where there are none",
         kind: ParamKind::Real {
             default: 0.0,
             min: 0.0,
@@ -109,6 +111,12 @@ pub(super) const PARAMS: &[Param] = &[
     ),
 ];
 
+/// The time between two invocations, where it takes the place of iterations.
+pub(super) fn period_ns(values: &Values) -> Option<u64> {
+    let period_ns = (values.real(11) * 1e6) as u64;
+    (period_ns > 0).then_some(period_ns)
+}
+
 /// Their values.
 pub(super) struct Config {
     pub(super) contention_ns: u32,
@@ -122,7 +130,6 @@ pub(super) struct Config {
     pub(super) tune: f64,
     pub(super) cold: u64,
     pub(super) skip: u64,
-    pub(super) period_ns: u64,
     pub(super) visit: usize,
     pub(super) replay: u64,
     /// Counts are estimates.
@@ -145,7 +152,6 @@ impl Config {
             tune: if sampled { 1.0 } else { values.real(8) },
             cold: if sampled { 0 } else { values.count(9) },
             skip: if sampled { 0 } else { values.count(10) },
-            period_ns: (values.real(11) * 1e6) as u64,
             visit: values.count(12) as usize,
             replay: values.count(13),
             sampled,

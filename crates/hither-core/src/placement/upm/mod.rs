@@ -51,12 +51,12 @@ mod tests;
 use std::collections::VecDeque;
 
 use super::{
-    Action, ActionOutcome, Counters, Epoch, EpochKind, Nodes, Placement, PlacementEntry,
-    PlacementSettings, Region, RegionTier, Target,
+    Action, ActionOutcome, Build, Counters, Epoch, EpochKind, EpochNeeds, MemoryPlacement, Nodes,
+    Placement, PlacementEntry, PlacementSettings, Region, RegionTier,
 };
 use crate::access::Access;
 use crate::ids::{Block, Node, Object, Process};
-use crate::registry::Needs;
+use crate::registry::{Compared, Mechanism, Needs};
 use crate::spec::Values;
 use areas::Areas;
 use config::{Config, PARAMS};
@@ -69,19 +69,22 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     summary: "at the end of each iteration, to where remote accesses cost more than a move",
     source: "Nikolopoulos et al., ICS 2000",
     params: PARAMS,
-    target: Target::Memory,
     needs: Needs {
         objects: true,
         processes: true,
         ..Needs::NOTHING
     },
-    foresight: false,
-    live: true,
-    build,
+    epochs: EpochNeeds {
+        counts: true,
+        period_ns: config::period_ns,
+    },
+    live: &[Mechanism::FilePlacement, Mechanism::Memory],
+    compared: Compared::Everywhere(3),
+    build: Build::Memory(build),
 };
 
 /// Makes one.
-fn build(settings: &PlacementSettings<'_>, values: &Values) -> Box<dyn Placement> {
+fn build(settings: &PlacementSettings<'_>, values: &Values) -> Box<dyn MemoryPlacement> {
     let config = Config::of(values, settings.sampled);
     let nodes = settings.topology.nodes();
     Box::new(Upm {
@@ -105,7 +108,7 @@ fn build(settings: &PlacementSettings<'_>, values: &Values) -> Box<dyn Placement
 struct Upm {
     config: Config,
     nodes: usize,
-    initial: Box<dyn Placement>,
+    initial: Box<dyn MemoryPlacement>,
     areas: Areas,
     /// By process.
     programs: Vec<Program>,
@@ -407,50 +410,6 @@ impl Upm {
 }
 
 impl Placement for Upm {
-    fn allocated(&mut self, region: &Region) {
-        self.initial.allocated(region);
-    }
-
-    fn freed(&mut self, object: Object) {
-        let (process, blocks) = self.areas.freed(object);
-        let table = self.last_of(process);
-        let mut last = self.last.get_mut(table);
-        let mut program = self.programs.get_mut(process.index());
-        for block in blocks {
-            self.sums.reset(block);
-            if let Some(last) = last.as_mut().filter(|of| block.index() < of.blocks()) {
-                last.reset(block);
-            }
-            if let Some(program) = program.as_mut().filter(|of| of.replay.owns(block)) {
-                program.replay.forget();
-            }
-        }
-        self.initial.freed(object);
-    }
-
-    fn ended(&mut self, process: Process) {
-        if let Some(program) = self.programs.get_mut(process.index()) {
-            *program = Program::new(self.nodes, &self.config);
-        }
-        self.initial.ended(process);
-    }
-
-    fn class(&self, object: Object) -> Option<RegionTier> {
-        self.initial.class(object)
-    }
-
-    fn watches(&self, object: Object) -> bool {
-        self.initial.watches(object)
-    }
-
-    fn counts(&self) -> bool {
-        true
-    }
-
-    fn set_migration_ns(&mut self, migration_ns: u64) {
-        self.config.set_migration_ns(migration_ns);
-    }
-
     fn grow(&mut self, blocks: u32) {
         self.pages.resize(blocks as usize, Page::default());
         self.sums.grow(blocks);
@@ -464,18 +423,18 @@ impl Placement for Upm {
         self.initial.place(access, nodes)
     }
 
-    fn served(&mut self, access: &Access, from: Node, nodes: &Nodes, out: &mut Vec<Action>) {
-        self.initial.served(access, from, nodes, out);
+    fn on_access(&mut self, access: &Access, from: Node, nodes: &Nodes, out: &mut Vec<Action>) {
+        self.initial.on_access(access, from, nodes, out);
     }
 
-    fn gone(&mut self, block: Block, at: Node, nodes: &Nodes, out: &mut Vec<Action>) {
+    fn on_removed(&mut self, block: Block, at: Node, nodes: &Nodes, out: &mut Vec<Action>) {
         self.pages[block.index()] = Page::default();
-        self.initial.gone(block, at, nodes, out);
+        self.initial.on_removed(block, at, nodes, out);
     }
 
-    fn epoch(&mut self, epoch: &Epoch<'_>, nodes: &Nodes, out: &mut Vec<Action>) {
-        self.initial.epoch(epoch, nodes, out);
-        for moved in epoch.moved {
+    fn on_epoch(&mut self, epoch: &Epoch<'_>, nodes: &Nodes, out: &mut Vec<Action>) {
+        self.initial.on_epoch(epoch, nodes, out);
+        for moved in epoch.thread_migrations {
             self.program(moved.process).movers.moved(moved);
         }
         let Some(process) = epoch.process else {
@@ -483,7 +442,7 @@ impl Placement for Upm {
             return;
         };
         let program = self.program(process);
-        program.movers.poll(epoch.kind, epoch.threads);
+        program.movers.poll(epoch.kind, epoch.active_threads);
         if epoch.kind == EpochKind::Construct {
             let judge = self.config.judge(nodes);
             let replay = &mut self.programs[process.index()].replay;
@@ -494,7 +453,7 @@ impl Placement for Upm {
         }
     }
 
-    fn settled(&mut self, outcomes: &[ActionOutcome], _: &Nodes) {
+    fn on_outcomes(&mut self, outcomes: &[ActionOutcome], _: &Nodes) {
         for outcome in outcomes {
             let asked = self
                 .asked
@@ -524,10 +483,6 @@ impl Placement for Upm {
         }
     }
 
-    fn period_ns(&self) -> Option<u64> {
-        (self.config.period_ns > 0).then_some(self.config.period_ns)
-    }
-
     fn statistics(&self) -> Vec<(&'static str, u64)> {
         let of = &self.statistics;
         vec![
@@ -551,5 +506,47 @@ impl Placement for Upm {
         }
         self.initial.check(nodes);
         assert!(self.asked.is_empty(), "an action was never settled");
+    }
+}
+
+impl MemoryPlacement for Upm {
+    fn on_region_allocated(&mut self, region: &Region) {
+        self.initial.on_region_allocated(region);
+    }
+
+    fn on_region_freed(&mut self, object: Object) {
+        let (process, blocks) = self.areas.freed(object);
+        let table = self.last_of(process);
+        let mut last = self.last.get_mut(table);
+        let mut program = self.programs.get_mut(process.index());
+        for block in blocks {
+            self.sums.reset(block);
+            if let Some(last) = last.as_mut().filter(|of| block.index() < of.blocks()) {
+                last.reset(block);
+            }
+            if let Some(program) = program.as_mut().filter(|of| of.replay.owns(block)) {
+                program.replay.forget();
+            }
+        }
+        self.initial.on_region_freed(object);
+    }
+
+    fn on_process_exit(&mut self, process: Process) {
+        if let Some(program) = self.programs.get_mut(process.index()) {
+            *program = Program::new(self.nodes, &self.config);
+        }
+        self.initial.on_process_exit(process);
+    }
+
+    fn region_tier(&self, object: Object) -> Option<RegionTier> {
+        self.initial.region_tier(object)
+    }
+
+    fn needs_first_faults(&self, object: Object) -> bool {
+        self.initial.needs_first_faults(object)
+    }
+
+    fn set_migration_ns(&mut self, migration_ns: u64) {
+        self.config.set_migration_ns(migration_ns);
     }
 }

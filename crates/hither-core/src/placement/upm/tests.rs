@@ -3,7 +3,9 @@
 //! first iteration counts.
 
 use crate::placement::EpochKind::{Construct, Iteration, Period};
+use crate::placement::PlacementEntry;
 use crate::placement::testing::Machine;
+use crate::spec::Spec;
 
 /// Pages 0 to 3 of one object, all on node 0 of 4.
 fn single_node(params: &str) -> Machine {
@@ -219,7 +221,8 @@ fn cold_areas_are_not_looked_at() {
 #[test]
 fn periods_visit_pages_in_turn() {
     let mut machine = single_node("optimistic=1,period_ms=5,visit=2");
-    assert_eq!(machine.policy.period_ns(), Some(5_000_000));
+    let spec: Spec<PlacementEntry> = "upm{period_ms=5}".parse().unwrap();
+    assert_eq!(spec.period_ns(), Some(5_000_000));
     for block in 0..4 {
         machine.count(block, &[0, 0, 7, 0]);
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hither_sys::machine::Machine;
-use hither_sys::page_cache::{Refused, ThisPageCache};
+use hither_sys::page_cache::{PageCacheError, ThisPageCache};
 use hither_sys::record::{Op, Record};
 use hither_sys::session::RingInfo;
 
@@ -29,7 +29,7 @@ const LOOK_NS: u64 = 1_000_000_000;
 const TICK_NS: u64 = 100_000_000;
 
 /// What came of a job, or why nothing did.
-type Answer = Result<JobResult, (u64, Refused)>;
+type Answer = Result<JobResult, (u64, PageCacheError)>;
 
 /// Moves pages of files.
 pub(super) struct FileMigrationActuator {

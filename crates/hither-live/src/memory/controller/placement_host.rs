@@ -4,16 +4,16 @@
 use std::sync::Arc;
 
 use hither_core::placement::{
-    Action, ActionOutcome, Epoch, Nodes, Placement, PlacementSettings, Region, RegionTier,
+    Action, ActionOutcome, Epoch, MemoryPlacement, Nodes, PlacementSettings, Region, RegionTier,
 };
 use hither_core::{Access, Block, NEVER, Node, Object, Op, Process, Site, Slot, Thread};
 
 use super::Config;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// The policy, and the truth that it reads.
 pub(crate) struct PlacementHost {
-    placement: Box<dyn Placement>,
+    placement: Box<dyn MemoryPlacement>,
     nodes: Nodes,
     /// Of the frames in use on each node, how many hold pages that were placed.
     held: Vec<u32>,
@@ -21,6 +21,9 @@ pub(crate) struct PlacementHost {
     kernel: Vec<u32>,
     node_of_cpu: Vec<Node>,
     accesses: u64,
+    /// Whether the policy acts on access counts, and the period that it acts by.
+    counts: bool,
+    period_ns: Option<u64>,
 }
 
 /// A touch of a page, as the controller knows it.
@@ -39,7 +42,7 @@ impl PlacementHost {
         let topology = Arc::new(config.topology()?);
         let capacity: Vec<u32> = config.nodes.iter().map(|node| node.frames).collect();
         let (policy, initial) = config.policy()?;
-        let placement = policy.build(&PlacementSettings {
+        let placement = policy.build_memory(&PlacementSettings {
             topology: Arc::clone(&topology),
             capacity: &capacity,
             blocks: 0,
@@ -48,6 +51,9 @@ impl PlacementHost {
             initial,
             sampled: true,
         });
+        let Some(placement) = placement else {
+            return Err(Error::Log(format!("{policy}: not for memory")));
+        };
         let cpus = config.nodes.iter().flat_map(|node| &node.cpus);
         let mut node_of_cpu = vec![Node(0); cpus.max().map_or(0, |&cpu| cpu as usize + 1)];
         for (number, node) in (0..).map(Node).zip(&config.nodes) {
@@ -62,6 +68,8 @@ impl PlacementHost {
             kernel: config.nodes.iter().map(|node| node.node).collect(),
             node_of_cpu,
             accesses: 0,
+            counts: policy.entry().epochs.counts,
+            period_ns: policy.period_ns(),
         })
     }
 
@@ -98,19 +106,19 @@ impl PlacementHost {
     }
 
     pub(crate) fn allocated(&mut self, region: &Region) {
-        self.placement.allocated(region);
+        self.placement.on_region_allocated(region);
     }
 
     pub(crate) fn freed(&mut self, object: Object) {
-        self.placement.freed(object);
+        self.placement.on_region_freed(object);
     }
 
     pub(crate) fn ended(&mut self, process: Process) {
-        self.placement.ended(process);
+        self.placement.on_process_exit(process);
     }
 
     pub(crate) fn class(&self, object: Object) -> Option<RegionTier> {
-        self.placement.class(object)
+        self.placement.region_tier(object)
     }
 
     /// Where a page was placed.
@@ -127,7 +135,7 @@ impl PlacementHost {
         let Some(&node) = nearest.iter().find(|&&node| self.nodes.free(node) > 0) else {
             // It is nowhere, and may be placed anew.
             self.placement
-                .gone(touch.block, wanted, &self.nodes, &mut Vec::new());
+                .on_removed(touch.block, wanted, &self.nodes, &mut Vec::new());
             return None;
         };
         self.nodes.insert(touch.block, node, Slot(0));
@@ -161,7 +169,7 @@ impl PlacementHost {
         self.held[node.index()] -= 1;
         // Policies that can follow a live program act when pages are placed, and not here.
         self.placement
-            .gone(block, node, &self.nodes, &mut Vec::new());
+            .on_removed(block, node, &self.nodes, &mut Vec::new());
     }
 
     /// A page was found on a node: the policy is told of it as of one that is placed, and the
@@ -230,15 +238,15 @@ impl PlacementHost {
     }
 
     pub(crate) fn counts(&self) -> bool {
-        self.placement.counts()
+        self.counts
     }
 
     pub(crate) fn period_ns(&self) -> Option<u64> {
-        self.placement.period_ns()
+        self.period_ns
     }
 
     pub(crate) fn watches(&self, object: Object) -> bool {
-        self.placement.watches(object)
+        self.placement.needs_first_faults(object)
     }
 
     pub(crate) fn set_migration_ns(&mut self, migration_ns: u64) {
@@ -246,11 +254,11 @@ impl PlacementHost {
     }
 
     pub(crate) fn epoch(&mut self, epoch: &Epoch<'_>, out: &mut Vec<Action>) {
-        self.placement.epoch(epoch, &self.nodes, out);
+        self.placement.on_epoch(epoch, &self.nodes, out);
     }
 
     pub(crate) fn settled(&mut self, outcomes: &[ActionOutcome]) {
-        self.placement.settled(outcomes, &self.nodes);
+        self.placement.on_outcomes(outcomes, &self.nodes);
     }
 
     /// A page could not be moved and stayed on `at`.

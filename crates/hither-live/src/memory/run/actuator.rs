@@ -54,7 +54,7 @@ pub(super) struct PlacementActuator {
     arm: Option<Box<dyn PageSampler>>,
     /// When programs' offers were taken.
     offered: BTreeMap<u32, u64>,
-    /// RegionMap that begin or end within a page: by process and first whole page, where they start,
+    /// Regions that begin or end within a page: by process and first whole page, where they start,
     /// and their length.
     uneven: BTreeMap<(u32, u64), (u64, u64)>,
     /// What carrying out a decision led to: heard with the next look.

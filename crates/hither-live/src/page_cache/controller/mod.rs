@@ -21,7 +21,7 @@ mod extents;
 mod gain_monitor;
 mod stats;
 
-use hither_core::registry::{ReplacementEntry, ReplacementSettings};
+use hither_core::registry::{Mechanism, ReplacementEntry, ReplacementSettings, baseline};
 use hither_core::replacement::{ClassCounts, SiteRecord};
 use hither_core::site_profile::{self, SiteProfile};
 use hither_core::{
@@ -87,7 +87,7 @@ pub(crate) struct KnownSitePattern {
 /// What a run of the controller comes to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// PageCacheReport that the program used.
+    /// Files that the program used.
     pub files: u64,
     /// Of these, mapped ones, left alone.
     pub mapped: u64,
@@ -202,10 +202,10 @@ impl Controller for PageCacheController {
             Ok(spec) => spec,
             Err(error) => return wrong(format!("{}: {error}", config.policy)),
         };
-        if spec.entry().needs.future {
+        if !spec.entry().runs(Mechanism::PageCache) {
             return wrong(format!("{}: it needs the future", spec.entry().name));
         }
-        let lru: Spec<ReplacementEntry> = "lru".parse().expect("it is in the registry");
+        let lru = baseline();
         let mut sites = Numbers::default();
         sites.number(0);
         let known: Vec<SiteProfile> = config.sites.iter().map(SiteProfile::from).collect();

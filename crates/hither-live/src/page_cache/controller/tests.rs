@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hither_core::Block;
-use hither_core::registry::replacement_policies;
+use hither_core::registry::{Mechanism, replacement_policies};
 use proptest::prelude::*;
 
 use super::super::event::Judged;
@@ -205,7 +205,7 @@ fn whatever_the_policy_no_more_is_cached_than_the_budget_and_what_is_read() {
     let (budget, file) = (1000, 2500);
     for entry in replacement_policies()
         .iter()
-        .filter(|entry| !entry.needs.future)
+        .filter(|entry| entry.runs(Mechanism::PageCache))
     {
         let mut lab = Lab::new(entry.name, budget);
         let mut most = 0;
@@ -554,7 +554,7 @@ fn reads() -> impl Strategy<Value = Vec<(u64, u64, u64, u64)>> {
 fn live_policies() -> Vec<&'static str> {
     let live = replacement_policies()
         .iter()
-        .filter(|entry| !entry.needs.future);
+        .filter(|entry| entry.runs(Mechanism::PageCache));
     live.map(|entry| entry.name).collect()
 }
 
@@ -606,7 +606,8 @@ proptest! {
             for &(file, index) in &lab.cached {
                 let extent = index / EXTENT_BLOCKS;
                 let read = last.get(&file).is_some_and(|last| last / EXTENT_BLOCKS == extent);
-                prop_assert!(read || extents.contains(&(file, extent)), "left in an extent without kept blocks");
+                prop_assert!(read || extents.contains(&(file, extent)), "left in an extent \
+                    without kept blocks");
             }
             lab.controller.check();
         }

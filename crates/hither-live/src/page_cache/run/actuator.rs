@@ -58,7 +58,7 @@ pub(super) struct PageCacheActuator {
     /// What of a group's memory is not to be counted on.
     reserve_bytes: u64,
     program_files: ProgramFiles,
-    /// PageCacheReport that were opened and used since the last look; of those that no program had used
+    /// Files that were opened and used since the last look; of those that no program had used
     /// before, the sizes.
     opened: BTreeMap<u64, Option<u64>>,
     /// What carrying out a decision led to: heard with the next look.
@@ -186,7 +186,7 @@ impl PageCacheActuator {
     }
 
     /// Says what of a file was in the page cache before a program came to it: what is there out of
-    /// the program_files of what it read until now, and of the readahead that this had. Within that program_files
+    /// the reach of what it read until now, and of the readahead that this had. Within that reach
     /// it is told by what the program had read from storage meanwhile, where it read a good deal.
     fn find_preexisting(
         &mut self,

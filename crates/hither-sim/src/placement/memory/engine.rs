@@ -1,20 +1,20 @@
 //! The state of a run, and what an access does to it.
 
-use hither_core::placement::{Action, ActionOutcome, Counters, Nodes};
-use hither_core::{Access, Block, Node, Op, Placement, Process};
+use hither_core::placement::{Action, ActionOutcome, Counters, MemoryPlacement, Nodes};
+use hither_core::{Access, Block, Node, Op, Process};
 
 use super::actions::Waiting;
 use super::clocks::Clocks;
 use super::costs::MemoryCosts;
 use super::frames::Frames;
-use crate::placement::report::{OfProcess, PlacementOutcome};
+use crate::placement::report::{PlacementOutcome, ProcessTotals};
 use crate::placement::timeline::Timeline;
 use crate::placement::{PlacementConfiguration, PlacementOptions};
 use crate::references::References;
 
 /// A run.
 pub(super) struct Engine {
-    pub(super) policy: Box<dyn Placement>,
+    pub(super) policy: Box<dyn MemoryPlacement>,
     pub(super) nodes: Nodes,
     pub(super) frames: Frames,
     /// By process, where each has iterations of its own; otherwise all in the first.
@@ -38,13 +38,13 @@ pub(super) struct Engine {
     pub(super) next_epoch_ns: u64,
     pub(super) check: bool,
     pub(super) out: Vec<Action>,
-    pub(super) acting: Vec<Action>,
-    pub(super) settled: Vec<ActionOutcome>,
+    pub(super) running_actions: Vec<Action>,
+    pub(super) outcomes: Vec<ActionOutcome>,
 }
 
 impl Engine {
     pub(super) fn new(
-        policy: Box<dyn Placement>,
+        policy: Box<dyn MemoryPlacement>,
         references: &impl References,
         configuration: &PlacementConfiguration,
         costs: &MemoryCosts,
@@ -53,11 +53,14 @@ impl Engine {
         let (nodes, blocks) = (configuration.topology.nodes(), references.blocks());
         let processes = references.processes();
         let unmarked = references.marks().is_empty() && options.period_ns > 0;
-        let period_ns = policy.period_ns().or(unmarked.then_some(options.period_ns));
+        let period_ns = configuration
+            .spec
+            .period_ns()
+            .or(unmarked.then_some(options.period_ns));
         let by_process = processes > 1 && period_ns.is_none();
         let several = if processes > 1 { processes } else { 0 };
         let mut timeline = Timeline::new(references, nodes, options);
-        timeline.processes = vec![OfProcess::default(); several];
+        timeline.processes = vec![ProcessTotals::default(); several];
         Engine {
             policy,
             nodes: Nodes::new(
@@ -87,8 +90,8 @@ impl Engine {
             next_epoch_ns: period_ns.unwrap_or(u64::MAX),
             check: options.check,
             out: Vec::new(),
-            acting: Vec::new(),
-            settled: Vec::new(),
+            running_actions: Vec::new(),
+            outcomes: Vec::new(),
         }
     }
 
@@ -156,12 +159,13 @@ impl Engine {
         self.counts[counts].add(block, node, count);
         self.frames.touch(block);
         if holder.is_some() {
-            self.policy.served(access, from, &self.nodes, &mut self.out);
+            self.policy
+                .on_access(access, from, &self.nodes, &mut self.out);
         }
         if access.op == Op::Write {
             self.written(access, from);
         }
-        let watched_ns = self.policy.overhead_ns();
+        let watched_ns = self.policy.take_overhead_ns();
         if watched_ns > 0 {
             self.overhead(watched_ns, watched_ns, Waiting::Thread(thread));
         }
@@ -173,7 +177,7 @@ impl Engine {
     /// A write that `served` took goes to every other copy that the policy lets stand.
     fn written(&mut self, access: &Access, served: Node) {
         self.dirty[access.block.index()] = true;
-        self.policy.written(access, &self.nodes, &mut self.out);
+        self.policy.on_write(access, &self.nodes, &mut self.out);
         if !self.nodes.replicated(access.block) {
             return;
         }
@@ -204,7 +208,7 @@ impl Engine {
         let wanted = self.policy.place(access, &self.nodes);
         let at = match self.nodes.free(wanted) {
             0 if self.free == 0 => {
-                self.reclaim(wanted, access.block);
+                self.reclaim(wanted);
                 wanted
             }
             0 => {
@@ -239,14 +243,13 @@ impl Engine {
         let slot = self.nodes.remove(block, at);
         self.frames.release(at, slot);
         self.free += 1;
-        self.policy.gone(block, at, &self.nodes, &mut self.out);
+        self.policy
+            .on_removed(block, at, &self.nodes, &mut self.out);
     }
 
-    /// Frees a frame of a full node: of the replica that the policy names, or of what the clock
-    /// finds.
-    fn reclaim(&mut self, at: Node, incoming: Block) {
-        let named = self.policy.reclaim(at, incoming, &self.nodes);
-        let victim = named.unwrap_or_else(|| self.frames.victim(at));
+    /// Frees a frame of a full node: the clock names the page.
+    fn reclaim(&mut self, at: Node) {
+        let victim = self.frames.victim(at);
         self.timeline.totals.evictions += 1;
         let last = !self.nodes.replicated(victim);
         if last && std::mem::take(&mut self.dirty[victim.index()]) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hither_core::placement::{
-    Action, ActionOutcome, Epoch, EpochKind, Mark, Nodes, ThreadMigration,
+    Action, ActionOutcome, Epoch, EpochKind, Mark, Nodes, Placement, ThreadMigration,
 };
 use hither_core::{Access, Block, Node, Op, Process, Thread, Topology};
 
@@ -81,22 +81,22 @@ impl Placement for Scripted {
         access.node
     }
 
-    fn served(&mut self, _: &Access, _: Node, _: &Nodes, out: &mut Vec<Action>) {
+    fn on_access(&mut self, _: &Access, _: Node, _: &Nodes, out: &mut Vec<Action>) {
         if !self.actions.is_empty() {
             out.extend(self.actions.remove(0));
         }
     }
 
-    fn gone(&mut self, block: Block, at: Node, _: &Nodes, _: &mut Vec<Action>) {
+    fn on_removed(&mut self, block: Block, at: Node, _: &Nodes, _: &mut Vec<Action>) {
         self.hear(format!("gone {} {}", block.0, at.0));
     }
 
-    fn epoch(&mut self, epoch: &Epoch<'_>, _: &Nodes, out: &mut Vec<Action>) {
+    fn on_epoch(&mut self, epoch: &Epoch<'_>, _: &Nodes, out: &mut Vec<Action>) {
         let counts = epoch.counts.touched().iter();
         let counts: Vec<_> = counts
             .map(|&page| (page.0, epoch.counts.of(page)))
             .collect();
-        let moved = epoch.moved.iter().map(
+        let moved = epoch.thread_migrations.iter().map(
             |ThreadMigration {
                  thread, from, to, ..
              }| (thread.0, from.0, to.0),
@@ -104,21 +104,23 @@ impl Placement for Scripted {
         let moved: Vec<_> = moved.collect();
         self.hear(format!(
             "{:?} {counts:?} {moved:?} {}",
-            epoch.kind, epoch.threads
+            epoch.kind, epoch.active_threads
         ));
         if !self.actions.is_empty() {
             out.extend(self.actions.remove(0));
         }
     }
 
-    fn settled(&mut self, outcomes: &[ActionOutcome], _: &Nodes) {
+    fn on_outcomes(&mut self, outcomes: &[ActionOutcome], _: &Nodes) {
         self.hear(format!(
             "{:?}",
             outcomes.iter().map(|of| of.done).collect::<Vec<_>>()
         ));
     }
+}
 
-    fn overhead_ns(&mut self) -> u64 {
+impl MemoryPlacement for Scripted {
+    fn take_overhead_ns(&mut self) -> u64 {
         self.watching_ns
     }
 }

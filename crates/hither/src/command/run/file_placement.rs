@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use hither_core::Spec;
 use hither_core::placement::PlacementEntry;
+use hither_core::registry::Mechanism;
 use hither_live::Error;
 use hither_live::file_migration::{FileMigrationOptions, FileMigrationReport, Runner};
 use hither_live::file_placement::{self, FilePlacementOptions, Ran};
@@ -81,7 +82,9 @@ fn named(text: &str) -> Result<FilePlacement, Usage> {
     match spec.entry().name {
         "round-robin" => Ok(FilePlacement::AtRead(None)),
         "single-node" => Ok(FilePlacement::AtRead(Some(spec.values().count(0) as u32))),
-        "upm" => Ok(FilePlacement::Migration(Box::new(spec))),
+        _ if spec.is_made_of_another() && spec.entry().runs(Mechanism::FilePlacement) => {
+            Ok(FilePlacement::Migration(Box::new(spec)))
+        }
         "first-touch" => Err(Usage(format!(
             "{SWITCH}=first-touch: that is what the kernel does anyway"
         ))),

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use hither_core::placement::{self, Target};
+use hither_core::registry::Mechanism;
 use hither_core::spec::{RegistryEntry, SpecError, Value};
 use hither_core::{Spec, placement::PlacementEntry};
 use hither_live::SessionOptions;
@@ -127,7 +128,7 @@ fn policies(text: &str) -> Result<(Spec<PlacementEntry>, Option<Spec<PlacementEn
 }
 
 fn is_live(entry: &PlacementEntry) -> bool {
-    entry.target == Target::Memory && entry.live
+    entry.runs(Mechanism::Memory)
 }
 
 /// The names of such placements.
@@ -141,14 +142,14 @@ fn names(wanted: &dyn Fn(&PlacementEntry) -> bool) -> String {
 
 fn check(spec: &Spec<PlacementEntry>) -> Result<(), Usage> {
     let entry = spec.entry();
-    if entry.target != Target::Memory {
+    if entry.target() != Target::Memory {
         return Err(Usage(format!(
             "{SWITCH}={}: it places blocks of files; placements of memory are {}",
             entry.name,
-            names(&|entry| entry.target == Target::Memory)
+            names(&|entry| entry.target() == Target::Memory)
         )));
     }
-    if !spec.live() {
+    if !spec.runs(Mechanism::Memory) {
         return Err(Usage(format!(
             "{SWITCH}={spec}: it cannot follow a running program; {} can",
             names(&is_live)

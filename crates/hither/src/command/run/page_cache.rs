@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use hither_core::Spec;
-use hither_core::registry::replacement_policies;
+use hither_core::registry::{Mechanism, replacement_policies};
 use hither_live::SessionOptions;
 use hither_live::page_cache::{
     BUDGET_MIN_BYTES, Budget, PageCacheOptions, PageCacheReport, Runner,
@@ -85,12 +85,12 @@ fn policy(text: &str) -> Result<Spec, Usage> {
     let spec: Spec = text
         .parse()
         .map_err(|error| Usage(format!("{SWITCH}={text}: {error}")))?;
-    if !spec.entry().needs.future {
+    if spec.entry().runs(Mechanism::PageCache) {
         return Ok(spec);
     }
     let live = replacement_policies()
         .iter()
-        .filter(|entry| !entry.needs.future);
+        .filter(|entry| entry.runs(Mechanism::PageCache));
     let names: Vec<&str> = live.map(|entry| entry.name).collect();
     Err(Usage(format!(
         "{SWITCH}={spec}: it needs the future; {} do not",

@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use hither_core::Spec;
-use hither_core::placement::{PlacementEntry, Target, placement_policies};
+use hither_core::placement::{PlacementEntry, placement_policies};
+use hither_core::registry::Mechanism;
 use hither_live::SessionOptions;
 use hither_live::replication::{ReplicationOptions, ReplicationReport, Runner, Scope};
 use hither_sim::Size;
@@ -72,12 +73,12 @@ fn policy(text: &str) -> Result<String, Usage> {
     let spec: Spec<PlacementEntry> = text
         .parse()
         .map_err(|error| Usage(format!("{SWITCH}={text}: {error}")))?;
-    if spec.entry().target == Target::Files && spec.live() {
+    if spec.runs(Mechanism::Replicas) {
         return Ok(spec.to_string());
     }
     let live = placement_policies()
         .iter()
-        .filter(|entry| entry.target == Target::Files && entry.live);
+        .filter(|entry| entry.runs(Mechanism::Replicas));
     let names: Vec<&str> = live.map(|entry| entry.name).collect();
     Err(Usage(format!(
         "{SWITCH}={}: it does not replicate files of a running program; {} does",

@@ -200,7 +200,9 @@ pub(super) fn document(survey: &Capabilities, costs: &Costs) -> serde_json::Valu
 
 #[cfg(test)]
 mod tests {
-    use hither_live::memory::capabilities::{Cost, Counting, Refusal, SamplingError, WatchError};
+    use hither_live::memory::capabilities::{
+        Counting, MoveError, SamplingCost, SamplingError, WatchError,
+    };
     use hither_live::numa::topology::NodeMemory;
     use insta::assert_snapshot;
 
@@ -218,7 +220,7 @@ mod tests {
     }
 
     fn survey() -> Capabilities {
-        let cost = Cost {
+        let cost = SamplingCost {
             arm_ns: 1400,
             touch_ns: 700,
         };
@@ -303,7 +305,7 @@ mod tests {
         survey.nodes.truncate(1);
         survey.huge_page_bytes = None;
         survey.faults = Err(WatchError::NotPermitted { paranoid: Some(4) });
-        survey.moving = Err(Refusal::NoCall);
+        survey.moving = Err(MoveError::NoCall);
         survey.counters[1].answer = Err(SamplingError::NoCall);
         assert_snapshot!(text(&survey, &by_distance(&survey)).unwrap(), @"
         Memory nodes

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hither_core::placement::{
-    Action, ActionOutcome, Epoch, EpochKind, Nodes, Placement, PlacementSettings,
+    Action, ActionOutcome, Epoch, EpochKind, MemoryPlacement, Nodes, PlacementSettings,
 };
 use hither_core::{Access, NEVER, Object, Op, Process, Random, Site, Slot, Spec, Thread, Topology};
 
@@ -380,7 +380,7 @@ fn what_another_node_has_more_of_is_counted_until_it_has_moved() {
 
 /// UPM itself over one page, told of each iteration what its samples say.
 struct Judge {
-    upm: Box<dyn Placement>,
+    upm: Box<dyn MemoryPlacement>,
     nodes: Nodes,
     counters: Counters,
 }
@@ -390,7 +390,7 @@ impl Judge {
         let topology = Arc::new(Topology::uniform(nodes));
         let spec: Spec<hither_core::placement::PlacementEntry> = SPEC.parse().expect("a policy");
         let capacity = vec![64; nodes];
-        let mut upm = spec.build(&PlacementSettings {
+        let upm = spec.build_memory(&PlacementSettings {
             topology: Arc::clone(&topology),
             capacity: &capacity,
             blocks: 16,
@@ -399,6 +399,7 @@ impl Judge {
             initial: None,
             sampled: false,
         });
+        let mut upm = upm.expect("it places memory");
         let mut truth = Nodes::new(topology, capacity, 16);
         let touch = Access {
             tick: 0,
@@ -436,19 +437,19 @@ impl Judge {
 
     fn told(&mut self) -> Option<Node> {
         let mut out = Vec::new();
-        self.upm.epoch(
+        self.upm.on_epoch(
             &Epoch {
                 kind: EpochKind::Iteration,
                 process: Some(Process(0)),
                 counts: &self.counters,
-                moved: &[],
-                threads: 4,
+                thread_migrations: &[],
+                active_threads: 4,
             },
             &self.nodes,
             &mut out,
         );
         let action = *out.first()?;
-        self.upm.settled(
+        self.upm.on_outcomes(
             &[ActionOutcome {
                 action,
                 done: false,

@@ -79,7 +79,8 @@ const fn iterations(default: u64) -> Param {
 /// The second.
 const SERIAL_INIT: Param = switch(
     "serial_init",
-    "1: thread 0 initialises all data, so that the first touch puts every page on its node; 0: each thread its own",
+    "1: thread 0 initialises all data, so that the first touch puts every page on its node; 0: \
+     each thread its own",
     0,
 );
 
