@@ -16,7 +16,7 @@ use super::options::heading::{CACHES, NODES, OUTPUT, READING};
 use super::options::placement::PlacementArgs;
 use super::options::{CacheArgs, LoadArgs, ProfileArgs};
 use super::record::{self, RecordingArgs};
-use crate::cache_analysis::{self, CacheAnalysis, CallSite, DEFAULT_POLICIES};
+use crate::cache_analysis::{self, CacheAnalysis, CallSite};
 use crate::exit;
 use crate::format::{bytes, count, counted, percent, shortened};
 use crate::output;

@@ -10,7 +10,6 @@ use super::Subcommand;
 use super::options::heading::{CACHES, NODES, OUTPUT, READING};
 use super::options::placement::PlacementArgs;
 use super::options::{CacheArgs, LoadArgs};
-use crate::cache_analysis::DEFAULT_POLICIES;
 use crate::exit::Usage;
 use crate::output;
 use crate::placement::pretty;

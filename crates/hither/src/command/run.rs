@@ -298,7 +298,7 @@ impl Run {
     fn switch_on_automatically(&mut self, ui: &Ui) -> anyhow::Result<()> {
         let choice = automatic::choose(&automatic::Machine::here(&self.command));
         if !self.output.json {
-            ui.note(&choice);
+            ui.note(choice);
         }
         if let Some(reason) = choice.page_cache {
             self.page_cache.policy = Some(page_cache::POLICY.to_owned());

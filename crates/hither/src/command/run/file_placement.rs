@@ -82,7 +82,9 @@ fn named(text: &str) -> Result<FilePlacement, Usage> {
     match spec.entry().name {
         "round-robin" => Ok(FilePlacement::AtRead(None)),
         "single-node" => Ok(FilePlacement::AtRead(Some(spec.values().count(0) as u32))),
-        "upm" => Ok(FilePlacement::Migration(Box::new(spec))),
+        _ if spec.is_made_of_another() && spec.entry().runs(Mechanism::FilePlacement) => {
+            Ok(FilePlacement::Migration(Box::new(spec)))
+        }
         "first-touch" => Err(Usage(format!(
             "{SWITCH}=first-touch: that is what the kernel does anyway"
         ))),
