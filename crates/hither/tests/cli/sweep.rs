@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use insta::assert_snapshot;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{Lab, SHORT_ROWS, rounds};
 
