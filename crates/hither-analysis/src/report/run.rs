@@ -200,11 +200,7 @@ impl RunReport {
         let document = statistics(trace, &stats);
         Ok(RunReport {
             trace: trace_summary(trace),
-            kind: match placement::data_kind(trace) {
-                Some(Target::Memory) => "memory",
-                Some(Target::Files) => "files",
-                None => "blocks",
-            },
+            kind: kind_name(trace),
             started_unix_ns: trace.meta().started_unix_ns,
             machine: trace.meta().machine.clone(),
             apply: apply(trace, &advice),
@@ -235,6 +231,15 @@ impl RunReport {
             drawings_left_out,
             all,
         })
+    }
+}
+
+/// What the trace is of, as the page names it.
+fn kind_name(trace: &Trace) -> &'static str {
+    match placement::data_kind(trace) {
+        Some(Target::Memory) => "memory",
+        Some(Target::Files) => "files",
+        None => "blocks",
     }
 }
 
