@@ -41,8 +41,7 @@ use std::cmp::Reverse;
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "post-office",
-    summary: "moves to the weighted median of its accesses; victims go to nodes that have few \
-              misses",
+    summary: "moves to the weighted median of its accesses; victims go to nodes with few misses",
     source: "Son, Kandemir, Zhang and Garg, topology-aware I/O caching for shared storage systems",
     params: PARAMS,
     needs: Needs::NOTHING,

@@ -25,8 +25,7 @@ use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementE
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "s3-fifo",
-    summary: "three queues: new blocks prove themselves in a small one before they enter the main \
-              one",
+    summary: "three queues: only blocks that are used in a small one enter the main one",
     source: "Yang et al., SOSP 2023",
     params: PARAMS,
     needs: Needs::NOTHING,
