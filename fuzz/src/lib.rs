@@ -81,6 +81,7 @@ fn check(trace: &Trace) {
         sites: true,
         objects: true,
         processes: true,
+        totals: true,
     };
     let mut seen = 0;
     let each = |batch: &[hither_core::Access]| {

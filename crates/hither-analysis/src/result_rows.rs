@@ -437,21 +437,19 @@ mod tests {
         let text = csv(&rows(&source));
         let version = env!("CARGO_PKG_VERSION");
         let of_trace = "\"a \"\"b\"\", c.trace\",00ff,lirs,{},0.5,4,100,4096";
-        assert_eq!(
-            text,
-            format!(
-                "trace,sha256,format,loaded_with,sample_rate,references,distinct_blocks,block_bytes,policy,spec,size,cache_blocks,cache_bytes,hits,misses,\
-                 miss_ratio,standard_error,placement,placement_spec,nodes,binding,warm_up,costs,local_hit_ratio,hops,hit_latency_ns,\
-                 access_latency_ns,migrations,replications,bytes_moved,modelled_time_ns,node_imbalance,hither
-\
-                 {of_trace},ubm,\"ubm{{threshold=3,expire=0,other=lru}}\",10%,10,40960,3,1,0.25,0.01,,,,,,,,,,,,,,,,{version}
-\
-                 {of_trace},lru,lru,10%,10,40960,0,0,0,,,,,,,,,,,,,,,,,{version}
-\
-                 {of_trace},,,10%,10,40960,3,1,0.25,,first-touch,first-touch,mesh:2x2,threads,10%,,0.5,0.6666666666666666,100,200,7,0,4096,800,1.5,{version}
-"
-            )
-        );
+        let head = "trace,sha256,format,loaded_with,sample_rate,references,distinct_blocks,\
+                    block_bytes,policy,spec,size,cache_blocks,cache_bytes,hits,misses,miss_ratio,\
+                    standard_error,placement,placement_spec,nodes,binding,warm_up,costs,\
+                    local_hit_ratio,hops,hit_latency_ns,access_latency_ns,migrations,\
+                    replications,bytes_moved,modelled_time_ns,node_imbalance,hither";
+        let cache = "ubm,\"ubm{threshold=3,expire=0,other=lru}\",10%,10,40960,3,1,0.25,0.01\
+                     ,,,,,,,,,,,,,,,";
+        let empty = "lru,lru,10%,10,40960,0,0,0,,,,,,,,,,,,,,,,";
+        let placed = ",,10%,10,40960,3,1,0.25,,first-touch,first-touch,mesh:2x2,threads,10%,,\
+                      0.5,0.6666666666666666,100,200,7,0,4096,800,1.5";
+        let rows = [cache, empty, placed];
+        let lines = rows.map(|row| format!("{of_trace},{row},{version}\n"));
+        assert_eq!(text, format!("{head}\n{}", lines.concat()));
     }
 
     #[test]

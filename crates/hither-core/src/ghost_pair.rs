@@ -1,10 +1,10 @@
 //! The two ghost lists of ARC and CAR: block numbers of blocks lately evicted, apart for those that
 //! were referenced once (B1) and more than once (B2) while they were in.
 //!
-//! Two [queues](crate::ghosts) over one array of places: four bytes for every block number up to
+//! Two [queues](crate::ghost_list) over one array of positions: four bytes for every block number up to
 //! the largest ever evicted, and a miss that is no ghost touches one of them.
 
-use crate::ghosts::{Places, Queue};
+use crate::ghost_list::{GhostPositions, GhostQueue};
 use crate::ids::Block;
 
 /// Which ghost list a block is in.
@@ -21,17 +21,17 @@ pub(crate) enum Ghost {
 /// See the module.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GhostPair {
-    once: Queue,
-    often: Queue,
-    places: Places,
+    once: GhostQueue,
+    often: GhostQueue,
+    positions: GhostPositions,
 }
 
 impl GhostPair {
     #[inline]
     pub(crate) fn kind(&self, block: u32) -> Ghost {
-        if self.once.contains(&self.places, Block(block)) {
+        if self.once.contains(&self.positions, Block(block)) {
             Ghost::Once
-        } else if self.often.contains(&self.places, Block(block)) {
+        } else if self.often.contains(&self.positions, Block(block)) {
             Ghost::Often
         } else {
             Ghost::No
@@ -67,14 +67,14 @@ impl GhostPair {
             Ghost::Often => &mut self.often,
             Ghost::No => unreachable!("an evicted block comes from one of the two lists"),
         };
-        queue.push(&mut self.places, Block(block));
+        queue.push(&mut self.positions, Block(block));
     }
 
     /// Takes a block out of its list, and says which that was.
     pub(crate) fn forget(&mut self, block: u32) -> Ghost {
-        if self.once.take(&self.places, Block(block)) {
+        if self.once.take(&self.positions, Block(block)) {
             Ghost::Once
-        } else if self.often.take(&self.places, Block(block)) {
+        } else if self.often.take(&self.positions, Block(block)) {
             Ghost::Often
         } else {
             Ghost::No
@@ -99,8 +99,8 @@ impl GhostPair {
         capacity: usize,
         resident: impl Iterator<Item = u32>,
     ) {
-        self.once.check(&self.places);
-        self.often.check(&self.places);
+        self.once.check(&self.positions);
+        self.often.check(&self.positions);
         for block in resident {
             assert_eq!(
                 self.kind(block),

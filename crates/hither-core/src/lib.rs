@@ -12,8 +12,8 @@
 pub mod access;
 pub mod cache;
 pub mod classify;
+mod ghost_list;
 mod ghost_pair;
-mod ghosts;
 mod heap;
 pub mod ids;
 mod list;

@@ -89,7 +89,7 @@ mod tests {
             let batch: Vec<Access> = three_rounds(site).collect();
             policy.drive(&mut cache, &batch);
             (
-                policy.classes().expect("pcc classifies"),
+                policy.class_counts().expect("pcc classifies"),
                 policy.sites().expect("pcc learns"),
             )
         };

@@ -108,7 +108,8 @@ impl Values {
         }
     }
 
-    /// The parameter at `index` of the entry, a [`ParamKind::Replacement`]: that policy with its defaults.
+    /// The parameter at `index` of the entry, a [`ParamKind::Replacement`]: that policy with its
+    /// defaults.
     pub fn policy(&self, index: usize) -> Spec {
         match self.0[index] {
             Value::Replacement(name) => {

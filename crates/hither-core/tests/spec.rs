@@ -50,7 +50,8 @@ fn wrong_ones_say_what_is_allowed() {
     assert!(error("belady").starts_with("unknown policy `belady`; the policies are"));
     assert_eq!(
         error("ubm{treshold=2}"),
-        "`ubm` has no parameter `treshold` (did you mean `threshold`?); it has threshold, expire, other"
+        "`ubm` has no parameter `treshold` (did you mean `threshold`?); \
+         it has threshold, expire, other"
     );
     assert_eq!(error("lru{k=2}"), "`lru` has no parameter `k`; it has none");
     assert_eq!(

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use hither_core::topology::{
-    About, Latencies, Link, NODES_MAX, Place, Topology, TopologyError, presets,
+    About, Latencies, Link, LinkEnd, NODES_MAX, Topology, TopologyError, presets,
 };
 use hither_core::{Node, Random};
 use proptest::prelude::*;
@@ -70,7 +70,7 @@ fn all() -> impl Iterator<Item = Topology> {
 /// nodes the way from a node into its router is none, and a ring is entered from any of its
 /// stations and left to any.
 fn searched(topology: &Topology, from: Node) -> Vec<u32> {
-    let mut next: BTreeMap<Place, Vec<Place>> = BTreeMap::new();
+    let mut next: BTreeMap<LinkEnd, Vec<LinkEnd>> = BTreeMap::new();
     for number in 0..topology.links() {
         if let Link::Wire { from, to } = topology.link(number as u32) {
             next.entry(from).or_default().push(to);
@@ -82,11 +82,11 @@ fn searched(topology: &Topology, from: Node) -> Vec<u32> {
         true => {
             *next
                 .iter()
-                .find(|(_, to)| to.contains(&Place::Node(from)))
+                .find(|(_, to)| to.contains(&LinkEnd::Node(from)))
                 .unwrap()
                 .0
         }
-        false => Place::Node(from),
+        false => LinkEnd::Node(from),
     };
     let mut hops = BTreeMap::from([(start, 0)]);
     let mut queue = VecDeque::from([start]);
@@ -102,7 +102,7 @@ fn searched(topology: &Topology, from: Node) -> Vec<u32> {
         if node == from {
             0
         } else {
-            hops[&Place::Node(node)]
+            hops[&LinkEnd::Node(node)]
         }
     };
     topology.all().map(of).collect()
@@ -180,7 +180,7 @@ fn routes_are_chains_of_links_as_long_as_the_hops() {
                         at = Some(to);
                     }
                 }
-                assert!(at.is_none_or(|at| at == Place::Node(to)), "{name}");
+                assert!(at.is_none_or(|at| at == LinkEnd::Node(to)), "{name}");
             }
         }
         assert!(
@@ -213,7 +213,7 @@ fn a_mesh_is_routed_along_x_then_y() {
     let route = mesh.route(Node(7), Node(18)).iter();
     let ends = route.map(|&link| match mesh.link(link) {
         Link::Wire {
-            to: Place::Node(node),
+            to: LinkEnd::Node(node),
             ..
         } => node.0,
         other => panic!("{other:?}"),
@@ -363,7 +363,8 @@ fn what_cannot_be_is_refused_with_a_reason() {
     let said = |text: &str| text.parse::<Topology>().expect_err(text).to_string();
     assert_eq!(
         said("mesh:0x5"),
-        "`mesh:0x5`: `0` is not a whole number from 1 to 1024; write for example `mesh:5x5` (5 rows of 5 nodes)"
+        "`mesh:0x5`: `0` is not a whole number from 1 to 1024; write for example `mesh:5x5` (5 \
+         rows of 5 nodes)"
     );
     assert!(
         said("mesh:99999999999x2").contains("`99999999999` is not a whole number from 1 to 1024")
@@ -376,7 +377,8 @@ fn what_cannot_be_is_refused_with_a_reason() {
     assert_eq!(said("5000"), "`5000` has more than 1024 nodes");
     assert_eq!(
         said("mush:5x5"),
-        "unknown topology `mush:5x5` (did you mean `mesh`?); write a number of nodes, mesh:5x5, torus:4x4x4, hypercube:4, \
+        "unknown topology `mush:5x5` (did you mean `mesh`?); write a number of nodes, mesh:5x5, \
+         torus:4x4x4, hypercube:4, \
          ring:4x4, tree:4x4, or one of mesh5x5-io, numachine-4, opteron2, origin2000-16"
     );
     assert!(said("opteron").contains("did you mean `opteron2`?"));

@@ -136,8 +136,8 @@ struct Program {
 }
 
 impl Program {
-    /// Starts the program in our process group, with our standard streams; without instrumentation, as if we
-    /// were not there.
+    /// Starts the program in our process group, with our standard streams; without instrumentation,
+    /// as if we were not there.
     ///
     /// Signals are caught from before the start, since the program may be ready for them before we
     /// are, and kept for it. They cannot be ignored as early, because a program inherits what its

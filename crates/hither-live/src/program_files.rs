@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hither_sys::page_cache::{CachedFile, FileId, PageCache, Unreachable};
+use hither_sys::page_cache::{CachedFile, FileId, OpenError, PageCache};
 use hither_sys::record::Record;
 use hither_sys::session::RingInfo;
 use rustc_hash::FxHashMap;
@@ -103,7 +103,7 @@ impl ProgramFiles {
     }
 
     /// The file itself, to be let go of soon.
-    pub(crate) fn open(&mut self, file: u64) -> Result<Box<dyn CachedFile>, Unreachable> {
+    pub(crate) fn open(&mut self, file: u64) -> Result<Box<dyn CachedFile>, OpenError> {
         let cache = Arc::clone(&self.cache);
         self.find(file, |path, id| cache.open(path, id))
     }
@@ -112,11 +112,11 @@ impl ProgramFiles {
     pub(crate) fn find<T>(
         &mut self,
         file: u64,
-        open: impl Fn(&Path, FileId) -> Result<T, Unreachable>,
-    ) -> Result<T, Unreachable> {
-        let known = self.known.get_mut(&file).ok_or(Unreachable::NoFile)?;
+        open: impl Fn(&Path, FileId) -> Result<T, OpenError>,
+    ) -> Result<T, OpenError> {
+        let known = self.known.get_mut(&file).ok_or(OpenError::NoFile)?;
         let reason = match open(&known.path, known.id) {
-            Err(reason @ (Unreachable::NoFile | Unreachable::Another)) => reason,
+            Err(reason @ (OpenError::NoFile | OpenError::Another)) => reason,
             other => return other,
         };
         // Renamed, unlinked, or seen from another root: whoever has it open has it under a number.

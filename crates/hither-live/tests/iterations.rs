@@ -127,7 +127,8 @@ fn as_many_iterations_are_found_as_programs_make() {
                 )
             };
             println!(
-                "{compiler} {name}: {} of {made}, {constructs:?} constructs, confidence {confidence:.2}",
+                "{compiler} {name}: {} of {made}, {constructs:?} constructs, confidence \
+                    {confidence:.2}",
                 shown.iterations
             );
             assert!(

@@ -15,7 +15,7 @@ use hither_core::placement::RegionTier;
 use hither_live::memory::{MemoryOptions, MemoryReport, replay};
 use hither_live::page_cache::{self, Budget, PageCacheOptions};
 use hither_live::{Mechanisms, RunOptions, RunReport, SessionOptions, System, run, run_on};
-use hither_sys::machine::{Machine, NodeMemory, PageState, Refusal, ThisMachine};
+use hither_sys::machine::{Machine, MoveError, NodeMemory, PageState, ThisMachine};
 use hither_sys::page_faults::{PageFaults, WatchError};
 use hither_sys::samplers::SamplerCandidate;
 use serde_json::Value;
@@ -249,7 +249,7 @@ struct Pretended {
     /// CPUs of the first node; the second has the others.
     near: Vec<u32>,
     moved: Moved,
-    refusal: Option<Refusal>,
+    refusal: Option<MoveError>,
     unwatched: Option<WatchError>,
 }
 
@@ -292,7 +292,7 @@ impl Machine for Pretended {
         addresses: &[u64],
         to: Option<u32>,
         states: &mut Vec<PageState>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), MoveError> {
         if let Some(refusal) = self.refusal {
             return Err(refusal);
         }
@@ -334,9 +334,9 @@ fn what_cannot_be_bound_is_moved_and_the_program_does_not_notice() {
 fn a_mover_that_is_refused_stops_and_the_program_does_not_notice() {
     let lab = Lab::new();
     for refusal in [
-        Refusal::NotPermitted,
-        Refusal::NoProcess,
-        Refusal::NodeNotAllowed,
+        MoveError::NotPermitted,
+        MoveError::NoProcess,
+        MoveError::NodeNotAllowed,
     ] {
         let machine = Pretended {
             refusal: Some(refusal),
@@ -417,7 +417,8 @@ int main(void) {
             CPU_SET(half, &set);
             sched_setaffinity(0, sizeof set, &set);
             for (int round = 0; round < 100; round++)
-                for (long page = 0; page < PAGES / 2; page++) region[(half * PAGES / 2 + page) * 4096] += 1;
+                for (long page = 0; page < PAGES / 2; page++)
+                    region[(half * PAGES / 2 + page) * 4096] += 1;
         }
         #pragma omp parallel for
         for (long page = 0; page < PAGES; page++) region[page * 4096 + 1] += 1;
@@ -519,7 +520,8 @@ int main(void) {
     for (int round = 0; round < 3; round++) {
         int fd = syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
         struct uffdio_api api = {.api = UFFD_API};
-        struct uffdio_register all = {.range = {(unsigned long)region, PAGES * 4096}, .mode = UFFDIO_REGISTER_MODE_MISSING};
+        struct uffdio_register all = {.range = {(unsigned long)region, PAGES * 4096}, .mode =
+            UFFDIO_REGISTER_MODE_MISSING};
         printf(\"%d \", fd);
         printf(\"%d \", ioctl(fd, UFFDIO_API, &api));
         printf(\"%d\\n\", ioctl(fd, UFFDIO_REGISTER, &all));

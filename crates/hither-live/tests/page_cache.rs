@@ -16,7 +16,8 @@ use hither_live::page_cache::{Budget, PageCacheOptions, PageCacheReport, replay}
 use hither_live::{Mechanisms, RunOptions, SessionOptions, System, run_on};
 use hither_sys::file_map::FileMap;
 use hither_sys::page_cache::{
-    Cached, CachedFile, FileId, PageCache, Refused, ThisPageCache, Unreachable, WithoutCachestat,
+    Cached, CachedFile, FileId, OpenError, PageCache, PageCacheError, ThisPageCache,
+    WithoutCachestat,
 };
 use skip::skip_on_this_machine;
 
@@ -232,7 +233,8 @@ fn programs_may_do_with_their_files_as_they_like() {
         exec 5<b; rm b; cat <&5 | wc -c; exec 5<&-; \
         cp data c; dd if=data of=c bs=1M seek=3 count=5 conv=notrunc 2>/dev/null; md5sum c; \
         truncate -s 5M c; cat c c c | md5sum; truncate -s 20M c; md5sum c; \
-        python3 -c 'import mmap, hashlib; f = open(\"data\", \"rb\"); m = mmap.mmap(f.fileno(), 0, access=1); print(hashlib.md5(m).hexdigest())'; \
+        python3 -c 'import mmap, hashlib; f = open(\"data\", \"rb\"); m = mmap.mmap(f.fileno(), \
+            0, access=1); print(hashlib.md5(m).hexdigest())'; \
         grep -c . data; sort data | md5sum; rm c; exit 5";
     for policy in ["pcc", "mru", "lru"] {
         let files = lab.run(command, lab.options(command, policy, 8));
@@ -265,14 +267,14 @@ fn what_is_learnt_of_call_sites_is_there_from_the_first_access_on() {
 
 /// A page cache in which nothing works, for one reason after the other.
 struct Refusing {
-    open: Option<Unreachable>,
-    refused: Refused,
+    open: Option<OpenError>,
+    refused: PageCacheError,
 }
 
-struct Refuser(Refused);
+struct Refuser(PageCacheError);
 
 impl PageCache for Refusing {
-    fn open(&self, _: &Path, _: FileId) -> Result<Box<dyn CachedFile>, Unreachable> {
+    fn open(&self, _: &Path, _: FileId) -> Result<Box<dyn CachedFile>, OpenError> {
         match self.open {
             Some(reason) => Err(reason),
             None => Ok(Box::new(Refuser(self.refused))),
@@ -285,15 +287,15 @@ impl PageCache for Refusing {
 }
 
 impl CachedFile for Refuser {
-    fn drop_pages(&self, _: u64, _: u64) -> Result<(), Refused> {
+    fn drop_pages(&self, _: u64, _: u64) -> Result<(), PageCacheError> {
         Err(self.0)
     }
 
-    fn cached(&self, _: u64, _: u64) -> Result<Cached, Refused> {
+    fn cached(&self, _: u64, _: u64) -> Result<Cached, PageCacheError> {
         Err(self.0)
     }
 
-    fn map(&self, _: u64, _: u64) -> Result<FileMap, Refused> {
+    fn map(&self, _: u64, _: u64) -> Result<FileMap, PageCacheError> {
         Err(self.0)
     }
 
@@ -315,14 +317,14 @@ fn a_kernel_that_refuses_costs_the_program_nothing() {
         ran.files
     };
     for reason in [
-        Unreachable::NoFile,
-        Unreachable::Another,
-        Unreachable::NotPermitted,
-        Unreachable::Busy,
-        Unreachable::NoRoom,
-        Unreachable::Other(libc::EIO),
+        OpenError::NoFile,
+        OpenError::Another,
+        OpenError::NotPermitted,
+        OpenError::Busy,
+        OpenError::NoRoom,
+        OpenError::Other(libc::EIO),
     ] {
-        let files = run(Some(reason), Refused::NoCall);
+        let files = run(Some(reason), PageCacheError::NoCall);
         assert_eq!(files.why_unreachable, Some(reason));
         assert_eq!(files.dropped, 0);
         assert_eq!(
@@ -332,10 +334,10 @@ fn a_kernel_that_refuses_costs_the_program_nothing() {
         );
     }
     for refused in [
-        Refused::NoCall,
-        Refused::NotThis,
-        Refused::NotPermitted,
-        Refused::Other(libc::EIO),
+        PageCacheError::NoCall,
+        PageCacheError::NotThis,
+        PageCacheError::NotPermitted,
+        PageCacheError::Other(libc::EIO),
     ] {
         let files = run(None, refused);
         assert_eq!(files.why_refused, Some(refused));

@@ -1,4 +1,4 @@
-//! Signals to the agent program_files the program. One test in a binary of its own: signals are the
+//! Signals to the agent reach the program. One test in a binary of its own: signals are the
 //! process's, and so is the one program that they are passed on to.
 
 mod support;
@@ -16,7 +16,8 @@ fn a_signal_to_the_agent_ends_the_program_and_the_trace_is_written() {
     // A keyboard's interrupt reaches both; the program may take it as it likes, and the agent
     // carries on. The loop is without processes of its own, so that none is left behind.
     let script = format!(
-        "trap 'echo interrupted > {0}.int' INT; trap 'echo told > {0}.told' USR1; read -r first < /etc/passwd; echo > {0}; while :; do read -r x < /etc/passwd; done",
+        "trap 'echo interrupted > {0}.int' INT; trap 'echo told > {0}.told' USR1; read -r first < \
+            /etc/passwd; echo > {0}; while :; do read -r x < /etc/passwd; done",
         ready.display()
     );
     let recorder = support::recorder(folder.path(), &["sh", "-c", &script]);

@@ -207,8 +207,8 @@ pub(crate) fn node_of_window(nodes: u64, file: u64, offset: u64) -> u64 {
 
 fn word(place: usize) -> Option<&'static AtomicU64> {
     let table = WINDOW.load(Ordering::Acquire);
-    // SAFETY: the table is a mapping of WINDOW_WORDS words, zeroed and never unmapped, and a place is
-    // below that.
+    // SAFETY: the table is a mapping of WINDOW_WORDS words, zeroed and never unmapped, and a place
+    // is below that.
     (!table.is_null()).then(|| unsafe { &*table.wrapping_add(place % WINDOW_WORDS) })
 }
 

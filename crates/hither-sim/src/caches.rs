@@ -11,7 +11,7 @@
 //! microsecond or two that handing it to a thread costs.
 
 use crate::references::References;
-use crate::sample::{self, Estimate, PART_BLOCKS_MIN, PARTS};
+use crate::sample::{self, Estimate, PART_BLOCKS_MIN, SAMPLE_PARTS};
 use crate::stack::{Curve, Stack};
 use hither_core::registry::{Needs, ReplacementSettings};
 use hither_core::replacement::SiteRecord;
@@ -83,7 +83,7 @@ pub struct CacheOutcome {
     /// What the policy learnt about the call sites, if it learns about them.
     #[serde(skip)]
     pub sites: Option<Vec<SiteRecord>>,
-    /// The same references and hits by [stretch](CacheOptions::segments).
+    /// The same references and hits by [segment](CacheOptions::segments).
     #[serde(skip)]
     pub segments: Vec<Segment>,
 }
@@ -155,15 +155,15 @@ pub fn run(
     }
     let sampled = references.sampled();
     let mut lanes = lanes(configurations, references.blocks(), options.sites, sampled);
-    let mut parts: [Vec<Access>; PARTS] = Default::default();
+    let mut parts: [Vec<Access>; SAMPLE_PARTS] = Default::default();
     let (mut batch, mut ahead) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
     let needs = lanes
         .iter()
-        .map(|driven| driven.lane.needs())
+        .map(|lane_run| lane_run.lane.needs())
         .fold(Needs::NOTHING, Needs::and);
     let read = |start: u64, out: &mut Vec<Access>| references.fill(start, BATCH, needs, out);
 
-    let ends = ends_of_stretches(references.references(), options.segments);
+    let ends = segment_ends(references.references(), options.segments);
     read(0, &mut batch)?;
     let mut done = 0;
     while !batch.is_empty() {
@@ -175,15 +175,15 @@ pub fn run(
         }
         let start = done + batch.len() as u64;
         if sampled.is_some() {
-            sample::deal(&batch, &mut parts);
+            sample::split_into_parts(&batch, &mut parts);
         }
         let within = ends
             .iter()
             .filter(|&&end| (done + 1..=start).contains(&end));
         let cuts: Vec<usize> = within.map(|end| (end - done) as usize).collect();
-        let drive = |driven: &mut Driven| match driven.of {
-            Of::All => driven.drive(&batch, &cuts),
-            Of::Part(part) => driven.drive(&parts[part], &[]),
+        let drive = |lane_run: &mut LaneRun| match lane_run.input {
+            LaneInput::All => lane_run.drive(&batch, &cuts),
+            LaneInput::Part(part) => lane_run.drive(&parts[part], &[]),
         };
         let ((), read) = rayon::join(
             || lanes.par_iter_mut().for_each(drive),
@@ -202,13 +202,13 @@ pub fn run(
         "a trace of another length than it says"
     );
     let mut outcomes = vec![None; configurations.len()];
-    let mut of_parts = [const { Vec::new() }; PARTS];
-    for driven in lanes {
-        match driven.of {
-            Of::All => driven.settle(&ends, configurations, &mut outcomes),
-            Of::Part(part) => {
+    let mut of_parts = [const { Vec::new() }; SAMPLE_PARTS];
+    for lane_run in lanes {
+        match lane_run.input {
+            LaneInput::All => lane_run.write_outcomes(&ends, configurations, &mut outcomes),
+            LaneInput::Part(part) => {
                 of_parts[part].resize(configurations.len(), None);
-                driven.settle(&[], configurations, &mut of_parts[part]);
+                lane_run.write_outcomes(&[], configurations, &mut of_parts[part]);
             }
         }
     }
@@ -233,7 +233,7 @@ fn check(references: &impl References, configuration: &CacheConfiguration) -> Re
         return Err(Error::NoRoom { policy });
     }
     if references.sampled().is_some()
-        && let Some(what) = sample::refusal(spec)
+        && let Some(what) = sample::why_not_sampled(spec)
     {
         let advice = ", being a sample";
         return Err(Error::Lacks {
@@ -266,14 +266,14 @@ pub(crate) fn missing(needs: Needs, known: Needs) -> Option<(&'static str, &'sta
 
 /// Which references a lane is driven over.
 #[derive(Clone, Copy, Debug)]
-enum Of {
+enum LaneInput {
     All,
     /// Those of one part of a sample.
     Part(usize),
 }
 
 /// Where the segments of a trace end, as equal as whole references allow.
-fn ends_of_stretches(references: u64, segments: u64) -> Vec<u64> {
+fn segment_ends(references: u64, segments: u64) -> Vec<u64> {
     let segments = segments.min(references);
     (1..=segments)
         .map(|number| (u128::from(references) * u128::from(number) / u128::from(segments)) as u64)
@@ -281,14 +281,14 @@ fn ends_of_stretches(references: u64, segments: u64) -> Vec<u64> {
 }
 
 /// A lane, over which references it is driven, and the hits so far of each of its configurations at
-/// each end of a stretch.
-struct Driven {
-    of: Of,
+/// each end of a segment.
+struct LaneRun {
+    input: LaneInput,
     lane: Lane,
     hits: Vec<Vec<u64>>,
 }
 
-impl Driven {
+impl LaneRun {
     /// The next references; `cuts` are the ends of segments among them. A policy is told of one
     /// access after the other, so cutting a batch changes nothing but what is known in between.
     fn drive(&mut self, batch: &[Access], cuts: &[usize]) {
@@ -302,23 +302,23 @@ impl Driven {
     }
 
     /// Writes what came of it to the places of its configurations.
-    fn settle(
+    fn write_outcomes(
         self,
         ends: &[u64],
         configurations: &[CacheConfiguration],
         outcomes: &mut [Option<CacheOutcome>],
     ) {
-        let indices = self.lane.settle(configurations, outcomes);
+        let indices = self.lane.write_outcomes(configurations, outcomes);
         for (place, index) in indices.into_iter().enumerate() {
             let so_far = ends.iter().zip(&self.hits);
             let mut before = (0, 0);
             let segments = so_far.map(|(&end, hits)| {
-                let stretch = Segment {
+                let segment = Segment {
                     accesses: end - before.0,
                     hits: hits[place] - before.1,
                 };
                 before = (end, hits[place]);
-                stretch
+                segment
             });
             if let Some(outcome) = &mut outcomes[index] {
                 outcome.segments = segments.collect();
@@ -351,26 +351,27 @@ fn lanes(
     blocks: u32,
     sites: &[SiteRecord],
     sampled: Option<Sampled>,
-) -> Vec<Driven> {
-    let over = |of: Of, rate: f64| {
+) -> Vec<LaneRun> {
+    let over = |input: LaneInput, rate: f64| {
         let smaller = configurations
             .iter()
             .map(|configuration| CacheConfiguration {
-                cache_blocks: sample::scaled(configuration.cache_blocks, rate),
+                cache_blocks: sample::scaled_blocks(configuration.cache_blocks, rate),
                 ..*configuration
             });
         let lanes = lanes_of(&smaller.collect::<Vec<_>>(), blocks, sites);
-        lanes.into_iter().map(move |lane| Driven {
-            of,
+        lanes.into_iter().map(move |lane| LaneRun {
+            input,
             lane,
             hits: Vec::new(),
         })
     };
     let Some(Sampled { rate, .. }) = sampled else {
-        return over(Of::All, 1.0).collect();
+        return over(LaneInput::All, 1.0).collect();
     };
-    let parts = (0..PARTS).flat_map(|part| over(Of::Part(part), rate / PARTS as f64));
-    over(Of::All, rate).chain(parts).collect()
+    let parts =
+        (0..SAMPLE_PARTS).flat_map(|part| over(LaneInput::Part(part), rate / SAMPLE_PARTS as f64));
+    over(LaneInput::All, rate).chain(parts).collect()
 }
 
 fn lanes_of(configurations: &[CacheConfiguration], blocks: u32, sites: &[SiteRecord]) -> Vec<Lane> {
@@ -453,7 +454,7 @@ impl Lane {
     }
 
     /// Writes what came of it to the places of its configurations, and says which these are.
-    fn settle(
+    fn write_outcomes(
         self,
         configurations: &[CacheConfiguration],
         outcomes: &mut [Option<CacheOutcome>],
@@ -465,7 +466,7 @@ impl Lane {
                 policy,
                 ..
             } => {
-                let classes = policy.classes().map_or_else(BTreeMap::new, |classes| {
+                let classes = policy.class_counts().map_or_else(BTreeMap::new, |classes| {
                     BTreeMap::from([
                         ("sequential", classes.sequential),
                         ("looping", classes.looping),
@@ -502,16 +503,16 @@ fn hits_at(curve: &Curve, cache_blocks: u32) -> u64 {
 
 impl CacheOutcome {
     /// Turns the counts of a sample into those of the whole trace, with their error.
-    fn estimate(&mut self, sampled: Sampled, misses_of_parts: &[u64; PARTS]) {
-        let of_part = f64::from(self.cache_blocks) * sampled.rate / PARTS as f64;
+    fn estimate(&mut self, sampled: Sampled, misses_of_parts: &[u64; SAMPLE_PARTS]) {
+        let of_part = f64::from(self.cache_blocks) * sampled.rate / SAMPLE_PARTS as f64;
         let large_enough = of_part >= f64::from(PART_BLOCKS_MIN);
         self.estimate = Some(Estimate {
             rate: sampled.rate,
             references: self.accesses,
-            cache_blocks: sample::scaled(self.cache_blocks, sampled.rate),
+            cache_blocks: sample::scaled_blocks(self.cache_blocks, sampled.rate),
             standard_error: large_enough.then(|| sample::standard_error(sampled, misses_of_parts)),
         });
-        let (hits, misses) = sample::whole(sampled, self.misses);
+        let (hits, misses) = sample::extrapolate(sampled, self.misses);
         (self.accesses, self.hits, self.misses) = (sampled.references, hits, misses);
         self.hit_ratio = ratio(hits, self.accesses);
     }

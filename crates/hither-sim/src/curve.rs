@@ -65,7 +65,7 @@ pub fn curves(
     exact.sort_unstable();
     exact.dedup();
     let sizes_of = |spec: &Spec| {
-        if stack::exists(spec) {
+        if stack::is_stack_algorithm(spec) {
             &exact
         } else {
             &simulated

@@ -24,7 +24,7 @@ use hither_trace::Sampled;
 use serde::Serialize;
 
 /// How many parts a sample is cut into for its error.
-pub(crate) const PARTS: usize = 8;
+pub(crate) const SAMPLE_PARTS: usize = 8;
 
 /// The smallest cache of a part whose miss ratio is taken for one.
 pub const PART_BLOCKS_MIN: u32 = 8;
@@ -43,39 +43,39 @@ pub struct Estimate {
 }
 
 /// The size that stands for a cache of `cache_blocks`, at least one block.
-pub(crate) fn scaled(cache_blocks: u32, rate: f64) -> u32 {
+pub(crate) fn scaled_blocks(cache_blocks: u32, rate: f64) -> u32 {
     ((f64::from(cache_blocks) * rate).round() as u32).max(1)
 }
 
 /// Why a policy cannot be simulated on a sample, if it cannot.
-pub(crate) fn refusal(spec: &Spec) -> Option<&'static str> {
+pub(crate) fn why_not_sampled(spec: &Spec) -> Option<&'static str> {
     let needs = spec.entry().needs;
     (needs.sites || needs.objects || needs.processes).then_some("all blocks in their order")
 }
 
 /// Hits and misses of the whole trace, from the misses in the sample.
-pub(crate) fn whole(sampled: Sampled, misses: u64) -> (u64, u64) {
+pub(crate) fn extrapolate(sampled: Sampled, misses: u64) -> (u64, u64) {
     let misses = ((misses as f64 / sampled.rate).round() as u64).min(sampled.references);
     (sampled.references - misses, misses)
 }
 
 /// The standard error of the miss ratio, from the misses in each part.
-pub(crate) fn standard_error(sampled: Sampled, misses: &[u64; PARTS]) -> f64 {
-    let references = sampled.references as f64 * sampled.rate / PARTS as f64;
+pub(crate) fn standard_error(sampled: Sampled, misses: &[u64; SAMPLE_PARTS]) -> f64 {
+    let references = sampled.references as f64 * sampled.rate / SAMPLE_PARTS as f64;
     let ratios = misses.map(|misses| (misses as f64 / references).min(1.0));
-    let mean = ratios.iter().sum::<f64>() / PARTS as f64;
+    let mean = ratios.iter().sum::<f64>() / SAMPLE_PARTS as f64;
     let squares: f64 = ratios.iter().map(|ratio| (ratio - mean).powi(2)).sum();
-    (squares / (PARTS * (PARTS - 1)) as f64).sqrt()
+    (squares / (SAMPLE_PARTS * (SAMPLE_PARTS - 1)) as f64).sqrt()
 }
 
 /// Deals a batch out to the parts, by block.
-pub(crate) fn deal(batch: &[Access], parts: &mut [Vec<Access>; PARTS]) {
+pub(crate) fn split_into_parts(batch: &[Access], parts: &mut [Vec<Access>; SAMPLE_PARTS]) {
     parts.iter_mut().for_each(Vec::clear);
     for access in batch {
         // Neighbours are alike, so the parts must not be more even than chance: with a mere
         // multiplication, which spreads neighbours over all parts, the error of P6 (ARC's traces)
         // came out as a tenth of what it was.
         let hash = mix(u64::from(access.block.0) + 1);
-        parts[(hash % PARTS as u64) as usize].push(*access);
+        parts[(hash % SAMPLE_PARTS as u64) as usize].push(*access);
     }
 }

@@ -20,7 +20,8 @@ pub enum Size {
 pub enum SizeError {
     /// Not a size at all.
     #[error(
-        "`{text}` is not a size: write blocks (512), bytes (64MiB) or a part of the distinct blocks (10%)"
+        "`{text}` is not a size: write blocks (512), bytes (64MiB) or a part of the distinct \
+         blocks (10%)"
     )]
     Syntax {
         /// What was written.

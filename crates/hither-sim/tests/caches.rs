@@ -58,7 +58,10 @@ fn the_json_of_a_result() {
     let json = serde_json::to_string(&outcomes.expect("lru needs nothing")[0]).expect("plain data");
     assert_eq!(
         json,
-        r#"{"policy":"lru","params":{},"cache_blocks":3,"accesses":6,"hits":3,"misses":3,"hit_ratio":0.5,"classes":{}}"#
+        concat!(
+            r#"{"policy":"lru","params":{},"cache_blocks":3,"accesses":6,"hits":3,"misses":3,"#,
+            r#""hit_ratio":0.5,"classes":{}}"#
+        )
     );
 }
 
@@ -134,7 +137,8 @@ fn a_policy_whose_needs_the_trace_lacks_is_refused() {
     };
     assert_eq!(
         refused("lru,pcc"),
-        "policy `pcc` needs call sites, which this trace does not have; `hither record` makes traces that have them, \
+        "policy `pcc` needs call sites, which this trace does not have; `hither record` makes \
+         traces that have them, \
          and `ubm` does without"
     );
     assert!(refused("ubm").contains("needs files and positions in them"));

@@ -96,7 +96,8 @@ fn policies_that_look_at_files_or_sites_are_refused() {
     };
     assert_eq!(
         refused("ubm"),
-        "policy `ubm` needs all blocks in their order, which this trace does not have, being a sample"
+        "policy `ubm` needs all blocks in their order, which this trace does not have, being a \
+         sample"
     );
     assert!(refused("dear").contains("being a sample"));
 }

@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-use crate::page_cache::error::Refused;
+use crate::page_cache::error::PageCacheError;
 
 /// A range of a file, mapped for reading.
 #[derive(Debug)]
@@ -36,16 +36,16 @@ fn last_error() -> i32 {
 
 impl FileMap {
     /// Maps `length` bytes from `offset` on, both whole pages.
-    pub fn new(file: &File, offset: u64, length: u64) -> Result<FileMap, Refused> {
+    pub fn new(file: &File, offset: u64, length: u64) -> Result<FileMap, PageCacheError> {
         let (Ok(start), Ok(bytes)) = (i64::try_from(offset), usize::try_from(length)) else {
-            return Err(Refused::NotThis);
+            return Err(PageCacheError::NotThis);
         };
         let (nobody, fd) = (std::ptr::null_mut(), file.as_raw_fd());
         // SAFETY: a new mapping, where the kernel likes.
         let base =
             unsafe { libc::mmap(nobody, bytes, libc::PROT_READ, libc::MAP_SHARED, fd, start) };
         if base == libc::MAP_FAILED {
-            return Err(Refused::from_errno(last_error()));
+            return Err(PageCacheError::from_errno(last_error()));
         }
         // Where it is refused pages count as used, which they were.
         // SAFETY: the range is the mapping's, and the advice changes nothing that is in it.
@@ -66,7 +66,7 @@ impl FileMap {
     ///
     /// # Panics
     /// If it is no part of the range.
-    pub fn enter(&self, offset: u64, length: u64) -> Result<(), Refused> {
+    pub fn enter(&self, offset: u64, length: u64) -> Result<(), PageCacheError> {
         let inside = offset >= self.offset && offset + length <= self.offset + self.bytes as u64;
         assert!(inside, "{length} bytes at {offset} of {self:?}");
         let start = self.base.wrapping_byte_add((offset - self.offset) as usize);
@@ -77,10 +77,10 @@ impl FileMap {
             0 => Ok(()),
             _ => Err(match last_error() {
                 // What kernels before 5.14 say of an advice that they do not know.
-                libc::EINVAL => Refused::NoCall,
+                libc::EINVAL => PageCacheError::NoCall,
                 // Cut meanwhile.
-                libc::EFAULT => Refused::NotThis,
-                error => Refused::from_errno(error),
+                libc::EFAULT => PageCacheError::NotThis,
+                error => PageCacheError::from_errno(error),
             }),
         }
     }
@@ -127,7 +127,7 @@ mod tests {
         };
         assert_eq!(before, [PageState::Absent; 8], "nothing is touched");
         match map.enter(6 * page, 2 * page) {
-            Err(Refused::NoCall) => return skip_on_this_machine("MADV_POPULATE_READ"),
+            Err(PageCacheError::NoCall) => return skip_on_this_machine("MADV_POPULATE_READ"),
             entered => entered.expect("entered"),
         }
         let after = states(&map, 4 * page, 8).expect("as before");
@@ -155,7 +155,10 @@ mod tests {
         file.set_len(page).expect("cut");
         let entered = map.enter(2 * page, page);
         assert!(
-            matches!(entered, Err(Refused::NotThis | Refused::NoCall)),
+            matches!(
+                entered,
+                Err(PageCacheError::NotThis | PageCacheError::NoCall)
+            ),
             "{entered:?}"
         );
         assert!(FileMap::new(&file, 1, page).is_err(), "no whole page");

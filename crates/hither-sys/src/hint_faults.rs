@@ -45,7 +45,7 @@ impl HintFaultSampler {
             return Err(SamplingError::KernelIdle);
         }
         accepts().map_err(|error| match SamplingError::from_errno(error) {
-            // Of memory that is surely there only the policy can be unknown.
+            // The memory was just mapped, so only the policy can be unknown.
             SamplingError::NoMemory => SamplingError::NoCall,
             other => other,
         })?;

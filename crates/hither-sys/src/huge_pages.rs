@@ -143,8 +143,8 @@ unsafe impl GlobalAlloc for HugePageAllocator {
                 // SAFETY: the caller vouches that the size, rounded up to the alignment, is within
                 // bounds.
                 let wanted = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
-                // SAFETY: a size that crosses `LARGE_BYTES_MIN` or reaches it is not zero, nor is one that
-                // the caller asks for.
+                // SAFETY: a size that crosses `LARGE_BYTES_MIN` or reaches it is not zero, nor is
+                // one that the caller asks for.
                 let moved = unsafe { self.alloc(wanted) };
                 if !moved.is_null() {
                     let kept = size.min(layout.size());

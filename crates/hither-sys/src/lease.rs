@@ -117,7 +117,7 @@ pub struct LeasedFile {
 }
 
 impl Lease {
-    /// Takes a lease on an open file, whose breaks `listener` hears of.
+    /// Takes a lease on an open file; its breaks go to `listener`.
     pub fn take(file: File, listener: &BreakListener) -> Result<Lease, LeaseError> {
         check(&file)?;
         let fd = file.as_raw_fd();
@@ -226,7 +226,7 @@ fn fcntl(fd: i32, command: i32, argument: usize) -> Result<i32, LeaseError> {
     }
 }
 
-/// What tells of breaks: a real-time signal, since those are queued and carry the descriptor.
+/// The signal of a break: a real-time one, since those are queued and carry the descriptor.
 fn signal() -> i32 {
     libc::SIGRTMIN() + 7
 }

@@ -15,7 +15,7 @@ use crate::page_faults::{self, PageFaults, WatchError};
 use crate::page_moves::move_pages;
 use crate::samplers::{self, SamplerCandidate};
 
-pub use crate::page_moves::{PageState, Refusal};
+pub use crate::page_moves::{MoveError, PageState};
 pub use crate::sysfs::{kib_field, page_bytes, parse_list};
 
 /// One memory node.
@@ -98,7 +98,7 @@ pub trait Machine: Send + Sync {
         addresses: &[u64],
         to: Option<u32>,
         states: &mut Vec<PageState>,
-    ) -> Result<(), Refusal>;
+    ) -> Result<(), MoveError>;
 
     /// Watches the page faults of what the calling thread starts from now on.
     fn faults(&self) -> Result<Box<dyn PageFaults>, WatchError>;
@@ -149,8 +149,8 @@ impl Machine for ThisMachine {
         addresses: &[u64],
         to: Option<u32>,
         states: &mut Vec<PageState>,
-    ) -> Result<(), Refusal> {
-        let statuses = move_pages(pid, addresses, to).map_err(Refusal::from_errno)?;
+    ) -> Result<(), MoveError> {
+        let statuses = move_pages(pid, addresses, to).map_err(MoveError::from_errno)?;
         states.clear();
         states.extend(statuses.into_iter().map(PageState::from_kernel));
         Ok(())
@@ -337,15 +337,15 @@ mod tests {
             assert_eq!(PageState::from_kernel(status), state);
         }
         for (error, refusal) in [
-            (libc::ESRCH, Refusal::NoProcess),
-            (libc::EPERM, Refusal::NotPermitted),
-            (libc::EACCES, Refusal::NodeNotAllowed),
-            (libc::ENODEV, Refusal::NoNode),
-            (libc::ENOMEM, Refusal::NoMemory),
-            (libc::ENOSYS, Refusal::NoCall),
-            (libc::E2BIG, Refusal::Other(libc::E2BIG)),
+            (libc::ESRCH, MoveError::NoProcess),
+            (libc::EPERM, MoveError::NotPermitted),
+            (libc::EACCES, MoveError::NodeNotAllowed),
+            (libc::ENODEV, MoveError::NoNode),
+            (libc::ENOMEM, MoveError::NoMemory),
+            (libc::ENOSYS, MoveError::NoCall),
+            (libc::E2BIG, MoveError::Other(libc::E2BIG)),
         ] {
-            assert_eq!(Refusal::from_errno(error), refusal);
+            assert_eq!(MoveError::from_errno(error), refusal);
         }
     }
 
@@ -369,7 +369,7 @@ mod tests {
             }
             // A container's filter of system calls; a kernel without NUMA.
             Err(refusal) => assert!(
-                matches!(refusal, Refusal::NotPermitted | Refusal::NoCall),
+                matches!(refusal, MoveError::NotPermitted | MoveError::NoCall),
                 "{refusal:?}"
             ),
         }
@@ -383,12 +383,12 @@ mod tests {
             assert_eq!((moved, states[0]), (Ok(()), PageState::On(node)));
             let nowhere =
                 ThisMachine.move_pages(std::process::id(), &addresses, Some(1023), &mut states);
-            assert_eq!(nowhere, Err(Refusal::NoNode));
+            assert_eq!(nowhere, Err(MoveError::NoNode));
         }
         assert_eq!(
             ThisMachine.move_pages(0x3fff_fff0, &addresses, None, &mut states),
             Err(match asked {
-                Ok(()) => Refusal::NoProcess,
+                Ok(()) => MoveError::NoProcess,
                 Err(refusal) => refusal,
             })
         );

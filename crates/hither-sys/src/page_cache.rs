@@ -5,7 +5,7 @@
 //! A file is opened for as long as its pages are dealt with and no longer, so that one that was
 //! unlinked meanwhile gives its space back, a file system can be unmounted, and a program that
 //! takes a lease finds nobody in its way. It is opened by its path as a place first (`O_PATH`,
-//! which no driver or lease hears of), and as itself only if that is the very file that the program
+//! which no driver or lease notices), and as itself only if that is the very file that the program
 //! uses. Nothing is read from it; neither the opening nor the advice touches its access time.
 //!
 //! Measured 2026-11, Linux 6.18, ext4, 2-core VM: `POSIX_FADV_DONTNEED` by another process than the
@@ -24,7 +24,7 @@ use std::path::Path;
 
 pub(crate) mod error;
 
-pub use self::error::Refused;
+pub use self::error::PageCacheError;
 use crate::file_map::FileMap;
 use crate::syscalls;
 
@@ -52,7 +52,7 @@ pub struct Cached {
 
 /// Why a file cannot be got at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unreachable {
+pub enum OpenError {
     /// Nothing has that path: ENOENT, ENOTDIR, ENAMETOOLONG, ELOOP, or ESTALE of a network's file.
     NoFile,
     /// Another file has it by now.
@@ -67,34 +67,34 @@ pub enum Unreachable {
     Other(i32),
 }
 
-impl Unreachable {
-    fn from_errno(error: i32) -> Unreachable {
+impl OpenError {
+    fn from_errno(error: i32) -> OpenError {
         match error {
             libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG | libc::ELOOP | libc::ESTALE => {
-                Unreachable::NoFile
+                OpenError::NoFile
             }
-            libc::EACCES | libc::EPERM => Unreachable::NotPermitted,
-            libc::EAGAIN | libc::ETXTBSY => Unreachable::Busy,
-            libc::EMFILE | libc::ENFILE | libc::ENOMEM => Unreachable::NoRoom,
-            error => Unreachable::Other(error),
+            libc::EACCES | libc::EPERM => OpenError::NotPermitted,
+            libc::EAGAIN | libc::ETXTBSY => OpenError::Busy,
+            libc::EMFILE | libc::ENFILE | libc::ENOMEM => OpenError::NoRoom,
+            error => OpenError::Other(error),
         }
     }
 
     /// It may be got at later.
     pub fn may_pass(self) -> bool {
-        matches!(self, Unreachable::Busy | Unreachable::NoRoom)
+        matches!(self, OpenError::Busy | OpenError::NoRoom)
     }
 }
 
-impl fmt::Display for Unreachable {
+impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Unreachable::NoFile => "no file of that name",
-            Unreachable::Another => "another file has its name",
-            Unreachable::NotPermitted => "not permitted",
-            Unreachable::Busy => "a lease is in the way",
-            Unreachable::NoRoom => "no descriptors or memory",
-            Unreachable::Other(error) => return io::Error::from_raw_os_error(*error).fmt(f),
+            OpenError::NoFile => "no file of that name",
+            OpenError::Another => "another file has its name",
+            OpenError::NotPermitted => "not permitted",
+            OpenError::Busy => "a lease is in the way",
+            OpenError::NoRoom => "no descriptors or memory",
+            OpenError::Other(error) => return io::Error::from_raw_os_error(*error).fmt(f),
         })
     }
 }
@@ -102,7 +102,7 @@ impl fmt::Display for Unreachable {
 /// What the agent asks of the kernel.
 pub trait PageCache: Send + Sync {
     /// The file of that identity at the path, if that is where it is.
-    fn open(&self, path: &Path, id: FileId) -> Result<Box<dyn CachedFile>, Unreachable>;
+    fn open(&self, path: &Path, id: FileId) -> Result<Box<dyn CachedFile>, OpenError>;
 
     /// How far the kernel reads ahead in files of a device, in bytes.
     fn readahead_bytes(&self, device: u64) -> u64;
@@ -112,14 +112,14 @@ pub trait PageCache: Send + Sync {
 pub trait CachedFile: Send {
     /// Has the kernel give up a range of its pages. It keeps what is mapped, dirty, being read in,
     /// or of a folio that reaches beyond the range, and does not say so.
-    fn drop_pages(&self, offset: u64, length: u64) -> Result<(), Refused>;
+    fn drop_pages(&self, offset: u64, length: u64) -> Result<(), PageCacheError>;
 
     /// What of a range is cached. Where the kernel lacks `cachestat`, by mapping the file and
     /// `mincore`: nothing is said then of what is dirty.
-    fn cached(&self, offset: u64, length: u64) -> Result<Cached, Refused>;
+    fn cached(&self, offset: u64, length: u64) -> Result<Cached, PageCacheError>;
 
     /// A range of it by address: whole pages.
-    fn map(&self, offset: u64, length: u64) -> Result<FileMap, Refused>;
+    fn map(&self, offset: u64, length: u64) -> Result<FileMap, PageCacheError>;
 
     /// Its size when it was opened, in bytes.
     fn size(&self) -> u64;
@@ -134,27 +134,27 @@ pub struct ThisPageCache;
 pub struct WithoutCachestat;
 
 /// Opens the file of that identity for reading, if it is the one at the path.
-pub fn open(path: &Path, id: FileId) -> Result<File, Unreachable> {
+pub fn open(path: &Path, id: FileId) -> Result<File, OpenError> {
     let opened = |path: &Path, flags: i32| {
         let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
-        file.map_err(|error| Unreachable::from_errno(error.raw_os_error().unwrap_or(0)))
+        file.map_err(|error| OpenError::from_errno(error.raw_os_error().unwrap_or(0)))
     };
     let place = opened(path, libc::O_PATH)?;
-    let status = syscalls::status(place.as_raw_fd()).map_err(Unreachable::from_errno)?;
+    let status = syscalls::status(place.as_raw_fd()).map_err(OpenError::from_errno)?;
     let found = FileId {
         device: status.device,
         inode: status.inode,
         birth_ns: status.birth_ns,
     };
     if found != id || status.mode & libc::S_IFMT != libc::S_IFREG {
-        return Err(Unreachable::Another);
+        return Err(OpenError::Another);
     }
     let itself = format!("/proc/self/fd/{}", place.as_raw_fd());
     opened(itself.as_ref(), libc::O_NONBLOCK | libc::O_NOCTTY)
 }
 
 impl PageCache for ThisPageCache {
-    fn open(&self, path: &Path, id: FileId) -> Result<Box<dyn CachedFile>, Unreachable> {
+    fn open(&self, path: &Path, id: FileId) -> Result<Box<dyn CachedFile>, OpenError> {
         Ok(Box::new(Opened::at(path, id, true)?))
     }
 
@@ -169,7 +169,7 @@ impl PageCache for ThisPageCache {
 }
 
 impl PageCache for WithoutCachestat {
-    fn open(&self, path: &Path, id: FileId) -> Result<Box<dyn CachedFile>, Unreachable> {
+    fn open(&self, path: &Path, id: FileId) -> Result<Box<dyn CachedFile>, OpenError> {
         Ok(Box::new(Opened::at(path, id, false)?))
     }
 
@@ -189,7 +189,7 @@ struct Opened {
 const OVERFLOW_USER: u32 = 65534;
 
 impl Opened {
-    fn at(path: &Path, id: FileId, cachestat: bool) -> Result<Opened, Unreachable> {
+    fn at(path: &Path, id: FileId, cachestat: bool) -> Result<Opened, OpenError> {
         let file = open(path, id)?;
         let size = file.metadata().map_or(0, |about| about.len());
         Ok(Opened {
@@ -199,9 +199,9 @@ impl Opened {
         })
     }
 
-    fn by_cachestat(&self, offset: u64, length: u64) -> Result<Cached, Refused> {
+    fn by_cachestat(&self, offset: u64, length: u64) -> Result<Cached, PageCacheError> {
         let found = syscalls::cachestat(self.file.as_raw_fd(), offset, length);
-        let found = found.map_err(Refused::from_errno)?;
+        let found = found.map_err(PageCacheError::from_errno)?;
         Ok(Cached {
             pages: found.cached,
             dirty: found.dirty,
@@ -211,11 +211,11 @@ impl Opened {
 
     /// Through a mapping that nobody touches, so that no page is mapped by it, or kept from being
     /// dropped.
-    fn by_mincore(&self, offset: u64, length: u64) -> Result<Cached, Refused> {
+    fn by_mincore(&self, offset: u64, length: u64) -> Result<Cached, PageCacheError> {
         // Of a file that is neither the user's nor one to write, the kernel says since 5.2 that all
         // is cached.
         if !self.is_open_to_mincore() {
-            return Err(Refused::NotPermitted);
+            return Err(PageCacheError::NotPermitted);
         }
         // SAFETY: the call takes no memory.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(4096) as u64;
@@ -226,10 +226,10 @@ impl Opened {
             return Ok(Cached::default());
         }
         let Ok(start) = i64::try_from(start) else {
-            return Err(Refused::NotThis);
+            return Err(PageCacheError::NotThis);
         };
         let last_error =
-            || Refused::from_errno(io::Error::last_os_error().raw_os_error().unwrap_or(0));
+            || PageCacheError::from_errno(io::Error::last_os_error().raw_os_error().unwrap_or(0));
         let (fd, nobody) = (self.file.as_raw_fd(), std::ptr::null_mut());
         // SAFETY: a new mapping, where the kernel likes, that is not touched.
         let mapped =
@@ -264,9 +264,9 @@ impl Opened {
 }
 
 impl CachedFile for Opened {
-    fn drop_pages(&self, offset: u64, length: u64) -> Result<(), Refused> {
+    fn drop_pages(&self, offset: u64, length: u64) -> Result<(), PageCacheError> {
         let (Ok(offset), Ok(length)) = (i64::try_from(offset), i64::try_from(length)) else {
-            return Err(Refused::NotThis);
+            return Err(PageCacheError::NotThis);
         };
         // A length of 0 would be all that follows.
         if length == 0 {
@@ -276,24 +276,24 @@ impl CachedFile for Opened {
         // SAFETY: the call takes no memory, and drops no page that is not on the disk as well.
         match unsafe { libc::posix_fadvise(self.file.as_raw_fd(), offset, length, advice) } {
             0 => Ok(()),
-            error => Err(Refused::from_errno(error)),
+            error => Err(PageCacheError::from_errno(error)),
         }
     }
 
-    fn cached(&self, offset: u64, length: u64) -> Result<Cached, Refused> {
+    fn cached(&self, offset: u64, length: u64) -> Result<Cached, PageCacheError> {
         if length == 0 {
             return Ok(Cached::default());
         }
         if self.cachestat {
             match self.by_cachestat(offset, length) {
-                Err(Refused::NoCall) => {}
+                Err(PageCacheError::NoCall) => {}
                 answer => return answer,
             }
         }
         self.by_mincore(offset, length)
     }
 
-    fn map(&self, offset: u64, length: u64) -> Result<FileMap, Refused> {
+    fn map(&self, offset: u64, length: u64) -> Result<FileMap, PageCacheError> {
         FileMap::new(&self.file, offset, length)
     }
 
@@ -329,12 +329,12 @@ mod tests {
         let open = |path: &Path| ThisPageCache.open(path, id).err();
         let moved = folder.path().join("b");
         fs::rename(&path, &moved).expect("renamed");
-        assert_eq!(open(&path), Some(Unreachable::NoFile));
+        assert_eq!(open(&path), Some(OpenError::NoFile));
         fs::write(&path, "text").expect("written");
-        assert_eq!(open(&path), Some(Unreachable::Another));
+        assert_eq!(open(&path), Some(OpenError::Another));
         assert_eq!(open(&moved), None);
-        assert_eq!(open(&path.join("c")), Some(Unreachable::NoFile));
-        assert_eq!(open(folder.path()), Some(Unreachable::Another));
+        assert_eq!(open(&path.join("c")), Some(OpenError::NoFile));
+        assert_eq!(open(folder.path()), Some(OpenError::Another));
     }
 
     #[test]
@@ -352,7 +352,7 @@ mod tests {
         assert!(seen.cached(0, 1 << 20).expect("it worked").pages > 0);
         seen.drop_pages(0, 2 << 20).expect("dropped");
         assert_eq!(fs::read_to_string(&path).expect("read"), before);
-        assert_eq!(seen.drop_pages(u64::MAX, 1), Err(Refused::NotThis));
+        assert_eq!(seen.drop_pages(u64::MAX, 1), Err(PageCacheError::NotThis));
         assert_eq!(seen.cached(0, 0), Ok(Cached::default()));
     }
 
@@ -420,32 +420,33 @@ mod tests {
                 libc::EAGAIN,
                 libc::EIO
             ]
-            .map(Unreachable::from_errno),
+            .map(OpenError::from_errno),
             [
-                Unreachable::NoRoom,
-                Unreachable::NoFile,
-                Unreachable::NotPermitted,
-                Unreachable::Busy,
-                Unreachable::Other(libc::EIO)
+                OpenError::NoRoom,
+                OpenError::NoFile,
+                OpenError::NotPermitted,
+                OpenError::Busy,
+                OpenError::Other(libc::EIO)
             ]
         );
         assert_eq!(
-            [libc::ENOSYS, libc::EOPNOTSUPP, libc::EPERM, libc::EIO].map(Refused::from_errno),
+            [libc::ENOSYS, libc::EOPNOTSUPP, libc::EPERM, libc::EIO]
+                .map(PageCacheError::from_errno),
             [
-                Refused::NoCall,
-                Refused::NotThis,
-                Refused::NotPermitted,
-                Refused::Other(libc::EIO)
+                PageCacheError::NoCall,
+                PageCacheError::NotThis,
+                PageCacheError::NotPermitted,
+                PageCacheError::Other(libc::EIO)
             ]
         );
-        assert!(Unreachable::NoRoom.may_pass() && !Unreachable::Another.may_pass());
+        assert!(OpenError::NoRoom.may_pass() && !OpenError::Another.may_pass());
         assert!(
-            Refused::Other(libc::EIO)
+            PageCacheError::Other(libc::EIO)
                 .to_string()
                 .contains("Input/output")
         );
         assert!(
-            Unreachable::Other(libc::EIO)
+            OpenError::Other(libc::EIO)
                 .to_string()
                 .contains("Input/output")
         );

@@ -53,7 +53,7 @@ const MPOL_MF_MOVE: i32 = 1 << 1;
 
 /// Why a whole call of `move_pages` was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum MoveError {
     /// The process is gone (ESRCH).
     NoProcess,
     /// Another user's process, or one that is not dumpable (EPERM).
@@ -70,32 +70,32 @@ pub enum Refusal {
     Other(i32),
 }
 
-impl Refusal {
-    pub(crate) fn from_errno(error: i32) -> Refusal {
+impl MoveError {
+    pub(crate) fn from_errno(error: i32) -> MoveError {
         match error {
-            libc::ESRCH => Refusal::NoProcess,
-            libc::EPERM => Refusal::NotPermitted,
-            libc::EACCES => Refusal::NodeNotAllowed,
-            libc::ENODEV => Refusal::NoNode,
-            libc::ENOMEM => Refusal::NoMemory,
-            libc::ENOSYS => Refusal::NoCall,
-            error => Refusal::Other(error),
+            libc::ESRCH => MoveError::NoProcess,
+            libc::EPERM => MoveError::NotPermitted,
+            libc::EACCES => MoveError::NodeNotAllowed,
+            libc::ENODEV => MoveError::NoNode,
+            libc::ENOMEM => MoveError::NoMemory,
+            libc::ENOSYS => MoveError::NoCall,
+            error => MoveError::Other(error),
         }
     }
 }
 
-impl std::fmt::Display for Refusal {
+impl std::fmt::Display for MoveError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Refusal::NoProcess => "the process is gone",
-            Refusal::NotPermitted => {
+            MoveError::NoProcess => "the process is gone",
+            MoveError::NotPermitted => {
                 "not permitted: another user's process, or a container's filter of system calls"
             }
-            Refusal::NodeNotAllowed => "the process may not use that node",
-            Refusal::NoNode => "there is no such node",
-            Refusal::NoMemory => "the kernel has no memory for it",
-            Refusal::NoCall => "this kernel does not have it, or a container hides it",
-            Refusal::Other(error) => return io::Error::from_raw_os_error(*error).fmt(f),
+            MoveError::NodeNotAllowed => "the process may not use that node",
+            MoveError::NoNode => "there is no such node",
+            MoveError::NoMemory => "the kernel has no memory for it",
+            MoveError::NoCall => "this kernel does not have it, or a container hides it",
+            MoveError::Other(error) => return io::Error::from_raw_os_error(*error).fmt(f),
         })
     }
 }

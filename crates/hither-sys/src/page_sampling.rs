@@ -66,7 +66,7 @@ pub trait PageSampler: Send {
     }
 
     /// What a sample costs here, measured now where it can be.
-    fn cost(&mut self) -> Option<Cost> {
+    fn cost(&mut self) -> Option<SamplingCost> {
         None
     }
 }
@@ -190,7 +190,7 @@ impl std::error::Error for SamplingError {}
 
 /// What sampling costs here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cost {
+pub struct SamplingCost {
     /// Arming a page: time of the agent.
     pub arm_ns: u64,
     /// The next touch of an armed page: time of the program.

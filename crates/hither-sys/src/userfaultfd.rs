@@ -28,7 +28,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::page_sampling::{Cost, PageSampler, SamplingError, UserfaultfdOffer};
+use crate::page_sampling::{PageSampler, SamplingCost, SamplingError, UserfaultfdOffer};
 use crate::process::thread_cpu_ns;
 use crate::{syscalls, sysfs};
 
@@ -143,7 +143,7 @@ impl WriteProtectSampler {
 
     /// Measured over some pages of our own, in processor time: a busy machine makes us wait, which
     /// costs nobody anything.
-    fn measured(&mut self) -> Result<Cost, SamplingError> {
+    fn measured(&mut self) -> Result<SamplingCost, SamplingError> {
         const PAGES: u64 = 256;
         let own = Own::new(self, PAGES)?;
         let before_ns = thread_cpu_ns();
@@ -152,7 +152,7 @@ impl WriteProtectSampler {
         (0..PAGES).for_each(|page| own.touch(page));
         let touched_ns = thread_cpu_ns();
         own.end(self);
-        armed.map(|()| Cost {
+        armed.map(|()| SamplingCost {
             arm_ns: (armed_ns - before_ns) / PAGES,
             touch_ns: (touched_ns - armed_ns) / PAGES,
         })
@@ -188,7 +188,7 @@ impl PageSampler for WriteProtectSampler {
         self.0.programs.remove(&pid);
     }
 
-    fn cost(&mut self) -> Option<Cost> {
+    fn cost(&mut self) -> Option<SamplingCost> {
         self.measured().ok()
     }
 }

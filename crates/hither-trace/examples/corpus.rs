@@ -1,6 +1,6 @@
-//! Writes what the fuzzer starts from, below the folder of the first argument: a folder for each
-//! format, with the sample of the tests, plain and packed. So the corpus need not be kept, and a new
-//! format has one from the start.
+//! Writes the fuzzer's start corpus below the folder of the first argument: a folder for each
+//! format, with the sample of the tests, plain and packed. So no corpus is kept in the repository,
+//! and a new format has one from the start.
 
 #[path = "../tests/common/mod.rs"]
 mod common;

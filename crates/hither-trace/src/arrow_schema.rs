@@ -1,10 +1,10 @@
 //! The Arrow schema that `accesses.parquet` carries, so that pandas reads `op` as a category.
 //!
 //! Parquet has no type for a dictionary. What writes Arrow data keeps the Arrow schema beside the
-//! Parquet one, as a key of the file's metadata, and pyarrow goes by it: without it `op` is a string
-//! a row, which takes pandas ten times the memory. The schema is a flatbuffer; it is a constant here
-//! because it never varies, and a library for it would cost more than the column is worth.
-//! `tests/python.rs` reads it back.
+//! Parquet one, as a key of the file's metadata, and pyarrow goes by it: without it `op` is a
+//! string a row, which takes pandas ten times the memory. The schema is a flatbuffer; it is a
+//! constant here because it never varies, and a library for it would cost more than the column is
+//! worth. `tests/python.rs` reads it back.
 //!
 //! The other tables do without: their Parquet types say all that there is.
 

@@ -84,7 +84,8 @@ pub enum Error {
         source: serde_json::Error,
     },
     /// A trace of a later version of hither.
-    #[error("{}: trace format {found}; this version of hither reads format {supported}", path.display())]
+    #[error("{}: trace format {found}; this version of hither reads format \
+             {supported}", path.display())]
     Version {
         /// The file that says so.
         path: PathBuf,
@@ -116,7 +117,8 @@ pub enum Error {
         known: String,
     },
     /// No format recognises the file.
-    #[error("{}: not in a format that its content tells ({known}); --format names the others", path.display())]
+    #[error("{}: not in a format that its content tells ({known}); --format names the \
+             others", path.display())]
     Unrecognised {
         /// The file.
         path: PathBuf,
@@ -130,7 +132,8 @@ pub enum Error {
         path: PathBuf,
     },
     /// A sample of no block, from which nothing can be told.
-    #[error("{}: none of the blocks of {references} references is in the sample; a larger one is needed", path.display())]
+    #[error("{}: none of the blocks of {references} references is in the sample; a larger one is \
+             needed", path.display())]
     EmptySample {
         /// The trace.
         path: PathBuf,
@@ -165,7 +168,10 @@ impl Error {
     /// Whether the disk, or the user's quota on it, is full.
     pub fn is_no_space(&self) -> bool {
         use std::io::ErrorKind::{QuotaExceeded, StorageFull};
-        matches!(self, Error::Io { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
+        match self {
+            Error::Io { source, .. } => matches!(source.kind(), StorageFull | QuotaExceeded),
+            _ => false,
+        }
     }
 
     /// An error of writing into a file, which had no name yet.

@@ -163,8 +163,15 @@ mod tests {
     proptest! {
         #[test]
         fn numbers_are_dense_and_in_order_of_first_appearance(keys in prop::collection::vec(
-            prop_oneof![0u64..40, SMALL - 20..SMALL + 20, Just(u64::MAX), Just(u64::MAX - 8), any::<u64>()], 0..3000))
-        {
+            prop_oneof![
+                0u64..40,
+                SMALL - 20..SMALL + 20,
+                Just(u64::MAX),
+                Just(u64::MAX - 8),
+                any::<u64>(),
+            ],
+            0..3000,
+        )) {
             let mut interner = Interner::new();
             let mut model: Vec<u64> = Vec::new();
             let mut known = std::collections::BTreeMap::new();

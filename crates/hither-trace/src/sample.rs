@@ -35,7 +35,8 @@ const BLOCKS_MIN: u32 = 100;
 /// Not a [`Sample`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is not a sample: write a part of the blocks (0.01 or 1%) or how many of them at most (100000; 100 or more)"
+    "`{0}` is not a sample: write a part of the blocks (0.01 or 1%) or how many of them at most \
+     (100000; 100 or more)"
 )]
 pub struct SampleError(String);
 

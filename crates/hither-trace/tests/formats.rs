@@ -100,7 +100,8 @@ fn content_tells_one_format_or_none() {
     let error = read(&[1, 2, 3, 4], None).unwrap_err().to_string();
     assert_eq!(
         error,
-        "input: not in a format that its content tells (address, arc, hither, libcachesim-csv, lirs, msr, \
+        "input: not in a format that its content tells (address, arc, hither, libcachesim-csv, \
+         lirs, msr, \
          oracle-general, spc, strace, twitter, vscsi); --format names the others"
     );
 }
@@ -269,7 +270,8 @@ fn what_is_wrong_is_named_with_its_place() {
         (
             "libcachesim-csv",
             b"1,2,3\n",
-            "input:1: the first line names no column of objects (object, obj_id, obj, object_id, id, key, lbn): \"1,2,3\"",
+            "input:1: the first line names no column of objects (object, obj_id, obj, object_id, \
+             id, key, lbn): \"1,2,3\"",
         ),
         (
             "libcachesim-csv",
@@ -289,7 +291,8 @@ fn what_is_wrong_is_named_with_its_place() {
         (
             "msr",
             b"1,a,0,Read,0,1,1\n1,a,0,Read,18446744073709551615,2,1\n",
-            "input:2: bytes 18446744073709551615 + 2 lie beyond 2^32 blocks: \"1,a,0,Read,18446744073709551615,2,1\"",
+            "input:2: bytes 18446744073709551615 + 2 lie beyond 2^32 blocks: \
+             \"1,a,0,Read,18446744073709551615,2,1\"",
         ),
         (
             "oracle-general",

@@ -178,9 +178,12 @@ proptest! {
 
     #[test]
     fn any_numbers_keep_their_order(ids in prop::collection::vec(
-        prop_oneof![0u64..50, any::<u64>()], 1..200), stars in prop::collection::vec(any::<bool>(), 200))
+        prop_oneof![0u64..50, any::<u64>()], 1..200),
+        stars in prop::collection::vec(any::<bool>(), 200))
     {
-        let lines = ids.iter().zip(&stars).map(|(id, star)| format!("{id}\n{}", if *star { "*\n" } else { "" }));
+        let star = |star: bool| if star { "*\n" } else { "" };
+        let lines = ids.iter().zip(&stars);
+        let lines = lines.map(|(id, &starred)| format!("{id}\n{}", star(starred)));
         let trace = load_bytes(lines.collect::<String>().as_bytes(), Some("lirs")).unwrap();
         prop_assert_eq!(trace.references(), ids.len());
         let stream = trace.block_stream().unwrap();

@@ -24,7 +24,9 @@ rows = duckdb.sql(f"""
     where a.op = 'read' group by all order by all""").fetchall()
 for row in rows:
     print("duckdb", json.dumps(row))
-frame = duckdb.sql(f"select s.frames[1].build_id, s.frames[1].offset from '{trace}/sites.parquet' s where site = 1")
+frame = duckdb.sql(
+    f"select s.frames[1].build_id, s.frames[1].offset from '{trace}/sites.parquet' s"
+    " where site = 1")
 print("frame", json.dumps(frame.fetchall()[0]))
 accesses = pandas.read_parquet(f"{trace}/accesses.parquet")
 sites = pandas.read_parquet(f"{trace}/sites.parquet")
@@ -34,7 +36,9 @@ reads = joined[joined.op == "read"]
 for key, group in reads.groupby(["path", "function"], dropna=False):
     path, function = key
     function = function if isinstance(function, str) else None
-    print("pandas", json.dumps([path, function, len(group), int(group.length.sum()), len(group.frames.iloc[0])]))
+    frames = len(group.frames.iloc[0])
+    row = [path, function, len(group), int(group.length.sum()), frames]
+    print("pandas", json.dumps(row))
 print("bytes", objects.path_bytes.iloc[1], objects.path_bytes.iloc[0])
 print("ticks", (accesses.tick == accesses.index).all(), accesses.op.dtype)
 accesses.to_parquet(f"{trace}/accesses.parquet")

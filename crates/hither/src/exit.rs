@@ -1,4 +1,4 @@
-//! How the command ends: error messages, exit codes, and passing on another program's end.
+//! How the command ends: error messages and exit codes.
 
 use std::fmt;
 use std::io;
@@ -8,8 +8,7 @@ use std::process::{ExitCode, ExitStatus};
 /// The exit code of bad usage.
 const USAGE: u8 = 2;
 
-/// A mistake on the command line that only shows once the command runs (an unknown policy, a size
-/// of 0): exit code 2.
+/// Bad usage that only the running command can find (an unknown policy, a size of 0): exit code 2.
 #[derive(Debug)]
 pub(crate) struct Usage(pub(crate) String);
 
@@ -50,7 +49,7 @@ pub(crate) fn not_started(error: hither_live::Error) -> anyhow::Error {
     }
 }
 
-/// Prints `error` with its causes and gives the exit code. A reader that went away
+/// Prints `error` with its causes and returns the exit code. A closed pipe on stdout
 /// (`hither sim ... | head`) is no error.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     let broken_pipe = error
@@ -74,7 +73,7 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     }
 }
 
-/// The causes in one line, without those that the cause before already spells out.
+/// The causes in one line, without those that the message so far contains.
 fn message(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -87,9 +86,9 @@ fn message(error: &anyhow::Error) -> String {
     text
 }
 
-/// The exit code that passes on `status`, as a shell gives it: the program's own, or 128 + the
+/// The exit code for the end of a program, as a shell has it: the program's own, or 128 + the
 /// signal that ended it.
-pub(crate) fn pass_on(status: ExitStatus) -> ExitCode {
+pub(crate) fn code_of(status: ExitStatus) -> ExitCode {
     let code = status
         .code()
         .or_else(|| status.signal().map(|signal| 128 + signal))
@@ -111,7 +110,7 @@ mod tests {
 
     #[test]
     fn exit_codes_and_signals_pass_through() {
-        assert_eq!(pass_on(ExitStatus::from_raw(3 << 8)), ExitCode::from(3));
-        assert_eq!(pass_on(ExitStatus::from_raw(9)), ExitCode::from(137));
+        assert_eq!(code_of(ExitStatus::from_raw(3 << 8)), ExitCode::from(3));
+        assert_eq!(code_of(ExitStatus::from_raw(9)), ExitCode::from(137));
     }
 }

@@ -1,9 +1,9 @@
-//! What an interrupted command leaves behind: nothing.
+//! Removes the unfinished output of a command that is interrupted.
 //!
-//! What a command writes lies under a hidden name until it is complete. Where the command fails it
-//! takes that away; a signal gives it no chance to, and gigabytes would stay that nobody sees. So a
-//! thread waits for the signals that ask a process to end, removes what there is, and lets the
-//! signal do what it does.
+//! A command writes its output under a hidden name until it is complete. If the command fails, it
+//! removes that file or folder itself. A signal would leave it behind, unseen and perhaps gigabytes
+//! large. So a thread waits for the signals that ask a process to end, removes the partial output,
+//! and then lets the signal take its default action.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,21 +14,21 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-/// How often removal is tried: whoever writes may put a file into a folder while it is being
+/// The most attempts at the removal: the writer may put a file into a folder while it is being
 /// emptied.
-const TRIES: u32 = 20;
+const ATTEMPTS_MAX: u32 = 20;
 
-/// Sees to it that nothing unfinished of what is being written at `output` outlives an interrupt.
-pub(crate) fn leaves_nothing_of(output: &Path) -> anyhow::Result<()> {
+/// Removes the partial output of `output` if the process is interrupted from now on.
+pub(crate) fn remove_partial_on_interrupt(output: &Path) -> anyhow::Result<()> {
     let Some(partial) = hither_trace::partial_path(output) else {
         return Ok(());
     };
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("watching for signals")?;
     thread::spawn(move || {
         for signal in signals.forever() {
-            for _ in 0..TRIES {
-                // One of the two fails, as a folder is no file. Nobody is left to hear of more than
-                // that.
+            for _ in 0..ATTEMPTS_MAX {
+                // One of the two fails, since a folder is no file. No other error can be reported
+                // any more.
                 let _ = fs::remove_file(&partial).or_else(|_| fs::remove_dir_all(&partial));
                 if partial.symlink_metadata().is_err() {
                     break;

@@ -1,4 +1,4 @@
-//! Files that a command writes: whole or not at all.
+//! Files that a command writes: complete or not at all.
 
 use std::fs;
 use std::path::Path;
@@ -10,28 +10,28 @@ pub(crate) use hither_analysis::file::{beside, folder_of, write_whole};
 
 use crate::interrupt;
 
-/// As [`write_whole`], by a name that is the same in every process: one that was killed leaves
-/// nothing behind for good. For who knows that nobody else writes that file.
-pub(crate) fn write_alone(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+/// As [`write_whole`], for a file that no other process writes: the partial file has the same name
+/// in every process, so the next one replaces what a killed one has left.
+pub(crate) fn write_by_one_writer(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     Ok(write_by(&beside(path, ".partial"), path, bytes)?)
 }
 
-/// As [`write_whole`], and an interrupt leaves no part of it behind either.
+/// As [`write_whole`], and an interrupt removes the partial file.
 pub(crate) fn write_interruptibly(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let Some(partial) = hither_trace::partial_path(path) else {
         return Ok(write_whole(path, bytes)?);
     };
-    interrupt::leaves_nothing_of(path)?;
+    interrupt::remove_partial_on_interrupt(path)?;
     Ok(write_by(&partial, path, bytes)?)
 }
 
-/// Fails where a file could not be written for want of its folder: better said before a long
-/// simulation than after.
+/// Fails if a file cannot be written because its folder is missing, so that the error comes before
+/// a long simulation and not after it.
 pub(crate) fn check_folder(path: &Path) -> anyhow::Result<()> {
     let folder = folder_of(path);
     fs::metadata(folder).with_context(|| folder.display().to_string())?;
     anyhow::ensure!(!path.is_dir(), "{}: is a folder", path.display());
-    // The new file would take the place of a device or a pipe, for everybody.
+    // The new file would replace a device or a pipe for all users.
     anyhow::ensure!(
         !path.exists() || path.is_file(),
         "{}: not a regular file, and not replaced by one",

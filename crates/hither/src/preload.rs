@@ -1,10 +1,10 @@
-//! The preload libraries travel inside the command and are laid down where the programs' dynamic
-//! linker can load it.
+//! The preload libraries are embedded in the command and written to where the programs' dynamic
+//! linker can load them.
 //!
-//! One file a version and user, named by its content, under a folder that only that user can write
-//! and everyone can read: a recorded program may run as another user (a database that drops root),
-//! and ld.so complains on the program's stderr about a library that it cannot open. It stays there,
-//! so that programs that outlive the recording can still start others.
+//! There is one file for each version and user, named by its content, in a folder that only that
+//! user can write and everyone can read: a recorded program may run as another user (a database
+//! that drops root), and ld.so complains on the program's stderr about a library that it cannot
+//! open. The file stays, so that programs that outlive the recording can still start others.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -44,11 +44,11 @@ pub(crate) fn pages_library() -> anyhow::Result<PathBuf> {
 fn path_of(library: &Library) -> anyhow::Result<PathBuf> {
     let user = private_folder::user().context("/proc is needed")?;
     let folder = std::env::temp_dir().join(format!("hither-{user}"));
-    lay_down(library, &folder)
+    install(library, &folder)
         .with_context(|| format!("cannot put the preload library into {}", folder.display()))
 }
 
-fn lay_down(of: &Library, folder: &Path) -> anyhow::Result<PathBuf> {
+fn install(of: &Library, folder: &Path) -> anyhow::Result<PathBuf> {
     // Somebody else may have made a folder of that name first, to have us load a library of theirs.
     private_folder::create(folder, 0o755)?;
     let library = folder.join(format!("libhither_preload-{}.so", of.fingerprint));
@@ -75,11 +75,11 @@ mod tests {
     fn it_is_written_once_and_mended_when_damaged() {
         let parent = tempfile::tempdir().unwrap();
         let folder = parent.path().join("hither");
-        let library = lay_down(&LIBRARY, &folder).unwrap();
+        let library = install(&LIBRARY, &folder).unwrap();
         assert_eq!(fs::read(&library).unwrap(), LIBRARY.content);
         fs::write(&library, b"junk").unwrap();
-        assert_eq!(lay_down(&LIBRARY, &folder).unwrap(), library);
-        assert_ne!(lay_down(&PAGES_LIBRARY, &folder).unwrap(), library);
+        assert_eq!(install(&LIBRARY, &folder).unwrap(), library);
+        assert_ne!(install(&PAGES_LIBRARY, &folder).unwrap(), library);
         assert_eq!(fs::read(&library).unwrap(), LIBRARY.content);
         assert_eq!(
             fs::read_dir(&folder).unwrap().count(),
@@ -94,6 +94,6 @@ mod tests {
         let folder = parent.path().join("hither");
         fs::create_dir(&folder).unwrap();
         fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
-        assert!(lay_down(&LIBRARY, &folder).is_err());
+        assert!(install(&LIBRARY, &folder).is_err());
     }
 }

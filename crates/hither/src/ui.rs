@@ -1,5 +1,4 @@
-//! What a person sees besides results: notes and progress bars, on stderr, on a terminal only where
-//! they move.
+//! Notes and progress bars, on stderr; bars on a terminal only.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -27,8 +26,8 @@ impl Ui {
         }
     }
 
-    /// An empty line between a program's output and ours, on stderr, for people only.
-    pub(crate) fn gap(&self) {
+    /// An empty line between a program's output and ours, on a terminal only.
+    pub(crate) fn blank_line(&self) {
         if !self.quiet && io::stderr().is_terminal() {
             eprintln!();
         }
@@ -36,7 +35,7 @@ impl Ui {
 
     /// A bar that fills up to `length` units of work; hidden where stderr is no terminal.
     pub(crate) fn bar(&self, what: &'static str, length: u64) -> ProgressBar {
-        let bar = self.hidden_unless_seen(ProgressBar::new(length));
+        let bar = self.hidden_off_terminal(ProgressBar::new(length));
         bar.set_style(
             ProgressStyle::with_template("{msg} {wide_bar} {percent:>3}% {eta}")
                 .expect("the template is well formed"),
@@ -47,13 +46,13 @@ impl Ui {
 
     /// A spinner for work of unknown length.
     pub(crate) fn spinner(&self, what: &'static str) -> ProgressBar {
-        let spinner = self.hidden_unless_seen(ProgressBar::new_spinner());
+        let spinner = self.hidden_off_terminal(ProgressBar::new_spinner());
         spinner.set_message(what);
         spinner.enable_steady_tick(Duration::from_millis(120));
         spinner
     }
 
-    fn hidden_unless_seen(&self, bar: ProgressBar) -> ProgressBar {
+    fn hidden_off_terminal(&self, bar: ProgressBar) -> ProgressBar {
         if self.quiet || !io::stderr().is_terminal() {
             bar.set_draw_target(ProgressDrawTarget::hidden());
         }
@@ -101,8 +100,7 @@ impl Drop for Bar {
     }
 }
 
-/// Writes a result to stdout at once; a reader that went away comes back as an error that ends the
-/// command quietly.
+/// Writes a result to stdout at once. A closed pipe is an error that ends the command quietly.
 pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     print_bytes(text.as_bytes())
 }

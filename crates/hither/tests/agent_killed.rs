@@ -24,7 +24,8 @@ static void *work(void *argument) {
     long half = (long)argument;
     unsigned long sum = 0;
     for (int round = 0; round < ROUNDS; round++) {
-        for (long page = 0; page < PAGES / 2; page++) region[(half * PAGES / 2 + page) * 4096] += round + page;
+        for (long page = 0; page < PAGES / 2; page++)
+            region[(half * PAGES / 2 + page) * 4096] += round + page;
         char *more = malloc(2 << 20);
         more[round * 4096] = round;
         sum += more[round * 4096];

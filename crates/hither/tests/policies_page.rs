@@ -19,8 +19,8 @@ says how to add one.
 
 # Replacement
 
-A replacement policy chooses the block that leaves a full cache. `--policy` takes any of these names,
-with parameters in braces:
+A replacement policy chooses the block that leaves a full cache. `--policy` takes any of these
+names, with parameters in braces:
 
 ```sh
 hither sim trace.hither --policy 'lru,lru-k{k=3},opt' --size 64MiB,10%
@@ -34,8 +34,8 @@ policy's source file says: the rule, its source, and where the code differs from
 const PLACEMENTS: &str = "
 # Placements
 
-A placement says which node holds what: pages of memory on the nodes of a machine, or blocks of files
-in the caches of nodes over storage. `--placement` takes these names, beside the nodes:
+A placement says which node holds what: pages of memory on the nodes of a machine, or blocks of
+files in the caches of nodes over storage. `--placement` takes these names, beside the nodes:
 
 ```sh
 hither sim trace.hither --nodes mesh:5x5 --placement 'first-and-forever,post-office'

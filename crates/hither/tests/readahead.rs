@@ -1,5 +1,5 @@
-//! `hither run --page-cache` and readahead: off where a program reads at random, on where it reads on or
-//! says anything itself.
+//! `hither run --page-cache` and readahead: off where a program reads at random, on where it reads
+//! on or says anything itself.
 
 #[path = "../../../testing/skip.rs"]
 mod skip;

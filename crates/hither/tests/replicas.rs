@@ -366,7 +366,8 @@ fn an_agent_that_may_have_nothing_does_no_harm() {
         shell
             .arg("-c")
             .arg(format!(
-                "ulimit -S{}; exec \"$0\" run --replicas --replicate all -- sh -c 'ulimit -Sn 1000; ulimit -Sv unlimited; exec ./program \"$@\"' x \"$@\"",
+                "ulimit -S{}; exec \"$0\" run --replicas --replicate all -- sh -c 'ulimit -Sn \
+                    1000; ulimit -Sv unlimited; exec ./program \"$@\"' x \"$@\"",
                 limit.trim_start_matches("ulimit -")
             ))
             .arg(env!("CARGO_BIN_EXE_hither"))

@@ -103,7 +103,8 @@ fn a_full_ext4_is_as_full_without() {
     // with nobody else there.
     let of_size = |kib: u32| {
         format!(
-            "truncate -s {kib}K disk && mke2fs -q -F -t ext4 -O ^has_journal,^extent,^64bit -m 0 -b 4096 disk && \
+            "truncate -s {kib}K disk && mke2fs -q -F -t ext4 -O ^has_journal,^extent,^64bit -m 0 \
+                -b 4096 disk && \
              mount -t ext4 -o loop,nodelalloc,relatime disk files && chmod 755 files"
         )
     };
@@ -246,7 +247,8 @@ fn one_users_replicas_are_not_for_another() {
             .env("XDG_CACHE_HOME", own.join("cache"));
         command
     };
-    let reads = "for i in $(seq 200); do dd if=data of=/dev/null bs=16k 2>/dev/null; done; touch ready; exec sleep 60";
+    let reads = "for i in $(seq 200); do dd if=data of=/dev/null bs=16k 2>/dev/null; done; touch \
+        ready; exec sleep 60";
     let run = as_user(owner)
         .arg(folder.join("hither"))
         .args(["run", "--replicas", "--replicate", "all", "--"])

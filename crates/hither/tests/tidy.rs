@@ -1,6 +1,9 @@
 //! Rules about the source itself that no compiler checks: which crate may use which, that each file
 //! says what it is, that links in the documents lead somewhere.
 
+#[path = "tidy/cycles.rs"]
+mod cycles;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -157,4 +160,45 @@ fn links_in_the_documents_lead_somewhere() {
         }
     }
     assert!(broken.is_empty(), "{broken:?}");
+}
+
+/// The widest line, in characters: what two files side by side leave on a screen.
+const COLUMNS_MAX: usize = 100;
+
+#[test]
+fn lines_fit_into_100_columns() {
+    let listed = Command::new("git")
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    let files = String::from_utf8(listed.stdout).unwrap();
+    let kinds = [
+        ".rs", ".md", ".py", ".c", ".cc", ".h", ".toml", ".js", ".css", ".html", ".ci/run",
+        ".ci/fuzz",
+    ];
+    let mut wide = Vec::new();
+    let mut seen = 0;
+    for file in files
+        .lines()
+        .filter(|file| kinds.iter().any(|kind| file.ends_with(kind)))
+        // The one library that is kept as its authors ship it.
+        .filter(|file| !file.contains("/uplot/"))
+    {
+        let Ok(text) = fs::read_to_string(root().join(file)) else {
+            continue; // Deleted and not yet committed.
+        };
+        seen += 1;
+        // A table's row and an address cannot be broken.
+        let fits = |line: &str| {
+            line.chars().count() <= COLUMNS_MAX
+                || line.trim_start_matches([' ', '/', '!']).starts_with('|')
+                || line.contains("://")
+                || line.contains("](")
+        };
+        let lines = text.lines().enumerate().filter(|(_, line)| !fits(line));
+        wide.extend(lines.map(|(number, _)| format!("{file}:{}", number + 1)));
+    }
+    assert!(seen > 100, "the files were not found");
+    assert!(wide.is_empty(), "over {COLUMNS_MAX} columns: {wide:#?}");
 }

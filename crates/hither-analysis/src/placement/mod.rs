@@ -1,8 +1,8 @@
 //! Placements for commands: what is asked for, the runs, and what they come to in tables, documents
 //! and pictures.
 //!
-//! Every combination of topology, size, replacement and placement is a [`PlacementCase`]. Cases keep
-//! that order everywhere, so that what is compared stands together.
+//! Every combination of topology, size, replacement and placement is a [`PlacementCase`]. Cases
+//! keep that order everywhere, so that what is compared stands together.
 
 mod advice;
 mod analysis;

@@ -7,7 +7,8 @@ use hither_sim::placement::{Binding, PlacementSpec};
 
 use super::RunSettings;
 
-/// What is placed where; with policies and sizes it makes a [`PlacementRequest`](super::PlacementRequest).
+/// What is placed where; with policies and sizes it makes a
+/// [`PlacementRequest`](super::PlacementRequest).
 #[derive(Clone, Debug, Default)]
 pub struct PlacementSetup {
     /// The topologies. None: nothing is placed, or on the nodes that the trace knows.

@@ -6,6 +6,22 @@
 //! `dejavu` crate brings along (its licence, that of Bitstream Vera, allows that): a picture must
 //! not depend on the fonts of the machine.
 //!
+//! It is drawn by hand since no chart library gives what each kind of picture needs:
+//!
+//! - the network, the moves and the heatmap: a topology laid out with its links, arrows between
+//!   nodes, a matrix a placement with a figure in each cell. Chart libraries have axes and series,
+//!   and nothing of this;
+//! - the timeline: three kinds of plot on one axis of references, and a strip a node;
+//! - the chart of miss ratios: two logarithmic axes over the same points, one in blocks by powers
+//!   of ten and one in bytes by powers of two, and marks set off against each other.
+//!
+//! plotters 0.3 was tried on the last of them (2026-11; SVG and bitmap, DejaVu Sans through
+//! `ab_glyph`). The ticks of a logarithmic axis are powers of ten, also in bytes (`10000.0`); the
+//! legend lies on the curves and over its own text; letters stand on whole pixels, unevenly; and
+//! all places are whole numbers, in SVG too (`points="79,85 79,539"`), so that a flat curve has
+//! steps. Mending this takes an axis, a legend and marks of our own, which `axis` and `marks` are,
+//! and the other pictures would still need the scene: plotters would come on top of it.
+//!
 //! Lines differ by mark as well as by colour (the colours of Okabe and Ito, which stay apart for
 //! most who see colours differently), so that they can be told apart in grey.
 

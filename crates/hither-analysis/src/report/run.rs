@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use hither_core::placement::Target;
 use hither_sim::{CacheOutcome, Points, Size, Spacing};
 use hither_trace::schema::Machine;
-use hither_trace::{Ranked, Trace};
+use hither_trace::{Ranked, Stats, Trace};
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -32,13 +32,13 @@ const DRAWINGS_BYTES: usize = 1 << 20;
 
 /// Cells of the picture of a page: less than 5 MiB at worst, where references are random and each
 /// cell has another call site.
-const CELLS: usize = 1 << 20;
+const CELLS_MAX: usize = 1 << 20;
 
-/// Rows of a table.
-const ROWS: usize = 2000;
+/// The most rows of a table.
+const ROWS_MAX: usize = 2000;
 
 /// Points of a curve that costs nothing more for more of them.
-const EXACT: usize = 200;
+const EXACT_POINTS: usize = 200;
 
 /// A run.
 #[derive(Serialize)]
@@ -157,19 +157,10 @@ impl RunReport {
         let verdict =
             CacheAnalysis::of(trace, policies, sizes.to_vec(), asked_sizes, None, progress)?;
         let curves = curves(trace, &verdict, asked.points, progress)?;
-        let cells = CELLS / share;
+        let cells = CELLS_MAX / share;
         let activity = Activity::of(trace, &verdict.stats, &verdict.policies, cells, progress)?;
 
-        let mut sentences = match memory {
-            true if placed.cases.is_empty() => vec![
-                "Nothing says on how many nodes this ran: \
-                 --nodes simulates where the pages should be."
-                    .to_owned(),
-            ],
-            true => Vec::new(),
-            false => verdict.sentences(trace),
-        };
-        sentences.extend(placed.sentences().cloned());
+        let sentences = sentences(trace, memory, &verdict, &placed);
         let mut placements = json!({});
         placed.add_to(&mut placements, trace);
 
@@ -191,24 +182,20 @@ impl RunReport {
             references: stats.references,
             names_objects: trace.has_objects(),
         };
-        let rows = (stats.by_site.len(), stats.by_object.len());
-        stats.by_site = rows_that_fit(stats.by_site, room / 2);
-        stats.by_object = most_used(stats.by_object, room / 4 * 3);
-        // The processes have them.
-        stats.by_thread = Vec::new();
-        let kept = (stats.by_site.len(), stats.by_object.len());
+        let mut left_out = LeftOut::of(&mut stats, room);
 
         let mut picture = activity.picture;
         let shown: FxHashSet<u32> = stats.by_object.iter().map(|row| row.number).collect();
         picture
             .objects
             .retain(|[object, ..]| shown.contains(object));
-        let sites = sites.into_iter().take(kept.0);
+        let sites = sites.into_iter().take(stats.by_site.len());
         let sites = sites
             .map(|site| Site::of(site, &activity.of_sites))
             .collect();
         let processes_all = activity.processes.len();
         let processes = rows_that_fit(activity.processes, room / 2);
+        left_out.processes = (processes_all - processes.len()) as u64;
         let (drawings, drawings_left_out) = drawings(trace, &placed, DRAWINGS_BYTES / share);
         let document = statistics(trace, &stats);
         Ok(RunReport {
@@ -225,11 +212,7 @@ impl RunReport {
             sentences,
             bytes: document["bytes"].clone(),
             stats: document["stats"].clone(),
-            left_out: LeftOut {
-                sites: (rows.0 - kept.0) as u64,
-                objects: (rows.1 - kept.1) as u64,
-                processes: (processes_all - processes.len()) as u64,
-            },
+            left_out,
             sizes: sizes
                 .iter()
                 .map(|&(size, cache_blocks)| CacheSize {
@@ -252,6 +235,44 @@ impl RunReport {
             drawings_left_out,
             all,
         })
+    }
+}
+
+/// All that is to be said first.
+fn sentences(
+    trace: &Trace,
+    memory: bool,
+    caches: &CacheAnalysis,
+    placed: &PlacementAnalysis,
+) -> Vec<String> {
+    let mut sentences = match memory {
+        true if placed.cases.is_empty() => vec![
+            "Nothing says on how many nodes this ran: \
+             --nodes simulates where the pages should be."
+                .to_owned(),
+        ],
+        true => Vec::new(),
+        false => caches.sentences(trace),
+    };
+    sentences.extend(placed.sentences().cloned());
+    sentences
+}
+
+impl LeftOut {
+    /// Cuts the tables of call sites and files to what a page has room for, and counts what goes.
+    fn of(stats: &mut Stats, room_bytes: usize) -> LeftOut {
+        let all = (stats.by_site.len(), stats.by_object.len());
+        let by_site = std::mem::take(&mut stats.by_site);
+        stats.by_site = rows_that_fit(by_site, room_bytes / 2);
+        let by_object = std::mem::take(&mut stats.by_object);
+        stats.by_object = most_used(by_object, room_bytes / 4 * 3);
+        // The processes have them.
+        stats.by_thread = Vec::new();
+        LeftOut {
+            sites: (all.0 - stats.by_site.len()) as u64,
+            objects: (all.1 - stats.by_object.len()) as u64,
+            processes: 0,
+        }
     }
 }
 
@@ -279,7 +300,7 @@ fn curves(
     let simulated = asked.unwrap_or(affordable.clamp(6, 16));
     let points = Points {
         simulated,
-        exact: EXACT.max(simulated),
+        exact: EXACT_POINTS.max(simulated),
         spacing: Spacing::Linear,
     };
     let curves = in_passes(
@@ -317,7 +338,7 @@ pub(super) fn rows_that_fit<T: Serialize>(mut rows: Vec<T>, bytes: usize) -> Vec
     let mut left = bytes;
     let fits = rows
         .iter()
-        .take(ROWS)
+        .take(ROWS_MAX)
         .take_while(|row| take_room(row, &mut left));
     let kept = fits.count();
     rows.truncate(kept);
@@ -346,7 +367,7 @@ fn most_used(rows: Vec<Ranked>, bytes: usize) -> Vec<Ranked> {
     let mut kept = vec![false; rows.len()];
     let mut left = bytes;
     // In turns, so that neither order takes the room of the other.
-    for at in (0..rows.len().min(ROWS / 2)).flat_map(|place| [place, by_bytes[place]]) {
+    for at in (0..rows.len().min(ROWS_MAX / 2)).flat_map(|place| [place, by_bytes[place]]) {
         if !kept[at] {
             if !take_room(&rows[at], &mut left) {
                 break;
@@ -414,7 +435,10 @@ mod tests {
     #[test]
     fn rows_stop_where_room_does() {
         assert_eq!(rows_that_fit(vec!["aaaa", "b", "c"], 9), ["aaaa", "b"]);
-        assert_eq!(rows_that_fit(vec![0; 3 * ROWS], 1 << 20).len(), ROWS);
+        assert_eq!(
+            rows_that_fit(vec![0; 3 * ROWS_MAX], 1 << 20).len(),
+            ROWS_MAX
+        );
     }
 
     #[test]
@@ -431,9 +455,9 @@ mod tests {
             },
         };
         let rows = most_used((0..5000).map(row).collect(), 1 << 20);
-        assert_eq!(rows.len(), ROWS);
+        assert_eq!(rows.len(), ROWS_MAX);
         assert!(rows.is_sorted_by_key(|row| row.number));
-        assert_eq!((rows[0].number, rows[ROWS - 1].number), (0, 4999));
+        assert_eq!((rows[0].number, rows[ROWS_MAX - 1].number), (0, 4999));
         assert!(most_used((0..5000).map(row).collect(), 1000).len() < 10);
     }
 }

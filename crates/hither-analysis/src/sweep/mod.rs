@@ -424,7 +424,9 @@ fn units(
     let mut whole: Vec<Vec<usize>> = Vec::new();
     for &cache in open {
         let stack = |cache: usize| match &known.caches[cache].what {
-            WorkKind::Cache(own) if hither_sim::stack::exists(&own.spec) => Some(own.spec),
+            WorkKind::Cache(own) if hither_sim::stack::is_stack_algorithm(&own.spec) => {
+                Some(own.spec)
+            }
             _ => None,
         };
         let spec = stack(cache);

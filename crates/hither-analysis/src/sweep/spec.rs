@@ -235,7 +235,8 @@ mod tests {
         let plan = parsed(
             "policies = [\"lru\", \"ubm{threshold=4}\"]\nsizes = [\"1%\", 512]\n\
              [[traces]]\npath = \"a.gz\"\nformat = \"lirs\"\n\
-             [[traces]]\npath = \"/b\"\nblock = 512\nsample = \"5%\"\nkeep-repeats = true\nsizes = [\"5%\"]\npolicies = [\"arc\"]\n",
+             [[traces]]\npath = \"/b\"\nblock = 512\nsample = \"5%\"\n\
+             keep-repeats = true\nsizes = [\"5%\"]\npolicies = [\"arc\"]\n",
         )
         .unwrap();
         let [a, b] = &plan.jobs[..] else {

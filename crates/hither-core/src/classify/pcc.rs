@@ -51,7 +51,7 @@ struct SiteState {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct HistoryEntry {
     block: u32,
     site: u32,
     time: Tick,
@@ -68,7 +68,7 @@ pub struct Pcc {
     recency: List,
     /// The block table: by block, the entry.
     entry_of: Vec<u32>,
-    entries: Vec<Entry>,
+    entries: Vec<HistoryEntry>,
     entry_links: Links,
     /// Entries that hold nothing.
     free: Vec<u32>,
@@ -120,7 +120,7 @@ impl Pcc {
     }
 
     fn forget_entry(&mut self, entry: u32) {
-        let Entry { block, site, .. } = self.entries[entry as usize];
+        let HistoryEntry { block, site, .. } = self.entries[entry as usize];
         self.sites[site as usize]
             .tabled
             .remove(&mut self.entry_links, entry);
@@ -138,7 +138,7 @@ impl Pcc {
                 self.evict_site();
             }
         }
-        let new = Entry { block, site, time };
+        let new = HistoryEntry { block, site, time };
         let entry = match self.free.pop() {
             Some(entry) => {
                 self.entries[entry as usize] = new;
@@ -158,7 +158,7 @@ impl Pcc {
 
     /// A tabled block is accessed again: its site learns, and the entry goes.
     fn recur(&mut self, entry: u32, now: Tick) -> Stream {
-        let Entry { site, time, .. } = self.entries[entry as usize];
+        let HistoryEntry { site, time, .. } = self.entries[entry as usize];
         self.forget_entry(entry);
         let state = &mut self.sites[site as usize];
         state.sequential = state.sequential.saturating_sub(self.config.sample);
@@ -252,7 +252,7 @@ impl Classifier for Pcc {
             );
             tabled += state.tabled.len();
             for entry in state.tabled.iter(&self.entry_links) {
-                let Entry {
+                let HistoryEntry {
                     block, site: of, ..
                 } = self.entries[entry as usize];
                 assert_eq!(of as usize, site);

@@ -36,7 +36,8 @@ use crate::topology::Topology;
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "a-priori",
-    summary: "the static placement of least latency over all accesses; contention not counted",
+    summary: "the static placement of least latency, from knowing all accesses; waiting for busy \
+              memories not counted",
     source: "cache-aware thesis, section 3.1.1; a bound on latency without contention",
     params: &[],
     needs: Needs {

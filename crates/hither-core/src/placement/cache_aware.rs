@@ -125,7 +125,8 @@ pub(super) const ENTRY: PlacementEntry = PlacementEntry {
         },
         Param {
             name: "sample",
-            doc: "the part of allocated pages that is sampled to see which are in use; 0: all that are allocated",
+            doc: "the part of allocated pages that is sampled to see which are in use; 0: all \
+                  that are allocated",
             kind: ParamKind::Real {
                 default: 0.0,
                 min: 0.0,
@@ -164,7 +165,7 @@ struct CacheAware {
     limit: f64,
     distances: bool,
     /// By object.
-    regions: Vec<Known>,
+    regions: Vec<ObjectState>,
     /// By process.
     applications: Vec<Application>,
     /// By page: the application that it counts for as a remote one.
@@ -174,7 +175,7 @@ struct CacheAware {
 
 /// What is known of an object.
 #[derive(Default)]
-struct Known {
+struct ObjectState {
     owner: Process,
     pages: u64,
     state: State,
@@ -367,7 +368,7 @@ impl MemoryPlacement for CacheAware {
             (true, None) => State::Watched(Sequences::new(self.sequence, self.faults)),
             (true, Some(class)) => State::Settled(class),
         };
-        *at(&mut self.regions, region.object.index()) = Known {
+        *at(&mut self.regions, region.object.index()) = ObjectState {
             owner: region.owner,
             pages,
             state,
@@ -381,7 +382,7 @@ impl MemoryPlacement for CacheAware {
 
     fn on_region_freed(&mut self, object: Object) {
         if let Some(region) = self.regions.get_mut(object.index()) {
-            let Known { owner, pages, .. } = std::mem::take(region);
+            let ObjectState { owner, pages, .. } = std::mem::take(region);
             at(&mut self.applications, owner.index()).pages -= pages;
         }
     }

@@ -83,7 +83,8 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "refill",
-        doc: "frequencies fall whenever so large a part of a node's originals was asked for as frames",
+        doc: "frequencies fall whenever so large a part of a node's originals was asked for as \
+              frames",
         kind: ParamKind::Real {
             default: 1.0 / 3.0,
             min: 0.0,
@@ -119,7 +120,8 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "delay_us",
-        doc: "how much later a replica is made, unless an iteration or a construct ends before; 0: at once",
+        doc: "how much later a replica is made, unless an iteration or a construct ends before; \
+              0: at once",
         kind: ParamKind::Count {
             default: 0,
             min: 0,
@@ -128,7 +130,8 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "switch",
-        doc: "1: the latest replica of an evicted original becomes the original; 0: all are dropped",
+        doc: "1: the latest replica of an evicted original becomes the original; 0: all are \
+              dropped",
         kind: ParamKind::Count {
             default: 0,
             min: 0,
@@ -162,7 +165,7 @@ fn build(settings: &PlacementSettings<'_>, values: &Values) -> Box<dyn FilePlace
         config,
         nodes,
         cells: vec![Cell::ZERO; nodes * settings.blocks as usize],
-        blocks: vec![Known::default(); settings.blocks as usize],
+        blocks: vec![BlockState::default(); settings.blocks as usize],
         layers: vec![Replicas::new(values.count(1) as u8); nodes],
         pending: VecDeque::new(),
         first_pending: 0,
@@ -226,7 +229,7 @@ impl Cell {
 
 /// What is known of a block besides its cells.
 #[derive(Clone, Copy, Debug, Default)]
-struct Known {
+struct BlockState {
     /// Some cell of it may be other than [`Cell::ZERO`].
     counted: bool,
     /// It was mapped and must not have replicas.
@@ -334,7 +337,7 @@ struct DualLayer {
     nodes: usize,
     /// By block, then by node.
     cells: Vec<Cell>,
-    blocks: Vec<Known>,
+    blocks: Vec<BlockState>,
     layers: Vec<Replicas>,
     /// By the time at which they are due; some of them do not stand any more, their cells saying
     /// otherwise.
@@ -445,7 +448,7 @@ fn drop_replicas(block: Block, nodes: &Nodes, out: &mut Vec<Action>) {
 impl Placement for DualLayer {
     fn grow(&mut self, blocks: u32) {
         if blocks as usize > self.blocks.len() {
-            self.blocks.resize(blocks as usize, Known::default());
+            self.blocks.resize(blocks as usize, BlockState::default());
             self.cells.resize(self.nodes * blocks as usize, Cell::ZERO);
         }
     }

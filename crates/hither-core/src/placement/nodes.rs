@@ -17,23 +17,23 @@ pub struct Nodes {
     /// Of those used, what holds none of the blocks.
     others: Vec<u32>,
     /// The home of each block.
-    homes: Vec<Held>,
+    homes: Vec<HeldCopy>,
     /// Replicas, chained from the home; free ones are chained from `free`.
-    replicas: Vec<Held>,
+    replicas: Vec<HeldCopy>,
     free: u32,
     now_ns: u64,
 }
 
 /// A copy of a block.
 #[derive(Clone, Copy, Debug)]
-struct Held {
+struct HeldCopy {
     next: u32,
     slot: Slot,
     node: Node,
 }
 
 const NONE: u32 = u32::MAX;
-const NOBODY: Held = Held {
+const NOBODY: HeldCopy = HeldCopy {
     next: NONE,
     slot: Slot(0),
     node: Node(u16::MAX),
@@ -156,7 +156,7 @@ impl Nodes {
     /// The same, and where in it the copy lies.
     #[inline]
     pub fn nearest_copy(&self, block: Block, from: Node) -> Option<(Node, Slot)> {
-        let Held {
+        let HeldCopy {
             node: home,
             slot,
             next,
@@ -213,14 +213,14 @@ impl Nodes {
         self.used[node.index()] += 1;
         let home = &mut self.homes[block.index()];
         if home.node == NOBODY.node {
-            *home = Held {
+            *home = HeldCopy {
                 next: NONE,
                 slot,
                 node,
             };
             return;
         }
-        let held = Held {
+        let held = HeldCopy {
             next: home.next,
             slot,
             node,

@@ -41,7 +41,8 @@ use std::cmp::Reverse;
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "post-office",
-    summary: "moves to the weighted median of its accesses; victims go to nodes with few misses",
+    summary: "moves to the weighted median of its accesses; victims go to nodes that have few \
+              misses",
     source: "Son, Kandemir, Zhang and Garg, topology-aware I/O caching for shared storage systems",
     params: PARAMS,
     needs: Needs::NOTHING,
@@ -65,7 +66,8 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "miss_ratio",
-        doc: "the local miss ratio from which on a node is under pressure and forwards its victims (T_m)",
+        doc: "the local miss ratio from which on a node is under pressure and forwards its \
+              victims (T_m)",
         kind: ParamKind::Real {
             default: 0.15,
             min: 0.0,
@@ -92,7 +94,8 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "replication",
-        doc: "hops beyond which a shared read-only block is replicated at whoever asks for it; the default: never",
+        doc: "hops beyond which a shared read-only block is replicated at whoever asks for it; \
+              the default: never",
         kind: ParamKind::Count {
             default: NEVER_FAR,
             min: 0,

@@ -1,4 +1,4 @@
-//! A machine for the tests of placement_policies: no latencies, no time but what the test says; every
+//! A machine for the tests of placements: no latencies, no time but what the test sets; every
 //! action is done at once.
 
 use std::sync::Arc;

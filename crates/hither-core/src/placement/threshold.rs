@@ -31,7 +31,8 @@ use crate::spec::Values;
 
 pub(super) const ENTRY: PlacementEntry = PlacementEntry {
     name: "threshold",
-    summary: "moves when a remote node leads the home by a threshold (the kernel's, IRIX)",
+    summary: "when a remote node is ahead of the home by a threshold, filtered (the kernel's, \
+              IRIX)",
     source: "IRIX 6.5 on the Origin2000; Nikolopoulos et al., ICS 2000, section 2.2",
     params: PARAMS,
     needs: Needs::NOTHING,

@@ -141,7 +141,7 @@ struct Pair {
 
 /// What is known of a block.
 #[derive(Clone, Copy, Debug)]
-struct Known {
+struct BlockState {
     /// The points that it is beyond, or [`NOWHERE`].
     stretch: u8,
     /// [`NIL`] where it is not resident.
@@ -158,7 +158,7 @@ pub struct Eelru {
     capacity: u32,
     points: Vec<Point>,
     /// By block.
-    known: Vec<Known>,
+    known: Vec<BlockState>,
     order_links: Links,
     /// All blocks down to the last point, and the resident ones beyond it, by recency.
     order: List,
@@ -388,7 +388,7 @@ impl Replacement for Eelru {
     fn inserted(&mut self, slot: Slot, access: &Access) {
         let block = access.block.0;
         if block as usize >= self.known.len() {
-            let unknown = Known {
+            let unknown = BlockState {
                 stretch: NOWHERE,
                 slot: NIL,
             };

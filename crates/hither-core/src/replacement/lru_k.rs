@@ -77,7 +77,7 @@ fn build(settings: &ReplacementSettings<'_>, values: &Values) -> Box<dyn Replace
 
 /// Where a resident block is ranked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Rank {
     /// Referenced within the correlated period, or so when last looked at.
     Recent,
     /// Fewer than k references.
@@ -102,7 +102,7 @@ pub struct LruK {
     /// By slot.
     record_of: Vec<u32>,
     block_of: Vec<u32>,
-    place: Vec<Place>,
+    place: Vec<Rank>,
     links: Links,
     /// Over slots, by last reference.
     recent: List,
@@ -130,7 +130,7 @@ impl LruK {
             free: Vec::new(),
             record_of: vec![NIL; capacity as usize],
             block_of: vec![NIL; capacity as usize],
-            place: vec![Place::Few; capacity as usize],
+            place: vec![Rank::Few; capacity as usize],
             links: Links::new(capacity as usize),
             recent: List::default(),
             few: List::default(),
@@ -160,10 +160,10 @@ impl LruK {
     fn rank(&mut self, slot: u32) {
         let key = self.key(slot);
         if key.0 == 0 {
-            self.place[slot as usize] = Place::Few;
+            self.place[slot as usize] = Rank::Few;
             self.few.push_front(&mut self.links, slot);
         } else {
-            self.place[slot as usize] = Place::Ranked;
+            self.place[slot as usize] = Rank::Ranked;
             self.ranked.set(slot, Reverse(key));
         }
     }
@@ -173,7 +173,7 @@ impl LruK {
         if self.correlated == 0 {
             self.rank(slot);
         } else {
-            self.place[slot as usize] = Place::Recent;
+            self.place[slot as usize] = Rank::Recent;
             self.recent.push_front(&mut self.links, slot);
         }
     }
@@ -181,9 +181,9 @@ impl LruK {
     #[inline]
     fn leave(&mut self, slot: u32) {
         match self.place[slot as usize] {
-            Place::Recent => self.recent.remove(&mut self.links, slot),
-            Place::Few => self.few.remove(&mut self.links, slot),
-            Place::Ranked => self.ranked.remove(slot),
+            Rank::Recent => self.recent.remove(&mut self.links, slot),
+            Rank::Few => self.few.remove(&mut self.links, slot),
+            Rank::Ranked => self.ranked.remove(slot),
         }
     }
 
@@ -237,7 +237,7 @@ impl Replacement for LruK {
             }
             times[1] = now;
         }
-        if correlated > 0 || self.place[slot as usize] == Place::Few {
+        if correlated > 0 || self.place[slot as usize] == Rank::Few {
             self.leave(slot);
             self.enter(slot);
         }
@@ -316,19 +316,19 @@ impl Replacement for LruK {
             "a record is lost"
         );
         assert!(self.ghosts.len() <= self.ghosts_max);
-        for (list, place) in [(&self.recent, Place::Recent), (&self.few, Place::Few)] {
+        for (list, place) in [(&self.recent, Rank::Recent), (&self.few, Rank::Few)] {
             let mut before = Tick::MAX;
             for slot in list.iter(&self.links) {
                 assert_eq!(self.place[slot as usize], place);
                 let (kth, last) = self.key(slot);
                 assert!(last < before, "slot {slot} is out of order");
-                assert!(place == Place::Recent || kth == 0);
+                assert!(place == Rank::Recent || kth == 0);
                 before = last;
             }
         }
         for slot in 0..self.place.len() as u32 {
             if let Some(Reverse(key)) = self.ranked.key(slot) {
-                assert_eq!(self.place[slot as usize], Place::Ranked);
+                assert_eq!(self.place[slot as usize], Rank::Ranked);
                 assert!(key <= self.key(slot), "slot {slot} is ranked too high");
                 assert!(self.correlated == 0 || key == self.key(slot));
             }

@@ -57,7 +57,7 @@ pub trait Replacement {
     fn resized(&mut self, _capacity: u32) {}
 
     /// How many accesses were classified as what, for policies that classify.
-    fn classes(&self) -> Option<ClassCounts> {
+    fn class_counts(&self) -> Option<ClassCounts> {
         None
     }
 
@@ -75,8 +75,8 @@ pub trait Replacement {
     fn check(&self, resident: usize);
 }
 
-/// A policy behind one pointer. Calling [`ReplacementPolicy::drive`] through it costs one indirect call a
-/// batch, not one an access: the loop inside is compiled for each policy.
+/// A policy behind one pointer. Calling [`ReplacementPolicy::drive`] through it costs one indirect
+/// call a batch, not one an access: the loop inside is compiled for each policy.
 pub trait ReplacementPolicy: Replacement + Send {
     /// Serves a batch of accesses in order.
     fn drive(&mut self, cache: &mut Residency, batch: &[Access]);

@@ -48,7 +48,8 @@ const PARAMS: &[Param] = &[
     },
     Param {
         name: "lifetime",
-        doc: "the references that a block may rest in its queue; 0: the peak temporal distance, as measured",
+        doc: "the references that a block may rest in its queue; 0: the peak temporal distance, \
+              as measured",
         kind: ParamKind::Count {
             default: 0,
             min: 0,

@@ -6,7 +6,7 @@
 //! Source: Gniady, Butt and Hu, OSDI 2004, section 5.1; Kim et al., OSDI 2000, sections 3.2 and
 //! 3.3. On a miss with a full cache the victim comes from the part that loses least (its *marginal
 //! gain* is smallest): a sequential block is worth nothing; a looping block is worth 1/period, one
-//! hit a round; another block what the `margin` measures. Where looping and other are worth the
+//! hit a round; another block what `marginal_gain` measures. Where looping and other are worth the
 //! same, the other block goes. The access itself is classified first, so a period that it changes
 //! already counts. On a hit the block is classified anew and moves to the part of its new class.
 //!
@@ -20,7 +20,7 @@
 //! giving a victim.
 
 mod looping;
-mod margin;
+mod marginal_gain;
 mod sequential;
 
 use super::{ClassCounts, Replacement, ReplacementPolicy, SiteRecord};
@@ -28,7 +28,7 @@ use crate::access::Access;
 use crate::classify::{Class, Classification, Classifier};
 use crate::ids::Slot;
 use looping::Looping;
-use margin::Margin;
+use marginal_gain::MarginalGain;
 use sequential::Sequential;
 
 /// See the module.
@@ -43,9 +43,9 @@ pub struct Partitioned<C> {
     looping: Looping,
     other: Box<dyn ReplacementPolicy>,
     other_len: usize,
-    /// The size that `other` and `margin` were last told.
+    /// The size that `other` and `gain` were last told.
     other_told: usize,
-    margin: Margin,
+    gain: MarginalGain,
     counts: ClassCounts,
 }
 
@@ -69,7 +69,7 @@ impl<C: Classifier> Partitioned<C> {
             other,
             other_len: 0,
             other_told: 0,
-            margin: Margin::new(capacity),
+            gain: MarginalGain::new(capacity),
             counts: ClassCounts::default(),
         }
     }
@@ -85,7 +85,7 @@ impl<C: Classifier> Partitioned<C> {
         if let Some(stream) = verdict.revised {
             self.looping.revise(stream);
         }
-        self.margin
+        self.gain
             .access(access.block.0, verdict.class == Class::Other);
         verdict
     }
@@ -119,7 +119,7 @@ impl<C: Classifier> Partitioned<C> {
     fn tell_size(&mut self) {
         if self.other_len != self.other_told {
             self.other_told = self.other_len;
-            self.margin.resize(self.other_len);
+            self.gain.resize(self.other_len);
             self.other.resized(self.other_len.max(1) as u32);
         }
     }
@@ -145,7 +145,9 @@ impl<C: Classifier> Replacement for Partitioned<C> {
         });
         let slot = match (worthless, self.looping.offer()) {
             (Some(slot), _) => slot,
-            (None, Some(offer)) if self.other_len == 0 || offer.gain < self.margin.gain() => {
+            (None, Some(offer))
+                if self.other_len == 0 || offer.gain < self.gain.hits_per_reference() =>
+            {
                 offer.slot
             }
             (None, None) if self.other_len == 0 => self
@@ -174,7 +176,7 @@ impl<C: Classifier> Replacement for Partitioned<C> {
         self.tell_size();
     }
 
-    fn classes(&self) -> Option<ClassCounts> {
+    fn class_counts(&self) -> Option<ClassCounts> {
         Some(self.counts)
     }
 
@@ -190,7 +192,7 @@ impl<C: Classifier> Replacement for Partitioned<C> {
         self.classifier.check();
         self.sequential.check();
         self.looping.check();
-        self.margin.check();
+        self.gain.check();
         self.other.check(self.other_len);
         assert_eq!(self.other_told, self.other_len);
         assert_eq!(

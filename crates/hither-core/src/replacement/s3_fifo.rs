@@ -17,7 +17,7 @@
 
 use super::{Replacement, share};
 use crate::access::Access;
-use crate::ghosts::Ghosts;
+use crate::ghost_list::GhostList;
 use crate::ids::{Block, Slot};
 use crate::list::{Links, List};
 use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
@@ -25,7 +25,8 @@ use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementE
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "s3-fifo",
-    summary: "three queues: only blocks that are used in a small one enter the main one",
+    summary: "three queues: new blocks prove themselves in a small one before they enter the main \
+              one",
     source: "Yang et al., SOSP 2023",
     params: PARAMS,
     needs: Needs::NOTHING,
@@ -102,7 +103,7 @@ pub struct S3Fifo {
     /// By slot, uses since it came in or last passed the end of its queue.
     uses: Vec<u8>,
     block: Vec<Block>,
-    ghosts: Ghosts,
+    ghosts: GhostList,
     full_once: bool,
 }
 
@@ -121,7 +122,7 @@ impl S3Fifo {
             is_main: vec![false; capacity as usize],
             uses: vec![0; capacity as usize],
             block: vec![Block(0); capacity as usize],
-            ghosts: Ghosts::default(),
+            ghosts: GhostList::default(),
             full_once: false,
         };
         policy.resized(capacity);

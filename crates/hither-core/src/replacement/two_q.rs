@@ -15,7 +15,7 @@
 
 use super::{Replacement, share};
 use crate::access::Access;
-use crate::ghosts::Ghosts;
+use crate::ghost_list::GhostList;
 use crate::ids::{Block, Slot};
 use crate::list::{Links, List};
 use crate::registry::{Compared, Mechanism, Needs, Param, ParamKind, ReplacementEntry};
@@ -82,7 +82,7 @@ pub struct TwoQ {
     is_main: Vec<bool>,
     block: Vec<Block>,
     /// A1out.
-    ghosts: Ghosts,
+    ghosts: GhostList,
 }
 
 impl TwoQ {
@@ -97,7 +97,7 @@ impl TwoQ {
             links: Links::new(capacity as usize),
             is_main: vec![false; capacity as usize],
             block: vec![Block(0); capacity as usize],
-            ghosts: Ghosts::default(),
+            ghosts: GhostList::default(),
         };
         policy.resized(capacity);
         policy

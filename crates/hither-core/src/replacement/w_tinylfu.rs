@@ -24,7 +24,8 @@ use crate::sketch::Sketch;
 /// The line in the registry.
 pub(crate) const ENTRY: ReplacementEntry = ReplacementEntry {
     name: "w-tinylfu",
-    summary: "admits from a small LRU window only blocks that were used more often than the victim",
+    summary: "admits from a small LRU window only what was referenced more often than what it \
+              would replace",
     source: "Einziger, Friedman and Manes, TOS 13(4), 2017",
     params: PARAMS,
     needs: Needs::NOTHING,

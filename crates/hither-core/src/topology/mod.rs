@@ -28,7 +28,7 @@ use crate::ids::Node;
 
 pub use parse::TopologyError;
 pub use presets::{Preset, presets};
-pub use routes::{Link, Place};
+pub use routes::{Link, LinkEnd};
 
 use routes::Routes;
 use shape::Shape;

@@ -43,7 +43,8 @@ pub fn presets() -> &'static [Preset] {
 static PRESETS: &[Preset] = &[
     Preset {
         name: "mesh5x5-io",
-        summary: "25 nodes in a mesh that cache blocks of 4 KiB over disks: 0.1 ms a node, 0.1 ms a hop, 8.2 ms from disk",
+        summary: "25 nodes in a mesh that cache blocks of 4 KiB over disks: 0.1 ms a node, 0.1 ms \
+                  a hop, 8.2 ms from disk",
         source: "Son, Kandemir, Zhang and Garg, topology-aware I/O caching, table 1",
         shape: "mesh:5x5",
         latencies: Latencies {
@@ -59,7 +60,8 @@ static PRESETS: &[Preset] = &[
     Preset {
         name: "numachine-4",
         summary: "NUMAchine: 4 stations of 4 processors on a ring: 900 ns local, 3960 ns remote",
-        source: "Ho, page placement based on predicted cache behaviour (thesis, Toronto 2004), section 5.1.1 and table 5.1",
+        source: "Ho, page placement based on predicted cache behaviour (thesis, Toronto 2004), \
+                 section 5.1.1 and table 5.1",
         shape: "ring:4x4",
         latencies: Latencies {
             local_ns: 900,
@@ -87,7 +89,8 @@ static PRESETS: &[Preset] = &[
     // "less than 3:1" (section 4).
     Preset {
         name: "origin2000-16",
-        summary: "SGI Origin2000: 16 nodes of 2 processors, two on each of 8 routers in a hypercube: 300 ns local, 100 ns a router",
+        summary: "SGI Origin2000: 16 nodes of 2 processors, two on each of 8 routers in a \
+                  hypercube: 300 ns local, 100 ns a router",
         source: "Nikolopoulos et al., ICS 2000, section 3.1; Laudon and Lenoski, ISCA 1997",
         shape: "hypercube:3x2",
         latencies: Latencies {

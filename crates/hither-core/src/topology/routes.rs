@@ -8,7 +8,7 @@ use crate::ids::Node;
 
 /// An end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum LinkEnd {
     /// A node.
     Node(Node),
     /// A router or switch, which holds no blocks.
@@ -21,9 +21,9 @@ pub enum Link {
     /// From one place to another.
     Wire {
         /// Where a message enters.
-        from: Place,
+        from: LinkEnd,
         /// Where it leaves.
-        to: Place,
+        to: LinkEnd,
     },
     /// A whole ring that goes one way: a request and its reply together take each of its segments
     /// once.

@@ -1,7 +1,7 @@
 //! The shapes: closed forms of distance and route. The tests hold them against a search over the
 //! links.
 
-use super::routes::{Link, Place};
+use super::routes::{Link, LinkEnd};
 use crate::ids::Node;
 
 /// How nodes are joined.
@@ -96,12 +96,12 @@ impl Shape {
 
     /// Visits the links from one node to another in order.
     pub(super) fn route(&self, from: usize, to: usize, visit: &mut impl FnMut(Link)) {
-        let node = |node: usize| Place::Node(Node(node as u16));
-        let switch = |switch: usize| Place::Switch(switch as u16);
+        let node = |node: usize| LinkEnd::Node(Node(node as u16));
+        let switch = |switch: usize| LinkEnd::Switch(switch as u16);
         if from == to {
             return;
         }
-        let mut wire = |from: Place, to: Place| visit(Link::Wire { from, to });
+        let mut wire = |from: LinkEnd, to: LinkEnd| visit(Link::Wire { from, to });
         match self {
             Shape::Uniform | Shape::Matrix => wire(node(from), node(to)),
             Shape::Grid { axes, wraps, .. } => {

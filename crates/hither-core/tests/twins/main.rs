@@ -71,7 +71,8 @@ fn contestants(capacity: u32, random: &mut Random) -> Vec<(Spec, Option<Box<dyn 
     let expire = [0.0, 0.5, 2.0][random.below(3) as usize];
     for text in [
         format!(
-            "pcc{{sample={sample},threshold={threshold},entries={entries},sites={sites},expire={expire}}}"
+            "pcc{{sample={sample},threshold={threshold},entries={entries},sites={sites},\
+             expire={expire}}}"
         ),
         format!("pcc{{sample=1,threshold={threshold},expire={expire}}}"),
         format!("ubm{{threshold={threshold},expire={expire}}}"),

@@ -29,7 +29,7 @@ use crate::references::References;
 
 pub(crate) use crate::memory::controller::Config;
 
-/// PageRange of a block. Fewer would mean more to count, and to move one costs as much as to move four
+/// Pages of a block. Fewer would mean more to count, and to move one costs as much as to move four
 /// alone.
 pub(super) const BLOCK_PAGES: u32 = 4;
 
@@ -63,7 +63,7 @@ pub struct Summary {
     pub local: u64,
     /// Blocks that were to be moved.
     pub wanted: u64,
-    /// PageRange that were moved.
+    /// Pages that were moved.
     pub moved: u64,
     /// What moving them took, in processor time.
     pub took_ns: u64,
@@ -111,7 +111,7 @@ pub(crate) struct FileMigrationController {
     outcomes: Vec<ActionOutcome>,
     of_block: FxHashMap<Block, usize>,
     migration_ns: u64,
-    /// PageRange that the cost was measured by.
+    /// Pages that the cost was measured by.
     measured: u64,
     forgot_ns: u64,
     now_ns: u64,

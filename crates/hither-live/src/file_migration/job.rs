@@ -6,7 +6,7 @@
 //! rare.
 
 use hither_sys::file_map::FileMap;
-use hither_sys::page_cache::{CachedFile, Refused};
+use hither_sys::page_cache::{CachedFile, PageCacheError};
 use hither_sys::process::thread_cpu_ns;
 
 use super::controller::BLOCK_PAGES;
@@ -24,7 +24,7 @@ pub(super) struct Job {
     pub(super) page_bytes: u64,
 }
 
-/// PageRange in a row that are in the page tables.
+/// Pages in a row that are in the page tables.
 struct Entered {
     /// Their number among the job's pages, and the number of pages.
     first: u32,
@@ -34,7 +34,10 @@ struct Entered {
 
 impl Job {
     /// Does what it can. An error comes with the job's number.
-    pub(super) fn carry_out(&self, worker: &mut Worker) -> Result<JobResult, (u64, Refused)> {
+    pub(super) fn carry_out(
+        &self,
+        worker: &mut Worker,
+    ) -> Result<JobResult, (u64, PageCacheError)> {
         let before_ns = thread_cpu_ns();
         let all: u32 = self.ranges.iter().map(|range| range.pages).sum();
         let (map, entered) = self.enter().map_err(|refused| (self.job, refused))?;
@@ -70,15 +73,15 @@ impl Job {
     }
 
     /// Has all that is cached entered into the page tables.
-    fn enter(&self) -> Result<(FileMap, Vec<Entered>), Refused> {
+    fn enter(&self) -> Result<(FileMap, Vec<Entered>), PageCacheError> {
         let size = self.file.size().next_multiple_of(self.page_bytes);
         let (Some(first), Some(last)) = (self.ranges.first(), self.ranges.last()) else {
-            return Err(Refused::NotThis);
+            return Err(PageCacheError::NotThis);
         };
         let bytes = |range: &PageRange| u64::from(range.pages) * self.page_bytes;
         let end = (last.start + bytes(last)).min(size);
         if end <= first.start {
-            return Err(Refused::NotThis);
+            return Err(PageCacheError::NotThis);
         }
         let map = self.file.map(first.start, end - first.start)?;
         let mut entered: Vec<Entered> = Vec::new();
@@ -99,7 +102,7 @@ impl Job {
         (offset, length): (u64, u64),
         first: u32,
         entered: &mut Vec<Entered>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), PageCacheError> {
         let pages = |bytes: u64| (bytes / self.page_bytes) as u32;
         let cached = match length {
             0 => 0,

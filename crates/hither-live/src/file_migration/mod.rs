@@ -1,4 +1,4 @@
-//! PageRange of a running program's files follow their readers: where those of a file, or of a part of
+//! Pages of a running program's files follow their readers: where those of a file, or of a part of
 //! it, run on another node than its pages are on, the pages are moved there.
 //!
 //! The policy is the simulator's `upm`, which weighs what reads from afar have cost against what a

@@ -33,9 +33,9 @@ pub struct FileMigrationOptions {
 pub struct FileMigrationReport {
     /// The figures.
     pub summary: Summary,
-    /// PageRange that were to be moved and stayed, by the reason.
+    /// Pages that were to be moved and stayed, by the reason.
     pub refused: BTreeMap<String, u64>,
-    /// RefusalReason files could not be got at, or it not be asked what is cached of them, and how many times
+    /// Why files could not be got at, or it not be asked what is cached of them, and how many times
     /// that was found.
     pub left_alone: BTreeMap<String, u64>,
     /// What the program could not tell.
@@ -44,7 +44,7 @@ pub struct FileMigrationReport {
     pub agent: Duration,
     /// How long the program ran.
     pub ran: Duration,
-    /// RefusalReason the log is not whole.
+    /// Why the log is not whole.
     pub log: Option<Error>,
 }
 

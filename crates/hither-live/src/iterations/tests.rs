@@ -452,17 +452,20 @@ proptest! {
     }
 
     #[test]
-    fn a_plain_loop_is_found_exactly(prologue in 0..20_u64, length in 1..300_u64, times in 12..30_usize) {
+    fn a_plain_loop_is_found_exactly(prologue in 0..20_u64, length in 1..300_u64,
+        times in 12..30_usize) {
         let (ends, iterations) = ends(program(&sites(1, prologue), &sites(1000, length), times));
         let known = 1 + 8_usize.div_ceil(length as usize);
-        let expected: Vec<usize> = (known..times).map(|n| prologue as usize + n * length as usize).collect();
+        let expected: Vec<usize> = (known..times).map(|n|
+            prologue as usize + n * length as usize).collect();
         prop_assert_eq!(ends, expected);
         found(&iterations, 1000, length);
     }
 
     #[test]
     fn an_iteration_with_inner_loops_is_found_from_its_third_on(
-        before in 6..20_u64, inner in 1..6_u64, turns in vec(1..40_usize, 12..20), after in 6..20_u64,
+        before in 6..20_u64, inner in 1..6_u64, turns in vec(1..40_usize, 12..20),
+            after in 6..20_u64,
     ) {
         let mut all = Vec::new();
         let mut starts = Vec::new();

@@ -3,10 +3,10 @@
 
 use std::io;
 
-pub use hither_sys::machine::Refusal;
+pub use hither_sys::machine::MoveError;
 use hither_sys::machine::{Machine, NodeMemory, PageState};
 pub use hither_sys::page_faults::WatchError;
-pub use hither_sys::page_sampling::{Cost, SamplingError};
+pub use hither_sys::page_sampling::{SamplingCost, SamplingError};
 
 use super::counters::{Budget, PERMILLE};
 
@@ -21,7 +21,7 @@ pub struct Capabilities {
     /// why none are.
     pub faults: Result<bool, WatchError>,
     /// Whether pages can be moved.
-    pub moving: Result<(), Refusal>,
+    pub moving: Result<(), MoveError>,
     /// The ways to count accesses, the best first.
     pub counters: Vec<CounterProbe>,
     /// Part of a CPU that counting may take.
@@ -43,7 +43,7 @@ pub struct Counting {
     /// Whether it sees reads, too.
     pub sees_reads: bool,
     /// What a sample costs, where that could be measured.
-    pub cost: Option<Cost>,
+    pub cost: Option<SamplingCost>,
 }
 
 impl Capabilities {
@@ -80,13 +80,13 @@ impl Capabilities {
     }
 
     /// Samples a second that the budget allows at this cost.
-    pub fn rate(&self, cost: Cost) -> u64 {
+    pub fn rate(&self, cost: SamplingCost) -> u64 {
         (self.budget * 1e9 / (cost.arm_ns + cost.touch_ns).max(1) as f64) as u64
     }
 }
 
 /// Asks where a page of ours is, which takes the right to move it.
-fn moving(machine: &dyn Machine) -> Result<(), Refusal> {
+fn moving(machine: &dyn Machine) -> Result<(), MoveError> {
     let here = 0_u8;
     let mut states: Vec<PageState> = Vec::new();
     let address = (&raw const here) as u64;
@@ -119,7 +119,7 @@ mod tests {
 
     #[test]
     fn without_faults_nothing_is_counted() {
-        let cost = Cost {
+        let cost = SamplingCost {
             arm_ns: 1_500,
             touch_ns: 500,
         };

@@ -82,7 +82,7 @@ pub(crate) enum Input {
     },
     /// A thread of a team runs there, on another node than when it last said so.
     Thread { pid: u32, tid: u32, cpu: u32 },
-    /// PageRange could not be armed.
+    /// Pages could not be armed.
     Unarmed {
         pid: u32,
         #[serde(with = "hex")]
@@ -213,10 +213,10 @@ pub(crate) struct Judged {
     /// Samples since the last time, and those of them that were local.
     pub(crate) samples: u64,
     pub(crate) local: u64,
-    /// PageRange that the policy knows something of, and those that it wants elsewhere.
+    /// Pages that the policy knows something of, and those that it wants elsewhere.
     pub(crate) pages: u32,
     pub(crate) wanted: u32,
-    /// PageRange that may be armed a second from now on.
+    /// Pages that may be armed a second from now on.
     pub(crate) rate: u64,
 }
 
@@ -230,7 +230,7 @@ pub(crate) enum Ended {
     Period,
 }
 
-/// PageRange of one region that are wanted on one node, and why.
+/// Pages of one region that are wanted on one node, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Migrate {
     pub(crate) job: u64,

@@ -12,7 +12,7 @@
 /// Faults a second that are paid for on any machine.
 pub(crate) const BUDGET_MIN: u64 = 10_000;
 
-/// PageRange that the kernel takes the rights off in one go (256 MiB, `scan_size_mb`): of so many hint
+/// Pages that the kernel takes the rights off in one go (256 MiB, `scan_size_mb`): of so many hint
 /// faults the first alone would say who comes first, so that all of them are watched, or none.
 pub(crate) const SCAN: u64 = 1 << 16;
 
@@ -35,7 +35,7 @@ pub(crate) struct FaultRecording {
     filled_ns: u64,
     news_ns: u64,
     undecided: u32,
-    /// PageRange are armed: faults are what is waited for.
+    /// Pages are armed: faults are what is waited for.
     samples: bool,
 }
 

@@ -15,17 +15,17 @@ use rustc_hash::FxHashMap;
 struct Piece {
     end: u64,
     object: Object,
-    /// PageRange of the region before it.
+    /// Pages of the region before it.
     first: u32,
     /// When the region was allocated.
     since_ns: u64,
 }
 
-/// PageRange that a region has no longer.
+/// Pages that a region has no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
     pub(crate) object: Object,
-    /// PageRange of the region before them.
+    /// Pages of the region before them.
     pub(crate) first: u32,
     pub(crate) pages: u32,
 }
@@ -156,7 +156,7 @@ impl Ranges {
     pub(crate) fn take(&mut self, length: u32) -> Option<u32> {
         let fits = self.free.iter().find(|&(_, &free)| free >= length);
         let Some((&start, &free)) = fits else {
-            // The last free range may program_files up to the end.
+            // The last free range may reach up to the end.
             let last = self
                 .free
                 .last_key_value()

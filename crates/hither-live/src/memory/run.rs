@@ -76,7 +76,7 @@ pub struct MemoryReport {
     pub uncounted: Vec<(&'static str, SamplingError)>,
     /// The last reason for which pages could not be sampled.
     pub unarmed: Option<SamplingError>,
-    /// RefusalReason no faults were watched: only known sites could be placed.
+    /// Why no faults were watched: only known sites could be placed.
     pub unwatched: Option<WatchError>,
     /// Faults of the kernel on the program's behalf (`read` into fresh memory) were not seen.
     pub without_kernel: bool,
@@ -92,9 +92,9 @@ pub struct MemoryReport {
     pub agent: Duration,
     /// How long the program ran.
     pub ran: Duration,
-    /// RefusalReason the log is not whole.
+    /// Why the log is not whole.
     pub log: Option<Error>,
-    /// RefusalReason what memory costs here could not be read or kept.
+    /// Why what memory costs here could not be read or kept.
     pub calibration: Option<String>,
 }
 

@@ -82,19 +82,23 @@ fn input() -> impl Strategy<Value = Input> {
         8 => (pid(), 1..3_u32, 0..4_u32, 0..3000_u64).prop_map(|(pid, tid, cpu, page)| {
             Input::Load { pid, tid, cpu, address: page * PAGE + 8 }
         }),
-        3 => (pid(), start(), length(), 0..16_u64, prop_oneof![Just(0_u32), Just(22)], any::<(bool, bool)>())
+        3 => (pid(), start(), length(), 0..16_u64, prop_oneof![Just(0_u32), Just(22)], any::<(bool,
+            bool)>())
             .prop_map(|(pid, start, length, nodes, error, (site, hint))| {
                 Input::Bound { pid, start, length, nodes, error, site, hint }
             }),
         4 => (0..30_u64, 0..50_u32, 0..3_u32, prop::collection::vec(refused, 0..3)).prop_map(
             |(job, moved, absent, refused)| Input::Moved(MoveResult { job, moved, absent, there: 0, refused, took_ns: 1000 })
         ),
-        6 => (pid(), 1..3_u32, 0..4_u32, 0..4_u64, 0..5_u16).prop_map(|(pid, tid, cpu, signature, threads)| {
+        6 => (pid(), 1..3_u32, 0..4_u32, 0..4_u64, 0..5_u16).prop_map(|(pid, tid, cpu, signature,
+            threads)| {
             let kind = ConstructKind::Barrier;
             Input::Construct { pid, tid, cpu, kind, signature, threads }
         }),
-        2 => (pid(), 1..3_u32, 0..4_u32).prop_map(|(pid, tid, cpu)| Input::Thread { pid, tid, cpu }),
-        1 => (pid(), start(), 0..40_u32, prop::bool::weighted(0.1)).prop_map(|(pid, start, pages, for_good)| {
+        2 => (pid(), 1..3_u32, 0..4_u32).prop_map(|(pid, tid, cpu)| Input::Thread { pid, tid,
+            cpu }),
+        1 => (pid(), start(), 0..40_u32, prop::bool::weighted(0.1)).prop_map(|(pid, start, pages,
+            for_good)| {
             Input::Unarmed { pid, start, pages, why: "busy".to_owned(), for_good }
         }),
         4 => (0..30_u64, 0..9_u32, 0..3000_u32, 0..4_u32).prop_map(|(job, first, pages, node)| {
@@ -140,8 +144,8 @@ fn events() -> impl Strategy<Value = Vec<TimedInput>> {
     })
 }
 
-/// Writes the log of a controller that hears these, and returns how much it decided. Panics where the
-/// controller's state breaks.
+/// Writes the log of a controller that hears these, and returns how much it decided. Panics where
+/// the controller's state breaks.
 fn logged(path: &Path, config: &Config, events: &[TimedInput]) -> usize {
     let log = DecisionLog::<PlacementController>::begin(
         &LogFile::create(path, false).expect("created"),
@@ -177,12 +181,14 @@ proptest! {
     fn a_log_replays_to_the_same_decisions(
         events in events(),
         dry_run in any::<bool>(),
-        source in prop::sample::select(&[SampleSource::Armed, SampleSource::Hints, SampleSource::Processor]),
+        source in prop::sample::select(&[SampleSource::Armed, SampleSource::Hints,
+            SampleSource::Processor]),
         policy in prop::sample::select(POLICIES),
     ) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("log.jsonl");
-        let decisions = logged(&path, &Config { policy: policy.to_owned(), source, ..config(dry_run) }, &events);
+        let decisions = logged(&path, &Config { policy: policy.to_owned(), source,
+            ..config(dry_run) }, &events);
         prop_assert_eq!(replay(&path).expect("a sound log"), Ok(decisions));
     }
 }

@@ -2,9 +2,9 @@
 //! page does.
 //!
 //! Firmware tells distances, which are relative, coarse, and at times made up; so both are measured
-//! ([`hither_sys::memory_probe`]) and kept (`cache`) under what the machine is. A pair that could not be
-//! measured, or of which a measurement says nonsense, gets the firmware's latency (HMAT, which
-//! tells the nearest only) or its distance, in proportion to a load that was measured.
+//! ([`hither_sys::memory_probe`]) and kept (`cache`) under what the machine is. A pair that could
+//! not be measured, or of which a measurement says nonsense, gets the firmware's latency (HMAT,
+//! which tells the nearest only) or its distance, in proportion to a load that was measured.
 //!
 //! Nonsense is a remote load that is no slower than a local one. Where all are so, the nodes are
 //! made up: a guest's whose memory lies anywhere on its host, or an emulator's. Then nothing
@@ -281,7 +281,7 @@ fn row(
 #[derive(Debug, Default)]
 pub(crate) struct StoredCalibration {
     pub(crate) calibration: Option<Calibration>,
-    /// RefusalReason nothing was read or kept.
+    /// Why nothing was read or kept.
     pub(crate) problem: Option<String>,
 }
 

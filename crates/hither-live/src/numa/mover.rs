@@ -1,7 +1,7 @@
 //! Moves pages and says where they are, on a thread of its own: a call takes as long as the kernel
 //! likes, and the rings must be emptied meanwhile.
 //!
-//! PageRange are asked about before they are moved, since most of a range is in place already or not
+//! Pages are asked about before they are moved, since most of a range is in place already or not
 //! there yet: that takes no lock on a page. A call moves [`BATCH`] pages to begin with (44 us a
 //! call for one page, 0.4 us a page in 512) and fewer or more where it takes long or next to no
 //! time, so that a call, which holds the program's map of memory for reading, is short whatever the
@@ -16,14 +16,14 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use hither_sys::machine::{Machine, PageState, Refusal};
+use hither_sys::machine::{Machine, MoveError, PageState};
 use hither_sys::process::thread_cpu_ns;
 
 use crate::numa::ranges::{
     LocatedRun, MoveResult, PageRange, RefusalReason, RefusedRun, addresses,
 };
 
-/// PageRange of the first call, and the fewest and most of any.
+/// Pages of the first call, and the fewest and most of any.
 const BATCH: usize = 512;
 const BATCH_MIN: usize = 64;
 const BATCH_MAX: usize = 4096;
@@ -46,14 +46,14 @@ pub(crate) struct Job {
 pub(crate) enum Task {
     /// Move what is there to these nodes, a bit each; what is not there will be later.
     Move(u64),
-    /// Move all of it to this node. PageRange that are not there are refused.
+    /// Move all of it to this node. Pages that are not there are refused.
     Migrate(u32),
     /// Say where it is.
     Locate,
 }
 
 impl Job {
-    /// PageRange of all ranges.
+    /// Pages of all ranges.
     fn length(&self) -> u32 {
         self.pages.iter().map(|range| range.pages).sum()
     }
@@ -345,7 +345,7 @@ impl Worker {
     }
 }
 
-/// RefusalReason the rest of a range is not tried once a call was refused.
+/// Why the rest of a range is not tried once a call was refused.
 fn rest(why: RefusalReason) -> RefusalReason {
     match why {
         RefusalReason::NoProcess | RefusalReason::NotPermitted | RefusalReason::NodeNotAllowed => {
@@ -367,13 +367,13 @@ fn reason(state: PageState) -> RefusalReason {
     }
 }
 
-fn refused(refusal: Refusal) -> RefusalReason {
+fn refused(refusal: MoveError) -> RefusalReason {
     match refusal {
-        Refusal::NoProcess => RefusalReason::NoProcess,
-        Refusal::NotPermitted | Refusal::NoCall => RefusalReason::NotPermitted,
-        Refusal::NodeNotAllowed | Refusal::NoNode => RefusalReason::NodeNotAllowed,
-        Refusal::NoMemory => RefusalReason::NoRoom,
-        Refusal::Other(error) => RefusalReason::Error(error),
+        MoveError::NoProcess => RefusalReason::NoProcess,
+        MoveError::NotPermitted | MoveError::NoCall => RefusalReason::NotPermitted,
+        MoveError::NodeNotAllowed | MoveError::NoNode => RefusalReason::NodeNotAllowed,
+        MoveError::NoMemory => RefusalReason::NoRoom,
+        MoveError::Other(error) => RefusalReason::Error(error),
     }
 }
 

@@ -11,11 +11,11 @@ use crate::decision_log::hex;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MoveResult {
     pub(crate) job: u64,
-    /// PageRange that were moved.
+    /// Pages that were moved.
     pub(crate) moved: u32,
-    /// PageRange that were where they were to be already.
+    /// Pages that were where they were to be already.
     pub(crate) there: u32,
-    /// PageRange that are not there yet.
+    /// Pages that are not there yet.
     pub(crate) absent: u32,
     /// Processor time that it took: how long it had to wait for a processor is no cost of moving.
     pub(crate) took_ns: u64,
@@ -26,7 +26,7 @@ pub(crate) struct MoveResult {
 /// A run of pages and where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct LocatedRun {
-    /// PageRange before it in the range.
+    /// Pages before it in the range.
     pub(crate) first: u32,
     pub(crate) pages: u32,
     /// The kernel's number.
@@ -36,13 +36,13 @@ pub(crate) struct LocatedRun {
 /// A run of pages that were not moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RefusedRun {
-    /// PageRange before it in the range.
+    /// Pages before it in the range.
     pub(crate) first: u32,
     pub(crate) pages: u32,
     pub(crate) why: RefusalReason,
 }
 
-/// RefusalReason pages stayed where they were.
+/// Why pages stayed where they were.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum RefusalReason {
@@ -75,7 +75,7 @@ impl fmt::Display for RefusalReason {
     }
 }
 
-/// PageRange in a row.
+/// Pages in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PageRange {
     #[serde(with = "hex")]

@@ -29,7 +29,8 @@ const MACHINE: object::elf::Machine = if cfg!(target_arch = "aarch64") {
 };
 
 /// Of a program that could have loaded the recorder's library.
-const NOT_LOADED: &str = "did not load the recorder: killed early, or run without its environment or with other privileges";
+const NOT_LOADED: &str = "did not load the recorder: killed early, or run without its environment \
+    or with other privileges";
 
 /// Scripts that name scripts as their interpreter: the kernel follows this many.
 const SCRIPTS_MAX: usize = 4;

@@ -54,7 +54,7 @@ pub(crate) enum Input {
         offset: u64,
         length: u64,
     },
-    /// The file cannot be got at: removed, replaced, out of program_files, or not to be opened.
+    /// The file cannot be got at: removed, replaced, out of reach, or not to be opened.
     Gone {
         #[serde(with = "hex")]
         file: u64,
@@ -70,7 +70,7 @@ pub(crate) enum Input {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "decision", rename_all = "snake_case")]
 pub(crate) enum Decision {
-    /// The page cache is not to keep a range. It may program_files beyond the end of the file.
+    /// The page cache is not to keep a range. It may reach beyond the end of the file.
     Drop {
         #[serde(with = "hex")]
         file: u64,

@@ -14,7 +14,7 @@ use std::time::Duration;
 use hither_core::Spec;
 use hither_core::site_profile::SiteProfile;
 use hither_sys::cgroup::MemoryGroup;
-use hither_sys::page_cache::{PageCache, Refused, Unreachable};
+use hither_sys::page_cache::{OpenError, PageCache, PageCacheError};
 use hither_sys::session::Lost;
 
 pub(crate) use self::actuator::PageCacheActuator;
@@ -115,11 +115,11 @@ pub struct PageCacheReport {
     /// Drops that it refused, and why the last one.
     pub refused: u64,
     /// See `refused`.
-    pub why_refused: Option<Refused>,
+    pub why_refused: Option<PageCacheError>,
     /// Why the last file could not be got at that could not.
-    pub why_unreachable: Option<Unreachable>,
+    pub why_unreachable: Option<OpenError>,
     /// Why it could not be asked what is cached: nobody else's pages are told from the program's.
-    pub unseen: Option<Refused>,
+    pub unseen: Option<PageCacheError>,
     /// Descriptors that programs read at random, and had the kernel read nothing ahead through;
     /// each time counts.
     pub readahead_disabled: u64,

@@ -35,13 +35,16 @@ fn input() -> impl Strategy<Value = Input> {
         1 => file().prop_map(|file| Input::Opened { file }),
         40 => (file(), offset(), length(), 0..4_u64, 0..3_u32, prop::bool::weighted(0.05)).prop_map(
             |(file, offset, length, signature, thread, write)| {
-                Input::Access { file, offset, length, signature, process: thread / 2, thread, write }
+                Input::Access { file, offset, length, signature, process: thread / 2, thread,
+                    write }
             }
         ),
         1 => Just(Input::Mapped { file: 3 }),
         1 => (file(), offset()).prop_map(|(file, bytes)| Input::Cut { file, bytes }),
-        2 => (file(), offset(), length()).prop_map(|(file, offset, length)| Input::Preexisting { file, offset, length }),
-        2 => (file(), offset(), length()).prop_map(|(file, offset, length)| Input::Absent { file, offset, length }),
+        2 => (file(), offset(), length()).prop_map(|(file, offset, length)| Input::Preexisting {
+            file, offset, length }),
+        2 => (file(), offset(), length()).prop_map(|(file, offset, length)| Input::Absent { file,
+            offset, length }),
         1 => file().prop_map(|file| Input::Gone { file }),
         1 => (50..400_u64, 0..40_u64).prop_map(|(blocks, more)| Input::Budget {
             bytes: blocks * BLOCK_BYTES,
@@ -51,8 +54,8 @@ fn input() -> impl Strategy<Value = Input> {
     ]
 }
 
-/// Writes the log of a controller that hears these, and returns how much it decided. Panics where the
-/// controller's state breaks.
+/// Writes the log of a controller that hears these, and returns how much it decided. Panics where
+/// the controller's state breaks.
 fn logged(path: &Path, config: &Config, inputs: Vec<(Input, u64)>) -> usize {
     let log = DecisionLog::<PageCacheController>::begin(
         &LogFile::create(path, false).expect("created"),
@@ -80,7 +83,8 @@ proptest! {
     #[test]
     fn a_log_replays_to_the_same_decisions(
         inputs in prop::collection::vec((input(), 0..2_000_000_000_u64), 1..150),
-        policy in prop::sample::select(&["pcc", "pcc{other=arc}", "ubm", "dear", "mru", "arc", "random"][..]),
+        policy in prop::sample::select(&["pcc", "pcc{other=arc}", "ubm", "dear", "mru", "arc",
+            "random"][..]),
     ) {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("log.jsonl");

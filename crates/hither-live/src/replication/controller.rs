@@ -1,8 +1,8 @@
 //! Decides which blocks of a program's files are copied to which node: pure, so that the same
 //! inputs give the same decisions.
 //!
-//! The placement is the simulator's, unchanged. The controller owns what it reads, [`Nodes`], and tells
-//! it what came of what it asked for.
+//! The placement is the simulator's, unchanged. The controller owns what it reads, [`Nodes`], and
+//! tells it what came of what it asked for.
 //!
 //! **Where originals are.** The kernel puts a page into the memory of the node that reads it first,
 //! so that is a block's home. Where all of the page cache is to count as far ([`Config::all`]),

@@ -259,7 +259,8 @@ fn without_a_build_id_the_file_must_be_older_than_the_recording() {
 
 #[test]
 fn names_of_cpp_are_demangled() {
-    let source = "namespace shop { struct Till { __attribute__((noinline)) int count(int n) { return n * 2; } }; }\n\
+    let source = "namespace shop { struct Till { __attribute__((noinline)) int count(int n) { \
+        return n * 2; } }; }\n\
                   int main(int n, char **) { shop::Till till; return till.count(n); }\n";
     for flags in [&["-g"][..], &[]] {
         let built = build("g++", "a.cc", source, flags);
@@ -275,7 +276,8 @@ fn names_of_cpp_are_demangled() {
 
 #[test]
 fn names_of_rust_are_demangled() {
-    let source = "mod shop { #[inline(never)] pub fn count(n: usize) -> usize { std::hint::black_box(n) * 2 } }\n\
+    let source = "mod shop { #[inline(never)] pub fn count(n: usize) -> usize { \
+        std::hint::black_box(n) * 2 } }\n\
                   fn main() { std::process::exit(shop::count(std::env::args().count()) as i32) }\n";
     for flags in [&["-g", "--crate-name=till"][..], &["--crate-name=till"]] {
         let built = build("rustc", "a.rs", source, flags);

@@ -20,7 +20,8 @@ use libraries::Libraries;
 mod libraries;
 
 /// The recorder's library.
-#[allow(dead_code)] // Each test binary has its own copy of this module, and not all need everything.
+// Each test binary has its own copy of this module, and not all need everything.
+#[allow(dead_code)]
 pub(crate) fn preload() -> PathBuf {
     libraries().record.clone()
 }

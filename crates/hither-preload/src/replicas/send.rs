@@ -172,7 +172,7 @@ unsafe fn start(from: c_int, offset: *mut off_t) -> Option<u64> {
 }
 
 /// Sends what `refer_next` has a pipe refer to, piece by piece, up to `there` bytes: how many went,
-/// and why no more. `moved` hears of each piece.
+/// and why no more. `moved` is called after each piece.
 fn through(
     pipe: &Pipe,
     to: c_int,

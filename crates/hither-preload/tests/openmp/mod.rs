@@ -1,4 +1,4 @@
-//! Programs in parallel constructs: what the agent hears of them, and that they notice nothing.
+//! Programs in parallel constructs: what is recorded of them, and that they behave the same.
 //! LLVM's runtime is tried where clang and libomp are installed.
 
 use std::collections::BTreeSet;

@@ -5,8 +5,8 @@
 //! topology, and wait where a node's memory is busy (`clocks`). Frames are finite: a node that is
 //! full passes a page on to the nearest one that is not, and where all are full the policy's node
 //! reclaims a frame (`frames`); a page that was reclaimed comes back from the swap, at a price
-//! ([`MemoryCosts`]). Policies act on accesses (the thread waits) and at epochs (everybody waits): at the
-//! marks of the trace, or by time where it has none.
+//! ([`MemoryCosts`]). Policies act on accesses (the thread waits) and at epochs (all threads wait):
+//! at the marks of the trace, or by time where it has none.
 //!
 //! In a trace of several processes each has iterations, counters and barriers of its own. A
 //! process's pages (those it touched first) are free again after its last access, as when it ends.
@@ -98,7 +98,7 @@ fn drive(
             engine.ended(ended.process);
         }
         if done == end {
-            engine.settle();
+            engine.add_waits();
         }
         engine.reached(done);
         if done == end {

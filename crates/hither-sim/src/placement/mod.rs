@@ -10,7 +10,7 @@ mod source;
 mod timeline;
 
 pub use costs::CostsError;
-pub use report::{Interval, Move, OfProcess, PlacementOutcome, Totals};
+pub use report::{Interval, Move, PlacementOutcome, ProcessTotals, Totals};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -144,7 +144,7 @@ pub struct Move {
 
 /// What became of one process of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct OfProcess {
+pub struct ProcessTotals {
     /// Its accesses that the accessing node served, after the warm-up.
     pub local: u64,
     /// Those that another node served.
@@ -184,7 +184,7 @@ pub struct PlacementOutcome {
     /// block was placed on, after the warm-up.
     pub traffic: Vec<u64>,
     /// By process, where there are several (memory pages only).
-    pub processes: Vec<OfProcess>,
+    pub processes: Vec<ProcessTotals>,
     /// The first moves, as many as were asked for.
     pub moves: Vec<Move>,
     /// What the policy counted of its own doings.

@@ -3,7 +3,7 @@
 
 use hither_core::Node;
 
-use super::report::{Interval, Move, OfProcess, PlacementOutcome, Totals};
+use super::report::{Interval, Move, PlacementOutcome, ProcessTotals, Totals};
 use super::{PlacementConfiguration, PlacementOptions};
 use crate::caches::params;
 use crate::references::References;
@@ -26,7 +26,7 @@ pub(super) struct Timeline {
     iterations: Vec<Interval>,
     traffic: Vec<u64>,
     /// By process; empty where the engine does not tell them apart.
-    pub(super) processes: Vec<OfProcess>,
+    pub(super) processes: Vec<ProcessTotals>,
     moves_max: usize,
     moves: Vec<Move>,
 }

@@ -71,8 +71,8 @@ pub(crate) const LRU_SIZES_MIN: usize = 4;
 /// to 18 ns a reference, and the stack ten in 37 to 150.
 pub(crate) const OPT_SIZES_MIN: usize = 10;
 
-/// Whether a policy has a stack.
-pub fn exists(spec: &Spec) -> bool {
+/// Whether a policy is a stack algorithm, whose hits at all sizes one pass can count.
+pub fn is_stack_algorithm(spec: &Spec) -> bool {
     matches!(spec.entry().name, "lru" | "opt")
 }
 

@@ -370,7 +370,11 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig {
+            cases: 32,
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
         #[test]
         fn groups_are_those_of_the_distances_in_a_list(
             blocks in 1u32..400,
@@ -384,10 +388,12 @@ mod tests {
             let mut grouped = [&few, &every].map(|sizes| (sizes, OptDistances::new(sizes, 0)));
             for block in stream {
                 // A third of the references go to an eighth of the blocks.
-                let block = if block % 3 == 0 { block / 3 % (blocks / 8 + 1) } else { block / 3 % blocks };
+                let of = if block % 3 == 0 { blocks / 8 + 1 } else { blocks };
+                let block = block / 3 % of;
                 let distance = naive.touch(block);
                 for (sizes, distances) in &mut grouped {
-                    let group = distance.map(|distance| sizes.partition_point(|&size| size <= distance) as Group);
+                    let group = |distance| sizes.partition_point(|&size| size <= distance) as Group;
+                    let group = distance.map(group);
                     prop_assert_eq!(distances.touch(block), group);
                 }
             }

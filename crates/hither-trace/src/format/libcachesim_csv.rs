@@ -18,7 +18,8 @@ use crate::text::{Line, Lines, Parsed, fractional, key};
 /// The entry in the registry.
 pub(super) const FORMAT: Format = Format {
     name: "libcachesim-csv",
-    doc: "CSV with a line of column names, one of them object, obj_id, id, key or lbn (libCacheSim csv)",
+    doc: "CSV with a line of column names, one of them object, obj_id, id, key or lbn \
+          (libCacheSim csv)",
     records: Records::Keys,
     matches: Some(|head| {
         let header = head.lines().next().and_then(Columns::of);

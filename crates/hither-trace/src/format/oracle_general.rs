@@ -15,7 +15,8 @@ use crate::source::{Head, Input};
 /// The entry in the registry.
 pub(super) const FORMAT: Format = Format {
     name: "oracle-general",
-    doc: "binary, 24 bytes a record with time, object, size, next access (libCacheSim oracleGeneral)",
+    doc: "binary, 24 bytes a record with time, object, size, next access (libCacheSim \
+          oracleGeneral)",
     records: Records::Keys,
     matches: Some(matches),
     read,

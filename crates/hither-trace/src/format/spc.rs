@@ -15,7 +15,8 @@ use crate::text::{Lines, Parsed, decimal, seconds};
 /// The entry in the registry.
 pub(super) const FORMAT: Format = Format {
     name: "spc",
-    doc: "CSV, `ASU,LBA,size,opcode,timestamp` a request, sectors of 512 bytes (SPC: WebSearch, Financial)",
+    doc: "CSV, `ASU,LBA,size,opcode,timestamp` a request, sectors of 512 bytes (SPC: WebSearch, \
+          Financial)",
     records: Records::Requests,
     matches: Some(|head| head.lines().next().is_some_and(|line| parse(line).is_ok())),
     read,

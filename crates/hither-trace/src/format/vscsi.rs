@@ -1,9 +1,8 @@
 //! VMware's vscsiStats, as libCacheSim reads it: binary little-endian records of SCSI commands.
 //! Version 1 has 32 bytes,
 //! `u32 serial, u32 length, u32 segments, u16 command, u16 version, u64 lbn, u64 time`; version 2
-//! has 40,
-//! `u16 command, u16 version, u32 serial, u32 length, u32 segments, u64 lbn, u64 time, u64 response`.
-//! The first record says which.
+//! has 40, `u16 command, u16 version, u32 serial, u32 length, u32 segments, u64 lbn, u64 time,
+//! u64 response`. The first record says which.
 //!
 //! As in libCacheSim, and in the reference counts of the CloudPhysics traces, each record is one
 //! reference to its block number, whatever its length.

@@ -21,7 +21,8 @@ pub(super) const ENTRY: Generator = Generator {
         blocks("blocks", "the length of a pass", 1000),
         Param {
             name: "jitter",
-            doc: "shuffle each stretch of so many blocks anew in each pass; 0: the order is always the same",
+            doc: "shuffle each stretch of so many blocks anew in each pass; 0: the order is \
+                  always the same",
             kind: ParamKind::Count {
                 default: 0,
                 min: 0,

@@ -10,7 +10,8 @@ use hither_core::registry::{Param, ParamKind};
 /// The line in the registry.
 pub(super) const ENTRY: Generator = Generator {
     name: "nested",
-    summary: "two nested loops over two files: after each block of the outer one, all of the inner one",
+    summary: "two nested loops over two files: after each block of the outer one, all of the \
+              inner one",
     params: &[
         blocks("outer", "the length of the outer loop", 1000),
         blocks("inner", "the length of the inner loop", 100),

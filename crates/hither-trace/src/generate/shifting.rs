@@ -33,7 +33,8 @@ pub(super) const ENTRY: Generator = Generator {
         ),
         real(
             "skew",
-            "the exponent of Zipf's law within the set; which block is popular is drawn anew in each phase",
+            "the exponent of Zipf's law within the set; which block is popular is drawn anew in \
+             each phase",
             0.0,
             20.0,
         ),

@@ -33,12 +33,12 @@ pub struct Part {
     /// one.
     first_place: u32,
     /// What its objects have seen.
-    places: Vec<Place>,
+    places: Vec<ObjectUse>,
 }
 
 /// What is known of an object of a part.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct ObjectUse {
     highest: u32,
     /// Ticks of the first and the last reference.
     seen: Option<(u64, u64)>,
@@ -60,7 +60,7 @@ impl Part {
             burst: values.count(shared + 1),
             writes: values.real(shared + 2),
             first_place,
-            places: vec![Place::default(); entry.places.len()],
+            places: vec![ObjectUse::default(); entry.places.len()],
         }
     }
 

@@ -18,47 +18,53 @@ pub(crate) struct Sample {
     pub(crate) meta: Meta,
 }
 
+/// Three threads of two processes in turn: a scan, random reads, and random writes.
+fn accesses(rows: usize) -> Vec<AccessRow> {
+    let mut random = 1u64;
+    let mut accesses = Vec::new();
+    for row in 0..rows as u64 {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let access = AccessRow {
+            time_ns: row * 1000,
+            node: 1,
+            ..AccessRow::default()
+        };
+        accesses.push(match row % 4 {
+            0 | 1 => AccessRow {
+                site: 1,
+                length: 8192,
+                offset: row / 4 % 10 * 8192,
+                ..access
+            },
+            2 => AccessRow {
+                process: 1,
+                thread: 2,
+                site: 2,
+                object: 1,
+                length: 100,
+                offset: random >> 44,
+                ..access
+            },
+            _ => AccessRow {
+                thread: 1,
+                object: 1,
+                op: RowOp::Write,
+                length: 5000,
+                offset: random >> 44,
+                in_kernel: true,
+                ..access
+            },
+        });
+    }
+    accesses
+}
+
 impl Sample {
     /// A trace of `rows` accesses: scans of one file, and random reads and writes of another.
     pub(crate) fn new(rows: usize) -> Sample {
-        let mut random = 1u64;
-        let mut accesses = Vec::new();
-        for row in 0..rows as u64 {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            let access = AccessRow {
-                time_ns: row * 1000,
-                node: 1,
-                ..AccessRow::default()
-            };
-            accesses.push(match row % 4 {
-                0 | 1 => AccessRow {
-                    site: 1,
-                    length: 8192,
-                    offset: row / 4 % 10 * 8192,
-                    ..access
-                },
-                2 => AccessRow {
-                    process: 1,
-                    thread: 2,
-                    site: 2,
-                    object: 1,
-                    length: 100,
-                    offset: random >> 44,
-                    ..access
-                },
-                _ => AccessRow {
-                    thread: 1,
-                    object: 1,
-                    op: RowOp::Write,
-                    length: 5000,
-                    offset: random >> 44,
-                    in_kernel: true,
-                    ..access
-                },
-            });
-        }
+        let accesses = accesses(rows);
         let objects = vec![
             ObjectRow {
                 path: b"/data/scanned".to_vec(),

@@ -18,7 +18,8 @@ pub(crate) fn samples() -> Vec<(&'static str, Vec<u8>)> {
         (
             "libcachesim-csv",
             text(
-                "# time, object, size, op, next_access_vtime\n0, 7, 512, r, 2\n1, 7, 512, write, -1\n",
+                "# time, object, size, op, next_access_vtime\n0, 7, 512, r, 2\n1, 7, 512, write, \
+                 -1\n",
             ),
         ),
         ("libcachesim-txt", text("alpha\nbeta\n42\nalpha\n\n042\n")),
@@ -40,7 +41,8 @@ pub(crate) fn samples() -> Vec<(&'static str, Vec<u8>)> {
         (
             "twitter",
             text(
-                "0,q:q:1:8WTfjZU14ee,17,213,4,get,0\n1,a,b,3,0,5,set,60\n2,q:q:1:8WTfjZU14ee,17,0,4,delete,0\n",
+                "0,q:q:1:8WTfjZU14ee,17,213,4,get,0\n1,a,b,3,0,5,set,60\n\
+                 2,q:q:1:8WTfjZU14ee,17,0,4,delete,0\n",
             ),
         ),
         ("u32be", bytes(&|key| (key as u32).to_be_bytes().to_vec())),
@@ -53,7 +55,9 @@ pub(crate) fn samples() -> Vec<(&'static str, Vec<u8>)> {
 
 /// A log of `strace -f -k`: two processes that share a position, a thread that interrupts, a copy
 /// inside the kernel.
-pub(crate) const STRACE: &str = r#"100 execve("/bin/prog", ["prog", "a\"b"], 0x7ffe328b1a20 /* 35 vars */) = 0
+pub(crate) const STRACE: &str = concat!(
+    r#"100 execve("/bin/prog", ["prog", "a\"b"], "#,
+    r#"0x7ffe328b1a20 /* 35 vars */) = 0
 100 openat(AT_FDCWD, "/data/a", O_RDONLY|O_CLOEXEC) = 3
 100 read(3, "\177ELF) = 7"..., 8192) = 8192
  > /usr/lib/x86_64-linux-gnu/libc.so.6(__read+0xd) [0xf833d]
@@ -80,7 +84,8 @@ pub(crate) const STRACE: &str = r#"100 execve("/bin/prog", ["prog", "a\"b"], 0x7
 100 mmap(NULL, 8192, PROT_READ, MAP_PRIVATE, 3, 0x1000) = 0x7f5bf81aa000
 100 close(3)                          = 0
 100 exit_group(0)                     = ?
-"#;
+"#
+);
 
 /// oracleGeneral records of references to these keys, a second apart, with their next accesses.
 pub(crate) fn oracle_general(keys: &[u64]) -> Vec<u8> {

@@ -13,9 +13,9 @@ use serde_json::json;
 
 use super::Subcommand;
 use super::options::heading::{CACHES, NODES, OUTPUT, READING};
-use super::options::placement::Placing;
-use super::options::{Caches, Learnt, Loading};
-use super::record::{self, Recording};
+use super::options::placement::PlacementArgs;
+use super::options::{CacheArgs, LoadArgs, ProfileArgs};
+use super::record::{self, RecordingArgs};
 use crate::cache_analysis::{self, CacheAnalysis, CallSite};
 use crate::exit;
 use crate::format::{bytes, count, counted, percent, shortened};
@@ -73,19 +73,19 @@ pub(super) struct Advise {
     command: Vec<OsString>,
 
     #[command(flatten, next_help_heading = CACHES)]
-    caches: Caches,
+    caches: CacheArgs,
 
     #[command(flatten, next_help_heading = CACHES)]
-    learnt: Learnt,
+    profile: ProfileArgs,
 
     #[command(flatten, next_help_heading = READING)]
-    loading: Loading,
+    loading: LoadArgs,
 
     #[command(flatten, next_help_heading = NODES)]
-    placing: Placing,
+    placing: PlacementArgs,
 
     #[command(flatten, next_help_heading = "Recording")]
-    recording: Recording,
+    recording: RecordingArgs,
 
     /// Rows in the table of call sites
     #[arg(long, value_name = "N", default_value_t = 10, help_heading = OUTPUT)]
@@ -115,9 +115,9 @@ impl Subcommand for Advise {
             let folder = kept.unwrap_or_else(|| temporary.path().join("trace.hither"));
             let ended = record::run(&self.command, &folder, &self.recording, ui)?;
             // What the program printed is over; the advice stands apart from it.
-            ui.gap();
+            ui.blank_line();
             self.advise(&folder, ui)?;
-            return Ok(exit::pass_on(ended));
+            return Ok(exit::code_of(ended));
         };
         self.advise(trace, ui)?;
         Ok(ExitCode::SUCCESS)
@@ -144,7 +144,7 @@ impl Advise {
         };
         let sizes = self.caches.sizes(&trace)?;
         let asked = self.caches.names_sizes();
-        let learnt = self.learnt.profile.as_deref();
+        let learnt = self.profile.path.as_deref();
         let verdict = CacheAnalysis::of(&trace, policies, sizes, asked, learnt, ui)?;
         let stats = &verdict.stats;
         let block_bytes = u64::from(trace.options().block_bytes);

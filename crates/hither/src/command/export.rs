@@ -9,7 +9,7 @@ use clap::Args;
 use hither_trace::{EXPORTS, Error, Export as Target};
 
 use super::Subcommand;
-use super::options::{Expanding, format_name};
+use super::options::{ExpandArgs, format_name};
 use super::record::hint;
 use crate::exit::Usage;
 use crate::format::counted;
@@ -33,7 +33,7 @@ pub(super) struct Export {
     from: Option<String>,
 
     #[command(flatten)]
-    expanding: Expanding,
+    expanding: ExpandArgs,
 
     /// The file or folder to write; - is standard output
     #[arg(long, short, value_name = "FILE")]
@@ -91,7 +91,7 @@ impl Subcommand for Export {
         let target = Target::find(&self.format)?;
         let to_stdout = goes_to_stdout(&self.output, target)?;
         if !to_stdout {
-            interrupt::leaves_nothing_of(&self.output)?;
+            interrupt::remove_partial_on_interrupt(&self.output)?;
         }
         let trace = self.expanding.load(&self.trace, self.from.as_deref(), ui)?;
         let references = trace.references() as u64;

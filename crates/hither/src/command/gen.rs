@@ -214,7 +214,7 @@ impl Subcommand for Gen {
         let to_stdout = goes_to_stdout(&self.output, target)?;
         let mut source = self.source()?;
         if !to_stdout {
-            interrupt::leaves_nothing_of(&self.output)?;
+            interrupt::remove_partial_on_interrupt(&self.output)?;
         }
         let written =
             self.write(&mut source, target, to_stdout, ui)

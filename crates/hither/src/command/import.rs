@@ -9,7 +9,7 @@ use hither_trace::{Export, LoadOptions, format};
 
 use super::Subcommand;
 use super::export::goes_to_stdout;
-use super::options::{Memory, block_bytes, format_name, open};
+use super::options::{MemoryLimitArgs, block_bytes, format_name, open};
 use super::record::{OUTPUT, hint};
 use crate::format::counted;
 use crate::interrupt;
@@ -32,7 +32,7 @@ pub(super) struct Import {
     block: u32,
 
     #[command(flatten)]
-    memory: Memory,
+    memory: MemoryLimitArgs,
 
     /// The trace folder to write
     #[arg(long, short, value_name = "DIR", default_value = OUTPUT)]
@@ -66,7 +66,7 @@ impl Subcommand for Import {
 
     fn run(self, ui: &Ui) -> anyhow::Result<ExitCode> {
         goes_to_stdout(&self.output, Export::find("hither")?)?;
-        interrupt::leaves_nothing_of(&self.output)?;
+        interrupt::remove_partial_on_interrupt(&self.output)?;
         let (input, bar) = open(&self.trace, "importing", ui)?;
         let options = LoadOptions {
             block_bytes: self.block,

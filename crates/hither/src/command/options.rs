@@ -34,18 +34,18 @@ pub(super) mod heading {
 
 /// How a trace is read.
 #[derive(Args, Debug)]
-pub(super) struct Loading {
+pub(super) struct LoadArgs {
     /// Format of the trace [default: by its content]
     #[arg(long, value_name = "NAME", value_parser = format_name)]
     pub(super) format: Option<String>,
 
     #[command(flatten)]
-    expanding: Expanding,
+    expanding: ExpandArgs,
 }
 
 /// How requests become references.
 #[derive(Args, Debug)]
-pub(super) struct Expanding {
+pub(super) struct ExpandArgs {
     /// Size of a block, such as 4096 or 64KiB
     #[arg(long, value_name = "BYTES", default_value = "4KiB", value_parser = block_bytes)]
     block: u32,
@@ -65,12 +65,12 @@ pub(super) struct Expanding {
     maps: bool,
 
     #[command(flatten)]
-    memory: Memory,
+    memory: MemoryLimitArgs,
 }
 
 /// How much of a trace is held in memory.
 #[derive(Args, Debug)]
-pub(super) struct Memory {
+pub(super) struct MemoryLimitArgs {
     /// Keep at most so much of the trace in memory [default: half of what is free]
     ///
     /// The rest goes to a temporary file in TMPDIR or /var/tmp. No result depends on it.
@@ -78,7 +78,7 @@ pub(super) struct Memory {
     memory: Option<u64>,
 }
 
-impl Memory {
+impl MemoryLimitArgs {
     /// The size that was given or found.
     pub(super) fn bytes(&self) -> u64 {
         self.memory.unwrap_or_else(half_of_free_bytes)
@@ -114,7 +114,7 @@ pub(super) fn open(
     }
 }
 
-impl Loading {
+impl LoadArgs {
     /// The format, where one is named, and how requests become references.
     pub(super) fn options(&self, sample: Sample) -> (Option<String>, LoadOptions) {
         (self.format.clone(), self.expanding.options(sample))
@@ -132,7 +132,7 @@ impl Loading {
     }
 }
 
-impl Expanding {
+impl ExpandArgs {
     fn options(&self, sample: Sample) -> LoadOptions {
         LoadOptions {
             block_bytes: self.block,
@@ -177,7 +177,7 @@ impl std::str::FromStr for Specs {
 
 /// How much of a trace is looked at.
 #[derive(Args, Debug)]
-pub(super) struct Sampling {
+pub(super) struct SampleArgs {
     /// Simulate a part of the blocks (1%), or so many at most (100000), and state the error
     ///
     /// The caches are smaller by as much. This is for traces that would take too long, and not for
@@ -191,7 +191,7 @@ pub(super) struct Sampling {
     sample: Sample,
 }
 
-impl Sampling {
+impl SampleArgs {
     pub(super) fn sample(&self) -> Sample {
         whole(self.sample)
     }
@@ -199,7 +199,7 @@ impl Sampling {
 
 /// Which caches are simulated.
 #[derive(Args, Debug)]
-pub(super) struct Caches {
+pub(super) struct CacheArgs {
     /// Policies, such as lru or 'pcc{threshold=50,sample=5}'; `hither policies` lists them
     #[arg(long = "policy", short = 'p', value_name = "P[,P]")]
     policies: Vec<Specs>,
@@ -216,13 +216,13 @@ pub(super) struct Caches {
 
 /// What earlier runs know.
 #[derive(Args, Debug)]
-pub(super) struct Learnt {
+pub(super) struct ProfileArgs {
     /// Start from what FILE says of call sites, if it is there, and add what is learnt
-    #[arg(long, value_name = "FILE", hide_short_help = true)]
-    pub(super) profile: Option<PathBuf>,
+    #[arg(id = "profile", long, value_name = "FILE", hide_short_help = true)]
+    pub(super) path: Option<PathBuf>,
 }
 
-impl Caches {
+impl CacheArgs {
     /// The policies, or those of `otherwise` if none were named.
     pub(super) fn policies(&self, otherwise: impl FnOnce() -> Vec<Spec>) -> Vec<Spec> {
         let named: Vec<Spec> = self

@@ -19,8 +19,8 @@ use crate::ui::{self, Ui};
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  hither policies                 all of them: what a cache keeps, and which node
-                                  holds what
+  hither policies                 all of them: what a cache keeps, and which
+                                  node holds what
   hither policies pcc upm         these two
   hither policies --placements    those for sim --nodes
   hither policies --json          for programs")]

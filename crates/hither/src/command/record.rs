@@ -35,12 +35,12 @@ pub(super) struct Record {
     command: Vec<OsString>,
 
     #[command(flatten, next_help_heading = "Recording")]
-    recording: Recording,
+    recording: RecordingArgs,
 }
 
 /// How a program is recorded.
 #[derive(Args, Debug)]
-pub(super) struct Recording {
+pub(super) struct RecordingArgs {
     /// The trace folder to write
     #[arg(long, short, value_name = "DIR")]
     pub(super) output: Option<PathBuf>,
@@ -94,7 +94,7 @@ impl Subcommand for Record {
             .unwrap_or_else(|| PathBuf::from(OUTPUT));
         let ended = run(&self.command, &output, &self.recording, ui)?;
         ui.note(format_args!("the trace is {}", output.display()));
-        Ok(exit::pass_on(ended))
+        Ok(exit::code_of(ended))
     }
 }
 
@@ -102,7 +102,7 @@ impl Subcommand for Record {
 pub(super) fn run(
     command: &[OsString],
     output: &Path,
-    recording: &Recording,
+    recording: &RecordingArgs,
     ui: &Ui,
 ) -> anyhow::Result<ExitStatus> {
     let session = SessionOptions {

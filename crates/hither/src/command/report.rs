@@ -8,8 +8,8 @@ use clap::Args;
 
 use super::Subcommand;
 use super::options::heading::{CACHES, NODES, OUTPUT, READING};
-use super::options::placement::Placing;
-use super::options::{Caches, Loading};
+use super::options::placement::PlacementArgs;
+use super::options::{CacheArgs, LoadArgs};
 use crate::exit::Usage;
 use crate::output;
 use crate::placement::pretty;
@@ -24,7 +24,7 @@ Examples:
                                                  two runs, side by side
   hither report db.hither -p lru,pcc,opt -s 64MiB,1GiB -o db.html
                                                  these caches
-  hither report cfd.hither --nodes 4 -o cfd.html which of four nodes for its data
+  hither report cfd.hither --nodes 4 -o cfd.html which node for which data
   hither report build.hither --json | jq .runs[0].advice
                                                  the page's data";
 
@@ -49,7 +49,7 @@ pub(super) struct Report {
     output: Option<PathBuf>,
 
     #[command(flatten, next_help_heading = CACHES)]
-    caches: Caches,
+    caches: CacheArgs,
 
     /// Cache sizes of a policy's curve, besides those of --size [default: 16]
     ///
@@ -65,10 +65,10 @@ pub(super) struct Report {
     points: Option<u16>,
 
     #[command(flatten, next_help_heading = READING)]
-    loading: Loading,
+    loading: LoadArgs,
 
     #[command(flatten, next_help_heading = NODES)]
-    placing: Placing,
+    placing: PlacementArgs,
 
     /// Print the page's data as one JSON document
     #[arg(long, help_heading = OUTPUT)]

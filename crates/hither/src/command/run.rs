@@ -25,7 +25,7 @@ use self::page_cache::PageCacheArgs;
 use self::replicas::ReplicaArgs;
 use super::Subcommand;
 use crate::exit::{self, Usage};
-use crate::format::{duration_ns, percent};
+use crate::format::{counted, duration_ns, percent};
 use crate::metrics;
 use crate::run_plan::RunPlan;
 use crate::ui::Ui;
@@ -121,10 +121,10 @@ struct OutputArgs {
 
 const EXAMPLES: &str = "Examples:
   hither run -- ./scan data                            what can help here
-  hither run --page-cache --cache 2GiB -- ./scan data  pcc with 2 GiB of page cache
-  hither run --memory=upm -- ./solver input            pages go to where they are used
-  hither run --replicas -- ./server                    far blocks are copied near
-  hither run --plan plan.toml -- ./scan data           what `hither advise` found";
+  hither run --page-cache --cache 2GiB -- ./scan data  pcc, in 2 GiB
+  hither run --memory=upm -- ./solver input            pages go to their users
+  hither run --replicas -- ./server                    far blocks are copied
+  hither run --plan plan.toml -- ./scan data           what `advise` found";
 
 const LONG_HELP: &str = "\
 The program's output and exit code pass through unchanged. Exit codes of hither's own are 1 (it
@@ -147,8 +147,6 @@ Examples:
       begin with what the last run learnt of its call sites
   hither run --page-cache --metrics 9464 -- ./scan data
       Prometheus finds the run's figures at localhost:9464/metrics
-  hither run --page-cache --memory -- ./solver input
-      both in one run
   hither run --plan plan.toml -- ./scan data
       apply what `hither advise --save plan.toml` found to help
   hither run --replicas -- ./server
@@ -186,7 +184,7 @@ impl Subcommand for Run {
         }
         self.check_pairs()?;
         self.check_options()?;
-        let file_placement = self.file_placement.way(&self)?;
+        let file_placement = self.file_placement.placement(&self)?;
         if let Some(at) = self.output.metrics {
             let at = metrics::serve(at).with_context(|| format!("--metrics {at}"))?;
             ui.note(format_args!("metrics at http://{at}/metrics"));
@@ -202,7 +200,7 @@ impl Subcommand for Run {
         ) {
             (Some(policy), ..) => page_cache::run(&self, policy, ui),
             (_, Some(policy), ..) => replicas::run(&self, policy, ui),
-            (_, _, Some(way), _) => file_placement::run(&self, way, ui),
+            (_, _, Some(placement), _) => file_placement::run(&self, placement, ui),
             (.., Some(policy)) => memory::run(&self, policy, ui),
             _ => self.run_as_it_is(),
         }
@@ -300,7 +298,7 @@ impl Run {
     fn switch_on_automatically(&mut self, ui: &Ui) -> anyhow::Result<()> {
         let choice = automatic::choose(&automatic::Machine::here(&self.command));
         if !self.output.json {
-            ui.note(&choice);
+            ui.note(choice);
         }
         if let Some(reason) = choice.page_cache {
             self.page_cache.policy = Some(page_cache::POLICY.to_owned());
@@ -315,7 +313,7 @@ impl Run {
     /// Runs the program, and nothing else.
     fn run_as_it_is(&self) -> anyhow::Result<ExitCode> {
         let ended = hither_live::run_uninstrumented(&self.command).map_err(exit::not_started)?;
-        Ok(exit::pass_on(ended))
+        Ok(exit::code_of(ended))
     }
 
     /// Says so where a program's file shows that it cannot be seen.
@@ -413,4 +411,17 @@ fn note_agent(took: Duration, ran: Duration, ui: &Ui) {
     ui.note(format_args!(
         "the agent took {took} of processor time{share}"
     ));
+}
+
+/// What the agent missed, and why its log is incomplete, if either is so.
+fn note_losses(accesses: u64, log: Option<&hither_live::Error>, ui: &Ui) {
+    if accesses > 0 {
+        let accesses = counted(accesses, "access");
+        ui.note(format_args!(
+            "missed {accesses} for which there was no room"
+        ));
+    }
+    if let Some(error) = log {
+        ui.note(format_args!("the log is not whole: {error}"));
+    }
 }

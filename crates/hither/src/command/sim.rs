@@ -11,10 +11,10 @@ use hither_trace::Trace;
 use serde_json::json;
 
 use super::Subcommand;
-use super::options::curves::Curves;
+use super::options::curves::CurveArgs;
 use super::options::heading::{CACHES, NODES, OUTPUT, READING};
-use super::options::placement::{Drawing, Placing};
-use super::options::{Caches, Learnt, Loading, Sampling};
+use super::options::placement::{DrawingArgs, PlacementArgs};
+use super::options::{CacheArgs, LoadArgs, ProfileArgs, SampleArgs};
 use crate::exit::Usage;
 use crate::format::{bytes, count, counted, percent};
 use crate::placement::{self, PlacementRequest, RunControl};
@@ -63,25 +63,25 @@ pub(super) struct Sim {
     trace: PathBuf,
 
     #[command(flatten, next_help_heading = CACHES)]
-    caches: Caches,
+    caches: CacheArgs,
 
     #[command(flatten, next_help_heading = CACHES)]
-    learnt: Learnt,
+    profile: ProfileArgs,
 
     #[command(flatten, next_help_heading = READING)]
-    loading: Loading,
+    loading: LoadArgs,
 
     #[command(flatten, next_help_heading = READING)]
-    sampling: Sampling,
+    sampling: SampleArgs,
 
     #[command(flatten, next_help_heading = "Miss-ratio curves")]
-    curves: Curves,
+    curves: CurveArgs,
 
     #[command(flatten, next_help_heading = NODES)]
-    placing: Placing,
+    placing: PlacementArgs,
 
     #[command(flatten, next_help_heading = NODES)]
-    drawing: Drawing,
+    drawing: DrawingArgs,
 
     /// Print one JSON document
     #[arg(long, help_heading = OUTPUT)]
@@ -103,7 +103,7 @@ fn simulated_part(trace: &Trace) -> String {
 impl Sim {
     /// What placements on nodes would make of the trace.
     fn place(&self, ui: &Ui) -> anyhow::Result<ExitCode> {
-        if self.learnt.profile.is_some() || self.curves.wanted() {
+        if self.profile.path.is_some() || self.curves.wanted() {
             let problem = "--curve and --profile are for one cache; \
                            with --nodes, --timeline and --heatmap draw";
             return Err(Usage(problem.to_owned()).into());
@@ -195,7 +195,7 @@ impl Subcommand for Sim {
             return Ok(ExitCode::SUCCESS);
         }
         let sizes = self.caches.sizes(&trace)?;
-        let sites = self.learnt.profile.as_deref();
+        let sites = self.profile.path.as_deref();
         let outcomes = simulate::simulate_with_profile(&trace, &policies, &sizes, sites, ui)?;
         if self.json {
             ui::print_json(&json!({ "trace": trace_summary(&trace), "results": outcomes }))?;

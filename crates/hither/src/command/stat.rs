@@ -9,7 +9,7 @@ use hither_trace::schema::ObjectKind;
 use hither_trace::{Ranked, Stats, Trace};
 
 use super::Subcommand;
-use super::options::{Loading, heading};
+use super::options::{LoadArgs, heading};
 use crate::format::{bytes, count, counted, percent, shortened};
 use crate::simulate::statistics;
 use crate::ui::{self, Ui};
@@ -28,7 +28,7 @@ pub(super) struct Stat {
     trace: PathBuf,
 
     #[command(flatten, next_help_heading = heading::READING)]
-    loading: Loading,
+    loading: LoadArgs,
 
     /// Rows in the tables of files and call sites
     #[arg(long, value_name = "N", default_value_t = 10, help_heading = heading::OUTPUT)]

@@ -16,8 +16,8 @@ use signal_hook::flag;
 
 use super::Subcommand;
 use super::options::heading::{CACHES, NODES, OUTPUT, READING};
-use super::options::placement::Placing;
-use super::options::{Caches, Loading, Sampling};
+use super::options::placement::PlacementArgs;
+use super::options::{CacheArgs, LoadArgs, SampleArgs};
 use crate::exit::Usage;
 use crate::format::{bytes, counted};
 use crate::output;
@@ -79,16 +79,16 @@ pub(super) struct Sweeping {
     threads: Option<u16>,
 
     #[command(flatten, next_help_heading = CACHES)]
-    caches: Caches,
+    caches: CacheArgs,
 
     #[command(flatten, next_help_heading = READING)]
-    loading: Loading,
+    loading: LoadArgs,
 
     #[command(flatten, next_help_heading = READING)]
-    sampling: Sampling,
+    sampling: SampleArgs,
 
     #[command(flatten, next_help_heading = NODES)]
-    placing: Placing,
+    placing: PlacementArgs,
 
     /// Write the results to FILE, one row a cache, as .csv, .json or .parquet
     #[arg(long, short, value_name = "FILE", help_heading = OUTPUT)]
@@ -299,7 +299,7 @@ impl Sweeping {
                 let count = counted(rows.len() as u64, "row");
                 drop(rows);
                 // The journal is locked.
-                output::write_alone(output, &content)?;
+                output::write_by_one_writer(output, &content)?;
                 sweep.finish()?;
                 ui.note(format_args!("{count} in {}", output.display()));
                 Ok(())

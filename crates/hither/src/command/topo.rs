@@ -29,12 +29,12 @@ Examples:
   hither topo                          this machine's memory nodes
   hither topo --live                   what a live run can do here, and why not
   hither topo --live --calibrate       measure what memory costs here, for runs
-  hither topo mesh:5x5                 a mesh; also 4, torus:4x4x4, hypercube:4,
-                                       ring:4x4, tree:4x4
+  hither topo mesh:5x5                 a mesh; also 4, torus:4x4x4, ring:4x4,
+                                       hypercube:4, tree:4x4
   hither topo torus:4x4 -o torus.svg   a picture; also .png
   hither topo --list                   the papers' machines
   hither topo origin2000-16 --json     one of them, for programs
-  hither topo machine.toml             from a file: latencies, capacities, CPUs,
+  hither topo machine.toml             from a file: latencies, capacity, CPUs,
                                        weights (docs/topologies.md)";
 
 /// Show and draw a topology: this machine's nodes, a mesh, the machines of the papers

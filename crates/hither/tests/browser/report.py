@@ -1,10 +1,12 @@
-"""The report page in a real browser: it loads without a word on the console and without asking for anything, its numbers are those
-of the other commands, each control does what it says, and names are shown as text.
+"""The report page in a real browser: it loads without a word on the console and without asking for
+anything, its numbers are those of the other commands, each control does what it says, and names are
+shown as text.
 
     python crates/hither/tests/browser/report.py target/debug/hither [--shots DIR]
 
-needs the `playwright` and `pyarrow` packages and Debian's chromium; where one is missing it prints `skipped`. `--shots` keeps a picture of each
-page in both themes and at a phone's width. Times are printed and never asserted.
+needs the `playwright` and `pyarrow` packages and Debian's chromium; where one is missing it prints
+`skipped`. `--shots` keeps a picture of each page in both themes and at a phone's width. Times are
+printed and never asserted.
 """
 
 import argparse
@@ -51,7 +53,7 @@ class Lab:
         self.run("record", "-q", "-o", name, "--", *command)
 
     def poisoned(self, source):
-        """A copy of a trace in which whatever has a name, the folder as well, has one that tries to be markup."""
+        """A copy of a trace in which each name, the folder's too, tries to be markup."""
         target = self.folder / f"{EVIL.replace('/', chr(0x2215))}.hither"
         shutil.copytree(self.folder / source, target)
         for table, columns in {
@@ -293,7 +295,8 @@ def shape(page, stats, results):
         few = [count(stats[of][f"for_{share}_percent"]) for share in (50, 90, 99)]
         assert (
             part(title).locator(".note").inner_text()
-            == f"Half of the references are of {few[0]}, nine tenths of {few[1]}, all but a hundredth of {few[2]}."
+            == f"Half of the references are of {few[0]}, nine tenths of {few[1]}, "
+            f"all but a hundredth of {few[2]}."
         )
     classifying = {result["policy"]: result["classes"] for result in results if result["classes"]}
     words = [
@@ -331,7 +334,8 @@ def shape(page, stats, results):
         return list(dict.fromkeys(found))
 
     below = lambda exponent: (
-        f"reuse at a distance below {size(2**exponent * stats['block_bytes'])} ({counted(2**exponent, 'block')})"
+        f"reuse at a distance below {size(2**exponent * stats['block_bytes'])} "
+        f"({counted(2**exponent, 'block')})"
     )
     hits = {below(exponent): hits for exponent, hits in enumerate(stats["reuse"]["buckets"])}
     hits["first uses, which no cache serves"] = stats["reuse"]["cold"]
@@ -383,7 +387,7 @@ def tables(page):
 
 
 def picture(page):
-    """Zoom by buttons, keys, wheel and dragging; highlighting from the table, the legend and the picture."""
+    """Zoom by buttons, keys, wheel and dragging; highlights from table, legend and picture."""
     plane = page.locator(".plane canvas")
     plane.scroll_into_view_if_needed()
     whole, first = page.view(), page.ink()
@@ -525,7 +529,8 @@ def safety(page):
     # What the test itself does to try the policy is said on the console.
     refused = page.evaluate("""async () => {
         const violations = [];
-        document.addEventListener('securitypolicyviolation', (event) => violations.push(event.effectiveDirective));
+        document.addEventListener('securitypolicyviolation',
+            (event) => violations.push(event.effectiveDirective));
         const script = document.createElement('script');
         script.textContent = "document.title = 'owned'";
         document.body.append(script);
@@ -546,7 +551,7 @@ def safety(page):
 
 
 def poisoned(page):
-    """Where every name is evil: the table of both runs, the legend, the tables and what the pointer shows."""
+    """Where every name is evil: the tables, the legend and what the pointer shows."""
     for run in ["Run B", "Run A"]:
         page.get_by_role("button", name=run).click()
         page.wait_for_selector("#sites tbody tr")
@@ -569,7 +574,7 @@ def poisoned(page):
 
 
 def copying(page, document):
-    """The command that applies what is advised: in the clipboard, or marked where the browser gives none."""
+    """The command that applies the advice: in the clipboard, or marked where there is none."""
     command = document["runs"][0]["apply"]
     assert page.text("#verdict .apply code") == command
     page.locator("#verdict .apply button").click()
@@ -583,8 +588,10 @@ def copying(page, document):
 def narrow(page):
     """Nothing sticks out to the side of a phone; tables scroll within themselves."""
     page.settled()
-    wide = page.evaluate("""() => document.documentElement.scrollWidth <= innerWidth ? [] : [...document.querySelectorAll('body *')]
-        .filter((element) => element.getBoundingClientRect().right > innerWidth + 1 && !element.closest('.scroll, nav'))
+    wide = page.evaluate("""() => document.documentElement.scrollWidth <= innerWidth ? []
+        : [...document.querySelectorAll('body *')]
+        .filter((element) => element.getBoundingClientRect().right > innerWidth + 1
+            && !element.closest('.scroll, nav'))
         .map((element) => `${element.tagName}.${element.className}`)""")
     assert wide == [], wide
 
@@ -654,7 +661,10 @@ def main():
         for number in range(80):
             (parts / f"part-{number}").write_bytes(f"{number:015}\n".encode() * 10_000)
         (parts / EVIL.replace("/", "\u2215")).write_text("0\n" * 90_000)
-        scan = "for i in 1 2 3; do cat parts/* >copy; done; sort parts/part-1* >copy; grep -c 7 parts/* >copy"
+        scan = (
+            "for i in 1 2 3; do cat parts/* >copy; done; "
+            "sort parts/part-1* >copy; grep -c 7 parts/* >copy"
+        )
         lab.record("a.hither", "sh", "-c", scan)
         lab.record("b.hither", "sh", "-c", "cat parts/* >copy; cat parts/* >copy")
         evil = lab.poisoned("b.hither")

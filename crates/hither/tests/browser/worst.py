@@ -1,10 +1,12 @@
-"""The report page of a trace that is as bad for it as can be thought of: references at random in time and place, each by another of many
-call sites, of many threads of many processes, to many files, all with long names that have to be escaped.
+"""The report page of a trace that is as bad for it as can be thought of: references at random in
+time and place, each by another of many call sites, of many threads of many processes, to many
+files, all with long names that have to be escaped.
 
-    python crates/hither/tests/browser/worst.py target/release/hither --work /tmp/worst [--references 10000000]
+    python crates/hither/tests/browser/worst.py target/release/hither --work /tmp/worst \\
+        [--references 10000000]
 
-needs the `numpy`, `pyarrow` and `playwright` packages and Debian's chromium; prints how large the page is and how long it takes to
-load. Not a part of the tests: it takes minutes and gigabytes.
+needs the `numpy`, `pyarrow` and `playwright` packages and Debian's chromium; prints how large
+the page is and how long it takes to load. Not a part of the tests: it takes minutes and gigabytes.
 """
 
 import argparse
@@ -177,7 +179,8 @@ def main() -> None:
             browser.close()
         size = page.stat().st_size
         print(
-            f"{title}: {size:,} bytes, made in {made_s:.0f} s with {peak >> 10:,} MiB, loaded in {', '.join(f'{took:.2f}' for took in loaded)} s",
+            f"{title}: {size:,} bytes, made in {made_s:.0f} s with {peak >> 10:,} MiB, "
+            f"loaded in {', '.join(f'{took:.2f}' for took in loaded)} s",
             flush=True,
         )
         assert size < 10 << 20

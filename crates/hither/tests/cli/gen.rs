@@ -134,6 +134,8 @@ fn the_help_lists_every_pattern_and_every_program() {
         }
     }
     let usage = help.stdout().split("Patterns:").next().unwrap();
+    let usage: Vec<&str> = usage.lines().map(str::trim_end).collect();
+    let usage = usage.join("\n");
     assert_snapshot!(usage, @"
     Make up a trace: patterns (zipf, scans, loops) or threaded programs, alone or mixed
 

@@ -39,7 +39,8 @@ fn requests_keep_their_files_and_sizes() {
     let lab = Lab::new();
     lab.write(
         "disk.csv",
-        "128166372003061629,usr,0,Read,8192,24576,41286\n128166372016382155,usr,1,Write,0,512,1963\n",
+        "128166372003061629,usr,0,Read,8192,24576,41286\n\
+         128166372016382155,usr,1,Write,0,512,1963\n",
     );
     assert_snapshot!(lab.run("hither import disk.csv -o disk.hither && hither stat disk.hither"), @"
     exit code: 0

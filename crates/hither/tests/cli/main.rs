@@ -230,8 +230,8 @@ impl fmt::Display for Ran {
 
 /// Leaves out of CSV what is long or differs (hash, options, version) and what only placements
 /// have.
-const SHORT_ROWS: &str = r#"sed -e 's/,"{[^}]*}"//' -e 's/,[0-9a-f]\{64\}//' -e 's/,sha256//;s/,loaded_with//' -e 's/,[^,]*$//' \
-    -e 's/,placement,.*//' -e 's/,\{15\}$//'"#;
+const SHORT_ROWS: &str = r#"sed -e 's/,"{[^}]*}"//' -e 's/,[0-9a-f]\{64\}//' \
+    -e 's/,sha256//;s/,loaded_with//' -e 's/,[^,]*$//' -e 's/,placement,.*//' -e 's/,\{15\}$//'"#;
 
 /// A text trace: blocks 1 to `blocks`, `rounds` times over.
 fn rounds(blocks: u32, rounds: u32) -> String {

@@ -357,7 +357,8 @@ fn names_are_data_and_never_markup() {
     let lab = Lab::new();
     // A file's name holds no slash and here some bytes that are no UTF-8.
     let script = r#"
-        name=$(printf '<script>document.title="owned"<!--\n%b' "\"'&<img src=x onerror=alert(1)>\377")
+        image="\"'&<img src=x onerror=alert(1)>\377"
+        name=$(printf '<script>document.title="owned"<!--\n%b' "$image")
         seq 9999 > "$name"
         hither record -q -o cat.hither -- cat "$name" > copy
         seq 9999 | cmp - copy

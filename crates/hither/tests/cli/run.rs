@@ -156,7 +156,7 @@ fn policies_that_cannot_place_a_running_program_are_refused() {
 #[test]
 fn bad_usage_is_told_before_the_program_starts() {
     let lab = Lab::new();
-    assert_snapshot!(lab.run("hither run --memory=cache-aware --region-min 100 -- touch started"), @"
+    assert_snapshot!(lab.run("hither run --memory --region-min 100 -- touch started"), @"
     exit code: 2
     ----- stdout -----
 

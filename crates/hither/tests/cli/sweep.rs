@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use insta::assert_snapshot;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{Lab, SHORT_ROWS, rounds};
 
@@ -75,7 +75,8 @@ fn a_table_of_miss_ratios_for_each_trace() {
     lab.write("long.trace", rounds(100, 3));
     lab.write("empty.trace", "*\n");
     let traces = "-t loop.trace --trace long.trace -t empty.trace";
-    assert_snapshot!(lab.run(&format!("hither sweep --format lirs {traces} -p lru,mru -s 50%,8")), @"
+    let line = format!("hither sweep --format lirs {traces} -p lru,mru -s 50%,8");
+    assert_snapshot!(lab.run(&line), @"
     exit code: 0
     ----- stdout -----
     loop.trace: 30 references to 10 distinct blocks of 4.00 KiB
@@ -176,6 +177,8 @@ fn rows_say_all_that_is_needed_to_make_them_again() {
     assert_eq!(row["sha256"].as_str().unwrap().len(), 64);
     row["sha256"] = "[SHA256]".into();
     assert_eq!(row["hither"].take(), env!("CARGO_PKG_VERSION"));
+    let loaded_with = row["loaded_with"].as_str().unwrap();
+    row["loaded_with"] = serde_json::from_str(loaded_with).unwrap();
     assert_snapshot!(serde_json::to_string_pretty(&row).unwrap(), @r#"
     {
       "access_latency_ns": null,
@@ -191,7 +194,13 @@ fn rows_say_all_that_is_needed_to_make_them_again() {
       "hither": null,
       "hits": 9,
       "hops": null,
-      "loaded_with": "{\"block_bytes\":4096,\"keep_repeats\":true,\"include_in_kernel\":true,\"include_maps\":false,\"sample\":\"all\"}",
+      "loaded_with": {
+        "block_bytes": 4096,
+        "include_in_kernel": true,
+        "include_maps": false,
+        "keep_repeats": true,
+        "sample": "all"
+      },
       "local_hit_ratio": null,
       "migrations": null,
       "miss_ratio": 0.7,

@@ -130,7 +130,8 @@ int main(int count, char **words) {
         FILE *stream = fopen(path, "r");
         setvbuf(stream, NULL, _IOFBF, 16384);
         posix_fadvise(fileno(stream), 0, 0, POSIX_FADV_DONTNEED);
-        for (size_t at = 0; at < BYTES; at += 65536) bad += wrong(at, fread(buffer, 1, 65536, stream), 65536);
+        for (size_t at = 0; at < BYTES; at += 65536)
+            bad += wrong(at, fread(buffer, 1, 65536, stream), 65536);
         look();
         fclose(stream);
     }

@@ -58,7 +58,8 @@ static void until_quiet(int file, int tries) {
     while (tries-- > 0 && reads_ahead(file)) usleep(5000);
 }
 
-static void say(const char *what, int file) { printf("%s: %s\n", what, reads_ahead(file) ? "on" : "off"); }
+static void say(const char *what, int file) { printf("%s: %s\n", what, reads_ahead(file) ? "on"
+    : "off"); }
 
 // Over a socket, to whoever reads from it: what it is there.
 static int passed_on(int file, int among_many) {
@@ -70,9 +71,11 @@ static int passed_on(int file, int among_many) {
         char space[CMSG_SPACE(sizeof file)];
     } control = {{CMSG_LEN(sizeof file), SOL_SOCKET, SCM_RIGHTS}};
     memcpy(CMSG_DATA(&control.header), &file, sizeof file);
-    struct mmsghdr message = {{.msg_iov = &bytes, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control}, 0};
+    struct mmsghdr message = {{.msg_iov = &bytes, .msg_iovlen = 1, .msg_control = &control,
+        .msg_controllen = sizeof control}, 0};
     if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends)) exit(1);
-    int sent = among_many ? sendmmsg(ends[0], &message, 1, 0) : (int)sendmsg(ends[0], &message.msg_hdr, 0);
+    int sent = among_many ? sendmmsg(ends[0], &message, 1, 0) : (int)sendmsg(ends[0],
+        &message.msg_hdr, 0);
     if (sent != 1 || recvmsg(ends[1], &message.msg_hdr, 0) != 1) {
         perror("passed on");
         exit(1);
@@ -85,11 +88,13 @@ int main(int count, char **words) {
     int tries = atoi(words[2]), file = open(words[1], O_RDONLY);
     // By number, so that the agent takes it for no mapping.
     int looked_at = open(words[1], O_RDONLY);
-    mapped = (char *)syscall(SYS_mmap, NULL, (size_t)SLOT * SLOTS, PROT_READ, MAP_SHARED, looked_at, 0);
+    mapped = (char *)syscall(SYS_mmap, NULL, (size_t)SLOT * SLOTS, PROT_READ, MAP_SHARED, looked_at,
+        0);
     setvbuf(stdout, NULL, _IONBF, 0);
     say("at first", file);
     // More than the budget.
-    for (off_t at = 0; at < 24 << 20; at += BLOCK) get(file, BLOCK, (off_t)(SLOTS - 1) * SLOT / 2 + at);
+    for (off_t at = 0; at < 24 << 20; at += BLOCK)
+        get(file, BLOCK, (off_t)(SLOTS - 1) * SLOT / 2 + at);
     until_quiet(file, tries);
     say("at random", file);
     off_t next = elsewhere();
@@ -107,7 +112,8 @@ int main(int count, char **words) {
     close(other);
     other = open(words[1], O_RDONLY);
     off_t streams[4] = {elsewhere(), elsewhere(), elsewhere(), elsewhere()};
-    for (int read = 0; read < 12 * 4; read++) get(other, BLOCK, streams[read % 4] + read / 4 * BLOCK);
+    for (int read = 0; read < 12 * 4; read++)
+        get(other, BLOCK, streams[read % 4] + read / 4 * BLOCK);
     say("four streams", other);
     at_random(other);
     say("the same at random", other);

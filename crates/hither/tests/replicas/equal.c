@@ -38,7 +38,8 @@ static uint64_t next(uint64_t below) {
 }
 
 static void add(const void *bytes, size_t count) {
-    for (size_t at = 0; at < count; at++) hash = (hash ^ ((const unsigned char *)bytes)[at]) * 0x100000001b3;
+    for (size_t at = 0; at < count; at++)
+        hash = (hash ^ ((const unsigned char *)bytes)[at]) * 0x100000001b3;
 }
 
 static void told(const char *what, long result, const void *bytes) {
@@ -142,7 +143,8 @@ int main(int count, char **words) {
         int which = next(OPEN), fd = fds[which];
         size_t length = next(4) ? next(5000) : next(MOST);
         off_t offset = next(10) ? (off_t)next(MOST) : (off_t)next(3 * MOST);
-        struct iovec parts[3] = {{buffer, length / 3}, {buffer + MOST, length - length / 3}, {limited, next(3) * 50}};
+        struct iovec parts[3] = {{buffer, length / 3}, {buffer + MOST, length - length / 3},
+            {limited, next(3) * 50}};
         switch (next(42)) {
         default:
             told("pread", pread(fd, buffer, length, offset), buffer);
@@ -163,7 +165,8 @@ int main(int count, char **words) {
             ssize_t got = readv(fd, parts, 3);
             told("readv", got, NULL);
             for (int at = 0; at < 3 && got > 0; got -= parts[at++].iov_len)
-                add(parts[at].iov_base, (size_t)got < parts[at].iov_len ? (size_t)got : parts[at].iov_len);
+                add(parts[at].iov_base, (size_t)got < parts[at].iov_len ? (size_t)got
+                    : parts[at].iov_len);
             break;
         }
         case 24:
@@ -185,7 +188,8 @@ int main(int count, char **words) {
             told("good", pread(fd, limited, 100, 5), limited);
             munmap(limited, 8192);
             told("unmapped", pread(fd, limited, 100, 5), NULL);
-            limited = mmap(limited, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            limited = mmap(limited, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+                0);
             told("vector", readv(fd, nowhere, 2), NULL);
             break;
         case 27: {

@@ -72,7 +72,8 @@ static int whole(const uint64_t *block, uint64_t index) {
 }
 
 static void fill_all(char *all, uint64_t version) {
-    for (uint64_t index = 0; index < BLOCKS; index++) fill((uint64_t *)(all + index * BLOCK), index, version);
+    for (uint64_t index = 0; index < BLOCKS; index++)
+        fill((uint64_t *)(all + index * BLOCK), index, version);
 }
 
 static void write_all(int fd, const char *all) {
@@ -101,7 +102,8 @@ static int writer(uint64_t seed) {
         fill_all(all, version);
         path(which ? "replaced" : "inplace", name);
         if (which) {
-            int fd = open(how == 0 ? name : path("other", other), O_WRONLY | O_CREAT | O_EXCL, 0644);
+            int fd = open(how == 0 ? name : path("other", other), O_WRONLY | O_CREAT | O_EXCL,
+                0644);
             if (how == 0) {
                 if (fd >= 0) die("it is there");
                 if (unlink(name) != 0) die("unlink");

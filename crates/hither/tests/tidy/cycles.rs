@@ -135,7 +135,11 @@ fn modules(folder: &Path) -> BTreeMap<String, PathBuf> {
     let mut open = vec![folder.to_owned()];
     while let Some(path) = open.pop() {
         if path.is_dir() {
-            open.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            open.extend(
+                fs::read_dir(&path)
+                    .unwrap()
+                    .map(|entry| entry.unwrap().path()),
+            );
             continue;
         }
         if path.extension().is_none_or(|extension| extension != "rs") {
@@ -159,17 +163,15 @@ fn modules(folder: &Path) -> BTreeMap<String, PathBuf> {
 
 /// The module that a path leads to, or lies in.
 fn longest_module<'a>(path: &[String], names: &BTreeSet<&'a str>) -> Option<&'a str> {
-    let prefixes = (0..=path.len()).rev().map(|length| path[..length].join("::"));
+    let prefixes = (0..=path.len())
+        .rev()
+        .map(|length| path[..length].join("::"));
     let mut known = prefixes.filter_map(|prefix| names.get(prefix.as_str()).copied());
     known.next()
 }
 
 /// The absolute paths that the code of a module names, with their lines.
-fn imported_paths(
-    module: &str,
-    text: &str,
-    names: &BTreeSet<&str>,
-) -> Vec<(Vec<String>, usize)> {
+fn imported_paths(module: &str, text: &str, names: &BTreeSet<&str>) -> Vec<(Vec<String>, usize)> {
     let tokens = tokens(text);
     let word = |at: usize| tokens.get(at).map_or("", |(word, _)| word.as_str());
     let mut found = Vec::new();
@@ -342,7 +344,10 @@ fn tokens(text: &str) -> Vec<(String, usize)> {
             }
         }
         let end = at.min(characters.len());
-        line += characters[start..end].iter().filter(|&&c| c == '\n').count();
+        line += characters[start..end]
+            .iter()
+            .filter(|&&c| c == '\n')
+            .count();
     }
     found
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::f64::consts::{PI, TAU};
 
-use hither_core::topology::{Link, Place};
+use hither_core::topology::{Link, LinkEnd};
 use hither_core::{Node, Topology};
 
 use super::RADIUS;
@@ -79,15 +79,15 @@ impl Layout {
         }
     }
 
-    fn place(&self, place: Place) -> Point {
+    fn place(&self, place: LinkEnd) -> Point {
         match place {
-            Place::Node(node) => self.nodes[node.index()],
-            Place::Switch(switch) => self.switches[usize::from(switch)],
+            LinkEnd::Node(node) => self.nodes[node.index()],
+            LinkEnd::Switch(switch) => self.switches[usize::from(switch)],
         }
     }
 
     /// A straight line for each pair of places with a link, one way or both.
-    fn join(&mut self, topology: &Topology, faint: impl Fn(Place, Place) -> f64) {
+    fn join(&mut self, topology: &Topology, faint: impl Fn(LinkEnd, LinkEnd) -> f64) {
         for (from, to) in pairs(topology) {
             self.strokes.push(Stroke {
                 points: vec![self.place(from), self.place(to)],
@@ -98,7 +98,7 @@ impl Layout {
 }
 
 /// The pairs of places with a link, in order.
-fn pairs(topology: &Topology) -> BTreeSet<(Place, Place)> {
+fn pairs(topology: &Topology) -> BTreeSet<(LinkEnd, LinkEnd)> {
     let links = (0..topology.links() as u32).map(|link| topology.link(link));
     let wires = links.filter_map(|link| match link {
         Link::Wire { from, to } => Some((from.min(to), from.max(to))),
@@ -183,7 +183,7 @@ fn grid(topology: &Topology) -> Layout {
     }
     let deep = !layout.pale.is_empty();
     for pair in pairs(topology) {
-        let (Place::Node(from), Place::Node(to)) = pair else {
+        let (LinkEnd::Node(from), LinkEnd::Node(to)) = pair else {
             continue;
         };
         let (a, b) = (places(axes, from.index()), places(axes, to.index()));
@@ -355,9 +355,9 @@ fn circle(topology: &Topology) -> Layout {
 }
 
 /// The latency between two nodes.
-fn between(topology: &Topology, pair: (Place, Place)) -> Option<u32> {
+fn between(topology: &Topology, pair: (LinkEnd, LinkEnd)) -> Option<u32> {
     match pair {
-        (Place::Node(from), Place::Node(to)) => Some(topology.latency_ns(from, to)),
+        (LinkEnd::Node(from), LinkEnd::Node(to)) => Some(topology.latency_ns(from, to)),
         _ => None,
     }
 }

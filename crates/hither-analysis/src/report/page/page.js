@@ -3,8 +3,10 @@
 
 const report = JSON.parse(document.getElementById("data").textContent);
 
-const LEAD = `Each block against virtual time (references so far): a straight line is a scan, repeated lines are a loop, a cloud is
-neither. Files lie one above the other, in the order of first use; the fuller the colour, the more references.`;
+const LEAD =
+  "Each block against virtual time (references so far): a straight line is a scan, repeated " +
+  "lines are a loop, a cloud is neither. Files lie one above the other, in the order of first " +
+  "use; the fuller the colour, the more references.";
 
 const SECTIONS = [
   "verdict",

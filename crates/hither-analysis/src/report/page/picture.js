@@ -77,7 +77,8 @@ const spaceTime = (holder, run, cells, { onSite }) => {
     role: "img",
     "aria-describedby": "picture-status",
     "aria-label":
-      "Blocks against references so far. Arrow keys move, plus and minus zoom, 0 shows all, Escape ends a selection.",
+      "Blocks against references so far. Arrow keys move, plus and minus zoom, 0 shows all, " +
+      "Escape ends a selection.",
   });
   const box = el("div", { class: "box", hidden: true });
   const plane = el("div", { class: "plane" }, canvas, box);
@@ -151,10 +152,12 @@ const spaceTime = (holder, run, cells, { onSite }) => {
     axes();
     for (const tag of tags) letter(tag);
     const part = (view.x1 - view.x0) / all.x1;
-    holder.dataset.view = `${Math.round(view.x0)},${Math.round(view.x1)},${Math.round(view.y0)},${Math.round(view.y1)}`;
+    const corners = [view.x0, view.x1, view.y0, view.y1];
+    holder.dataset.view = corners.map(Math.round).join(",");
     holder.dataset.selected = selected === null ? "" : String(picture.sites[selected]);
     status.textContent =
-      `References ${count(view.x0)} to ${count(view.x1)} (${percent(part)}), blocks ${count(view.y0)} to ${count(view.y1)}` +
+      `References ${count(view.x0)} to ${count(view.x1)} (${percent(part)}), ` +
+      `blocks ${count(view.y0)} to ${count(view.y1)}` +
       (selected === null ? "" : `; highlighted: ${brief(nameOf(selected))}`) +
       (kind === null ? "" : `; highlighted: ${CLASSES[kind]}`);
   };
@@ -395,11 +398,15 @@ const spaceTime = (holder, run, cells, { onSite }) => {
     const low = cells.row[cell] * high;
     const object = objectAt(low);
     const from = column * step;
+    const which =
+      step === 1
+        ? `the ${count(from + 1)}th`
+        : `of ${count(from)} to ${count(Math.min(all.x1, from + step))}`;
     const lines = [
       sites.length > 0 ? brief(nameOf(cells.site[cell])) : null,
       cells.kind[cell] ? `${CLASSES[cells.kind[cell]]} (by ${picture.classes_by})` : null,
       object ? visible(objects.get(object[0])?.name ?? "") : null,
-      `${counted(cells.count[cell], "reference")}, ${step === 1 ? `the ${count(from + 1)}th` : `of ${count(from)} to ${count(Math.min(all.x1, from + step))}`}`,
+      `${counted(cells.count[cell], "reference")}, ${which}`,
       high === 1
         ? `block ${count(low)}`
         : `blocks ${count(low)} to ${count(Math.min(all.y1, low + high) - 1)}`,
@@ -619,10 +626,12 @@ const spaceTime = (holder, run, cells, { onSite }) => {
     el(
       "p",
       { class: "note" },
-      "Drag over a part to enlarge it, with Shift to move it; Ctrl and the wheel or two fingers zoom; a click highlights the call site. " +
+      "Drag over a part to enlarge it, with Shift to move it; Ctrl and the wheel or two fingers " +
+        "zoom; a click highlights the call site. " +
         (picture.column_references * picture.row_blocks === 1
           ? "Each reference is drawn."
-          : `A cell is ${counted(picture.column_references, "reference")} wide and ${counted(picture.row_blocks, "block")} high.`),
+          : `A cell is ${counted(picture.column_references, "reference")} wide ` +
+            `and ${counted(picture.row_blocks, "block")} high.`),
     ),
   );
   chips();

@@ -20,7 +20,8 @@ const sureness = (confidence) => {
   const most = Math.max(...gains, 0);
   const scale = 28 / Math.max(most - Math.min(...gains, 0), 0.02);
   const wide = 240 / Math.max(gains.length, 1);
-  const label = `gain in points of hit ratio in each stretch of the trace: ${gains.map((gain) => fixed(gain * 100, 1)).join(", ")}`;
+  const points = gains.map((gain) => fixed(gain * 100, 1)).join(", ");
+  const label = `gain in points of hit ratio in each stretch of the trace: ${points}`;
   const strip = stripOf(
     gains,
     (ctx, gain, at) => {
@@ -210,7 +211,9 @@ const ratiosSection = (holder, run) => {
           el(
             "span",
             {
-              title: `${count(row.cells[index].hits)} hits, ${count(row.cells[index].misses)} misses`,
+              title:
+                `${count(row.cells[index].hits)} hits, ` +
+                `${count(row.cells[index].misses)} misses`,
             },
             percent(row.cells[index].hit_ratio),
           ),
@@ -231,7 +234,8 @@ const ratiosSection = (holder, run) => {
     el(
       "p",
       { class: "note" },
-      "Bold: the best at that size but for opt, which knows the future. Marks on the lines tell the policies apart in grey.",
+      "Bold: the best at that size but for opt, which knows the future. Marks on the lines tell " +
+        "the policies apart in grey.",
     ),
   );
 };
@@ -373,7 +377,8 @@ const sitesSection = (holder, run, cells, pick) => {
     el(
       "p",
       { class: "lead" },
-      "Choosing a call site highlights it in the picture above. The strip shows when it was active and as what: ",
+      "Choosing a call site highlights it in the picture above. The strip shows when it was " +
+        "active and as what: ",
       el("b", {}, "sequential"),
       " blue, ",
       el("b", {}, "looping"),
@@ -544,12 +549,15 @@ const shapeSection = (holder, run) => {
     word: shortBytes(2 ** exponent * stats.block_bytes),
     value: hits / stats.references,
     hits,
-    said: `reuse at a distance below ${bytes(2 ** exponent * stats.block_bytes)} (${counted(2 ** exponent, "block")})`,
+    said:
+      `reuse at a distance below ${bytes(2 ** exponent * stats.block_bytes)} ` +
+      `(${counted(2 ** exponent, "block")})`,
   }));
   barChart(
     part(
       "Reuse distance",
-      "How much else is used before a block is used again: what an LRU cache of that size would add to the hits. The last bar is first uses.",
+      "How much else is used before a block is used again: what an LRU cache of that size would " +
+        "add to the hits. The last bar is first uses.",
     ),
     {
       bars: [
@@ -592,7 +600,9 @@ const shapeSection = (holder, run) => {
     });
   };
   const few = (concentration) =>
-    `Half of the references are of ${count(concentration.for_50_percent)}, nine tenths of ${count(concentration.for_90_percent)}, all but a hundredth of ${count(concentration.for_99_percent)}.`;
+    `Half of the references are of ${count(concentration.for_50_percent)}, ` +
+    `nine tenths of ${count(concentration.for_90_percent)}, ` +
+    `all but a hundredth of ${count(concentration.for_99_percent)}.`;
   const object = run.kind === "memory" ? "region" : "file";
   cumulative(
     `References by ${object}`,
@@ -645,7 +655,8 @@ const shapeSection = (holder, run) => {
       el(
         "p",
         { class: "note" },
-        "What each classifier takes references for: pcc tells call sites apart, ubm files, dear processes.",
+        "What each classifier takes references for: pcc tells call sites apart, ubm files, " +
+          "dear processes.",
       ),
       shares,
       el(
@@ -787,7 +798,8 @@ const nodesSection = (section, holder, run) => {
       el(
         "p",
         { class: "note" },
-        `${counted(run.drawings_left_out, "drawing")} would not fit on this page; hither sim --nodes draws them.`,
+        `${counted(run.drawings_left_out, "drawing")} would not fit on this page; ` +
+          "hither sim --nodes draws them.",
       ),
     );
 };
@@ -807,7 +819,8 @@ const sourceSection = (holder, run) => {
     [
       "machine",
       machine.host
-        ? `${machine.host}, Linux ${machine.kernel}, ${counted(machine.cpus, "CPU")}, ${bytes(machine.memory_bytes)}`
+        ? `${machine.host}, Linux ${machine.kernel}, ${counted(machine.cpus, "CPU")}, ` +
+          bytes(machine.memory_bytes)
         : null,
     ],
     ["block", bytes(stats.block_bytes)],
@@ -823,7 +836,8 @@ const sourceSection = (holder, run) => {
     [
       "lost",
       trace.losses.dropped_events > 0
-        ? `${counted(trace.losses.dropped_events, "access")} (${bytes(trace.losses.dropped_bytes)}): the rings were full`
+        ? `${counted(trace.losses.dropped_events, "access")} ` +
+          `(${bytes(trace.losses.dropped_bytes)}): the rings were full`
         : null,
     ],
     [
@@ -849,7 +863,8 @@ const sourceSection = (holder, run) => {
     el(
       "p",
       { class: "note" },
-      "The figures are those of `hither stat --json` and `hither sim --json` on this trace; `hither report --json` gives all of this page's data.",
+      "The figures are those of `hither stat --json` and `hither sim --json` on this trace; " +
+        "`hither report --json` gives all of this page's data.",
     ),
   );
 };

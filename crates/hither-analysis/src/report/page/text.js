@@ -82,7 +82,8 @@ const shortened = (text, width) => {
   const letters = [...text];
   if (letters.length <= width) return text;
   const head = Math.floor((width - 1) / 2);
-  return `${letters.slice(0, head).join("")}…${letters.slice(letters.length - (width - 1 - head)).join("")}`;
+  const tail = letters.length - (width - 1 - head);
+  return `${letters.slice(0, head).join("")}…${letters.slice(tail).join("")}`;
 };
 
 // Characters that change how their neighbours are shown (line ends, controls, direction marks) are

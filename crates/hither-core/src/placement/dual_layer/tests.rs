@@ -650,8 +650,8 @@ fn the_same_copies_as_a_naive_twin() {
             .map(|_| pick(&[1, 2, 4, 9]))
             .collect();
         let spec = format!(
-            "dual-layer{{threshold={threshold},refill={},ratio={ratio},free={},check_ms={check_ms},delay_us={delay_us},\
-             switch={switch},mapped={mapped}}}",
+            "dual-layer{{threshold={threshold},refill={},ratio={ratio},free={},\
+             check_ms={check_ms},delay_us={delay_us},switch={switch},mapped={mapped}}}",
             f64::from(refill) / 4.0,
             f64::from(free) / 8.0,
         );

@@ -123,7 +123,7 @@ struct Upm {
     early: bool,
     statistics: Statistics,
     /// Migrations asked for that have not been heard of.
-    asked: VecDeque<Asked>,
+    asked: VecDeque<PendingMove>,
     /// Scratch: pages that a period looks at, and what replay asks for.
     visiting: Vec<Block>,
     steps: Vec<Step>,
@@ -161,7 +161,7 @@ struct Page {
     frozen: bool,
 }
 
-struct Asked {
+struct PendingMove {
     block: Block,
     from: Node,
     why: Why,
@@ -190,7 +190,7 @@ struct Statistics {
 
 impl Upm {
     fn ask(&mut self, block: Block, from: Node, to: Node, why: Why, out: &mut Vec<Action>) {
-        self.asked.push_back(Asked { block, from, why });
+        self.asked.push_back(PendingMove { block, from, why });
         out.push(Action::Migrate { block, to });
     }
 
@@ -305,7 +305,7 @@ impl Upm {
             let sure = |to: &Node| !self.config.sampled || now[to.index()] > now[home.index()];
             let to = criteria::predictive(now, before, home, program.movers.to());
             if let Some(to) = to.filter(sure) {
-                self.asked.push_back(Asked {
+                self.asked.push_back(PendingMove {
                     block,
                     from: home,
                     why: Why::Predictive,

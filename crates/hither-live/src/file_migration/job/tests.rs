@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use hither_sys::machine::{Machine, NodeMemory, PageState, Refusal, page_bytes};
+use hither_sys::machine::{Machine, MoveError, NodeMemory, PageState, page_bytes};
 use hither_sys::page_cache::{FileId, PageCache, ThisPageCache};
 use hither_sys::page_faults::{PageFaults, WatchError};
 use hither_sys::syscalls;
@@ -41,7 +41,7 @@ impl Machine for Two {
         addresses: &[u64],
         to: Option<u32>,
         states: &mut Vec<PageState>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), MoveError> {
         assert_eq!(pid, 0, "its own pages");
         states.clear();
         let mut moved = self.moved.lock().expect("not poisoned");
@@ -202,5 +202,8 @@ fn a_file_that_is_shorter_now_is_an_error_and_nothing_worse() {
     let job = job(open(&file), &[(2, 1)], Some(1));
     let stop = Arc::new(AtomicBool::new(false));
     let mut worker = Worker::new(Arc::new(Two::default()), page_bytes(), stop);
-    assert_eq!(job.carry_out(&mut worker), Err((5, Refused::NotThis)));
+    assert_eq!(
+        job.carry_out(&mut worker),
+        Err((5, PageCacheError::NotThis))
+    );
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hither_sys::machine::Machine;
-use hither_sys::page_cache::{Refused, ThisPageCache};
+use hither_sys::page_cache::{PageCacheError, ThisPageCache};
 use hither_sys::record::{Op, Record};
 
 use super::super::controller::{BLOCK_PAGES, FileMigrationController};
@@ -28,7 +28,7 @@ const USAGE_PERIOD_NS: u64 = 1_000_000_000;
 const TICK_PERIOD_NS: u64 = 100_000_000;
 
 /// What came of a job, or why nothing did.
-type Answer = Result<JobResult, (u64, Refused)>;
+type Answer = Result<JobResult, (u64, PageCacheError)>;
 
 /// Moves pages of files.
 pub(crate) struct FileMigrationActuator {

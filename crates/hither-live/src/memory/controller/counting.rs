@@ -1,6 +1,6 @@
 //! Who uses which pages: samples come in, iterations end, the policy is asked, and pages move.
 //!
-//! RegionMap that are near, or that the policy gives no class, are counted: [`Plan`] says which of
+//! Regions that are near, or that the policy gives no class, are counted: [`Plan`] says which of
 //! their pages to arm next, a fault on an armed page is a sample, and [`Estimates`] makes counts of
 //! samples for the policy, at the end of an iteration or, where a program has none, of a period.
 //! Where a page is, the kernel is asked before it is counted.
@@ -95,7 +95,7 @@ pub(super) struct Counting {
     /// Of a page in an iteration that uses it.
     accesses: u32,
     plan: Plan,
-    /// PageRange are armed, by plan.
+    /// Pages are armed, by plan.
     arms: bool,
     /// The kernel samples.
     pub(super) hints: Option<Hints>,
@@ -106,9 +106,9 @@ pub(super) struct Counting {
     pub(super) counters: Counters,
     /// Windows to be asked about: regions and first pages.
     pub(super) asks: Vec<(Object, u32)>,
-    /// PageRange that are asked about: by job, of whom, and for which look.
+    /// Pages that are asked about: by job, of whom, and for which look.
     pub(super) located: FxHashMap<u64, (u32, Vec<PageRange>, Option<Inspection>)>,
-    /// RegionMap that could not be sampled, and when to try again.
+    /// Regions that could not be sampled, and when to try again.
     again: VecDeque<(u64, Object, u32)>,
     pub(super) pending: Option<Pending>,
     pub(super) actions: Vec<Action>,
@@ -208,7 +208,7 @@ impl Counting {
         self.plan.due_ns().is_some() || self.hints.as_ref().is_some_and(Hints::is_live)
     }
 
-    /// PageRange of a counted region are gone.
+    /// Pages of a counted region are gone.
     pub(super) fn cut(&mut self, pid: u32, blocks: std::ops::Range<u32>) {
         let pages = u64::from(blocks.end - blocks.start);
         if let Some(program) = self.programs.get_mut(&pid) {

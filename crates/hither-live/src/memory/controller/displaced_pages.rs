@@ -1,4 +1,4 @@
-//! PageRange of near regions that were touched while a far region's pages still held the near node's
+//! Pages of near regions that were touched while a far region's pages still held the near node's
 //! frames.
 //!
 //! A loop that fills a far region calls nothing that we hook, so that its pages take near frames
@@ -20,7 +20,7 @@ use super::page_runs::Run;
 /// No more are noted: 32 MiB of memory, 4 GiB of pages.
 const PAGES_MAX: usize = 1 << 20;
 
-/// PageRange that nobody is known to have touched lie between, so many at the most, and go along: a
+/// Pages that nobody is known to have touched lie between, so many at the most, and go along: a
 /// call for each page would cost more.
 const GAP: u32 = 16;
 
@@ -34,7 +34,7 @@ pub(super) struct DisplacedPages {
 }
 
 impl DisplacedPages {
-    /// PageRange of a far region are to be moved.
+    /// Pages of a far region are to be moved.
     pub(super) fn leaves(&mut self, object: Object) {
         self.moving.insert(object);
     }
@@ -46,7 +46,7 @@ impl DisplacedPages {
         }
     }
 
-    /// PageRange are gone, and with the last of them their region.
+    /// Pages are gone, and with the last of them their region.
     pub(super) fn cut(&mut self, object: Object, first: u32, pages: u32, all: bool) {
         let range = (object, first)..(object, first + pages);
         let gone: Vec<_> = self.pages.range(range).map(|(&key, _)| key).collect();

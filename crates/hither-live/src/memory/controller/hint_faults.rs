@@ -1,8 +1,8 @@
-//! RegionMap that the kernel samples by itself: its hint faults are the samples.
+//! Regions that the kernel samples by itself: its hint faults are the samples.
 //!
 //! A region is *held* where it is by having the program give each run of pages with one home the
-//! policy under which they are sampled and stay (`hither_sys::hint_faults`): when most of its pages are
-//! there, or no more come, since a policy given before would say where they are to come from.
+//! policy under which they are sampled and stay (`hither_sys::hint_faults`): when most of its pages
+//! are there, or no more come, since a policy given before would say where they are to come from.
 //!
 //! - One that *lies in parts* then, as what several threads have filled does, lies where it is
 //!   used, as far as anybody knows, and is held at once; passes of the kernel's scanner say later
@@ -23,7 +23,7 @@
 //! anew where they are, until that is as it was told.
 //!
 //! Runs are few ([`RUNS_MAX`]): what of a run is on another node than most of it may be pulled
-//! there by the kernel when that node touches it. PageRange that are not there go with none, so that
+//! there by the kernel when that node touches it. Pages that are not there go with none, so that
 //! the kernel's first touch holds for them, but for holes in a run.
 
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ const LOOK_MAX_NS: u64 = 5_000_000_000;
 const MISSING: u32 = 16;
 
 /// A region lies in parts where so large a part of it is elsewhere than most of it, and all but so
-/// large a part of its pages are beside others of their node. PageRange that were dealt out one by one
+/// large a part of its pages are beside others of their node. Pages that were dealt out one by one
 /// (`numactl --interleave`) are not: nobody has put them where they are used.
 const PART: usize = 4;
 
@@ -73,7 +73,7 @@ const COVERED: f64 = 0.5;
 /// after twice as long each time.
 const RETRIES_MAX: u32 = 6;
 
-/// PageRange asked about at once.
+/// Pages asked about at once.
 const ASKED: u32 = 1 << 16;
 
 /// Going through the pages of a region takes a few nanoseconds a page, and asking where they are a
@@ -88,17 +88,17 @@ const REST_NS: u64 = 100_000_000;
 /// The region that is looked at, and which of those with its number it is.
 pub(super) type Inspection = (Object, u32);
 
-/// RegionMap to be looked at, and when.
+/// Regions to be looked at, and when.
 #[derive(Debug)]
 pub(super) struct Hints {
     cpus: u64,
     due: BTreeMap<(u64, u64), (Object, u32, Step)>,
     count: u64,
-    /// RegionMap of which pages have moved.
+    /// Regions of which pages have moved.
     stale: Vec<Object>,
-    /// RegionMap that a second node has come to.
+    /// Regions that a second node has come to.
     shared: Vec<Object>,
-    /// RegionMap that the kernel samples.
+    /// Regions that the kernel samples.
     live: usize,
 }
 
@@ -133,7 +133,7 @@ pub(super) struct Hinted {
     stage: Stage,
     /// What the program was told while it is held, from the first page on.
     runs: Vec<(u32, Option<Node>)>,
-    /// PageRange that are there, as far as is known.
+    /// Pages that are there, as far as is known.
     there: u32,
     /// Samples in this stage, since several nodes use it.
     samples: u64,
@@ -253,7 +253,7 @@ impl Hints {
         self.live > 0
     }
 
-    /// PageRange of a region have moved.
+    /// Pages of a region have moved.
     pub(super) fn moved(&mut self, object: Object) {
         self.stale.push(object);
     }

@@ -1,4 +1,4 @@
-//! RegionMap come and go, and with them their pages.
+//! Regions come and go, and with them their pages.
 
 use hither_core::placement::{Region, RegionTier};
 use hither_core::{Block, Node, Object, Process, Thread};
@@ -22,7 +22,7 @@ pub(super) struct TrackedRegion {
     pub(super) pages: u32,
     /// The number of its first page.
     pub(super) base: u32,
-    /// PageRange that it has still.
+    /// Pages that it has still.
     pub(super) left: u32,
     /// What it has no longer.
     pub(super) cuts: Vec<Cut>,
@@ -55,7 +55,7 @@ pub(super) struct TrackedRegion {
     /// Samples before the first of its pages moved, and after.
     pub(super) before: Locality,
     pub(super) after: Locality,
-    /// PageRange that the policy had moved, each time.
+    /// Pages that the policy had moved, each time.
     pub(super) migrated: u32,
 }
 
@@ -205,7 +205,7 @@ impl PlacementController {
         self.apply(now_ns, object, out);
     }
 
-    /// PageRange are gone; with the last of them their region.
+    /// Pages are gone; with the last of them their region.
     pub(super) fn cut(&mut self, cuts: &[Cut], out: &mut Vec<Decision>) {
         for &cut in cuts {
             let slot = &mut self.tracked[cut.object.index()];

@@ -25,7 +25,7 @@ pub(super) struct Pending {
     jobs: FxHashMap<u64, Batch>,
 }
 
-/// PageRange of one region on their way to one node.
+/// Pages of one region on their way to one node.
 #[derive(Debug)]
 pub(super) struct Batch {
     pid: u32,
@@ -174,7 +174,7 @@ impl PlacementController {
         true
     }
 
-    /// PageRange of a batch are where they were to be, but for those refused.
+    /// Pages of a batch are where they were to be, but for those refused.
     fn arrive(&mut self, pending: &mut Pending, batch: &Batch, refused: &[bool]) {
         let region = self.tracked[batch.object.index()].as_mut();
         let current = self.generations[batch.object.index()] == batch.generation;

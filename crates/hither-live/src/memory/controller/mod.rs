@@ -8,11 +8,11 @@
 //! effect is moved: once when the program says that it has bound it, or, while it does not come to
 //! a hooked call, again and again, at doubling distances while nothing comes. As the program
 //! allocates more, more of what is far may be: the pages that the policy kept near are asked about
-//! again. PageRange of a local region are left to the kernel, whose first choice is the node that
+//! again. Pages of a local region are left to the kernel, whose first choice is the node that
 //! touches them as well, and which knows best what is full by then; what it put elsewhere while a
 //! far region's pages still had to leave is brought home after them.
 //!
-//! RegionMap that stay near are counted if the policy asks who uses what ([`counting`], or by the
+//! Regions that stay near are counted if the policy asks who uses what ([`counting`], or by the
 //! kernel: [`hinting`]); what an earlier run found out about a region is applied when it is
 //! allocated ([`placed`]).
 //!
@@ -68,7 +68,7 @@ use crate::error::Result;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {
-    /// RegionMap that were followed.
+    /// Regions that were followed.
     pub regions: u64,
     /// Of these, decided to be far: their pages go to another node than the one that touches them.
     pub far: u64,
@@ -76,36 +76,36 @@ pub struct Summary {
     pub near: u64,
     /// Of these, decided on by what was known of their allocation site, without watching.
     pub known: u64,
-    /// RegionMap that were too large to be followed: more than the machine has.
+    /// Regions that were too large to be followed: more than the machine has.
     pub unfollowed: u64,
     /// First faults of regions that were seen.
     pub faults: u64,
-    /// PageRange that are wanted on another node than the one that touches them.
+    /// Pages that are wanted on another node than the one that touches them.
     pub pages_away: u64,
     /// Ranges that programs bound.
     pub ranges_bound: u64,
     /// Ranges that programs could not bind.
     pub ranges_refused: u64,
-    /// PageRange that were moved.
+    /// Pages that were moved.
     pub pages_moved: u64,
-    /// PageRange that could not be moved.
+    /// Pages that could not be moved.
     pub pages_refused: u64,
-    /// RegionMap that the policy has nothing to say of before they are used: too small, or it looks
+    /// Regions that the policy has nothing to say of before they are used: too small, or it looks
     /// at what is used alone.
     pub plain: u64,
-    /// RegionMap whose pages were sampled.
+    /// Regions whose pages were sampled.
     pub counted: u64,
-    /// RegionMap that were placed as a region of an earlier run had its pages in the end.
+    /// Regions that were placed as a region of an earlier run had its pages in the end.
     pub applied: u64,
-    /// RegionMap that were left alone, since the program has chosen itself where they are.
+    /// Regions that were left alone, since the program has chosen itself where they are.
     pub own: u64,
     /// Samples of who uses which pages.
     pub sampled: Locality,
-    /// PageRange that could not be armed, each time.
+    /// Pages that could not be armed, each time.
     pub unarmed: u64,
     /// How often the policy was asked about them.
     pub judged: u64,
-    /// PageRange that moved since they are used from elsewhere, each time.
+    /// Pages that moved since they are used from elsewhere, each time.
     pub migrated: u64,
     /// Of regions of which pages moved so: samples before the first did, and after.
     pub before: Locality,
@@ -136,7 +136,7 @@ impl Summary {
     }
 }
 
-/// RegionMap of which is kept what moving brought.
+/// Regions of which is kept what moving brought.
 const GAINS_MAX: usize = 4096;
 
 /// What moving pages of a region brought.
@@ -145,7 +145,7 @@ const GAINS_MAX: usize = 4096;
 pub struct MigrationGain {
     /// Its allocation site.
     pub signature: u64,
-    /// PageRange that moved, each time.
+    /// Pages that moved, each time.
     pub migrated: u32,
     /// Samples before the first did.
     pub before: Locality,
@@ -182,7 +182,7 @@ pub(crate) struct PlacementController {
     /// Moves under way, and whether their range was bound before they began.
     jobs: FxHashMap<u64, Move>,
     job_count: u64,
-    /// RegionMap by the number of their first page.
+    /// Regions by the number of their first page.
     bases: BTreeMap<u32, Object>,
     saved_placements: SavedPlacements,
     /// Nothing where the policy does not ask who uses what.

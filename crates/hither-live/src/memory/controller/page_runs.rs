@@ -11,7 +11,7 @@ const RUNS: usize = 16;
 /// Beyond, a run shorter than this is joined with its neighbours that are: 256 KiB of 4 KiB pages.
 const RUN_MIN: u32 = 64;
 
-/// PageRange in a row.
+/// Pages in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) first: u32,
@@ -88,7 +88,7 @@ mod tests {
             runs(of(1, 100).chain(in_turn()).chain(of(1, 100))),
             [(0, 100, 1), (100, 200, 6), (300, 100, 1)]
         );
-        // PageRange that stay where they are lie between.
+        // Pages that stay where they are lie between.
         assert_eq!(
             runs(in_turn().chain(of(0, 1)).chain(in_turn())),
             [(0, 200, 6), (200, 1, 0), (201, 200, 6)]

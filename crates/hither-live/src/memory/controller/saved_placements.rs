@@ -38,7 +38,7 @@ pub(super) struct SavedPlacements {
     /// Threads of each process that allocated regions, with their numbers in the order in which
     /// they did.
     threads: FxHashMap<u32, FxHashMap<u32, u32>>,
-    /// RegionMap by process, thread and site.
+    /// Regions by process, thread and site.
     counts: BTreeMap<(u32, u32, u64), u32>,
 }
 
@@ -102,7 +102,7 @@ impl SavedPlacements {
 }
 
 /// Homes as runs, as coarse as it takes to have no more than so many: of ever larger pieces what
-/// most of their pages have. PageRange of unknown homes go with their neighbours.
+/// most of their pages have. Pages of unknown homes go with their neighbours.
 pub(super) fn runs<T: Copy + Ord>(homes: &[Option<T>], most_runs: usize) -> Vec<(u32, Option<T>)> {
     let mut piece = 1;
     let mut counts = Vec::new();

@@ -7,7 +7,7 @@ use super::PlacementController;
 use super::lifecycle::TrackedRegion;
 use crate::status::RegionStatus;
 
-/// PageRange of a region that are looked at, spread over it: enough for shares to some percent.
+/// Pages of a region that are looked at, spread over it: enough for shares to some percent.
 const LOOKED_AT: u32 = 1024;
 
 impl PlacementController {

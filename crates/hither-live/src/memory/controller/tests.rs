@@ -1,5 +1,5 @@
-//! The controller against made-up programs: two nodes unless said otherwise, node 0 with CPUs 0 and 1,
-//! node 1 with CPU 2.
+//! The controller against made-up programs: two nodes unless said otherwise, node 0 with CPUs 0 and
+//! 1, node 1 with CPU 2.
 
 use hither_core::Node;
 

@@ -20,8 +20,8 @@
 //! such *strangers* are taken together in all windows of the region that are counted, whatever
 //! their homes are: if the main users of their windows surely have more of them than their homes
 //! have, they have more of each that its own samples do not speak against. Where a program's phases
-//! are told apart, the estimate is a stratified one ([`StratifiedSamples`]); what was not seen then is taken
-//! for the home's.
+//! are told apart, the estimate is a stratified one ([`StratifiedSamples`]); what was not seen then
+//! is taken for the home's.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -54,7 +54,7 @@ pub(crate) struct Estimates {
     /// What the samples of pages with one home count as, where one follows from the other; else
     /// each counts.
     at_once: Option<u32>,
-    /// RegionMap by their first block.
+    /// Regions by their first block.
     regions: BTreeMap<u32, Region>,
     known: Known,
     /// Scratch: the pages of a window with their homes, and what is made of them.
@@ -141,7 +141,7 @@ impl Kept {
     }
 }
 
-/// PageRange of a region that lie elsewhere than their window's main user is, where it is open who has
+/// Pages of a region that lie elsewhere than their window's main user is, where it is open who has
 /// more of them.
 #[derive(Debug, Default)]
 struct Strangers {
@@ -638,7 +638,7 @@ impl Judge<'_> {
         (2 * there > pages.len() || sure()).then_some(Node(main as u16))
     }
 
-    /// PageRange of one home of which it is not known who has more, they or who mainly uses the window.
+    /// Pages of one home of which it is not known who has more, they or who mainly uses the window.
     fn strangers(&mut self, pages: &[(Node, Block)], main: Node) {
         let seen_in = |of: &&(Node, Block)| self.kept.seen_in(of.1) != 0;
         let worth = worth(self.at_once, pages.iter().filter(seen_in).count());

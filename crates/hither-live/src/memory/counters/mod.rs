@@ -34,7 +34,7 @@ const WINDOW_PAGES_MIN: u32 = 16;
 /// 2 MiB of small pages.
 const WINDOW_PAGES_MAX: u32 = 512;
 
-/// PageRange of a window, a power of two: what is sampled together. A large region has larger ones, so
+/// Pages of a window, a power of two: what is sampled together. A large region has larger ones, so
 /// that its windows get their samples in a time that does not grow with it.
 pub(crate) fn window_pages(pages: u32) -> u32 {
     (pages / WINDOWS)

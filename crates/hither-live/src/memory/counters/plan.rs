@@ -1,6 +1,6 @@
 //! Which pages are armed next, and when.
 //!
-//! RegionMap go in rounds: each window of each gets one armed page a round, at random within the
+//! Regions go in rounds: each window of each gets one armed page a round, at random within the
 //! window, the windows in an order that is drawn anew each round. So all windows have as many
 //! samples, give or take one, and no two arms of a round have to do with one another. Arms come in
 //! small batches at times whose distances are exponentially distributed, which no iteration can
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use hither_core::Random;
 
-/// PageRange armed at once: what a wakeup of the agent is worth.
+/// Pages armed at once: what a wakeup of the agent is worth.
 const BATCH: u32 = 64;
 
 /// A budget that was not used for so long is lost: arms do not come in a rush after a pause.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 
-use hither_sys::machine::{Identity, Nearest, PageState, Refusal};
+use hither_sys::machine::{Identity, MoveError, Nearest, PageState};
 use hither_sys::memory_probe::{MemoryProbe, ProbeError};
 use hither_sys::page_faults::{PageFaults, WatchError};
 
@@ -53,8 +53,8 @@ impl Machine for Scripted {
         _: &[u64],
         _: Option<u32>,
         _: &mut Vec<PageState>,
-    ) -> Result<(), Refusal> {
-        Err(Refusal::NoCall)
+    ) -> Result<(), MoveError> {
+        Err(MoveError::NoCall)
     }
 
     fn faults(&self) -> Result<Box<dyn PageFaults>, WatchError> {

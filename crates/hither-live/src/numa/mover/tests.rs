@@ -10,17 +10,17 @@ use super::*;
 
 const PAGE: u64 = 4096;
 
-/// PageRange of process 7, by address, and what it answers.
+/// Pages of process 7, by address, and what it answers.
 #[derive(Default)]
 struct Scripted {
     pages: Mutex<BTreeMap<u64, PageState>>,
     /// What a page answers to being moved, in place of being moved.
     stubborn: BTreeMap<u64, PageState>,
-    /// PageRange that are moved although they answer otherwise.
+    /// Pages that are moved although they answer otherwise.
     along: Vec<u64>,
     /// The calls of this number and those after are refused.
-    refusal: Option<(usize, Refusal)>,
-    /// PageRange and target of each call.
+    refusal: Option<(usize, MoveError)>,
+    /// Pages and target of each call.
     calls: Mutex<Vec<(usize, Option<u32>)>>,
     /// Says less than it was asked.
     short: bool,
@@ -45,7 +45,7 @@ impl Machine for Scripted {
         addresses: &[u64],
         to: Option<u32>,
         states: &mut Vec<PageState>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), MoveError> {
         assert_eq!(pid, 7);
         let mut calls = self.calls.lock().unwrap();
         calls.push((addresses.len(), to));
@@ -81,7 +81,7 @@ impl Machine for Scripted {
 }
 
 impl Scripted {
-    /// PageRange from address 0 on that are on node 0.
+    /// Pages from address 0 on that are on node 0.
     fn with(pages: u64) -> Scripted {
         let pages = (0..pages).map(|page| (page * PAGE, PageState::On(0)));
         Scripted {
@@ -206,37 +206,37 @@ fn a_full_node_ends_the_move() {
 fn each_refusal_of_a_call_ends_the_move() {
     for (refusal, why, rest) in [
         (
-            Refusal::NoProcess,
+            MoveError::NoProcess,
             RefusalReason::NoProcess,
             RefusalReason::NoProcess,
         ),
         (
-            Refusal::NotPermitted,
+            MoveError::NotPermitted,
             RefusalReason::NotPermitted,
             RefusalReason::NotPermitted,
         ),
         (
-            Refusal::NoCall,
+            MoveError::NoCall,
             RefusalReason::NotPermitted,
             RefusalReason::NotPermitted,
         ),
         (
-            Refusal::NodeNotAllowed,
+            MoveError::NodeNotAllowed,
             RefusalReason::NodeNotAllowed,
             RefusalReason::NodeNotAllowed,
         ),
         (
-            Refusal::NoNode,
+            MoveError::NoNode,
             RefusalReason::NodeNotAllowed,
             RefusalReason::NodeNotAllowed,
         ),
         (
-            Refusal::NoMemory,
+            MoveError::NoMemory,
             RefusalReason::NoRoom,
             RefusalReason::Untried,
         ),
         (
-            Refusal::Other(libc::E2BIG),
+            MoveError::Other(libc::E2BIG),
             RefusalReason::Error(libc::E2BIG),
             RefusalReason::Untried,
         ),
@@ -257,7 +257,7 @@ fn each_refusal_of_a_call_ends_the_move() {
 
 #[test]
 fn a_process_that_was_refused_may_be_another_one_by_the_next_job() {
-    for refusal in [Refusal::NotPermitted, Refusal::NoProcess] {
+    for refusal in [MoveError::NotPermitted, MoveError::NoProcess] {
         let machine = Arc::new(Scripted {
             refusal: Some((0, refusal)),
             ..Scripted::with(10)

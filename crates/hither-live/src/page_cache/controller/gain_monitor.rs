@@ -8,7 +8,7 @@
 //! saves less than [`GAIN`]. Both go on being simulated, so it is known when steering would gain
 //! again.
 //!
-//! PageCacheActuator from the start, until two windows had shown no gain, cost what has nothing to gain: a
+//! Steering from the start, until two windows had shown no gain, cost what has nothing to gain: a
 //! reader of 4 KiB here and there had 7 % more read (2026-11).
 
 use super::super::event::Judged;
@@ -49,7 +49,7 @@ impl GainMonitor {
         judge
     }
 
-    /// PageCacheActuator for good, whatever there is to gain.
+    /// Steering for good, whatever there is to gain.
     #[cfg(test)]
     pub(super) fn always(mut self) -> GainMonitor {
         self.now.steering = true;

@@ -87,7 +87,7 @@ pub(crate) struct KnownSitePattern {
 /// What a run of the controller comes to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// PageCacheReport that the program used.
+    /// Files that the program used.
     pub files: u64,
     /// Of these, mapped ones, left alone.
     pub mapped: u64,
@@ -536,7 +536,8 @@ impl PageCacheController {
 
     /// Extents to ask the kernel about, at most so many, by file and offset: of which the model, or
     /// somebody else, has something. They come in turn; which ones are asked about is no decision
-    /// of the controller's. As long as evictions are not carried out the model is not what is cached.
+    /// of the controller's. As long as evictions are not carried out the model is not what is
+    /// cached.
     pub(crate) fn doubtful(&mut self, count: usize) -> Vec<(u64, u64)> {
         let steering = self.judge.steering();
         let kept = |block| steering && self.model.residency.slot(block).is_some();
@@ -611,11 +612,11 @@ impl PageCacheController {
             files: self.files.len() as u64,
             references: self.tick,
             steering: self.judge.steering(),
-            classes: self.model.policy.classes(),
+            classes: self.model.policy.class_counts(),
             evicted_by_class: self
                 .model
                 .policy
-                .classes()
+                .class_counts()
                 .map(|_| self.classes.evicted_bytes()),
             ..self.summary
         }

@@ -593,20 +593,24 @@ proptest! {
                 cache.access(&Access {
                     object: Object(object),
                     index: index as u32,
-                    // The controller numbers sites as they come; policies tell them apart and no more.
+                    // The controller numbers sites as they come; policies tell them apart and no
+                    // more.
                     site: Site(lab.controller.sites.number(100 + site)),
                     ..Access::bare(tick, Block(block))
                 });
                 tick += 1;
             }
-            let kept: BTreeSet<(u64, u64)> = cache.residency.resident().map(|block| keys[block.index()]).collect();
+            let kept: BTreeSet<(u64, u64)> = cache.residency.resident().map(|block|
+                keys[block.index()]).collect();
             prop_assert_eq!(lab.kept(), kept.clone());
             prop_assert!(kept.is_subset(&lab.cached), "kept and dropped");
-            let extents: BTreeSet<(u64, u64)> = kept.iter().map(|&(file, index)| (file, index / EXTENT_BLOCKS)).collect();
+            let extents: BTreeSet<(u64, u64)> = kept.iter().map(|&(file, index)| (file,
+                index / EXTENT_BLOCKS)).collect();
             for &(file, index) in &lab.cached {
                 let extent = index / EXTENT_BLOCKS;
                 let read = last.get(&file).is_some_and(|last| last / EXTENT_BLOCKS == extent);
-                prop_assert!(read || extents.contains(&(file, extent)), "left in an extent without kept blocks");
+                prop_assert!(read || extents.contains(&(file, extent)), "left in an extent \
+                    without kept blocks");
             }
             lab.controller.check();
         }

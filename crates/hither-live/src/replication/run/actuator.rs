@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hither_sys::lease::{Lease, LeasedFile};
 use hither_sys::machine::NodeMemory;
-use hither_sys::page_cache::{self, ThisPageCache, Unreachable};
+use hither_sys::page_cache::{self, OpenError, ThisPageCache};
 use hither_sys::record::{IN_KERNEL, Op, Record};
 use hither_sys::replica::agent::{FillError, Replicas as Shared};
 use hither_sys::replica::{BLOCK_BYTES, SENT, SERVED, SERVED_EACH};
@@ -322,7 +322,7 @@ impl ReplicationActuator {
             return Err(true);
         }
         let opened = self.program_files.find(file, page_cache::open);
-        let opened = opened.map_err(|why: Unreachable| {
+        let opened = opened.map_err(|why: OpenError| {
             self.refuse(why);
             why.may_pass()
         })?;

@@ -186,7 +186,8 @@ mod tests {
 
     #[test]
     fn pressure_is_read() {
-        let text = "some avg10=1.25 avg60=0.00 avg300=0.00 total=34935936\nfull avg10=9.00 avg60=0.00 avg300=0.00 total=5744289\n";
+        let text = "some avg10=1.25 avg60=0.00 avg300=0.00 total=34935936\nfull avg10=9.00 \
+            avg60=0.00 avg300=0.00 total=5744289\n";
         let said = Said {
             avg10: 1.25,
             total_us: 34_935_936,

@@ -16,7 +16,7 @@ pub(super) struct Disks {
     slot_ns: u64,
     disks: Vec<Disk>,
     /// Where each block lies.
-    places: Vec<Place>,
+    places: Vec<DiskPosition>,
     /// Blocks on each disk.
     span: u32,
 }
@@ -25,7 +25,7 @@ pub(super) struct Disks {
 const WORDS: u64 = 8192;
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct DiskPosition {
     /// Which disk.
     disk: u32,
     /// The block's position on it.
@@ -71,7 +71,7 @@ impl Disks {
                 Some(start) => start.saturating_add(index),
                 None => block,
             };
-            Place {
+            DiskPosition {
                 disk: place % disks,
                 at: place / disks,
             }
@@ -99,7 +99,7 @@ impl Disks {
 
     /// Reads or writes a block, after what was asked for before; gives when it is done.
     pub(super) fn transfer(&mut self, block: Block, at_ns: u64) -> u64 {
-        let Place { disk, at } = self.places[block.index()];
+        let DiskPosition { disk, at } = self.places[block.index()];
         let (disk, slot_ns) = (disk as usize, self.slot_ns);
         let free = self.calendars.first_free(disk, at_ns / slot_ns);
         let service_ns = match self.costs.disk_ns {

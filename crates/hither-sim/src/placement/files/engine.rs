@@ -29,12 +29,12 @@ pub(super) struct FileEngine {
     pub(super) nodes: Nodes,
     pub(super) placement: Box<dyn FilePlacement>,
     pub(super) layer: ReplicaLayer,
-    pub(super) shelves: Vec<Shelf>,
+    pub(super) node_caches: Vec<NodeCache>,
     pub(super) network: Network,
     pub(super) disks: Disks,
     pub(super) costs: FileCosts,
     /// What a lookup that found nothing cost, by node.
-    pub(super) vain_ns: Vec<u64>,
+    pub(super) failed_lookup_ns: Vec<u64>,
     /// When each node makes its next access.
     pub(super) clocks: Vec<u64>,
     /// Whether a block differs from storage.
@@ -46,7 +46,7 @@ pub(super) struct FileEngine {
     pub(super) actions: Vec<Action>,
     pub(super) outcomes: Vec<ActionOutcome>,
     /// The cascade in which each node last gave up a block.
-    pub(super) gave_up: Vec<u32>,
+    pub(super) evicted_in_cascade: Vec<u32>,
     pub(super) cascade: u32,
     /// Whose access each node made last.
     pub(super) processes: Vec<Process>,
@@ -61,7 +61,7 @@ pub(super) struct FileEngine {
 }
 
 /// The cache of one node.
-pub(super) struct Shelf {
+pub(super) struct NodeCache {
     pub(super) replacement: Box<dyn ReplacementPolicy>,
     /// By slot; as long as the highest slot ever filled.
     pub(super) block_of: Vec<u32>,
@@ -73,11 +73,11 @@ pub(super) struct Shelf {
     pub(super) promised: bool,
 }
 
-pub(super) const EMPTY: u32 = u32::MAX;
+pub(super) const EMPTY_SLOT: u32 = u32::MAX;
 
 /// What a policy asks for when it hears what became of what it asked for is done so often in a row,
 /// and then refused: no policy keeps the engine for ever.
-const ROUNDS_MAX: usize = 8;
+const ACTION_ROUNDS_MAX: usize = 8;
 
 /// So many accesses are looked up before the first of them is served.
 const PREFETCH_ACCESSES: usize = 32;
@@ -107,7 +107,7 @@ impl FileEngine {
         let replacement = &configuration.replacement;
         // A cache larger than the trace's footprint never evicts: what its replacement does not
         // need it does not get.
-        let shelf = |&room: &u32| Shelf {
+        let node_cache = |&room: &u32| NodeCache {
             replacement: replacement
                 .build(&registry::ReplacementSettings::new(room.min(blocks.max(1)))),
             block_of: Vec::new(),
@@ -137,12 +137,12 @@ impl FileEngine {
             layer: configuration.spec.entry().replica_layer(),
             periodic: configuration.spec.period_ns().is_some(),
             placement,
-            shelves: capacity.iter().map(shelf).collect(),
+            node_caches: capacity.iter().map(node_cache).collect(),
             network: Network::new(&topology, costs.hop_ns, costs.contention),
             disks: Disks::new(costs, &disks, places, &object_blocks),
-            vain_ns: topology
+            failed_lookup_ns: topology
                 .all()
-                .map(|node| vain_lookup_ns(&topology, costs, node))
+                .map(|node| failed_lookup_ns(&topology, costs, node))
                 .collect(),
             costs: costs.clone(),
             clocks: vec![0; nodes],
@@ -153,7 +153,7 @@ impl FileEngine {
             block_bytes: block_bytes.into(),
             actions: Vec::new(),
             outcomes: Vec::new(),
-            gave_up: vec![0; nodes],
+            evicted_in_cascade: vec![0; nodes],
             cascade: 0,
             processes: vec![Process(0); nodes],
             threads: references.threads(),
@@ -264,7 +264,7 @@ impl FileEngine {
                 };
                 self.timeline.totals.hit_ns += end_ns - start_ns;
                 if self.ranks(block, from) {
-                    self.shelves[from.index()].replacement.hit(slot, access);
+                    self.node_caches[from.index()].replacement.hit(slot, access);
                 }
                 self.timeline.served(by, from, 1);
                 self.placement
@@ -327,7 +327,7 @@ impl FileEngine {
         let (block, by) = (access.block, access.node);
         let disk_at = self.disks.node(block);
         let message_ns = self.costs.message_hop_ns * u64::from(self.topology.hops(by, disk_at));
-        let asked_ns = start_ns + self.vain_ns[by.index()] + message_ns;
+        let asked_ns = start_ns + self.failed_lookup_ns[by.index()] + message_ns;
         let read_ns = self.disks.transfer(block, asked_ns);
         let end_ns = self.network.send(&self.topology, disk_at, by, read_ns) + self.costs.cache_ns;
 
@@ -393,7 +393,7 @@ impl FileEngine {
 
     fn act_on(&mut self, access: &Access, served: Option<Node>, at_ns: u64) {
         let mut served = served;
-        for _ in 0..ROUNDS_MAX {
+        for _ in 0..ACTION_ROUNDS_MAX {
             let actions = std::mem::take(&mut self.actions);
             let mut outcomes = std::mem::take(&mut self.outcomes);
             outcomes.clear();
@@ -473,10 +473,10 @@ impl FileEngine {
             };
             // Making room may have pushed nothing but other blocks out, and none of this one's
             // copies.
-            let slot = self.shelves[to.index()].take(block);
+            let slot = self.node_caches[to.index()].take(block);
             let left = self.nodes.slot(block, home).expect("the original is there");
             self.nodes.migrate(block, to, slot);
-            self.shelves[home.index()].replacement.removed(left);
+            self.node_caches[home.index()].replacement.removed(left);
             self.put_away(home, left, true);
             let access = self.known(block, access);
             self.list(to, slot, &access);
@@ -526,8 +526,8 @@ impl FileEngine {
         if self.layer == ReplicaLayer::Separate {
             let slot = |node| self.nodes.slot(block, node).expect("it holds the block");
             let (old, new) = (slot(home), slot(at));
-            self.shelves[home.index()].replacement.removed(old);
-            self.shelves[home.index()].ranked -= 1;
+            self.node_caches[home.index()].replacement.removed(old);
+            self.node_caches[home.index()].ranked -= 1;
             self.resized(home);
             let access = self.known(block, access);
             self.list(at, new, &access);
@@ -538,11 +538,11 @@ impl FileEngine {
     /// Walks every invariant and panics on a broken one.
     pub(super) fn check(&self) {
         self.nodes.check();
-        for (shelf, at) in self.shelves.iter().zip(self.nodes.all()) {
+        for (node_cache, at) in self.node_caches.iter().zip(self.nodes.all()) {
             let (mut held, mut ranked) = (0, 0);
-            for (slot, &block) in shelf.block_of.iter().enumerate() {
-                if block == EMPTY {
-                    assert!(shelf.free.contains(&(slot as u32)), "{slot} is lost");
+            for (slot, &block) in node_cache.block_of.iter().enumerate() {
+                if block == EMPTY_SLOT {
+                    assert!(node_cache.free.contains(&(slot as u32)), "{slot} is lost");
                     continue;
                 }
                 held += 1;
@@ -551,8 +551,8 @@ impl FileEngine {
                 assert_eq!(known, Some(Slot(slot as u32)), "block {block} at {at:?}");
             }
             assert_eq!(held, self.nodes.used(at), "copies at {at:?}");
-            assert_eq!(ranked, shelf.ranked, "ranked copies at {at:?}");
-            shelf.replacement.check(ranked as usize);
+            assert_eq!(ranked, node_cache.ranked, "ranked copies at {at:?}");
+            node_cache.replacement.check(ranked as usize);
         }
         for block in (0..self.nodes.blocks()).map(Block) {
             let cached = self.nodes.home(block).is_some();
@@ -573,7 +573,7 @@ impl FileEngine {
     }
 }
 
-impl Shelf {
+impl NodeCache {
     /// A free slot, now the block's.
     pub(super) fn take(&mut self, block: Block) -> Slot {
         match self.free.pop() {
@@ -590,7 +590,7 @@ impl Shelf {
 }
 
 /// What it costs to find that nobody holds a block: each step waits for its farthest answer.
-fn vain_lookup_ns(topology: &Topology, costs: &FileCosts, node: Node) -> u64 {
+fn failed_lookup_ns(topology: &Topology, costs: &FileCosts, node: Node) -> u64 {
     let step_ns = |hops: u32| costs.lookup_ns + 2 * costs.message_hop_ns * u64::from(hops);
     let farthest = topology.nearest(node).last();
     match farthest.map_or(0, |&farthest| topology.hops(node, farthest)) {

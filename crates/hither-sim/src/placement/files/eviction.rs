@@ -3,7 +3,7 @@
 use hither_core::placement::{IncomingBlock, ReplicaLayer};
 use hither_core::{Access, Block, Node, Slot};
 
-use super::engine::{EMPTY, FileEngine};
+use super::engine::{EMPTY_SLOT, FileEngine};
 use crate::placement::Move;
 
 /// A victim on its way to another node.
@@ -36,21 +36,21 @@ impl FileEngine {
             self.leave(replica, at, at_ns);
             return Some(None);
         }
-        let shelf = &mut self.shelves[at.index()];
-        if shelf.ranked == 0 {
+        let node_cache = &mut self.node_caches[at.index()];
+        if node_cache.ranked == 0 {
             return None;
         }
         let slot = if self.remembered.is_empty() {
-            shelf.replacement.victim(access)
+            node_cache.replacement.victim(access)
         } else {
             let access = self.known(incoming.block, access);
-            let shelf = &mut self.shelves[at.index()];
-            shelf.replacement.victim(&access)
+            let node_cache = &mut self.node_caches[at.index()];
+            node_cache.replacement.victim(&access)
         };
-        let shelf = &mut self.shelves[at.index()];
-        shelf.promised = true;
-        let evicted = Block(shelf.block_of[slot.index()]);
-        self.gave_up[at.index()] = self.cascade;
+        let node_cache = &mut self.node_caches[at.index()];
+        node_cache.promised = true;
+        let evicted = Block(node_cache.block_of[slot.index()]);
+        self.evicted_in_cascade[at.index()] = self.cascade;
         let asked = self.nodes.home(evicted) == Some(at)
             && (self.layer == ReplicaLayer::Separate || !self.nodes.replicated(evicted));
         let to = if asked {
@@ -59,11 +59,11 @@ impl FileEngine {
         } else {
             None
         };
-        match to.filter(|&to| to != at && self.gave_up[to.index()] != self.cascade) {
+        match to.filter(|&to| to != at && self.evicted_in_cascade[to.index()] != self.cascade) {
             Some(to) if self.nodes.holds(evicted, to) => {
                 // The replacement has forgotten the original already: it is a replica from here on.
-                let shelf = &mut self.shelves[at.index()];
-                shelf.ranked -= 1;
+                let node_cache = &mut self.node_caches[at.index()];
+                node_cache.ranked -= 1;
                 self.nodes.promote(evicted, to);
                 let there = self.nodes.slot(evicted, to).expect("it holds the block");
                 let known = self.known(evicted, access);
@@ -167,18 +167,18 @@ impl FileEngine {
         let ranked = forgotten || self.ranks(block, at);
         let slot = self.nodes.remove(block, at);
         if ranked && !forgotten {
-            self.shelves[at.index()].replacement.removed(slot);
+            self.node_caches[at.index()].replacement.removed(slot);
         }
         self.put_away(at, slot, ranked);
     }
 
     /// A slot is free again.
     pub(super) fn put_away(&mut self, at: Node, slot: Slot, ranked: bool) {
-        let shelf = &mut self.shelves[at.index()];
-        shelf.block_of[slot.index()] = EMPTY;
-        shelf.free.push(slot.0);
+        let node_cache = &mut self.node_caches[at.index()];
+        node_cache.block_of[slot.index()] = EMPTY_SLOT;
+        node_cache.free.push(slot.0);
         if ranked {
-            shelf.ranked -= 1;
+            node_cache.ranked -= 1;
         } else {
             self.resized(at);
         }
@@ -186,17 +186,17 @@ impl FileEngine {
 
     /// Puts a copy into a node that has room.
     pub(super) fn add(&mut self, block: Block, at: Node, access: &Access) {
-        let slot = self.shelves[at.index()].take(block);
+        let slot = self.node_caches[at.index()].take(block);
         self.nodes.insert(block, at, slot);
         if self.ranks(block, at) {
             let access = self.known(block, access);
             self.list(at, slot, &access);
         } else {
-            if std::mem::take(&mut self.shelves[at.index()].promised) {
+            if std::mem::take(&mut self.node_caches[at.index()].promised) {
                 let access = self.known(block, access);
-                let shelf = &mut self.shelves[at.index()];
-                shelf.replacement.inserted(slot, &access);
-                shelf.replacement.removed(slot);
+                let node_cache = &mut self.node_caches[at.index()];
+                node_cache.replacement.inserted(slot, &access);
+                node_cache.replacement.removed(slot);
             }
             self.resized(at);
         }
@@ -204,19 +204,19 @@ impl FileEngine {
 
     /// The replacement ranks a copy from now on.
     pub(super) fn list(&mut self, at: Node, slot: Slot, access: &Access) {
-        let shelf = &mut self.shelves[at.index()];
-        shelf.ranked += 1;
-        shelf.promised = false;
-        shelf.replacement.inserted(slot, access);
+        let node_cache = &mut self.node_caches[at.index()];
+        node_cache.ranked += 1;
+        node_cache.promised = false;
+        node_cache.replacement.inserted(slot, access);
     }
 
     /// What a layer of replicas takes, the originals do not have.
     pub(super) fn resized(&mut self, at: Node) {
-        let shelf = &mut self.shelves[at.index()];
-        let replicas = self.nodes.used(at).saturating_sub(shelf.ranked);
+        let node_cache = &mut self.node_caches[at.index()];
+        let replicas = self.nodes.used(at).saturating_sub(node_cache.ranked);
         let originals = self.nodes.capacity(at).saturating_sub(replicas);
         // No policy is made for a cache without room.
-        shelf
+        node_cache
             .replacement
             .resized(originals.clamp(1, self.nodes.blocks()));
     }

@@ -2,7 +2,7 @@
 
 use std::hint::select_unpredictable;
 
-use hither_core::topology::{Link, Place};
+use hither_core::topology::{Link, LinkEnd};
 use hither_core::{Node, Topology};
 
 /// Servers of one request at a time, links or disks: which parts of their time are taken.
@@ -168,8 +168,8 @@ impl Network {
         };
         let block_ns = |link: u32| match topology.link(link) {
             Link::Wire {
-                from: Place::Node(from),
-                to: Place::Node(to),
+                from: LinkEnd::Node(from),
+                to: LinkEnd::Node(to),
             } if topology.kind() == "matrix" => {
                 hop_ns * beyond_ns(from, to) / u64::from(topology.hop_ns()).max(1)
             }

@@ -16,7 +16,7 @@ pub(super) enum Waiting {
 
 /// What a policy asks for when a copy leaves is done so often in a row, and then refused: no policy
 /// keeps the engine for ever.
-const ROUNDS_MAX: usize = 8;
+const ACTION_ROUNDS_MAX: usize = 8;
 
 impl Engine {
     /// Does what the policy asked for, and what it asks for when it hears of that.
@@ -24,12 +24,12 @@ impl Engine {
         let mut rounds = 0;
         while !self.out.is_empty() {
             rounds += 1;
-            std::mem::swap(&mut self.out, &mut self.acting);
-            self.settled.clear();
+            std::mem::swap(&mut self.out, &mut self.running_actions);
+            self.outcomes.clear();
             let (mut ns, mut flushes) = (u64::from(self.costs.call_ns), 0);
-            for at in 0..self.acting.len() {
-                let action = self.acting[at];
-                let cost_ns = match rounds > ROUNDS_MAX {
+            for at in 0..self.running_actions.len() {
+                let action = self.running_actions[at];
+                let cost_ns = match rounds > ACTION_ROUNDS_MAX {
                     true => None,
                     false => self.apply(action),
                 };
@@ -38,9 +38,9 @@ impl Engine {
                     flushes += u64::from(cost_ns > 0);
                 }
                 let done = cost_ns.is_some();
-                self.settled.push(ActionOutcome { action, done });
+                self.outcomes.push(ActionOutcome { action, done });
             }
-            self.acting.clear();
+            self.running_actions.clear();
             if self.costs.batched {
                 flushes = flushes.min(1);
             }
@@ -51,7 +51,7 @@ impl Engine {
                 _ => (ns as f64 * (1.0 - self.costs.hidden)).round() as u64,
             };
             self.overhead(ns, shown_ns, waiting);
-            self.policy.on_outcomes(&self.settled, &self.nodes);
+            self.policy.on_outcomes(&self.outcomes, &self.nodes);
         }
     }
 

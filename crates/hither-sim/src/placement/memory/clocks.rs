@@ -16,10 +16,10 @@ use hither_core::{Access, Node, Process, Thread};
 const NOWHERE: Node = Node(u16::MAX);
 
 #[derive(Clone, Copy)]
-struct OfThread {
+struct ThreadClock {
     now_ns: u64,
     /// Its time when waits were added last.
-    settled_ns: u64,
+    waits_added_ns: u64,
     /// Where it runs, and where it ran at the last epoch.
     node: Node,
     node_before: Node,
@@ -30,7 +30,7 @@ struct OfThread {
 
 /// Clocks of all threads.
 pub(super) struct Clocks {
-    threads: Vec<OfThread>,
+    threads: Vec<ThreadClock>,
     /// The furthest clock.
     now_ns: u64,
     /// When each process last was at a barrier, and when any was: where new threads and new
@@ -43,9 +43,9 @@ pub(super) struct Clocks {
 
 impl Clocks {
     pub(super) fn new(threads: usize, nodes: usize, service_ns: u32) -> Clocks {
-        let thread = OfThread {
+        let thread = ThreadClock {
             now_ns: 0,
-            settled_ns: 0,
+            waits_added_ns: 0,
             node: NOWHERE,
             node_before: NOWHERE,
             process: Process(0),
@@ -89,7 +89,7 @@ impl Clocks {
             thread.process = access.process;
             thread.node_before = access.node;
             thread.now_ns = self.barriers_ns[process];
-            thread.settled_ns = thread.now_ns;
+            thread.waits_added_ns = thread.now_ns;
         }
     }
 
@@ -108,17 +108,17 @@ impl Clocks {
     }
 
     /// Adds the waits since the last call to the clocks; returns their sum.
-    pub(super) fn settle(&mut self) -> u64 {
-        let taken = |of: &OfThread| of.now_ns - of.settled_ns;
+    pub(super) fn add_waits(&mut self) -> u64 {
+        let taken = |of: &ThreadClock| of.now_ns - of.waits_added_ns;
         let took_ns = self.threads.iter().map(taken).max().unwrap_or(0);
         let running = self.threads.iter().filter(|of| taken(of) > 0).count();
         let mut waited = 0;
-        self.load.settle(took_ns, running, |thread, ns| {
+        self.load.add_waits(took_ns, running, |thread, ns| {
             self.threads[thread].now_ns += ns;
             waited += ns;
         });
         for thread in &mut self.threads {
-            thread.settled_ns = thread.now_ns;
+            thread.waits_added_ns = thread.now_ns;
             self.now_ns = self.now_ns.max(thread.now_ns);
         }
         waited
@@ -126,14 +126,14 @@ impl Clocks {
 
     /// All threads of a process wait for its slowest, and for `ns` more.
     pub(super) fn barrier(&mut self, process: Process, ns: u64) {
-        let waits = |of: &&mut OfThread| of.is_of(Some(process));
+        let waits = |of: &&mut ThreadClock| of.is_of(Some(process));
         let slowest = self.threads.iter_mut().filter(waits).map(|of| of.now_ns);
         let Some(slowest) = slowest.max() else {
             return;
         };
         for thread in self.threads.iter_mut().filter(waits) {
             thread.now_ns = slowest + ns;
-            thread.settled_ns = thread.now_ns;
+            thread.waits_added_ns = thread.now_ns;
         }
         self.barriers_ns[process.index()] = slowest + ns;
         self.latest_barrier_ns = self.latest_barrier_ns.max(slowest + ns);
@@ -144,7 +144,7 @@ impl Clocks {
     pub(super) fn pass_all(&mut self, ns: u64) {
         for thread in self.threads.iter_mut().filter(|of| of.is_of(None)) {
             thread.now_ns += ns;
-            thread.settled_ns += ns;
+            thread.waits_added_ns += ns;
             self.now_ns = self.now_ns.max(thread.now_ns);
         }
     }
@@ -186,7 +186,7 @@ impl Clocks {
     }
 }
 
-impl OfThread {
+impl ThreadClock {
     fn is_of(&self, process: Option<Process>) -> bool {
         self.node_before != NOWHERE && process.is_none_or(|process| process == self.process)
     }
@@ -229,7 +229,7 @@ impl Load {
         *counted = counted.saturating_add(count);
     }
 
-    fn settle(&mut self, took_ns: u64, threads: usize, mut wait: impl FnMut(usize, u64)) {
+    fn add_waits(&mut self, took_ns: u64, threads: usize, mut wait: impl FnMut(usize, u64)) {
         if self.touched.is_empty() {
             return;
         }

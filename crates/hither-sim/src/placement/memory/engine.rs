@@ -7,7 +7,7 @@ use super::actions::Waiting;
 use super::clocks::Clocks;
 use super::costs::MemoryCosts;
 use super::frames::Frames;
-use crate::placement::report::{OfProcess, PlacementOutcome};
+use crate::placement::report::{PlacementOutcome, ProcessTotals};
 use crate::placement::timeline::Timeline;
 use crate::placement::{PlacementConfiguration, PlacementOptions};
 use crate::references::References;
@@ -38,8 +38,8 @@ pub(super) struct Engine {
     pub(super) next_epoch_ns: u64,
     pub(super) check: bool,
     pub(super) out: Vec<Action>,
-    pub(super) acting: Vec<Action>,
-    pub(super) settled: Vec<ActionOutcome>,
+    pub(super) running_actions: Vec<Action>,
+    pub(super) outcomes: Vec<ActionOutcome>,
 }
 
 impl Engine {
@@ -60,7 +60,7 @@ impl Engine {
         let by_process = processes > 1 && period_ns.is_none();
         let several = if processes > 1 { processes } else { 0 };
         let mut timeline = Timeline::new(references, nodes, options);
-        timeline.processes = vec![OfProcess::default(); several];
+        timeline.processes = vec![ProcessTotals::default(); several];
         Engine {
             policy,
             nodes: Nodes::new(
@@ -90,8 +90,8 @@ impl Engine {
             next_epoch_ns: period_ns.unwrap_or(u64::MAX),
             check: options.check,
             out: Vec::new(),
-            acting: Vec::new(),
-            settled: Vec::new(),
+            running_actions: Vec::new(),
+            outcomes: Vec::new(),
         }
     }
 

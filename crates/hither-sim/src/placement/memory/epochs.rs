@@ -8,15 +8,15 @@ use super::engine::Engine;
 
 impl Engine {
     /// Adds the waiting for busy memory.
-    pub(super) fn settle(&mut self) {
-        self.timeline.totals.hit_ns += self.clocks.settle();
+    pub(super) fn add_waits(&mut self) {
+        self.timeline.totals.hit_ns += self.clocks.add_waits();
     }
 
     /// The run is before that reference.
     pub(super) fn reached(&mut self, reference: u64) {
         if reference >= self.timeline.stop() {
             if self.timeline.warm_up_ends(reference) {
-                self.settle();
+                self.add_waits();
             }
             let used = |node| self.nodes.used(node);
             self.timeline.reached(reference, self.clocks.now_ns(), used);
@@ -25,7 +25,7 @@ impl Engine {
 
     /// A construct or an iteration of a process ended.
     pub(super) fn mark(&mut self, mark: Mark) {
-        self.settle();
+        self.add_waits();
         self.clocks.barrier(mark.process, 0);
         if self.period_ns.is_none() {
             self.epoch(mark.kind, Waiting::Process(mark.process));
@@ -39,7 +39,7 @@ impl Engine {
 
     /// A process ended: its pages are nobody's.
     pub(super) fn ended(&mut self, process: Process) {
-        self.settle();
+        self.add_waits();
         self.timeline.processes[process.index()].end_ns = self.clocks.of_ns(process);
         for block in std::mem::take(&mut self.touched[process.index()]) {
             while let Some(at) = self.nodes.home(block) {
@@ -53,7 +53,7 @@ impl Engine {
 
     #[cold]
     pub(super) fn period(&mut self) {
-        self.settle();
+        self.add_waits();
         self.epoch(EpochKind::Period, Waiting::All);
         let period_ns = self.period_ns.unwrap_or(u64::MAX).max(1);
         let passed = self.clocks.now_ns() / period_ns;

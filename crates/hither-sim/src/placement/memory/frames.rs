@@ -8,12 +8,12 @@ use hither_core::{Block, Node, Slot};
 
 /// What is in each frame of each node.
 pub(super) struct Frames {
-    nodes: Vec<OfNode>,
+    nodes: Vec<NodeFrames>,
     referenced: Vec<bool>,
 }
 
 #[derive(Default)]
-struct OfNode {
+struct NodeFrames {
     /// Grows as frames are first used, so that memory of any size costs nothing.
     blocks: Vec<Option<Block>>,
     free: Vec<Slot>,
@@ -23,7 +23,7 @@ struct OfNode {
 impl Frames {
     pub(super) fn new(nodes: usize, blocks: u32) -> Frames {
         Frames {
-            nodes: (0..nodes).map(|_| OfNode::default()).collect(),
+            nodes: (0..nodes).map(|_| NodeFrames::default()).collect(),
             referenced: vec![false; blocks as usize],
         }
     }
@@ -77,9 +77,9 @@ impl Frames {
             assert_eq!(of.blocks[slot.index()], Some(block), "{node:?} {slot:?}");
             held += 1;
         }
-        let taken = |of: &OfNode| of.blocks.iter().flatten().count();
+        let taken = |of: &NodeFrames| of.blocks.iter().flatten().count();
         assert_eq!(self.nodes.iter().map(taken).sum::<usize>(), held);
-        let free = |of: &OfNode| of.blocks.len() - taken(of) == of.free.len();
+        let free = |of: &NodeFrames| of.blocks.len() - taken(of) == of.free.len();
         assert!(self.nodes.iter().all(free), "free frames");
     }
 }

@@ -11,14 +11,14 @@ use crate::references::References;
 impl<R: References> Source<'_, R> {
     /// What must be known before the run, in one pass; of a trace of one process, and for a policy
     /// without foresight, nothing need be read for it.
-    pub(super) fn known(&self, foresight: bool) -> Result<Known, Error> {
+    pub(super) fn known(&self, foresight: bool) -> Result<TraceSummary, Error> {
         let processes = self.references.processes();
         let totals = || Counters::new(self.nodes, self.references.blocks());
         let mut totals = foresight.then(totals);
         let mut owners = Vec::new();
         if processes <= 1 && !foresight {
             let ends = Vec::new();
-            return Ok(Known {
+            return Ok(TraceSummary {
                 totals,
                 owners,
                 ends,
@@ -51,7 +51,7 @@ impl<R: References> Source<'_, R> {
         let mut ends: Vec<End> = ends.collect();
         ends.sort_by_key(|end| end.reference);
         ends.pop();
-        Ok(Known {
+        Ok(TraceSummary {
             totals,
             owners,
             ends,
@@ -70,7 +70,7 @@ impl<R: References> Source<'_, R> {
     }
 }
 
-pub(super) struct Known {
+pub(super) struct TraceSummary {
     /// All accesses by page and node, for policies with foresight.
     pub(super) totals: Option<Counters>,
     /// The process that is the first to use each object, by object; nothing where there is one

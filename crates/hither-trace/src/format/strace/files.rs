@@ -53,13 +53,13 @@ impl OpenFile {
 /// The descriptors of a process, and the folder that its paths start from.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
-    files: FxHashMap<u32, Entry>,
+    files: FxHashMap<u32, Descriptor>,
     /// Empty where it is not known.
     folder: Vec<u8>,
 }
 
 #[derive(Clone, Debug)]
-struct Entry {
+struct Descriptor {
     file: Rc<OpenFile>,
     close_on_exec: bool,
 }
@@ -73,7 +73,7 @@ impl Table {
     }
 
     pub(super) fn put(&mut self, descriptor: u32, file: Rc<OpenFile>, close_on_exec: bool) {
-        let entry = Entry {
+        let entry = Descriptor {
             file,
             close_on_exec,
         };

@@ -5,7 +5,7 @@ use crate::text::{decimal, hexadecimal, seconds};
 
 /// A line of the log.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Entry<'l> {
+pub(super) struct LogLine<'l> {
     /// The thread, 0 where the log does not say (without `-f`).
     pub(super) tid: u32,
     /// When, in nanoseconds since midnight, the epoch, or the line before.
@@ -58,9 +58,9 @@ pub(super) struct Descriptor<'l> {
 }
 
 /// Takes a line apart; none if strace writes no such line.
-pub(super) fn entry(line: &[u8]) -> Option<Entry<'_>> {
+pub(super) fn entry(line: &[u8]) -> Option<LogLine<'_>> {
     let bare = |event| {
-        Some(Entry {
+        Some(LogLine {
             tid: 0,
             time: None,
             event,
@@ -93,7 +93,7 @@ pub(super) fn entry(line: &[u8]) -> Option<Entry<'_>> {
         None => body,
     };
     let event = event(body.trim_ascii_start())?;
-    Some(Entry { tid, time, event })
+    Some(LogLine { tid, time, event })
 }
 
 fn event(body: &[u8]) -> Option<Event<'_>> {
@@ -350,7 +350,7 @@ pub(super) fn frame(text: &[u8]) -> Option<RawFrame<'_>> {
 mod tests {
     use super::*;
 
-    fn of(line: &str) -> Entry<'_> {
+    fn of(line: &str) -> LogLine<'_> {
         entry(line.as_bytes()).unwrap_or_else(|| panic!("{line}"))
     }
 

@@ -14,13 +14,15 @@ use super::{Execution, Program, Stopped, THREADS_MAX, count, switch};
 use crate::generate::Scatter;
 use crate::generate::zipf::Ranks;
 use crate::schema::RowOp;
+use hither_core::Random;
 use hither_core::registry::{Param, ParamKind};
 use hither_core::spec::Values;
 
 /// The line in the registry.
 pub(super) const ENTRY: Program = Program {
     name: "compile",
-    summary: "tar, then compilers that share headers beside cscope, then the linker; a compiler at a time a thread",
+    summary: "tar, then compilers that share headers beside cscope, then the linker; a compiler \
+              at a time a thread",
     source: "the Tar + Gcc + Cscope test of the dual-layered file cache (sections 4 and 5)",
     params: &[
         count("sources", "how many source files", 1000, 1 << 20),
@@ -88,6 +90,60 @@ enum Step {
     Assemble(usize, File),
 }
 
+/// The call sites of the build's programs: two each, where it reads and where it writes.
+struct Sites {
+    tar: [u32; 2],
+    compiler: [u32; 2],
+    header: u32,
+    assembler: [u32; 2],
+    cscope: [u32; 2],
+    linker: [u32; 2],
+}
+
+impl Sites {
+    fn new(execution: &mut Execution) -> Sites {
+        let pair =
+            |execution: &mut Execution, names: [&str; 2]| names.map(|name| execution.site(name));
+        let assembler = ["as.input_file_give_next_buffer", "as.write_object"];
+        Sites {
+            tar: pair(execution, ["tar.dump_file", "tar.flush_write"]),
+            compiler: pair(execution, ["cc1.read_file_guts", "cc1.output_asm"]),
+            header: execution.site("cc1.read_include"),
+            assembler: pair(execution, assembler),
+            cscope: pair(execution, ["cscope.build", "cscope.dbputc"]),
+            linker: pair(execution, ["ld.bfd_read", "ld.bfd_write"]),
+        }
+    }
+}
+
+/// Draws the headers of each source.
+struct Includes {
+    headers: Vec<File>,
+    /// How many a source includes.
+    count: usize,
+    popular: Ranks,
+    scatter: Scatter,
+    random: Random,
+    /// The last source that included each header.
+    seen: Vec<usize>,
+}
+
+impl Includes {
+    /// The reads of the headers of the source with this number.
+    fn read(&mut self, number: usize, site: u32, pieces: &mut Vec<Piece>) {
+        for _ in 0..self.count {
+            let rank = self.popular.draw(&mut self.random) - 1;
+            let mut header = self.scatter.place(rank) as usize;
+            // One that it has already brings in the next that it has not.
+            while self.seen[header] == number {
+                header = (header + 1) % self.headers.len();
+            }
+            self.seen[header] = number;
+            pieces.extend(self.headers[header].whole(site, RowOp::Read, WHOLE));
+        }
+    }
+}
+
 fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
     let mut random = execution.random(0);
     let mib = |at: usize| values.count(at) << 20;
@@ -99,41 +155,28 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
     });
     let all: Vec<File> = sources.iter().chain(&headers).copied().collect();
     let total: u64 = all.iter().map(|file| file.bytes).sum();
-    let sites =
-        |execution: &mut Execution, names: [&str; 2]| names.map(|name| execution.site(name));
-    let tar_sites = sites(execution, ["tar.dump_file", "tar.flush_write"]);
-    let cc_sites = sites(execution, ["cc1.read_file_guts", "cc1.output_asm"]);
-    let header_site = execution.site("cc1.read_include");
-    let as_sites = sites(
-        execution,
-        ["as.input_file_give_next_buffer", "as.write_object"],
-    );
-    let scope_sites = sites(execution, ["cscope.build", "cscope.dbputc"]);
-    let ld_sites = sites(execution, ["ld.bfd_read", "ld.bfd_write"]);
+    let sites = Sites::new(execution);
     let mut pace = Pace::new(execution.random(1));
     let mut balance = Balance::new(execution, execution.random(2));
     let mut now = 0;
 
     if values.count(6) == 1 {
         let archive = File::new(execution, "/usr/src/linux.tar.gz", total.div_ceil(4));
-        let mut pieces = Some(filter(&all, archive, TAR_BUFFER, tar_sites));
-        now = work(
-            execution,
-            &mut pace,
-            &mut balance,
-            1,
-            now,
-            |execution, balance, _| {
-                let pieces = pieces.take()?;
-                let tar = ["tar", "czf", "/usr/src/linux.tar.gz", "/usr/src/linux"];
-                Some(Job::of_new(balance.process(execution, &tar), pieces))
-            },
-        )?;
+        let pieces = filter(&all, archive, TAR_BUFFER, sites.tar);
+        let tar = ["tar", "czf", "/usr/src/linux.tar.gz", "/usr/src/linux"];
+        now = alone(execution, &mut pace, &mut balance, now, &tar, pieces)?;
     }
 
     let popular = Ranks::new(values.count(2), values.real(5));
     let scatter = Scatter::new(values.count(2), random.bits());
-    let includes = values.count(4).min(values.count(2)) as usize;
+    let mut includes = Includes {
+        count: values.count(4).min(values.count(2)) as usize,
+        popular,
+        scatter,
+        random,
+        seen: vec![usize::MAX; headers.len()],
+        headers,
+    };
     let objects: Vec<File> = (sources.iter().enumerate())
         .map(|(number, source)| {
             let path = format!("/usr/src/linux/d{:02}/s{number:05}.o", number / 50);
@@ -143,11 +186,10 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
     let jobs = execution.threads();
     let mut index = (values.count(7) == 1).then(|| {
         let output = File::new(execution, "/usr/src/linux/cscope.out", total.div_ceil(2));
-        filter(&all, output, STDIO_BUFFER, scope_sites)
+        filter(&all, output, STDIO_BUFFER, sites.cscope)
     });
     let mut started = 0;
     let mut after: Vec<Option<Step>> = vec![None; jobs as usize];
-    let mut seen = vec![usize::MAX; headers.len()];
     // The slot after the compilers' is cscope's.
     let slots = jobs + u32::from(index.is_some());
     let next = |execution: &mut Execution, balance: &mut Balance, slot: u32| {
@@ -167,28 +209,18 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
                 let source = sources[number];
                 let assembly =
                     File::new(execution, format!("/tmp/cc{number:06}.s"), source.bytes * 3);
-                let mut pieces: Vec<Piece> =
-                    source.whole(cc_sites[0], RowOp::Read, WHOLE).collect();
-                let mut included = 0;
-                while included < includes {
-                    let rank = popular.draw(&mut random) - 1;
-                    let mut header = scatter.place(rank) as usize;
-                    // One that it has already brings in the next that it has not.
-                    while seen[header] == number {
-                        header = (header + 1) % headers.len();
-                    }
-                    seen[header] = number;
-                    included += 1;
-                    pieces.extend(headers[header].whole(header_site, RowOp::Read, WHOLE));
-                }
-                pieces.extend(assembly.whole(cc_sites[1], RowOp::Write, STDIO_BUFFER));
+                let reads = source.whole(sites.compiler[0], RowOp::Read, WHOLE);
+                let mut pieces: Vec<Piece> = reads.collect();
+                includes.read(number, sites.header, &mut pieces);
+                pieces.extend(assembly.whole(sites.compiler[1], RowOp::Write, STDIO_BUFFER));
                 after[slot as usize] = Some(Step::Assemble(number, assembly));
                 let compiler = balance.process(execution, &["cc1", "-O2"]);
                 Some(Job::of_new(compiler, pieces))
             }
             Step::Assemble(number, assembly) => {
-                let read = assembly.whole(as_sites[0], RowOp::Read, 32 << 10);
-                let written = objects[number].whole(as_sites[1], RowOp::Write, STDIO_BUFFER);
+                let read = assembly.whole(sites.assembler[0], RowOp::Read, 32 << 10);
+                let output = objects[number];
+                let written = output.whole(sites.assembler[1], RowOp::Write, STDIO_BUFFER);
                 let pieces = read.chain(written).collect();
                 Some(Job::of_new(balance.process(execution, &["as"]), pieces))
             }
@@ -200,20 +232,27 @@ fn run(values: &Values, execution: &mut Execution) -> Result<(), Stopped> {
     let image = File::new(execution, "/usr/src/linux/vmlinux", size.div_ceil(2));
     let read = objects
         .iter()
-        .flat_map(|object| object.whole(ld_sites[0], RowOp::Read, WHOLE));
-    let written = image.whole(ld_sites[1], RowOp::Write, 256 << 10);
-    let mut pieces = Some(read.chain(written).collect());
-    work(
-        execution,
-        &mut pace,
-        &mut balance,
-        1,
-        now,
-        |execution, balance, _| {
-            let pieces = pieces.take()?;
-            let linker = balance.process(execution, &["ld", "-o", "vmlinux"]);
-            Some(Job::of_new(linker, pieces))
-        },
-    )?;
+        .flat_map(|object| object.whole(sites.linker[0], RowOp::Read, WHOLE));
+    let written = image.whole(sites.linker[1], RowOp::Write, 256 << 10);
+    let pieces = read.chain(written).collect();
+    let linker = ["ld", "-o", "vmlinux"];
+    alone(execution, &mut pace, &mut balance, now, &linker, pieces)?;
     Ok(())
+}
+
+/// A program that runs alone, to its end.
+fn alone(
+    execution: &mut Execution,
+    pace: &mut Pace,
+    balance: &mut Balance,
+    now: u64,
+    command: &[&str],
+    pieces: Vec<Piece>,
+) -> Result<u64, Stopped> {
+    let mut pieces = Some(pieces);
+    let next = |execution: &mut Execution, balance: &mut Balance, _| {
+        let pieces = pieces.take()?;
+        Some(Job::of_new(balance.process(execution, command), pieces))
+    };
+    work(execution, pace, balance, 1, now, next)
 }

@@ -16,7 +16,8 @@ use hither_core::spec::Values;
 pub(super) const ENTRY: Program = Program {
     name: "parallel-grep",
     summary: "runs of grep over the same files in parallel shells, a shell a thread",
-    source: "the Grep test of the dual-layered file cache (sections 4 and 5): 120 runs over 40 MB of /etc, 2 to 10 shells",
+    source: "the Grep test of the dual-layered file cache (sections 4 and 5): 120 runs over 40 MB \
+             of /etc, 2 to 10 shells",
     params: &[
         count(
             "runs",

@@ -41,12 +41,15 @@ use hither_core::spec::Values;
 /// The line in the registry.
 pub(super) const ENTRY: Program = Program {
     name: "shared-files",
-    summary: "out-of-core applications whose threads share files, near ones more than far ones, in phases",
-    source: "the six applications of topology-aware I/O caching, by the sharing of its figures 2 and 3",
+    summary: "out-of-core applications whose threads share files, near ones more than far ones, \
+              in phases",
+    source: "the six applications of topology-aware I/O caching, by the sharing of its figures 2 \
+             and 3",
     params: &[
         Param {
             name: "like",
-            doc: "which of the paper's applications: out-of-core array sweeps (the first three) or transactions",
+            doc: "which of the paper's applications: out-of-core array sweeps (the first three) \
+                  or transactions",
             kind: ParamKind::Name {
                 default: "ammp",
                 names: &["ammp", "fma3d", "wupwise", "oltp", "specjbb", "specweb"],

@@ -16,7 +16,7 @@ use crate::ui::Ui;
 
 /// Which curves go where.
 #[derive(Args, Debug)]
-pub(in crate::command) struct Curves {
+pub(in crate::command) struct CurveArgs {
     /// Write the miss ratio at all cache sizes to FILE; may be given several times
     ///
     /// Data are .csv, .json or .parquet, a picture is .svg or .png. A FILE that is there is
@@ -93,7 +93,7 @@ impl FromStr for CurveFile {
     }
 }
 
-impl Curves {
+impl CurveArgs {
     pub(in crate::command) fn wanted(&self) -> bool {
         !self.files.is_empty()
     }

@@ -20,7 +20,7 @@ use crate::ui::Ui;
 
 /// What is placed, and where.
 #[derive(Args, Debug)]
-pub(in crate::command) struct Placing {
+pub(in crate::command) struct PlacementArgs {
     /// Place blocks or pages on these nodes: 2, mesh:5x5, this, a preset, a TOML file
     ///
     /// Also torus:4x4, hypercube:4, ring:4x4 and tree:2x8; `this` is this machine, a TOML file has
@@ -71,7 +71,7 @@ enum Bind {
     Processes,
 }
 
-impl Placing {
+impl PlacementArgs {
     /// Whether nodes are named.
     pub(in crate::command) fn wanted(&self) -> bool {
         !self.nodes.is_empty()
@@ -150,7 +150,7 @@ fn binding(bind: Bind) -> Binding {
 
 /// What is drawn of placements.
 #[derive(Args, Debug)]
-pub(in crate::command) struct Drawing {
+pub(in crate::command) struct DrawingArgs {
     /// Draw who served whom, node by node, as .svg or .png
     #[arg(long, value_name = "FILE", requires = "nodes", value_parser = picture)]
     pub(in crate::command) heatmap: Option<Drawn>,
@@ -209,7 +209,7 @@ fn picture_or_table(text: &str) -> Result<Drawn, String> {
     )
 }
 
-impl Drawing {
+impl DrawingArgs {
     fn files(&self) -> impl Iterator<Item = &Path> {
         let files = [&self.heatmap, &self.mesh, &self.timeline];
         files.into_iter().flatten().map(|file| file.path.as_path())

@@ -12,19 +12,19 @@ use hither_live::file_migration::{FileMigrationOptions, FileMigrationReport, Run
 use hither_live::file_placement::{self, FilePlacementOptions, Ran};
 use hither_live::numa::calibration;
 
-use super::{Run, note_agent};
+use super::{Run, note_agent, note_losses};
 use crate::exit::{self, Usage};
 use crate::format::{counted, duration_ns, percent};
 use crate::preload;
 use crate::ui::Ui;
 
-/// What the policy does with pages of files.
-pub(super) enum Way {
-    /// As they come in: on the one node, or on all in turn. Pages are placed in the program, which
-    /// asks nobody, so such a policy looks at nothing but what is read.
-    Placed(Option<u32>),
-    /// They follow their readers.
-    Following(Box<Spec<PlacementEntry>>),
+/// How the policy places pages of files.
+pub(super) enum FilePlacement {
+    /// When they are read in: on one node, or on all in turn. The program itself places them,
+    /// without asking the agent, so such a policy knows nothing but the read.
+    AtRead(Option<u32>),
+    /// Cached pages move to the node that reads them.
+    Migration(Box<Spec<PlacementEntry>>),
 }
 
 /// The switch.
@@ -54,36 +54,36 @@ pub(super) struct FilePlacementArgs {
 
 impl FilePlacementArgs {
     /// What the options ask for, if they ask for anything.
-    pub(super) fn way(&self, run: &Run) -> Result<Option<Way>, Usage> {
+    pub(super) fn placement(&self, run: &Run) -> Result<Option<FilePlacement>, Usage> {
         let Some(text) = &self.policy else {
             return Ok(None);
         };
-        let way = named(text)?;
+        let placement = named(text)?;
         let output = &run.output;
         let watched = [
             ("--dry-run", output.dry_run),
             ("--log", output.log.is_some()),
             ("--metrics", output.metrics.is_some()),
         ];
-        match (&way, watched.iter().find(|(_, given)| *given)) {
-            (Way::Placed(_), Some((option, _))) => Err(Usage(format!(
+        match (&placement, watched.iter().find(|(_, given)| *given)) {
+            (FilePlacement::AtRead(_), Some((option, _))) => Err(Usage(format!(
                 "{option} with {SWITCH}={text}: the program itself places pages as it reads, \
                  so there is nothing to watch; with {SWITCH}=upm there is"
             ))),
-            _ => Ok(Some(way)),
+            _ => Ok(Some(placement)),
         }
     }
 }
 
-fn named(text: &str) -> Result<Way, Usage> {
+fn named(text: &str) -> Result<FilePlacement, Usage> {
     let spec: Spec<PlacementEntry> = text
         .parse()
         .map_err(|error| Usage(format!("{SWITCH}={text}: {error}")))?;
     match spec.entry().name {
-        "round-robin" => Ok(Way::Placed(None)),
-        "single-node" => Ok(Way::Placed(Some(spec.values().count(0) as u32))),
+        "round-robin" => Ok(FilePlacement::AtRead(None)),
+        "single-node" => Ok(FilePlacement::AtRead(Some(spec.values().count(0) as u32))),
         _ if spec.is_made_of_another() && spec.entry().runs(Mechanism::FilePlacement) => {
-            Ok(Way::Following(Box::new(spec)))
+            Ok(FilePlacement::Migration(Box::new(spec)))
         }
         "first-touch" => Err(Usage(format!(
             "{SWITCH}=first-touch: that is what the kernel does anyway"
@@ -96,14 +96,14 @@ fn named(text: &str) -> Result<Way, Usage> {
 }
 
 /// Runs the program.
-pub(super) fn run(run: &Run, way: Way, ui: &Ui) -> anyhow::Result<ExitCode> {
-    match way {
-        Way::Placed(node) => placed(run, node, ui),
-        Way::Following(policy) => following(run, *policy, ui),
+pub(super) fn run(run: &Run, placement: FilePlacement, ui: &Ui) -> anyhow::Result<ExitCode> {
+    match placement {
+        FilePlacement::AtRead(node) => place_at_read(run, node, ui),
+        FilePlacement::Migration(policy) => migrate(run, *policy, ui),
     }
 }
 
-fn placed(run: &Run, node: Option<u32>, ui: &Ui) -> anyhow::Result<ExitCode> {
+fn place_at_read(run: &Run, node: Option<u32>, ui: &Ui) -> anyhow::Result<ExitCode> {
     let options = FilePlacementOptions {
         command: run.command.clone(),
         preload: preload::library()?,
@@ -119,10 +119,10 @@ fn placed(run: &Run, node: Option<u32>, ui: &Ui) -> anyhow::Result<ExitCode> {
         true => eprintln!("{}", ran.to_json()),
         false => report_placed(&ran, ui),
     }
-    Ok(exit::pass_on(ran.exit))
+    Ok(exit::code_of(ran.exit))
 }
 
-fn following(run: &Run, policy: Spec<PlacementEntry>, ui: &Ui) -> anyhow::Result<ExitCode> {
+fn migrate(run: &Run, policy: Spec<PlacementEntry>, ui: &Ui) -> anyhow::Result<ExitCode> {
     let options = FileMigrationOptions {
         run: run.options(preload::library()?),
         policy,
@@ -132,17 +132,17 @@ fn following(run: &Run, policy: Spec<PlacementEntry>, ui: &Ui) -> anyhow::Result
     let ran = Runner::new(options).run().map_err(exit::not_started)?;
     let Some(followed) = ran.followed else {
         run.ran_on_one_node();
-        return Ok(exit::pass_on(ran.exit));
+        return Ok(exit::code_of(ran.exit));
     };
     match run.output.json {
         true => eprintln!("{}", followed.to_json()),
-        false => report_followed(&followed, run.output.dry_run, ui),
+        false => report_migration(&followed, run.output.dry_run, ui),
     }
-    Ok(exit::pass_on(ran.exit))
+    Ok(exit::code_of(ran.exit))
 }
 
 /// What came of it, in a few lines.
-fn report_followed(followed: &FileMigrationReport, dry_run: bool, ui: &Ui) {
+fn report_migration(followed: &FileMigrationReport, dry_run: bool, ui: &Ui) {
     let summary = &followed.summary;
     let local = summary.local as f64 / summary.accesses.max(1) as f64;
     let local = match summary.accesses {
@@ -172,15 +172,7 @@ fn report_followed(followed: &FileMigrationReport, dry_run: bool, ui: &Ui) {
     }
     note_agent(followed.agent, followed.ran, ui);
     let lost = followed.lost.events + followed.lost.no_ring + followed.lost.nested;
-    if lost > 0 {
-        ui.note(format_args!(
-            "missed {} for which there was no room",
-            counted(lost, "access")
-        ));
-    }
-    if let Some(error) = &followed.log {
-        ui.note(format_args!("the log is not whole: {error}"));
-    }
+    note_losses(lost, followed.log.as_ref(), ui);
 }
 
 /// What came of it, in a line or two.

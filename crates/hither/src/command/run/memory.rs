@@ -203,7 +203,7 @@ pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> 
     let ran = Runner::new(options).run().map_err(exit::not_started)?;
     let Some(pages) = ran.pages else {
         run.ran_on_one_node();
-        return Ok(exit::pass_on(ran.exit));
+        return Ok(exit::code_of(ran.exit));
     };
     if run.output.json {
         eprintln!("{}", pages.to_json());
@@ -215,7 +215,7 @@ pub(super) fn run(run: &Run, policy: &str, ui: &Ui) -> anyhow::Result<ExitCode> 
         saved_placements: pages.saved_placements.into_iter().map(from_live).collect(),
     };
     run.add_to_profile(|path| Ok(profile::save_regions(path, &learnt)?), ui);
-    Ok(exit::pass_on(ran.exit))
+    Ok(exit::code_of(ran.exit))
 }
 
 /// What a run takes of a region in the file.

@@ -12,7 +12,7 @@ use hither_live::page_cache::{
 use hither_sim::Size;
 use hither_sys::cgroup::MemoryGroup;
 
-use super::{Run, note_agent};
+use super::{Run, note_agent, note_losses};
 use crate::exit::{self, Usage};
 use crate::format::{bytes, counted, duration_ns, saved};
 use crate::preload;
@@ -140,7 +140,7 @@ pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
         report(&ran.files, run.output.dry_run, ui);
     }
     run.add_to_profile(|path| Ok(profile::save_sites(path, &ran.files.sites)?), ui);
-    Ok(exit::pass_on(ran.exit))
+    Ok(exit::code_of(ran.exit))
 }
 
 /// What came of it, in a few lines.
@@ -156,6 +156,16 @@ fn report(files: &PageCacheReport, dry_run: bool, ui: &Ui) {
         bytes(summary.lru_missed_bytes),
         saved(summary.lru_missed_bytes, summary.missed_bytes),
     ));
+    report_drops(files, dry_run, ui);
+    report_left_alone(files, ui);
+    note_agent(files.agent, files.ran, ui);
+    let lost = files.lost.events + files.lost.no_ring + files.lost.nested;
+    note_losses(lost, files.log.as_ref(), ui);
+}
+
+/// What was dropped, and where the policy stepped aside.
+fn report_drops(files: &PageCacheReport, dry_run: bool, ui: &Ui) {
+    let summary = &files.summary;
     if summary.judged > 0 && summary.stopped == 0 && !summary.steering {
         ui.note(
             "the page cache was left to the kernel: \
@@ -204,6 +214,11 @@ fn report(files: &PageCacheReport, dry_run: bool, ui: &Ui) {
             counted(summary.stopped, "time"),
         ));
     }
+}
+
+/// What was not steered, and why.
+fn report_left_alone(files: &PageCacheReport, ui: &Ui) {
+    let summary = &files.summary;
     if summary.preexisting_bytes > 0 {
         ui.note(format_args!(
             "{} left alone that were cached before the program came; --all-files steers them too",
@@ -232,16 +247,5 @@ fn report(files: &PageCacheReport, dry_run: bool, ui: &Ui) {
         ui.note(format_args!(
             "what others have cached cannot be told from what the program has: cachestat: {why}"
         ));
-    }
-    note_agent(files.agent, files.ran, ui);
-    let lost = files.lost.events + files.lost.no_ring + files.lost.nested;
-    if lost > 0 {
-        ui.note(format_args!(
-            "missed {} for which there was no room",
-            counted(lost, "access")
-        ));
-    }
-    if let Some(error) = &files.log {
-        ui.note(format_args!("the log is not whole: {error}"));
     }
 }

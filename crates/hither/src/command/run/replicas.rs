@@ -10,7 +10,7 @@ use hither_live::SessionOptions;
 use hither_live::replication::{ReplicationOptions, ReplicationReport, Runner, Scope};
 use hither_sim::Size;
 
-use super::{Run, note_agent};
+use super::{Run, note_agent, note_losses};
 use crate::exit::{self, Usage};
 use crate::format::{bytes, count, counted, percent};
 use crate::preload;
@@ -105,7 +105,7 @@ pub(super) fn run(run: &Run, text: &str, ui: &Ui) -> anyhow::Result<ExitCode> {
     } else {
         report(&ran.replicas, run.output.dry_run, ui);
     }
-    Ok(exit::pass_on(ran.exit))
+    Ok(exit::code_of(ran.exit))
 }
 
 /// What came of it, in a few lines.
@@ -152,13 +152,5 @@ fn report(run: &ReplicationReport, dry_run: bool, ui: &Ui) {
     }
     note_agent(run.agent, run.ran, ui);
     let lost = run.lost.events + run.lost.no_ring + run.lost.nested;
-    if lost > 0 {
-        ui.note(format_args!(
-            "missed {} for which there was no room",
-            counted(lost, "access")
-        ));
-    }
-    if let Some(error) = &run.log {
-        ui.note(format_args!("the log is not whole: {error}"));
-    }
+    note_losses(lost, run.log.as_ref(), ui);
 }

@@ -36,7 +36,12 @@ pub(super) fn text(survey: &Capabilities, costs: &Costs) -> Result<String, std::
         format::percent(survey.budget)
     )?;
     for counter in &survey.counters {
-        writeln!(text, "  {:<14} {}", counter.name, told(survey, counter))?;
+        writeln!(
+            text,
+            "  {:<14} {}",
+            counter.name,
+            availability(survey, counter)
+        )?;
     }
     let outcome = match survey.chosen() {
         Some(counter) => format!("`upm` would count by {}", counter.name),
@@ -61,7 +66,7 @@ fn yes_or_why<T>(answer: &Result<T, impl Display>) -> String {
 /// Where the second column of the counters is.
 const CAUSE_INDENT: usize = 17;
 
-fn told(survey: &Capabilities, counter: &CounterProbe) -> String {
+fn availability(survey: &Capabilities, counter: &CounterProbe) -> String {
     let counting = match &counter.answer {
         Ok(counting) => counting,
         Err(_) => return yes_or_why(&counter.answer),
@@ -195,7 +200,9 @@ pub(super) fn document(survey: &Capabilities, costs: &Costs) -> serde_json::Valu
 
 #[cfg(test)]
 mod tests {
-    use hither_live::memory::capabilities::{Cost, Counting, Refusal, SamplingError, WatchError};
+    use hither_live::memory::capabilities::{
+        Counting, MoveError, SamplingCost, SamplingError, WatchError,
+    };
     use hither_live::numa::topology::NodeMemory;
     use insta::assert_snapshot;
 
@@ -213,7 +220,7 @@ mod tests {
     }
 
     fn survey() -> Capabilities {
-        let cost = Cost {
+        let cost = SamplingCost {
             arm_ns: 1400,
             touch_ns: 700,
         };
@@ -298,7 +305,7 @@ mod tests {
         survey.nodes.truncate(1);
         survey.huge_page_bytes = None;
         survey.faults = Err(WatchError::NotPermitted { paranoid: Some(4) });
-        survey.moving = Err(Refusal::NoCall);
+        survey.moving = Err(MoveError::NoCall);
         survey.counters[1].answer = Err(SamplingError::NoCall);
         assert_snapshot!(text(&survey, &by_distance(&survey)).unwrap(), @"
         Memory nodes

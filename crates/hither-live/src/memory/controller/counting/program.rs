@@ -49,7 +49,7 @@ pub(in super::super) struct Program {
     pub(in super::super) estimates: Estimates,
     /// What lies between constructs, where samples come at moments that depend on them.
     pub(in super::super) phases: Phases,
-    /// PageRange that are counted.
+    /// Pages that are counted.
     pub(super) pages: u64,
     /// The thread whose constructs are the program's.
     pub(super) master: Option<u32>,

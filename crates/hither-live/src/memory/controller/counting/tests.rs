@@ -1,5 +1,5 @@
-//! The controller with upm against made-up programs on four nodes: threads that touch pages, a kernel
-//! that arms, finds and moves.
+//! The controller with upm against made-up programs on four nodes: threads that touch pages, a
+//! kernel that arms, finds and moves.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -42,7 +42,7 @@ struct Rig {
     /// What moving a page takes.
     page_ns: u64,
     arms: usize,
-    /// PageRange that were asked about.
+    /// Pages that were asked about.
     asked: u64,
     /// The kernel's scanner is at work, and the node of the policy of pages that have one.
     scans: bool,
@@ -254,7 +254,7 @@ impl Rig {
         }
     }
 
-    /// PageRange of each quarter that are on each node.
+    /// Pages of each quarter that are on each node.
     fn on(&self, number: u64) -> [usize; 4] {
         let mut on = [0; 4];
         for (_, &node) in self.at.range(quarter(number)) {
@@ -263,7 +263,7 @@ impl Rig {
         on
     }
 
-    /// PageRange that were asked to move since the last look.
+    /// Pages that were asked to move since the last look.
     fn moved(&mut self) -> u32 {
         self.migrations.drain(..).map(|migrate| migrate.pages).sum()
     }
@@ -359,7 +359,7 @@ fn pages_follow_threads_that_swap() {
     let mut rig = Rig::new(&config("upm"));
     (0..4).for_each(|_| rig.iteration());
     assert_eq!(rig.moved(), 768);
-    // PageRange of the second quarter came from node 0, so that the competitive criterion would have
+    // Pages of the second quarter came from node 0, so that the competitive criterion would have
     // them stay for good.
     (rig.threads[0].0, rig.threads[1].0) = (1, 0);
     (0..8).for_each(|_| rig.iteration());

@@ -1,4 +1,4 @@
-//! RegionMap and processes that come and go.
+//! Regions and processes that come and go.
 
 use super::*;
 

@@ -26,7 +26,8 @@ use super::{
 /// The line in the registry.
 pub(in super::super) const ENTRY: Program = Program {
     name: "bucket-sort",
-    summary: "sorts whole numbers by buckets; every thread writes to every bucket, after NAS IS and buk",
+    summary: "sorts whole numbers by buckets; every thread writes to every bucket, after NAS IS \
+              and buk",
     source: "NAS IS, which is buk of the cache-aware thesis (table 5.2)",
     params: &[
         count("keys", "how many numbers are sorted", 1 << 20, 1, 1 << 28),

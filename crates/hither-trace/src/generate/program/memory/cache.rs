@@ -45,7 +45,7 @@ pub(super) const LINES_MAX: u64 = 1 << (u32::BITS - FLAG_BITS);
 
 /// Which level served an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Served {
+pub(super) enum ServedBy {
     /// The first level.
     First,
     /// The second level.
@@ -202,9 +202,9 @@ impl Caches {
 
     /// A load from a line other than 0.
     #[inline(always)]
-    pub(super) fn load(&mut self, line: u32) -> Served {
+    pub(super) fn load(&mut self, line: u32) -> ServedBy {
         if self.working.l1[line as usize % L1_SETS][0] >> FLAG_BITS == line {
-            Served::First
+            ServedBy::First
         } else {
             self.load_further(line)
         }
@@ -212,16 +212,16 @@ impl Caches {
 
     /// A store to a line other than 0.
     #[inline(always)]
-    pub(super) fn store(&mut self, line: u32) -> Served {
+    pub(super) fn store(&mut self, line: u32) -> ServedBy {
         if self.working.l1[line as usize % L1_SETS][0] == (line << FLAG_BITS | FLAGS) {
-            Served::First
+            ServedBy::First
         } else {
             self.store_further(line)
         }
     }
 
     #[inline(never)]
-    fn load_further(&mut self, line: u32) -> Served {
+    fn load_further(&mut self, line: u32) -> ServedBy {
         match self.look_up(line) {
             Some((_, served)) => served,
             None => {
@@ -233,13 +233,13 @@ impl Caches {
                     self.traffic.write_backs += u64::from(dirty);
                 }
                 self.fill(line, if holders == 0 { WRITABLE } else { 0 });
-                Served::Memory
+                ServedBy::Memory
             }
         }
     }
 
     #[inline(never)]
-    fn store_further(&mut self, line: u32) -> Served {
+    fn store_further(&mut self, line: u32) -> ServedBy {
         let found = self.look_up(line);
         if let Some((entry, served)) = found {
             let upgrade = entry & WRITABLE == 0;
@@ -250,26 +250,26 @@ impl Caches {
                 let set = self.l2_set(line);
                 self.working.own(line, set);
             }
-            return if upgrade { Served::Upgrade } else { served };
+            return if upgrade { ServedBy::Upgrade } else { served };
         }
         self.traffic.misses += 1;
         self.invalidate_others(line);
         self.fill(line, FLAGS);
-        Served::Memory
+        ServedBy::Memory
     }
 
     /// Finds a line in the working processor's caches and makes it the most recently used.
-    fn look_up(&mut self, line: u32) -> Option<(u32, Served)> {
+    fn look_up(&mut self, line: u32) -> Option<(u32, ServedBy)> {
         let l2_set = self.l2_set(line);
         let first = &mut self.working.l1[line as usize % L1_SETS][..self.l1_ways];
         if let Some(way) = first.iter().position(|entry| entry >> FLAG_BITS == line) {
-            return Some((touch(first, way), Served::First));
+            return Some((touch(first, way), ServedBy::First));
         }
         let second = &mut self.working.l2[l2_set];
         let way = second.iter().position(|entry| entry >> FLAG_BITS == line)?;
         let entry = touch(second, way);
         push(first, entry);
-        Some((entry, Served::Second))
+        Some((entry, ServedBy::Second))
     }
 
     /// Puts a line into both levels.
@@ -367,7 +367,13 @@ mod tests {
     }
 
     impl Twin {
-        fn access(&mut self, processor: usize, line: u32, sets: [usize; 2], store: bool) -> Served {
+        fn access(
+            &mut self,
+            processor: usize,
+            line: u32,
+            sets: [usize; 2],
+            store: bool,
+        ) -> ServedBy {
             let at = |set: &Set| set.iter().position(|held| held.0 == line);
             let mine = |twin: &Twin, level: usize| at(&twin.levels[processor][level][sets[level]]);
             let (first, second) = (mine(self, 0), mine(self, 1));
@@ -423,10 +429,10 @@ mod tests {
                 }
             }
             match held {
-                None => Served::Memory,
-                Some((_, false, _)) if store => Served::Upgrade,
-                Some(_) if first.is_some() => Served::First,
-                Some(_) => Served::Second,
+                None => ServedBy::Memory,
+                Some((_, false, _)) if store => ServedBy::Upgrade,
+                Some(_) if first.is_some() => ServedBy::First,
+                Some(_) => ServedBy::Second,
             }
         }
     }
@@ -491,18 +497,18 @@ mod tests {
             caches.switch(processor);
             caches.store(line)
         };
-        assert_eq!(served(0, 64), Served::Memory);
-        assert_eq!(served(1, 65), Served::Memory);
-        assert_eq!(served(0, 64), Served::First);
+        assert_eq!(served(0, 64), ServedBy::Memory);
+        assert_eq!(served(1, 65), ServedBy::Memory);
+        assert_eq!(served(0, 64), ServedBy::First);
         for _ in 0..3 {
-            assert_eq!(served(1, 64), Served::Memory);
-            assert_eq!(served(0, 64), Served::Memory);
+            assert_eq!(served(1, 64), ServedBy::Memory);
+            assert_eq!(served(0, 64), ServedBy::Memory);
         }
         assert_eq!(caches.traffic().invalidations, 6);
         // Both read it, then one writes: it has the line already, and asks for the right.
         caches.switch(1);
-        assert_eq!(caches.load(64), Served::Memory);
-        assert_eq!(caches.store(64), Served::Upgrade);
+        assert_eq!(caches.load(64), ServedBy::Memory);
+        assert_eq!(caches.store(64), ServedBy::Upgrade);
         caches.check();
     }
 }

@@ -27,7 +27,8 @@ use super::{
 /// The line in the registry.
 pub(in super::super) const ENTRY: Program = Program {
     name: "cfd",
-    summary: "Navier-Stokes by alternating directions: sweeps along x, y and z by turns, after NAS SP and BT",
+    summary: "Navier-Stokes by alternating directions: sweeps along x, y and z by turns, after \
+              NAS SP and BT",
     source: "NAS SP and BT, of user-level page migration (section 5)",
     params: &[
         count("points", "the cube has so many points a side", 40, 6, 512),

@@ -28,7 +28,7 @@ use hither_core::placement::EpochKind;
 use hither_core::registry::{Param, ParamKind};
 use hither_core::spec::Values;
 
-use self::team::{Settings, Team};
+use self::team::{Team, TeamSettings};
 use super::{Execution, Program, Stopped, switch};
 use crate::schema::RowOp;
 
@@ -79,7 +79,8 @@ const fn iterations(default: u64) -> Param {
 /// The second.
 const SERIAL_INIT: Param = switch(
     "serial_init",
-    "1: thread 0 initialises all data, so that the first touch puts every page on its node; 0: each thread its own",
+    "1: thread 0 initialises all data, so that the first touch puts every page on its node; 0: \
+     each thread its own",
     0,
 );
 
@@ -118,7 +119,7 @@ fn run<K: Kernel>(values: &Values, execution: &mut Execution) -> Result<(), Stop
     let own = K::PROGRAM.params.len() - SHARED;
     let shared = |at: usize| values.count(own + at);
     let threads = execution.threads();
-    let mut team = Team::new(&Settings {
+    let mut team = Team::new(&TeamSettings {
         threads: threads as usize,
         serial_init: shared(1) == 1,
         l1_ways: shared(2) as usize,
@@ -193,7 +194,7 @@ mod testing {
 
     /// Threads with caches so small that tests at tiny sizes miss.
     pub(super) fn team(threads: usize) -> Team {
-        Team::new(&Settings {
+        Team::new(&TeamSettings {
             threads,
             l1_ways: 1,
             l2_kib: 32,

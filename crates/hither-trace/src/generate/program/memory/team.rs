@@ -21,7 +21,7 @@ use hither_core::placement::EpochKind;
 use hither_core::random::Random;
 
 use super::array::Array;
-use super::cache::{Caches, LINE_BYTES, PAGE_LINES, Served};
+use super::cache::{Caches, LINE_BYTES, PAGE_LINES, ServedBy};
 use crate::schema::{AccessRow, RowOp};
 
 /// Size of a page: what a row never crosses.
@@ -43,7 +43,7 @@ const OPEN_ROWS: usize = 32;
 
 /// The machine and who runs on it.
 #[derive(Clone, Debug)]
-pub(super) struct Settings {
+pub(super) struct TeamSettings {
     pub(super) threads: usize,
     /// Ways of a first-level cache, of 4 KiB each.
     pub(super) l1_ways: usize,
@@ -121,7 +121,7 @@ pub(super) fn share(n: usize, threads: usize, thread: usize) -> Range<usize> {
 }
 
 impl Team {
-    pub(super) fn new(settings: &Settings) -> Team {
+    pub(super) fn new(settings: &TeamSettings) -> Team {
         let threads = settings.threads;
         let slice = Slice {
             keys: [0; OPEN_ROWS],
@@ -221,7 +221,7 @@ impl Team {
     pub(super) fn load(&mut self, line: u32) {
         self.clock_ns += FIRST_NS;
         let served = self.caches.load(line);
-        if served != Served::First {
+        if served != ServedBy::First {
             self.pay(line, served, false);
         }
     }
@@ -231,20 +231,20 @@ impl Team {
     pub(super) fn store(&mut self, line: u32) {
         self.clock_ns += FIRST_NS;
         let served = self.caches.store(line);
-        if served != Served::First {
+        if served != ServedBy::First {
             self.pay(line, served, true);
         }
     }
 
     #[inline(never)]
-    fn pay(&mut self, line: u32, served: Served, store: bool) {
+    fn pay(&mut self, line: u32, served: ServedBy, store: bool) {
         let before_ns = self.clock_ns;
         self.clock_ns += match served {
-            Served::First => 0,
-            Served::Second => SECOND_NS,
-            Served::Upgrade | Served::Memory => MEMORY_NS,
+            ServedBy::First => 0,
+            ServedBy::Second => SECOND_NS,
+            ServedBy::Upgrade | ServedBy::Memory => MEMORY_NS,
         };
-        if served == Served::Memory {
+        if served == ServedBy::Memory {
             self.missed(line, store, before_ns);
         }
     }

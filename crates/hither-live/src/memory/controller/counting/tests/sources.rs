@@ -28,7 +28,7 @@ impl Rig {
         self.hears(Input::Tick);
     }
 
-    /// PageRange are held where they are, but for the last to come.
+    /// Pages are held where they are, but for the last to come.
     fn holds_nearly_all(&self) -> bool {
         let held = self
             .hints

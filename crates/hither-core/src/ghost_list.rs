@@ -15,11 +15,11 @@ use std::collections::VecDeque;
 
 /// Where each block is in a queue, by block. Several queues may share these as long as no block is
 /// in two of them.
-pub(crate) type Places = Vec<u32>;
+pub(crate) type GhostPositions = Vec<u32>;
 
 /// One queue. Its places are kept outside.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Queue {
+pub(crate) struct GhostQueue {
     /// Earliest first; [`NIL`] is a gap.
     entries: VecDeque<u32>,
     /// The place of the first entry; places count arrivals and wrap around.
@@ -27,34 +27,34 @@ pub(crate) struct Queue {
     len: u32,
 }
 
-impl Queue {
+impl GhostQueue {
     pub(crate) fn len(&self) -> u32 {
         self.len
     }
 
     /// Adds `block`, which is in no queue, as the latest.
     #[inline]
-    pub(crate) fn push(&mut self, places: &mut Places, block: Block) {
-        if block.index() >= places.len() {
-            places.resize(block.index() + 1, 0);
+    pub(crate) fn push(&mut self, positions: &mut GhostPositions, block: Block) {
+        if block.index() >= positions.len() {
+            positions.resize(block.index() + 1, 0);
         }
         if self.entries.len() > 2 * self.len as usize + 64 {
-            self.close_gaps(places);
+            self.close_gaps(positions);
         }
-        places[block.index()] = self.start.wrapping_add(self.entries.len() as u32);
+        positions[block.index()] = self.start.wrapping_add(self.entries.len() as u32);
         self.entries.push_back(block.0);
         self.len += 1;
     }
 
     #[inline]
-    pub(crate) fn contains(&self, places: &Places, block: Block) -> bool {
-        self.offset(places, block).is_some()
+    pub(crate) fn contains(&self, positions: &GhostPositions, block: Block) -> bool {
+        self.offset(positions, block).is_some()
     }
 
     /// Takes `block` out; true if it was in.
     #[inline]
-    pub(crate) fn take(&mut self, places: &Places, block: Block) -> bool {
-        let found = self.offset(places, block);
+    pub(crate) fn take(&mut self, positions: &GhostPositions, block: Block) -> bool {
+        let found = self.offset(positions, block);
         if let Some(offset) = found {
             self.entries[offset] = NIL;
             self.len -= 1;
@@ -73,16 +73,16 @@ impl Queue {
     }
 
     #[inline]
-    fn offset(&self, places: &Places, block: Block) -> Option<usize> {
-        let offset = places.get(block.index())?.wrapping_sub(self.start) as usize;
+    fn offset(&self, positions: &GhostPositions, block: Block) -> Option<usize> {
+        let offset = positions.get(block.index())?.wrapping_sub(self.start) as usize;
         (self.entries.get(offset) == Some(&block.0)).then_some(offset)
     }
 
     #[cold]
-    fn close_gaps(&mut self, places: &mut Places) {
+    fn close_gaps(&mut self, positions: &mut GhostPositions) {
         self.entries.retain(|&block| block != NIL);
         for (offset, &block) in self.entries.iter().enumerate() {
-            places[block as usize] = self.start.wrapping_add(offset as u32);
+            positions[block as usize] = self.start.wrapping_add(offset as u32);
         }
     }
 
@@ -92,30 +92,30 @@ impl Queue {
     }
 
     /// Panics unless every block in it is found and there are as many as it says.
-    pub(crate) fn check(&self, places: &Places) {
-        assert!(self.iter().all(|block| self.contains(places, block)));
+    pub(crate) fn check(&self, positions: &GhostPositions) {
+        assert!(self.iter().all(|block| self.contains(positions, block)));
         assert_eq!(self.iter().count(), self.len as usize);
     }
 }
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Ghosts {
-    queue: Queue,
-    places: Places,
+pub(crate) struct GhostList {
+    queue: GhostQueue,
+    positions: GhostPositions,
 }
 
-impl Ghosts {
+impl GhostList {
     /// Remembers `block`, which is no ghost, as the latest.
     #[inline]
     pub(crate) fn push(&mut self, block: Block) {
-        self.queue.push(&mut self.places, block);
+        self.queue.push(&mut self.positions, block);
     }
 
     /// Forgets `block`; true if it was a ghost.
     #[inline]
     pub(crate) fn take(&mut self, block: Block) -> bool {
-        self.queue.take(&self.places, block)
+        self.queue.take(&self.positions, block)
     }
 
     /// Forgets the earliest until at most `limit` are left.
@@ -126,9 +126,9 @@ impl Ghosts {
 
     /// Panics unless every ghost is found, there are at most `limit`, and none is among `resident`.
     pub(crate) fn check(&self, limit: u32, mut resident: impl Iterator<Item = Block>) {
-        self.queue.check(&self.places);
+        self.queue.check(&self.positions);
         assert!(self.queue.len() <= limit);
-        assert!(!resident.any(|block| self.queue.contains(&self.places, block)));
+        assert!(!resident.any(|block| self.queue.contains(&self.positions, block)));
     }
 }
 
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn behave_like_a_deque() {
         let mut random = Random::new(5);
-        let mut ghosts = Ghosts::default();
+        let mut ghosts = GhostList::default();
         ghosts.queue.start = u32::MAX - 300;
         let mut model: VecDeque<Block> = VecDeque::new();
         let mut gaps = 0;

@@ -26,7 +26,7 @@ const SEGMENTS: usize = 4;
 const NOWHERE: u8 = 0;
 
 #[derive(Clone, Debug)]
-pub(super) struct Margin {
+pub(super) struct MarginalGain {
     capacity: usize,
     window: f64,
     blocks: Links,
@@ -38,9 +38,9 @@ pub(super) struct Margin {
     references: f64,
 }
 
-impl Margin {
+impl MarginalGain {
     pub(super) fn new(capacity: u32) -> Self {
-        let mut margin = Margin {
+        let mut gain = MarginalGain {
             capacity: capacity as usize,
             window: f64::from(capacity.max(512)) * 2.0,
             blocks: Links::default(),
@@ -50,8 +50,8 @@ impl Margin {
             hits: [0.0; SEGMENTS],
             references: 0.0,
         };
-        margin.resize(0);
-        margin
+        gain.resize(0);
+        gain
     }
 
     /// An access of any class; `other` if it is one that the sub-cache is for.
@@ -121,7 +121,7 @@ impl Margin {
     }
 
     /// Hits a reference that the sub-cache would lose with a block, or win with one more.
-    pub(super) fn gain(&self) -> f64 {
+    pub(super) fn hits_per_reference(&self) -> f64 {
         let density = |hits: f64, length: usize| {
             if length == 0 {
                 0.0
@@ -170,56 +170,60 @@ mod tests {
     /// near, 8 far.
     #[test]
     fn hits_by_segment() {
-        let mut margin = Margin::new(32);
-        margin.resize(16);
-        assert_eq!(margin.limits, [8, 8, 8, 8]);
-        (0..32).for_each(|block| margin.access(block, true));
-        margin.check();
-        assert_eq!(margin.gain(), 0.0);
+        let mut gain = MarginalGain::new(32);
+        gain.resize(16);
+        assert_eq!(gain.limits, [8, 8, 8, 8]);
+        (0..32).for_each(|block| gain.access(block, true));
+        gain.check();
+        assert_eq!(gain.hits_per_reference(), 0.0);
         // From the top of the stack: 31..=24 lie on top, 23..=16 in the tail, 15..=8 near, 7..=0
         // far.
-        margin.access(31, true);
-        assert_eq!(margin.gain(), 0.0, "a hit on top is not at the margin");
-        margin.access(16, true);
+        gain.access(31, true);
         assert_eq!(
-            margin.gain(),
+            gain.hits_per_reference(),
+            0.0,
+            "a hit on top is not at the margin"
+        );
+        gain.access(16, true);
+        assert_eq!(
+            gain.hits_per_reference(),
             1.0 / 8.0 / 34.0,
             "one hit in a tail of eight, 34 references"
         );
-        margin.access(8, true);
-        margin.access(9, true);
-        assert_eq!(margin.gain(), 2.0 / 8.0 / 36.0, "two near");
-        (0..5).for_each(|block| margin.access(block, true));
+        gain.access(8, true);
+        gain.access(9, true);
+        assert_eq!(gain.hits_per_reference(), 2.0 / 8.0 / 36.0, "two near");
+        (0..5).for_each(|block| gain.access(block, true));
         assert_eq!(
-            margin.gain(),
+            gain.hits_per_reference(),
             7.0 / 16.0 / 41.0,
             "five more far away: all ghosts together"
         );
-        margin.access(10, false);
+        gain.access(10, false);
         assert_eq!(
-            margin.gain(),
+            gain.hits_per_reference(),
             7.0 / 16.0 / 42.0,
             "an access of another class is no hit here"
         );
-        margin.check();
-        margin.resize(32);
+        gain.check();
+        gain.resize(32);
         assert_eq!(
-            margin.limits,
+            gain.limits,
             [24, 8, 0, 0],
             "nothing beyond the cache can be gained"
         );
-        margin.check();
+        gain.check();
     }
 
     #[test]
     fn old_hits_fade() {
-        let mut margin = Margin::new(8);
-        margin.resize(8);
+        let mut gain = MarginalGain::new(8);
+        gain.resize(8);
         (0..8)
             .chain(0..8)
-            .for_each(|block| margin.access(block, true));
-        let fresh = margin.gain() * margin.references;
-        (100..100 + 2 * 512).for_each(|block| margin.access(block, false));
-        assert!(margin.gain() * margin.references <= fresh / 2.0);
+            .for_each(|block| gain.access(block, true));
+        let fresh = gain.hits_per_reference() * gain.references;
+        (100..100 + 2 * 512).for_each(|block| gain.access(block, false));
+        assert!(gain.hits_per_reference() * gain.references <= fresh / 2.0);
     }
 }
