@@ -12,7 +12,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hither_sys::machine::{Machine, NodeMemory, ThisMachine};
 use hither_sys::page_cache::{PageCache, ThisPageCache};
@@ -119,6 +119,10 @@ impl Mechanisms {
 pub struct RunReport {
     /// How the program ended.
     pub exit: ExitStatus,
+    /// How long it ran.
+    pub ran: Duration,
+    /// Processor time of the agent.
+    pub agent: Duration,
     /// What the page cache's policy came to.
     pub page_cache: Option<PageCacheReport>,
     /// What replication came to.
@@ -173,8 +177,11 @@ pub fn run_on(system: &System, options: &RunOptions, mechanisms: &Mechanisms) ->
     }
     let (agents, needs) = Agents::set_up(system, options, mechanisms)?;
     if agents.is_empty() {
+        let start = Instant::now();
         return Ok(RunReport {
             exit: launch::run_uninstrumented(&options.command)?,
+            ran: start.elapsed(),
+            agent: Duration::ZERO,
             page_cache: None,
             replication: None,
             file_placement: None,
@@ -338,6 +345,8 @@ impl Agents {
     fn finish(self, exit: ExitStatus, state: &mut RunState, ran: Duration) -> RunReport {
         RunReport {
             exit,
+            ran,
+            agent: state.cpu(),
             page_cache: self.page_cache.map(|agent| agent.finish(state, ran)),
             replication: self.replication.map(|agent| agent.finish(state, ran)),
             file_placement: self.file_placement.map(|placement| placement.finish(state)),

@@ -36,10 +36,10 @@ pub struct Status {
     pub mechanisms: Vec<MechanismStatus>,
 }
 
-/// A mechanism that acts on a running program.
+/// Which mechanism a status is of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mechanism {
+pub enum MechanismTag {
     /// [`crate::page_cache`].
     #[default]
     PageCache,
@@ -55,7 +55,7 @@ pub enum Mechanism {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MechanismStatus {
     /// Which one.
-    pub mechanism: Mechanism,
+    pub mechanism: MechanismTag,
     /// Its policy, with its parameters.
     pub policy: String,
     /// The kernel's numbers of the nodes, in the order of [`RegionStatus::pages`].
@@ -178,7 +178,7 @@ mod tests {
             agent,
             command: vec!["a \"b\"\n".to_owned()],
             mechanisms: vec![MechanismStatus {
-                mechanism: Mechanism::Memory,
+                mechanism: MechanismTag::Memory,
                 largest: vec![RegionStatus {
                     signature: u64::MAX,
                     pages: vec![1, 2],

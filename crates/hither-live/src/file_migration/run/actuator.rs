@@ -19,7 +19,7 @@ use crate::numa::ranges::RefusalReason;
 use crate::numa::usage::Usage;
 use crate::polling::{Periodic, PollInterval};
 use crate::program_files::ProgramFiles;
-use crate::status::{Mechanism, MechanismStatus};
+use crate::status::{MechanismStatus, MechanismTag};
 
 /// How often it is read how full the nodes are.
 const USAGE_PERIOD_NS: u64 = 1_000_000_000;
@@ -114,7 +114,7 @@ impl Actuator for FileMigrationActuator {
     fn status(&mut self, context: &mut Context<'_, FileMigrationController>) -> MechanismStatus {
         self.run.summary = context.controller.summary();
         MechanismStatus {
-            mechanism: Mechanism::FileMigration,
+            mechanism: MechanismTag::FileMigration,
             policy: self.policy.clone(),
             nodes: self.nodes.clone(),
             figures: end(&self.run),

@@ -24,7 +24,7 @@ use crate::numa::mover::{Job, JobResult, Mover, Task, Worker};
 use crate::numa::ranges::PageRange;
 use crate::numa::usage::Usage;
 use crate::polling::Backoff;
-use crate::status::{Mechanism, MechanismStatus};
+use crate::status::{MechanismStatus, MechanismTag};
 
 const POLL_INTERVAL_MIN: Duration = Duration::from_millis(1);
 const POLL_INTERVAL_MAX: Duration = Duration::from_millis(20);
@@ -160,7 +160,7 @@ impl Actuator for PlacementActuator {
         self.report.summary = context.controller.summary();
         let (regions, largest) = context.controller.largest(STATUS_REGIONS_MAX);
         MechanismStatus {
-            mechanism: Mechanism::Memory,
+            mechanism: MechanismTag::Memory,
             policy: self.policy.clone(),
             nodes: context.controller.nodes(),
             regions,

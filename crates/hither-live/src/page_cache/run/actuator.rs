@@ -17,7 +17,7 @@ use super::{Budget, FileStats, PageCacheOptions, PageCacheReport, Room};
 use crate::agent::{Actuator, Context, Poll, RecordSource};
 use crate::polling::{Backoff, Periodic};
 use crate::program_files::ProgramFiles;
-use crate::status::{Mechanism, MechanismStatus};
+use crate::status::{MechanismStatus, MechanismTag};
 
 const POLL_INTERVAL_MIN: Duration = Duration::from_micros(500);
 const POLL_INTERVAL_MAX: Duration = Duration::from_millis(5);
@@ -134,7 +134,7 @@ impl Actuator for PageCacheActuator {
     fn status(&mut self, context: &mut Context<'_, PageCacheController>) -> MechanismStatus {
         self.count(context);
         MechanismStatus {
-            mechanism: Mechanism::PageCache,
+            mechanism: MechanismTag::PageCache,
             policy: self.policy.clone(),
             figures: end(&self.files),
             ..MechanismStatus::default()

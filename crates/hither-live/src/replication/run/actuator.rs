@@ -21,7 +21,7 @@ use super::memory_pressure::{Pressure, Room};
 use crate::agent::{Actuator, Context, Poll, RecordSource};
 use crate::polling::{Periodic, PollInterval};
 use crate::program_files::ProgramFiles;
-use crate::status::{Mechanism, MechanismStatus};
+use crate::status::{MechanismStatus, MechanismTag};
 
 /// How often free memory and leased files are checked.
 const CHECK_PERIOD_NS: u64 = 1_000_000_000;
@@ -165,7 +165,7 @@ impl Actuator for ReplicationActuator {
     fn status(&mut self, context: &mut Context<'_, ReplicationController>) -> MechanismStatus {
         self.count(context.controller);
         MechanismStatus {
-            mechanism: Mechanism::Replication,
+            mechanism: MechanismTag::Replication,
             policy: self.policy.clone(),
             nodes: self.run.nodes.clone(),
             figures: end(&self.run),
